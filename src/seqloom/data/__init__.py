@@ -1,0 +1,1 @@
+"""Files to records, records to batches of ids."""

@@ -1,0 +1,1 @@
+"""One loop that turns any next-token model into text."""

@@ -1,0 +1,55 @@
+"""The few exceptions of seqloom, one base class.
+
+Every message is one line that says what must hold, what was given, where, and what to do. The command line
+prints it without a traceback and ends with `exit_code`: 1 = it failed, 2 = it was asked wrongly.
+"""
+
+from __future__ import annotations
+
+
+class SeqloomError(Exception):
+    """Something that a user can understand and act on."""
+
+    exit_code = 1
+
+
+class UsageError(SeqloomError):
+    """The command line, a run file or an argument is wrong."""
+
+    exit_code = 2
+
+
+class DataError(SeqloomError):
+    """A data file is not what it must be; `path` and `line` (from 1) say where."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, path: str | None = None, line: int | None = None) -> None:
+        self.path, self.line = path, line
+        super().__init__(f"{place(path, line)}: {message}" if path is not None else message)
+
+
+class FolderError(SeqloomError):
+    """A run folder, a checkpoint or a file in it is missing, damaged or not ours."""
+
+
+class TrainingError(SeqloomError):
+    """Training cannot go on: a loss or gradient that is not finite, a batch without a trained token."""
+
+
+class MissingExtraError(SeqloomError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs the extra `{extra}`, which is not installed; install it with: pip install 'seqloom[{extra}]'")
+
+
+def place(path: str, line: int | None = None) -> str:
+    """`path:line`, with whatever could disturb a terminal escaped."""
+    shown = printable(path)
+    return shown if line is None else f"{shown}:{line}"
+
+
+def printable(text: str) -> str:
+    """`text` with control characters, line breaks, bidirectional marks and lone surrogates written as escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in text)

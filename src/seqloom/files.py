@@ -1,0 +1,195 @@
+"""Files that are either whole or not there: atomic writes, manifests with checksums, opening what a user named."""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from seqloom.errors import DataError, FolderError, UsageError, printable
+
+MANIFEST = "manifest.json"
+
+
+def open_binary(path: str) -> BinaryIO:
+    """The bytes of a file for reading; `-` is standard input, `.gz` is unpacked.
+
+    Raises DataError where the path is missing (names that are near are suggested), a folder, a device or a pipe,
+    or may not be read. Damage inside a `.gz` shows while reading: `gzip.BadGzipFile`, `EOFError` or `zlib.error`.
+    """
+    if path == "-":
+        return sys.stdin.buffer
+    try:
+        mode = os.stat(path).st_mode
+        if stat.S_ISDIR(mode):
+            raise DataError("must be a file, but is a folder; name a file in it", path)
+        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
+            raise DataError("must be a regular file, but is a device or a socket", path)
+        raw = open(path, "rb")  # noqa: SIM115 - the caller closes it
+    except OSError as error:
+        raise DataError(_why_not(error, path), path) from None
+    return gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw  # type: ignore[return-value]
+
+
+def _why_not(error: OSError, path: str) -> str:
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        folder, name = os.path.split(path)
+        try:
+            near = difflib.get_close_matches(name, os.listdir(folder or "."), n=3, cutoff=0.6)
+        except OSError:
+            return "there is no such file, nor its folder"
+        hint = f"; near it: {', '.join(printable(n) for n in near)}" if near else ""
+        return f"there is no such file{hint}"
+    if error.errno == errno.EACCES:
+        return "may not be read (permission denied)"
+    if error.errno == errno.ELOOP:
+        return "is a loop of symbolic links"
+    return f"cannot be opened ({error.strerror})"
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns the failure to write `path` into a FolderError that tells how much room is left."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise FolderError(f"{printable(str(path))}: cannot be written ({error.strerror}); what was there before is whole") from None
+        raise FolderError(_no_room(path, error)) from None
+
+
+def _no_room(path: Path, error: OSError) -> str:
+    place = path
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    free = shutil.disk_usage(place).free if place.exists() else 0
+    return (
+        f"{printable(str(path))}: cannot be written ({error.strerror}; {free / 2**20:.1f} MiB are free); "
+        "what was there before is whole; free some room and resume"
+    )
+
+
+def write_atomic(path: Path, write: bytes | str | Callable[[BinaryIO], Any]) -> None:
+    """Writes a file beside its place, flushes it to the disk and renames it: seen whole or not at all.
+
+    `write` is the content or a function that writes it. Raises FolderError where the disk is full or read-only.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with writing(path):
+        try:
+            with open(temporary, "wb") as file:
+                if callable(write):
+                    write(file)
+                else:
+                    file.write(write.encode() if isinstance(write, str) else write)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+            flush_folder(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Any) -> None:
+    write_atomic(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path, limit: int = 2**26) -> Any:
+    """A JSON file that a program wrote. Raises FolderError where it is missing, too large or not JSON."""
+    try:
+        if path.stat().st_size > limit:
+            raise FolderError(f"{printable(str(path))}: must be at most {limit} bytes, but has {path.stat().st_size}")
+        return json.loads(path.read_bytes(), object_pairs_hook=_unique_keys)
+    except OSError as error:
+        raise FolderError(f"{printable(str(path))}: cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError) as error:
+        raise FolderError(f"{printable(str(path))}: is not JSON as it must be ({error})") from None
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        raise ValueError("a key stands twice")
+    return content
+
+
+def flush_folder(folder: Path) -> None:
+    """Makes a rename in `folder` survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def flush_file(path: Path) -> None:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
+def link_atomic(source: Path, path: Path) -> None:
+    """Makes `path` another name of the file `source` (a copy where the file system has no links), atomically."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with writing(path):
+        temporary.unlink(missing_ok=True)
+        try:
+            try:
+                os.link(source, temporary)
+            except OSError:
+                shutil.copyfile(source, temporary)
+                flush_file(temporary)
+            os.replace(temporary, path)
+            flush_folder(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_manifest(folder: Path) -> None:
+    """The last file of a finished folder: name, size and SHA-256 of every other file in it."""
+    files = {p.name: {"bytes": p.stat().st_size, "sha256": sha256(p)} for p in sorted(folder.iterdir()) if p.name != MANIFEST}
+    write_json(folder / MANIFEST, {"files": files})
+
+
+def manifest_problem(folder: Path) -> str | None:
+    """What is wrong with a folder that has a manifest, in words; None where every file is as it was written."""
+    try:
+        files = read_json(folder / MANIFEST)["files"]
+        for name, expected in files.items():
+            path = folder / name
+            if os.path.basename(name) != name or path.is_symlink() or not path.is_file():
+                return f"{name} is missing"
+            if path.stat().st_size != expected["bytes"]:
+                return f"{name} must have {expected['bytes']} bytes, but has {path.stat().st_size}"
+            if sha256(path) != expected["sha256"]:
+                return f"{name} is damaged (its SHA-256 is not the one in the manifest)"
+    except FolderError as error:
+        return str(error)
+    except (KeyError, TypeError, AttributeError, OSError) as error:
+        return f"{MANIFEST} is damaged ({error})"
+    return None
+
+
+def new_folder(path: Path, what: str) -> None:
+    """Creates a folder that must not hold anything yet. Raises UsageError where it does."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UsageError(
+            f"{printable(str(path))}: the folder for {what} must be new or empty, but it holds something; "
+            f"name another --output-dir, or go on with that run: seqloom train --resume {printable(str(path))}"
+        )
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,152 @@
+"""Every contract of seqloom on one page. Read this first.
+
+One call serves every model that predicts a next token, and it is torch's own recurrent call:
+
+    logits, state = model(tokens, state)
+
+`tokens` is `(rows, steps)`, `logits` is `(rows, steps, vocabulary)`: the prediction after each token. Training,
+scoring, prefill and step-by-step decoding are this one call. An encoder is only what makes the first state.
+
+The state
+    is a tensor, None, a number, a `Shared`, or a (named) tuple of these. Every tensor in it has the row as its
+    first dimension. What belongs to an input and not to a row (the memory of an encoder, which all hypotheses of
+    one input read) is wrapped in `Shared`, next to an index `source: (rows,)` that says which input a row reads.
+    A state is used once: a call may write into its buffers. `fork` copies where two continuations are needed.
+
+Padding
+    A `<pad>` token is a step that does not happen: the state and the position stay, and its logits mean nothing.
+    So padding left, right or none agree, and the call needs no mask.
+
+The loss
+    is a pair (total, count), so that adding up over micro-batches, workers and unequal lengths is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+from torch import Tensor, nn
+
+State = Any
+"""What a model carries from one call to the next (see above)."""
+
+T = TypeVar("T")
+
+
+class Loss(NamedTuple):
+    """A sum of losses in nats and the number of things summed; `total / count` is the mean."""
+
+    total: Tensor
+    count: Tensor
+
+
+class Decodable(Protocol):
+    """A model that predicts the next token."""
+
+    def __call__(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """tokens `(rows, steps)` -> logits `(rows, steps, vocabulary)`, and the state after those tokens."""
+        ...
+
+
+class Output(Protocol):
+    """The second half of a neural `Decodable`: from hidden states to a vocabulary."""
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """hidden `(..., width)` -> logits `(..., vocabulary)`."""
+        ...
+
+    def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Loss:
+        """hidden `(..., width)`, targets `(...)` with IGNORE where nothing is trained -> cross-entropy in nats."""
+        ...
+
+
+@runtime_checkable
+class NeuralDecodable(Protocol):
+    """A `Decodable` in two halves, so that nobody has to hold all logits."""
+
+    output: Output
+
+    def read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """tokens `(rows, steps)` -> hidden `(rows, steps, width)`, and the state after those tokens."""
+        ...
+
+    def __call__(self, tokens: Tensor, state: State) -> tuple[Tensor, State]: ...
+
+
+class Encoder(Protocol):
+    """A model that only reads."""
+
+    def __call__(self, inputs: Tensor, mask: Tensor) -> Tensor:
+        """inputs `(rows, steps)`, mask `(rows, steps)` -> `(rows, steps, width)`."""
+        ...
+
+
+Objective = Callable[[nn.Module, Any], Loss]
+"""(model, batch) -> Loss. What a model is trained for."""
+
+
+class Tokenizer(Protocol):
+    """Strings to ids and back. Ids 0 to 15 are special (`text/special.py`) and never come out of `encode`,
+    but for `<unk>` where a tokenizer has no way to spell a character."""
+
+    @property
+    def vocabulary_size(self) -> int: ...
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, without start or end marks."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text that `ids` spell; special ids spell nothing."""
+        ...
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """What each id spells, for looking at."""
+        ...
+
+
+@dataclass(frozen=True)
+class Shared(Generic[T]):
+    """Part of a state that belongs to inputs and not to rows; `select_rows` leaves it alone."""
+
+    value: T
+
+
+def select_rows(state: State, rows: Tensor) -> State:
+    """The state with the given rows `(n,)`, in the given order; rows may repeat or be dropped."""
+    if isinstance(state, Tensor):
+        return state.index_select(0, rows)
+    return _rebuild(state, lambda part: select_rows(part, rows))
+
+
+def fork(state: State) -> State:
+    """A copy of the state whose buffers are its own."""
+    if isinstance(state, Tensor):
+        return state.clone()
+    return _rebuild(state, fork)
+
+
+def detach(state: State) -> State:
+    """The state without its history, for truncated backpropagation."""
+    if isinstance(state, Tensor):
+        return state.detach()
+    return _rebuild(state, detach)
+
+
+def _rebuild(state: State, change: Callable[[State], State]) -> State:
+    if isinstance(state, tuple):
+        make = getattr(type(state), "_make", tuple)  # a NamedTuple stays what it is
+        return make(change(part) for part in state)
+    return state  # Shared, numbers and None belong to no row
+
+
+def next_logits(model: Decodable, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    """logits `(rows, vocabulary)` after the last step only: what decoding needs of a whole prompt."""
+    if isinstance(model, NeuralDecodable):
+        hidden, state = model.read(tokens, state)
+        return model.output.logits(hidden[:, -1]), state
+    logits, state = model(tokens, state)
+    return logits[:, -1], state
+

@@ -1,0 +1,43 @@
+"""Legend of shapes, and the small tensors that speak of padding.
+
+    rows      sequences that are read or decoded together (a beam has several rows for one input)
+    steps     positions of `tokens`
+    source    positions of the input of an encoder
+    width     features of a hidden state
+    layers    stacked layers
+    vocabulary  entries of the output
+
+A tensor is always row first: `(rows, steps, width)`. A mask is boolean and true where there is a real token.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+IGNORE = -100
+"""The target that trains nothing (torch's own default)."""
+
+
+def mask_of(lengths: Tensor, steps: int) -> Tensor:
+    """Lengths `(rows,)` to a mask `(rows, steps)`, true at the first `lengths[row]` steps."""
+    return torch.arange(steps, device=lengths.device) < lengths[:, None]
+
+
+def reverse_each(sequences: Tensor, mask: Tensor) -> Tensor:
+    """Each row of `sequences` `(rows, steps, ...)` with its true steps in reverse order; padding stays where it is."""
+    return sequences.gather(1, reversal(mask).view(*mask.shape, *[1] * (sequences.dim() - 2)).expand_as(sequences))
+
+
+def reversal(mask: Tensor) -> Tensor:
+    """`(rows, steps)` index that reverses the true steps of each row; its own inverse.
+
+    Padding may lie left, right or between: the k-th true step changes places with the k-th from the end.
+    """
+    steps = mask.shape[1]
+    positions = torch.arange(steps, device=mask.device).expand_as(mask)
+    true_first = positions.masked_fill(~mask, steps).sort(dim=1).values  # the true positions, then `steps`
+    lengths = mask.sum(dim=1, keepdim=True)
+    rank = mask.cumsum(dim=1) - 1  # of each true step among the true steps
+    opposite = (lengths - 1 - rank).clamp(0, steps - 1)
+    return torch.where(mask, true_first.gather(1, opposite).clamp(max=steps - 1), positions)

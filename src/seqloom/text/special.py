@@ -1,0 +1,9 @@
+"""The special tokens: real ids that no text ever spells."""
+
+from __future__ import annotations
+
+PAD, BOS, EOS, UNK, DELIMITER = 0, 1, 2, 3, 4
+"""`<pad>` is a step that does not happen, `<s>` is fed and never predicted, `</s>` ends every sequence."""
+
+SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>", "<delim>", *(f"<reserved-{i}>" for i in range(5, 16)))
+"""Ids 0 to 15; the last eleven wait for later use."""

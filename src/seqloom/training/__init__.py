@@ -1,0 +1,1 @@
+"""An objective, an optimizer, one loop, and checkpoints."""
