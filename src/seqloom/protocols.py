@@ -39,7 +39,7 @@ class Loss(NamedTuple):
     """A sum of losses in nats and the number of things summed; `total / count` is the mean."""
 
     total: Tensor
-    count: Tensor
+    count: Tensor  # type: ignore[assignment]  # tuple.count is of no use here
 
 
 class Decodable(Protocol):
