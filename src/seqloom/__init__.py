@@ -1,0 +1,32 @@
+"""seqloom: one toolkit for sequence models. The public names, one table; each is loaded when it is asked for.
+
+seqloom.train("translation", ["train.en", "train.de"], output_dir="runs/captions")
+seqloom.load("runs/captions").predict(["A dog runs."])
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from seqloom.errors import SeqloomError
+    from seqloom.workflows.predict import Predictor, load
+    from seqloom.workflows.train import train
+
+_PUBLIC = {
+    "SeqloomError": "seqloom.errors",
+    "Predictor": "seqloom.workflows.predict",
+    "load": "seqloom.workflows.predict",
+    "train": "seqloom.workflows.train",
+}
+
+__all__ = ["Predictor", "SeqloomError", "__version__", "load", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'seqloom' has no attribute {name!r}")
+    return getattr(importlib.import_module(_PUBLIC[name]), name)

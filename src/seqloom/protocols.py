@@ -149,4 +149,3 @@ def next_logits(model: Decodable, tokens: Tensor, state: State) -> tuple[Tensor,
         return model.output.logits(hidden[:, -1]), state
     logits, state = model(tokens, state)
     return logits[:, -1], state
-

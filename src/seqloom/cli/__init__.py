@@ -1,0 +1,53 @@
+"""The command `seqloom`: one thin file for each group of verbs. Importing it imports no torch."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import cyclopts
+from rich.console import Console
+
+import seqloom
+from seqloom.cli import learning, looking
+from seqloom.errors import SeqloomError, printable
+
+app = cyclopts.App(
+    name="seqloom",
+    help="Sequence models on your own text: train, evaluate, predict, explain.",
+    version=seqloom.__version__,
+    help_format="plaintext",
+    error_console=Console(stderr=True),
+)
+for verb in (*learning.VERBS, *looking.VERBS):
+    app.command(verb)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs a command line and ends the process: 0 done, 1 failed, 2 asked wrongly, 130 and 143 stopped by Ctrl-C and SIGTERM."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    try:
+        code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
+    except cyclopts.CycloptsError as error:
+        code = _fail(" ".join(str(error).split()) + " (see seqloom --help)", 2)
+    except SeqloomError as error:
+        if debug:
+            raise
+        code = _fail(str(error), error.exit_code)
+    except BrokenPipeError:  # the reader of our output has left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    except KeyboardInterrupt:
+        code = 130
+    except (OSError, MemoryError, RuntimeError) as error:
+        if debug:
+            raise
+        code = _fail(f"{type(error).__name__}: {error} (run it again with --debug to see where)", 1)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str, code: int) -> int:
+    sys.stderr.write(f"seqloom: {''.join(printable(line) + ' ' for line in message.splitlines()).rstrip()}\n")
+    return code

@@ -1,0 +1,22 @@
+"""Every family of models: `model_type` -> where its configuration and its class are. Read late, so a listing imports no torch."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from seqloom.errors import UsageError
+
+MODELS: dict[str, tuple[str, str, str]] = {
+    "seq2seq": ("seqloom.models.seq2seq", "Seq2SeqConfig", "Seq2Seq"),
+}
+"""model_type -> (module, configuration, class). The only registry."""
+
+
+def model_family(model_type: str) -> tuple[Any, Any, dict[str, dict[str, Any]]]:
+    """(configuration class, model class, named sizes) of a family. Raises UsageError for an unknown one."""
+    if model_type not in MODELS:
+        raise UsageError(f"model must be one of {', '.join(MODELS)}, but is {model_type!r}")
+    module_name, config, model = MODELS[model_type]
+    module = importlib.import_module(module_name)
+    return getattr(module, config), getattr(module, model), module.SIZES

@@ -1,0 +1,158 @@
+"""Verbs that make and measure models: demo, train, evaluate, predict."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from seqloom.cli.terminal import progress_bar, put, put_json, put_table, say
+from seqloom.config import DataConfig, DecodeConfig, apply_settings, parse
+from seqloom.errors import UsageError
+
+Settings = Annotated[list[str] | None, Parameter(name="--set", negative="", consume_multiple=False)]
+Several = Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)]
+Flag = Annotated[bool, Parameter(negative="")]
+
+
+def demo(*, output_dir: str = "seqloom-demo", steps: int = 600, json: Flag = False) -> None:
+    """Train attention on date phrases for about a minute; show its score, examples and heat map.
+
+    Parameters
+    ----------
+    output_dir: Run folder; where it holds something already, the next free number is added.
+    steps: Steps of training.
+    json: Only the JSON line on standard output.
+    """
+    from seqloom.workflows.demo import demo as run_demo
+
+    with progress_bar("demo") as progress:
+        result = run_demo(output_dir, steps, say, progress)
+    if not json:
+        put_table("Dates it never saw", result.examples, ("written", "read as", "right"))
+    put_json(result.summary)
+
+
+def train(
+    task: str | None = None,
+    *data: str,
+    model: str | None = None,
+    output_dir: str | None = None,
+    validation: Several = None,
+    config: str | None = None,
+    resume: str | None = None,
+    settings: Settings = None,
+    json: Flag = False,
+) -> int:
+    """Train a model on your own text into a new run folder, or go on with one: train --resume DIR.
+
+    Parameters
+    ----------
+    task: translation.
+    data: Two parallel files, a prefix such as data/train (for train.en, train.de), or one .tsv, .csv or .jsonl; also .gz.
+    model: NAME or NAME:SIZE; seqloom models lists them.
+    output_dir: The new run folder.
+    validation: Validation files in the same form; without them 2 % is split off.
+    config: A run file (YAML); arguments and --set change its values.
+    resume: A run folder to go on with, to the same bits as if it had never stopped.
+    settings: key=value, such as train.max_steps=60 or model.width=300; seqloom models NAME lists all keys.
+    json: One JSON line instead of a table.
+    """
+    from seqloom.workflows.train import train as run_train
+
+    with progress_bar("training") as progress:
+        result = run_train(
+            task,
+            data,
+            output_dir=output_dir,
+            model=model,
+            validation=validation or (),
+            settings=settings or (),
+            config=config,
+            resume=resume,
+            say=say,
+            progress=progress,
+        )
+    summary: dict[str, Any] = {
+        "output_dir": str(result.folder),
+        "step": result.step,
+        "best_step": result.best_step,
+        "stopped": result.stopped,
+        **result.metrics,
+    }
+    if json:
+        put_json(summary)
+    else:
+        put_table(f"Validation at step {result.best_step}", _rows(result.metrics), ("metric", "value"))
+        put(f"stopped: {result.stopped}; folder: {result.folder}")
+    return {"SIGINT": 130, "SIGTERM": 143}.get(result.stopped, 0)
+
+
+def evaluate(folder: str, *data: str, settings: Settings = None, outputs: str | None = None, json: Flag = False) -> None:
+    """Measure a trained model on pairs: loss, perplexity, token accuracy, BLEU, chrF, exact match.
+
+    Parameters
+    ----------
+    folder: A run folder.
+    data: Files of pairs, in the same forms as for train.
+    settings: key=value for data.* and decode.*, such as decode.beam=1.
+    outputs: Also write the model's texts to this new file, one a line.
+    json: One JSON line instead of a table.
+    """
+    from seqloom.workflows.evaluate import evaluate as run_evaluate
+    from seqloom.workflows.predict import write_lines
+
+    data_config, decode = reading(settings)
+    result = run_evaluate(folder, data, data_config, decode, say)
+    if outputs is not None:
+        write_lines(outputs, result.outputs)
+    if json:
+        put_json(result.metrics | {f"{name}_signature": signature for name, signature in result.signatures.items()})
+        return
+    put_table(f"{folder} on {' '.join(data)}", _rows(result.metrics), ("metric", "value"))
+    for name, signature in result.signatures.items():
+        put(f"{name}: {signature}")
+
+
+def predict(folder: str, file: str = "-", *, settings: Settings = None, json: Flag = False) -> None:
+    """Write the model's output for each line of a file or of standard input; an empty line gives an empty line.
+
+    Parameters
+    ----------
+    folder: A run folder.
+    file: A text file, one input a line; - is standard input.
+    settings: key=value for data.* and decode.*, such as decode.beam=1 or decode.n_best=3.
+    json: One JSON object a line, with all n-best outputs and their scores.
+    """
+    import sys
+
+    from seqloom.workflows.predict import load
+    from seqloom.workflows.reading import each_text
+
+    data_config, decode = reading(settings)
+    model = load(folder)
+    interactive = file == "-" and sys.stdin.isatty()
+    for outputs in model.stream(each_text(file, data_config, say), chunk=1 if interactive else 512, **decode):
+        if json:
+            put_json({"outputs": [output._asdict() for output in outputs]})
+        else:
+            put(outputs[0].text)
+        if interactive:
+            sys.stdout.flush()
+
+
+def reading(settings: list[str] | None) -> tuple[DataConfig, dict[str, Any]]:
+    """--set of a verb that reads: (data settings, changed decode settings). Raises UsageError for any other section."""
+    content = apply_settings({}, settings or [])
+    other = content.keys() - {"data", "decode"}
+    if other:
+        raise UsageError(f"--set can change data.* and decode.* here, but not {', '.join(sorted(other))}.*: the model is trained")
+    parse(DecodeConfig, {"beam": 1000} | content.get("decode", {}), "decode.")
+    return parse(DataConfig, content.get("data", {}), "data."), content.get("decode", {})
+
+
+def _rows(metrics: dict[str, float]) -> list[tuple[str, ...]]:
+    return [(name, f"{value:,}" if isinstance(value, int) else f"{value:,.4g}") for name, value in metrics.items()]
+
+
+VERBS = (demo, train, evaluate, predict)

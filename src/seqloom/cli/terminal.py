@@ -1,0 +1,67 @@
+"""What the verbs say, and where: results on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from seqloom.errors import printable
+
+
+def say(message: str) -> None:
+    """A notice."""
+    sys.stderr.write(printable(message) + "\n")
+    sys.stderr.flush()
+
+
+def put(text: str) -> None:
+    """A line of the result, as UTF-8 whatever the locale; a line break inside it becomes a blank, so a line stays one."""
+    sys.stdout.buffer.write(text.replace("\r", " ").replace("\n", " ").encode("utf-8", "replace") + b"\n")
+
+
+def put_json(content: Any) -> None:
+    """The result as one line of JSON."""
+    put(json.dumps(content, ensure_ascii=False, allow_nan=False))
+
+
+def put_table(title: str, rows: list[tuple[str, ...]], header: tuple[str, ...]) -> None:
+    """The result for people."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", show_edge=False, header_style="bold")
+    for name in header:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    Console(file=sys.stdout, highlight=False).print(table)
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[Any], None]]:
+    """A bar with loss, tokens a second and the time that is left; silent where standard error is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None, note="")
+
+        def show(now: Any) -> None:
+            note = f"loss {now.loss:.3f}  {now.tokens_per_second:,.0f} tokens/s"
+            bar.update(task, completed=now.step, total=now.total_steps, note=note)
+
+        yield show

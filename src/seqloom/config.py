@@ -1,0 +1,287 @@
+"""One schema for flags and run files. Every field of a run stands here, but for those of a model, which stand beside it.
+
+A run is a YAML file (or what `--set key=value` says) with five parts:
+
+    task: translation
+    output_dir: runs/captions
+    data:   {train: [train.en, train.de], validation: [val.en, val.de]}
+    model:  {name: seq2seq, size: small, dropout: 0.3}
+    train:  {max_steps: 6000}
+    decode: {beam: 5}
+
+Imports no torch, so that `--help` is quick.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, TypeVar, final, get_type_hints
+
+import yaml
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from seqloom.errors import UsageError, printable
+
+Positive = Annotated[int, Field(ge=1, strict=True)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+"""Nothing unknown, nothing infinite."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """What is read, and how text becomes ids."""
+
+    __pydantic_config__ = STRICT
+    train: tuple[str, ...] = ()
+    """Training files: two parallel ones, a prefix such as data/train, or one .tsv, .csv or .jsonl (all also .gz)."""
+    validation: tuple[str, ...] = ()
+    """Validation files, in the same form. Without them 2 % of the data, at most 1,000, is split off by seed."""
+    format: Literal["auto", "parallel", "tsv", "csv", "jsonl"] = "auto"
+    """Form of the files; auto goes by their names."""
+    source: str | None = None
+    """Column (or language suffix) of the input; guessed with a notice."""
+    target: str | None = None
+    """Column (or language suffix) of the output; guessed with a notice."""
+    encoding: str = "utf-8"
+    """Encoding of the files."""
+    on_bad_line: Literal["error", "skip", "replace"] = "error"
+    """What happens at bytes that are not in the encoding and the like; skipped lines are counted."""
+    delimiter: str | None = None
+    """Between cells of tsv and csv; by default tab and comma."""
+    header: bool | Literal["auto"] = "auto"
+    """Whether the first row of tsv and csv names the columns."""
+    quoting: bool | None = None
+    """Whether quotes wrap cells; by default in csv, not in tsv."""
+    max_line_bytes: Positive = 1_000_000
+    """A longer line is an error."""
+    tokenizer: Literal["bpe", "bytes", "characters", "words"] = "bpe"
+    """How text is cut: byte-level BPE, bytes, characters or words."""
+    vocabulary: Positive = 8000
+    """Entries of the vocabulary, at most."""
+    normalisation: Literal["none", "nfc"] = "none"
+    """Unicode normalisation, stored with the tokenizer."""
+    max_length: Positive | None = None
+    """Longest text in ids; what is longer is cut, counted and said. None: nothing is cut."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How a model is trained."""
+
+    __pydantic_config__ = STRICT
+    max_steps: Positive | None = None
+    """Optimizer steps; by default as many as `epochs` need."""
+    epochs: Annotated[float, Field(gt=0)] = 20.0
+    """Passes over the data, where max_steps is not given."""
+    batch_tokens: Positive = 4096
+    """Budget of a batch: rows × (longest source + longest target)."""
+    batch_rows: Positive | None = None
+    """A fixed number of rows instead of a budget."""
+    accumulate: Positive = 1
+    """Micro-batches that a batch is split into to save memory; changes no result."""
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
+    """The highest learning rate."""
+    schedule: Literal["constant", "linear", "cosine", "inverse_sqrt"] = "cosine"
+    """What the learning rate does after the warm-up."""
+    warmup_steps: Annotated[int, Field(ge=0)] | None = None
+    """Steps in which the learning rate climbs from 0; by default a tenth of all, at most 200."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    """Decay of matrices (AdamW); biases and embeddings have none."""
+    clip_norm: Annotated[float, Field(gt=0)] = 1.0
+    """Longest gradient; longer ones are scaled down."""
+    label_smoothing: Share = 0.0
+    """Share of the target that goes to the whole vocabulary."""
+    evaluate_every: Positive | None = None
+    """Steps between validations, each with a checkpoint; by default twenty in a run."""
+    best: Literal["loss", "bleu", "chrf", "exact_match"] = "loss"
+    """What chooses the best checkpoint; all but loss decode the validation data."""
+    patience: Positive | None = None
+    """Stop after so many validations without a better one."""
+    log_every: Positive = 50
+    """Steps between lines of metrics.jsonl."""
+    dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+    """bfloat16: products in bf16 (autocast), weights and sums in float32."""
+    device: str = "auto"
+    """auto, cpu or cuda."""
+    threads: Positive | None = None
+    """Threads of the CPU; another number changes the last bits."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """Of everything that is random."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class DecodeConfig:
+    """How text is made; stored in the run folder as the model's defaults."""
+
+    __pydantic_config__ = STRICT
+    beam: Annotated[int, Field(ge=1, le=1000)] = 5
+    """Hypotheses kept; 1 is greedy."""
+    length_penalty: Annotated[float, Field(ge=0)] = 1.0
+    """α of Σ log p / length^α, the end mark counted."""
+    max_length: Positive | None = None
+    """Longest output in ids; by default twice the source and 20 more."""
+    n_best: Positive = 1
+    """Hypotheses given for each input, best first; at most `beam`."""
+    batch_rows: Positive = 64
+    """Inputs that are decoded together; changes no result."""
+
+    def __post_init__(self) -> None:
+        if self.n_best > self.beam:
+            raise UsageError(f"decode.n_best must be at most decode.beam, but {self.n_best} is more than {self.beam}")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """All of a run."""
+
+    __pydantic_config__ = STRICT
+    task: str
+    output_dir: str
+    model: dict[str, Any] = field(default_factory=dict)
+    """`name`, `size`, and fields of the model's own configuration."""
+    data: DataConfig = field(default_factory=DataConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+
+
+SECTIONS: dict[str, type] = {"data": DataConfig, "train": TrainConfig, "decode": DecodeConfig}
+
+C = TypeVar("C")
+
+
+def parse(kind: type[C], content: dict[str, Any], prefix: str = "") -> C:
+    """`content` as a configuration of this kind. Raises UsageError that names every problem at once."""
+    try:
+        return TypeAdapter(kind).validate_python(_tuples(content))
+    except ValidationError as error:
+        problems = [_problem(kind, dict(one), prefix) for one in error.errors()]
+        raise UsageError("; ".join(dict.fromkeys(problems))) from None
+
+
+def _tuples(content: Any) -> Any:
+    """YAML has lists where the schema has tuples."""
+    if isinstance(content, dict):
+        return {key: _tuples(value) for key, value in content.items()}
+    return tuple(content) if isinstance(content, list) else content
+
+
+def _problem(kind: type, error: dict[str, Any], prefix: str) -> str:
+    path = [str(part) for part in error["loc"] if not str(part).startswith(("function-", "tagged-", "constrained-", "literal["))]
+    path = [part for part in path if part not in ("int", "float", "bool", "str", "none")]
+    name = prefix + ".".join(path)
+    if error["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        return unknown_key(name, known_keys(kind, prefix))
+    if error["type"] in ("missing", "missing_argument"):
+        return f"{name} must be given"
+    if isinstance(error.get("ctx", {}).get("error"), UsageError):
+        return str(error["ctx"]["error"])
+    shown = printable(repr(error["input"]))
+    if isinstance(error["input"], bool) and "string" in error["msg"]:
+        return f"{name} must be text, but is {shown} (YAML reads no, yes, on and off as such: quote it)"
+    rule = str(error["msg"]).replace("Input should be", "must be").replace("Value error, ", "")
+    return f"{name} {rule}, but is {shown}"
+
+
+def known_keys(kind: type, prefix: str = "") -> list[str]:
+    """Every key of a configuration, dotted."""
+    hints = get_type_hints(kind)
+    keys: list[str] = []
+    for one in dataclasses.fields(kind):
+        nested = hints[one.name]
+        keys += known_keys(nested, f"{prefix}{one.name}.") if dataclasses.is_dataclass(nested) else [prefix + one.name]  # type: ignore[arg-type]
+    return keys
+
+
+def unknown_key(name: str, known: list[str]) -> str:
+    """The message for a key that there is not."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    known = [key for key in known if key.startswith(name.partition(".")[0] + ".")] or known
+    return f"there is no setting {printable(name)}" + (f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}")
+
+
+def read_run_file(path: str) -> dict[str, Any]:
+    """The content of a run file. Raises UsageError where it is not a YAML mapping, is too large or has tags or aliases."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read(2**20 + 1)
+    except OSError as error:
+        raise UsageError(f"{printable(path)}: the run file cannot be read ({error.strerror})") from None
+    if len(text) > 2**20:
+        raise UsageError(f"{printable(path)}: a run file must be smaller than 1 MiB")
+    content = read_yaml(text.decode("utf-8", "replace"), path)
+    if not isinstance(content, dict):
+        raise UsageError(f"{printable(path)}: a run file must be a mapping such as `train: {{max_steps: 60}}`")
+    return content
+
+
+def read_yaml(text: str, where: str) -> Any:
+    """Safe YAML: no tags, no aliases, no duplicate keys; numbers such as 1e-4 are numbers."""
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader that refuses more
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        at = f":{mark.line + 1}" if mark is not None else ""
+        reason = " ".join(str(getattr(error, "problem", None) or error).split())
+        raise UsageError(f"{printable(where)}{at}: is not YAML as a run file may use it ({printable(reason)})") from None
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader, without aliases (which can grow without end) and with keys that stand once."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.composer.ComposerError(None, None, "aliases are not allowed", self.peek_event().start_mark)  # type: ignore[no-untyped-call]
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key, (key_node, _) in zip(keys, node.value, strict=True):
+            if not isinstance(key, str):
+                problem = f"a key must be text, but is {key!r}: quote it"
+                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key} stands twice", key_node.start_mark)
+        return super().construct_mapping(node, deep=True)
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789"))
+
+
+def apply_settings(content: dict[str, Any], settings: list[str]) -> dict[str, Any]:
+    """`content` with each `key=value` put in; values are read as YAML. Raises UsageError where one has no `=`."""
+    merged: dict[str, Any] = {key: dict(value) if isinstance(value, dict) else value for key, value in content.items()}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        section, dot, name = key.strip().partition(".")
+        if not equals:
+            raise UsageError(f"--set must be key=value such as train.max_steps=60, but is {printable(repr(setting))}")
+        if not dot or section not in (*SECTIONS, "model"):
+            raise UsageError(unknown_key(key, [*known_keys(RunConfig), "model.name", "model.size"]))
+        part = merged.setdefault(section, {})
+        if not isinstance(part, dict):
+            raise UsageError(f"{section} must be a mapping, but is {printable(repr(part))}")
+        part[name.replace("-", "_")] = read_yaml(value, f"--set {key}") if value.strip() else ""
+    return merged
+
+
+def to_plain(value: Any) -> Any:
+    """A configuration as what YAML and JSON can hold."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {one.name: to_plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {key: to_plain(item) for key, item in value.items()}
+    return [to_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def run_file_text(config: RunConfig) -> str:
+    """The YAML of a run, in the order of the schema."""
+    head = "# The resolved configuration of this run. To train it again: seqloom train --config run.yaml --output-dir NEW\n"
+    return head + str(yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True))

@@ -1,0 +1,117 @@
+"""Rows to batches of ids: length buckets, a budget of tokens, shares, padding, and the shift of the target (only here).
+
+The batches of an epoch are a function of (seed, epoch): the rows come in the order of `order`; each pool of
+consecutive rows is sorted by length, cut into batches that fit the budget, and its batches are shuffled. A global
+batch is fixed before it is shared between workers and micro-batches, so their number changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from seqloom.data.order import Rows, order, permute
+from seqloom.data.store import TokenStore
+from seqloom.shapes import IGNORE
+from seqloom.text.special import BOS, EOS, PAD
+
+POOL = 8192
+"""Rows that are sorted by length together."""
+
+SOURCE, TARGET = 0, 1
+"""The columns of a store of pairs."""
+
+
+class TranslationBatch(NamedTuple):
+    """Pairs as ids. `source` ends in `</s>`; `inputs` is `<s> y…`; `targets` is `y… </s>`, IGNORE at padding."""
+
+    source: Tensor
+    """`(rows, source)`"""
+    inputs: Tensor
+    """`(rows, steps)`"""
+    targets: Tensor
+    """`(rows, steps)`"""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class BatchPlan:
+    """Which rows are trained together, and when."""
+
+    seed: int
+    batch_tokens: int | None
+    """Budget of a global batch: rows × (longest source + longest target), marks counted."""
+    batch_rows: int | None
+    """Or a fixed number of rows."""
+
+    def epoch(self, store: TokenStore, epoch: int, start: int = 0) -> Iterator[Rows]:
+        """The global batches of an epoch from the `start`-th on: arrays of row numbers."""
+        seen = 0
+        for pool in range(-(-len(store) // POOL)):
+            rows = order(self.seed, epoch, pool * POOL, min((pool + 1) * POOL, len(store)), len(store))
+            batches = self._cut(rows, costs(store, rows))
+            if seen + len(batches) > start:
+                for at in permute(np.arange(len(batches)), len(batches), self.seed, epoch, pool + 1)[max(start - seen, 0) :]:
+                    yield batches[at]
+            seen += len(batches)
+
+    def count(self, store: TokenStore, epoch: int = 0) -> int:
+        """How many global batches an epoch has (epochs differ by a few)."""
+        return sum(1 for _ in self.epoch(store, epoch))
+
+    def _cut(self, rows: Rows, cost: NDArray[np.int64]) -> list[Rows]:
+        by_cost = np.argsort(cost, kind="stable")
+        rows, cost = rows[by_cost], cost[by_cost]
+        if self.batch_rows is not None:
+            return [rows[at : at + self.batch_rows] for at in range(0, len(rows), self.batch_rows)]
+        assert self.batch_tokens is not None
+        batches, first = [], 0
+        for last in range(len(rows)):
+            if (last - first + 1) * cost[last] > self.batch_tokens and last > first:
+                batches.append(rows[first:last])
+                first = last
+        return [*batches, rows[first:]]
+
+
+def costs(store: TokenStore, rows: Rows) -> NDArray[np.int64]:
+    """Tokens that each row needs, source and target with their marks."""
+    return store.lengths(rows, SOURCE) + store.lengths(rows, TARGET) + 2
+
+
+def share(rows: Rows, part: int, parts: int) -> Rows:
+    """The `part`-th of `parts` shares of a batch: every parts-th row, so that shares are alike in length."""
+    return rows[part::parts]
+
+
+def translation_batch(store: TokenStore, rows: Rows, whole: Rows, max_length: int | None) -> TranslationBatch:
+    """The batch of these rows, each text cut to `max_length` ids.
+
+    No rows: the first of the `whole` batch with nothing trained, since a worker must take part even where a batch has
+    fewer rows than there are workers.
+    """
+    used = rows if len(rows) else whole[:1]
+    batch = pair_batch(*([store.sequence(row, column)[:max_length].tolist() for row in used] for column in (SOURCE, TARGET)))
+    return batch if len(rows) else batch._replace(targets=torch.full_like(batch.targets, IGNORE))
+
+
+def pair_batch(sources: Sequence[list[int]], targets: Sequence[list[int]]) -> TranslationBatch:
+    """Pairs of ids with their marks, padded on the right. The target is shifted here and nowhere else."""
+    return TranslationBatch(
+        pad([[*source, EOS] for source in sources], PAD),
+        pad([[BOS, *target] for target in targets], PAD),
+        pad([[*target, EOS] for target in targets], IGNORE),
+    )
+
+
+def pad(sequences: Sequence[Sequence[int]], value: int) -> Tensor:
+    """Sequences of different length as one tensor `(rows, longest)`, filled up on the right."""
+    padded = np.full((len(sequences), max(map(len, sequences))), value, dtype=np.int64)
+    for row, sequence in enumerate(sequences):
+        padded[row, : len(sequence)] = sequence
+    return torch.from_numpy(padded)

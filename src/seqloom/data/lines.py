@@ -1,0 +1,330 @@
+"""Bytes to lines of text that know their number, and a tally of all that was not taken as it stood.
+
+A line ends at `\\n` or `\\r\\n` and nowhere else: U+2028, U+0085, a form feed or a lone `\\r` are text.
+Memory is bounded by the longest line that is allowed, whatever the file.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import BinaryIO, Literal, NamedTuple
+
+from seqloom.errors import DataError, UsageError, place, printable
+from seqloom.files import open_binary
+
+Policy = Literal["error", "skip", "replace"]
+"""What becomes of a line that is not text: an error, left out and counted, or its bad characters become U+FFFD."""
+
+MAX_LINE_BYTES = 1_000_000
+REPLACEMENT = "\ufffd"
+
+
+@dataclass(slots=True)
+class Count:
+    """How often something was met, and where first (`path:line`)."""
+
+    number: int
+    first: str
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of each row that was read: nothing is dropped without being counted here.
+
+    A row is what makes one record: a line of text, a row of a table (which may span lines) or a pair of parallel
+    lines; a header is no row. Law: read = used + skipped + rejected. Give each pass over the data a fresh tally.
+    """
+
+    used: int = 0
+    """Rows handed on, repaired or not."""
+    rejected: int = 0
+    """1 where reading ended with an error that names a line."""
+    skips: dict[str, Count] = field(default_factory=dict)
+    """Rows left out, by reason."""
+    repairs: dict[str, Count] = field(default_factory=dict)
+    """Lines handed on with U+FFFD in place of what was bad, by reason."""
+    oddities: dict[str, Count] = field(default_factory=dict)
+    """Lines handed on as they are, though they look odd, by reason."""
+    remarks: list[str] = field(default_factory=list)
+    """What was guessed, in whole sentences."""
+
+    @property
+    def read(self) -> int:
+        return self.used + self.skipped + self.rejected
+
+    @property
+    def skipped(self) -> int:
+        return sum(count.number for count in self.skips.values())
+
+    @property
+    def replaced(self) -> int:
+        return sum(count.number for count in self.repairs.values())
+
+    def skip(self, reason: str, path: str, line: int) -> None:
+        _count(self.skips, reason, path, line)
+
+    def replace(self, reason: str, path: str, line: int) -> None:
+        _count(self.repairs, reason, path, line)
+
+    def keep(self, reason: str, path: str, line: int) -> None:
+        _count(self.oddities, reason, path, line)
+
+    def remark(self, sentence: str) -> None:
+        if sentence not in self.remarks:
+            self.remarks.append(sentence)
+
+    def notices(self) -> list[str]:
+        """All of it in plain words, such as `3 lines skipped: bad UTF-8 (first: train.de:17)`."""
+        kinds = ((self.skips, "skipped"), (self.repairs, "repaired with U+FFFD"), (self.oddities, "kept unchanged"))
+        return self.remarks + [
+            f"{count.number} {'line' if count.number == 1 else 'lines'} {what}: {reason} (first: {count.first})"
+            for counts, what in kinds
+            for reason, count in counts.items()
+        ]
+
+
+def _count(counts: dict[str, Count], reason: str, path: str, line: int) -> None:
+    if reason in counts:
+        counts[reason].number += 1
+    else:
+        counts[reason] = Count(1, place(path, line))
+
+
+class Line(NamedTuple):
+    """A line without its end. Where `problem` is set, the line must be skipped and counted under that reason;
+    its text is then an approximation, good for finding where a quote closes."""
+
+    number: int
+    text: str
+    problem: str | None = None
+
+
+def read_lines(
+    path: str, tally: Tally, *, encoding: str = "utf-8", on_bad_line: Policy = "error", max_line_bytes: int = MAX_LINE_BYTES
+) -> Iterator[tuple[int, str]]:
+    """The lines of a file (plain, `.gz` or `-`) as (number from 1, text without line end), blank ones too.
+
+    All are counted in `tally`. With `skip` a bad line leaves a gap in the numbers.
+    Raises what `scan_lines` raises, and DataError at the end where no line held more than white space.
+    """
+    lines = blank = usable = 0
+    try:
+        for line in scan_lines(path, tally, encoding=encoding, on_bad_line=on_bad_line, max_line_bytes=max_line_bytes):
+            lines = line.number
+            if line.problem is not None:
+                tally.skip(line.problem, path, line.number)
+                continue
+            tally.used += 1
+            if line.text.strip():
+                usable += 1
+            else:
+                blank += 1
+                tally.keep("blank", path, line.number)
+            yield line.number, line.text
+    except DataError as error:
+        tally.rejected += error.line is not None
+        raise
+    if not usable:
+        raise DataError(f"there are no usable lines in it ({blank} blank lines, {lines - blank} skipped)", path)
+
+
+def scan_lines(
+    path: str, tally: Tally, *, encoding: str = "utf-8", on_bad_line: Policy = "error", max_line_bytes: int = MAX_LINE_BYTES
+) -> Iterator[Line]:
+    """Every line of a file, those to skip too; only repairs and oddities are counted in `tally`.
+
+    Raises DataError where the file cannot be opened or read, is empty, is no text (an archive, a PDF, UTF-16 read as
+    something else), ends in zeros or has a line over `max_line_bytes`; with `on_bad_line="error"` also where a line
+    is not in `encoding` or holds a NUL. Raises UsageError for an encoding that cannot be read.
+    """
+    codec = line_codec(encoding)
+    number = offset = 0
+    with _opened(path) as file:
+        try:
+            codec, start = _byte_order(file, codec)
+            newline, carriage = "\n".encode(codec), "\r".encode(codec)
+            unit = len(newline)
+            while raw := _next_line(file, newline, max_line_bytes + 2 * unit, start):
+                start = b""
+                number += 1
+                if number == 1:
+                    _refuse_disguise(raw, codec, path)
+                ended = raw.endswith(newline) and len(raw) % unit == 0
+                content = raw[:-unit].removesuffix(carriage) if ended else raw
+                if b"\0" in content and unit == 1:
+                    _refuse_zeros(content, None if ended else file, path, number)
+                if len(content) > max_line_bytes:
+                    raise DataError(
+                        f"the line must have at most {max_line_bytes} bytes, but has more; is it one record a line? "
+                        "If so, allow more with --set data.max_line_bytes=N",
+                        path,
+                        number,
+                    )
+                yield _decoded(content, codec, path, number, offset, ended, on_bad_line, tally)
+                offset += len(raw)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise DataError(_damage(error, number), path, number + 1) from None
+        except OSError as error:
+            raise DataError(f"cannot be read on ({error.strerror or error})", path, number + 1) from None
+    if number == 0:
+        raise DataError("must hold text, but is empty (0 bytes)", path)
+
+
+def line_codec(encoding: str) -> str:
+    """Python's name of a text encoding. Raises UsageError where there is none or its lines do not end in byte 0x0A."""
+    try:
+        newline = "\n".encode(encoding)
+        codec = codecs.lookup(encoding).name.removesuffix("-sig")
+    except (LookupError, ValueError):
+        raise UsageError(
+            f"data.encoding must be a text encoding that Python knows, such as utf-8, latin-1, cp1252 or utf-16, but is {encoding!r}"
+        ) from None
+    if newline != b"\n" and not codec.startswith(("utf-8", "utf-16", "utf-32")):
+        raise UsageError(f"data.encoding={encoding} cannot be read line by line; convert the file to UTF-8 with iconv")
+    return codec
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[BinaryIO]:
+    file = open_binary(path)
+    inner = getattr(file, "fileobj", None)  # a GzipFile does not close what it was handed
+    try:
+        yield file
+    finally:
+        if path != "-":
+            file.close()
+            if inner is not None:
+                inner.close()
+
+
+def _byte_order(file: BinaryIO, codec: str) -> tuple[str, bytes]:
+    """utf-16 and utf-32 with their byte order, told from the first character, and the bytes read to tell it."""
+    if codec not in ("utf-16", "utf-32"):
+        return codec, b""
+    start = file.read(2 if codec == "utf-16" else 4)
+    big = start.startswith((codecs.BOM_UTF16_BE, b"\0"))  # without a mark: an ASCII character begins with its zeros
+    return f"{codec}-{'be' if big else 'le'}", start
+
+
+def _next_line(file: BinaryIO, newline: bytes, most: int, start: bytes) -> bytes:
+    """`start` and the bytes up to the next line end, which is included; at most `most` bytes; empty at the end."""
+    unit = len(newline)
+    if unit == 1:
+        return file.readline(most)
+    line = bytearray(start)
+    while len(line) < most and not (line.endswith(newline) and len(line) % unit == 0):
+        missing = -len(line) % unit  # a byte 0x0A may lie inside a character
+        more = file.read(missing) if missing else file.readline(most - len(line))
+        if not more:
+            break
+        line += more
+    return bytes(line)
+
+
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+    (codecs.BOM_UTF8, "utf-8"),
+)
+
+_KINDS = (
+    (b"\x1f\x8b", "gzip data (name it .gz, or unpack it with gzip -d)"),
+    (b"\x28\xb5\x2f\xfd", "zstd data (unpack it with zstd -d)"),
+    (b"PK\x03\x04", "a ZIP archive, as .docx, .xlsx and .odt are too (unpack it, or save it as plain text)"),
+    (b"%PDF-", "a PDF document (save it as plain text)"),
+    (b"BZh", "bzip2 data (unpack it with bzip2 -d)"),
+    (b"\xfd7zXZ\0", "xz data (unpack it with xz -d)"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive (unpack it)"),
+    (b"\xd0\xcf\x11\xe0", "an old Office document (save it as plain text)"),
+    (b"PAR1\x15", "a Parquet file (convert it to .jsonl)"),
+    (b"SQLite format 3\0", "an SQLite database (export a .csv)"),
+)
+
+
+def _refuse_disguise(raw: bytes, codec: str, path: str) -> None:
+    """Raises DataError where the first line begins as another kind of file does."""
+    for mark, found in _MARKS:
+        if raw.startswith(mark) and found != codec:
+            name = found.upper() if found == "utf-8" else found[:6].upper()
+            raise DataError(f"looks like {name} (by its byte order mark); read it with --set data.encoding={name.lower()}", path, 1)
+        if raw.startswith(mark):
+            return
+    for magic, kind in _KINDS:
+        if raw.startswith(magic) and (magic != b"BZh" or raw[4:10] == b"1AY&SY"):
+            raise DataError(f"must be text, but is {kind}", path, 1)
+
+
+def _refuse_zeros(content: bytes, rest: BinaryIO | None, path: str, number: int) -> None:
+    """Raises DataError where the zeros mean wide characters, or a file whose end was never written.
+
+    `rest` is what follows an unfinished line; at most 64 MiB of it are read.
+    """
+    zeros = [content[lane:4096:4].count(0) for lane in range(4)]
+    share = [count / max(1, len(content[lane:4096:4])) for lane, count in enumerate(zeros)]
+    if number == 1 and sum(zeros) >= 2 and 0 in zeros:
+        if sum(s > 0.9 for s in share) == 3 and len(content) >= 7:
+            raise DataError("looks like UTF-32 (three of four bytes are zero); read it with --set data.encoding=utf-32", path, number)
+        if 0 in (sum(zeros[0::2]), sum(zeros[1::2])) and max(share) > 0.3:
+            raise DataError("looks like UTF-16 (every second byte is zero); read it with --set data.encoding=utf-16", path, number)
+    tail = len(content) - len(content.rstrip(b"\0"))
+    if rest is None or tail < 2:
+        return
+    for _ in range(1024):
+        chunk = rest.read(2**16)
+        if chunk.strip(b"\0"):
+            return
+        tail += len(chunk)
+        if not chunk:
+            raise DataError(f"the last {tail} bytes are zero: the file looks truncated (power cut?); fetch it again", path, number)
+
+
+def _decoded(content: bytes, codec: str, path: str, number: int, offset: int, ended: bool, on_bad_line: Policy, tally: Tally) -> Line:
+    """The text of one line that starts at byte `offset`, with what the policy makes of it."""
+    problem = message = None
+    try:
+        text = content.decode(codec)
+    except UnicodeDecodeError as error:
+        problem, message = f"bad {codec.upper()}", _not_in(codec, error, offset, ended)
+        text = content.decode(codec, "replace")
+    if "\0" in text:
+        if problem is None:
+            before = len(text[: text.index("\0")].encode(codec))
+            problem, message = "NUL", f"holds a NUL (zero byte, at byte {offset + before} of the file){_ADVICE}"
+        text = text.replace("\0", REPLACEMENT)
+    if number == 1:
+        text = text.removeprefix("\ufeff")
+    if problem is not None and on_bad_line == "error":
+        raise DataError(f"{message}", path, number)
+    if problem is not None and on_bad_line == "replace":
+        tally.replace(problem, path, number)
+        problem = None
+    if "\ufeff" in text:
+        tally.keep("U+FEFF (byte order mark) inside the file; were files joined?", path, number)
+    if "\r" in text:
+        tally.keep(r"a lone carriage return; lines end at \n or \r\n only", path, number)
+    return Line(number, text, problem)
+
+
+_ADVICE = "; leave such lines out with --set data.on_bad_line=skip"
+
+
+def _not_in(codec: str, error: UnicodeDecodeError, offset: int, ended: bool) -> str:
+    shown = " ".join(f"0x{byte:02X}" for byte in error.object[error.start : error.end][:8])
+    where = f"{shown} at byte {offset + error.start} of the file"
+    if not ended and error.end == len(error.object) and error.reason in ("unexpected end of data", "truncated data"):
+        return f"the file ends inside a character ({where}): was the download cut off? Fetch it again"
+    other = "latin-1 (or cp1252)" if codec == "utf-8" else "NAME"
+    return f"is not {codec.upper()}: {where}; if it is in another encoding, say so with --set data.encoding={other}{_ADVICE}"
+
+
+def _damage(error: Exception, number: int) -> str:
+    if number == 0 and isinstance(error, gzip.BadGzipFile):
+        return f"is named .gz, but is not gzip data ({printable(str(error))}); rename or fetch it again"
+    return f"the gzip data is damaged or cut off after line {number} ({printable(str(error))}); fetch it again"

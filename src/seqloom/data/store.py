@@ -1,0 +1,166 @@
+"""The token store: a text tokenised once, in parallel, into files that are mapped into memory.
+
+    .seqloom-cache/HASH/   beside the data (where that folder is read-only: $XDG_CACHE_HOME/seqloom/HASH)
+        tokens.bin         all ids, row after row, column after column; uint16, or uint32 for large vocabularies
+        offsets.npy        int64: where each sequence starts (rows * columns + 1)
+        lines.npy          int64: the line of its file that each row came from
+        meta.json          what it was made of; HASH is the hash of that, so any change makes a new store
+
+Memory does not grow with the text: records are read, tokenised and written in chunks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqloom import files
+from seqloom.data.records import Record
+from seqloom.errors import DataError
+from seqloom.protocols import Tokenizer
+
+FORMAT = 1
+"""Raised whenever what is written changes its meaning."""
+CHUNK = 4096
+"""Records that are in memory at one time."""
+
+
+@final
+@dataclass(frozen=True)
+class TokenStore:
+    """Rows of sequences of ids: `store.sequence(row, column)`."""
+
+    columns: tuple[str, ...]
+    tokens: NDArray[Any]
+    offsets: NDArray[np.int64]
+    lines: NDArray[np.int64]
+    meta: dict[str, Any]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def sequence(self, row: int, column: int) -> NDArray[Any]:
+        """The ids of one text, without start or end marks."""
+        at = row * len(self.columns) + column
+        return self.tokens[self.offsets[at] : self.offsets[at + 1]]
+
+    def lengths(self, rows: NDArray[np.int64], column: int) -> NDArray[np.int64]:
+        """`(n,)`: how many ids each row has in a column."""
+        at = rows * len(self.columns) + column
+        return np.asarray(self.offsets[at + 1] - self.offsets[at])
+
+
+def build_store(
+    records: Callable[[], Iterable[Record]],
+    columns: tuple[str, ...],
+    tokenizer: Tokenizer,
+    identity: dict[str, Any],
+    folder: Path,
+    progress: Callable[[int], None] = lambda rows: None,
+) -> TokenStore:
+    """The store of these records: opened where it is there already, made where not.
+
+    `identity` tells what the records are (paths, sizes, hashes, read options) and what tokenises them. Raises
+    DataError where there is no record at all, FolderError where the disk is full.
+    """
+    meta = {"format": FORMAT, "columns": list(columns), **identity}
+    digest = hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()[:24]
+    place = folder / digest
+    if (place / "meta.json").exists():
+        return open_store(place)
+    temporary = folder / f"{digest}.{os.getpid()}.tmp"
+    with files.writing(place):
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        try:
+            _write(records(), columns, tokenizer, temporary, progress)
+            files.write_json(temporary / "meta.json", meta)
+            os.replace(temporary, place)
+        except OSError:
+            if not (place / "meta.json").exists():  # otherwise another process was faster, with the same result
+                raise
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    return open_store(place)
+
+
+def open_store(place: Path) -> TokenStore:
+    """Maps a finished store."""
+    meta = files.read_json(place / "meta.json")
+    dtype = np.uint16 if (place / "tokens.bin.uint16").exists() else np.uint32
+    path = place / f"tokens.bin.{np.dtype(dtype).name}"
+    tokens = np.memmap(path, dtype=dtype, mode="r") if path.stat().st_size else np.empty(0, dtype)
+    return TokenStore(
+        tuple(meta["columns"]),
+        tokens,
+        np.load(place / "offsets.npy", mmap_mode="r", allow_pickle=False),
+        np.load(place / "lines.npy", mmap_mode="r", allow_pickle=False),
+        meta,
+    )
+
+
+def _write(
+    records: Iterable[Record], columns: tuple[str, ...], tokenizer: Tokenizer, folder: Path, progress: Callable[[int], None]
+) -> None:
+    dtype = np.uint16 if tokenizer.vocabulary_size <= 2**16 else np.uint32
+    rows = 0
+    with (
+        open(folder / f"tokens.bin.{np.dtype(dtype).name}", "wb") as tokens,
+        open(folder / "offsets.raw", "wb") as offsets,
+        open(folder / "lines.raw", "wb") as lines,
+    ):
+        end = 0
+        np.zeros(1, np.int64).tofile(offsets)
+        for chunk in chunked(records, CHUNK):
+            ids = tokenizer.encode([record.fields[name] for record in chunk for name in columns])
+            ends = end + np.cumsum([len(sequence) for sequence in ids], dtype=np.int64)
+            np.concatenate([np.asarray(sequence, dtype) for sequence in ids]).tofile(tokens)
+            ends.tofile(offsets)
+            np.asarray([record.line for record in chunk], np.int64).tofile(lines)
+            end, rows = int(ends[-1]), rows + len(chunk)
+            progress(rows)
+    if not rows:
+        raise DataError("there must be at least one usable example, but there is none")
+    for name in ("offsets", "lines"):
+        _as_npy(folder / f"{name}.raw", folder / f"{name}.npy")
+
+
+def _as_npy(raw: Path, path: Path) -> None:
+    """Puts the header of an .npy file before raw int64 numbers, without reading them all."""
+    values = np.memmap(raw, dtype=np.int64, mode="r")
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": np.lib.format.dtype_to_descr(values.dtype), "fortran_order": False, "shape": values.shape}
+        )
+        with open(raw, "rb") as source:
+            shutil.copyfileobj(source, file)
+    raw.unlink()
+
+
+def chunked(records: Iterable[Record], size: int) -> Iterator[list[Record]]:
+    iterator = iter(records)
+    while chunk := list(islice(iterator, size)):
+        yield chunk
+
+
+def cache_folder(data: Path) -> Path:
+    """Where the stores of a data file live."""
+    beside = data.parent / ".seqloom-cache"
+    if os.access(beside if beside.exists() else data.parent, os.W_OK):
+        return beside
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seqloom"
+
+
+def fingerprint(path: str) -> dict[str, Any]:
+    """What tells one version of a data file from another: name, size and SHA-256."""
+    return {"path": path, "bytes": os.path.getsize(path), "sha256": files.sha256(Path(path))}

@@ -1,0 +1,34 @@
+"""Numbers that say how good texts are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class CorpusScore(NamedTuple):
+    """A score of a whole corpus and how exactly it was computed."""
+
+    value: float
+    signature: str
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> CorpusScore:
+    """BLEU of detokenised text, 0 to 100 (Papineni et al. 2002; sacreBLEU, Post 2018), with sacreBLEU's signature."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    metric = BLEU()
+    return CorpusScore(metric.corpus_score(list(hypotheses), [list(references)]).score, str(metric.get_signature()))
+
+
+def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> CorpusScore:
+    """chrF2, 0 to 100 (Popović 2015), with sacreBLEU's signature."""
+    from sacrebleu.metrics.chrf import CHRF
+
+    metric = CHRF()
+    return CorpusScore(metric.corpus_score(list(hypotheses), [list(references)]).score, str(metric.get_signature()))
+
+
+def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """Share of texts that equal their reference, 0 to 100. Raises ValueError where there is none."""
+    return 100 * sum(h == r for h, r in zip(hypotheses, references, strict=True)) / len(references)

@@ -1,0 +1,276 @@
+"""Recurrent layers: every cell in one driver, stacked, in one or both directions, under any padding.
+
+    elman, elman-relu   h_t = g(W_x x_t + W_h h_{t-1} + b)                              Elman 1990
+    lstm                c_t = f ⊙ c_{t-1} + i ⊙ g,  h_t = o ⊙ tanh(c_t)                 Hochreiter and Schmidhuber 1997, Gers 2000
+    gru                 h̃ = tanh(W_x x_t + W_h (r ⊙ h_{t-1}) + b),
+                        h_t = z ⊙ h_{t-1} + (1 - z) ⊙ h̃                                 Cho et al. 2014, as published
+    gru-torch           as gru, but h̃ = tanh(W_x x_t + b + r ⊙ (W_h h_{t-1} + b_h))     as in torch.nn.GRU and cuDNN
+
+The product of the inputs with all gates is formed for all steps at once; only what depends on the state stays in
+the loop. A step of padding keeps the state. The backward direction walks the same steps from the end, so it starts
+at the last true one without any packing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqloom.errors import UsageError
+
+CellState = tuple[Tensor, ...]
+"""(h,) or (h, c) of one layer, each `(rows, width)`; of a stack, each `(rows, layers, width)`."""
+
+Step = Callable[[Tensor, CellState, Tensor, Tensor | None], CellState]
+"""(input product `(rows, gates * width)`, state, W_h `(gates * width, width)`, b_h) -> the next state."""
+
+
+def elman_step(x: Tensor, state: CellState, w_h: Tensor, _: Tensor | None) -> CellState:
+    (h,) = state
+    return (torch.tanh(x + F.linear(h, w_h)),)
+
+
+def elman_relu_step(x: Tensor, state: CellState, w_h: Tensor, _: Tensor | None) -> CellState:
+    (h,) = state
+    return (torch.relu(x + F.linear(h, w_h)),)
+
+
+def lstm_step(x: Tensor, state: CellState, w_h: Tensor, _: Tensor | None) -> CellState:
+    h, c = state
+    i, f, g, o = (x + F.linear(h, w_h)).chunk(4, dim=-1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
+def gru_step(x: Tensor, state: CellState, w_h: Tensor, _: Tensor | None) -> CellState:
+    (h,) = state
+    width = h.shape[-1]
+    gates = torch.sigmoid(x[:, : 2 * width] + F.linear(h, w_h[: 2 * width]))
+    r, z = gates.chunk(2, dim=-1)
+    candidate = torch.tanh(x[:, 2 * width :] + F.linear(r * h, w_h[2 * width :]))
+    return (candidate + z * (h - candidate),)  # z ⊙ h + (1 - z) ⊙ candidate
+
+
+def gru_torch_step(x: Tensor, state: CellState, w_h: Tensor, b_h: Tensor | None) -> CellState:
+    (h,) = state
+    width = h.shape[-1]
+    product = F.linear(h, w_h, b_h)
+    r, z = torch.sigmoid(x[:, : 2 * width] + product[:, : 2 * width]).chunk(2, dim=-1)
+    candidate = torch.tanh(x[:, 2 * width :] + r * product[:, 2 * width :])
+    return (candidate + z * (h - candidate),)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """What distinguishes one recurrent cell from another."""
+
+    gates: tuple[str, ...]
+    """The blocks of W_x, W_h and b, in order (torch's order, so weights convert by name)."""
+    step: Step
+    states: int = 1
+    """1: h; 2: h and c."""
+    hidden_bias: bool = False
+    """Whether the product with the state has a bias of its own (it matters where a gate multiplies the product)."""
+
+
+CELLS: dict[str, Cell] = {
+    "elman": Cell(gates=("h",), step=elman_step),
+    "elman-relu": Cell(gates=("h",), step=elman_relu_step),
+    "lstm": Cell(gates=("i", "f", "g", "o"), step=lstm_step, states=2),
+    "gru": Cell(gates=("r", "z", "h"), step=gru_step),
+    "gru-torch": Cell(gates=("r", "z", "h"), step=gru_torch_step, hidden_bias=True),
+}
+
+
+def cell_named(name: str) -> Cell:
+    """Raises UsageError for an unknown name."""
+    if name not in CELLS:
+        raise UsageError(f"cell must be one of {', '.join(CELLS)}, but is {name!r}")
+    return CELLS[name]
+
+
+@final
+class RecurrentLayer(nn.Module):
+    """One layer in one direction."""
+
+    def __init__(self, cell: Cell, input_width: int, width: int) -> None:
+        super().__init__()
+        self.cell, self.width = cell, width
+        blocks = len(cell.gates)
+        self.weight_x = nn.Parameter(torch.empty(blocks * width, input_width))
+        self.weight_h = nn.Parameter(torch.empty(blocks * width, width))
+        self.bias = nn.Parameter(torch.empty(blocks * width))
+        self.bias_h = nn.Parameter(torch.empty(blocks * width)) if cell.hidden_bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """W_x Glorot-uniform and W_h orthogonal, block by block; biases 0, but 1 for a forget gate (Gers et al. 2000)."""
+        blocks = len(self.cell.gates)
+        for block in self.weight_x.chunk(blocks):
+            nn.init.xavier_uniform_(block)
+        for block in self.weight_h.chunk(blocks):
+            nn.init.orthogonal_(block)
+        nn.init.zeros_(self.bias)
+        if self.bias_h is not None:
+            nn.init.zeros_(self.bias_h)
+        if "f" in self.cell.gates:
+            forget = self.cell.gates.index("f")
+            nn.init.ones_(self.bias[forget * self.width : (forget + 1) * self.width])
+
+    def start(self, rows: int) -> CellState:
+        """The state before the first step: zeros."""
+        return (self.bias.new_zeros(rows, self.width),) * self.cell.states
+
+    def step(self, product: Tensor, state: CellState) -> CellState:
+        """One step, from the input's product with W_x (plus b) `(rows, gates * width)`."""
+        return self.cell.step(product, state, self.weight_h, self.bias_h)
+
+    def forward(self, inputs: Tensor, mask: Tensor | None, state: CellState, backward: bool = False) -> tuple[Tensor, CellState]:
+        """inputs `(rows, steps, input_width)` -> outputs `(rows, steps, width)`, state after the last true step."""
+        products = F.linear(inputs, self.weight_x, self.bias).unbind(dim=1)
+        keep = StepMask(mask)
+        outputs: list[Tensor] = [inputs] * len(products)
+        for t in reversed(range(len(products))) if backward else range(len(products)):
+            state = keep(t, self.step(products[t], state), state)
+            outputs[t] = state[0]
+        if not outputs:
+            return inputs.new_zeros(*inputs.shape[:2], self.width), state
+        return torch.stack(outputs, dim=1), state
+
+
+@final
+class StepMask:
+    """Keeps the old state at a step of padding; costs nothing at steps where no row is padded."""
+
+    def __init__(self, mask: Tensor | None) -> None:
+        self._columns = [] if mask is None else mask.unsqueeze(-1).unbind(dim=1)
+        self._full = [] if mask is None else mask.all(dim=0).tolist()
+
+    def __call__(self, step: int, new: CellState, old: CellState) -> CellState:
+        if not self._columns or self._full[step]:
+            return new
+        return tuple(torch.where(self._columns[step], n, o) for n, o in zip(new, old, strict=True))
+
+
+@final
+class Recurrent(nn.Module):
+    """Layers of one cell, stacked; each in both directions where `bidirectional` (then layer k reads `[→h; ←h]` of layer k-1).
+
+    Raises UsageError for an unknown cell, or a carried state where the layers are bidirectional: the backward
+    direction has no past to carry.
+    """
+
+    def __init__(
+        self, cell: str, input_width: int, width: int, *, layers: int = 1, bidirectional: bool = False, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.cell_name, self.input_width, self.width, self.bidirectional = cell, input_width, width, bidirectional
+        self.directions = 2 if bidirectional else 1
+        self.dropout = nn.Dropout(dropout)
+        widths = [input_width] + [width * self.directions] * (layers - 1)
+        kind = cell_named(cell)
+        self.forward_layers = nn.ModuleList(RecurrentLayer(kind, w, width) for w in widths)
+        self.backward_layers = nn.ModuleList(RecurrentLayer(kind, w, width) for w in widths if bidirectional)
+
+    @property
+    def stack(self) -> list[RecurrentLayer]:
+        """The layers of the forward direction, lowest first."""
+        return [*self.forward_layers]
+
+    def start(self, rows: int) -> CellState:
+        """Zeros: h (and c), each `(rows, layers * directions, width)`."""
+        return tuple(part.unsqueeze(1).expand(-1, self.directions * len(self.stack), -1) for part in self.stack[0].start(rows))
+
+    def forward(self, inputs: Tensor, mask: Tensor | None = None, state: CellState | None = None) -> tuple[Tensor, CellState]:
+        """inputs `(rows, steps, input_width)`, mask `(rows, steps)` true at real steps, state as from `start`
+        -> outputs of the top layer `(rows, steps, width * directions)` and the state after the last true step of each
+        row, `(rows, layers * directions, width)`: layer by layer, forward before backward (`→h_n`, `←h_1`)."""
+        if state is not None and self.bidirectional:
+            raise UsageError("a bidirectional layer must start without a carried state: its backward direction has no past")
+        before = self.start(inputs.shape[0]) if state is None else state
+        after: list[CellState] = []
+        outputs = inputs
+        for k, layer in enumerate(self.stack):
+            inputs = self.dropout(outputs) if k else outputs
+            outputs, end = layer(inputs, mask, layer_state(before, len(after)))
+            after.append(end)
+            if self.bidirectional:
+                reverse, end = self.backward_layers[k](inputs, mask, layer_state(before, len(after)), backward=True)
+                outputs = torch.cat([outputs, reverse], dim=-1)
+                after.append(end)
+        return outputs, stack_states(after)
+
+
+def layer_state(state: CellState, layer: int) -> CellState:
+    """Of a stack's state, each `(rows, layers, width)`, that of one layer, each `(rows, width)`."""
+    return tuple(part[:, layer] for part in state)
+
+
+def stack_states(states: list[CellState]) -> CellState:
+    """The states of layers, each `(rows, width)`, as that of a stack, each `(rows, layers, width)`."""
+    return tuple(torch.stack(parts, dim=1) for parts in zip(*states, strict=True))
+
+
+TORCH_MODULES: dict[str, tuple[Callable[..., nn.RNNBase], dict[str, str]]] = {
+    "elman": (nn.RNN, {"nonlinearity": "tanh"}),
+    "elman-relu": (nn.RNN, {"nonlinearity": "relu"}),
+    "lstm": (nn.LSTM, {}),
+    "gru-torch": (nn.GRU, {}),
+}
+"""Our cells that torch has too, under torch's names."""
+
+
+def to_torch(layers: Recurrent) -> nn.RNNBase:
+    """The same weights as a `torch.nn` module (batch first). Raises UsageError for a cell that torch does not have."""
+    if layers.cell_name not in TORCH_MODULES:
+        raise UsageError(f"torch.nn has no cell {layers.cell_name!r} (torch.nn.GRU is 'gru-torch'); it has {', '.join(TORCH_MODULES)}")
+    kind, options = TORCH_MODULES[layers.cell_name]
+    module = kind(
+        layers.input_width,
+        layers.width,
+        num_layers=len(layers.stack),
+        bidirectional=layers.bidirectional,
+        batch_first=True,
+        **options,
+    ).to(layers.stack[0].bias)
+    with torch.no_grad():
+        for suffix, layer in _torch_suffixes(layers):
+            getattr(module, f"weight_ih{suffix}").copy_(layer.weight_x)
+            getattr(module, f"weight_hh{suffix}").copy_(layer.weight_h)
+            getattr(module, f"bias_ih{suffix}").copy_(layer.bias)
+            getattr(module, f"bias_hh{suffix}").copy_(torch.zeros_like(layer.bias) if layer.bias_h is None else layer.bias_h)
+    return module
+
+
+def from_torch(module: nn.RNNBase) -> Recurrent:
+    """A `torch.nn` RNN, LSTM or GRU as our layers. Where its two biases do the same work, they are summed.
+
+    Raises UsageError for a module with an output projection or without biases.
+    """
+    if getattr(module, "proj_size", 0) or not module.bias:
+        raise UsageError("a torch.nn module must have biases and no proj_size to be imported")
+    kind = {nn.RNN: "elman", nn.LSTM: "lstm", nn.GRU: "gru-torch"}[type(module)]
+    if getattr(module, "nonlinearity", None) == "relu":
+        kind = "elman-relu"
+    layers = Recurrent(
+        kind, module.input_size, module.hidden_size, layers=module.num_layers, bidirectional=module.bidirectional, dropout=module.dropout
+    ).to(module.weight_ih_l0)  # type: ignore[arg-type]
+    with torch.no_grad():
+        for suffix, layer in _torch_suffixes(layers):
+            layer.weight_x.copy_(getattr(module, f"weight_ih{suffix}"))
+            layer.weight_h.copy_(getattr(module, f"weight_hh{suffix}"))
+            layer.bias.copy_(getattr(module, f"bias_ih{suffix}"))
+            (layer.bias if layer.bias_h is None else layer.bias_h).add_(getattr(module, f"bias_hh{suffix}"))
+    return layers
+
+
+def _torch_suffixes(layers: Recurrent) -> list[tuple[str, RecurrentLayer]]:
+    named = [(f"_l{k}", layer) for k, layer in enumerate(layers.forward_layers)]
+    named += [(f"_l{k}_reverse", layer) for k, layer in enumerate(layers.backward_layers)]
+    return named  # type: ignore[return-value]

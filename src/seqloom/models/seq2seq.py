@@ -1,0 +1,333 @@
+"""The recurrent encoder-decoder: with one context vector, or with attention.
+
+    Sutskever, Vinyals and Le 2014   the encoder's final state starts the decoder (source reversed)
+    Cho et al. 2014                  the same vector is read at every step
+    Bahdanau, Cho and Bengio 2015    the decoder looks at all states of the encoder, anew at each step:
+                                     e_i = v · tanh(W s_{t-1} + U h_i),  a = softmax(e),  c_t = Σ a_i h_i,
+                                     s_t = f(s_{t-1}, y_{t-1}, c_t),  p(y_t) = softmax g(y_{t-1}, s_t, c_t)
+
+A model without attention is the special case of a memory that holds one vector.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqloom.errors import UsageError
+from seqloom.layers.attention import SCORES, Scores, attention_weights, weighted_mean
+from seqloom.layers.output import FullOutput
+from seqloom.layers.recurrent import CELLS, CellState, Recurrent, StepMask, layer_state, stack_states
+from seqloom.protocols import Shared
+from seqloom.shapes import reversal
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Seq2SeqConfig:
+    """The sizes and choices of a recurrent encoder-decoder."""
+
+    vocabulary_size: int
+    """Entries of the vocabulary, which source and target share."""
+    cell: str = "gru"
+    """elman, elman-relu, lstm, gru (as published) or gru-torch."""
+    embedding_width: int = 256
+    """Width of an embedded token."""
+    encoder_width: int = 256
+    """Width of the encoder's state, in each direction."""
+    width: int = 256
+    """Width of the decoder's state."""
+    encoder_layers: int = 1
+    """Stacked encoder layers."""
+    decoder_layers: int = 1
+    """Stacked decoder layers."""
+    bidirectional: bool = True
+    """Whether the encoder reads in both directions."""
+    reverse_source: bool = False
+    """Whether the encoder gets the source's tokens in reverse order (padding stays where it is)."""
+    attention: Literal["additive", "dot", "bilinear", "none"] = "additive"
+    """How the decoder looks at the source; none: one context vector."""
+    attention_width: int = 256
+    """Width of additive attention's hidden layer."""
+    attend_from: Literal["previous", "current"] = "previous"
+    """The query: s_{t-1} (Bahdanau; the context enters s_t) or s_t (Luong; it enters the output only)."""
+    context: Literal["initial", "every_step", "both"] = "both"
+    """Without attention: where the context vector enters (Sutskever: initial; Cho: every_step)."""
+    bridge: Literal["final", "backward"] = "final"
+    """What the decoder's first state is made of: all final states, or ←h_1 only (Bahdanau)."""
+    readout_width: int = 256
+    """Width of the deep output before the vocabulary."""
+    readout: Literal["maxout", "linear", "none"] = "maxout"
+    """Deep output: the larger of each pair (Bahdanau's appendix), a linear map, or none: s_t itself."""
+    share_embeddings: bool = True
+    """Whether source and target tokens have the same embedding."""
+    tie_output: bool = False
+    """Whether the output's weight is the target embedding (then readout_width must equal embedding_width)."""
+    dropout: float = 0.2
+    """Share of embedded tokens' and hidden features dropped in training."""
+    pad_id: int = 0
+    """The id of <pad>."""
+
+    def __post_init__(self) -> None:
+        sizes = ("vocabulary_size", "embedding_width", "encoder_width", "width", "encoder_layers", "decoder_layers")
+        problems = [
+            f"model.{name} must be at least 1, but is {getattr(self, name)}"
+            for name in (*sizes, "attention_width", "readout_width")
+            if getattr(self, name) < 1
+        ]
+        if self.cell not in CELLS:
+            problems.append(f"model.cell must be one of {', '.join(CELLS)}, but is {self.cell!r}")
+        if not 0 <= self.dropout < 1:
+            problems.append(f"model.dropout must be in [0, 1), but is {self.dropout}")
+        if self.attention != "none" and self.attention not in SCORES:
+            problems.append(f"model.attention must be one of {', '.join(SCORES)}, none, but is {self.attention!r}")
+        if self.attention == "dot" and self.width != self.memory_width:
+            problems.append(
+                f"dot attention needs model.width equal to the encoder's output width, but {self.width} is not {self.memory_width}"
+            )
+        if self.tie_output and self.readout_width != self.embedding_width:
+            problems.append(
+                f"model.tie_output needs readout_width = embedding_width, but {self.readout_width} is not {self.embedding_width}"
+            )
+        if self.readout == "none" and self.readout_width != self.width:
+            problems.append(f"model.readout=none needs model.readout_width = model.width, but {self.readout_width} is not {self.width}")
+        if self.bridge == "backward" and not self.bidirectional:
+            problems.append("model.bridge can be 'backward' only where model.bidirectional is true")
+        if problems:
+            raise UsageError("; ".join(problems))
+
+    @property
+    def memory_width(self) -> int:
+        return self.encoder_width * (2 if self.bidirectional else 1)
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"embedding_width": 64, "encoder_width": 96, "width": 128, "attention_width": 96, "readout_width": 96, "dropout": 0.0},
+    "small": {},
+    "medium": {
+        "embedding_width": 384,
+        "encoder_width": 384,
+        "width": 512,
+        "attention_width": 384,
+        "readout_width": 384,
+        "dropout": 0.3,
+    },
+    "sutskever2014": {
+        "cell": "lstm",
+        "embedding_width": 1000,
+        "encoder_width": 1000,
+        "width": 1000,
+        "encoder_layers": 4,
+        "decoder_layers": 4,
+        "bidirectional": False,
+        "reverse_source": True,
+        "attention": "none",
+        "context": "initial",
+        "readout": "none",
+        "readout_width": 1000,
+        "share_embeddings": False,
+        "dropout": 0.0,
+    },
+    "bahdanau2015": {
+        "cell": "gru",
+        "embedding_width": 620,
+        "encoder_width": 1000,
+        "width": 1000,
+        "attention": "additive",
+        "attention_width": 1000,
+        "bridge": "backward",
+        "readout": "maxout",
+        "readout_width": 500,
+        "share_embeddings": False,
+        "dropout": 0.0,
+    },
+}
+"""Named sizes: laptop sizes, and the figures of the papers (RNNsearch-50 for bahdanau2015)."""
+
+
+class Memory(NamedTuple):
+    """What the decoder looks at: one per input, shared by all rows that read it."""
+
+    values: Tensor
+    """`(inputs, source, memory_width)`: h_i; without attention the one context vector, `source` = 1."""
+    keys: Tensor
+    """`(inputs, source, attention_width)`: U h_i, formed once per input."""
+    mask: Tensor
+    """`(inputs, source)`: true at real tokens."""
+    inputs: Tensor
+    """`(inputs,)`: 0, 1, 2, ...; a state whose `source` is this very tensor has one row per input, in order."""
+
+
+class Seq2SeqState(NamedTuple):
+    hidden: CellState
+    """The decoder's state, h (and c), each `(rows, decoder_layers, width)`."""
+    source: Tensor
+    """`(rows,)`: the input that each row reads."""
+    memory: Shared[Memory]
+
+
+@final
+class Seq2Seq(nn.Module):
+    """Encoder, bridge, decoder, readout, output. A `NeuralDecodable`; `encode` makes its first state."""
+
+    def __init__(self, config: Seq2SeqConfig) -> None:
+        super().__init__()
+        self.config = c = config
+        self.target_embedding = nn.Embedding(c.vocabulary_size, c.embedding_width)
+        nn.init.normal_(self.target_embedding.weight, std=c.embedding_width**-0.5)
+        self.source_embedding = self.target_embedding
+        if not c.share_embeddings:
+            self.source_embedding = nn.Embedding(c.vocabulary_size, c.embedding_width)
+            nn.init.normal_(self.source_embedding.weight, std=c.embedding_width**-0.5)
+        self.dropout = nn.Dropout(c.dropout)
+        self.encoder = Recurrent(
+            c.cell, c.embedding_width, c.encoder_width, layers=c.encoder_layers, bidirectional=c.bidirectional, dropout=c.dropout
+        )
+        self.bridge = Bridge(c)
+        self.attention: Scores | None = None
+        if c.attention != "none":
+            self.attention = SCORES[c.attention](c.width, c.memory_width, c.attention_width)
+        reads_context = c.attend_from == "previous" if self.attention else c.context != "initial"
+        decoder_input = c.embedding_width + (c.memory_width if reads_context else 0)
+        self.reads_context = reads_context
+        self.decoder = Recurrent(c.cell, decoder_input, c.width, layers=c.decoder_layers, dropout=c.dropout)
+        self.readout = Readout(c)
+        self.output = FullOutput(c.readout_width, c.vocabulary_size, self.target_embedding.weight if c.tie_output else None)  # type: ignore[arg-type]
+
+    def encode(self, source: Tensor) -> Seq2SeqState:
+        """source `(inputs, steps)`, padded anywhere -> the state before the first token, one row per input."""
+        mask = source != self.config.pad_id
+        if self.config.reverse_source:
+            source = source.gather(1, reversal(mask))
+        states, final_state = self.encoder(self.dropout(self.source_embedding(source)), mask)
+        if self.attention is None:
+            values = self.bridge.summary(final_state).unsqueeze(1)
+            keys, mask = values, torch.ones_like(mask[:, :1])
+        else:
+            values, keys = states, self.attention.keys(states)
+        inputs = torch.arange(source.shape[0], device=source.device)
+        return Seq2SeqState(self.bridge(final_state), inputs, Shared(Memory(values, keys, mask, inputs)))
+
+    def read(self, tokens: Tensor, state: Seq2SeqState) -> tuple[Tensor, Seq2SeqState]:
+        """tokens `(rows, steps)` -> readout `(rows, steps, readout_width)`, and the state after those tokens."""
+        hidden, after, _ = self._decode(tokens, state)
+        return hidden, after
+
+    def forward(self, tokens: Tensor, state: Seq2SeqState) -> tuple[Tensor, Seq2SeqState]:
+        hidden, state = self.read(tokens, state)
+        return self.output.logits(hidden), state
+
+    def attended(self, tokens: Tensor, state: Seq2SeqState) -> Tensor:
+        """`(rows, steps, source)`: where the model looks when it predicts what follows each token."""
+        return self._decode(tokens, state)[2]
+
+    def _decode(self, tokens: Tensor, state: Seq2SeqState) -> tuple[Tensor, Seq2SeqState, Tensor]:
+        memory = state.memory.value
+        if state.source is not memory.inputs:
+            memory = Memory(*(part.index_select(0, state.source) for part in memory))
+        mask = tokens != self.config.pad_id
+        embedded = self.dropout(self.target_embedding(tokens))
+        if self.attention is not None and self.reads_context:
+            decoded, hidden, contexts, weights = self._look_then_step(embedded, mask, state.hidden, memory)
+        else:
+            decoded, hidden, contexts, weights = self._step_then_look(embedded, mask, state.hidden, memory)
+        return self.readout(decoded, embedded, contexts), state._replace(hidden=hidden), weights
+
+    def _look_then_step(
+        self, embedded: Tensor, mask: Tensor, hidden: CellState, memory: Memory
+    ) -> tuple[Tensor, CellState, Tensor, Tensor]:
+        """Bahdanau: s_{t-1} asks, and the answer c_t enters s_t; so the loop is over time."""
+        assert self.attention is not None
+        first, *upper = self.decoder.stack
+        w_y, w_c = first.weight_x.tensor_split([self.config.embedding_width], dim=1)
+        products = F.linear(embedded, w_y, first.bias).unbind(dim=1)
+        keep = StepMask(mask)
+        layers = [layer_state(hidden, k) for k in range(len(self.decoder.stack))]
+        outputs, contexts, looks = [], [], []
+        for t, product in enumerate(products):
+            weights = attention_weights(self.attention.scores(layers[-1][0], memory.keys), memory.mask)
+            context = weighted_mean(weights, memory.values)
+            layers[0] = keep(t, first.step(product + F.linear(context, w_c), layers[0]), layers[0])
+            for k, layer in enumerate(upper, start=1):
+                below = F.linear(self.decoder.dropout(layers[k - 1][0]), layer.weight_x, layer.bias)
+                layers[k] = keep(t, layer.step(below, layers[k]), layers[k])
+            outputs.append(layers[-1][0])
+            contexts.append(context)
+            looks.append(weights)
+        return torch.stack(outputs, 1), stack_states(layers), torch.stack(contexts, 1), torch.stack(looks, 1)
+
+    def _step_then_look(
+        self, embedded: Tensor, mask: Tensor, hidden: CellState, memory: Memory
+    ) -> tuple[Tensor, CellState, Tensor, Tensor]:
+        """Luong: s_t asks, and the answer enters the output only. Without attention the answer is always the same."""
+        context = memory.values[:, :1].expand(-1, embedded.shape[1], -1)
+        inputs = torch.cat([embedded, context], dim=-1) if self.reads_context else embedded
+        decoded, hidden = self.decoder(inputs, mask, hidden)
+        if self.attention is None:
+            return decoded, hidden, context, torch.ones_like(decoded[..., :1])
+        weights = attention_weights(self.attention.scores(decoded, memory.keys), memory.mask[:, None])
+        return decoded, hidden, weighted_mean(weights, memory.values), weights
+
+
+@final
+class Bridge(nn.Module):
+    """The decoder's first state, layer by layer: `s_0 = tanh(W · [→h_n; ←h_1])`, c_0 likewise; the state itself where
+    the widths agree; zeros where the context enters at every step only (Cho et al. 2014)."""
+
+    def __init__(self, config: Seq2SeqConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.directions = 2 if config.bidirectional else 1
+        self.picked = 1 if config.bridge == "backward" else self.directions
+        self.zeros = config.attention == "none" and config.context == "every_step"
+        self.identity = config.encoder_width * self.picked == config.width and config.bridge == "final"
+        states = 0 if self.zeros or self.identity else CELLS[config.cell].states
+        self.maps = nn.ModuleList(
+            nn.Linear(config.encoder_width * self.picked, config.width) for _ in range(states * config.decoder_layers)
+        )
+
+    def summary(self, final_state: CellState) -> Tensor:
+        """`[→h_n; ←h_1]` of the encoder's top layer: `(inputs, memory_width)`."""
+        return final_state[0][:, -self.directions :].flatten(1)
+
+    def forward(self, final_state: CellState) -> CellState:
+        """h (and c) of the encoder, each `(inputs, layers * directions, encoder_width)` -> of the decoder, each
+        `(inputs, decoder_layers, width)`. Layer k starts from encoder layer k, or from the top where there is no such."""
+        c = self.config
+        if self.zeros:
+            return tuple(part.new_zeros(part.shape[0], c.decoder_layers, c.width) for part in final_state)
+        maps = iter(self.maps)
+        states = []
+        for part in final_state:
+            by_layer = part.reshape(part.shape[0], c.encoder_layers, self.directions, -1)[:, :, -self.picked :].flatten(2)
+            chosen = [by_layer[:, min(k, c.encoder_layers - 1)] for k in range(c.decoder_layers)]
+            states.append(torch.stack(chosen if self.identity else [torch.tanh(next(maps)(h)) for h in chosen], dim=1))
+        return tuple(states)
+
+
+@final
+class Readout(nn.Module):
+    """The deep output `g(y_{t-1}, s_t, c_t)`: a linear map of what there is, then the larger of each pair (maxout) or as it is."""
+
+    def __init__(self, config: Seq2SeqConfig) -> None:
+        super().__init__()
+        self.kind = config.readout
+        self.dropout = nn.Dropout(config.dropout)
+        self.reads_context = config.attention != "none" or config.context != "initial"
+        if self.kind != "none":
+            inputs = config.width + config.embedding_width + config.memory_width * self.reads_context
+            self.linear = nn.Linear(inputs, config.readout_width * (2 if self.kind == "maxout" else 1))
+
+    def forward(self, decoded: Tensor, embedded: Tensor, contexts: Tensor) -> Tensor:
+        """`(rows, steps, ...)` each -> `(rows, steps, readout_width)`."""
+        if self.kind == "none":
+            return decoded
+        parts = [decoded, embedded, contexts] if self.reads_context else [decoded, embedded]
+        mixed: Tensor = self.linear(self.dropout(torch.cat(parts, dim=-1)))
+        if self.kind == "maxout":
+            mixed = torch.maximum(*mixed.chunk(2, dim=-1))
+        return mixed

@@ -1,0 +1,43 @@
+"""The model card of a run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from seqloom import __version__, files
+from seqloom.config import RunConfig
+from seqloom.errors import printable
+from seqloom.training.checkpoints import TrainerState
+
+CARD = "README.md"
+
+
+def write_card(folder: Path, run: RunConfig, state: TrainerState, metrics: dict[str, float]) -> None:
+    """README.md: what the model is, what it was trained on, how good it is, how to use it."""
+    rows = "\n".join(f"| {name} | {value:,.4g} |" for name, value in metrics.items())
+    data = "\n".join(f"- `{printable(path)}`" for path in run.data.train)
+    text = f"""---
+library_name: seqloom
+pipeline_tag: {run.task}
+---
+
+# {printable(folder.resolve().name)}
+
+A `{run.model["name"]}:{run.model["size"]}` model for {run.task}, trained with seqloom {__version__} for {state.step:,} steps
+({state.tokens:,} tokens); its weights are those of step {state.best_step or state.step:,}, the best by validation {run.train.best}.
+
+## Use
+
+    seqloom predict {printable(str(folder))} -
+
+## Data
+
+{data}
+
+## Validation
+
+| metric | value |
+| --- | --- |
+{rows}
+"""
+    files.write_atomic(folder / CARD, text)

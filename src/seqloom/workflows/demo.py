@@ -1,0 +1,106 @@
+"""One minute on a laptop: attention learns to read dates, written in many ways and many languages."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from seqloom.bundles import load_bundle
+from seqloom.data.synthetic import DatePair, date_phrases
+from seqloom.training.loop import Progress
+from seqloom.workflows.evaluate import evaluate_pairs
+from seqloom.workflows.explain import attention_of, draw_attention
+from seqloom.workflows.predict import Predictor
+from seqloom.workflows.reading import Say
+from seqloom.workflows.train import train
+
+SETTINGS = (
+    "data.tokenizer=characters",
+    "train.batch_rows=128",
+    "train.learning_rate=0.004",
+    "train.warmup_steps=50",
+    "train.log_every=50",
+    "train.best=exact_match",
+    "decode.beam=1",
+)
+EXAMPLES = 10
+
+
+@final
+@dataclass(frozen=True)
+class DemoResult:
+    summary: dict[str, Any]
+    """exact_match (held-out years), exact_match_new_forms, seconds (training), heatmap, output_dir."""
+    examples: list[tuple[str, ...]]
+    """(written, read as, right)."""
+
+
+def demo(output_dir: str, steps: int, say: Say, progress: Callable[[Progress], None]) -> DemoResult:
+    """Makes the data, trains on it, measures on years and on written forms that it never saw, draws one heat map."""
+    phrases = date_phrases()
+    say(
+        f"date phrases of {len(phrases.locales)} locales: {len(phrases.train):,} to train on, {len(phrases.held_out_years):,} of held-out years, "
+        f"{len(phrases.held_out_forms):,} of held-out written forms; {phrases.ambiguous:,} of {phrases.considered:,} phrases were left out "
+        "because two locales read them as different dates (3/4/2021), or their century is not said"
+    )
+    folder = free_folder(Path(output_dir))
+    if str(folder) != output_dir:
+        say(f"{output_dir} holds something already; this run goes to {folder}")
+    data, validation = (
+        write_pairs(folder / "data", "train", phrases.train),
+        write_pairs(folder / "data", "validation", phrases.held_out_years[:200]),
+    )
+    run = folder / "model"
+    began = time.perf_counter()
+    settings = [*SETTINGS, f"train.max_steps={steps}", f"train.evaluate_every={max(steps // 4, 1)}"]
+    train(
+        "translation", [data], output_dir=run, model="seq2seq:tiny", validation=[validation], settings=settings, say=say, progress=progress
+    )
+    seconds = time.perf_counter() - began
+    bundle = load_bundle(run)
+
+    def exact(pairs: Sequence[DatePair]) -> float:
+        return evaluate_pairs(bundle.model, bundle.tokenizer, [pair[:2] for pair in pairs], bundle.decode).metrics["exact_match"]
+
+    heatmap = folder / "heatmap.png"
+    longest = max(phrases.held_out_years[:200], key=lambda pair: len(pair.phrase))
+    draw_attention(attention_of(bundle, longest.phrase), heatmap, "Where the model looks as it writes a date", pieces=False)
+    draw_attention(attention_of(bundle, longest.phrase), heatmap.with_suffix(".svg"), pieces=False)
+    shown = spread(phrases.held_out_years, EXAMPLES)
+    read = Predictor(bundle).predict([pair.phrase for pair in shown])
+    summary = {
+        "exact_match": round(exact(phrases.held_out_years), 2),
+        "exact_match_new_forms": round(exact(phrases.held_out_forms), 2),
+        "seconds": round(seconds, 1),
+        "heatmap": str(heatmap),
+        "output_dir": str(run),
+    }
+    return DemoResult(summary, [(p.phrase, r, "yes" if r == p.iso else f"no: {p.iso}") for p, r in zip(shown, read, strict=True)])
+
+
+def spread(pairs: Sequence[DatePair], count: int) -> list[DatePair]:
+    """Some pairs of different locales."""
+    first: dict[str, DatePair] = {}
+    for pair in pairs:
+        first.setdefault(pair.locale, pair)
+    return list(first.values())[:count]
+
+
+def write_pairs(folder: Path, name: str, pairs: Sequence[DatePair]) -> str:
+    """Pairs as a file that `seqloom train` reads."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.jsonl"
+    path.write_text("".join(json.dumps({"source": p.phrase, "target": p.iso}, ensure_ascii=False) + "\n" for p in pairs), "utf-8")
+    return str(path)
+
+
+def free_folder(wanted: Path) -> Path:
+    """`wanted`, or with the first free number where it holds something."""
+    folder, number = wanted, 2
+    while folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        folder, number = wanted.with_name(f"{wanted.name}-{number}"), number + 1
+    return folder

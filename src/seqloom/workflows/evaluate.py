@@ -1,0 +1,62 @@
+"""How good a model is on pairs of texts; the same function serves the verb and the validation during training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+from torch import nn
+
+from seqloom.bundles import load_bundle
+from seqloom.config import DataConfig, DecodeConfig
+from seqloom.evaluation.metrics import bleu, chrf, exact_match
+from seqloom.evaluation.scoring import teacher_forced
+from seqloom.protocols import Tokenizer
+from seqloom.workflows.reading import Say, read_pair_list
+from seqloom.workflows.translate import batches_of_pairs, decode_texts, device_of
+
+
+@final
+@dataclass(frozen=True)
+class Evaluation:
+    """What came out."""
+
+    metrics: dict[str, float]
+    """loss (nats a token), perplexity, token_accuracy, pairs, tokens; where decoded also bleu, chrf, exact_match, unfinished."""
+    signatures: dict[str, str]
+    """How sacreBLEU computed its scores."""
+    outputs: list[str]
+    """The model's texts, in the order of the pairs; empty where nothing was decoded."""
+
+
+def evaluate_pairs(model: nn.Module, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], decode: DecodeConfig | None) -> Evaluation:
+    """Teacher-forced numbers, and where `decode` is given those of decoded text. The model must be in eval mode."""
+    taught = teacher_forced(model, batches_of_pairs(tokenizer, pairs, device_of(model)))
+    metrics: dict[str, float] = {
+        "loss": taught.loss,
+        "perplexity": taught.perplexity,
+        "token_accuracy": taught.token_accuracy,
+        "pairs": len(pairs),
+        "tokens": taught.count,
+    }
+    if decode is None:
+        return Evaluation(metrics, {}, [])
+    best = [outputs[0] for outputs in decode_texts(model, tokenizer, [source for source, _ in pairs], replace(decode, n_best=1))]
+    texts, references = [output.text for output in best], [target for _, target in pairs]
+    corpus_bleu, corpus_chrf = bleu(texts, references), chrf(texts, references)
+    metrics |= {
+        "bleu": corpus_bleu.value,
+        "chrf": corpus_chrf.value,
+        "exact_match": exact_match(texts, references),
+        "unfinished": sum(not output.finished for output in best),
+    }
+    return Evaluation(metrics, {"bleu": corpus_bleu.signature, "chrf": corpus_chrf.signature}, texts)
+
+
+def evaluate(folder: str | Path, paths: Sequence[str], data: DataConfig, decode: dict[str, Any], say: Say) -> Evaluation:
+    """The verb: the model of a run folder on files of pairs."""
+    bundle = load_bundle(folder)
+    pairs = read_pair_list(paths, data, say)
+    return evaluate_pairs(bundle.model, bundle.tokenizer, pairs, replace(bundle.decode, **decode))

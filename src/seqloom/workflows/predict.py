@@ -1,0 +1,66 @@
+"""Text in, text out, with a trained model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, final
+
+from seqloom import files
+from seqloom.bundles import Bundle, load_bundle
+from seqloom.config import DecodeConfig, parse, to_plain
+from seqloom.errors import UsageError, printable
+from seqloom.workflows.translate import Output, decode_texts
+
+CHUNK = 512
+"""Lines that are in memory at one time."""
+
+
+@final
+class Predictor:
+    """A model that is ready to be asked.
+
+    model = seqloom.load("runs/captions")
+    model.predict(["A dog runs."])
+    """
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.bundle = bundle
+
+    def predict(self, texts: Sequence[str], **decode: Any) -> list[str]:
+        """The best output for each text; keywords change the folder's decode settings (beam=1, max_length=50, ...)."""
+        return [outputs[0].text for outputs in self.n_best(texts, **decode | {"n_best": 1})]
+
+    def n_best(self, texts: Sequence[str], **decode: Any) -> list[list[Output]]:
+        """The `n_best` outputs for each text, best first, with scores."""
+        return decode_texts(self.bundle.model, self.bundle.tokenizer, list(texts), self._settings(decode))
+
+    def stream(self, texts: Iterable[str], chunk: int = CHUNK, **decode: Any) -> Iterator[list[Output]]:
+        """The same for any number of texts, in order; memory is bounded by the chunk."""
+        settings = self._settings(decode)
+        remaining = iter(texts)
+        while some := list(islice(remaining, chunk)):
+            yield from decode_texts(self.bundle.model, self.bundle.tokenizer, some, settings)
+
+    def _settings(self, decode: dict[str, Any]) -> DecodeConfig:
+        return parse(DecodeConfig, to_plain(self.bundle.decode) | decode, "decode.")
+
+
+def load(folder: str | Path, device: str = "auto") -> Predictor:
+    """Opens a run folder. Raises FolderError where it is none, or is damaged."""
+    return Predictor(load_bundle(folder, device))
+
+
+def write_lines(path: str, texts: Sequence[str]) -> None:
+    """Texts to a new file, one a line. Raises UsageError where the file is there already."""
+    place = new_file(path)
+    files.write_atomic(place, "".join(text.replace("\r", " ").replace("\n", " ") + "\n" for text in texts))
+
+
+def new_file(path: str) -> Path:
+    """Raises UsageError where a file of this name is there already: nothing that a user made is overwritten."""
+    place = Path(path)
+    if place.exists():
+        raise UsageError(f"{printable(path)}: the output must be a new file, but there is one already; name another or delete it")
+    return place

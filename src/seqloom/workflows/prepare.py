@@ -1,0 +1,123 @@
+"""Text files to what the training loop reads: a tokenizer, a token store, validation pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from seqloom import bundles, files
+from seqloom.config import DataConfig, RunConfig, to_plain
+from seqloom.data import records
+from seqloom.data.batches import costs
+from seqloom.data.lines import Tally
+from seqloom.data.order import permute
+from seqloom.data.records import Record
+from seqloom.data.store import TokenStore, build_store, cache_folder, fingerprint
+from seqloom.errors import FolderError, UsageError, printable
+from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
+from seqloom.training.distributed import World
+from seqloom.workflows.reading import Say, each_pair, read_options, read_pair_list
+
+SPLIT_SHARE, SPLIT_MOST = 0.02, 1000
+"""Without validation files, this share of the pairs is split off, at most this many."""
+SPLIT_STREAM = 2**32 - 1
+"""The split's key beside the seed: no epoch has this number."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """Text turned into what the loop reads."""
+
+    tokenizer: TextTokenizer
+    store: TokenStore
+    validation: list[tuple[str, str]]
+
+
+def prepare(run_config: RunConfig, folder: Path, world: World, say: Say) -> Prepared:
+    """Reads the data, learns the tokenizer from the training text alone (or takes the folder's), makes the store."""
+    if world.first:
+        prepared = _prepare(run_config, folder, say)
+    world.barrier()
+    return prepared if world.first else _prepare(run_config, folder, lambda _: None)
+
+
+def _prepare(run_config: RunConfig, folder: Path, say: Say) -> Prepared:
+    data = run_config.data
+    used = data_files(data.train, data) + (data_files(data.validation, data) if data.validation else [])
+    prints = [fingerprint(path) for path in used]
+    check_same_data(folder, prints)
+    if data.validation:
+        held: set[int] = set()
+        validation = read_pair_list(data.validation, data, say)
+    else:
+        held, validation = split_off(data, run_config.train.seed, say)
+        say(f"no validation data given: {len(validation):,} pairs split off by seed {run_config.train.seed}")
+
+    def training(say: Say = lambda _: None) -> Iterator[Record]:
+        return (record for at, record in enumerate(each_pair(data.train, data, say)) if at not in held)
+
+    if (folder / bundles.TOKENIZER).exists():
+        tokenizer = bundles.read_tokenizer(folder / bundles.TOKENIZER)
+    else:
+        texts = (text for record in training(say) for text in (record.fields["source"], record.fields["target"]))
+        tokenizer = train_tokenizer(texts, data.tokenizer, data.vocabulary, data.normalisation)
+        if data.tokenizer in ("bpe", "words") and tokenizer.vocabulary_size < data.vocabulary:
+            say(f"the text allows {tokenizer.vocabulary_size:,} pieces, fewer than data.vocabulary={data.vocabulary:,}")
+        files.write_atomic(folder / bundles.TOKENIZER, tokenizer.to_json())
+    identity = {
+        "files": prints,
+        "read": {key: value for key, value in to_plain(data).items() if key not in ("train", "validation")},
+        "held_out": [len(held), run_config.train.seed] if held else [],
+        "tokenizer": tokenizer.fingerprint,
+    }
+    store = build_store(training, ("source", "target"), tokenizer, identity, cache_folder(Path(used[0])))
+    say_truncated(store, data, say)
+    if not (folder / bundles.DATA).exists():
+        files.write_json(folder / bundles.DATA, {"files": prints, "pairs": len(store), "validation_pairs": len(validation)})
+    return Prepared(tokenizer=tokenizer, store=store, validation=validation)
+
+
+def data_files(paths: Sequence[str], data: DataConfig) -> list[str]:
+    """The files behind what was named: a prefix stands for two."""
+    if len(paths) == 1 and not Path(paths[0]).is_file():
+        return records._sides(paths[0], read_options(data), Tally())
+    return list(paths)
+
+
+def check_same_data(folder: Path, prints: list[dict[str, Any]]) -> None:
+    """Raises FolderError where a run would go on with other data than it began with."""
+    if not (folder / bundles.DATA).exists():
+        return
+    before = files.read_json(folder / bundles.DATA)["files"]
+    changed = [new["path"] for old, new in zip(before, prints, strict=False) if old["sha256"] != new["sha256"]]
+    if changed or len(before) != len(prints):
+        raise FolderError(
+            f"{printable(str(folder))}: a run must go on with the data it began with, but "
+            f"{', '.join(map(printable, changed)) or 'their number'} has changed; restore it, or train a new run"
+        )
+
+
+def split_off(data: DataConfig, seed: int, say: Say) -> tuple[set[int], list[tuple[str, str]]]:
+    """(numbers of the held-out records, their pairs): chosen by seed among all records."""
+    count = sum(1 for _ in each_pair(data.train, data))
+    most = min(SPLIT_MOST, max(round(SPLIT_SHARE * count), 1))
+    if count < 2:
+        raise UsageError(f"validation needs pairs of its own, but there is only {count}; name more data or --validation files")
+    held = set(permute(np.arange(most), count, seed, SPLIT_STREAM).tolist())
+    records = enumerate(each_pair(data.train, data))
+    return held, [(record.fields["source"], record.fields["target"]) for at, record in records if at in held]
+
+
+def say_truncated(store: TokenStore, data: DataConfig, say: Say) -> None:
+    rows = np.arange(len(store))
+    longest = int(costs(store, rows).max())
+    if data.max_length is None:
+        return
+    cut = sum(int((store.lengths(rows, column) > data.max_length).sum()) for column in range(2))
+    if cut:
+        say(f"{cut:,} texts are longer than data.max_length={data.max_length} and are cut (the longest pair has {longest:,} ids)")

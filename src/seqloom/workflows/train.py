@@ -1,0 +1,292 @@
+"""From text files to a run folder: read, tokenise, train, seal."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import nn
+
+from seqloom import bundles, files
+from seqloom.config import RunConfig, apply_settings, parse, read_run_file, run_file_text
+from seqloom.data.batches import BatchPlan, TranslationBatch, translation_batch
+from seqloom.data.order import Rows
+from seqloom.data.store import TokenStore
+from seqloom.errors import FolderError, UsageError, printable
+from seqloom.tasks import task_named
+from seqloom.training.checkpoints import (
+    OPTIMIZER,
+    WEIGHTS,
+    TrainerState,
+    checkpoint_path,
+    load_model_tensors,
+    load_optimizer_tensors,
+    newest_checkpoint,
+    prune_checkpoints,
+    read_state,
+    save_checkpoint,
+)
+from seqloom.training.distributed import World, joined_world
+from seqloom.training.loop import Job, Progress, run
+from seqloom.training.optimisation import make_optimizer
+from seqloom.workflows.card import write_card
+from seqloom.workflows.evaluate import evaluate_pairs
+from seqloom.workflows.prepare import Prepared, prepare
+from seqloom.workflows.reading import Say
+
+
+@final
+@dataclass(frozen=True)
+class TrainResult:
+    """How a training ended."""
+
+    folder: Path
+    step: int
+    best_step: int | None
+    stopped: str
+    """max_steps, patience, or the name of the signal that asked to stop."""
+    metrics: dict[str, float]
+    """Of the best checkpoint on the validation data."""
+
+
+def train(
+    task: str | None = None,
+    data: Sequence[str] = (),
+    *,
+    output_dir: str | Path | None = None,
+    model: str | None = None,
+    validation: Sequence[str] = (),
+    settings: Sequence[str] = (),
+    config: str | None = None,
+    resume: str | Path | None = None,
+    say: Say = lambda _: None,
+    progress: Callable[[Progress], None] = lambda _: None,
+) -> TrainResult:
+    """Trains a model into a new run folder, or goes on with one that was stopped (`resume`).
+
+    `settings` are `key=value` as after `--set`; `config` is a run file whose values they change. Raises UsageError,
+    DataError, FolderError and TrainingError, each with one line for the user.
+    """
+    if resume is not None:
+        if task or data or output_dir or model or validation or settings or config:
+            raise UsageError("--resume goes on with a run as it was configured and takes nothing else; for a changed run, train a new one")
+        folder = Path(resume)
+        run_config = read_resumed(folder)
+    else:
+        run_config = resolve(task, data, output_dir, model, validation, settings, config)
+        folder = Path(run_config.output_dir)
+    with joined_world() as world:
+        quiet: Say = say if world.first else lambda _: None
+        if run_config.train.threads:
+            torch.set_num_threads(run_config.train.threads)
+        if resume is None and world.first:
+            files.new_folder(folder, "a new run")
+            files.write_atomic(folder / bundles.RUN, run_file_text(run_config))
+        world.barrier()
+        with one_at_a_time(folder, world):
+            return _train(run_config, folder, world, quiet, progress if world.first else lambda _: None)
+
+
+def resolve(
+    task: str | None,
+    data: Sequence[str],
+    output_dir: str | Path | None,
+    model: str | None,
+    validation: Sequence[str],
+    settings: Sequence[str],
+    config: str | None,
+) -> RunConfig:
+    """What was asked for, as one configuration: the run file, changed by the arguments, changed by the settings."""
+    content: dict[str, Any] = read_run_file(config) if config else {}
+    content = apply_settings(content, list(settings))
+    given: dict[str, Any] = {"task": task, "output_dir": str(output_dir) if output_dir is not None else None}
+    content |= {key: value for key, value in given.items() if value is not None}
+    for key, paths in (("train", data), ("validation", validation)):
+        if paths:
+            content.setdefault("data", {})[key] = list(paths)
+    if model is not None:
+        name, _, size = model.partition(":")
+        content.setdefault("model", {}).update({"name": name} | ({"size": size} if size else {}))
+    if "task" not in content or "output_dir" not in content:
+        raise UsageError("a training needs TASK, DATA and --output-dir, or --config with a run file, or --resume DIR")
+    run_config = parse(RunConfig, content)
+    if not run_config.data.train:
+        raise UsageError("a training needs data: name its files after the task, or data.train in the run file")
+    known = task_named(run_config.task).models
+    chosen = {"name": known[0], "size": "small"} | run_config.model
+    if chosen["name"] not in known:
+        raise UsageError(f"the model of {run_config.task} must be one of {', '.join(known)}, but is {printable(repr(chosen['name']))}")
+    return replace(run_config, model=chosen)
+
+
+def read_resumed(folder: Path) -> RunConfig:
+    """The configuration that a run folder was made with."""
+    if not (folder / bundles.RUN).is_file():
+        raise FolderError(f"{printable(str(folder))}: must be a run folder to be resumed, but holds no {bundles.RUN}")
+    return parse(RunConfig, read_run_file(str(folder / bundles.RUN)))
+
+
+def _train(run_config: RunConfig, folder: Path, world: World, say: Say, progress: Callable[[Progress], None]) -> TrainResult:
+    config = run_config.train
+    fresh = not (folder / bundles.CONFIG).exists()
+    prepared = prepare(run_config, folder, world, say)
+    torch.manual_seed(config.seed)
+    fields = {key: value for key, value in run_config.model.items() if key not in ("name", "size")}
+    model, model_config = bundles.build_model(
+        run_config.model["name"], run_config.model["size"], prepared.tokenizer.vocabulary_size, fields
+    )
+    if fresh and world.first:
+        bundles.write_model_files(folder, run_config.task, run_config.model["name"], model_config, prepared.tokenizer, run_config.decode)
+    world.barrier()
+    model.to(bundles.choose_device(config.device), torch.float64 if config.dtype == "float64" else torch.float32)
+    optimizer = make_optimizer(model, config)
+    state = restore(folder, model, optimizer, say)
+    plan = BatchPlan(seed=config.seed, batch_tokens=config.batch_tokens, batch_rows=config.batch_rows)
+    state.total_steps = state.total_steps or config.max_steps or math.ceil(config.epochs * plan.count(prepared.store))
+    parameters = sum(p.numel() for p in model.parameters())
+    say(
+        f"training {run_config.model['name']}:{run_config.model['size']} ({parameters:,} parameters, "
+        f"vocabulary {prepared.tokenizer.vocabulary_size:,}) on {len(prepared.store):,} pairs for {state.total_steps:,} steps; "
+        f"{len(prepared.validation):,} pairs for validation"
+    )
+    with stop_signals(say) as interrupted:
+        run(make_job(run_config, folder, world, prepared, model, optimizer, plan, state, progress, interrupted), state)
+        return finish(run_config, folder, world, state, interrupted())
+
+
+def make_job(
+    run_config: RunConfig,
+    folder: Path,
+    world: World,
+    prepared: Prepared,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    plan: BatchPlan,
+    state: TrainerState,
+    progress: Callable[[Progress], None],
+    interrupted: Callable[[], str | None],
+) -> Job:
+    """Everything that the loop needs, as functions of this run."""
+    config, store, limit = run_config.train, prepared.store, run_config.data.max_length
+    device = next(model.parameters()).device
+    decode = None if config.best == "loss" else replace(run_config.decode, beam=1, n_best=1)
+
+    def load(rows: Rows, whole: Rows) -> TranslationBatch:
+        return TranslationBatch(*(part.to(device) for part in translation_batch(store, rows, whole, limit)))
+
+    def validate() -> dict[str, float]:
+        return evaluate_pairs(model, prepared.tokenizer, prepared.validation, decode).metrics
+
+    def save(state: TrainerState) -> None:
+        if world.first:
+            save_checkpoint(folder, model, optimizer, state)
+            prune_checkpoints(folder, {state.step} | ({state.best_step} if state.best_step is not None else set()))
+        world.barrier()
+
+    def log(record: dict[str, Any]) -> None:
+        if world.first:
+            bundles.append_metrics(folder, record)
+
+    return Job(
+        model=model,
+        objective=task_named(run_config.task).objective(config.label_smoothing),
+        optimizer=optimizer,
+        config=config,
+        batches=lambda epoch, start: plan.epoch(store, epoch, start),
+        load=load,
+        describe=lambda rows: (
+            "the pairs of " + ", ".join(f"line {store.lines[row]}" for row in rows[:8]) + ("..." if len(rows) > 8 else "")
+        ),
+        validate=validate,
+        save=save,
+        log=log,
+        progress=progress,
+        interrupted=interrupted,
+        evaluate_every=config.evaluate_every or max(state.total_steps // 20, 1),
+        world=world,
+    )
+
+
+def _lines_of(store: TokenStore, rows: Rows) -> str:
+    return "the pairs of lines " + ", ".join(str(store.lines[row]) for row in rows[:8]) + (", ..." if len(rows) > 8 else "")
+
+
+def finish(run_config: RunConfig, folder: Path, world: World, state: TrainerState, asked: str | None) -> TrainResult:
+    """Seals the folder where training is over."""
+    best = checkpoint_path(folder, state.step if state.best_step is None else state.best_step)
+    metrics = bundles.validation_metrics(folder, int(best.name.removeprefix("checkpoint-")))
+    if state.stopped != "signal" and world.first:
+        write_card(folder, run_config, state, metrics)
+        bundles.seal(folder, best)
+    world.barrier()
+    return TrainResult(folder, state.step, state.best_step, str(asked if state.stopped == "signal" else state.stopped), metrics)
+
+
+def restore(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, say: Say) -> TrainerState:
+    """The state of the newest whole checkpoint, its weights and memory loaded; a new one where there is none yet."""
+    newest, skipped = newest_checkpoint(folder)
+    for reason in skipped:
+        say(f"skipped a damaged checkpoint: {reason}")
+    threads = torch.get_num_threads()
+    if newest is None:
+        bundles.cut_metrics(folder, 0)
+        return TrainerState(threads=threads)
+    load_model_tensors(model, newest / WEIGHTS)
+    load_optimizer_tensors(optimizer, newest / OPTIMIZER)
+    state = read_state(newest)
+    bundles.cut_metrics(folder, state.step)
+    say(f"resuming {printable(str(folder))} at step {state.step} of {state.total_steps}")
+    if state.threads != threads:
+        say(f"this run began with {state.threads} threads and goes on with {threads}: the same order of data, but not the same last bits")
+    state.threads = threads
+    return state
+
+
+@contextlib.contextmanager
+def stop_signals(say: Say) -> Iterator[Callable[[], str | None]]:
+    """While it lasts, SIGTERM and Ctrl-C ask to save and stop; a second one stops at once. Gives who asked."""
+    asked: list[str] = []
+
+    def ask(number: int, _: object) -> None:
+        if asked:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        asked.append(signal.Signals(number).name)
+        say(f"{asked[0]}: saving and stopping after this step (once more to stop at once)")
+
+    try:
+        before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    except ValueError:  # not the main thread: nobody can ask
+        before = {}
+    try:
+        yield lambda: asked[0] if asked else None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def one_at_a_time(folder: Path, world: World) -> Iterator[None]:
+    """Refuses a second process that would train into the same folder; the lock goes with its process, however that ends."""
+    import fcntl
+
+    if not world.first:
+        yield
+        return
+    with files.writing(folder):
+        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise FolderError(f"{printable(str(folder))}: another process is training into this folder; wait for it or stop it") from None
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,89 @@
+"""Texts through a model and back to text: what `predict`, `evaluate` and the validation of training share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from seqloom.config import DecodeConfig
+from seqloom.data.batches import TranslationBatch, pad, pair_batch
+from seqloom.decoding.generate import Beam, generate
+from seqloom.decoding.rules import forbid
+from seqloom.protocols import Tokenizer
+from seqloom.text.special import BOS, EOS, PAD, SPECIAL_TOKENS
+
+
+class Output(NamedTuple):
+    """One text that a model made of one input."""
+
+    text: str
+    score: float
+    """Σ log p / length^α; 0 for the blank input, which no model reads."""
+    finished: bool
+    """False where the maximum length cut it off."""
+
+
+def decode_texts(model: nn.Module, tokenizer: Tokenizer, texts: Sequence[str], decode: DecodeConfig) -> list[list[Output]]:
+    """For each text its `n_best` outputs, best first; a blank text gives one empty output.
+
+    Texts of like length are decoded together; the order of the answers is that of the texts.
+    """
+    sources = tokenizer.encode(texts)
+    outputs = [[Output("", 0.0, True)] for _ in texts]
+    waiting = sorted((i for i, text in enumerate(texts) if text.strip()), key=lambda i: (len(sources[i]), i))
+    strategy = Beam(width=decode.beam, length_penalty=decode.length_penalty, n_best=decode.n_best)
+    banned = forbid([i for i in range(len(SPECIAL_TOKENS)) if i != EOS])
+    encoder_decoder: Any = model
+    for at in range(0, len(waiting), decode.batch_rows):
+        rows = waiting[at : at + decode.batch_rows]
+        with torch.inference_mode():
+            state = encoder_decoder.encode(source_ids([sources[i] for i in rows]).to(device_of(model)))
+        found = generate(
+            encoder_decoder,
+            state,
+            [[BOS]] * len(rows),
+            strategy=strategy,
+            max_new_tokens=[decode.max_length or 2 * len(sources[i]) + 20 for i in rows],
+            eos=EOS,
+            pad=PAD,
+            rules=[banned],
+        )
+        for i, hypotheses in zip(rows, found, strict=True):
+            outputs[i] = [Output(tokenizer.decode(h.tokens), h.score, h.finished) for h in hypotheses] or outputs[i]
+    return outputs
+
+
+def source_ids(sources: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Sources as an encoder reads them, ended by `</s>` and padded: `(rows, source)`."""
+    return pad([[*source, EOS] for source in sources], PAD)
+
+
+def batches_of_pairs(
+    tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], device: torch.device, budget: int = 8192
+) -> Iterator[TranslationBatch]:
+    """Pairs as batches for scoring, longest together, within a budget of tokens."""
+    sources = tokenizer.encode([source for source, _ in pairs])
+    targets = tokenizer.encode([target for _, target in pairs])
+    lengths = [len(s) + len(t) + 2 for s, t in zip(sources, targets, strict=True)]
+    order = sorted(range(len(pairs)), key=lambda i: (lengths[i], i))
+    for rows in _within(order, lengths, budget):
+        batch = pair_batch([sources[i] for i in rows], [targets[i] for i in rows])
+        yield TranslationBatch(*(part.to(device) for part in batch))
+
+
+def _within(order: Iterable[int], lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    rows: list[int] = []
+    for i in order:
+        if rows and (len(rows) + 1) * lengths[i] > budget:
+            yield rows
+            rows = []
+        rows.append(i)
+    if rows:
+        yield rows
+
+
+def device_of(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device
