@@ -41,6 +41,7 @@ from seqloom.training.checkpoints import (
     read_state,
     shapes_in,
 )
+from seqloom.version import VERSION
 
 CONFIG, TOKENIZER, GENERATION = "config.json", "tokenizer.json", "generation_config.json"
 RUN, DATA, METRICS = "run.yaml", "data.json", "metrics.jsonl"
@@ -64,14 +65,12 @@ class Bundle:
 
 def write_model_files(folder: Path, task: str, model_type: str, model_config: Any, tokenizer: TextTokenizer, decode: DecodeConfig) -> None:
     """All that inference needs, but for the weights."""
-    from seqloom import __version__
-
     config = {
         "model_type": model_type,
         "architectures": [type(model_config).__name__.removesuffix("Config")],
         "task": task,
-        "seqloom_version": __version__,
-        "torch_version": torch.__version__,
+        "seqloom_version": VERSION,
+        "torch_version": str(torch.__version__),
         **to_plain(model_config),
         "bos_token_id": BOS,
         "eos_token_id": EOS,

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from seqloom.errors import DataError, FolderError, UsageError, printable
 
-MANIFEST = "manifest.json"
+MANIFEST, LOCK = "manifest.json", ".lock"
 
 
 def open_binary(path: str) -> BinaryIO:
@@ -38,7 +38,10 @@ def open_binary(path: str) -> BinaryIO:
         raw = open(path, "rb")  # noqa: SIM115 - the caller closes it
     except OSError as error:
         raise DataError(_why_not(error, path), path) from None
-    return gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw  # type: ignore[return-value]
+    if not path.endswith(".gz"):
+        return raw
+    raw.close()
+    return gzip.open(path)  # type: ignore[return-value]
 
 
 def _why_not(error: OSError, path: str) -> str:
@@ -64,7 +67,8 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise FolderError(f"{printable(str(path))}: cannot be written ({error.strerror}); what was there before is whole") from None
+            reason = error.strerror or str(error)
+            raise FolderError(f"{printable(str(path))}: cannot be written ({reason}); what was there before is whole") from None
         raise FolderError(_no_room(path, error)) from None
 
 
@@ -184,9 +188,14 @@ def manifest_problem(folder: Path) -> str | None:
     return None
 
 
+def leftovers(folder: Path) -> list[Path]:
+    """What a killed `write_atomic` or `link_atomic` left in a folder: never seen, never wanted again."""
+    return [path for path in folder.glob(".*.tmp") if path.is_file()]
+
+
 def new_folder(path: Path, what: str) -> None:
-    """Creates a folder that must not hold anything yet. Raises UsageError where it does."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    """Creates a folder that must not hold anything yet (but for a lock and leftovers). Raises UsageError where it does."""
+    if path.exists() and (not path.is_dir() or set(path.iterdir()) - {path / LOCK, *leftovers(path)}):
         raise UsageError(
             f"{printable(str(path))}: the folder for {what} must be new or empty, but it holds something; "
             f"name another --output-dir, or go on with that run: seqloom train --resume {printable(str(path))}"

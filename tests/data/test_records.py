@@ -16,8 +16,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from seqloom.config import DataConfig
+from seqloom.data.columns import Record
 from seqloom.data.lines import Tally
-from seqloom.data.records import ReadOptions, Record, read_pairs, read_texts
+from seqloom.data.records import read_pairs, read_texts
 from seqloom.errors import DataError, UsageError
 
 
@@ -30,7 +32,7 @@ def write(folder: Path, name: str, content: str | bytes) -> str:
 def pairs(*paths: str, tally: Tally | None = None, **options: Any) -> list[tuple[str, str, int]]:
     """(source, target, line) of every record."""
     tally = tally or Tally()
-    records = list(read_pairs(paths, ReadOptions(**options), tally))
+    records = list(read_pairs(paths, DataConfig(**options), tally))
     assert tally.used == len(records)
     assert tally.read == tally.used + tally.skipped
     assert all(record.fields.keys() == {"source", "target"} for record in records)
@@ -40,7 +42,7 @@ def pairs(*paths: str, tally: Tally | None = None, **options: Any) -> list[tuple
 def refusal(*paths: str, tally: Tally | None = None, **options: Any) -> str:
     """The one line of the DataError that reading ends with."""
     with pytest.raises(DataError) as caught:
-        list(read_pairs(paths, ReadOptions(**options), tally or Tally()))
+        list(read_pairs(paths, DataConfig(**options), tally or Tally()))
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -50,18 +52,18 @@ def refusal(*paths: str, tally: Tally | None = None, **options: Any) -> str:
 
 def test_texts_keep_blank_lines_and_their_numbers(tmp_path: Path) -> None:
     path, tally = write(tmp_path, "a.txt", " one\n\n<s> two\t\r\n"), Tally()
-    records = list(read_texts(path, ReadOptions(), tally))
+    records = list(read_texts(path, DataConfig(), tally))
     assert records == [Record({"text": text}, path, line) for line, text in enumerate([" one", "", "<s> two\t"], start=1)]
     assert tally.read == tally.used == 3
 
 
 def test_texts_take_the_options(tmp_path: Path) -> None:
     path, tally = write(tmp_path, "a.txt", b"one\n\xe9t\xe9\nlong line\n"), Tally()
-    assert [r.fields["text"] for r in read_texts(path, ReadOptions(encoding="latin-1"), Tally())] == ["one", "été", "long line"]
-    assert [r.line for r in read_texts(path, ReadOptions(on_bad_line="skip"), tally)] == [1, 3]
+    assert [r.fields["text"] for r in read_texts(path, DataConfig(encoding="latin-1"), Tally())] == ["one", "été", "long line"]
+    assert [r.line for r in read_texts(path, DataConfig(on_bad_line="skip"), tally)] == [1, 3]
     assert tally.notices() == [f"1 line skipped: bad UTF-8 (first: {path}:2)"]
     with pytest.raises(DataError, match=r"a.txt:3: .*at most 5 bytes"):
-        list(read_texts(path, ReadOptions(encoding="latin-1", max_line_bytes=5), Tally()))
+        list(read_texts(path, DataConfig(encoding="latin-1", max_line_bytes=5), Tally()))
 
 
 # Parallel text
@@ -69,7 +71,7 @@ def test_texts_take_the_options(tmp_path: Path) -> None:
 
 def test_parallel_text_is_paired_by_line(tmp_path: Path) -> None:
     source, target = write(tmp_path, "a", " one\r\ntwo \u2028x\nthree"), write(tmp_path, "b", "\ufeffeins\nzwei\ndrei\n")
-    records = list(read_pairs([source, target], ReadOptions(), Tally()))
+    records = list(read_pairs([source, target], DataConfig(), Tally()))
     assert [record.fields for record in records] == [
         {"source": " one", "target": "eins"},
         {"source": "two \u2028x", "target": "zwei"},
@@ -213,7 +215,7 @@ def test_the_form_follows_the_name_or_the_option(tmp_path: Path, monkeypatch: py
 )
 def test_paths_that_fit_no_form_are_usage_errors(paths: list[str], options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        list(read_pairs(paths, ReadOptions(**options), Tally()))
+        list(read_pairs(paths, DataConfig(**options), Tally()))
 
 
 # Columns and headers
@@ -507,7 +509,7 @@ awkward = st.lists(
 def test_any_bytes_end_in_records_or_one_error(tmp_path: Path, content: bytes, form: str, policy: str) -> None:
     path, tally, used, refused = write(tmp_path, "t", content), Tally(), 0, None
     try:
-        for record in read_pairs([path], ReadOptions(format=form, on_bad_line=policy), tally):  # type: ignore[arg-type]
+        for record in read_pairs([path], DataConfig(format=form, on_bad_line=policy), tally):  # type: ignore[arg-type]
             used += 1
             assert all(text.strip() for text in record.fields.values())
     except DataError as error:
@@ -528,7 +530,7 @@ def test_pairs_are_read_in_little_memory(tmp_path: Path) -> None:
             file.write(b"some words here\tand some there\n" * 1000)
     tracemalloc.start()
     try:
-        count = sum(1 for _ in read_pairs([str(path)], ReadOptions(), Tally()))
+        count = sum(1 for _ in read_pairs([str(path)], DataConfig(), Tally()))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -10,6 +10,14 @@ from seqloom.cli.terminal import progress_bar, put, put_json, put_table, say
 from seqloom.config import DataConfig, DecodeConfig, apply_settings, parse
 from seqloom.errors import UsageError
 
+
+def _not_an_option(_: object, word: object) -> None:
+    if isinstance(word, str) and word.startswith("-") and word != "-":
+        raise ValueError(f"there is no option {word}")
+
+
+Data = Annotated[str, Parameter(allow_leading_hyphen=True, validator=_not_an_option)]
+"""A file, where - is standard input."""
 Settings = Annotated[list[str] | None, Parameter(name="--set", negative="", consume_multiple=False)]
 Several = Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)]
 Flag = Annotated[bool, Parameter(negative="")]
@@ -35,7 +43,7 @@ def demo(*, output_dir: str = "seqloom-demo", steps: int = 600, json: Flag = Fal
 
 def train(
     task: str | None = None,
-    *data: str,
+    *data: Data,
     model: str | None = None,
     output_dir: str | None = None,
     validation: Several = None,
@@ -88,7 +96,7 @@ def train(
     return {"SIGINT": 130, "SIGTERM": 143}.get(result.stopped, 0)
 
 
-def evaluate(folder: str, *data: str, settings: Settings = None, outputs: str | None = None, json: Flag = False) -> None:
+def evaluate(folder: str, *data: Data, settings: Settings = None, outputs: str | None = None, json: Flag = False) -> None:
     """Measure a trained model on pairs: loss, perplexity, token accuracy, BLEU, chrF, exact match.
 
     Parameters
@@ -114,7 +122,7 @@ def evaluate(folder: str, *data: str, settings: Settings = None, outputs: str | 
         put(f"{name}: {signature}")
 
 
-def predict(folder: str, file: str = "-", *, settings: Settings = None, json: Flag = False) -> None:
+def predict(folder: str, file: Data = "-", /, *, settings: Settings = None, json: Flag = False) -> None:
     """Write the model's output for each line of a file or of standard input; an empty line gives an empty line.
 
     Parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from seqloom.cli.learning import Flag, Settings, Several, reading
+from seqloom.cli.learning import Data, Flag, Settings, Several, reading
 from seqloom.cli.terminal import put, put_json, put_table, say
 
 
@@ -31,7 +31,7 @@ def explain(
         put(f"heat map: {result.picture}")
 
 
-def check(task: str, *data: str, validation: Several = None, test: Several = None, settings: Settings = None, json: Flag = False) -> int:
+def check(task: str, *data: Data, validation: Several = None, test: Several = None, settings: Settings = None, json: Flag = False) -> int:
     """Examine data before it is trained on: counts, lengths, duplicates, overlap, unknown share, the first batch.
 
     Parameters

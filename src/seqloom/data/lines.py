@@ -192,14 +192,11 @@ def line_codec(encoding: str) -> str:
 @contextmanager
 def _opened(path: str) -> Iterator[BinaryIO]:
     file = open_binary(path)
-    inner = getattr(file, "fileobj", None)  # a GzipFile does not close what it was handed
     try:
         yield file
     finally:
         if path != "-":
             file.close()
-            if inner is not None:
-                inner.close()
 
 
 def _byte_order(file: BinaryIO, codec: str) -> tuple[str, bytes]:

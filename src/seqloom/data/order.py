@@ -7,6 +7,8 @@ memory: none.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,7 +21,7 @@ def permute(positions: Rows, count: int, seed: int, *context: int) -> Rows:
     """Where each position of 0..count-1 goes, under the key (seed, *context). A bijection of 0..count-1."""
     if count <= 1:
         return positions.copy()
-    side = max(int(np.ceil(np.sqrt(count))), 2)
+    side = math.isqrt(count - 1) + 1  # the least with side² >= count
     keys = _keys(seed, *context)
     moved = _feistel(positions.astype(np.uint64), side, keys)
     outside = np.flatnonzero(moved >= count)

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqloom import files
-from seqloom.data.records import Record
+from seqloom.data.columns import Record
 from seqloom.errors import DataError
 from seqloom.protocols import Tokenizer
 

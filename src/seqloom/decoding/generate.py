@@ -81,10 +81,11 @@ def generate(
     """For each prompt its hypotheses, best first, at most `n_best`.
 
     `state` has one row per prompt. Prompts may differ in length (they are padded on the left: a `<pad>` is a step that
-    does not happen) but none is empty. `max_new_tokens` counts the end mark. Raises UsageError for an empty prompt.
+    does not happen) but none is empty. `max_new_tokens` counts the end mark. Raises UsageError for an empty prompt,
+    or a maximum below 1.
     """
-    if not all(prompts) or not len(prompts) == len(max_new_tokens):
-        raise UsageError("every prompt must have at least one token and a maximum of new tokens")
+    if not all(prompts) or not len(prompts) == len(max_new_tokens) or min(max_new_tokens, default=1) < 1:
+        raise UsageError("every prompt must have at least one token and a maximum of at least 1 new token")
     longest = max((len(prompt) for prompt in prompts), default=0)
     padded = [[pad] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
     ended: list[list[Hypothesis]] = [[] for _ in prompts]
@@ -152,7 +153,7 @@ def _hopeless(owner: Tensor, totals: Tensor, over: Tensor, limits: Tensor, ended
     """Rows that cannot become better than the n hypotheses their input has already."""
     bars = [_bar(found, strategy.n_best) for found in ended]
     bar = torch.tensor(bars, device=totals.device)[owner]
-    reachable = totals / limits[owner].clamp(min=1) ** strategy.length_penalty
+    reachable = totals / limits[owner].double() ** strategy.length_penalty
     return (reachable <= bar) & ~over
 
 

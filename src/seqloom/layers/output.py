@@ -38,7 +38,8 @@ class FullOutput(nn.Module):
         flat = targets.reshape(-1)
         trained = (flat != IGNORE).nonzero()[:, 0]
         hidden, flat = hidden.reshape(-1, hidden.shape[-1])[trained], flat[trained]
-        total: Tensor = _LinearCrossEntropy.apply(hidden, self.weight, self.bias, flat, smoothing)  # type: ignore[no-untyped-call]
+        trains = torch.is_grad_enabled()  # asked here, since inside a Function it is always off
+        total: Tensor = _LinearCrossEntropy.apply(hidden, self.weight, self.bias, flat, smoothing, trains)  # type: ignore[no-untyped-call]
         return Loss(total, torch.tensor(len(flat), device=total.device))
 
 
@@ -47,19 +48,21 @@ class _LinearCrossEntropy(torch.autograd.Function):
     """Σ cross-entropy of softmax(W h + b), chunk by chunk, with the gradients formed on the way.
 
     The gradient of a cross-entropy with respect to its logits is `softmax - target`, known as soon as the logits are;
-    so each chunk of logits is used for both and dropped.
+    so each chunk of logits is used for both and dropped. Under autocast the products are in low precision, all else
+    in float32 or better.
     """
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-        needs = any(ctx.needs_input_grad[:3])
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, smoothing: float, trains: bool) -> Tensor:
+        needs = trains and any(ctx.needs_input_grad[:3])
+        exact = torch.promote_types(hidden.dtype, torch.float32)
         low = torch.get_autocast_dtype(hidden.device.type) if torch.is_autocast_enabled(hidden.device.type) else hidden.dtype
         matrix = weight.to(low)
         d_hidden, d_weight, d_bias = torch.empty_like(hidden), torch.zeros_like(weight), torch.zeros_like(bias)
-        total = hidden.new_zeros(())
+        total = hidden.new_zeros((), dtype=exact)
         for start in range(0, len(targets), CHUNK):
             h, y = hidden[start : start + CHUNK].to(low), targets[start : start + CHUNK, None]
-            logp = (h @ matrix.T).to(hidden.dtype).add_(bias).log_softmax(dim=-1)
+            logp = (h @ matrix.T).to(exact).add_(bias).log_softmax(dim=-1)
             total -= (1 - smoothing) * logp.gather(1, y).sum()
             if smoothing:
                 total -= smoothing * logp.mean(dim=-1).sum()
@@ -80,4 +83,4 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_total: Tensor) -> tuple[Tensor | None, ...]:
         d_hidden, d_weight, d_bias = ctx.saved_tensors
-        return d_total * d_hidden, d_total * d_weight, d_total * d_bias, None, None
+        return d_total * d_hidden, d_total * d_weight, d_total * d_bias, None, None, None

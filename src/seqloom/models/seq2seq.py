@@ -23,7 +23,7 @@ from seqloom.layers.attention import SCORES, Scores, attention_weights, weighted
 from seqloom.layers.output import FullOutput
 from seqloom.layers.recurrent import CELLS, CellState, Recurrent, StepMask, layer_state, stack_states
 from seqloom.protocols import Shared
-from seqloom.shapes import reversal
+from seqloom.shapes import reverse_each
 
 
 @final
@@ -202,13 +202,14 @@ class Seq2Seq(nn.Module):
         """source `(inputs, steps)`, padded anywhere -> the state before the first token, one row per input."""
         mask = source != self.config.pad_id
         if self.config.reverse_source:
-            source = source.gather(1, reversal(mask))
+            source = reverse_each(source, mask)
         states, final_state = self.encoder(self.dropout(self.source_embedding(source)), mask)
         if self.attention is None:
             values = self.bridge.summary(final_state).unsqueeze(1)
             keys, mask = values, torch.ones_like(mask[:, :1])
         else:
-            values, keys = states, self.attention.keys(states)
+            values = reverse_each(states, mask) if self.config.reverse_source else states  # h_i at the place of token i
+            keys = self.attention.keys(values)
         inputs = torch.arange(source.shape[0], device=source.device)
         return Seq2SeqState(self.bridge(final_state), inputs, Shared(Memory(values, keys, mask, inputs)))
 

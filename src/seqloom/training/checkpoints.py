@@ -9,8 +9,8 @@ trainer_state.json; neither is a copy. Two are kept: the last and the best.
 
 from __future__ import annotations
 
-import errno
 import os
+import re
 import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from seqloom import files
-from seqloom.errors import FolderError, printable
+from seqloom.errors import FolderError, TrainingError, printable
 
 WEIGHTS, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "trainer_state.json"
 
@@ -56,15 +56,25 @@ def checkpoint_path(folder: Path, step: int) -> Path:
 
 
 def save_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: TrainerState) -> Path:
-    """Writes `checkpoint-STEP`. Raises FolderError where there is no room; then nothing half-written is left."""
+    """Writes `checkpoint-STEP`.
+
+    Raises FolderError where there is no room, TrainingError where a value is not finite; then nothing half-written is left.
+    """
+    weights, memory = model_tensors(model), optimizer_tensors(optimizer)
+    broken = [name for name, tensor in (weights | memory).items() if not bool(torch.isfinite(tensor).all())]
+    if broken:
+        raise TrainingError(
+            f"step {state.step}: what a checkpoint holds must be finite, but {', '.join(broken[:5])} is not; "
+            "the last checkpoint is good: resume with a lower train.learning_rate or train.clip_norm"
+        )
     place = checkpoint_path(folder, state.step)
     temporary = place.with_name(place.name + ".tmp")
     with files.writing(place):
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         try:
-            write_tensors(temporary / WEIGHTS, model_tensors(model))
-            write_tensors(temporary / OPTIMIZER, optimizer_tensors(optimizer))
+            write_tensors(temporary / WEIGHTS, weights)
+            write_tensors(temporary / OPTIMIZER, memory)
             files.write_json(temporary / STATE, asdict(state))
             files.write_manifest(temporary)
             files.flush_folder(temporary)
@@ -82,10 +92,8 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     try:
         save_file(tensors, path, metadata={"format": "pt"})
     except SafetensorError as error:  # it wraps what the system said
-        for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES):
-            if os.strerror(code) in str(error):
-                raise OSError(code, os.strerror(code)) from None
-        raise
+        code = re.search(r"os error (\d+)", str(error))
+        raise OSError(int(code[1]) if code else 0, os.strerror(int(code[1])) if code else str(error)) from None
     files.flush_file(path)
 
 
@@ -171,8 +179,12 @@ def newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
 
 
 def read_state(checkpoint: Path) -> TrainerState:
+    """Raises FolderError where the state is not one of this version's."""
     content: dict[str, Any] = files.read_json(checkpoint / STATE)
-    return TrainerState(**content)
+    try:
+        return TrainerState(**content)
+    except TypeError as error:
+        raise FolderError(f"{printable(str(checkpoint / STATE))}: must be a state that this version wrote, but is not ({error})") from None
 
 
 def prune_checkpoints(folder: Path, keep: set[int]) -> None:

@@ -30,17 +30,24 @@ class World:
 
     def sum(self, value: Tensor) -> Tensor:
         """The sum over all workers, on all workers."""
-        if self.size > 1:
-            dist.all_reduce(value)
-        return value
+        if self.size == 1:
+            return value
+        device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+        moved = value.to(device)
+        dist.all_reduce(moved)
+        return moved.to(value.device)
 
-    def any(self, value: bool) -> bool:
-        """Whether it is so on any worker, known to all."""
-        return bool(self.sum(torch.tensor(int(value)))) if self.size > 1 else value
+    def largest(self, value: int) -> int:
+        """The largest value of all workers, known to all."""
+        if self.size < 2:
+            return value
+        largest = torch.tensor(value)
+        dist.all_reduce(largest, dist.ReduceOp.MAX)
+        return int(largest)
 
     def barrier(self) -> None:
-        if self.size > 1:
-            dist.barrier()
+        """Waits until all workers are here; over gloo, which workers that share one GPU can use too."""
+        self.sum(torch.zeros(1))
 
 
 @contextmanager
@@ -49,7 +56,10 @@ def joined_world() -> Iterator[World]:
     if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) < 2:
         yield World()
         return
-    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    cuda = torch.cuda.is_available()
+    if cuda:
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
     try:
         yield World(dist.get_rank(), dist.get_world_size())
     finally:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from seqloom import __version__, files
+from seqloom import files
 from seqloom.config import RunConfig
 from seqloom.errors import printable
 from seqloom.training.checkpoints import TrainerState
+from seqloom.version import VERSION
 
 CARD = "README.md"
 
@@ -23,7 +24,7 @@ pipeline_tag: {run.task}
 
 # {printable(folder.resolve().name)}
 
-A `{run.model["name"]}:{run.model["size"]}` model for {run.task}, trained with seqloom {__version__} for {state.step:,} steps
+A `{run.model["name"]}:{run.model["size"]}` model for {run.task}, trained with seqloom {VERSION} for {state.step:,} steps
 ({state.tokens:,} tokens); its weights are those of step {state.best_step or state.step:,}, the best by validation {run.train.best}.
 
 ## Use

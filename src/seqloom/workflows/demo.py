@@ -26,6 +26,8 @@ SETTINGS = (
     "train.log_every=50",
     "train.best=exact_match",
     "decode.beam=1",
+    "data.source=source",
+    "data.target=target",
 )
 EXAMPLES = 10
 
@@ -43,22 +45,26 @@ def demo(output_dir: str, steps: int, say: Say, progress: Callable[[Progress], N
     """Makes the data, trains on it, measures on years and on written forms that it never saw, draws one heat map."""
     phrases = date_phrases()
     say(
-        f"date phrases of {len(phrases.locales)} locales: {len(phrases.train):,} to train on, {len(phrases.held_out_years):,} of held-out years, "
-        f"{len(phrases.held_out_forms):,} of held-out written forms; {phrases.ambiguous:,} of {phrases.considered:,} phrases were left out "
-        "because two locales read them as different dates (3/4/2021), or their century is not said"
+        f"date phrases of {len(phrases.locales)} locales: {len(phrases.train):,} to train on, {len(phrases.held_out_years):,} of years "
+        f"and {len(phrases.held_out_forms):,} of written forms that are held out; {phrases.ambiguous:,} of {phrases.considered:,} were "
+        "left out, because two locales read them as different dates (3/4/2021) or their century is not said"
     )
     folder = free_folder(Path(output_dir))
     if str(folder) != output_dir:
         say(f"{output_dir} holds something already; this run goes to {folder}")
-    data, validation = (
-        write_pairs(folder / "data", "train", phrases.train),
-        write_pairs(folder / "data", "validation", phrases.held_out_years[:200]),
-    )
-    run = folder / "model"
+    run, known, unknown = folder / "model", folder / "data" / "train.jsonl", folder / "data" / "validation.jsonl"
+    write_pairs(known, phrases.train)
+    write_pairs(unknown, phrases.held_out_years[:200])
     began = time.perf_counter()
-    settings = [*SETTINGS, f"train.max_steps={steps}", f"train.evaluate_every={max(steps // 4, 1)}"]
     train(
-        "translation", [data], output_dir=run, model="seq2seq:tiny", validation=[validation], settings=settings, say=say, progress=progress
+        "translation",
+        [str(known)],
+        output_dir=run,
+        model="seq2seq:tiny",
+        validation=[str(unknown)],
+        settings=[*SETTINGS, f"train.max_steps={steps}", f"train.evaluate_every={max(steps // 4, 1)}"],
+        say=say,
+        progress=progress,
     )
     seconds = time.perf_counter() - began
     bundle = load_bundle(run)
@@ -90,12 +96,11 @@ def spread(pairs: Sequence[DatePair], count: int) -> list[DatePair]:
     return list(first.values())[:count]
 
 
-def write_pairs(folder: Path, name: str, pairs: Sequence[DatePair]) -> str:
+def write_pairs(path: Path, pairs: Sequence[DatePair]) -> None:
     """Pairs as a file that `seqloom train` reads."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}.jsonl"
-    path.write_text("".join(json.dumps({"source": p.phrase, "target": p.iso}, ensure_ascii=False) + "\n" for p in pairs), "utf-8")
-    return str(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = (json.dumps({"source": pair.phrase, "target": pair.iso}, ensure_ascii=False) + "\n" for pair in pairs)
+    path.write_text("".join(lines), "utf-8")
 
 
 def free_folder(wanted: Path) -> Path:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -10,17 +11,16 @@ from typing import Any, final
 import numpy as np
 
 from seqloom import bundles, files
-from seqloom.config import DataConfig, RunConfig, to_plain
-from seqloom.data import records
-from seqloom.data.batches import costs
-from seqloom.data.lines import Tally
+from seqloom.config import DataConfig, RunConfig, TrainConfig, to_plain
+from seqloom.data.batches import BatchPlan, costs
+from seqloom.data.columns import Record
 from seqloom.data.order import permute
-from seqloom.data.records import Record
+from seqloom.data.records import data_files
 from seqloom.data.store import TokenStore, build_store, cache_folder, fingerprint
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
 from seqloom.training.distributed import World
-from seqloom.workflows.reading import Say, each_pair, read_options, read_pair_list
+from seqloom.workflows.reading import Say, each_pair, read_pair_list
 
 SPLIT_SHARE, SPLIT_MOST = 0.02, 1000
 """Without validation files, this share of the pairs is split off, at most this many."""
@@ -82,11 +82,10 @@ def _prepare(run_config: RunConfig, folder: Path, say: Say) -> Prepared:
     return Prepared(tokenizer=tokenizer, store=store, validation=validation)
 
 
-def data_files(paths: Sequence[str], data: DataConfig) -> list[str]:
-    """The files behind what was named: a prefix stands for two."""
-    if len(paths) == 1 and not Path(paths[0]).is_file():
-        return records._sides(paths[0], read_options(data), Tally())
-    return list(paths)
+def planned(config: TrainConfig, store: TokenStore) -> tuple[BatchPlan, int]:
+    """The batches of a training, and how many steps it has."""
+    plan = BatchPlan(seed=config.seed, batch_tokens=config.batch_tokens, batch_rows=config.batch_rows)
+    return plan, config.max_steps or math.ceil(config.epochs * plan.count(store))
 
 
 def check_same_data(folder: Path, prints: list[dict[str, Any]]) -> None:
@@ -114,10 +113,13 @@ def split_off(data: DataConfig, seed: int, say: Say) -> tuple[set[int], list[tup
 
 
 def say_truncated(store: TokenStore, data: DataConfig, say: Say) -> None:
-    rows = np.arange(len(store))
-    longest = int(costs(store, rows).max())
+    """How many texts `data.max_length` cuts, and the longest."""
     if data.max_length is None:
         return
-    cut = sum(int((store.lengths(rows, column) > data.max_length).sum()) for column in range(2))
+    cut = longest = 0
+    for start in range(0, len(store), POOL):
+        rows = np.arange(start, min(start + POOL, len(store)))
+        lengths = np.stack([store.lengths(rows, column) for column in range(len(store.columns))])
+        cut, longest = cut + int((lengths > data.max_length).sum()), max(longest, int(lengths.max()))
     if cut:
-        say(f"{cut:,} texts are longer than data.max_length={data.max_length} and are cut (the longest pair has {longest:,} ids)")
+        say(f"{cut:,} texts are longer than data.max_length={data.max_length} and are cut (the longest has {longest:,} ids)")

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
 
 from seqloom.config import DataConfig
+from seqloom.data.columns import Record
 from seqloom.data.lines import Tally
-from seqloom.data.records import ReadOptions, Record, read_pairs, read_texts
+from seqloom.data.records import read_pairs, read_texts
 
 Say = Callable[[str], None]
 """Tells the user something, on standard error."""
-
-
-def read_options(data: DataConfig) -> ReadOptions:
-    return ReadOptions(**{one.name: getattr(data, one.name) for one in fields(ReadOptions)})
 
 
 def each_pair(paths: Sequence[str], data: DataConfig, say: Say = lambda _: None) -> Iterator[Record]:
     """The pairs of files, one at a time; at the end, or at an error, what was guessed, repaired and left out is said."""
     tally = Tally()
     try:
-        yield from read_pairs(paths, read_options(data), tally)
+        yield from read_pairs(paths, data, tally)
     finally:
         for notice in tally.notices():
             say(notice)
@@ -36,7 +32,7 @@ def each_text(path: str, data: DataConfig, say: Say) -> Iterator[str]:
     """The lines of a text, blank ones too."""
     tally = Tally()
     try:
-        for record in read_texts(path, read_options(data), tally):
+        for record in read_texts(path, data, tally):
             yield record.fields["text"]
     finally:
         for notice in tally.notices():

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ from seqloom.training.loop import Job, Progress, run
 from seqloom.training.optimisation import make_optimizer
 from seqloom.workflows.card import write_card
 from seqloom.workflows.evaluate import evaluate_pairs
-from seqloom.workflows.prepare import Prepared, prepare
+from seqloom.workflows.prepare import Prepared, planned, prepare
 from seqloom.workflows.reading import Say
 
 
@@ -88,8 +88,10 @@ def train(
             torch.set_num_threads(run_config.train.threads)
         if resume is None and world.first:
             files.new_folder(folder, "a new run")
+            run_config = keep_standard_input(run_config, folder)
             files.write_atomic(folder / bundles.RUN, run_file_text(run_config))
         world.barrier()
+        run_config = read_resumed(folder)
         with one_at_a_time(folder, world):
             return _train(run_config, folder, world, quiet, progress if world.first else lambda _: None)
 
@@ -126,6 +128,16 @@ def resolve(
     return replace(run_config, model=chosen)
 
 
+def keep_standard_input(run_config: RunConfig, folder: Path) -> RunConfig:
+    """Data from standard input is read several times, and again on resume: it is kept in the run folder."""
+    if "-" not in run_config.data.train:
+        return run_config
+    place = folder / "standard-input"
+    files.write_atomic(place, lambda file: shutil.copyfileobj(files.open_binary("-"), file))
+    train_files = tuple(str(place) if path == "-" else path for path in run_config.data.train)
+    return replace(run_config, data=replace(run_config.data, train=train_files))
+
+
 def read_resumed(folder: Path) -> RunConfig:
     """The configuration that a run folder was made with."""
     if not (folder / bundles.RUN).is_file():
@@ -148,8 +160,8 @@ def _train(run_config: RunConfig, folder: Path, world: World, say: Say, progress
     model.to(bundles.choose_device(config.device), torch.float64 if config.dtype == "float64" else torch.float32)
     optimizer = make_optimizer(model, config)
     state = restore(folder, model, optimizer, say)
-    plan = BatchPlan(seed=config.seed, batch_tokens=config.batch_tokens, batch_rows=config.batch_rows)
-    state.total_steps = state.total_steps or config.max_steps or math.ceil(config.epochs * plan.count(prepared.store))
+    plan, steps = planned(config, prepared.store)
+    state.total_steps = state.total_steps or steps
     parameters = sum(p.numel() for p in model.parameters())
     say(
         f"training {run_config.model['name']}:{run_config.model['size']} ({parameters:,} parameters, "

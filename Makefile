@@ -1,0 +1,39 @@
+# Two commands are all set-up: `make demo` and `make test`. Each makes .venv and installs what it needs.
+# Another torch (a CUDA build, another index): TORCH=torch PIP_FLAGS="--index-url ..." make demo
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+PIP_FLAGS ?=
+BIN := .venv/bin
+
+.PHONY: demo test check bench clean
+.DELETE_ON_ERROR:
+
+demo: .venv/demo.stamp
+	$(BIN)/seqloom demo
+
+test: .venv/dev.stamp
+	$(BIN)/python -m pytest -n 2
+
+check: .venv/dev.stamp
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/dev.stamp
+	$(BIN)/python benchmarks/training.py
+
+clean:
+	rm -rf .venv
+
+# torch first and by itself: asked for by another package, pip would take the largest build there is.
+.venv/torch.stamp:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "seqloom needs Python 3.11 or newer; name one: make PYTHON=python3.12" >&2; exit 2; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) "$(TORCH)" numpy
+	touch $@
+
+.venv/%.stamp: .venv/torch.stamp pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) --editable ".[$*]"
+	touch $@

@@ -1,0 +1,114 @@
+"""JSON, one object a line, to records."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from seqloom.config import DataConfig
+from seqloom.data.columns import Record, columns_of, lines_of, listed, pair_record
+from seqloom.data.lines import REPLACEMENT, Tally
+from seqloom.errors import DataError
+
+
+def read_json_lines(path: str, options: DataConfig, tally: Tally) -> Iterator[Record]:
+    columns: tuple[str, str] | None = None
+    for line in lines_of(path, options, tally):
+        if line.problem is not None or not line.text.strip():
+            tally.skip(line.problem or "blank", path, line.number)
+            continue
+        content = _object(line.text, path, line.number)
+        inner = content.get("translation")  # the form of Hugging Face's translation sets
+        if isinstance(inner, dict) and options.source not in content:
+            content = inner
+        if columns is None:
+            columns = columns_of(list(content), options, tally, path, line.number)
+        texts = [_text(content, name, path, line.number) for name in columns]
+        if any(_UNWRITABLE.search(text) for text in texts):
+            if options.on_bad_line == "error":
+                raise DataError(
+                    r"a text holds half of a surrogate pair (\ud800 to \udfff) or \u0000, which are no characters; "
+                    "leave such lines out with --set data.on_bad_line=skip",
+                    path,
+                    line.number,
+                )
+            count = tally.skip if options.on_bad_line == "skip" else tally.replace
+            count("lone surrogate or NUL", path, line.number)
+            if options.on_bad_line == "skip":
+                continue
+            texts = [_UNWRITABLE.sub(REPLACEMENT, text) for text in texts]
+        yield from pair_record(texts[0], texts[1], path, line.number, tally)
+
+
+_UNWRITABLE = re.compile("[\0\ud800-\udfff]")
+
+
+def _text(content: dict[str, Any], name: str, path: str, line: int) -> str:
+    if name not in content:
+        near = difflib.get_close_matches(name, content, n=1)
+        hint = f"; nearest: {near[0]!r}" if near else ""
+        raise DataError(f"there is no {name!r} in this object (found: {listed(list(content))}{hint})", path, line)
+    value = content[name]
+    if not isinstance(value, str):
+        raise DataError(f"{name!r} must be a text, but is {_kind(value)}", path, line)
+    return value
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "null"
+    kinds = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object", str: "a text"}
+    return kinds[type(value)]
+
+
+def _object(text: str, path: str, line: int) -> dict[str, Any]:
+    """The object that a line of JSONL holds. Raises DataError for anything that Python's reader would take but should not."""
+    try:
+        content = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite, parse_int=_integer)
+    except json.JSONDecodeError as error:
+        array = line == 1 and text.lstrip().startswith("[")
+        if array or text.strip() == "{":
+            raise DataError(_several_lines(array), path, line) from None
+        raise DataError(f"is not JSON at column {error.colno}: {error.msg}; every line must be one whole object", path, line) from None
+    except RecursionError:
+        raise DataError("is JSON nested too deeply to be read", path, line) from None
+    except ValueError as error:
+        raise DataError(f"is not JSON that can be used: {error}", path, line) from None
+    if isinstance(content, list):
+        raise DataError(_several_lines(True), path, line)
+    if not isinstance(content, dict):
+        raise DataError(f"must be a JSON object, but is {_kind(content)}", path, line)
+    return content
+
+
+def _several_lines(array: bool) -> str:
+    what, query = ("an array", "'.[]'") if array else ("an object over several lines", ".")
+    return f"must be one JSON object a line, but is {what}; convert it with: jq -c {query} FILE"
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} stands twice")
+    return content
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number in JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError(f"the number {digits[:30]} is too large")
+    return number
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > 4000:  # Python's own limit guards against quadratic time
+        raise ValueError(f"a number has {len(digits)} digits")
+    return int(digits)

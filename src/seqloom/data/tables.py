@@ -1,0 +1,196 @@
+"""CSV and TSV to records: an RFC 4180 reader that knows the physical line of every row."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import chain
+from typing import NamedTuple
+
+from seqloom.config import DataConfig
+from seqloom.data.columns import LANGUAGES, SOURCES, TARGETS, Record, columns_of, lines_of, pair_record
+from seqloom.data.lines import Line, Tally
+from seqloom.errors import DataError, UsageError, place, printable
+
+
+class Row(NamedTuple):
+    """A row of a table: its first and last line, its cells, and the problem of a line in it (see `Line`)."""
+
+    line: int
+    last: int
+    cells: list[str]
+    problem: str | None
+
+
+def read_rows(lines: Iterator[Line], path: str, delimiter: str, quoting: bool, most: int) -> Iterator[Row]:
+    """Rows of cells. With `quoting`, a cell that begins with `"` ends at the next single `"` (`""` is a quote in it), also
+    lines later (RFC 4180); line ends in it become `\\n`. A quote elsewhere in a cell is text.
+
+    Raises DataError, with the line where the quote opened, where it is never closed, text follows the closing
+    quote, or the row grows over `most` characters.
+    """
+    for line in lines:
+        if quoting and '"' in line.text:
+            yield _quoted_row(line, lines, path, delimiter, most)
+        else:
+            yield Row(line.number, line.number, line.text.split(delimiter), line.problem)
+
+
+def _quoted_row(line: Line, lines: Iterator[Line], path: str, delimiter: str, most: int) -> Row:
+    first, at, cells, size, problem = line.number, 0, [], len(line.text), line.problem
+    while True:
+        if not line.text.startswith('"', at):
+            end = line.text.find(delimiter, at)
+            end = len(line.text) if end < 0 else end
+            cells.append(line.text[at:end])
+        else:
+            opened, parts, end = line.number, [], at + 1
+            while True:
+                at, end = end, line.text.find('"', end)
+                if end < 0:
+                    parts += [line.text[at:], "\n"]
+                    following = next(lines, None)
+                    size += 0 if following is None else len(following.text) + 1
+                    if following is None or size > most:
+                        how = "is never closed" if following is None else f"is not closed within {most} characters"
+                        raise DataError(f"the quote opened here {how}; {_QUOTES}", path, opened)
+                    line, end, problem = following, 0, problem or following.problem
+                elif line.text.startswith('""', end):
+                    parts.append(line.text[at : end + 1])
+                    end += 2
+                else:
+                    parts.append(line.text[at:end])
+                    end += 1
+                    break
+            if end < len(line.text) and not line.text.startswith(delimiter, end):
+                where = "" if opened == line.number else f" in line {line.number}"
+                after = printable(line.text[end : end + 20])
+                raise DataError(f"the quote opened here closes{where} before {after!r}, where the cell must end; {_QUOTES}", path, opened)
+            cells.append("".join(parts))
+        if end >= len(line.text):
+            return Row(first, line.number, cells, problem)
+        at = end + len(delimiter)
+
+
+_QUOTES = 'write a quote inside a cell as "", or, where quotes are plain text, use --set data.quoting=false'
+
+
+def read_table(path: str, form: str, options: DataConfig, tally: Tally) -> Iterator[Record]:
+    lines = lines_of(path, options, tally)
+    delimiter = (options.delimiter or ("," if form == "csv" else "\t")).replace("\\t", "\t")
+    if any(c in delimiter for c in '"\n\r'):
+        raise UsageError(f"data.delimiter must hold no quote and no line end, but is {delimiter!r}")
+    first = next(lines)
+    marked = re.fullmatch(r'"?sep=(.)"?', first.text) if form == "csv" else None
+    if marked is not None:  # Excel's own line
+        delimiter = options.delimiter or marked[1]
+        tally.remark(f"{place(path, 1)}: sep={printable(marked[1])} is taken as Excel's mark of the delimiter, not as data")
+        lines = chain(lines)
+    else:
+        lines = chain([first], lines)
+    quoting = form == "csv" if options.quoting is None else options.quoting
+    rows = _filled(read_rows(lines, path, delimiter, quoting, options.max_line_bytes), options, path, tally)
+    head = next(rows, None)
+    if head is None:
+        return
+    if _is_header(head.cells, options):
+        _refuse_columns(head, delimiter, path)
+        source, target = (head.cells.index(name) for name in columns_of(head.cells, options, tally, path, head.line))
+    else:
+        _accept_headerless(head, delimiter, options, tally, path)
+        source, target, rows = 0, 1, chain([head], rows)
+    for row in rows:
+        if len(row.cells) != len(head.cells):
+            if options.on_bad_line != "skip":
+                raise DataError(_wrong_width(row, len(head.cells), delimiter), path, row.line)
+            tally.skip("wrong number of cells", path, row.line)
+            continue
+        for cell in (row.cells[source], row.cells[target]):
+            if cell in SPREADSHEET_ERRORS:
+                tally.keep(f"the cell is {cell}, an error of a spreadsheet", path, row.line)
+        yield from pair_record(row.cells[source], row.cells[target], path, row.line, tally)
+
+
+SPREADSHEET_ERRORS = frozenset({"#N/A", "#NAME?", "#REF!", "#VALUE!", "#DIV/0!", "#NUM!", "#NULL!"})
+
+
+def _filled(rows: Iterator[Row], options: DataConfig, path: str, tally: Tally) -> Iterator[Row]:
+    """The rows without blank lines and those with a problem, which are counted; the first row must be good, it may name the columns."""
+    first = options.header is not False
+    for row in rows:
+        if row.problem is not None and first:
+            raise DataError(
+                f"the first row cannot be skipped, for it may name the columns, but it has a problem: {row.problem}", path, row.line
+            )
+        if row.problem is not None:
+            tally.skip(row.problem, path, row.line)
+        elif len(row.cells) == 1 and not row.cells[0].strip():
+            tally.skip("blank", path, row.line)
+        else:
+            first = False
+            yield row
+
+
+def _is_header(cells: list[str], options: DataConfig) -> bool:
+    if options.header != "auto":
+        return options.header
+    if options.source is not None or options.target is not None:
+        return True
+    names = [cell.strip().casefold() for cell in cells]
+    known = [name in SOURCES or name in TARGETS or name in LANGUAGES.split() for name in names]
+    return len(cells) > 1 and (all(known) if len(cells) == 2 else sum(known) >= 2)
+
+
+def _refuse_columns(head: Row, delimiter: str, path: str) -> None:
+    """Raises DataError where a header has one column, or two of the same name."""
+    _refuse_one_column(head, delimiter, path)
+    twice = next((name for name in head.cells if head.cells.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"each column must have a name of its own, but {twice!r} stands twice; rename one", path, head.line)
+
+
+def _refuse_one_column(head: Row, delimiter: str, path: str) -> None:
+    if len(head.cells) > 1:
+        return
+    other = next((c for c in (";", "\t", ",", "|") if c != delimiter and c in head.cells[0]), None)
+    if other is None:
+        advice = f"pairs need two, with {delimiter!r} between them"
+    else:
+        advice = f"did you mean --set data.delimiter={other!r}?"
+    raise DataError(f"one column found; {advice} (the row: {_shown(head)})", path, head.line)
+
+
+def _accept_headerless(head: Row, delimiter: str, options: DataConfig, tally: Tally, path: str) -> None:
+    if options.source is not None or options.target is not None:
+        raise UsageError("data.source and data.target name columns, so there must be a header; leave out data.header=false")
+    _refuse_one_column(head, delimiter, path)
+    if len(head.cells) != 2:
+        raise DataError(
+            f"a table without a header must have 2 columns, but has {len(head.cells)}; put a header above the first row, or "
+            f"name columns of the one it has with --set data.source=NAME --set data.target=NAME (the row: {_shown(head)})",
+            path,
+            head.line,
+        )
+    names = [cell.strip().casefold() for cell in head.cells]
+    looks = ", though it looks like a header" if any(name in SOURCES or name in TARGETS for name in names) else ""
+    tally.remark(
+        f"{place(path, head.line)}: no header; the first row is read as data{looks}, the first column as source and the second as "
+        f"target (if it is a header: --set data.header=true): {_shown(head)}"
+    )
+
+
+def _wrong_width(row: Row, width: int, delimiter: str) -> str:
+    quoted = ""
+    if row.last > row.line:
+        quoted = f"; a quote makes it go on to line {row.last}: if quotes are plain text, use --set data.quoting=false"
+    elif any(delimiter in cell for cell in row.cells):
+        quoted = f"; {delimiter!r} stands in quotes: if quotes are plain text, use --set data.quoting=false"
+    return (
+        f"the row must have {width} cells like the first, but has {len(row.cells)}{quoted}; "
+        f"leave such rows out with --set data.on_bad_line=skip (the row: {_shown(row)})"
+    )
+
+
+def _shown(row: Row) -> str:
+    text = " | ".join(cell[:60] for cell in row.cells[:20])
+    return printable(text if len(text) <= 80 else text[:80] + "…")

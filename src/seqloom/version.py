@@ -1,0 +1,3 @@
+"""The version of seqloom."""
+
+VERSION = "0.1.0"
