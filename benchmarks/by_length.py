@@ -23,7 +23,8 @@ RESAMPLES = 200
 
 
 def read(path: str) -> list[str]:
-    content = gzip.open(path).read() if path.endswith(".gz") else Path(path).read_bytes()
+    content = Path(path).read_bytes()
+    content = gzip.decompress(content) if path.endswith(".gz") else content
     return content.decode().removesuffix("\n").split("\n")
 
 

@@ -18,6 +18,7 @@ Loading runs no code from a file: JSON, YAML (safe) and safetensors only.
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,12 +181,19 @@ def choose_device(name: str) -> torch.device:
 
 
 def append_metrics(folder: Path, record: dict[str, Any]) -> None:
-    """One whole line more in metrics.jsonl."""
-    line = (json.dumps(record, allow_nan=False) + "\n").encode()
+    """One whole line more in metrics.jsonl, or none where the disk is full (FolderError); null stands for what is not finite."""
+    finite = {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in record.items()}
+    line = (json.dumps(finite, allow_nan=False) + "\n").encode()
     with files.writing(folder / METRICS):
         handle = os.open(folder / METRICS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        before = os.fstat(handle).st_size
         try:
-            os.write(handle, line)
+            written = os.write(handle, line)
+            if written < len(line):  # the next write says why
+                os.write(handle, line[written:])
+        except OSError:
+            os.ftruncate(handle, before)
+            raise
         finally:
             os.close(handle)
 
@@ -216,5 +224,5 @@ def validation_metrics(folder: Path, step: int) -> dict[str, float]:
     prefix = "validation_"
     for record in reversed(read_metrics(folder)):
         if record["step"] == step and f"{prefix}loss" in record:
-            return {name.removeprefix(prefix): value for name, value in record.items() if name.startswith(prefix)}
+            return {name.removeprefix(prefix): value for name, value in record.items() if name.startswith(prefix) and value is not None}
     return {}

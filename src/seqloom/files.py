@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import fcntl
 import gzip
 import hashlib
 import json
@@ -186,6 +187,29 @@ def manifest_problem(folder: Path) -> str | None:
     except (KeyError, TypeError, AttributeError, OSError) as error:
         return f"{MANIFEST} is damaged ({error})"
     return None
+
+
+@contextmanager
+def locked(path: Path, wait: bool = False) -> Iterator[bool]:
+    """Holds the lock file `path`, and gives whether it does: false where another process holds it and we shall not wait.
+
+    The lock goes with its process, however that ends. Where the file system has no locks, everyone holds it. Raises
+    FolderError where the file cannot be made.
+    """
+    with writing(path):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        held = True
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            held = False
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+                raise
+        yield held
+    finally:
+        os.close(handle)
 
 
 def leftovers(folder: Path) -> list[Path]:

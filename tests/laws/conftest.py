@@ -23,7 +23,7 @@ VOCABULARY = 7
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Subject:
     """A model under law."""
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -37,6 +38,13 @@ LIVE = (3, 4, 5, 6)
 RULES = [forbid([PAD, BOS])]
 
 
+@pytest.fixture(autouse=True)
+def no_gradients() -> Iterator[None]:
+    """Only one law looks at gradients; the others are quicker without."""
+    with torch.no_grad():
+        yield
+
+
 def padded(rows: Rows, layout: str) -> Tensor:
     """`(rows, steps)`: padding on the right, on the left, or before, inside and after."""
     longest = max(map(len, rows)) + 3 * (layout == "around")
@@ -60,6 +68,7 @@ def start(subject: Subject, rows: Rows = INPUTS, layout: str = "right") -> State
     return subject.start(padded(rows, layout))
 
 
+@cache
 def alone(subject: Subject, row: int) -> tuple[Tensor, Tensor]:
     """What a row's tokens and, after them, its MORE give where there is no other row and no padding: `(steps, vocabulary)` each."""
     logits, state = subject.model(torch.tensor([TOKENS[row]]), start(subject, [INPUTS[row]]))
@@ -122,10 +131,9 @@ def test_the_two_halves_are_the_call(subject: Subject) -> None:
 # Padding
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_row_in_a_padded_batch_is_that_row_alone(subject: Subject, layout: str) -> None:
-    tokens = padded(TOKENS, layout)
-    for source_layout in LAYOUTS:
+def test_a_row_in_a_padded_batch_is_that_row_alone(subject: Subject) -> None:
+    for layout, source_layout in itertools.product(LAYOUTS, repeat=2):
+        tokens = padded(TOKENS, layout)
         logits, state = subject.model(tokens, start(subject, layout=source_layout))
         after, _ = subject.model(torch.tensor(MORE), state)
         for row in range(len(TOKENS)):
@@ -135,20 +143,22 @@ def test_a_row_in_a_padded_batch_is_that_row_alone(subject: Subject, layout: str
 
 
 def test_gradients_of_a_padded_batch_are_the_sum_over_rows_alone(subject: Subject) -> None:
-    def gradients(inputs: Tensor, tokens: Tensor) -> tuple[Tensor, ...]:
-        """Of the summed loss of predicting, at each true step, the token itself."""
-        hidden, _ = subject.model.read(tokens, subject.start(inputs))
-        loss = subject.model.output.loss(hidden, tokens.masked_fill(tokens == PAD, IGNORE), smoothing=0.1)
-        assert loss.count == (tokens != PAD).sum()
-        found: tuple[Tensor, ...] = torch.autograd.grad(loss.total, list(subject.model.parameters()), materialize_grads=True)
-        return found
-
-    rows = [gradients(torch.tensor([i]), torch.tensor([t])) for i, t in zip(INPUTS, TOKENS, strict=True)]
+    rows = [gradients(subject, torch.tensor([i]), torch.tensor([t])) for i, t in zip(INPUTS, TOKENS, strict=True)]
     total = [sum(parts[1:], parts[0]) for parts in zip(*rows, strict=True)]
     assert any(gradient.any() for gradient in total)
     for layout in LAYOUTS:
-        for actual, expected in zip(gradients(padded(INPUTS, layout), padded(TOKENS, layout)), total, strict=True):
+        for actual, expected in zip(gradients(subject, padded(INPUTS, layout), padded(TOKENS, layout)), total, strict=True):
             close(actual, expected)
+
+
+@torch.enable_grad()
+def gradients(subject: Subject, inputs: Tensor, tokens: Tensor) -> tuple[Tensor, ...]:
+    """Of the summed loss of predicting, at each true step, the token itself."""
+    hidden, _ = subject.model.read(tokens, subject.start(inputs))
+    loss = subject.model.output.loss(hidden, tokens.masked_fill(tokens == PAD, IGNORE), smoothing=0.1)
+    assert loss.count == (tokens != PAD).sum()
+    found: tuple[Tensor, ...] = torch.autograd.grad(loss.total, list(subject.model.parameters()), materialize_grads=True)
+    return found
 
 
 # The state
@@ -168,18 +178,19 @@ def row_tensors(state: State) -> list[Tensor]:
     return [part for inner in state for part in row_tensors(inner)] if isinstance(state, tuple) else []
 
 
-@pytest.mark.parametrize("rows", [[2, 0, 1], [1], [2, 0, 0, 1, 2, 2], [0, 1, 2]], ids=str)
-def test_choosing_rows_then_stepping_is_stepping_then_choosing(subject: Subject, rows: list[int]) -> None:
-    chosen = torch.tensor(rows)
-    _, state = subject.model(padded(TOKENS, "right"), start(subject))
-    few = select_rows(state, chosen)
-    assert all(part.shape[0] == len(rows) for part in row_tensors(few))
-    for part, same in zip(shared_parts(few), shared_parts(state), strict=True):
-        assert part is same
-    logits, few = subject.model(torch.tensor(MORE)[chosen], few)
-    for row, source in enumerate(rows):
-        close(logits[row], alone(subject, source)[1])
-    close(subject.model(torch.tensor(MORE)[chosen], few)[0], twice(subject)[chosen])
+def test_choosing_rows_then_stepping_is_stepping_then_choosing(subject: Subject) -> None:
+    again = twice(subject)
+    for rows in ([2, 0, 1], [1], [2, 0, 0, 1, 2, 2], [0, 1, 2]):
+        chosen = torch.tensor(rows)
+        _, state = subject.model(padded(TOKENS, "right"), start(subject))
+        few = select_rows(state, chosen)
+        assert all(part.shape[0] == len(rows) for part in row_tensors(few))
+        for part, same in zip(shared_parts(few), shared_parts(state), strict=True):
+            assert part is same
+        logits, few = subject.model(torch.tensor(MORE)[chosen], few)
+        for row, source in enumerate(rows):
+            close(logits[row], alone(subject, source)[1])
+        close(subject.model(torch.tensor(MORE)[chosen], few)[0], again[chosen])
 
 
 def twice(subject: Subject) -> Tensor:
@@ -206,9 +217,9 @@ def test_a_fork_goes_on_by_itself(subject: Subject) -> None:
 
 
 def decode(subject: Subject, inputs: Rows, prompts: Rows, limits: Sequence[int], **beam: Any) -> list[list[Hypothesis]]:
-    with torch.no_grad():
-        state = start(subject, inputs)
-    return generate(subject.model, state, prompts, strategy=Beam(**beam), max_new_tokens=limits, eos=EOS, pad=PAD, rules=RULES)
+    return generate(
+        subject.model, start(subject, inputs), prompts, strategy=Beam(**beam), max_new_tokens=limits, eos=EOS, pad=PAD, rules=RULES
+    )
 
 
 def greedy_by_hand(subject: Subject, inputs: Sequence[int], prompt: Sequence[int], limit: int) -> tuple[list[int], bool, float]:
@@ -227,8 +238,7 @@ def greedy_by_hand(subject: Subject, inputs: Sequence[int], prompt: Sequence[int
 
 def test_greedy_search_is_a_beam_of_one_and_the_loop_by_hand(subject: Subject) -> None:
     limits = [7, 1, 4]
-    with torch.no_grad():
-        by_hand = [greedy_by_hand(subject, *row) for row in zip(INPUTS, TOKENS, limits, strict=True)]
+    by_hand = [greedy_by_hand(subject, *row) for row in zip(INPUTS, TOKENS, limits, strict=True)]
     for hypotheses, (tokens, finished, total) in zip(decode(subject, INPUTS, TOKENS, limits), by_hand, strict=True):
         (found,) = hypotheses
         assert found.tokens == tokens
@@ -252,12 +262,10 @@ def every_hypothesis(subject: Subject, inputs: Sequence[int], limit: int) -> dic
     return found
 
 
-@pytest.mark.parametrize("length_penalty", [0.0, 0.5, 1.0, 2.0])
-def test_a_beam_as_wide_as_the_space_is_exhaustive_search(subject: Subject, length_penalty: float) -> None:
+def test_a_beam_as_wide_as_the_space_is_exhaustive_search(subject: Subject) -> None:
     limit, inputs = 3, INPUTS[:2]
-    with torch.no_grad():
-        spaces = [every_hypothesis(subject, row, limit) for row in inputs]
-    for n_best in (1, 6):
+    spaces = [every_hypothesis(subject, row, limit) for row in inputs]
+    for length_penalty, n_best in itertools.product((0.0, 0.5, 1.0, 2.0), (1, 6)):
         found = decode(subject, inputs, [[BOS]] * 2, [limit] * 2, width=100, n_best=n_best, length_penalty=length_penalty)
         for hypotheses, space in zip(found, spaces, strict=True):
             scored = sorted(((total / len(tokens) ** length_penalty, tokens) for tokens, total in space.items()), reverse=True)

@@ -23,7 +23,7 @@ Several = Annotated[list[str] | None, Parameter(negative="", consume_multiple=Tr
 Flag = Annotated[bool, Parameter(negative="")]
 
 
-def demo(*, output_dir: str = "seqloom-demo", steps: int = 600, json: Flag = False) -> None:
+def demo(*, output_dir: str = "seqloom-demo", steps: int = 900, json: Flag = False) -> None:
     """Train attention on date phrases for about a minute; show its score, examples and heat map.
 
     Parameters

@@ -34,8 +34,9 @@ def put_table(title: str, rows: list[tuple[str, ...]], header: tuple[str, ...]) 
     from rich.text import Text
 
     table = Table(title=title, title_justify="left", show_edge=False, header_style="bold")
-    for name in header:
-        table.add_column(name, overflow="fold")
+    for at, name in enumerate(header):
+        numbers = bool(rows) and all(row[at][:1].isdigit() and row[at].isascii() for row in rows)
+        table.add_column(name, overflow="fold", justify="right" if numbers else "left")
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
     Console(file=sys.stdout, highlight=False).print(table)

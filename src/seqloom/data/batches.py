@@ -55,7 +55,7 @@ class BatchPlan:
         seen = 0
         for pool in range(-(-len(store) // POOL)):
             rows = order(self.seed, epoch, pool * POOL, min((pool + 1) * POOL, len(store)), len(store))
-            batches = self._cut(rows, costs(store, rows))
+            batches = self._cut(rows, store.lengths(rows, SOURCE) + 1, store.lengths(rows, TARGET) + 1)
             if seen + len(batches) > start:
                 for at in permute(np.arange(len(batches)), len(batches), self.seed, epoch, pool + 1)[max(start - seen, 0) :]:
                     yield batches[at]
@@ -65,17 +65,18 @@ class BatchPlan:
         """How many global batches an epoch has (epochs differ by a few)."""
         return sum(1 for _ in self.epoch(store, epoch))
 
-    def _cut(self, rows: Rows, cost: NDArray[np.int64]) -> list[Rows]:
-        by_cost = np.argsort(cost, kind="stable")
-        rows, cost = rows[by_cost], cost[by_cost]
+    def _cut(self, rows: Rows, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> list[Rows]:
+        by_cost = np.argsort(sources + targets, kind="stable")
+        rows = rows[by_cost]
         if self.batch_rows is not None:
             return [rows[at : at + self.batch_rows] for at in range(0, len(rows), self.batch_rows)]
         assert self.batch_tokens is not None
-        batches, first = [], 0
-        for last in range(len(rows)):
-            if (last - first + 1) * cost[last] > self.batch_tokens and last > first:
-                batches.append(rows[first:last])
-                first = last
+        batches, first, longest = [], 0, (0, 0)
+        for at, (source, target) in enumerate(zip(sources[by_cost].tolist(), targets[by_cost].tolist(), strict=True)):
+            longest = max(longest[0], source), max(longest[1], target)
+            if (at - first + 1) * sum(longest) > self.batch_tokens and at > first:
+                batches.append(rows[first:at])
+                first, longest = at, (source, target)
         return [*batches, rows[first:]]
 
 

@@ -10,6 +10,7 @@ import difflib
 import os
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
+from pathlib import Path
 
 from seqloom.config import DataConfig
 from seqloom.data.columns import Record, choose_columns, lines_of, listed, pair_record, taken
@@ -65,9 +66,17 @@ def _pairs(paths: list[str], options: DataConfig, tally: Tally) -> Iterator[Reco
 
 
 def data_files(paths: Sequence[str], data: DataConfig) -> list[str]:
-    """The files behind what was named: a prefix stands for two. Raises as `read_pairs` does."""
+    """The files behind what was named: a prefix stands for two.
+
+    Raises as `read_pairs` does, and DataError where one can be read only once: who asks for files reads them several times.
+    """
     is_prefix = len(paths) == 1 and _form(paths, data) == "parallel"
-    return _sides(paths[0], data, Tally()) if is_prefix else list(paths)
+    named = _sides(paths[0], data, Tally()) if is_prefix else list(paths)
+    for path in named:
+        if path == "-" or Path(path).is_fifo():
+            raise DataError("must be a file, for it is read several times, but is a pipe or standard input; save it as a file first", path)
+        open_binary(path).close()
+    return named
 
 
 def _form(paths: Sequence[str], options: DataConfig) -> str:

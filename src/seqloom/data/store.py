@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 
 from seqloom import files
 from seqloom.data.columns import Record
-from seqloom.errors import DataError
+from seqloom.errors import DataError, FolderError, printable
 from seqloom.protocols import Tokenizer
 
 FORMAT = 1
@@ -75,38 +76,41 @@ def build_store(
     """
     meta = {"format": FORMAT, "columns": list(columns), **identity}
     digest = hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()[:24]
-    place = folder / digest
-    if (place / "meta.json").exists():
-        return open_store(place)
-    temporary = folder / f"{digest}.{os.getpid()}.tmp"
+    place, temporary = folder / digest, folder / f"{digest}.tmp"
     with files.writing(place):
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        try:
-            _write(records(), columns, tokenizer, temporary, progress)
-            files.write_json(temporary / "meta.json", meta)
-            os.replace(temporary, place)
-        except OSError:
-            if not (place / "meta.json").exists():  # otherwise another process was faster, with the same result
-                raise
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-    return open_store(place)
+        folder.mkdir(parents=True, exist_ok=True)
+        with files.locked(folder / f"{digest}.lock", wait=True):
+            if (place / "meta.json").exists() and (store := open_store(place)) is not None:
+                return store
+            for old in (temporary, place):  # left by a killed process, or damaged since
+                shutil.rmtree(old, ignore_errors=True)
+            temporary.mkdir()
+            try:
+                _write(records(), columns, tokenizer, temporary, progress)
+                files.write_json(temporary / "meta.json", meta)
+                os.replace(temporary, place)
+                files.flush_folder(folder)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+    store = open_store(place)
+    if store is None:
+        raise FolderError(f"{printable(str(place))}: the token store must be what was just written, but is not; is the disk sound?")
+    return store
 
 
-def open_store(place: Path) -> TokenStore:
-    """Maps a finished store."""
-    meta = files.read_json(place / "meta.json")
-    dtype = np.uint16 if (place / "tokens.bin.uint16").exists() else np.uint32
-    path = place / f"tokens.bin.{np.dtype(dtype).name}"
-    tokens = np.memmap(path, dtype=dtype, mode="r") if path.stat().st_size else np.empty(0, dtype)
-    return TokenStore(
-        tuple(meta["columns"]),
-        tokens,
-        np.load(place / "offsets.npy", mmap_mode="r", allow_pickle=False),
-        np.load(place / "lines.npy", mmap_mode="r", allow_pickle=False),
-        meta,
-    )
+def open_store(place: Path) -> TokenStore | None:
+    """Maps a finished store; None where its files are not as long as they must be."""
+    try:
+        meta = files.read_json(place / "meta.json")
+        dtype = np.uint16 if (place / "tokens.bin.uint16").exists() else np.uint32
+        path = place / f"tokens.bin.{np.dtype(dtype).name}"
+        tokens = np.memmap(path, dtype=dtype, mode="r") if path.stat().st_size else np.empty(0, dtype)
+        offsets, lines = (np.load(place / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ("offsets", "lines"))
+    except (FolderError, OSError, ValueError):
+        return None
+    columns = tuple(meta["columns"])
+    fits = len(offsets) == len(lines) * len(columns) + 1 and len(tokens) == offsets[-1]
+    return TokenStore(columns, tokens, offsets, lines, meta) if fits else None
 
 
 def _write(
@@ -120,19 +124,21 @@ def _write(
         open(folder / "lines.raw", "wb") as lines,
     ):
         end = 0
-        np.zeros(1, np.int64).tofile(offsets)
+        offsets.write(np.zeros(1, np.int64).data)
         for chunk in chunked(records, CHUNK):
             ids = tokenizer.encode([record.fields[name] for record in chunk for name in columns])
             ends = end + np.cumsum([len(sequence) for sequence in ids], dtype=np.int64)
-            np.concatenate([np.asarray(sequence, dtype) for sequence in ids]).tofile(tokens)
-            ends.tofile(offsets)
-            np.asarray([record.line for record in chunk], np.int64).tofile(lines)
+            tokens.write(np.concatenate([np.asarray(sequence, dtype) for sequence in ids]).data)  # tofile() hides why it failed
+            offsets.write(ends.data)
+            lines.write(np.asarray([record.line for record in chunk], np.int64).data)
             end, rows = int(ends[-1]), rows + len(chunk)
             progress(rows)
     if not rows:
         raise DataError("there must be at least one usable example, but there is none")
     for name in ("offsets", "lines"):
         _as_npy(folder / f"{name}.raw", folder / f"{name}.npy")
+    for path in folder.iterdir():
+        files.flush_file(path)
 
 
 def _as_npy(raw: Path, path: Path) -> None:
@@ -154,11 +160,14 @@ def chunked(records: Iterable[Record], size: int) -> Iterator[list[Record]]:
 
 
 def cache_folder(data: Path) -> Path:
-    """Where the stores of a data file live."""
+    """Where the stores of a data file live: beside it where that can be written to, which is tried and not asked."""
     beside = data.parent / ".seqloom-cache"
-    if os.access(beside if beside.exists() else data.parent, os.W_OK):
-        return beside
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seqloom"
+    try:
+        beside.mkdir(exist_ok=True)
+        with tempfile.TemporaryFile(dir=beside):
+            return beside
+    except OSError:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seqloom"
 
 
 def fingerprint(path: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqloom.config import STRICT
 from seqloom.errors import UsageError
 from seqloom.layers.attention import SCORES, Scores, attention_weights, weighted_mean
 from seqloom.layers.output import FullOutput
@@ -31,6 +32,7 @@ from seqloom.shapes import reverse_each
 class Seq2SeqConfig:
     """The sizes and choices of a recurrent encoder-decoder."""
 
+    __pydantic_config__ = STRICT
     vocabulary_size: int
     """Entries of the vocabulary, which source and target share."""
     cell: str = "gru"

@@ -26,6 +26,9 @@ from seqloom.errors import FolderError, TrainingError, printable
 
 WEIGHTS, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "trainer_state.json"
 
+RETRY = "the last checkpoint is good: lower train.learning_rate or train.clip_norm in the folder's run.yaml and resume, or train anew"
+"""What to do where training came to numbers that are not finite."""
+
 
 @final
 @dataclass
@@ -63,10 +66,7 @@ def save_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Optim
     weights, memory = model_tensors(model), optimizer_tensors(optimizer)
     broken = [name for name, tensor in (weights | memory).items() if not bool(torch.isfinite(tensor).all())]
     if broken:
-        raise TrainingError(
-            f"step {state.step}: what a checkpoint holds must be finite, but {', '.join(broken[:5])} is not; "
-            "the last checkpoint is good: resume with a lower train.learning_rate or train.clip_norm"
-        )
+        raise TrainingError(f"step {state.step}: what a checkpoint holds must be finite, but {', '.join(broken[:5])} is not; {RETRY}")
     place = checkpoint_path(folder, state.step)
     temporary = place.with_name(place.name + ".tmp")
     with files.writing(place):
@@ -89,11 +89,14 @@ def save_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Optim
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     """A safetensors file, flushed to the disk. Raises OSError as any write does."""
+    path.touch()
+    mode = path.stat().st_mode
     try:
         save_file(tensors, path, metadata={"format": "pt"})
     except SafetensorError as error:  # it wraps what the system said
         code = re.search(r"os error (\d+)", str(error))
         raise OSError(int(code[1]) if code else 0, os.strerror(int(code[1])) if code else str(error)) from None
+    path.chmod(mode)  # safetensors lets nobody but the owner read; a run folder is as readable as the umask says
     files.flush_file(path)
 
 

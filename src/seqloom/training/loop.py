@@ -7,6 +7,7 @@ is re-seeded from (seed, step, micro-batch, rank), so a run that was stopped goe
 from __future__ import annotations
 
 import math
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -22,7 +23,7 @@ from seqloom.data.batches import share
 from seqloom.data.order import Rows
 from seqloom.errors import TrainingError
 from seqloom.protocols import Objective
-from seqloom.training.checkpoints import TrainerState
+from seqloom.training.checkpoints import RETRY, TrainerState
 from seqloom.training.distributed import Trained, World, distributed, without_sync
 from seqloom.training.optimisation import clip_by_norm, learning_rate
 
@@ -56,8 +57,8 @@ class Job:
     save: Callable[[TrainerState], None]
     log: Callable[[dict[str, Any]], None]
     progress: Callable[[Progress], None]
-    interrupted: Callable[[], str | None]
-    """The name of the signal that asks to stop, if one came."""
+    interrupted: Callable[[], int]
+    """The number of the signal that asks to stop, 0 where none came."""
     evaluate_every: int
     world: World = World()  # noqa: RUF009 - frozen
 
@@ -134,7 +135,7 @@ def gradient(job: Job, module: nn.Module, rows: Rows, step: int) -> tuple[float,
         with nullcontext() if last else without_sync(module), autocast(job.config, batch[0].device):
             total, count = module(batch)
             total.backward()
-        sums += torch.stack([total.detach(), count.to(total)]).double().cpu()
+        sums += torch.stack([total.detach().double(), count.double()]).cpu()
     sums = job.world.sum(sums)
     return float(sums[0]), int(sums[1])
 
@@ -153,36 +154,40 @@ def _after_step(job: Job, state: TrainerState, result: StepResult, clock: _Clock
     mean = state.window[0] / state.window[1]
     job.progress(Progress(state.step, state.total_steps, mean, clock.rate(state.tokens)))
     if not math.isfinite(mean):
-        raise TrainingError(f"step {state.step}: the loss must be finite, but is {mean}; lower train.learning_rate")
+        raise TrainingError(f"step {state.step}: the loss must be finite, but is {mean}; {RETRY}")
     ended = state.step >= state.total_steps
     if state.step % job.config.log_every == 0 or ended:
         record = {"loss": mean, "learning_rate": result.rate, "gradient_norm": result.norm}
         job.log({"step": state.step, "epoch": state.epoch, **record, "tokens": state.tokens, "tokens_per_second": clock.rate(state.tokens)})
         state.window = [0.0, 0.0]
-    signal = "SIGNAL" if job.world.any(job.interrupted() is not None) else None
-    if state.step % job.evaluate_every == 0 or ended:
+    validates = ended or state.step % job.evaluate_every == 0
+    if validates:
         with clock.paused():
             _validate(job, state)
-        if ended:
-            state.stopped = state.stopped or "max_steps"
+    if ended:
+        state.stopped = state.stopped or "max_steps"
+    asked = job.world.largest(job.interrupted())
+    if validates or asked:
         job.save(state)
-        if state.stopped is None and signal:
-            state.stopped = "signal"
-    elif signal:
-        job.save(state)
-        state.stopped = "signal"
+    if asked and state.stopped is None:  # after the save: a resumed run is not stopped
+        state.stopped = signal.Signals(asked).name
 
 
 def _validate(job: Job, state: TrainerState) -> None:
-    job.model.eval()
-    with torch.no_grad():
-        metrics = job.validate()
-    job.model.train()
-    value = metrics[job.config.best] if job.config.best == "loss" else -metrics[job.config.best]
+    """The first worker measures; all hear the value that decides, so that all decide alike."""
+    metrics: dict[str, float] = {}
+    value = 0.0
+    if job.world.first:
+        job.model.eval()
+        with torch.no_grad():
+            metrics = job.validate()
+        job.model.train()
+        value = metrics[job.config.best] if job.config.best == "loss" else -metrics[job.config.best]
+    value = float(job.world.sum(torch.tensor(value, dtype=torch.float64)))
     if math.isfinite(value) and (state.best is None or value < state.best):
         state.best, state.best_step, state.without_better = value, state.step, 0
     else:
-        state.without_better += math.isfinite(value)
+        state.without_better += 1
     if job.config.patience is not None and state.without_better >= job.config.patience:
         state.stopped = "patience"
     job.log({"step": state.step, "epoch": state.epoch, "tokens": state.tokens, **{f"validation_{name}": v for name, v in metrics.items()}})
@@ -195,8 +200,7 @@ def _not_finite(job: Job, rows: Rows, step: int, loss: float) -> str:
         layer = f"the gradient of {next(names, 'the model')}"
     return (
         f"step {step}: the gradient must be finite, but is not (loss {loss:.4g}; first in {layer}; {job.describe(rows)}); "
-        "nothing was changed by this step and the last checkpoint is good: resume with a lower train.learning_rate or "
-        "train.clip_norm, or with train.dtype=float32"
+        f"nothing was changed by this step; {RETRY}, or set train.dtype=float32"
     )
 
 

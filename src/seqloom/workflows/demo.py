@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any, final
 
@@ -89,11 +90,14 @@ def demo(output_dir: str, steps: int, say: Say, progress: Callable[[Progress], N
 
 
 def spread(pairs: Sequence[DatePair], count: int) -> list[DatePair]:
-    """Some pairs of different locales."""
-    first: dict[str, DatePair] = {}
-    for pair in pairs:
-        first.setdefault(pair.locale, pair)
-    return list(first.values())[:count]
+    """Some pairs, each of another locale, the written forms in turn."""
+    chosen: dict[str, DatePair] = {}
+    for form in cycle(sorted({pair.form for pair in pairs})):
+        found = next((pair for pair in pairs if pair.form == form and pair.locale not in chosen), None)
+        if found is None or len(chosen) == count:
+            return list(chosen.values())
+        chosen[found.locale] = found
+    return []
 
 
 def write_pairs(path: Path, pairs: Sequence[DatePair]) -> None:

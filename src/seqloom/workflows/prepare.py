@@ -12,7 +12,7 @@ import numpy as np
 
 from seqloom import bundles, files
 from seqloom.config import DataConfig, RunConfig, TrainConfig, to_plain
-from seqloom.data.batches import BatchPlan, costs
+from seqloom.data.batches import POOL, BatchPlan
 from seqloom.data.columns import Record
 from seqloom.data.order import permute
 from seqloom.data.records import data_files

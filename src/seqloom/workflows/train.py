@@ -19,7 +19,7 @@ from seqloom.config import RunConfig, apply_settings, parse, read_run_file, run_
 from seqloom.data.batches import BatchPlan, TranslationBatch, translation_batch
 from seqloom.data.order import Rows
 from seqloom.data.store import TokenStore
-from seqloom.errors import FolderError, UsageError, printable
+from seqloom.errors import DataError, FolderError, UsageError, printable
 from seqloom.tasks import task_named
 from seqloom.training.checkpoints import (
     OPTIMIZER,
@@ -42,6 +42,10 @@ from seqloom.workflows.prepare import Prepared, planned, prepare
 from seqloom.workflows.reading import Say
 
 
+STANDARD_INPUT = "standard-input"
+"""The file of a run folder that keeps what was piped in."""
+
+
 @final
 @dataclass(frozen=True)
 class TrainResult:
@@ -51,7 +55,7 @@ class TrainResult:
     step: int
     best_step: int | None
     stopped: str
-    """max_steps, patience, or the name of the signal that asked to stop."""
+    """max_steps, patience, the name of the signal that asked to stop, or finished: it was over before, nothing was done."""
     metrics: dict[str, float]
     """Of the best checkpoint on the validation data."""
 
@@ -88,12 +92,20 @@ def train(
             torch.set_num_threads(run_config.train.threads)
         if resume is None and world.first:
             files.new_folder(folder, "a new run")
-            run_config = keep_standard_input(run_config, folder)
-            files.write_atomic(folder / bundles.RUN, run_file_text(run_config))
         world.barrier()
-        run_config = read_resumed(folder)
         with one_at_a_time(folder, world):
-            return _train(run_config, folder, world, quiet, progress if world.first else lambda _: None)
+            if resume is None and world.first:
+                files.new_folder(folder, "a new run")  # again: another process may have held the lock before
+                run_config = keep_standard_input(run_config, folder)
+                files.write_atomic(folder / bundles.RUN, run_file_text(run_config))
+            world.barrier()
+            done = finished(folder, quiet)
+            try:
+                return done or _train(read_resumed(folder), folder, world, quiet, progress if world.first else lambda _: None)
+            except (DataError, UsageError):
+                if resume is None and world.first and not (folder / bundles.CONFIG).exists():
+                    forget(folder)
+                raise
 
 
 def resolve(
@@ -132,10 +144,16 @@ def keep_standard_input(run_config: RunConfig, folder: Path) -> RunConfig:
     """Data from standard input is read several times, and again on resume: it is kept in the run folder."""
     if "-" not in run_config.data.train:
         return run_config
-    place = folder / "standard-input"
+    place = folder / STANDARD_INPUT
     files.write_atomic(place, lambda file: shutil.copyfileobj(files.open_binary("-"), file))
     train_files = tuple(str(place) if path == "-" else path for path in run_config.data.train)
     return replace(run_config, data=replace(run_config.data, train=train_files))
+
+
+def forget(folder: Path) -> None:
+    """Removes what a run wrote that failed before it had a model, so that the mended command can be given again."""
+    for name in (bundles.RUN, bundles.TOKENIZER, bundles.DATA, STANDARD_INPUT):
+        (folder / name).unlink(missing_ok=True)
 
 
 def read_resumed(folder: Path) -> RunConfig:
@@ -147,7 +165,7 @@ def read_resumed(folder: Path) -> RunConfig:
 
 def _train(run_config: RunConfig, folder: Path, world: World, say: Say, progress: Callable[[Progress], None]) -> TrainResult:
     config = run_config.train
-    fresh = not (folder / bundles.CONFIG).exists()
+    fresh = not (folder / bundles.GENERATION).exists()  # the last of the model's files
     prepared = prepare(run_config, folder, world, say)
     torch.manual_seed(config.seed)
     fields = {key: value for key, value in run_config.model.items() if key not in ("name", "size")}
@@ -159,7 +177,7 @@ def _train(run_config: RunConfig, folder: Path, world: World, say: Say, progress
     world.barrier()
     model.to(bundles.choose_device(config.device), torch.float64 if config.dtype == "float64" else torch.float32)
     optimizer = make_optimizer(model, config)
-    state = restore(folder, model, optimizer, say)
+    state = restore(folder, world, model, optimizer, say)
     plan, steps = planned(config, prepared.store)
     state.total_steps = state.total_steps or steps
     parameters = sum(p.numel() for p in model.parameters())
@@ -170,7 +188,7 @@ def _train(run_config: RunConfig, folder: Path, world: World, say: Say, progress
     )
     with stop_signals(say) as interrupted:
         run(make_job(run_config, folder, world, prepared, model, optimizer, plan, state, progress, interrupted), state)
-        return finish(run_config, folder, world, state, interrupted())
+    return finish(run_config, folder, world, state, say)
 
 
 def make_job(
@@ -183,7 +201,7 @@ def make_job(
     plan: BatchPlan,
     state: TrainerState,
     progress: Callable[[Progress], None],
-    interrupted: Callable[[], str | None],
+    interrupted: Callable[[], int],
 ) -> Job:
     """Everything that the loop needs, as functions of this run."""
     config, store, limit = run_config.train, prepared.store, run_config.data.max_length
@@ -213,9 +231,7 @@ def make_job(
         config=config,
         batches=lambda epoch, start: plan.epoch(store, epoch, start),
         load=load,
-        describe=lambda rows: (
-            "the pairs of " + ", ".join(f"line {store.lines[row]}" for row in rows[:8]) + ("..." if len(rows) > 8 else "")
-        ),
+        describe=lambda rows: lines_of(store, rows),
         validate=validate,
         save=save,
         log=log,
@@ -226,34 +242,51 @@ def make_job(
     )
 
 
-def _lines_of(store: TokenStore, rows: Rows) -> str:
-    return "the pairs of lines " + ", ".join(str(store.lines[row]) for row in rows[:8]) + (", ..." if len(rows) > 8 else "")
+def lines_of(store: TokenStore, rows: Rows) -> str:
+    """Where the rows of a batch come from, for messages."""
+    return "the pairs of lines " + ", ".join(str(line) for line in store.lines[rows[:8]]) + (", ..." if len(rows) > 8 else "")
 
 
-def finish(run_config: RunConfig, folder: Path, world: World, state: TrainerState, asked: str | None) -> TrainResult:
+def finish(run_config: RunConfig, folder: Path, world: World, state: TrainerState, say: Say) -> TrainResult:
     """Seals the folder where training is over."""
-    best = checkpoint_path(folder, state.step if state.best_step is None else state.best_step)
-    metrics = bundles.validation_metrics(folder, int(best.name.removeprefix("checkpoint-")))
-    if state.stopped != "signal" and world.first:
+    over = state.stopped in ("max_steps", "patience")
+    best = state.step if state.best_step is None else state.best_step
+    if over and (problem := files.manifest_problem(checkpoint_path(folder, best))):
+        say(f"the best checkpoint (step {best}) is damaged, so the last one (step {state.step}) takes its place: {problem}")
+        best = state.best_step = state.step
+    metrics = bundles.validation_metrics(folder, best)
+    if over and world.first:
         write_card(folder, run_config, state, metrics)
-        bundles.seal(folder, best)
+        bundles.seal(folder, checkpoint_path(folder, best))
     world.barrier()
-    return TrainResult(folder, state.step, state.best_step, str(asked if state.stopped == "signal" else state.stopped), metrics)
+    return TrainResult(folder, state.step, state.best_step, str(state.stopped), metrics)
 
 
-def restore(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, say: Say) -> TrainerState:
+def finished(folder: Path, say: Say) -> TrainResult | None:
+    """The result of a run that is over, sealed and whole; None where there is something left to do."""
+    if not (folder / files.MANIFEST).exists() or files.manifest_problem(folder) is not None:
+        return None
+    best = int(str(files.read_json(folder / files.MANIFEST)["best"]).removeprefix("checkpoint-"))
+    step = max((record["step"] for record in bundles.read_metrics(folder)), default=best)
+    say(f"{printable(str(folder))}: this run is finished (step {step}), so there is nothing to do; for a longer one, train a new run")
+    return TrainResult(folder, step, best, "finished", bundles.validation_metrics(folder, best))
+
+
+def restore(folder: Path, world: World, model: nn.Module, optimizer: torch.optim.Optimizer, say: Say) -> TrainerState:
     """The state of the newest whole checkpoint, its weights and memory loaded; a new one where there is none yet."""
     newest, skipped = newest_checkpoint(folder)
     for reason in skipped:
         say(f"skipped a damaged checkpoint: {reason}")
     threads = torch.get_num_threads()
+    if world.first:
+        for path in files.leftovers(folder):
+            path.unlink()
+        bundles.cut_metrics(folder, read_state(newest).step if newest else 0)
     if newest is None:
-        bundles.cut_metrics(folder, 0)
         return TrainerState(threads=threads)
     load_model_tensors(model, newest / WEIGHTS)
     load_optimizer_tensors(optimizer, newest / OPTIMIZER)
     state = read_state(newest)
-    bundles.cut_metrics(folder, state.step)
     say(f"resuming {printable(str(folder))} at step {state.step} of {state.total_steps}")
     if state.threads != threads:
         say(f"this run began with {state.threads} threads and goes on with {threads}: the same order of data, but not the same last bits")
@@ -262,23 +295,24 @@ def restore(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, sa
 
 
 @contextlib.contextmanager
-def stop_signals(say: Say) -> Iterator[Callable[[], str | None]]:
-    """While it lasts, SIGTERM and Ctrl-C ask to save and stop; a second one stops at once. Gives who asked."""
-    asked: list[str] = []
+def stop_signals(say: Say) -> Iterator[Callable[[], int]]:
+    """While it lasts, SIGTERM and Ctrl-C ask to save and stop; a second one stops at once. Gives which one asked, or 0."""
+    asked: list[int] = []
 
     def ask(number: int, _: object) -> None:
         if asked:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        asked.append(signal.Signals(number).name)
-        say(f"{asked[0]}: saving and stopping after this step (once more to stop at once)")
+        asked.append(number)
+        with contextlib.suppress(OSError, RuntimeError):  # a notice that cannot be written now must not keep us from saving
+            say(f"{signal.Signals(number).name}: saving and stopping after this step (once more to stop at once)")
 
     try:
         before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
     except ValueError:  # not the main thread: nobody can ask
         before = {}
     try:
-        yield lambda: asked[0] if asked else None
+        yield lambda: asked[0] if asked else 0
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -286,19 +320,11 @@ def stop_signals(say: Say) -> Iterator[Callable[[], str | None]]:
 
 @contextlib.contextmanager
 def one_at_a_time(folder: Path, world: World) -> Iterator[None]:
-    """Refuses a second process that would train into the same folder; the lock goes with its process, however that ends."""
-    import fcntl
-
+    """Refuses a second process that would train into the same folder."""
     if not world.first:
         yield
         return
-    with files.writing(folder):
-        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise FolderError(f"{printable(str(folder))}: another process is training into this folder; wait for it or stop it") from None
+    with files.locked(folder / files.LOCK) as held:
+        if not held:
+            raise FolderError(f"{printable(str(folder))}: another process is training into this folder; wait for it or stop it")
         yield
-    finally:
-        os.close(handle)
