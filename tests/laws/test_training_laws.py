@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import runpy
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -107,14 +106,14 @@ def run_worker(rank: int, port: int, folder: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with what two workers kept."""
     folder = tmp_path_factory.mktemp("workers")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "seqloom.workflows.train"])
+    context.set_forkserver_preload(["pytest", "seqloom.workflows.train", "torch._dynamo"])
     processes = [
         context.Process(target=runpy.run_path, args=(__file__, {"ARGUMENTS": (rank, port, str(folder))}, "worker")) for rank in range(2)
     ]
@@ -124,7 +123,7 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         process.join(120)
         process.kill()
     assert [process.exitcode for process in processes] == [0, 0]
-    yield folder
+    return folder
 
 
 def assert_same(one: Kept, other: Kept, tolerance: float) -> None:

@@ -65,7 +65,8 @@ def test_every_kind_has_its_formula_here() -> None:
 def test_scores_are_the_formula_for_one_query_and_for_many(kind: str) -> None:
     formula, memory_width = FORMULAS[kind]
     made, memory, queries = scorer(kind, memory_width), drawn(ROWS, SOURCE, memory_width), drawn(ROWS, STEPS, WIDTH, seed=2)
-    expected = torch.tensor([[[formula(made, s, h) for h in memory[row]] for s in queries[row]] for row in range(ROWS)], dtype=torch.float64)
+    pairs = [[[formula(made, s, h) for h in memory[row]] for s in queries[row]] for row in range(ROWS)]
+    expected = torch.tensor(pairs, dtype=torch.float64)
     many = made.scores(queries, made.keys(memory))
     close(many, expected)
     for step in range(STEPS):

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from seqloom.workflows import demo as demo_module
+from seqloom.data.synthetic import DatePair, date_phrases
 from seqloom.workflows.demo import demo, free_folder, spread
 
 
 @pytest.fixture
 def few_phrases(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = demo_module.date_phrases
-    monkeypatch.setattr(demo_module, "date_phrases", lambda: made(0, 300, 40, locales=("en_US", "de_DE", "fr_FR", "es_ES")))
+    monkeypatch.setattr(
+        "seqloom.workflows.demo.date_phrases", lambda: date_phrases(0, 300, 40, locales=("en_US", "de_DE", "fr_FR", "es_ES"))
+    )
 
 
 @pytest.mark.usefixtures("few_phrases")
@@ -40,7 +41,7 @@ def test_a_folder_that_holds_something_is_never_taken(tmp_path: Path) -> None:
 
 
 def test_examples_are_of_different_locales() -> None:
-    pairs = [demo_module.DatePair(f"{locale} {form}", "2000-01-01", locale, form) for locale in "abcd" for form in ("full", "short")]
+    pairs = [DatePair(f"{locale} {form}", "2000-01-01", locale, form) for locale in "abcd" for form in ("full", "short")]
     chosen = spread(pairs, 3)
     assert len({pair.locale for pair in chosen}) == 3
     assert len({pair.form for pair in chosen}) == 2

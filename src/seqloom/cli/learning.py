@@ -26,11 +26,10 @@ Flag = Annotated[bool, Parameter(negative="")]
 def demo(*, output_dir: str = "seqloom-demo", steps: int = 900, json: Flag = False) -> None:
     """Train attention on date phrases for about a minute; show its score, examples and heat map.
 
-    Parameters
-    ----------
-    output_dir: Run folder; where it holds something already, the next free number is added.
-    steps: Steps of training.
-    json: Only the JSON line on standard output.
+    Args:
+        output_dir: Run folder; where it holds something already, the next free number is added.
+        steps: Steps of training.
+        json: Only the JSON line on standard output.
     """
     from seqloom.workflows.demo import demo as run_demo
 
@@ -54,17 +53,16 @@ def train(
 ) -> int:
     """Train a model on your own text into a new run folder, or go on with one: train --resume DIR.
 
-    Parameters
-    ----------
-    task: translation.
-    data: Two parallel files, a prefix such as data/train (for train.en, train.de), or one .tsv, .csv or .jsonl; also .gz.
-    model: NAME or NAME:SIZE; seqloom models lists them.
-    output_dir: The new run folder.
-    validation: Validation files in the same form; without them 2 % is split off.
-    config: A run file (YAML); arguments and --set change its values.
-    resume: A run folder to go on with, to the same bits as if it had never stopped.
-    settings: key=value, such as train.max_steps=60 or model.width=300; seqloom models NAME lists all keys.
-    json: One JSON line instead of a table.
+    Args:
+        task: translation.
+        data: Two parallel files, a prefix such as data/train (for train.en, train.de), or one .tsv, .csv or .jsonl; also .gz.
+        model: NAME or NAME:SIZE; seqloom models lists them.
+        output_dir: The new run folder.
+        validation: Validation files in the same form; without them 2 % is split off.
+        config: A run file (YAML); arguments and --set change its values.
+        resume: A run folder to go on with, to the same bits as if it had never stopped.
+        settings: key=value, such as train.max_steps=60 or model.width=300; seqloom models NAME lists all keys.
+        json: One JSON line instead of a table.
     """
     from seqloom.workflows.train import train as run_train
 
@@ -81,6 +79,9 @@ def train(
             say=say,
             progress=progress,
         )
+    code = {"SIGINT": 130, "SIGTERM": 143}.get(result.stopped, 0)
+    if not result.first:
+        return code
     summary: dict[str, Any] = {
         "output_dir": str(result.folder),
         "step": result.step,
@@ -93,24 +94,25 @@ def train(
     else:
         put_table(f"Validation at step {result.best_step}", _rows(result.metrics), ("metric", "value"))
         put(f"stopped: {result.stopped}; folder: {result.folder}")
-    return {"SIGINT": 130, "SIGTERM": 143}.get(result.stopped, 0)
+    return code
 
 
 def evaluate(folder: str, *data: Data, settings: Settings = None, outputs: str | None = None, json: Flag = False) -> None:
     """Measure a trained model on pairs: loss, perplexity, token accuracy, BLEU, chrF, exact match.
 
-    Parameters
-    ----------
-    folder: A run folder.
-    data: Files of pairs, in the same forms as for train.
-    settings: key=value for data.* and decode.*, such as decode.beam=1.
-    outputs: Also write the model's texts to this new file, one a line.
-    json: One JSON line instead of a table.
+    Args:
+        folder: A run folder.
+        data: Files of pairs, in the same forms as for train.
+        settings: key=value for data.* and decode.*, such as decode.beam=1.
+        outputs: Also write the model's texts to this new file, one a line.
+        json: One JSON line instead of a table.
     """
     from seqloom.workflows.evaluate import evaluate as run_evaluate
-    from seqloom.workflows.predict import write_lines
+    from seqloom.workflows.predict import new_file, write_lines
 
     data_config, decode = reading(settings)
+    if outputs is not None:
+        new_file(outputs)  # said before the work, not after it
     result = run_evaluate(folder, data, data_config, decode, say)
     if outputs is not None:
         write_lines(outputs, result.outputs)
@@ -125,12 +127,11 @@ def evaluate(folder: str, *data: Data, settings: Settings = None, outputs: str |
 def predict(folder: str, file: Data = "-", /, *, settings: Settings = None, json: Flag = False) -> None:
     """Write the model's output for each line of a file or of standard input; an empty line gives an empty line.
 
-    Parameters
-    ----------
-    folder: A run folder.
-    file: A text file, one input a line; - is standard input.
-    settings: key=value for data.* and decode.*, such as decode.beam=1 or decode.n_best=3.
-    json: One JSON object a line, with all n-best outputs and their scores.
+    Args:
+        folder: A run folder.
+        file: A text file, one input a line; - is standard input.
+        settings: key=value for data.* and decode.*, such as decode.beam=1 or decode.n_best=3.
+        json: One JSON object a line, with all n-best outputs and their scores.
     """
     import sys
 

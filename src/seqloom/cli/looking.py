@@ -11,14 +11,13 @@ def explain(
 ) -> None:
     """Draw where the model looks in a text while it writes its answer, as a heat map.
 
-    Parameters
-    ----------
-    folder: A run folder of a model with attention.
-    text: The source.
-    target: A given output; by default the model's own.
-    output: A new picture: .png, .svg or .html.
-    settings: key=value for decode.*.
-    json: Also the weights, as one JSON line.
+    Args:
+        folder: A run folder of a model with attention.
+        text: The source.
+        target: A given output; by default the model's own.
+        output: A new picture: .png, .svg or .html.
+        settings: key=value for decode.*.
+        json: Also the weights, as one JSON line.
     """
     from seqloom.workflows.explain import explain as run_explain
 
@@ -34,14 +33,13 @@ def explain(
 def check(task: str, *data: Data, validation: Several = None, test: Several = None, settings: Settings = None, json: Flag = False) -> int:
     """Examine data before it is trained on: counts, lengths, duplicates, overlap, unknown share, the first batch.
 
-    Parameters
-    ----------
-    task: translation.
-    data: Training files, in the same forms as for train.
-    validation: Validation files, to look for overlap with the training data.
-    test: Test files, likewise.
-    settings: key=value for data.* and train.*, as for train.
-    json: One JSON line instead of tables.
+    Args:
+        task: translation.
+        data: Training files, in the same forms as for train.
+        validation: Validation files, to look for overlap with the training data.
+        test: Test files, likewise.
+        settings: key=value for data.* and train.*, as for train.
+        json: One JSON line instead of tables.
     """
     from seqloom.workflows.check import check as run_check
 
@@ -60,10 +58,9 @@ def check(task: str, *data: Data, validation: Several = None, test: Several = No
 def models(name: str | None = None, *, json: Flag = False) -> None:
     """List the families of models, their sizes and papers; with NAME, every setting of a run with it.
 
-    Parameters
-    ----------
-    name: A family.
-    json: One JSON line instead of tables.
+    Args:
+        name: A family.
+        json: One JSON line instead of tables.
     """
     from seqloom.workflows.models import families, settings_of
 

@@ -67,7 +67,11 @@ def choose_columns(
         languages = sorted((name for name in known if name in LANGUAGES.split()), key=lambda name: name != "en")
         if None in pair and len(languages) == 2:
             pair = known[languages[0]], known[languages[1]]
-    return None if pair[0] is None or pair[1] is None else taken(pair[0], pair[1], tally, path)
+    if pair[0] is None or pair[1] is None:
+        return None
+    if pair == ("source", "target"):  # nothing was guessed
+        return pair[0], pair[1]
+    return taken(pair[0], pair[1], tally, path)
 
 
 def taken(source: str, target: str, tally: Tally, path: str) -> tuple[str, str]:

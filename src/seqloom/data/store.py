@@ -105,7 +105,7 @@ def open_store(place: Path) -> TokenStore | None:
         dtype = np.uint16 if (place / "tokens.bin.uint16").exists() else np.uint32
         path = place / f"tokens.bin.{np.dtype(dtype).name}"
         tokens = np.memmap(path, dtype=dtype, mode="r") if path.stat().st_size else np.empty(0, dtype)
-        offsets, lines = (np.load(place / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ("offsets", "lines"))
+        offsets, lines = (np.lib.format.open_memmap(place / f"{name}.npy", mode="r") for name in ("offsets", "lines"))
     except (FolderError, OSError, ValueError):
         return None
     columns = tuple(meta["columns"])

@@ -19,7 +19,8 @@ def constant(step: int, warmup: int, total: int) -> float:
 
 
 def linear(step: int, warmup: int, total: int) -> float:
-    return max(total - step, 0) / max(total - warmup, 1)
+    """Down to nothing one step after the last, so that every step trains."""
+    return max(total + 1 - step, 0) / max(total + 1 - warmup, 1)
 
 
 def cosine(step: int, warmup: int, total: int) -> float:

@@ -71,12 +71,13 @@ class Report:
     def tables(self) -> list[Table]:
         """The same, for people."""
         about = self.tokenizer
+        findings: list[tuple[str, ...]] = [(one.what, f"{one.number:,}", one.first) for one in self.findings]
         return [
             _table("Pairs", self.counts),
             _table("Length in ids", self.ids),
             _table("Length in words", self.words),
             (f"Tokenizer: {about['kind']}, {about['vocabulary']:,} pieces", ("", "ids a word", "unknown"), _unknown_rows(about)),
-            ("Worth a look", ("what", "how many", "first"), [(one.what, f"{one.number:,}", one.first) for one in self.findings]),
+            ("Worth a look", ("what", "how many", "first"), findings or [("nothing", "", "")]),
             ("Training", ("", ""), [(name.replace("_", " "), _shown(value)) for name, value in self.training.items()]),
             ("Three pairs of the first batch", ("", ""), [row for one in self.batch for row in _batch_rows(one)]),
         ]
@@ -84,7 +85,7 @@ class Report:
     def problems(self) -> list[str]:
         """Whole sentences: first what must stop a training, then what is likely to do harm."""
         warnings = [f"warning: {one.what}: {one.number:,} (first: {one.first}); {one.advice}" for one in self.findings if one.advice]
-        return [f"error: {error}" for error in self.errors] + (warnings or ["nothing found that is likely to do harm"])
+        return [f"error: {error}" for error in self.errors] + warnings or ["nothing found that is likely to do harm"]
 
 
 def check(
@@ -115,10 +116,7 @@ def _check(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -> Repor
         counts={one.name: counts_of(one) for one in splits},
         ids=ids,
         words={f"{one.name} {side}": quantiles(np.asarray(words)) for one in splits for side, words in zip(SIDES, one.words, strict=True)},
-        findings=[
-            *text_findings(splits),
-            *store_findings(train.path, store, run.data.max_length, None if plan.batch_rows else plan.batch_tokens),
-        ],
+        findings=[*text_findings(splits), *store_findings(train.path, store, run.data.max_length, budget)],
         tokenizer=tokenizer,
         training={
             "pairs": len(store),

@@ -20,7 +20,7 @@ from seqloom.data.store import TokenStore, build_store, cache_folder, fingerprin
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
 from seqloom.training.distributed import World
-from seqloom.workflows.reading import Say, each_pair, read_pair_list
+from seqloom.workflows.reading import Say, counted, each_pair, read_pair_list
 
 SPLIT_SHARE, SPLIT_MOST = 0.02, 1000
 """Without validation files, this share of the pairs is split off, at most this many."""
@@ -64,7 +64,11 @@ def _prepare(run_config: RunConfig, folder: Path, say: Say) -> Prepared:
     if (folder / bundles.TOKENIZER).exists():
         tokenizer = bundles.read_tokenizer(folder / bundles.TOKENIZER)
     else:
-        texts = (text for record in training(say) for text in (record.fields["source"], record.fields["target"]))
+        texts = (
+            text
+            for record in counted(training(say), "read for the tokenizer", say)
+            for text in (record.fields["source"], record.fields["target"])
+        )
         tokenizer = train_tokenizer(texts, data.tokenizer, data.vocabulary, data.normalisation)
         if data.tokenizer in ("bpe", "words") and tokenizer.vocabulary_size < data.vocabulary:
             say(f"the text allows {tokenizer.vocabulary_size:,} pieces, fewer than data.vocabulary={data.vocabulary:,}")
@@ -75,7 +79,9 @@ def _prepare(run_config: RunConfig, folder: Path, say: Say) -> Prepared:
         "held_out": [len(held), run_config.train.seed] if held else [],
         "tokenizer": tokenizer.fingerprint,
     }
-    store = build_store(training, ("source", "target"), tokenizer, identity, cache_folder(Path(used[0])))
+    store = build_store(
+        lambda: counted(training(), "tokenised", say), ("source", "target"), tokenizer, identity, cache_folder(Path(used[0]))
+    )
     say_truncated(store, data, say)
     if not (folder / bundles.DATA).exists():
         files.write_json(folder / bundles.DATA, {"files": prints, "pairs": len(store), "validation_pairs": len(validation)})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from seqloom.config import DataConfig
 from seqloom.data.columns import Record
@@ -37,3 +38,13 @@ def each_text(path: str, data: DataConfig, say: Say) -> Iterator[str]:
     finally:
         for notice in tally.notices():
             say(notice)
+
+
+def counted(records: Iterable[Record], what: str, say: Say, every: float = 5.0) -> Iterator[Record]:
+    """The same records; how many there were is said every few seconds."""
+    said = time.monotonic()
+    for number, record in enumerate(records, start=1):
+        if number % 1000 == 0 and time.monotonic() - said > every:
+            say(f"{number:,} pairs {what}")
+            said = time.monotonic()
+        yield record

@@ -41,7 +41,6 @@ from seqloom.workflows.evaluate import evaluate_pairs
 from seqloom.workflows.prepare import Prepared, planned, prepare
 from seqloom.workflows.reading import Say
 
-
 STANDARD_INPUT = "standard-input"
 """The file of a run folder that keeps what was piped in."""
 
@@ -58,6 +57,8 @@ class TrainResult:
     """max_steps, patience, the name of the signal that asked to stop, or finished: it was over before, nothing was done."""
     metrics: dict[str, float]
     """Of the best checkpoint on the validation data."""
+    first: bool = True
+    """Whether this is the first of the workers, which speaks for all."""
 
 
 def train(
@@ -99,7 +100,7 @@ def train(
                 run_config = keep_standard_input(run_config, folder)
                 files.write_atomic(folder / bundles.RUN, run_file_text(run_config))
             world.barrier()
-            done = finished(folder, quiet)
+            done = finished(folder, world, quiet)
             try:
                 return done or _train(read_resumed(folder), folder, world, quiet, progress if world.first else lambda _: None)
             except (DataError, UsageError):
@@ -259,17 +260,17 @@ def finish(run_config: RunConfig, folder: Path, world: World, state: TrainerStat
         write_card(folder, run_config, state, metrics)
         bundles.seal(folder, checkpoint_path(folder, best))
     world.barrier()
-    return TrainResult(folder, state.step, state.best_step, str(state.stopped), metrics)
+    return TrainResult(folder, state.step, state.best_step, str(state.stopped), metrics, world.first)
 
 
-def finished(folder: Path, say: Say) -> TrainResult | None:
+def finished(folder: Path, world: World, say: Say) -> TrainResult | None:
     """The result of a run that is over, sealed and whole; None where there is something left to do."""
     if not (folder / files.MANIFEST).exists() or files.manifest_problem(folder) is not None:
         return None
     best = int(str(files.read_json(folder / files.MANIFEST)["best"]).removeprefix("checkpoint-"))
     step = max((record["step"] for record in bundles.read_metrics(folder)), default=best)
     say(f"{printable(str(folder))}: this run is finished (step {step}), so there is nothing to do; for a longer one, train a new run")
-    return TrainResult(folder, step, best, "finished", bundles.validation_metrics(folder, best))
+    return TrainResult(folder, step, best, "finished", bundles.validation_metrics(folder, best), world.first)
 
 
 def restore(folder: Path, world: World, model: nn.Module, optimizer: torch.optim.Optimizer, say: Say) -> TrainerState:

@@ -1,0 +1,131 @@
+"""Kills a real training with SIGKILL at random moments, resumes it every time, and compares it with one left alone.
+
+    python benchmarks/kill_resume.py [--kills 20] [--steps 800] [--seed 0]
+
+Half of the kills come at any time after the start of the process, start-up included; the other half wait for a
+checkpoint that is being written and come within the next milliseconds. Prints one JSON line; exit code 1 where the two
+runs differ in a single bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import platform
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from seqloom.data.synthetic import reverse_task
+from seqloom.training.checkpoints import checkpoints
+from seqloom.version import VERSION
+
+SETTINGS = ("data.tokenizer=characters", "train.batch_rows=16", "train.log_every=7", "train.threads=1", "model.dropout=0.2")
+SAVE_EVERY = 10
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        report = measure(Path(folder), arguments.kills, arguments.steps, random.Random(arguments.seed))
+    print(json.dumps(report))
+    return 0 if report["same_bits"] else 1
+
+
+def measure(place: Path, kills: int, steps: int, rng: random.Random) -> dict[str, Any]:
+    """Two runs, one left alone and one killed, as a report."""
+    for name, seed, count in (("train", 1, 3000), ("validation", 2, 100)):
+        for side, texts in zip("ab", zip(*reverse_task(seed, count), strict=True), strict=True):
+            (place / f"{name}.{side}").write_text("".join(f"{text}\n" for text in texts))
+    alone, killed = place / "alone", place / "killed"
+    began = time.monotonic()
+    process = start(alone, steps)
+    while not (alone / "checkpoint-10").exists():
+        time.sleep(0.01)
+    first_save = time.monotonic() - began
+    if process.wait() != 0:
+        raise SystemExit("the training that was left alone has failed")
+    seconds_alone, began = time.monotonic() - began, time.monotonic()
+    left = [kill(start(killed, steps), killed, inside=at % 2 == 1, within=1.5 * first_save, rng=rng) for at in range(kills)]
+    if start(killed, steps).wait() != 0:
+        raise SystemExit("the training that was killed cannot be resumed")
+    return {
+        "kills": sum(one != "finished before it" for one in left),
+        "inside_a_save": left.count("inside a save"),
+        "between_saves": left.count("between saves"),
+        "before_the_first_step": left.count("before the first step"),
+        "steps": steps,
+        "saves": steps // SAVE_EVERY,
+        "same_bits": outcome(alone) == outcome(killed),
+        "compared": sorted(outcome(alone)),
+        "seconds_alone": round(seconds_alone, 1),
+        "seconds_killed": round(time.monotonic() - began, 1),
+        "seconds_to_the_first_save": round(first_save, 1),
+        "seqloom": VERSION,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }
+
+
+def start(folder: Path, steps: int) -> subprocess.Popen[bytes]:
+    """A process that begins the run of this folder, or goes on with it."""
+    if (folder / "run.yaml").exists():
+        words = ["--resume", str(folder)]
+    else:
+        data, validation = ([str(folder.parent / f"{name}.{side}") for side in "ab"] for name in ("train", "validation"))
+        settings = [f"--set={one}" for one in (*SETTINGS, f"train.max_steps={steps}", f"train.evaluate_every={SAVE_EVERY}")]
+        words = ["translation", *data, "--validation", *validation, "--output-dir", str(folder), "--model", "seq2seq:tiny", *settings]
+    return subprocess.Popen([sys.executable, "-m", "seqloom", "train", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def kill(process: subprocess.Popen[bytes], folder: Path, *, inside: bool, within: float, rng: random.Random) -> str:
+    """Kills a process, in a save or at any time; says when that was."""
+    began = time.time()
+    if inside:
+        while process.poll() is None and not half_saved(folder, began):
+            time.sleep(0.0005)
+        time.sleep(rng.uniform(0, 0.02))
+    else:
+        time.sleep(rng.uniform(0, within))
+    process.kill()
+    if process.wait() == 0:
+        return "finished before it"
+    if half_saved(folder, began):
+        return "inside a save"
+    return "between saves" if checkpoints(folder) else "before the first step"
+
+
+def half_saved(folder: Path, since: float) -> bool:
+    """Whether there is half a checkpoint that was written after `since`, and not one that an earlier kill left."""
+    for path in folder.glob("checkpoint-*.tmp"):
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_mtime > since:
+                return True
+    return False
+
+
+def outcome(folder: Path) -> dict[str, str]:
+    """SHA-256 of the weights, of all that the last checkpoint holds, and of the metrics without times."""
+    last = checkpoints(folder)[0]
+    paths = [folder / "model.safetensors", *last.iterdir()]
+    metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_bytes().splitlines()]
+    untimed = json.dumps([{key: value for key, value in line.items() if key != "tokens_per_second"} for line in metrics])
+    digests = {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+    return digests | {"metrics.jsonl": hashlib.sha256(untimed.encode()).hexdigest()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,238 @@
+"""The verbs as a user gives them."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqloom.bundles import read_metrics
+from seqloom.cli import main
+from seqloom.errors import FolderError
+from seqloom.models import MODELS, model_family
+
+VERBS = ("demo", "train", "evaluate", "predict", "explain", "check", "models")
+LINES = ["a b c", "", "d b c a", "<s> a </s>", " b z"]
+"""Sources; the second is empty, the fourth spells special tokens, the last holds an unknown word."""
+
+
+def one_line(ran: Any, code: int) -> str:
+    """The one line of an error."""
+    (line,) = ran.err.splitlines()
+    assert ran.code == code
+    assert ran.out == ""
+    assert line.startswith("seqloom: ")
+    assert line.isprintable()
+    return str(line)
+
+
+# Help, versions, mistakes
+
+
+def test_help_versions_and_mistakes_load_no_engine() -> None:
+    commands = [["--help"], ["--version"], ["nonsense"], ["predict"], *([verb, "--help"] for verb in VERBS), ["train", "--nonsense", "1"]]
+    script = (
+        "import json, sys\nfrom seqloom.cli import main\ncodes = []\n"
+        "for words in json.loads(sys.argv[1]):\n"
+        "    try:\n        main(words)\n    except SystemExit as ended:\n        codes.append(ended.code)\n"
+        "heavy = sorted({'torch', 'numpy', 'tokenizers', 'altair', 'sacrebleu'} & sys.modules.keys())\n"
+        "sys.stderr.write(json.dumps([codes, heavy]))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script, json.dumps(commands)], capture_output=True, text=True, check=True)
+    codes, heavy = json.loads(ran.stderr.splitlines()[-1])
+    assert codes == [0, 0, 2, 2, *[0] * len(VERBS), 2]
+    assert heavy == []
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_its_arguments(verb: str, command: Any) -> None:
+    ran = command(verb, "--help")
+    assert ran.code == 0
+    assert f"Usage: seqloom {verb}" in ran.out
+    assert "--json" in ran.out
+    assert "JSON" in ran.out.replace("--json", "")  # what it does is said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nonsense"], "nonsense"),
+        (["non\x1b[31m\nsense"], "sense"),
+        (["train", "--nonsense", "1"], "--nonsense"),
+        (["predict"], "FOLDER"),
+        (["demo", "--steps", "x"], "steps"),
+        (["train"], "TASK, DATA and --output-dir"),
+        (["train", "dancing", "a.tsv", "--output-dir", "x"], "TASK must be one of translation, but is 'dancing'"),
+        (["check", "dancing", "a.tsv"], "TASK must be one of translation, but is 'dancing'"),
+        (["check", "translation"], "needs data"),
+        (["check", "translation", "a.tsv", "--set", "model.width=3"], "but not model"),
+        (["models", "nonsense"], "seq2seq"),
+    ],
+)
+def test_mistakes_are_one_line(words: list[str], message: str, command: Any) -> None:
+    assert message in one_line(command(*words), 2)
+
+
+def test_both_spellings_of_an_option(command: Any, tmp_path: Path) -> None:
+    for option in ("--output-dir", "--output_dir"):
+        (tmp_path / "full").mkdir(exist_ok=True)
+        (tmp_path / "full" / "x").touch()
+        assert "must be new or empty" in one_line(command("train", "translation", "a.tsv", option, tmp_path / "full"), 2)
+
+
+def test_a_traceback_only_with_debug(command: Any, tmp_path: Path) -> None:
+    assert "holds no config.json" in one_line(command("predict", tmp_path, "-"), 1)
+    with pytest.raises(FolderError):
+        main(["predict", str(tmp_path), "-", "--debug"])
+
+
+# Predict
+
+
+def predicted(command: Any, monkeypatch: pytest.MonkeyPatch, folder: Path, content: bytes, *words: str) -> Any:
+    """`predict` with these bytes on standard input."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    return command("predict", folder, *words)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("last", [True, False])
+def test_as_many_lines_as_were_read(
+    end: str, last: bool, command: Any, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = (end.join(LINES) + end * last).encode()
+    (tmp_path / "in.txt").write_bytes(content)
+    from_file = command("predict", trained, tmp_path / "in.txt")
+    assert from_file.code == 0
+    assert from_file.out.endswith("\n")
+    lines = from_file.out.removesuffix("\n").split("\n")
+    assert len(lines) == len(LINES)
+    assert [not line for line in lines] == [not line for line in LINES]
+    piped = predicted(command, monkeypatch, trained, content, "-")
+    assert piped.out == from_file.out == predicted(command, monkeypatch, trained, content).out
+
+
+def test_json_holds_the_same_texts(command: Any, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = "\n".join(LINES).encode()
+    plain = predicted(command, monkeypatch, trained, content, "-").out.splitlines()
+    best = predicted(command, monkeypatch, trained, content, "--json", "--set", "decode.n_best=3").out.splitlines()
+    outputs = [json.loads(line)["outputs"] for line in best]
+    assert [one[0]["text"] for one in outputs] == plain
+    assert [len(one) for one in outputs] == [3, 1, 3, 3, 3]
+    assert all(one.keys() == {"text", "score", "finished"} for several in outputs for one in several)
+    assert all(several == sorted(several, key=lambda one: -one["score"]) for several in outputs)
+
+
+def test_settings_of_the_model_cannot_be_changed_any_more(command: Any, trained: Path) -> None:
+    assert "model.*" in one_line(command("predict", trained, "-", "--set", "model.width=3"), 2)
+    assert "did you mean decode.beam?" in one_line(command("predict", trained, "-", "--set", "decode.baem=3"), 2)
+
+
+def test_a_reader_that_leaves_is_no_error(trained: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    ran = subprocess.run(
+        [sys.executable, "-m", "seqloom", "predict", str(trained), "-"],
+        input=b"a b\nc\n",
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writing)
+    assert ran.stderr == b""
+    assert ran.returncode == 1
+
+
+# Evaluate
+
+
+def test_evaluate_gives_the_numbers_of_the_training(command: Any, trained: Path, pairs: Path) -> None:
+    measured = command("evaluate", trained, pairs / "val.jsonl", "--json", "--set", "decode.beam=1").json
+    best = json.loads((trained / "manifest.json").read_text())["best"].removeprefix("checkpoint-")
+    logged = [record for record in read_metrics(trained) if record["step"] == int(best) and "validation_loss" in record]
+    names = ("loss", "perplexity", "token_accuracy", "bleu", "chrf", "exact_match", "pairs", "tokens", "unfinished")
+    assert measured["bleu"] > 0
+    assert {name: measured[name] for name in names} == {name: logged[0][f"validation_{name}"] for name in names}
+    assert measured["pairs"] == 20
+    assert "version:" in measured["bleu_signature"]
+
+
+def test_outputs_go_to_a_new_file_only(command: Any, trained: Path, pairs: Path, tmp_path: Path) -> None:
+    ran = command("evaluate", trained, pairs / "val.jsonl", "--outputs", tmp_path / "out.txt")
+    assert ran.code == 0
+    assert "perplexity" in ran.out
+    written = (tmp_path / "out.txt").read_text()
+    assert written.count("\n") == 20
+    again = command("evaluate", trained, pairs / "val.jsonl", "--outputs", tmp_path / "out.txt")
+    assert "must be a new file" in one_line(again, 2)
+    assert (tmp_path / "out.txt").read_text() == written
+
+
+# Models
+
+
+def test_models_lists_families_and_sizes(command: Any) -> None:
+    listed = command("models", "--json").json
+    assert [one["name"] for one in listed] == list(MODELS)
+    table = command("models").out
+    for one in listed:
+        _, _, sizes = model_family(one["name"])
+        assert one["sizes"] == list(sizes)
+        assert one["summary"]
+        assert all(word in table for word in (one["name"], *sizes))
+
+
+def test_models_lists_every_key_of_a_family(command: Any) -> None:
+    listed = command("models", "seq2seq", "--json").json
+    config, _, _ = model_family("seq2seq")
+    fields = {one.name for one in dataclasses.fields(config)} - {"vocabulary_size", "pad_id"}
+    assert {one["key"] for one in listed if one["key"].startswith("model.")} == {f"model.{name}" for name in fields}
+    assert {"data.tokenizer", "train.max_steps", "decode.beam"} <= {one["key"] for one in listed}
+    assert all(one["meaning"] for one in listed)
+    table = command("models", "seq2seq").out
+    assert all(one["key"] in table for one in listed)
+
+
+# Explain
+
+
+def test_explain_draws_a_new_picture(command: Any, trained: Path, tmp_path: Path) -> None:
+    ran = command("explain", trained, "a b c d", "--target", "a b", "--output", tmp_path / "a.svg", "--json")
+    told = ran.json
+    assert told["source"] == ["a", "b", "c", "d", "</s>"]
+    assert told["target"] == ["a", "b", "</s>"]
+    assert [sum(row) for row in told["weights"]] == pytest.approx([1.0] * 3)
+    assert (tmp_path / "a.svg").read_text().startswith("<svg")
+    assert "must be a new file" in one_line(command("explain", trained, "a b c", "--output", tmp_path / "a.svg"), 2)
+    assert command("explain", trained, "a b c", "--output", tmp_path / "a.png").code == 0
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_explain_without_the_extra_names_it(command: Any, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "altair", None)
+    message = one_line(command("explain", trained, "a b c", "--output", tmp_path / "a.png"), 1)
+    assert "pip install 'seqloom[plot]'" in message
+    assert not (tmp_path / "a.png").exists()
+
+
+def test_explain_needs_a_model_with_attention(command: Any, pairs: Path, tmp_path: Path, narrow: list[str]) -> None:
+    sets = [*narrow, "--set=model.attention=none", "--set=data.tokenizer=characters", "--set=train.max_steps=1", "--set=train.batch_rows=4"]
+    ran = command("train", "translation", pairs / "val.jsonl", "--output-dir", tmp_path / "run", "--json", *sets)
+    assert ran.code == 0
+    assert ran.json["step"] == 1
+    message = one_line(command("explain", tmp_path / "run", "a b c", "--output", tmp_path / "a.png"), 2)
+    assert "must have attention" in message
+
+
+def test_the_script_is_installed() -> None:
+    """As a user starts it: through the entry point of the package."""
+    ran = subprocess.run([Path(sys.executable).with_name("seqloom"), "--version"], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip()
+    assert ran.stderr == ""

@@ -1,0 +1,228 @@
+"""The one loop of decoding, on a toy whose next token depends on all that came before, against a plain beam search."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from seqloom.decoding.generate import Beam, Hypothesis, generate
+from seqloom.decoding.rules import forbid
+from seqloom.errors import UsageError
+from seqloom.protocols import State
+
+PAD, BOS, EOS = 0, 1, 2
+VOCABULARY = 6
+RULES = [forbid([PAD, BOS])]
+
+
+class Toy:
+    """Logits that are a random function of the whole prefix, whose code is the state; no parameters, no halves.
+
+    With `levels` logits are small integers, so that many continuations are equally likely.
+    """
+
+    def __init__(self, seed: int, levels: int | None = None) -> None:
+        table = torch.randn(997, VOCABULARY, generator=torch.Generator().manual_seed(seed))
+        self.table = 2 * table if levels is None else (table * levels).round()
+        self.rows = list[int]()
+
+    def __call__(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        self.rows.append(len(tokens))
+        codes = []
+        for token in tokens.unbind(1):
+            state = torch.where(token == PAD, state, (31 * state + token) % 997)
+            codes.append(state)
+        return self.table[torch.stack(codes, 1)], state
+
+
+class Spelled:
+    """Logits looked up by the tokens since `<s>`; what is not listed is impossible."""
+
+    def __init__(self, table: dict[tuple[int, ...], dict[int, float]]) -> None:
+        self.table = table
+
+    def __call__(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        state = torch.cat([state, tokens], dim=1)
+        logits = torch.full((*tokens.shape, VOCABULARY), -math.inf)
+        for row, prefix in enumerate(state.tolist()):
+            for token, probability in self.table[tuple(prefix[1:])].items():
+                logits[row, -1, token] = math.log(probability)
+        return logits, state
+
+
+def start(rows: int) -> Tensor:
+    """A different first code for each row."""
+    return torch.arange(rows) * 100
+
+
+def decode(
+    model: Any, state: State, prompts: Sequence[Sequence[int]], limits: Sequence[int], rules: Any = RULES, **beam: Any
+) -> list[list[Hypothesis]]:
+    return generate(model, state, prompts, strategy=Beam(**beam), max_new_tokens=limits, eos=EOS, pad=PAD, rules=rules)
+
+
+class Partial(NamedTuple):
+    total: float
+    tokens: list[int]
+    state: State
+    log_probs: Tensor
+
+
+def plain_beam(model: Toy, state: Tensor, prompt: Sequence[int], limit: int, beam: Beam) -> list[Hypothesis]:
+    """One input, one hypothesis at a time, never stopped before no hypothesis lives."""
+
+    def read(tokens: Sequence[int], state: Tensor) -> tuple[Tensor, Tensor]:
+        logits, state = model(torch.tensor([tokens]), state)
+        return RULES[0](logits, logits[0, -1:].log_softmax(-1))[0], state
+
+    log_probs, state = read(prompt, state)
+    live, ended = [Partial(0.0, [], state, log_probs)], list[Hypothesis]()
+    while live:
+        found = [(h.total + float(h.log_probs[token]), h, token) for h in live for token in order(h.log_probs)]
+        best = sorted((f for f in found if f[0] > -math.inf), key=lambda f: -f[0])[: beam.width - len(ended)]
+        live = []
+        for total, h, token in best:
+            tokens = [*h.tokens, token]
+            if token == EOS or len(tokens) == limit:
+                score = total / len(tokens) ** beam.length_penalty
+                ended.append(Hypothesis(score, total, tokens[:-1] if token == EOS else tokens, token == EOS))
+            else:
+                log_probs, state = read([token], h.state)
+                live.append(Partial(total, tokens, state, log_probs))
+    return sorted(ended, key=lambda h: -h.score)[: beam.n_best]
+
+
+def order(log_probs: Tensor) -> list[int]:
+    """Ids, most likely first, the lowest of equals first."""
+    return sorted(range(VOCABULARY), key=lambda i: (-float(log_probs[i]), i))
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    seed=st.integers(0, 10**6),
+    levels=st.sampled_from([None, 1]),
+    prompts=st.lists(st.lists(st.integers(3, 5), max_size=3), min_size=1, max_size=3),
+    limits=st.lists(st.integers(1, 7), min_size=3, max_size=3),
+    width=st.integers(1, 8),
+    best=st.integers(1, 8),
+    length_penalty=st.sampled_from([0.0, 0.6, 1.0, 2.0]),
+)
+def test_search_is_a_plain_beam_search(
+    seed: int, levels: int | None, prompts: list[list[int]], limits: list[int], width: int, best: int, length_penalty: float
+) -> None:
+    model, beam = Toy(seed, levels), Beam(width=width, n_best=min(best, width), length_penalty=length_penalty)
+    prompts, limits = [[BOS, *prompt] for prompt in prompts], limits[: len(prompts)]
+    found = generate(model, start(len(prompts)), prompts, strategy=beam, max_new_tokens=limits, eos=EOS, pad=PAD, rules=RULES)
+    for row, hypotheses in enumerate(found):
+        expected = plain_beam(model, start(len(prompts))[row : row + 1], prompts[row], limits[row], beam)
+        assert [(h.tokens, h.finished) for h in hypotheses] == [(h.tokens, h.finished) for h in expected]
+        assert [h.score for h in hypotheses] == pytest.approx([h.score for h in expected])
+        assert [h.log_probability for h in hypotheses] == pytest.approx([h.log_probability for h in expected])
+
+
+# Scores and stopping
+
+
+def test_the_end_mark_counts_in_score_and_length() -> None:
+    model = Spelled({(): {3: 0.5, EOS: 0.5}, (3,): {EOS: 0.25, 3: 0.75}, (3, 3): {EOS: 0.9, 3: 0.1}})
+    (found,) = decode(model, torch.zeros(1, 0).long(), [[BOS]], [3], width=9, n_best=4)
+    by_tokens = {(tuple(h.tokens), h.finished): h for h in found}
+    for tokens, finished, total in (
+        ((), True, math.log(0.5)),
+        ((3,), True, math.log(0.5 * 0.25)),
+        ((3, 3), True, math.log(0.5 * 0.75 * 0.9)),
+        ((3, 3, 3), False, math.log(0.5 * 0.75 * 0.1)),
+    ):
+        h = by_tokens.pop((tokens, finished))
+        assert h.log_probability == pytest.approx(total)
+        assert h.score == pytest.approx(total / (len(tokens) + finished))
+    assert not by_tokens
+
+
+def test_a_beam_does_not_stop_at_its_first_ended_hypothesis() -> None:
+    """The short output has ended at -0.5 a token; the long one ends three steps later at -0.23 a token."""
+    model = Spelled({(): {EOS: 0.6, 3: 0.4}, (3,): {4: 1.0}, (3, 4): {5: 1.0}, (3, 4, 5): {EOS: 1.0}})
+    state = torch.zeros(1, 0).long()
+    assert decode(model, state, [[BOS]], [9], width=2)[0][0].tokens == [3, 4, 5]
+    assert decode(model, state, [[BOS]], [9], width=2, length_penalty=0.0)[0][0].tokens == []
+
+
+def test_a_beam_stops_where_no_better_hypothesis_can_come() -> None:
+    """Without a length penalty Σ log p can only fall: the first end of probability 0.9 is the best of all."""
+    model = Toy(0)
+    model.table[:] = torch.tensor([0, 0, 0.9, 0.05, 0.03, 0.02]).log()
+    decode(model, start(1), [[BOS]], [50], width=4, length_penalty=0.0)
+    assert len(model.rows) == 1
+    decode(model, start(1), [[BOS]], [50], width=4, n_best=4, length_penalty=0.0)
+    assert 2 < len(model.rows) < 10
+
+
+def test_ties_go_to_the_lowest_id() -> None:
+    model = Toy(0)
+    model.table.zero_()
+    assert decode(model, start(1), [[BOS]], [3])[0][0].tokens == []
+    without_end = [forbid([PAD, BOS, EOS])]
+    assert decode(model, start(1), [[BOS]], [3], without_end)[0][0].tokens == [3, 3, 3]
+    (found,) = decode(model, start(1), [[BOS]], [2], without_end, width=4, n_best=4)
+    assert [h.tokens for h in found] == [[3, 3], [3, 4], [3, 5], [4, 3]]
+
+
+# Rows
+
+
+def test_rows_that_finish_leave() -> None:
+    model = Toy(3)
+    limits = [2, 9, 5, 1]
+    found = decode(model, start(4), [[BOS]] * 4, limits, [forbid([PAD, BOS, EOS])])
+    assert [len(h[0].tokens) for h in found] == limits
+    assert not any(h[0].finished for h in found)
+    assert model.rows == [4, 3, 2, 2, 2, 1, 1, 1, 1]
+
+
+def test_rules_see_the_new_tokens_only() -> None:
+    seen = []
+
+    def note(prefix: Tensor, log_probs: Tensor) -> Tensor:
+        seen.append(prefix.tolist())
+        return forbid([PAD, BOS, EOS])(prefix, log_probs)
+
+    (found,) = decode(Toy(5), start(1), [[BOS, 3, 4]], [3], [note])
+    tokens = found[0].tokens
+    assert seen == [[[]], [tokens[:1]], [tokens[:2]]]
+
+
+def test_what_is_impossible_never_comes() -> None:
+    """Where nothing may come next, a hypothesis dies; others of its input go on."""
+
+    def nothing_after_3(prefix: Tensor, log_probs: Tensor) -> Tensor:
+        return log_probs.masked_fill((prefix == 3).any(dim=1, keepdim=True), -math.inf)
+
+    model = Spelled({(): {3: 0.9, 4: 0.1}, (3,): {EOS: 1.0}, (4,): {EOS: 1.0}})
+    for width in (2, 3):
+        (found,) = decode(model, torch.zeros(1, 0).long(), [[BOS]], [5], [nothing_after_3], width=width, n_best=width)
+        assert [(h.tokens, h.finished) for h in found] == [([4], True)]
+        assert found[0].score == pytest.approx(math.log(0.1) / 2)
+    assert decode(model, torch.zeros(1, 0).long(), [[BOS]], [5], [nothing_after_3]) == [[]]
+
+
+# Refusals
+
+
+def test_what_is_wrong_is_refused() -> None:
+    for prompts, limits in (([[BOS], []], [3, 3]), ([[BOS]], [3, 3]), ([[BOS]], []), ([[BOS]], [0])):
+        with pytest.raises(UsageError, match="every prompt must have at least one token and a maximum of at least 1 new token"):
+            decode(Toy(0), start(len(prompts)), prompts, limits)
+    for width, n_best in ((2, 3), (2, 0), (0, 1)):
+        with pytest.raises(UsageError, match=f"n_best must be from 1 to the beam's width {width}, but is {n_best}"):
+            Beam(width=width, n_best=n_best)
+
+
+def test_no_prompts_have_no_outputs() -> None:
+    assert decode(Toy(0), start(0), [], []) == []

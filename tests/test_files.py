@@ -1,0 +1,308 @@
+"""Files are whole or not there, whatever happens while they are written."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+
+from seqloom import files
+from seqloom.errors import DataError, FolderError, UsageError
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# Writing
+
+
+@pytest.mark.parametrize("content", [b"new", "new", lambda file: file.write(b"new")])
+def test_a_file_is_replaced(tmp_path: Path, content: bytes | str | Callable[[BinaryIO], Any]) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"old")
+    files.write_atomic(path, content)
+    assert path.read_bytes() == b"new"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_a_writer_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"old")
+
+    def write(file: BinaryIO) -> None:
+        file.write(b"half of it")
+        file.flush()
+        assert path.read_bytes() == b"old"
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        files.write_atomic(path, write)
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["a.txt"]
+
+
+@pytest.mark.parametrize("event", ["fsync", "replace"])
+def test_a_system_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event: str) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"old")
+
+    def fail(*_: Any) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, event, fail)
+        with pytest.raises(FolderError, match=r"a\.txt: cannot be written \(Input/output error\); what was there before is whole"):
+            files.write_atomic(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_bytes_reach_the_disk_before_the_name_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: events.append("folder" if os.path.isdir(f"/proc/self/fd/{handle}") else "file"))
+    replace = os.replace
+
+    def renamed(*paths: Path) -> None:
+        events.append("rename")
+        replace(*paths)
+
+    monkeypatch.setattr(os, "replace", renamed)
+    files.write_atomic(tmp_path / "a.txt", b"new")
+    assert events == ["file", "rename", "folder"]
+
+
+def test_where_nothing_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "no" / "a.txt", tmp_path / "file" / "a.txt"):
+        with pytest.raises(FolderError, match=r"a\.txt: cannot be written"):
+            files.write_atomic(path, b"new")
+
+
+def test_a_link_is_another_name(tmp_path: Path) -> None:
+    source, path = tmp_path / "source", tmp_path / "path"
+    source.write_bytes(b"1")
+    path.write_bytes(b"0")
+    files.link_atomic(source, path)
+    assert path.samefile(source)
+    assert names(tmp_path) == ["path", "source"]
+
+
+def test_a_copy_where_there_are_no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, path = tmp_path / "source", tmp_path / "path"
+    source.write_bytes(b"1")
+
+    def fail(*_: Any) -> None:
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", fail)
+    files.link_atomic(source, path)
+    assert path.read_bytes() == b"1"
+    assert not path.samefile(source)
+    with pytest.raises(FolderError, match="cannot be written"):
+        files.link_atomic(tmp_path / "missing", path)
+    assert path.read_bytes() == b"1"
+    assert names(tmp_path) == ["path", "source"]
+
+
+# Reading JSON
+
+
+def test_json_round_trip(tmp_path: Path) -> None:
+    content = {"a": [1, 0.1, None, "ä\u2028"], "b": {}}
+    files.write_json(tmp_path / "a.json", content)
+    assert files.read_json(tmp_path / "a.json") == content
+    with pytest.raises(ValueError):
+        files.write_json(tmp_path / "a.json", float("nan"))
+    assert files.read_json(tmp_path / "a.json") == content
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"a": 1, "a": 2}', "a key stands twice"),
+        ('{"b": {"a": 1, "a": 1}}', "a key stands twice"),
+        ('{"a": 1', "is not JSON"),
+        ("", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ("\xff", "is not JSON"),
+    ],
+)
+def test_json_that_is_none(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(FolderError, match=problem) as caught:
+        files.read_json(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_json_that_is_missing_or_too_large(tmp_path: Path) -> None:
+    with pytest.raises(FolderError, match="cannot be read"):
+        files.read_json(tmp_path / "a.json")
+    (tmp_path / "a.json").write_text("[1, 2, 3]")
+    with pytest.raises(FolderError, match="must be at most 8 bytes, but has 9"):
+        files.read_json(tmp_path / "a.json", limit=8)
+    assert files.read_json(tmp_path / "a.json", limit=9) == [1, 2, 3]
+
+
+# Manifests
+
+
+@pytest.fixture
+def vouched(tmp_path: Path) -> Path:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "a.bin").write_bytes(bytes(range(200)))
+    (folder / "b.bin").write_bytes(b"")
+    files.write_manifest(folder)
+    return folder
+
+
+def test_a_whole_folder_has_no_problem(vouched: Path) -> None:
+    assert files.manifest_problem(vouched) is None
+    assert set(files.read_json(vouched / files.MANIFEST)["files"]) == {"a.bin", "b.bin"}
+
+
+def test_every_flipped_bit_is_seen(vouched: Path) -> None:
+    whole = (vouched / "a.bin").read_bytes()
+    for at in range(0, len(whole), 13):
+        (vouched / "a.bin").write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
+        assert files.manifest_problem(vouched) == "a.bin is damaged (its SHA-256 is not the one in the manifest)"
+
+
+def test_other_damage_is_named(vouched: Path) -> None:
+    (vouched / "a.bin").write_bytes(b"123")
+    assert files.manifest_problem(vouched) == "a.bin must have 200 bytes, but has 3"
+    (vouched / "a.bin").unlink()
+    assert files.manifest_problem(vouched) == "a.bin is missing"
+    (vouched / "a.bin").symlink_to("/etc/hostname")
+    assert files.manifest_problem(vouched) == "a.bin is missing"
+    (vouched / files.MANIFEST).write_bytes(b"")
+    assert "is not JSON" in str(files.manifest_problem(vouched))
+    (vouched / files.MANIFEST).unlink()
+    assert "cannot be read" in str(files.manifest_problem(vouched))
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/hostname", "..", ".", "", "sub/a"])
+def test_a_manifest_cannot_point_elsewhere(vouched: Path, name: str) -> None:
+    for place in (vouched.parent / "secret", vouched / "sub" / "a"):
+        place.parent.mkdir(exist_ok=True)
+        place.write_bytes(b"x")
+    expected = {"bytes": 1, "sha256": files.sha256(vouched.parent / "secret")}
+    files.write_json(vouched / files.MANIFEST, {"files": {name: expected}})
+    assert files.manifest_problem(vouched) == f"{name} is missing"
+
+
+@pytest.mark.parametrize("content", [[], {}, {"files": 3}, {"files": {"a.bin": 3}}, {"files": {"a.bin": {}}}, {"files": {"a\0": {}}}])
+def test_a_manifest_that_is_none(vouched: Path, content: Any) -> None:
+    files.write_json(vouched / files.MANIFEST, content)
+    assert files.manifest_problem(vouched) is not None
+
+
+# New folders and locks
+
+
+def test_a_new_folder_is_made_where_nothing_is(tmp_path: Path) -> None:
+    files.new_folder(tmp_path / "a" / "b", "a new run")
+    assert (tmp_path / "a" / "b").is_dir()
+    (tmp_path / "a" / "b" / files.LOCK).touch()
+    (tmp_path / "a" / "b" / ".run.yaml.123.tmp").touch()  # of a run that was killed before it began
+    files.new_folder(tmp_path / "a" / "b", "a new run")
+    (tmp_path / "file").touch()
+    (tmp_path / "a" / "b" / "c").touch()
+    for place in ("file", "a/b"):
+        with pytest.raises(UsageError, match="must be new or empty, but it holds something; name another --output-dir"):
+            files.new_folder(tmp_path / place, "a new run")
+    with pytest.raises(FolderError, match="cannot be written"):
+        files.new_folder(tmp_path / "file" / "c", "a new run")
+
+
+def test_leftovers_are_those_of_killed_writes(tmp_path: Path) -> None:
+    for name in (".a.json.12.tmp", "a.tmp", ".lock", "checkpoint-3.tmp"):
+        (tmp_path / name).touch()
+    assert [path.name for path in files.leftovers(tmp_path)] == [".a.json.12.tmp"]
+
+
+HOLD = (
+    "import sys, pathlib, seqloom.files as f\nwith f.locked(pathlib.Path(sys.argv[1])) as held: print(held, flush=True); sys.stdin.read()"
+)
+
+
+def test_a_lock_is_held_by_one_process_until_it_ends(tmp_path: Path) -> None:
+    path = tmp_path / files.LOCK
+    with files.locked(path) as held, files.locked(path) as again:
+        assert (held, again) == (True, False)
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"True\n"
+        with files.locked(path) as held:
+            assert not held
+        other.kill()
+    with files.locked(path, wait=True) as held:
+        assert held
+    with pytest.raises(FolderError, match="cannot be written"), files.locked(tmp_path / "no" / files.LOCK):
+        pass
+
+
+# Opening what a user named
+
+
+def test_plain_packed_and_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, packed = tmp_path / "a.txt", tmp_path / "a.txt.gz"
+    plain.write_bytes(b"text\n")
+    packed.write_bytes(gzip.compress(b"text\n"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"text\n")))
+    for path in (str(plain), str(packed), "-"):
+        with files.open_binary(path) as file:
+            assert file.read() == b"text\n"
+
+
+def test_what_cannot_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "train.en").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    for name, problem in {
+        "trian.en": "there is no such file; near it: train.en",
+        "xyz": "there is no such file",
+        "no/xyz": "there is no such file, nor its folder",
+        "train.en/xyz": "there is no such file",
+        ".": "must be a file, but is a folder",
+        "loop": "is a loop of symbolic links",
+        "n" * 300: "cannot be opened (File name too long)",
+    }.items():
+        path = os.path.join(tmp_path, name)
+        with pytest.raises(DataError) as caught:
+            files.open_binary(path)
+        assert str(caught.value).startswith(f"{path}: {problem}")
+        assert caught.value.path == path
+        assert caught.value.exit_code == 2
+    with pytest.raises(DataError, match="must be a regular file, but is a device"):
+        files.open_binary("/dev/null")
+
+
+def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "a.txt")
+    Path(path).touch()
+
+    def refuse(*_: Any) -> None:  # the superuser may read everything, so the system is played
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(DataError, match="may not be read"):
+        files.open_binary(path)
+
+
+def test_names_are_shown_without_their_tricks(tmp_path: Path) -> None:
+    (tmp_path / "ab\x1b[31m.txt").touch()
+    with pytest.raises(DataError) as caught:
+        files.open_binary(str(tmp_path / "ab\x1b[31.txt"))
+    assert "\x1b" not in str(caught.value)
+    assert json.dumps(str(caught.value)).count("x1b") == 2

@@ -1,0 +1,101 @@
+"""Schedules at their ends, parameter groups, clipping."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from seqloom.config import TrainConfig
+from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from seqloom.training.optimisation import SCHEDULES, clip_by_norm, learning_rate, make_optimizer, parameter_groups
+
+
+def rate(step: int, total: int = 1000, **fields: Any) -> float:
+    return learning_rate(TrainConfig(learning_rate=2.0, **fields), step, total)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "middle", "end"),
+    [
+        ("constant", 2.0, 2.0),
+        ("linear", 2 * 451 / 901, 2 / 901),
+        ("cosine", 2 * (0.01 + 0.99 / 2), 0.02),
+        ("inverse_sqrt", 2 * math.sqrt(100 / 550), 2 / math.sqrt(10)),
+    ],
+)
+def test_schedules_climb_reach_the_top_and_end(schedule: Any, middle: float, end: float) -> None:
+    fields = {"schedule": schedule, "warmup_steps": 100}
+    assert rate(1, **fields) == pytest.approx(0.02)
+    assert rate(50, **fields) == pytest.approx(1.0)
+    assert rate(100, **fields) == 2.0
+    assert rate(550, **fields) == pytest.approx(middle)
+    assert rate(1000, **fields) == pytest.approx(end)
+
+
+@given(st.sampled_from(sorted(SCHEDULES)), st.integers(1, 400), st.integers(0, 500) | st.none())
+def test_rates_stay_between_nothing_and_the_highest(schedule: Any, total: int, warmup: int | None) -> None:
+    rates = [rate(step, total, schedule=schedule, warmup_steps=warmup) for step in range(1, total + 1)]
+    climb = min(total // 10, 200) if warmup is None else warmup
+    assert all(0 < value <= 2.0 for value in rates)
+    assert all(a <= b for a, b in pairwise(rates[:climb]))
+    assert all(a >= b for a, b in pairwise(rates[max(climb - 1, 0) :]))
+
+
+def test_without_warm_up_the_first_step_is_the_highest() -> None:
+    assert rate(1, schedule="constant", warmup_steps=0) == 2.0
+    assert rate(1, schedule="inverse_sqrt", warmup_steps=0) == 2.0
+    assert rate(4, schedule="inverse_sqrt", warmup_steps=0) == 1.0
+    assert rate(1, total=1, schedule="cosine") == pytest.approx(0.02)
+
+
+def test_by_default_a_tenth_is_warm_up_and_at_most_200_steps() -> None:
+    assert rate(99) < rate(100) == 2.0 > rate(101)
+    assert rate(199, total=10**6) < rate(200, total=10**6) == 2.0 > rate(10**4, total=10**6)
+
+
+@pytest.mark.parametrize("fields", [{}, {"share_embeddings": False, "cell": "lstm"}, {"tie_output": True, "readout_width": 8}])
+def test_every_parameter_is_in_one_group(fields: dict[str, Any]) -> None:
+    widths = {"embedding_width": 8, "encoder_width": 5, "width": 7, "attention_width": 4, "readout_width": 6}
+    model = Seq2Seq(Seq2SeqConfig(vocabulary_size=20, **(widths | fields)))
+    decayed, kept = parameter_groups(model)
+    assert sorted(map(id, decayed + kept)) == sorted(map(id, model.parameters()))
+    assert all(p.dim() == 2 for p in decayed)
+    embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    assert embeddings <= {id(p) for p in kept}
+    assert {id(p) for p in kept} - embeddings == {id(p) for p in model.parameters() if p.dim() < 2}
+    groups = make_optimizer(model, TrainConfig(weight_decay=0.3)).param_groups
+    assert [(group["weight_decay"], len(group["params"])) for group in groups] == [(0.3, len(decayed)), (0.0, len(kept))]
+
+
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=6), st.floats(1e-3, 1e3))
+def test_clipping_scales_by_the_smaller_of_one_and_the_ratio(values: list[float], longest: float) -> None:
+    parameters = [nn.Parameter(torch.zeros(1, dtype=torch.float64)) for _ in values]
+    for parameter, value in zip(parameters, values, strict=True):
+        parameter.grad = torch.tensor([value], dtype=torch.float64)
+    norm = math.hypot(*values)
+    assert float(clip_by_norm(parameters, longest)) == pytest.approx(norm, rel=1e-12)
+    factor = min(1.0, longest / norm) if norm else 1.0
+    for parameter, value in zip(parameters, values, strict=True):
+        assert parameter.grad is not None
+        assert float(parameter.grad) == pytest.approx(value * factor, rel=1e-3 if norm < 1e-2 else 1e-4, abs=1e-300)
+
+
+def test_short_gradients_are_left_to_the_bit() -> None:
+    parameter = nn.Parameter(torch.zeros(3))
+    parameter.grad = torch.tensor([0.1, 0.2, 0.3])
+    clip_by_norm([parameter], 1.0)
+    assert parameter.grad.tolist() == torch.tensor([0.1, 0.2, 0.3]).tolist()
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_a_norm_that_is_not_finite_is_reported(value: float) -> None:
+    parameter = nn.Parameter(torch.zeros(3))
+    parameter.grad = torch.tensor([0.1, value, 0.3])
+    assert not math.isfinite(float(clip_by_norm([parameter], 1.0)))
