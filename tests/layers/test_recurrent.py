@@ -310,8 +310,11 @@ def test_an_lstm_with_an_open_forget_gate_and_a_closed_input_gate_keeps_c() -> N
 
 
 def test_the_direct_path_through_c_is_the_forget_gate() -> None:
-    product, h, c, w_h = drawn(1, 4 * WIDTH), drawn(1, WIDTH, seed=2), drawn(1, WIDTH, seed=3), drawn(4 * WIDTH, WIDTH, seed=4)
-    jacobian = torch.func.jacrev(lambda c: lstm_step(product, (h, c), w_h, None)[1])(c)[0, :, 0]
+    """∂c_t/∂c_{t-1} = diag(f), where h_{t-1} is held."""
+    product, h, w_h = drawn(1, 4 * WIDTH), drawn(1, WIDTH, seed=2), drawn(4 * WIDTH, WIDTH, seed=4)
+    before = drawn(1, WIDTH, seed=3).requires_grad_()
+    _, after = lstm_step(product, (h, before), w_h, None)
+    jacobian = torch.cat([torch.autograd.grad(after[0, k], before, retain_graph=True)[0] for k in range(WIDTH)])
     forget = sigma(product + h @ w_h.T)[0, WIDTH : 2 * WIDTH]
     close(jacobian, forget.diag())
 

@@ -69,7 +69,9 @@ def models(name: str | None = None, *, json: Flag = False) -> None:
         if json:
             put_json(listed)
         else:
-            put_table("Models", [(f["name"], ", ".join(f["sizes"]), f["summary"]) for f in listed], ("name", "sizes", "what it is"))
+            for family in listed:
+                rows = [(f"{family['name']}:{size}", about) for size, about in family["about"].items()]
+                put_table(f"{family['name']}: {family['summary']}", rows, ("--model", "what for, or where published"))
         return
     keys = settings_of(name)
     if json:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from seqloom.decoding.rules import Rule, most_likely
-from seqloom.errors import UsageError
+from seqloom.errors import SeqloomError, UsageError
 from seqloom.protocols import Decodable, State, next_logits, select_rows
 
 
@@ -50,6 +50,8 @@ class Beam:
     def __post_init__(self) -> None:
         if not 1 <= self.n_best <= self.width:
             raise UsageError(f"n_best must be from 1 to the beam's width {self.width}, but is {self.n_best}")
+        if self.length_penalty < 0:
+            raise UsageError(f"length_penalty must be at least 0, but is {self.length_penalty}")
 
     def score(self, log_probability: float, length: int) -> float:
         return log_probability / float(max(length, 1) ** self.length_penalty)
@@ -103,6 +105,8 @@ def generate(
             log_probs = rule(live.tokens, log_probs)
         parents, live = _step(live, log_probs, limits, ended, strategy, eos)
         if not len(parents):
+            if not all(ended):
+                raise SeqloomError("the model must find some next token possible, but finds none: its logits are not finite")
             return [sorted(found, key=lambda h: -h.score)[: strategy.n_best] for found in ended]
         if len(parents) != len(logits) or not torch.equal(parents, torch.arange(len(parents), device=device)):
             state = select_rows(state, parents)

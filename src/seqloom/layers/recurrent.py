@@ -237,6 +237,7 @@ def to_torch(layers: Recurrent) -> nn.RNNBase:
         num_layers=len(layers.stack),
         bidirectional=layers.bidirectional,
         batch_first=True,
+        dropout=layers.dropout.p,
         **options,
     ).to(layers.stack[0].bias)
     with torch.no_grad():

@@ -20,3 +20,10 @@ def model_family(model_type: str) -> tuple[Any, Any, dict[str, dict[str, Any]]]:
     module_name, config, model = MODELS[model_type]
     module = importlib.import_module(module_name)
     return getattr(module, config), getattr(module, model), module.SIZES
+
+
+def about_sizes(model_type: str) -> dict[str, str]:
+    """size -> what it is for, or its paper. Raises UsageError for an unknown family."""
+    config, _, _ = model_family(model_type)
+    about: dict[str, str] = importlib.import_module(config.__module__).ABOUT
+    return about

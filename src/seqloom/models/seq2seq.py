@@ -1,7 +1,7 @@
 """The recurrent encoder-decoder: with one context vector, or with attention.
 
     Sutskever, Vinyals and Le 2014   the encoder's final state starts the decoder (source reversed)
-    Cho et al. 2014                  the same vector is read at every step
+    Cho et al. 2014                  the same vector starts the decoder and is read at every step
     Bahdanau, Cho and Bengio 2015    the decoder looks at all states of the encoder, anew at each step:
                                      e_i = v · tanh(W s_{t-1} + U h_i),  a = softmax(e),  c_t = Σ a_i h_i,
                                      s_t = f(s_{t-1}, y_{t-1}, c_t),  p(y_t) = softmax g(y_{t-1}, s_t, c_t)
@@ -58,7 +58,7 @@ class Seq2SeqConfig:
     attend_from: Literal["previous", "current"] = "previous"
     """The query: s_{t-1} (Bahdanau; the context enters s_t) or s_t (Luong; it enters the output only)."""
     context: Literal["initial", "every_step", "both"] = "both"
-    """Without attention: where the context vector enters (Sutskever: initial; Cho: every_step)."""
+    """Without attention: where the context vector enters (Sutskever: initial; Cho: both)."""
     bridge: Literal["final", "backward"] = "final"
     """What the decoder's first state is made of: all final states, or ←h_1 only (Bahdanau)."""
     readout_width: int = 256
@@ -148,7 +148,16 @@ SIZES: dict[str, dict[str, Any]] = {
         "dropout": 0.0,
     },
 }
-"""Named sizes: laptop sizes, and the figures of the papers (RNNsearch-50 for bahdanau2015)."""
+"""Named sizes: laptop sizes, and the figures of the papers."""
+
+ABOUT: dict[str, str] = {
+    "tiny": "attention, for the demo",
+    "small": "attention, for a laptop (the default)",
+    "medium": "attention, for a night on a laptop",
+    "sutskever2014": "Sutskever, Vinyals and Le: Sequence to Sequence Learning with Neural Networks, NIPS 2014",
+    "bahdanau2015": "Bahdanau, Cho and Bengio: Neural Machine Translation by Jointly Learning to Align and Translate, ICLR 2015 (RNNsearch-50)",
+}
+"""What each size is for, or where it was published."""
 
 
 class Memory(NamedTuple):
@@ -248,6 +257,10 @@ class Seq2Seq(nn.Module):
         first, *upper = self.decoder.stack
         w_y, w_c = first.weight_x.tensor_split([self.config.embedding_width], dim=1)
         products = F.linear(embedded, w_y, first.bias).unbind(dim=1)
+        if not products:
+            nothing = embedded.new_zeros
+            rows, source, width = memory.values.shape
+            return nothing(rows, 0, self.config.width), hidden, nothing(rows, 0, width), nothing(rows, 0, source)
         keep = StepMask(mask)
         layers = [layer_state(hidden, k) for k in range(len(self.decoder.stack))]
         outputs, contexts, looks = [], [], []
@@ -279,7 +292,7 @@ class Seq2Seq(nn.Module):
 @final
 class Bridge(nn.Module):
     """The decoder's first state, layer by layer: `s_0 = tanh(W · [→h_n; ←h_1])`, c_0 likewise; the state itself where
-    the widths agree; zeros where the context enters at every step only (Cho et al. 2014)."""
+    the widths agree; zeros where the context enters at every step only."""
 
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__()

@@ -9,17 +9,23 @@ import textwrap
 from typing import Any
 
 from seqloom.config import SECTIONS
-from seqloom.models import MODELS, model_family
+from seqloom.models import MODELS, about_sizes, model_family
 
 
 def families() -> list[dict[str, Any]]:
-    """name, sizes and summary of each family."""
+    """name, sizes, what each size is for or its paper, and the summary of each family."""
     listed = []
     for name in MODELS:
         config, model, sizes = model_family(name)
         module = inspect.getmodule(config)
         listed.append(
-            {"name": name, "sizes": list(sizes), "summary": (inspect.getdoc(module) or "").splitlines()[0], "class": model.__name__}
+            {
+                "name": name,
+                "sizes": list(sizes),
+                "about": about_sizes(name),
+                "summary": (inspect.getdoc(module) or "").splitlines()[0],
+                "class": model.__name__,
+            }
         )
     return listed
 

@@ -153,7 +153,7 @@ def keep_standard_input(run_config: RunConfig, folder: Path) -> RunConfig:
 
 def forget(folder: Path) -> None:
     """Removes what a run wrote that failed before it had a model, so that the mended command can be given again."""
-    for name in (bundles.RUN, bundles.TOKENIZER, bundles.DATA, STANDARD_INPUT):
+    for name in (bundles.TOKENIZER, bundles.DATA, STANDARD_INPUT, bundles.RUN):  # last what makes it a run
         (folder / name).unlink(missing_ok=True)
 
 
