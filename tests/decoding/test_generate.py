@@ -14,7 +14,7 @@ from torch import Tensor
 
 from seqloom.decoding.generate import Beam, Hypothesis, generate
 from seqloom.decoding.rules import forbid
-from seqloom.errors import UsageError
+from seqloom.errors import SeqloomError, UsageError
 from seqloom.protocols import State
 
 PAD, BOS, EOS = 0, 1, 2
@@ -212,6 +212,15 @@ def test_what_is_impossible_never_comes() -> None:
     assert decode(model, torch.zeros(1, 0).long(), [[BOS]], [5], [nothing_after_3]) == [[]]
 
 
+def test_a_logit_that_is_not_a_number_is_an_error() -> None:
+    def broken(tokens: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.full((*tokens.shape, VOCABULARY), math.nan), state
+
+    for width in (1, 3):
+        with pytest.raises(SeqloomError, match="the model gave NaN"):
+            decode(broken, torch.zeros(1, 0).long(), [[BOS]], [5], width=width)
+
+
 # Refusals
 
 
@@ -222,6 +231,8 @@ def test_what_is_wrong_is_refused() -> None:
     for width, n_best in ((2, 3), (2, 0), (0, 1)):
         with pytest.raises(UsageError, match=f"n_best must be from 1 to the beam's width {width}, but is {n_best}"):
             Beam(width=width, n_best=n_best)
+    with pytest.raises(UsageError, match="length_penalty must be at least 0, but is -1"):
+        Beam(length_penalty=-1)
 
 
 def test_no_prompts_have_no_outputs() -> None:

@@ -70,7 +70,7 @@ def models(name: str | None = None, *, json: Flag = False) -> None:
             put_json(listed)
         else:
             for family in listed:
-                rows = [(f"{family['name']}:{size}", about) for size, about in family["about"].items()]
+                rows: list[tuple[str, ...]] = [(f"{family['name']}:{size}", about) for size, about in family["about"].items()]
                 put_table(f"{family['name']}: {family['summary']}", rows, ("--model", "what for, or where published"))
         return
     keys = settings_of(name)

@@ -84,7 +84,7 @@ def generate(
 
     `state` has one row per prompt. Prompts may differ in length (they are padded on the left: a `<pad>` is a step that
     does not happen) but none is empty. `max_new_tokens` counts the end mark. Raises UsageError for an empty prompt,
-    or a maximum below 1.
+    or a maximum below 1; SeqloomError where a logit is NaN.
     """
     if not all(prompts) or not len(prompts) == len(max_new_tokens) or min(max_new_tokens, default=1) < 1:
         raise UsageError("every prompt must have at least one token and a maximum of at least 1 new token")
@@ -100,13 +100,13 @@ def generate(
     live = _Live(inputs, logits.new_zeros(len(prompts), dtype=torch.float64), read[:, :0])
     limits = torch.tensor(list(max_new_tokens), device=device)
     while True:
+        if bool(logits.isnan().any()):
+            raise SeqloomError("logits must be numbers, but the model gave NaN: its weights or its state are broken")
         log_probs = logits.float().log_softmax(dim=-1)
         for rule in rules:
             log_probs = rule(live.tokens, log_probs)
         parents, live = _step(live, log_probs, limits, ended, strategy, eos)
         if not len(parents):
-            if not all(ended):
-                raise SeqloomError("the model must find some next token possible, but finds none: its logits are not finite")
             return [sorted(found, key=lambda h: -h.score)[: strategy.n_best] for found in ended]
         if len(parents) != len(logits) or not torch.equal(parents, torch.arange(len(parents), device=device)):
             state = select_rows(state, parents)

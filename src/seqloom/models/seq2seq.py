@@ -155,7 +155,7 @@ ABOUT: dict[str, str] = {
     "small": "attention, for a laptop (the default)",
     "medium": "attention, for a night on a laptop",
     "sutskever2014": "Sutskever, Vinyals and Le: Sequence to Sequence Learning with Neural Networks, NIPS 2014",
-    "bahdanau2015": "Bahdanau, Cho and Bengio: Neural Machine Translation by Jointly Learning to Align and Translate, ICLR 2015 (RNNsearch-50)",
+    "bahdanau2015": "Bahdanau, Cho and Bengio: Neural Machine Translation by Jointly Learning to Align and Translate, ICLR 2015",
 }
 """What each size is for, or where it was published."""
 
