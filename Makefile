@@ -13,7 +13,7 @@ demo: .venv/demo.stamp
 	$(BIN)/seqloom demo
 
 test: .venv/dev.stamp
-	$(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 check: .venv/dev.stamp
 	$(BIN)/ruff format --check src tests benchmarks
