@@ -18,7 +18,8 @@ import dataclasses
 import difflib
 import re
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeVar, final, get_type_hints
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar, cast, final, get_type_hints
 
 import yaml
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -160,10 +161,15 @@ C = TypeVar("C")
 def parse(kind: type[C], content: dict[str, Any], prefix: str = "") -> C:
     """`content` as a configuration of this kind. Raises UsageError that names every problem at once."""
     try:
-        return TypeAdapter(kind).validate_python(_tuples(content))
+        return cast(C, _checker(kind).validate_python(_tuples(content)))  # type: ignore[arg-type]  # a class is hashable
     except ValidationError as error:
         problems = [_problem(kind, dict(one), prefix) for one in error.errors()]
         raise UsageError("; ".join(dict.fromkeys(problems))) from None
+
+
+@cache
+def _checker(kind: type) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 def _tuples(content: Any) -> Any:

@@ -97,6 +97,8 @@ class Seq2SeqConfig:
             )
         if self.readout == "none" and self.readout_width != self.width:
             problems.append(f"model.readout=none needs model.readout_width = model.width, but {self.readout_width} is not {self.width}")
+        if self.readout == "none" and self.attention != "none" and self.attend_from == "current":
+            problems.append("model.attend_from=current needs a readout: the context enters nowhere else")
         if self.bridge == "backward" and not self.bidirectional:
             problems.append("model.bridge can be 'backward' only where model.bidirectional is true")
         if problems:

@@ -257,6 +257,7 @@ def finish(run_config: RunConfig, folder: Path, world: World, state: TrainerStat
         best = state.best_step = state.step
     metrics = bundles.validation_metrics(folder, best)
     if over and world.first:
+        prune_checkpoints(folder, {state.step, best})  # again: a run may be killed between its last save and this
         write_card(folder, run_config, state, metrics)
         bundles.seal(folder, checkpoint_path(folder, best))
     world.barrier()
