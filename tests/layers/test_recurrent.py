@@ -225,6 +225,7 @@ def test_a_torch_module_is_read_and_written_back(module: type[nn.RNNBase], nonli
     expected = theirs(inputs)[0]
     close(ours(inputs)[0], expected)
     close(to_torch(ours)(inputs)[0], expected)
+    assert to_torch(ours.train()).training
 
 
 def test_from_torch_undoes_to_torch() -> None:

@@ -32,7 +32,7 @@ from seqloom.protocols import Tokenizer
 
 FORMAT = 1
 """Raised whenever what is written changes its meaning."""
-CHUNK = 4096
+CHUNK = 1024
 """Records that are in memory at one time."""
 
 

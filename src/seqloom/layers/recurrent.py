@@ -240,6 +240,7 @@ def to_torch(layers: Recurrent) -> nn.RNNBase:
         dropout=layers.dropout.p,
         **options,
     ).to(layers.stack[0].bias)
+    module.train(layers.training)
     with torch.no_grad():
         for suffix, layer in _torch_suffixes(layers):
             getattr(module, f"weight_ih{suffix}").copy_(layer.weight_x)
@@ -262,6 +263,7 @@ def from_torch(module: nn.RNNBase) -> Recurrent:
     layers = Recurrent(
         kind, module.input_size, module.hidden_size, layers=module.num_layers, bidirectional=module.bidirectional, dropout=module.dropout
     ).to(module.weight_ih_l0)  # type: ignore[arg-type]
+    layers.train(module.training)
     with torch.no_grad():
         for suffix, layer in _torch_suffixes(layers):
             layer.weight_x.copy_(getattr(module, f"weight_ih{suffix}"))
