@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seqloom.layers.recurrent import CELLS
+from seqloom.layers.cells import CELLS
 from seqloom.models.seq2seq import SIZES, Seq2Seq, Seq2SeqConfig
 from seqloom.protocols import State
 

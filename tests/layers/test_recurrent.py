@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqloom.errors import UsageError
-from seqloom.layers.recurrent import CELLS, CellState, Recurrent, RecurrentLayer, cell_named, from_torch, lstm_step, to_torch
+from seqloom.layers.cells import CELLS, CellState, Weights, cell_named
+from seqloom.layers.recurrent import Recurrent, RecurrentLayer, from_torch, to_torch
 from seqloom.protocols import detach
 from seqloom.shapes import mask_of
 
@@ -314,7 +315,7 @@ def test_the_direct_path_through_c_is_the_forget_gate() -> None:
     """∂c_t/∂c_{t-1} = diag(f), where h_{t-1} is held."""
     product, h, w_h = drawn(1, 4 * WIDTH), drawn(1, WIDTH, seed=2), drawn(4 * WIDTH, WIDTH, seed=4)
     before = drawn(1, WIDTH, seed=3).requires_grad_()
-    _, after = lstm_step(product, (h, before), w_h, None)
+    _, after = CELLS["lstm"].step(product, (h, before), Weights(w_h, None))
     jacobian = torch.cat([torch.autograd.grad(after[0, k], before, retain_graph=True)[0] for k in range(WIDTH)])
     forget = sigma(product + h @ w_h.T)[0, WIDTH : 2 * WIDTH]
     close(jacobian, forget.diag())

@@ -80,7 +80,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return total
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_total: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # create_graph=True
+            raise RuntimeError("the output layer has no second derivative: its backward pass is written by hand")
         d_hidden, d_weight, d_bias = ctx.saved_tensors
         return d_total * d_hidden, d_total * d_weight, d_total * d_bias, None, None, None

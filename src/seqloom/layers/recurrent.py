@@ -1,20 +1,12 @@
-"""Recurrent layers: every cell in one driver, stacked, in one or both directions, under any padding.
+"""Recurrent layers: any cell (`cells.py`), stacked, in one or both directions, under any padding.
 
-    elman, elman-relu   h_t = g(W_x x_t + W_h h_{t-1} + b)                              Elman 1990
-    lstm                c_t = f ⊙ c_{t-1} + i ⊙ g,  h_t = o ⊙ tanh(c_t)                 Hochreiter and Schmidhuber 1997, Gers 2000
-    gru                 h̃ = tanh(W_x x_t + W_h (r ⊙ h_{t-1}) + b),
-                        h_t = z ⊙ h_{t-1} + (1 - z) ⊙ h̃                                 Cho et al. 2014, as published
-    gru-torch           as gru, but h̃ = tanh(W_x x_t + b + r ⊙ (W_h h_{t-1} + b_h))     as in torch.nn.GRU and cuDNN
-
-The product of the inputs with all gates is formed for all steps at once; only what depends on the state stays in
-the loop. A step of padding keeps the state. The backward direction walks the same steps from the end, so it starts
-at the last true one without any packing.
+A step of padding keeps the state. Layers run on the driver (`unroll.py`), which never computes padding; the plain loop
+over steps is the reference, and what autocast runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import final
 
 import torch
@@ -22,77 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.errors import UsageError
-
-CellState = tuple[Tensor, ...]
-"""(h,) or (h, c) of one layer, each `(rows, width)`; of a stack, each `(rows, layers, width)`."""
-
-Step = Callable[[Tensor, CellState, Tensor, Tensor | None], CellState]
-"""(input product `(rows, gates * width)`, state, W_h `(gates * width, width)`, b_h) -> the next state."""
-
-
-def elman_step(x: Tensor, state: CellState, w_h: Tensor, _: Tensor | None) -> CellState:
-    (h,) = state
-    return (torch.tanh(x + F.linear(h, w_h)),)
-
-
-def elman_relu_step(x: Tensor, state: CellState, w_h: Tensor, _: Tensor | None) -> CellState:
-    (h,) = state
-    return (torch.relu(x + F.linear(h, w_h)),)
-
-
-def lstm_step(x: Tensor, state: CellState, w_h: Tensor, _: Tensor | None) -> CellState:
-    h, c = state
-    i, f, g, o = (x + F.linear(h, w_h)).chunk(4, dim=-1)
-    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-    return torch.sigmoid(o) * torch.tanh(c), c
-
-
-def gru_step(x: Tensor, state: CellState, w_h: Tensor, _: Tensor | None) -> CellState:
-    (h,) = state
-    width = h.shape[-1]
-    gates = torch.sigmoid(x[:, : 2 * width] + F.linear(h, w_h[: 2 * width]))
-    r, z = gates.chunk(2, dim=-1)
-    candidate = torch.tanh(x[:, 2 * width :] + F.linear(r * h, w_h[2 * width :]))
-    return (candidate + z * (h - candidate),)  # z ⊙ h + (1 - z) ⊙ candidate
-
-
-def gru_torch_step(x: Tensor, state: CellState, w_h: Tensor, b_h: Tensor | None) -> CellState:
-    (h,) = state
-    width = h.shape[-1]
-    product = F.linear(h, w_h, b_h)
-    r, z = torch.sigmoid(x[:, : 2 * width] + product[:, : 2 * width]).chunk(2, dim=-1)
-    candidate = torch.tanh(x[:, 2 * width :] + r * product[:, 2 * width :])
-    return (candidate + z * (h - candidate),)
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """What distinguishes one recurrent cell from another."""
-
-    gates: tuple[str, ...]
-    """The blocks of W_x, W_h and b, in order (torch's order, so weights convert by name)."""
-    step: Step
-    states: int = 1
-    """1: h; 2: h and c."""
-    hidden_bias: bool = False
-    """Whether the product with the state has a bias of its own (it matters where a gate multiplies the product)."""
-
-
-CELLS: dict[str, Cell] = {
-    "elman": Cell(gates=("h",), step=elman_step),
-    "elman-relu": Cell(gates=("h",), step=elman_relu_step),
-    "lstm": Cell(gates=("i", "f", "g", "o"), step=lstm_step, states=2),
-    "gru": Cell(gates=("r", "z", "h"), step=gru_step),
-    "gru-torch": Cell(gates=("r", "z", "h"), step=gru_torch_step, hidden_bias=True),
-}
-
-
-def cell_named(name: str) -> Cell:
-    """Raises UsageError for an unknown name."""
-    if name not in CELLS:
-        raise UsageError(f"cell must be one of {', '.join(CELLS)}, but is {name!r}")
-    return CELLS[name]
+from seqloom.layers.cells import Cell, CellState, Weights, cell_named
+from seqloom.layers.unroll import Order, Unroll, packed_order
 
 
 @final
@@ -129,10 +52,17 @@ class RecurrentLayer(nn.Module):
 
     def step(self, product: Tensor, state: CellState) -> CellState:
         """One step, from the input's product with W_x (plus b) `(rows, gates * width)`."""
-        return self.cell.step(product, state, self.weight_h, self.bias_h)
+        return self.cell.step(product, state, Weights(self.weight_h, self.bias_h))
 
-    def forward(self, inputs: Tensor, mask: Tensor | None, state: CellState, backward: bool = False) -> tuple[Tensor, CellState]:
-        """inputs `(rows, steps, input_width)` -> outputs `(rows, steps, width)`, state after the last true step."""
+    def forward(self, inputs: Tensor, order: Order, state: CellState) -> tuple[Tensor, CellState]:
+        """inputs `(rows, steps, input_width)` -> outputs `(rows, steps, width)`, 0 at padding, and the state after the last
+        true step in `order`."""
+        parts = (self.weight_x, self.bias, self.weight_h, self.bias_h)
+        outputs, *after = Unroll.apply(self.cell, order, inputs, *parts, *state)  # type: ignore[no-untyped-call]
+        return outputs, tuple(after)
+
+    def loop(self, inputs: Tensor, mask: Tensor | None, state: CellState, backward: bool = False) -> tuple[Tensor, CellState]:
+        """The same as a plain loop over `step`; at padding the outputs repeat the state."""
         products = F.linear(inputs, self.weight_x, self.bias).unbind(dim=1)
         keep = StepMask(mask)
         outputs: list[Tensor] = [inputs] * len(products)
@@ -156,6 +86,10 @@ class StepMask:
         if not self._columns or self._full[step]:
             return new
         return tuple(torch.where(self._columns[step], n, o) for n, o in zip(new, old, strict=True))
+
+
+Run = Callable[[RecurrentLayer, Tensor, CellState, bool], tuple[Tensor, CellState]]
+"""(layer, inputs, state, backward) -> outputs, state."""
 
 
 @final
@@ -194,17 +128,30 @@ class Recurrent(nn.Module):
         if state is not None and self.bidirectional:
             raise UsageError("a bidirectional layer must start without a carried state: its backward direction has no past")
         before = self.start(inputs.shape[0]) if state is None else state
+        run = self._plain(mask) if self._needs_autograd(inputs) else self._driven(mask, inputs)
         after: list[CellState] = []
         outputs = inputs
         for k, layer in enumerate(self.stack):
             inputs = self.dropout(outputs) if k else outputs
-            outputs, end = layer(inputs, mask, layer_state(before, len(after)))
+            outputs, end = run(layer, inputs, layer_state(before, len(after)), False)
             after.append(end)
             if self.bidirectional:
-                reverse, end = self.backward_layers[k](inputs, mask, layer_state(before, len(after)), backward=True)
+                reverse, end = run(self.backward_layers[k], inputs, layer_state(before, len(after)), True)  # type: ignore[arg-type]
                 outputs = torch.cat([outputs, reverse], dim=-1)
                 after.append(end)
         return outputs, stack_states(after)
+
+    def _needs_autograd(self, inputs: Tensor) -> bool:
+        """Autocast chooses a type for each operation, so it needs the plain ones; and a single step has nothing to unroll."""
+        return torch.is_autocast_enabled(inputs.device.type) or inputs.shape[1] <= 1
+
+    def _plain(self, mask: Tensor | None) -> Run:
+        return lambda layer, inputs, state, backward: layer.loop(inputs, mask, state, backward)
+
+    def _driven(self, mask: Tensor | None, inputs: Tensor) -> Run:
+        real = torch.ones(inputs.shape[:2], dtype=torch.bool, device=inputs.device) if mask is None else mask
+        orders = [packed_order(real, backward) for backward in (False, True)[: self.directions]]
+        return lambda layer, inputs, state, backward: layer(inputs, orders[backward], state)
 
 
 def layer_state(state: CellState, layer: int) -> CellState:

@@ -21,8 +21,9 @@ from torch.nn import functional as F
 from seqloom.config import STRICT
 from seqloom.errors import UsageError
 from seqloom.layers.attention import SCORES, Scores, attention_weights, weighted_mean
+from seqloom.layers.cells import CELLS, CellState
 from seqloom.layers.output import FullOutput
-from seqloom.layers.recurrent import CELLS, CellState, Recurrent, StepMask, layer_state, stack_states
+from seqloom.layers.recurrent import Recurrent, StepMask, layer_state, stack_states
 from seqloom.protocols import Shared
 from seqloom.shapes import reverse_each
 
