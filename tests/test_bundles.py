@@ -103,7 +103,8 @@ def test_a_missing_file_is_named(folder: Path) -> None:
         ({"width": -1}, "model.width must be at least 1"),
         ({"width": "eight"}, "model.width must be a valid integer"),
         ({"auto_map": {"AutoModel": "evil.py"}}, "no setting model.auto_map"),
-        ({"vocabulary_size": "gone"}, "model.vocabulary_size must be given"),
+        ({"vocabulary_size": "gone"}, "must say vocabulary_size, but does not"),
+        ({"task": "gone"}, "must say task, but does not"),
     ],
 )
 def test_a_config_that_does_not_fit_is_refused(folder: Path, values: dict[str, Any], message: str) -> None:
@@ -162,3 +163,17 @@ def test_unknown_sizes_and_fields_are_named() -> None:
         bundles.build_model("seq2seq", "tiny", 20, {"dropot": 0.1})
     with pytest.raises(UsageError, match=r"model.dropout must be in .*dot attention needs"):
         bundles.build_model("seq2seq", "tiny", 20, {"dropout": 2.0, "cell": "lstm", "attention": "dot"})
+
+
+@pytest.mark.parametrize("name", ["vocabulary_size", "pad_id"])
+def test_what_the_tokenizer_decides_cannot_be_set(name: str) -> None:
+    with pytest.raises(UsageError, match=f"model.{name} comes from the tokenizer"):
+        bundles.build_model("seq2seq", "tiny", 20, {name: 7})
+
+
+def test_decode_settings_are_checked_whoever_changes_them(folder: Path) -> None:
+    bundle = seqloom.load(folder).bundle
+    assert bundle.decode_with({"beam": 2}).beam == 2
+    for changes in ({"beam": 2.0}, {"beam": 0}, {"n_best": 9}, {"bean": 2}):
+        with pytest.raises(UsageError, match=r"decode\."):
+            bundle.decode_with(changes)

@@ -98,6 +98,21 @@ def test_settings_that_are_none(setting: str, message: str) -> None:
         apply_settings({}, [setting])
 
 
+def test_text_is_taken_as_it_stands() -> None:
+    settings = ["data.delimiter=|", "data.source=no", "data.target= a: b #", "data.encoding=null"]
+    assert apply_settings({}, settings)["data"] == {"delimiter": "|", "source": "no", "target": " a: b #", "encoding": None}
+
+
+@pytest.mark.parametrize("section", ["data", "model", "train", "decode"])
+def test_a_section_may_be_empty_but_must_be_a_mapping(tmp_path: Path, section: str) -> None:
+    (tmp_path / "run.yaml").write_text(f"task: translation\n{section}: {{}}\n")
+    assert read_run_file(str(tmp_path / "run.yaml"))[section] == {}
+    for content in ("", "[a]", "3"):
+        (tmp_path / "run.yaml").write_text(f"task: translation\n{section}: {content}\n")
+        with pytest.raises(UsageError, match=f"{section} must be a mapping"):
+            read_run_file(str(tmp_path / "run.yaml"))
+
+
 def test_a_configuration_is_frozen_and_checked_where_it_is_made() -> None:
     with pytest.raises(AttributeError):
         TrainConfig().max_steps = 3  # type: ignore[misc]

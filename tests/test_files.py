@@ -82,9 +82,11 @@ def test_bytes_reach_the_disk_before_the_name_does(tmp_path: Path, monkeypatch: 
 
 def test_where_nothing_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for path in (tmp_path / "no" / "a.txt", tmp_path / "file" / "a.txt"):
-        with pytest.raises(FolderError, match=r"a\.txt: cannot be written"):
+    for folder, reason in (("no", "there is no such folder"), ("file", "Not a directory")):
+        path = tmp_path / folder / "a.txt"
+        with pytest.raises(FolderError) as caught:
             files.write_atomic(path, b"new")
+        assert str(caught.value) == f"{path}: cannot be written ({reason})"  # where nothing was before, nothing is said to be whole
 
 
 def test_a_link_is_another_name(tmp_path: Path) -> None:
@@ -264,6 +266,23 @@ def test_plain_packed_and_standard_input(tmp_path: Path, monkeypatch: pytest.Mon
     for path in (str(plain), str(packed), "-"):
         with files.open_binary(path) as file:
             assert file.read() == b"text\n"
+
+
+def test_a_packed_file_is_opened_once_and_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "a.txt.gz")
+    Path(path).write_bytes(gzip.compress(b"text\n"))
+    opened: list[BinaryIO] = []
+    system_open = open
+
+    def counted(*given: Any, **named: Any) -> Any:
+        opened.append(system_open(*given, **named))
+        return opened[-1]
+
+    monkeypatch.setattr("builtins.open", counted)
+    with files.open_binary(path) as file:
+        assert file.read() == b"text\n"
+    assert len(opened) == 1  # a pipe gives its bytes only once
+    assert opened[0].closed
 
 
 def test_what_cannot_be_opened(tmp_path: Path) -> None:

@@ -63,16 +63,20 @@ class Bundle:
     weights: Path
     """The file its weights came from."""
 
+    def decode_with(self, changes: dict[str, Any]) -> DecodeConfig:
+        """The folder's decode settings with changes. Raises UsageError for one that cannot be."""
+        return parse(DecodeConfig, to_plain(self.decode) | changes, "decode.")
 
-def write_model_files(folder: Path, task: str, model_type: str, model_config: Any, tokenizer: TextTokenizer, decode: DecodeConfig) -> None:
+
+def write_model_files(folder: Path, task: str, model_type: str, configured: Any, tokenizer: TextTokenizer, decode: DecodeConfig) -> None:
     """All that inference needs, but for the weights."""
     config = {
         "model_type": model_type,
-        "architectures": [type(model_config).__name__.removesuffix("Config")],
+        "architectures": [type(configured).__name__.removesuffix("Config")],
         "task": task,
         "seqloom_version": VERSION,
         "torch_version": str(torch.__version__),
-        **to_plain(model_config),
+        **to_plain(configured),
         "bos_token_id": BOS,
         "eos_token_id": EOS,
         "pad_token_id": PAD,
@@ -85,11 +89,20 @@ def write_model_files(folder: Path, task: str, model_type: str, model_config: An
 
 def build_model(model_type: str, size: str, vocabulary_size: int, fields: dict[str, Any]) -> tuple[nn.Module, Any]:
     """A new model and its configuration. Raises UsageError for an unknown family, size or field."""
-    config_class, model_class, sizes = model_family(model_type)
+    config = model_config(model_type, size, vocabulary_size, fields)
+    model: nn.Module = model_family(model_type)[1](config)
+    return model, config
+
+
+def model_config(model_type: str, size: str, vocabulary_size: int, fields: dict[str, Any]) -> Any:
+    """The configuration of a named size, changed by `fields`. Raises UsageError that names all that is wrong."""
+    config_class, _, sizes = model_family(model_type)
     if size not in sizes:
         raise UsageError(f"the size of {model_type} must be one of {', '.join(sizes)}, but is {size!r}")
-    config = parse(config_class, {"vocabulary_size": vocabulary_size, **sizes[size], **fields}, prefix="model.")
-    return model_class(config), config
+    given = sorted(fields.keys() & {"vocabulary_size", "pad_id"})
+    if given:
+        raise UsageError(f"model.{given[0]} comes from the tokenizer and cannot be set; leave it out")
+    return parse(config_class, {"vocabulary_size": vocabulary_size, **sizes[size], **fields}, prefix="model.")
 
 
 def load_bundle(folder: str | Path, device: str = "auto") -> Bundle:
@@ -103,6 +116,8 @@ def load_bundle(folder: str | Path, device: str = "auto") -> Bundle:
     if (folder / files.MANIFEST).exists() and (problem := files.manifest_problem(folder)):
         raise FolderError(f"{printable(str(folder))}: {problem}")
     content = dict(files.read_json(folder / CONFIG))
+    if missing := [key for key in ("model_type", "task", "vocabulary_size") if key not in content]:
+        raise FolderError(f"{printable(str(folder / CONFIG))}: must say {', '.join(missing)}, but does not")
     tokenizer = read_tokenizer(folder / TOKENIZER)
     weights = _weights_of(folder)
     model = _model_of(content, folder, weights)
@@ -176,7 +191,7 @@ def choose_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name not in ("cpu", "cuda") or (name == "cuda" and not torch.cuda.is_available()):
-        raise UsageError(f"train.device must be auto, cpu or cuda (where there is one), but is {name!r}")
+        raise UsageError(f"the device must be auto, cpu or cuda (where there is one), but is {name!r}")
     return torch.device(name)
 
 

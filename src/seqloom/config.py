@@ -90,7 +90,7 @@ class TrainConfig:
     """The highest learning rate."""
     schedule: Literal["constant", "linear", "cosine", "inverse_sqrt"] = "cosine"
     """What the learning rate does after the warm-up."""
-    warmup_steps: Annotated[int, Field(ge=0)] | None = None
+    warmup_steps: Annotated[int, Field(ge=0, strict=True)] | None = None
     """Steps in which the learning rate climbs from 0; by default a tenth of all, at most 200."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     """Decay of matrices (AdamW); biases and embeddings have none."""
@@ -112,7 +112,7 @@ class TrainConfig:
     """auto, cpu or cuda."""
     threads: Positive | None = None
     """Threads of the CPU; another number changes the last bits."""
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 0
     """Of everything that is random."""
 
 
@@ -122,7 +122,7 @@ class DecodeConfig:
     """How text is made; stored in the run folder as the model's defaults."""
 
     __pydantic_config__ = STRICT
-    beam: Annotated[int, Field(ge=1, le=1000)] = 5
+    beam: Annotated[int, Field(ge=1, le=1000, strict=True)] = 5
     """Hypotheses kept; 1 is greedy."""
     length_penalty: Annotated[float, Field(ge=0)] = 1.0
     """α of Σ log p / length^α, the end mark counted."""
@@ -225,6 +225,9 @@ def read_run_file(path: str) -> dict[str, Any]:
     content = read_yaml(text.decode("utf-8", "replace"), path)
     if not isinstance(content, dict):
         raise UsageError(f"{printable(path)}: a run file must be a mapping such as `train: {{max_steps: 60}}`")
+    for section in (*SECTIONS, "model"):
+        if not isinstance(content.setdefault(section, {}), dict):
+            raise UsageError(f"{printable(path)}: {section} must be a mapping such as `train: {{max_steps: 60}}`")
     return content
 
 
@@ -274,8 +277,15 @@ def apply_settings(content: dict[str, Any], settings: list[str]) -> dict[str, An
         part = merged.setdefault(section, {})
         if not isinstance(part, dict):
             raise UsageError(f"{section} must be a mapping, but is {printable(repr(part))}")
-        part[name.replace("-", "_")] = read_yaml(value, f"--set {key}") if value.strip() else ""
+        name = name.replace("-", "_")
+        part[name] = value if _is_text(section, name) and value != "null" else read_yaml(value, f"--set {key}")
     return merged
+
+
+def _is_text(section: str, name: str) -> bool:
+    """Whether a setting is text, which is taken as it stands: a delimiter |, the language no."""
+    kind = get_type_hints(SECTIONS[section]).get(name) if section in SECTIONS else None
+    return kind is str or kind == str | None
 
 
 def to_plain(value: Any) -> Any:

@@ -36,13 +36,10 @@ def open_binary(path: str) -> BinaryIO:
             raise DataError("must be a file, but is a folder; name a file in it", path)
         if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
             raise DataError("must be a regular file, but is a device or a socket", path)
-        raw = open(path, "rb")  # noqa: SIM115 - the caller closes it
+        # Opened once, for a pipe gives its bytes once; the caller closes it.
+        return gzip.open(path) if path.endswith(".gz") else open(path, "rb")  # type: ignore[return-value]
     except OSError as error:
         raise DataError(_why_not(error, path), path) from None
-    if not path.endswith(".gz"):
-        return raw
-    raw.close()
-    return gzip.open(path)  # type: ignore[return-value]
 
 
 def _why_not(error: OSError, path: str) -> str:
@@ -68,8 +65,10 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            reason = error.strerror or str(error)
-            raise FolderError(f"{printable(str(path))}: cannot be written ({reason}); what was there before is whole") from None
+            there = os.path.isdir(path.parent)
+            reason = "there is no such folder" if error.errno == errno.ENOENT and not there else error.strerror or str(error)
+            before = "; what was there before is whole" if there else ""
+            raise FolderError(f"{printable(str(path))}: cannot be written ({reason}){before}") from None
         raise FolderError(_no_room(path, error)) from None
 
 

@@ -1,4 +1,4 @@
-"""What each task reads, trains for and reports. One dict."""
+"""What each task reads and trains for. One dict."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from seqloom.errors import UsageError
 class Task:
     """A kind of work that a model can be trained for."""
 
-    summary: str
     columns: tuple[str, ...]
-    """Fields of a record."""
+    """Fields of a record: the columns of its token store."""
     models: tuple[str, ...]
     """Families that can do it, the default first."""
     objective: Callable[[float], Any]
@@ -30,8 +29,8 @@ def _translation(smoothing: float) -> Any:
 
 
 TASKS: dict[str, Task] = {
+    # text in, text out: pairs of source and target
     "translation": Task(
-        summary="text in, text out: pairs of source and target",
         columns=("source", "target"),
         models=("seq2seq",),
         objective=_translation,

@@ -192,6 +192,30 @@ def test_goes_by_policy(bad: bytes, policy: str, expected: dict[str, int], comma
     assert report["findings"][0]["first"] == f"{tmp_path}/a.en:2"
 
 
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        pytest.param(b"one\ntwo\nthree\n", [], "validation must hold other pairs than train", id="the training data again"),
+        pytest.param(b"one\n\n\n", [], "train must have at least 2 pairs, but has 1 (rows read: 3)", id="one pair"),
+        pytest.param(b"one\ntwo\nthree\n", ["--set=data.max_length=1"], "but cuts 6 of 6; raise it", id="cut"),
+    ],
+)
+def test_data_that_no_training_should_have_fails_the_check(
+    source: bytes, options: list[str], message: str, command: Any, tmp_path: Path
+) -> None:
+    files = write(tmp_path, source)
+    (tmp_path / "v.jsonl").write_text(JSON)
+    validation = files if message.startswith("validation") else [tmp_path / "v.jsonl"]
+    words = (*CHECK, *files, "--validation", *validation, "--set=data.tokenizer=characters", *options)
+    ran = command(*words)
+    assert ran.code == 1
+    (line,) = (line for line in ran.out.splitlines() if line.startswith("error: "))
+    assert message in line
+    told = command(*words, "--json")
+    assert told.code == 1
+    assert [f"error: {error}" for error in told.json["errors"]] == [line]
+
+
 def test_36_rows_of_another_width_are_skipped_by_policy(command: Any, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("source,target\na,b\nc,d,e\nf,g\n")
     report = checked(command, tmp_path / "t.csv", "--set=data.on_bad_line=skip")
@@ -241,7 +265,7 @@ def test_31_text_that_spells_a_special_token_stays_text(command: Any, trained: P
 def test_32_control_characters_reach_no_terminal(command: Any, trained: Path, tmp_path: Path) -> None:
     files = write(tmp_path, b"\x1b[31mred\x1b[0m\ntwo\nthree\n", "r\u202eo\nzwei\ndrei\n".encode())
     shown = command(*CHECK, *files, "--validation", *files, "--set=data.tokenizer=words")
-    assert shown.code == 0
+    assert shown.code == 1  # the validation is the training data
     assert not {"\x1b", "\u202e"} & set(shown.out + shown.err)
     assert "\\x1b" in shown.out
     odd = tmp_path / "od\x1b[2Jd\n.tsv"
@@ -272,7 +296,8 @@ def few(tmp_path: Path) -> Path:
 
 
 def test_64_what_is_cut_is_said(command: Any, train: Any, few: Path) -> None:
-    limits = ("--set=data.tokenizer=words", "--set=data.max_length=3", "--validation", few / "t.jsonl")
+    (few / "v.jsonl").write_text(JSON)
+    limits = ("--set=data.tokenizer=words", "--set=data.max_length=3", "--validation", few / "v.jsonl")
     ran = train("--set=train.max_steps=1", *limits)
     assert ran.code == 0
     assert "2 texts are longer than data.max_length=3 and are cut (the longest has 6 ids)" in ran.err

@@ -13,10 +13,15 @@ from typing import Any
 
 import pytest
 
+import seqloom.workflows.evaluate
+import seqloom.workflows.predict
 from seqloom.bundles import read_metrics
 from seqloom.cli import main
+from seqloom.cli.terminal import put_table
 from seqloom.errors import FolderError
 from seqloom.models import MODELS, model_family
+from seqloom.workflows.demo import DemoResult
+from seqloom.workflows.train import TrainResult
 
 VERBS = ("demo", "train", "evaluate", "predict", "explain", "check", "models")
 LINES = ["a b c", "", "d b c a", "<s> a </s>", " b z"]
@@ -60,6 +65,13 @@ def test_every_verb_explains_its_arguments(verb: str, command: Any) -> None:
     assert "JSON" in ran.out.replace("--json", "")  # what it does is said
 
 
+def test_what_has_its_place_is_no_option(command: Any) -> None:
+    for verb, name in (("train", "task"), ("check", "task"), ("evaluate", "folder"), ("explain", "text"), ("models", "name")):
+        told = command(verb, "--help").out
+        assert name.upper() in told
+        assert f"--{name}" not in told
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -93,6 +105,59 @@ def test_a_traceback_only_with_debug(command: Any, tmp_path: Path) -> None:
         main(["predict", str(tmp_path), "-", "--debug"])
 
 
+# Tables
+
+
+@pytest.mark.parametrize("odd", ["m[/x]", "runs/[de]/b", "[bold]a[/bold]", "a\x1b[31m", "日本語"])
+def test_a_table_shows_names_as_they_are(odd: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    put_table(odd, [(odd, "1")], (odd, "value"))
+    shown = odd.replace("\x1b", "\\x1b")
+    assert [line.split()[0] for line in capfd.readouterr().out.splitlines() if shown in line] == [shown] * 3
+
+
+@pytest.mark.parametrize("columns", [40, 100])
+def test_a_table_is_utf8_whatever_the_locale_and_as_wide_as_the_terminal(columns: int) -> None:
+    script = "from seqloom.cli.terminal import put, put_table\nput_table('Tägliche 日', [('ä' * 70,)], ('größe',))\nput('é')"
+    surroundings = os.environ | {"PYTHONIOENCODING": "ascii", "COLUMNS": str(columns)}
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, env=surroundings)
+    *table, last = ran.stdout.decode("utf-8").splitlines()
+    assert last == "é"
+    assert table[0].rstrip() == "Tägliche 日"
+    assert "größe" in "".join(table)
+    assert [line.count("ä") for line in table if "ää" in line] == ([70] if columns == 100 else [38, 32])
+
+
+# Stopped
+
+
+@pytest.mark.parametrize(("reason", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("max_steps", 0)])
+def test_a_demo_that_is_stopped_says_how_to_go_on(reason: str, code: int, command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = DemoResult({"output_dir": "a b/model"}, [("1 May", "2000-05-01", "yes")], reason)
+    monkeypatch.setattr("seqloom.workflows.demo.demo", lambda *_: result)
+    for words in ([], ["--json"]):
+        ran = command("demo", *words)
+        assert ran.code == code
+        assert ran.out.splitlines()[-1] == '{"output_dir": "a b/model"}'
+        assert ("1 May" in ran.out) == (code == 0 and not words)
+        assert ran.err == ("go on with: seqloom train --resume 'a b/model'\n" if code else "")
+
+
+@pytest.mark.parametrize(("reason", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("max_steps", 0)])
+@pytest.mark.parametrize("metrics", [{}, {"loss": 1.5}])
+def test_a_training_that_is_stopped_shows_what_there_is(
+    reason: str, code: int, metrics: dict[str, float], command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = TrainResult(Path("runs/a"), 3, 2 if metrics else None, reason, metrics)
+    monkeypatch.setattr("seqloom.workflows.train.train", lambda *_, **__: result)
+    ran = command("train", "--resume", "runs/a")
+    assert ran.code == code
+    assert ("Validation at step 2" in " ".join(ran.out.split())) == ("loss" in ran.out) == bool(metrics)
+    assert "None" not in ran.out
+    assert ran.out.splitlines()[-1] == f"stopped: {reason}; folder: runs/a"
+    assert ran.err == ("go on with: seqloom train --resume runs/a\n" if code else "")
+
+
 # Predict
 
 
@@ -117,6 +182,51 @@ def test_as_many_lines_as_were_read(
     assert [not line for line in lines] == [not line for line in LINES]
     piped = predicted(command, monkeypatch, trained, content, "-")
     assert piped.out == from_file.out == predicted(command, monkeypatch, trained, content).out
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"\n\n \n"])
+@pytest.mark.parametrize("as_json", [False, True])
+def test_no_lines_and_blank_lines_are_no_error(
+    content: bytes, as_json: bool, command: Any, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in.txt").write_bytes(content)
+    blank = '{"outputs": [{"text": "", "score": 0.0, "finished": true}]}\n' if as_json else "\n"
+    piped = predicted(command, monkeypatch, trained, content, "-", *["--json"] * as_json)
+    for ran in (piped, command("predict", trained, tmp_path / "in.txt", *["--json"] * as_json)):
+        assert (ran.code, ran.out) == (0, blank * content.count(b"\n"))
+
+
+def test_a_skipped_line_keeps_its_place(command: Any, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = predicted(command, monkeypatch, trained, b"a b\n\xff\nc d\n", "-", "--set", "data.on_bad_line=skip")
+    clean = predicted(command, monkeypatch, trained, b"a b\n\nc d\n", "-")
+    assert ran.code == 0
+    assert ran.out == clean.out
+    assert ran.err == "1 line skipped: bad UTF-8 (first: -:2)\n"
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 512])
+def test_what_came_before_a_bad_line_is_written(chunk: int, command: Any, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seqloom.workflows.predict, "CHUNK", chunk)
+    good = predicted(command, monkeypatch, trained, b"a b\nc\n", "-")
+    ran = predicted(command, monkeypatch, trained, b"a b\nc\n\xff\nd\n", "-")
+    assert ran.out == good.out
+    assert good.out.count("\n") == 2
+    assert ran.code == 2
+    assert ran.err.splitlines()[-1].startswith("seqloom: -:3: is not UTF-8")
+
+
+def test_answers_stand_before_the_error(trained: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "seqloom", "predict", str(trained), "-"],
+        input=b"a b\n\xff\n",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    assert ran.returncode == 2
+    answer, *_, error = ran.stdout.decode().splitlines()
+    assert not answer.startswith("seqloom:")
+    assert error.startswith("seqloom: -:2: ")
 
 
 def test_json_holds_the_same_texts(command: Any, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,6 +285,46 @@ def test_outputs_go_to_a_new_file_only(command: Any, trained: Path, pairs: Path,
     assert (tmp_path / "out.txt").read_text() == written
 
 
+def refused_early(command: Any, monkeypatch: pytest.MonkeyPatch, *words: object) -> str:
+    """The refusal of a command that must not get as far as to open a model."""
+
+    def opened(*_: object) -> None:
+        raise AssertionError("a model was opened")
+
+    monkeypatch.setattr("seqloom.workflows.evaluate.load_bundle", opened)
+    monkeypatch.setattr("seqloom.workflows.explain.load_bundle", opened)
+    return one_line(command(*words), 2)
+
+
+def test_an_output_that_cannot_be_is_refused_before_the_work(
+    command: Any, trained: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    for place in ("no/such/x.txt", "file/x.txt"):
+        message = refused_early(command, monkeypatch, "evaluate", trained, pairs / "val.jsonl", "--outputs", tmp_path / place)
+        assert "must be in a folder that is there" in message
+    for place, must in {
+        "nodir/x.png": "must be in a folder that is there",
+        "out.jpg": "must end in .png, .svg, .html, .json, but this has .jpg",
+        "out": "but this has no suffix",
+    }.items():
+        assert must in refused_early(command, monkeypatch, "explain", trained, "a b", "--output", tmp_path / place)
+
+
+def test_metrics_are_shown_though_the_outputs_cannot_be_written(
+    command: Any, trained: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise FolderError("the disk is full")
+
+    monkeypatch.setattr("seqloom.files.write_atomic", full)
+    for words in ([], ["--json"]):
+        ran = command("evaluate", trained, pairs / "val.jsonl", "--outputs", tmp_path / "out.txt", *words)
+        assert ran.code == 1
+        assert "perplexity" in ran.out
+        assert ran.err.splitlines()[-1] == "seqloom: the disk is full"
+
+
 # Models
 
 
@@ -213,6 +363,20 @@ def test_explain_draws_a_new_picture(command: Any, trained: Path, tmp_path: Path
     assert "must be a new file" in one_line(command("explain", trained, "a b c", "--output", tmp_path / "a.svg"), 2)
     assert command("explain", trained, "a b c", "--output", tmp_path / "a.png").code == 0
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".html", ".json", ".PNG"])
+def test_explain_takes_what_a_chart_can_be(suffix: str, command: Any, trained: Path, tmp_path: Path) -> None:
+    assert command("explain", trained, "a b", "--output", tmp_path / f"a{suffix}").code == 0
+    assert (tmp_path / f"a{suffix}").stat().st_size
+    assert suffix.lower() in command("explain", "--help").out
+
+
+def test_explain_reads_no_data(command: Any, trained: Path, tmp_path: Path) -> None:
+    message = one_line(command("explain", trained, "a b", "--output", tmp_path / "a.svg", "--set", "data.encoding=latin-1"), 2)
+    assert message == "seqloom: --set can change decode.* here, but not data.*: no file is read"
+    assert "not model.*: the model is trained" in one_line(command("explain", trained, "a", "--set", "model.width=3"), 2)
+    assert "decode.beam" in one_line(command("explain", trained, "a", "--set", "decode.baem=1"), 2)
 
 
 def test_explain_without_the_extra_names_it(command: Any, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

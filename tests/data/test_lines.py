@@ -135,6 +135,31 @@ def test_all_lines_skipped_is_an_error(tmp_path: Path) -> None:
         texts(write(tmp_path, b"\xff\n\n\xff\n"), on_bad_line="skip")
 
 
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"\n \n\n", ["", " ", ""]),
+        (b"\xff\n", [""]),
+        (b"one\n\xff\n\nt\0wo\nlast", ["one", "", "", "", "last"]),
+    ],
+)
+def test_every_line_has_its_place_where_that_is_asked_for(tmp_path: Path, content: bytes, expected: list[str]) -> None:
+    tally = Tally()
+    path = write(tmp_path, content)
+    assert texts(path, tally, on_bad_line="skip", every_line=True) == expected
+    assert tally.read == len(expected)
+    assert tally.skipped == content.count(b"\xff") + content.count(b"\0")
+
+
+def test_every_line_is_no_cover_for_what_is_no_text(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there is no such file"):
+        texts(str(tmp_path / "none"), every_line=True)
+    with pytest.raises(DataError, match=r":2: is not UTF-8"):
+        texts(write(tmp_path, b"one\n\xff\n"), every_line=True)
+
+
 @pytest.mark.parametrize("policy", ["skip", "replace"])
 @pytest.mark.parametrize("row", ["3 utf-16 le", "4 le", "4 utf-32", "9", "10 zip"])
 def test_no_policy_makes_text_of_another_kind_of_file(tmp_path: Path, row: str, policy: str) -> None:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from seqloom.config import DataConfig
+from seqloom.config import DataConfig, apply_settings, parse
 from seqloom.data.columns import Record
 from seqloom.data.lines import Tally
 from seqloom.data.records import read_pairs, read_texts
@@ -64,6 +64,16 @@ def test_texts_take_the_options(tmp_path: Path) -> None:
     assert tally.notices() == [f"1 line skipped: bad UTF-8 (first: {path}:2)"]
     with pytest.raises(DataError, match=r"a.txt:3: .*at most 5 bytes"):
         list(read_texts(path, DataConfig(encoding="latin-1", max_line_bytes=5), Tally()))
+
+
+def test_texts_of_every_line(tmp_path: Path) -> None:
+    path, tally = write(tmp_path, "a.txt", b"one\n\xff\n\nfour"), Tally()
+    records = list(read_texts(path, DataConfig(on_bad_line="skip"), tally, every_line=True))
+    assert records == [Record({"text": text}, path, line) for line, text in enumerate(["one", "", "", "four"], start=1)]
+    assert tally.notices()[0] == f"1 line skipped: bad UTF-8 (first: {path}:2)"
+    assert list(read_texts(write(tmp_path, "b.txt", ""), DataConfig(), Tally(), every_line=True)) == []
+    with pytest.raises(DataError, match="is empty"):
+        list(read_texts(write(tmp_path, "b.txt", ""), DataConfig(), Tally()))
 
 
 # Parallel text
@@ -290,7 +300,10 @@ def test_names_that_stand_twice_are_an_error(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("options", [{}, {"header": True}, {"source": "source", "target": "target"}])
 def test_a_wrong_delimiter_is_guessed(tmp_path: Path, mark: str, options: dict[str, Any]) -> None:  # row 40
     path = write(tmp_path, "t.csv", f"source{mark}target\na{mark}b\n")
-    assert refusal(path, **options).startswith(f"{path}:1: one column found; did you mean --set data.delimiter={mark!r}?")
+    setting = "data.delimiter=" + mark.replace("\t", "\\t")
+    assert refusal(path, **options).startswith(f"{path}:1: one column found; did you mean --set '{setting}' ?")
+    followed = parse(DataConfig, apply_settings({}, [setting])["data"])
+    assert [record.fields for record in read_pairs([path], followed, Tally())] == [{"source": "a", "target": "b"}]
     assert pairs(path, delimiter=mark) == [("a", "b", 2)]
 
 

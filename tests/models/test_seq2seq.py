@@ -166,7 +166,7 @@ def test_model_is_its_equations(kind: str) -> None:
 @pytest.mark.parametrize("layers", [(3, 2), (1, 2), (2, 3)], ids=str)
 @pytest.mark.parametrize("bridge", ["final", "backward"])
 def test_bridge_starts_each_layer_from_that_of_the_encoder(bridge: str, layers: tuple[int, int], cell: str) -> None:
-    """Layer k from encoder layer k, or from the top where there is no such; c_0 likewise."""
+    """The stacks are aligned at the top, so the encoder's top layer is never left out; c_0 likewise."""
     for width in (6, 5):
         model = drawn(cell=cell, encoder_layers=layers[0], decoder_layers=layers[1], bridge=bridge, width=width)
         source = ids(SOURCE)
@@ -176,7 +176,7 @@ def test_bridge_starts_each_layer_from_that_of_the_encoder(bridge: str, layers: 
         maps = iter(model.bridge.maps)
         for part, ends in zip(state, final, strict=True):
             for k in range(layers[1]):
-                at = 2 * min(k, layers[0] - 1)
+                at = 2 * min(k + max(layers[0] - layers[1], 0), layers[0] - 1)
                 given = ends[0, at + 1] if bridge == "backward" else torch.cat([ends[0, at], ends[0, at + 1]])
                 identity = bridge == "final" and width == 6
                 close(part[0, k], given if identity else torch.tanh(next(maps)(given)))

@@ -1,7 +1,8 @@
-"""The real command under `torchrun`: two workers train what one does."""
+"""Two real workers: they train what one does, and fail together with one line."""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -31,27 +32,155 @@ SETTINGS = [
 """33 pairs in batches of 8: the last batch of an epoch has one row, fewer than there are workers."""
 
 
-@pytest.mark.slow
-def test_two_workers_end_where_one_does(tmp_path: Path) -> None:
-    for name, seed, count in (("train", 1, 33), ("validation", 2, 10)):
-        for side, texts in zip("ab", zip(*reverse_task(seed, count), strict=True), strict=True):
-            (tmp_path / f"{name}.{side}").write_text("".join(f"{text}\n" for text in texts))
-    files = [[str(tmp_path / f"{name}.{side}") for side in "ab"] for name in ("train", "validation")]
+ENVIRONMENT = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+
+
+def free_port() -> str:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1", f"--master-port={port}"]
-    command = ["-m", "seqloom", "train", "translation", *files[0], "--validation", *files[1], "--model", "seq2seq:tiny"]
+        return str(probe.getsockname()[1])
+
+
+def torchrun(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command `seqloom ARGUMENTS` in two workers, as `torchrun` starts and ends them."""
+    launcher = ["torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1", f"--master-port={free_port()}"]
+    command = [sys.executable, "-m", *launcher, "-m", "seqloom", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT | environment, check=False, timeout=300)
+
+
+def two_workers(script: str, *arguments: str) -> list[str]:
+    """What a script prints in each of two workers that nobody watches over."""
+    shared = ENVIRONMENT | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    command = [sys.executable, "-c", script, *arguments]
+    workers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=shared | {"RANK": rank}) for rank in "01"]
+    try:
+        return [worker.communicate(timeout=60)[0] for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+
+
+def write_pairs(folder: Path) -> tuple[list[str], list[str]]:
+    """(training files, validation files)."""
+    for name, seed, count in (("train", 1, 33), ("validation", 2, 10)):
+        for side, texts in zip("ab", zip(*reverse_task(seed, count), strict=True), strict=True):
+            (folder / f"{name}.{side}").write_text("".join(f"{text}\n" for text in texts))
+    training, validation = ([str(folder / f"{name}.{side}") for side in "ab"] for name in ("train", "validation"))
+    return training, validation
+
+
+TOLD = r"""
+import json, os, sys
+import torch
+import torch.distributed as dist
+from seqloom.errors import DataError, MissingExtraError, SeqloomError, TrainingError, UsageError
+from seqloom.training.distributed import joined_world
+
+def told(world, *errors):
+    try:
+        with world.together():
+            if errors[world.rank] is not None:
+                raise errors[world.rank]
+    except SeqloomError as error:
+        return [type(error).__name__, str(error), error.exit_code]
+
+with joined_world() as world:
+    heard = [
+        told(world, None, None),
+        told(world, DataError("is empty, \u00e4\u20ac\ud800", "a.txt", 3), None),
+        told(world, None, UsageError("there is no such thing")),
+        told(world, DataError("the first"), UsageError("the second")),
+        told(world, None, MissingExtraError("a chart", "plot")),
+    ]
+    seconds = dist.group.WORLD._get_backend(torch.device("cpu")).options._timeout.total_seconds()
+    print(json.dumps([heard, seconds]), flush=True)
+    if world.rank == 1:
+        os._exit(0)
+    try:
+        world.barrier()
+    except TrainingError as error:
+        print(error)
+"""
+
+
+def test_workers_fail_together() -> None:
+    first, second = two_workers(TOLD)
+    extra = "a chart needs the extra `plot`, which is not installed; install it with: pip install 'seqloom[plot]'"
+    heard = [
+        None,
+        ["DataError", "a.txt:3: is empty, ä€\ud800", 2],
+        ["UsageError", "there is no such thing", 2],
+        ["DataError", "the first", 2],
+    ]
+    mine, seconds = json.loads(first.splitlines()[0])
+    assert mine == [*heard, ["SeqloomError", extra, 1]]
+    assert json.loads(second)[0] == [*heard, ["MissingExtraError", extra, 1]]
+    assert seconds == 24 * 60 * 60  # the first worker may tokenise for hours
+    assert "one has ended or cannot be reached" in first.splitlines()[1]  # and yet a death is noticed at once
+
+
+PREPARE = """
+import sys, time
+from pathlib import Path
+from seqloom.training.distributed import joined_world
+from seqloom.workflows import prepare
+from seqloom.workflows.train import forget, resolve
+
+folder, *files = sys.argv[1:]
+config = resolve("translation", files[:2], folder, None, files[2:], ["data.tokenizer=characters"], None)
+with joined_world() as world:
+    if not world.first:
+        read = prepare.read_pair_list
+        prepare.read_pair_list = lambda *given: time.sleep(1) or read(*given)  # the first is far ahead
+    prepared = prepare.prepare(config, Path(folder), world, lambda _: None)
+    if world.first:
+        forget(Path(folder))
+    print(len(prepared.store), len(prepared.validation), prepared.tokenizer.fingerprint)
+"""
+
+
+def test_what_the_first_worker_removes_no_other_writes_again(tmp_path: Path) -> None:
+    training, validation = write_pairs(tmp_path)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    first, second = two_workers(PREPARE, str(folder), *training, *validation)
+    assert first == second
+    assert first.startswith("33 10 ")
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_what_is_wrong_is_said_once_and_the_folder_can_be_used_again(tmp_path: Path) -> None:
+    training, validation = write_pairs(tmp_path)
+    missing, folder = str(tmp_path / "missing"), tmp_path / "run"
+    late = tmp_path / "late"
+    late.mkdir()  # the first worker is the last to see what is wrong, and must still be heard
+    (late / "sitecustomize.py").write_text("import os, time\ntime.sleep(os.environ.get('RANK') == '0')\n")
+    for files, setting, problem in (
+        ([training[0], missing], "train.threads=1", f"{missing}: there is no such file"),
+        (training, "train.max_stps=3", "there is no setting train.max_stps; did you mean train.max_steps?"),
+        (training, "model.widht=3", "there is no setting model.widht; did you mean model.width?"),
+    ):
+        command = ["train", "translation", *files, "--validation", *validation, "--output-dir", str(folder), f"--set={setting}"]
+        done = torchrun(*command, PYTHONPATH=str(late))
+        assert [line for line in done.stderr.splitlines() if line.startswith("seqloom: ")] == [f"seqloom: {problem}"]
+        assert "gloo" not in done.stderr
+        assert done.stdout == ""
+        assert not folder.exists() or [path.name for path in folder.iterdir()] == [".lock"]
+
+
+@pytest.mark.slow
+def test_two_workers_end_where_one_does(tmp_path: Path) -> None:
+    training, validation = write_pairs(tmp_path)
     settings = [f"--set={setting}" for setting in SETTINGS]
-    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     two, one = tmp_path / "two", tmp_path / "one"
-    done = subprocess.run(
-        [*torchrun, *command, "--output-dir", str(two), *settings], capture_output=True, text=True, env=environment, check=False
-    )
+    command = ["train", "translation", *training, "--validation", *validation, "--model", "seq2seq:tiny"]
+    done = torchrun(*command, "--output-dir", str(two), *settings)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(f"folder: {two}") == 1  # only the first worker speaks
     threads = torch.get_num_threads()
-    train("translation", files[0], output_dir=one, model="seq2seq:tiny", validation=files[1], settings=SETTINGS)
+    train("translation", training, output_dir=one, model="seq2seq:tiny", validation=validation, settings=SETTINGS)
     torch.set_num_threads(threads)
     assert [path.name for path in checkpoints(two)] == [path.name for path in checkpoints(one)]
     for name in (WEIGHTS, OPTIMIZER):

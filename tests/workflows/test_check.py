@@ -71,7 +71,8 @@ def test_lengths_and_unknown_words(tmp_path: Path) -> None:
     assert report.words["validation source"] == dict.fromkeys(lengths, 4)
     assert report.tokenizer["vocabulary"] == 16 + 3
     assert report.tokenizer["unknown_percent"] == {"train": 0, "validation": 40, "test": 50}
-    assert report.tokenizer["ids_per_word"] == {"validation": 1, "test": 1}
+    ids, words = 5050 + 200, 5050 + 100  # "c." is two ids, one word
+    assert report.tokenizer["ids_per_word"] == {"train": ids / words, "validation": 1, "test": 1}
     scarce = examined(tmp_path, [("a a", "b"), ("a b", "c")], settings=[WORDS, "data.vocabulary=18"])
     assert scarce.tokenizer["unknown_percent"]["train"] == pytest.approx(100 / 6)
 
@@ -88,6 +89,13 @@ def test_what_repeats_and_what_leaks(tmp_path: Path) -> None:
     }
     assert report.errors == []  # a leak is for the user to judge
     assert [line.split(":")[:2] for line in report.problems()] == [["warning", " validation"], ["warning", " test"]]
+
+
+def test_ids_a_word_leave_out_what_is_split_off(tmp_path: Path) -> None:
+    pairs = [("a " * at + "a", "b") for at in range(60)]
+    report = check("translation", write(tmp_path, "train", pairs), (), (), [WORDS])
+    assert report.tokenizer["ids_per_word"] == {"train": 1, "split off": 1}
+    assert ("train", "1.00", "0.00 %") in report.tables()[3][2]
 
 
 NFD = unicodedata.normalize("NFD", "é")
@@ -206,6 +214,32 @@ def test_a_batch_must_train_and_teach_to_stop() -> None:
     endless = good.targets.clone()
     endless[1][endless[1] == EOS] = IGNORE
     assert "would not learn to stop" in batch_errors(good._replace(targets=endless))[0]
+
+
+def test_a_split_that_stands_in_train_is_an_error(tmp_path: Path) -> None:
+    pairs = [(f"a{at}", f"b{at}") for at in range(20)]
+    most, new = pairs[:9], [("n", "m")]
+    report = examined(tmp_path, pairs, [*most, *new], most)
+    assert report.errors == [
+        f"{name} must hold other pairs than train, but 9 of its {total} stand in train too, "
+        "so a score on it says nothing; leave them out of one of both"
+        for name, total in (("validation", 10), ("test", 9))
+    ]
+    assert [f"error: {error}" for error in report.errors] == report.problems()[:2]
+    assert examined(tmp_path, pairs, [*most[:8], *new], [*most, *new, ("a0", "b1")]).errors == []
+
+
+def test_a_length_that_cuts_most_texts_is_an_error(tmp_path: Path) -> None:
+    pairs = [("a a a", "b"), ("a a a", "b b b"), ("a", "b b b")]
+    report = examined(tmp_path, pairs, settings=[WORDS, "data.max_length=2"])
+    assert report.errors == ["data.max_length=2 must leave most training texts whole, but cuts 4 of 6; raise it"]
+    assert examined(tmp_path, [*pairs, ("a", "b")], settings=[WORDS, "data.max_length=2"]).errors == []  # half of them
+
+
+def test_one_pair_is_no_training_set(tmp_path: Path) -> None:
+    report = examined(tmp_path, [("a", "b"), (" ", "b"), ("c", "")])
+    assert report.errors == ["train must have at least 2 pairs, but has 1 (rows read: 3); add more data"]
+    assert examined(tmp_path, [("a", "b"), (" ", "b"), ("c", "d")]).errors == []
 
 
 def test_the_report_fits_json_and_tables(tmp_path: Path) -> None:

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from seqloom.data.synthetic import DatePair, date_phrases
-from seqloom.workflows.demo import demo, free_folder, spread
+import seqloom.workflows.demo as module
+from seqloom.config import DecodeConfig
+from seqloom.data.synthetic import DatePair, DatePhrases, date_phrases
+from seqloom.training.loop import Progress
+from seqloom.workflows.demo import REPORTED, VALIDATED, demo, free_folder, spread
+from seqloom.workflows.evaluate import Evaluation, evaluate_pairs
+from seqloom.workflows.explain import attention_of
+
+
+def few(held_out: int) -> DatePhrases:
+    return date_phrases(0, 300, held_out, locales=("en_US", "de_DE", "fr_FR", "es_ES"))
 
 
 @pytest.fixture
 def few_phrases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "seqloom.workflows.demo.date_phrases", lambda: date_phrases(0, 300, 40, locales=("en_US", "de_DE", "fr_FR", "es_ES"))
-    )
+    monkeypatch.setattr(module, "REPORTED", 30)
+    monkeypatch.setattr(module, "VALIDATED", 10)
+    monkeypatch.setattr(module, "date_phrases", few)
 
 
 @pytest.mark.usefixtures("few_phrases")
@@ -29,6 +43,46 @@ def test_the_demo_gives_scores_examples_and_pictures(tmp_path: Path) -> None:
     again = demo(str(tmp_path / "demo"), 2, said.append, lambda _: None)
     assert again.summary["output_dir"] == str(tmp_path / "demo-2" / "model")
     assert any("holds something already" in line for line in said)
+
+
+@pytest.mark.usefixtures("few_phrases")
+def test_what_chooses_the_checkpoint_is_not_reported_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[list[tuple[str, str]]] = []
+    drawn: list[str] = []
+
+    def watched(model: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]], decode: DecodeConfig | None) -> Evaluation:
+        measured.append([(source, target) for source, target in pairs])
+        return evaluate_pairs(model, tokenizer, pairs, decode)
+
+    def looked(bundle: Any, text: str) -> Any:
+        drawn.append(text)
+        return attention_of(bundle, text)
+
+    monkeypatch.setattr(module, "evaluate_pairs", watched)
+    monkeypatch.setattr(module, "attention_of", looked)
+    monkeypatch.setattr(module, "draw_attention", lambda *_, **__: None)
+    result = demo(str(tmp_path / "demo"), 1, lambda _: None, lambda _: None)
+    chosen_by = [json.loads(line)["source"] for line in (tmp_path / "demo" / "data" / "validation.jsonl").read_text("utf-8").splitlines()]
+    phrases = few(40)
+    assert chosen_by == [pair.phrase for pair in phrases.held_out_years[30:]]
+    assert measured == [[pair[:2] for pair in pairs[:30]] for pairs in (phrases.held_out_years, phrases.held_out_forms)]
+    assert drawn
+    assert not set(chosen_by) & {*drawn, *(written for written, _, _ in result.examples)}
+    assert (REPORTED, VALIDATED) == (1_000, 200)
+
+
+@pytest.mark.usefixtures("few_phrases")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_demo_that_is_stopped_gives_no_score(number: signal.Signals, tmp_path: Path) -> None:
+    def stop(now: Progress) -> None:
+        if now.step == 2:
+            os.kill(os.getpid(), number)
+
+    result = demo(str(tmp_path / "demo"), 50, lambda _: None, stop)
+    assert result.stopped == number.name
+    assert result.summary == {"stopped": number.name, "output_dir": str(tmp_path / "demo" / "model")}
+    assert result.examples == []
+    assert not (tmp_path / "demo" / "heatmap.png").exists()
 
 
 def test_a_folder_that_holds_something_is_never_taken(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 import cyclopts
 from rich.console import Console
@@ -14,11 +15,14 @@ from seqloom.errors import SeqloomError, printable
 
 app = cyclopts.App(
     name="seqloom",
-    help="Sequence models on your own text: train, evaluate, predict, explain.",
+    help="Sequence models on your own text: train, evaluate, predict, explain. With --debug, errors show where they come from.",
     version=seqloom.__version__,
     help_format="plaintext",
     error_console=Console(stderr=True),
 )
+WORKER_WAITS = 10.0
+"""Seconds, at most: the end of the first worker ends the others too."""
+
 for verb in (*learning.VERBS, *looking.VERBS):
     app.command(verb)
 
@@ -31,21 +35,29 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except cyclopts.CycloptsError as error:
-        code = _fail(" ".join(str(error).split()) + " (see seqloom --help)", 2)
+        code = _refuse(" ".join(str(error).split()) + " (see seqloom --help)", 2)
     except SeqloomError as error:
         if debug:
             raise
-        code = _fail(str(error), error.exit_code)
+        code = _refuse(str(error), error.exit_code)
     except BrokenPipeError:  # the reader of our output has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     except KeyboardInterrupt:
         code = 130
-    except (OSError, MemoryError, RuntimeError) as error:
+    except Exception as error:
         if debug:
             raise
         code = _fail(f"{type(error).__name__}: {error} (run it again with --debug to see where)", 1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _refuse(message: str, code: int) -> int:
+    """Of the workers that `torchrun` starts, which all are refused alike, the first speaks."""
+    if os.environ.get("RANK", "0") == "0":
+        return _fail(message, code)
+    time.sleep(WORKER_WAITS)  # torchrun ends all workers when one has ended: the first must have spoken
+    return code
 
 
 def _fail(message: str, code: int) -> int:

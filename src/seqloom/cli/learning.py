@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -23,7 +24,7 @@ Several = Annotated[list[str] | None, Parameter(negative="", consume_multiple=Tr
 Flag = Annotated[bool, Parameter(negative="")]
 
 
-def demo(*, output_dir: str = "seqloom-demo", steps: int = 900, json: Flag = False) -> None:
+def demo(*, output_dir: str = "seqloom-demo", steps: int = 900, json: Flag = False) -> int:
     """Train attention on date phrases for about a minute; show its score, examples and heat map.
 
     Args:
@@ -35,13 +36,16 @@ def demo(*, output_dir: str = "seqloom-demo", steps: int = 900, json: Flag = Fal
 
     with progress_bar("demo") as progress:
         result = run_demo(output_dir, steps, say, progress)
-    if not json:
+    code = _stopped(result.stopped, result.summary["output_dir"])
+    if not json and not code:
         put_table("Dates it never saw", result.examples, ("written", "read as", "right"))
     put_json(result.summary)
+    return code
 
 
 def train(
     task: str | None = None,
+    /,
     *data: Data,
     model: str | None = None,
     output_dir: str | None = None,
@@ -79,9 +83,9 @@ def train(
             say=say,
             progress=progress,
         )
-    code = {"SIGINT": 130, "SIGTERM": 143}.get(result.stopped, 0)
-    if not result.first:
-        return code
+    if not result.first:  # another worker speaks for all
+        return EXIT_CODES.get(result.stopped, 0)
+    code = _stopped(result.stopped, str(result.folder))
     summary: dict[str, Any] = {
         "output_dir": str(result.folder),
         "step": result.step,
@@ -92,12 +96,13 @@ def train(
     if json:
         put_json(summary)
     else:
-        put_table(f"Validation at step {result.best_step}", _rows(result.metrics), ("metric", "value"))
+        if result.metrics:  # none before the first validation
+            put_table(f"Validation at step {result.best_step}", _rows(result.metrics), ("metric", "value"))
         put(f"stopped: {result.stopped}; folder: {result.folder}")
     return code
 
 
-def evaluate(folder: str, *data: Data, settings: Settings = None, outputs: str | None = None, json: Flag = False) -> None:
+def evaluate(folder: str, /, *data: Data, settings: Settings = None, outputs: str | None = None, json: Flag = False) -> None:
     """Measure a trained model on pairs: loss, perplexity, token accuracy, BLEU, chrF, exact match.
 
     Args:
@@ -114,18 +119,18 @@ def evaluate(folder: str, *data: Data, settings: Settings = None, outputs: str |
     if outputs is not None:
         new_file(outputs)  # said before the work, not after it
     result = run_evaluate(folder, data, data_config, decode, say)
-    if outputs is not None:
-        write_lines(outputs, result.outputs)
     if json:
         put_json(result.metrics | {f"{name}_signature": signature for name, signature in result.signatures.items()})
-        return
-    put_table(f"{folder} on {' '.join(data)}", _rows(result.metrics), ("metric", "value"))
-    for name, signature in result.signatures.items():
-        put(f"{name}: {signature}")
+    else:
+        put_table(f"{folder} on {' '.join(data)}", _rows(result.metrics), ("metric", "value"))
+        for name, signature in result.signatures.items():
+            put(f"{name}: {signature}")
+    if outputs is not None:  # last, so that a full disk costs no metric
+        write_lines(outputs, result.outputs)
 
 
 def predict(folder: str, file: Data = "-", /, *, settings: Settings = None, json: Flag = False) -> None:
-    """Write the model's output for each line of a file or of standard input; an empty line gives an empty line.
+    """Write the model's output for each line of a file or of standard input; an empty or skipped line gives an empty line.
 
     Args:
         folder: A run folder.
@@ -135,29 +140,43 @@ def predict(folder: str, file: Data = "-", /, *, settings: Settings = None, json
     """
     import sys
 
-    from seqloom.workflows.predict import load
+    from seqloom.workflows.predict import CHUNK, load
     from seqloom.workflows.reading import each_text
 
     data_config, decode = reading(settings)
     model = load(folder)
     interactive = file == "-" and sys.stdin.isatty()
-    for outputs in model.stream(each_text(file, data_config, say), chunk=1 if interactive else 512, **decode):
-        if json:
-            put_json({"outputs": [output._asdict() for output in outputs]})
-        else:
-            put(outputs[0].text)
-        if interactive:
-            sys.stdout.flush()
+    try:
+        for outputs in model.stream(each_text(file, data_config, say), chunk=1 if interactive else CHUNK, **decode):
+            if json:
+                put_json({"outputs": [output._asdict() for output in outputs]})
+            else:
+                put(outputs[0].text)
+            if interactive:
+                sys.stdout.flush()
+    finally:
+        sys.stdout.flush()  # what came before an error stands before it
 
 
-def reading(settings: list[str] | None) -> tuple[DataConfig, dict[str, Any]]:
-    """--set of a verb that reads: (data settings, changed decode settings). Raises UsageError for any other section."""
+def reading(settings: list[str] | None, sections: tuple[str, ...] = ("data", "decode")) -> tuple[DataConfig, dict[str, Any]]:
+    """--set of a verb that reads: (data settings, changed decode settings). Raises UsageError for other than these sections."""
     content = apply_settings({}, settings or [])
-    other = content.keys() - {"data", "decode"}
-    if other:
-        raise UsageError(f"--set can change data.* and decode.* here, but not {', '.join(sorted(other))}.*: the model is trained")
+    if other := sorted(content.keys() - set(sections)):
+        why = "no file is read" if other == ["data"] else "the model is trained"
+        raise UsageError(f"--set can change {' and '.join(f'{one}.*' for one in sections)} here, but not {', '.join(other)}.*: {why}")
     parse(DecodeConfig, {"beam": 1000} | content.get("decode", {}), "decode.")
     return parse(DataConfig, content.get("data", {}), "data."), content.get("decode", {})
+
+
+EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}
+"""How a process ends that a signal asked to stop."""
+
+
+def _stopped(reason: str, folder: str) -> int:
+    """The exit code of a training that ended for this reason; after a signal, how to go on is said."""
+    if reason in EXIT_CODES:
+        say(f"go on with: seqloom train --resume {shlex.quote(folder)}")
+    return EXIT_CODES.get(reason, 0)
 
 
 def _rows(metrics: dict[str, float]) -> list[tuple[str, ...]]:

@@ -7,7 +7,7 @@ from seqloom.cli.terminal import put, put_json, put_table, say
 
 
 def explain(
-    folder: str, text: str, *, target: str | None = None, output: str = "attention.png", settings: Settings = None, json: Flag = False
+    folder: str, text: str, /, *, target: str | None = None, output: str = "attention.png", settings: Settings = None, json: Flag = False
 ) -> None:
     """Draw where the model looks in a text while it writes its answer, as a heat map.
 
@@ -15,13 +15,13 @@ def explain(
         folder: A run folder of a model with attention.
         text: The source.
         target: A given output; by default the model's own.
-        output: A new picture: .png, .svg or .html.
+        output: A new picture: .png, .svg, .html or .json (Vega-Lite).
         settings: key=value for decode.*.
         json: Also the weights, as one JSON line.
     """
     from seqloom.workflows.explain import explain as run_explain
 
-    _, decode = reading(settings)
+    _, decode = reading(settings, ("decode",))
     result = run_explain(folder, text, target, output, decode)
     if json:
         put_json(result.summary())
@@ -30,7 +30,9 @@ def explain(
         put(f"heat map: {result.picture}")
 
 
-def check(task: str, *data: Data, validation: Several = None, test: Several = None, settings: Settings = None, json: Flag = False) -> int:
+def check(
+    task: str, /, *data: Data, validation: Several = None, test: Several = None, settings: Settings = None, json: Flag = False
+) -> int:
     """Examine data before it is trained on: counts, lengths, duplicates, overlap, unknown share, the first batch.
 
     Args:
@@ -55,7 +57,7 @@ def check(task: str, *data: Data, validation: Several = None, test: Several = No
     return 1 if report.errors else 0
 
 
-def models(name: str | None = None, *, json: Flag = False) -> None:
+def models(name: str | None = None, /, *, json: Flag = False) -> None:
     """List the families of models, their sizes and papers; with NAME, every setting of a run with it.
 
     Args:

@@ -37,18 +37,21 @@ def _finite(content: Any) -> Any:
 
 
 def put_table(title: str, rows: list[tuple[str, ...]], header: tuple[str, ...]) -> None:
-    """The result for people."""
+    """The result for people: as wide as the terminal, and as UTF-8 whatever the locale."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", show_edge=False, header_style="bold")
+    table = Table(title=Text(printable(title), "table.title"), title_justify="left", show_edge=False, header_style="bold")
     for at, name in enumerate(header):
         numbers = bool(rows) and all(row[at][:1].isdigit() and row[at].isascii() for row in rows)
-        table.add_column(name, overflow="fold", justify="right" if numbers else "left")
+        table.add_column(Text(printable(name)), overflow="fold", justify="right" if numbers else "left")
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
-    Console(file=sys.stdout, highlight=False).print(table)
+    console = Console(file=sys.stdout, highlight=False)
+    with console.capture() as drawn:
+        console.print(table)
+    sys.stdout.buffer.write(drawn.get().encode("utf-8", "replace"))
 
 
 @contextmanager

@@ -71,13 +71,20 @@ class BatchPlan:
         if self.batch_rows is not None:
             return [rows[at : at + self.batch_rows] for at in range(0, len(rows), self.batch_rows)]
         assert self.batch_tokens is not None
-        batches, first, longest = [], 0, (0, 0)
-        for at, (source, target) in enumerate(zip(sources[by_cost].tolist(), targets[by_cost].tolist(), strict=True)):
-            longest = max(longest[0], source), max(longest[1], target)
-            if (at - first + 1) * sum(longest) > self.batch_tokens and at > first:
-                batches.append(rows[first:at])
-                first, longest = at, (source, target)
-        return [*batches, rows[first:]]
+        ends = cuts(sources[by_cost], targets[by_cost], self.batch_tokens)
+        return [rows[first:end] for first, end in zip([0, *ends], ends, strict=False)]
+
+
+def cuts(sources: NDArray[np.int64], targets: NDArray[np.int64], budget: int) -> list[int]:
+    """Where batches end, when rows of these lengths are taken in order and none costs more than
+    rows × (longest source + longest target); a single row may."""
+    ends, first, longest = [], 0, (0, 0)
+    for at, (source, target) in enumerate(zip(sources.tolist(), targets.tolist(), strict=True)):
+        longest = max(longest[0], source), max(longest[1], target)
+        if (at - first + 1) * sum(longest) > budget and at > first:
+            ends.append(at)
+            first, longest = at, (source, target)
+    return [*ends, len(sources)]
 
 
 def costs(store: TokenStore, rows: Rows) -> NDArray[np.int64]:

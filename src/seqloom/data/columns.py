@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -77,7 +78,7 @@ def choose_columns(
 def taken(source: str, target: str, tally: Tally, path: str) -> tuple[str, str]:
     tally.remark(
         f"{place(path)}: {printable(source)!r} is taken as source and {printable(target)!r} as target; "
-        f"to turn it: --set data.source={printable(target)} --set data.target={printable(source)}"
+        f"to turn it: --set {shlex.quote('data.source=' + printable(target))} --set {shlex.quote('data.target=' + printable(source))}"
     )
     return source, target
 

@@ -105,19 +105,31 @@ class Line(NamedTuple):
 
 
 def read_lines(
-    path: str, tally: Tally, *, encoding: str = "utf-8", on_bad_line: Policy = "error", max_line_bytes: int = MAX_LINE_BYTES
+    path: str,
+    tally: Tally,
+    *,
+    encoding: str = "utf-8",
+    on_bad_line: Policy = "error",
+    max_line_bytes: int = MAX_LINE_BYTES,
+    every_line: bool = False,
 ) -> Iterator[tuple[int, str]]:
     """The lines of a file (plain, `.gz` or `-`) as (number from 1, text without line end), blank ones too.
 
     All are counted in `tally`. With `skip` a bad line leaves a gap in the numbers.
     Raises what `scan_lines` raises, and DataError at the end where no line held more than white space.
+
+    With `every_line`, for who must answer each line, there is no gap and no such error: a skipped line is counted and
+    comes as an empty text, and an empty file has no lines.
     """
     lines = blank = usable = 0
+    scanned = scan_lines(path, tally, encoding=encoding, on_bad_line=on_bad_line, max_line_bytes=max_line_bytes, may_be_empty=every_line)
     try:
-        for line in scan_lines(path, tally, encoding=encoding, on_bad_line=on_bad_line, max_line_bytes=max_line_bytes):
+        for line in scanned:
             lines = line.number
             if line.problem is not None:
                 tally.skip(line.problem, path, line.number)
+                if every_line:
+                    yield line.number, ""
                 continue
             tally.used += 1
             if line.text.strip():
@@ -129,16 +141,22 @@ def read_lines(
     except DataError as error:
         tally.rejected += error.line is not None
         raise
-    if not usable:
+    if not usable and not every_line:
         raise DataError(f"there are no usable lines in it ({blank} blank lines, {lines - blank} skipped)", path)
 
 
 def scan_lines(
-    path: str, tally: Tally, *, encoding: str = "utf-8", on_bad_line: Policy = "error", max_line_bytes: int = MAX_LINE_BYTES
+    path: str,
+    tally: Tally,
+    *,
+    encoding: str = "utf-8",
+    on_bad_line: Policy = "error",
+    max_line_bytes: int = MAX_LINE_BYTES,
+    may_be_empty: bool = False,
 ) -> Iterator[Line]:
     """Every line of a file, those to skip too; only repairs and oddities are counted in `tally`.
 
-    Raises DataError where the file cannot be opened or read, is empty, is no text (an archive, a PDF, UTF-16 read as
+    Raises DataError where the file cannot be opened or read, is empty (unless it may be), is no text (an archive, a PDF, UTF-16 read as
     something else), ends in zeros or has a line over `max_line_bytes`; with `on_bad_line="error"` also where a line
     is not in `encoding` or holds a NUL. Raises UsageError for an encoding that cannot be read.
     """
@@ -171,7 +189,7 @@ def scan_lines(
             raise DataError(_damage(error, number), path, number + 1) from None
         except OSError as error:
             raise DataError(f"cannot be read on ({error.strerror or error})", path, number + 1) from None
-    if number == 0:
+    if number == 0 and not may_be_empty:
         raise DataError("must hold text, but is empty (0 bytes)", path)
 
 

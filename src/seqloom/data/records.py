@@ -24,9 +24,19 @@ FORMS: dict[str, str] = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".jsonl": 
 """What the end of a file's name says about its form (before `.gz`)."""
 
 
-def read_texts(path: str, options: DataConfig, tally: Tally) -> Iterator[Record]:
-    """One record `{"text"}` for each line of a file, blank ones too. Raises what `read_lines` raises."""
-    lines = read_lines(path, tally, encoding=options.encoding, on_bad_line=options.on_bad_line, max_line_bytes=options.max_line_bytes)
+def read_texts(path: str, options: DataConfig, tally: Tally, *, every_line: bool = False) -> Iterator[Record]:
+    """One record `{"text"}` for each line of a file, blank ones too; with `every_line` also for skipped ones, an empty text.
+
+    Raises what `read_lines` raises.
+    """
+    lines = read_lines(
+        path,
+        tally,
+        encoding=options.encoding,
+        on_bad_line=options.on_bad_line,
+        max_line_bytes=options.max_line_bytes,
+        every_line=every_line,
+    )
     for number, text in lines:
         yield Record({"text": text}, path, number)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
@@ -156,7 +157,8 @@ def _refuse_one_column(head: Row, delimiter: str, path: str) -> None:
     if other is None:
         advice = f"pairs need two, with {delimiter!r} between them"
     else:
-        advice = f"did you mean --set data.delimiter={other!r}?"
+        setting = "data.delimiter=" + other.replace("\t", "\\t")
+        advice = f"did you mean --set {shlex.quote(setting)} ?"
     raise DataError(f"one column found; {advice} (the row: {_shown(head)})", path, head.line)
 
 

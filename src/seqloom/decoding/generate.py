@@ -5,9 +5,9 @@ ended; rows that have ended leave, and the state follows by `select_rows`. Greed
 
     score of a hypothesis = Σ log p / length^α, the end mark counted
 
-A beam never stops too early: an input is done when it has no live row, or when even the best that a live row can
-still become (its Σ log p can only fall, its length can only grow to the maximum) is no better than the worst of the
-hypotheses that would be returned.
+A hypothesis that ends keeps its place in the beam, so at most `width` of them end for one input. The search of an input is
+over when no row of it is alive, or when even the best that a live row can still become (its Σ log p can only fall, its
+length can only grow to the maximum) is no better than the worst of the hypotheses that would be returned: never earlier.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _best_continuations(live: _Live, log_probs: Tensor, width: int, ended: list[
 def _hopeless(owner: Tensor, totals: Tensor, over: Tensor, limits: Tensor, ended: list[list[Hypothesis]], strategy: Beam) -> Tensor:
     """Rows that cannot become better than the n hypotheses their input has already."""
     bars = [_bar(found, strategy.n_best) for found in ended]
-    bar = torch.tensor(bars, device=totals.device)[owner]
+    bar = torch.tensor(bars, dtype=torch.float64, device=totals.device)[owner]
     reachable = totals / limits[owner].double() ** strategy.length_penalty
     return (reachable <= bar) & ~over
 

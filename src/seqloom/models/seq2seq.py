@@ -102,6 +102,8 @@ class Seq2SeqConfig:
             problems.append("model.attend_from=current needs a readout: the context enters nowhere else")
         if self.bridge == "backward" and not self.bidirectional:
             problems.append("model.bridge can be 'backward' only where model.bidirectional is true")
+        if self.bridge == "backward" and self.attention == "none" and self.context == "initial":
+            problems.append("model.bridge=backward leaves the forward direction unused where the context enters the first state only")
         if problems:
             raise UsageError("; ".join(problems))
 
@@ -315,7 +317,8 @@ class Bridge(nn.Module):
 
     def forward(self, final_state: CellState) -> CellState:
         """h (and c) of the encoder, each `(inputs, layers * directions, encoder_width)` -> of the decoder, each
-        `(inputs, decoder_layers, width)`. Layer k starts from encoder layer k, or from the top where there is no such."""
+        `(inputs, decoder_layers, width)`. The stacks are aligned at the top; a decoder layer above the encoder's top
+        starts from the top one."""
         c = self.config
         if self.zeros:
             return tuple(part.new_zeros(part.shape[0], c.decoder_layers, c.width) for part in final_state)
@@ -323,7 +326,8 @@ class Bridge(nn.Module):
         states = []
         for part in final_state:
             by_layer = part.reshape(part.shape[0], c.encoder_layers, self.directions, -1)[:, :, -self.picked :].flatten(2)
-            chosen = [by_layer[:, min(k, c.encoder_layers - 1)] for k in range(c.decoder_layers)]
+            lowest = max(c.encoder_layers - c.decoder_layers, 0)
+            chosen = [by_layer[:, min(lowest + k, c.encoder_layers - 1)] for k in range(c.decoder_layers)]
             states.append(torch.stack(chosen if self.identity else [torch.tanh(next(maps)(h)) for h in chosen], dim=1))
         return tuple(states)
 

@@ -52,6 +52,8 @@ class TrainerState:
     stopped: str | None = None
     """Why training is over, where it is."""
     threads: int = 0
+    settings: dict[str, Any] = field(default_factory=dict)
+    """What the run was begun with and must keep."""
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:

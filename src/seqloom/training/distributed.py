@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, final
 
 import torch
@@ -13,7 +14,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from seqloom.errors import DataError, FolderError, SeqloomError, TrainingError, UsageError
 from seqloom.protocols import Loss, Objective
+
+TOLD = (SeqloomError, UsageError, DataError, FolderError, TrainingError)
+"""The errors that workers tell each other, by number; any other is told as the first."""
+
+PATIENCE = timedelta(days=1)
+"""How long a worker waits for the others. Torch's half hour is too short while the first one tokenises or validates for all;
+a worker that has died is noticed at once all the same: its connections are closed, and `torchrun` ends the rest."""
 
 
 @final
@@ -29,12 +38,11 @@ class World:
         return self.rank == 0
 
     def sum(self, value: Tensor) -> Tensor:
-        """The sum over all workers, on all workers."""
+        """The sum over all workers, on all workers. Raises TrainingError where one of them is gone."""
         if self.size == 1:
             return value
-        device = "cuda" if dist.get_backend() == "nccl" else "cpu"
-        moved = value.to(device)
-        dist.all_reduce(moved)
+        moved = value.to("cpu")
+        _reduce(moved, dist.ReduceOp.SUM)
         return moved.to(value.device)
 
     def largest(self, value: int) -> int:
@@ -42,12 +50,45 @@ class World:
         if self.size < 2:
             return value
         largest = torch.tensor(value)
-        dist.all_reduce(largest, dist.ReduceOp.MAX)
+        _reduce(largest, dist.ReduceOp.MAX)
         return int(largest)
 
     def barrier(self) -> None:
         """Waits until all workers are here; over gloo, which workers that share one GPU can use too."""
         self.sum(torch.zeros(1))
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """A part that all workers finish or none: waits for all at its end, and a SeqloomError of one is raised by all.
+
+        Where several fail, the first of them is heard.
+        """
+        failed: SeqloomError | None = None
+        try:
+            yield
+        except SeqloomError as error:
+            failed = error
+        speaker = self.size - self.largest(0 if failed is None else self.size - self.rank)
+        if speaker == self.size:
+            return
+        mine = failed if speaker == self.rank else None
+        told = self._told(mine)
+        raise told if mine is None else mine
+
+    def _told(self, mine: SeqloomError | None) -> SeqloomError:
+        """The error of the one worker that has one to tell, known to all: its number in TOLD and its message as bytes."""
+        kind = TOLD.index(type(mine)) if type(mine) in TOLD else 0
+        text = b"" if mine is None else str(mine).encode("utf-8", "surrogatepass")
+        kind, length = self.sum(torch.tensor([kind, len(text)])).tolist()
+        message = self.sum(torch.tensor(list(text) or [0] * length, dtype=torch.uint8))
+        return TOLD[kind](bytes(message.tolist()).decode("utf-8", "surrogatepass"))
+
+
+def _reduce(value: Tensor, how: dist.ReduceOp.RedOpType) -> None:
+    try:
+        dist.all_reduce(value, how)
+    except RuntimeError as error:
+        raise TrainingError(f"all workers must stay to the end, but one has ended or cannot be reached ({error})") from error
 
 
 @contextmanager
@@ -59,7 +100,7 @@ def joined_world() -> Iterator[World]:
     cuda = torch.cuda.is_available()
     if cuda:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
+    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=PATIENCE)
     try:
         yield World(dist.get_rank(), dist.get_world_size())
     finally:

@@ -10,9 +10,6 @@ from torch import Tensor, nn
 
 from seqloom.config import TrainConfig
 
-Schedule = Callable[[int], float]
-"""Step from 1 -> factor of the learning rate, 0 to 1."""
-
 
 def constant(step: int, warmup: int, total: int) -> float:
     return 1.0

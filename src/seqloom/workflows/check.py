@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from seqloom.config import DataConfig, RunConfig, TrainConfig, apply_settings, parse
 from seqloom.data.batches import TranslationBatch, costs, translation_batch
 from seqloom.data.checks import SIDES, Finding, Split, read_split, store_findings, text_findings
+from seqloom.data.store import TokenStore
 from seqloom.errors import UsageError, place
 from seqloom.shapes import IGNORE
 from seqloom.tasks import task_named
@@ -26,9 +27,13 @@ from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training.distributed import World
 from seqloom.workflows.prepare import Prepared, planned, prepare
 from seqloom.workflows.reading import Say, read_pair_list
-from seqloom.workflows.train import keep_standard_input
+from seqloom.workflows.settings import keep_standard_input
 
+SPLIT_OFF = "split off"
+"""The name of validation pairs that were taken from the training data."""
 QUANTILES = {"min": 0.0, "median": 0.5, "95%": 0.95, "99%": 0.99, "max": 1.0}
+LEAK = 0.9
+"""A validation or test set with at least this share of its pairs in train measures nothing."""
 SHOWN = 16
 """Pieces of a text that are shown."""
 
@@ -110,8 +115,10 @@ def _check(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -> Repor
     budget = None if plan.batch_rows else plan.batch_tokens
     rows = next(plan.epoch(store, 0))
     batch = translation_batch(store, rows, rows, run.data.max_length)
-    texts = {"validation" if run.data.validation else "split off": prepared.validation}
-    ids, tokenizer = measured(prepared, texts | ({"test": read_pair_list(test, run.data, lambda _: None)} if test else {}))
+    texts = {"validation" if run.data.validation else SPLIT_OFF: prepared.validation}
+    if test:
+        texts["test"] = read_pair_list(test, run.data, lambda _: None)
+    ids, tokenizer = measured(prepared, texts, train)
     return Report(
         counts={one.name: counts_of(one) for one in splits},
         ids=ids,
@@ -128,7 +135,7 @@ def _check(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -> Repor
             "trained_tokens_of_the_first_batch": int((batch.targets != IGNORE).sum()),
         },
         batch=batch_view(batch, prepared.tokenizer, [place(train.path, int(store.lines[row])) for row in rows]),
-        errors=batch_errors(batch),
+        errors=[*split_errors(splits), *cut_errors(store, run.data.max_length), *batch_errors(batch)],
     )
 
 
@@ -149,17 +156,22 @@ def counts_of(split: Split) -> dict[str, int]:
     return {"read": tally.read, "used": tally.used, "skipped": tally.skipped, "repaired": tally.replaced}
 
 
-def measured(prepared: Prepared, texts: dict[str, list[tuple[str, str]]]) -> tuple[Lengths, dict[str, Any]]:
-    """(lengths in ids, what is to be said of the tokenizer): the training text from the store, other texts are tokenised."""
+def measured(prepared: Prepared, texts: dict[str, list[tuple[str, str]]], train: Split) -> tuple[Lengths, dict[str, Any]]:
+    """(lengths in ids, what is to be said of the tokenizer): the training text from the store, other texts are tokenised.
+
+    What is split off stands in `train` too, but not in the store.
+    """
     tokenizer, store = prepared.tokenizer, prepared.store
     lengths = {f"train {side}": quantiles(store.lengths(np.arange(len(store)), column)) for column, side in enumerate(SIDES)}
     unknown: dict[str, float] = {"train": 100 * np.count_nonzero(store.tokens == UNK) / max(len(store.tokens), 1)}
-    per_word = {}
+    words = {name: sum(len(text.split()) for pair in pairs for text in pair) for name, pairs in texts.items()}
+    words_in_store = sum(sum(side) for side in train.words) - words.get(SPLIT_OFF, 0)
+    per_word = {"train": len(store.tokens) / words_in_store}
     for name, pairs in texts.items():
         ids = [tokenizer.encode([pair[column] for pair in pairs]) for column in range(len(SIDES))]
         lengths |= {f"{name} {side}": quantiles(np.array([len(one) for one in ids[column]])) for column, side in enumerate(SIDES)}
         count = sum(len(one) for side in ids for one in side)
-        per_word[name] = count / sum(len(text.split()) for pair in pairs for text in pair)
+        per_word[name] = count / words[name]
         unknown[name] = 100 * sum(one.count(UNK) for side in ids for one in side) / max(count, 1)
     about = {"kind": tokenizer.kind, "vocabulary": tokenizer.vocabulary_size, "ids_per_word": per_word, "unknown_percent": unknown}
     return lengths, about
@@ -168,6 +180,31 @@ def measured(prepared: Prepared, texts: dict[str, list[tuple[str, str]]]) -> tup
 def quantiles(values: NDArray[Any]) -> dict[str, int]:
     found = np.quantile(values, list(QUANTILES.values()), method="higher")
     return {name: int(value) for name, value in zip(QUANTILES, found, strict=True)}
+
+
+def split_errors(splits: Sequence[Split]) -> list[str]:
+    """What makes a training or a measure on these files senseless; the first split is that of the training."""
+    train, *others = splits
+    errors = []
+    if len(train.pairs) < 2:
+        errors.append(f"train must have at least 2 pairs, but has {len(train.pairs)} (rows read: {train.tally.read:,}); add more data")
+    for one in others:
+        known, total = int(np.isin(np.asarray(one.pairs), np.asarray(train.pairs)).sum()), len(one.pairs)
+        if known >= LEAK * total:
+            errors.append(
+                f"{one.name} must hold other pairs than train, but {known:,} of its {total:,} stand in train too, "
+                "so a score on it says nothing; leave them out of one of both"
+            )
+    return errors
+
+
+def cut_errors(store: TokenStore, max_length: int | None) -> list[str]:
+    """What is wrong where data.max_length cuts more than half of the training texts, sources and targets alike."""
+    lengths = np.diff(store.offsets)
+    cut = 0 if max_length is None else int((lengths > max_length).sum())
+    if 2 * cut <= len(lengths):
+        return []
+    return [f"data.max_length={max_length} must leave most training texts whole, but cuts {cut:,} of {len(lengths):,}; raise it"]
 
 
 def batch_errors(batch: TranslationBatch) -> list[str]:
@@ -211,8 +248,7 @@ def _table(title: str, rows: dict[str, dict[str, int]]) -> Table:
 
 
 def _unknown_rows(about: dict[str, Any]) -> list[tuple[str, ...]]:
-    per_word = {name: f"{value:.2f}" for name, value in about["ids_per_word"].items()}
-    return [(name, per_word.get(name, ""), f"{share:.2f} %") for name, share in about["unknown_percent"].items()]
+    return [(name, f"{about['ids_per_word'][name]:.2f}", f"{share:.2f} %") for name, share in about["unknown_percent"].items()]
 
 
 def _shown(value: object) -> str:

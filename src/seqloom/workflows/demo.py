@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,33 +32,44 @@ SETTINGS = (
     "data.target=target",
 )
 EXAMPLES = 10
+REPORTED, VALIDATED = 1_000, 200
+"""Held-out pairs that are reported on, and other ones that choose the best checkpoint."""
 
 
 @final
 @dataclass(frozen=True)
 class DemoResult:
     summary: dict[str, Any]
-    """exact_match (held-out years), exact_match_new_forms, seconds (training), heatmap, output_dir."""
+    """exact_match (held-out years), exact_match_new_forms, seconds (training), heatmap, output_dir; after a signal
+    stopped and output_dir alone."""
     examples: list[tuple[str, ...]]
     """(written, read as, right)."""
+    stopped: str
+    """How the training ended, as in TrainResult."""
 
 
 def demo(output_dir: str, steps: int, say: Say, progress: Callable[[Progress], None]) -> DemoResult:
-    """Makes the data, trains on it, measures on years and on written forms that it never saw, draws one heat map."""
-    phrases = date_phrases()
+    """Makes the data, trains on it, measures on years and on written forms that it never saw, draws one heat map.
+
+    A training that a signal stopped is not measured.
+    """
+    phrases = date_phrases(held_out=REPORTED + VALIDATED)
+    years, forms = phrases.held_out_years[:REPORTED], phrases.held_out_forms[:REPORTED]
+    validation = phrases.held_out_years[REPORTED:]
     say(
-        f"date phrases of {len(phrases.locales)} locales: {len(phrases.train):,} to train on, {len(phrases.held_out_years):,} of years "
-        f"and {len(phrases.held_out_forms):,} of written forms that are held out; {phrases.ambiguous:,} of {phrases.considered:,} were "
-        "left out, because two locales read them as different dates (3/4/2021) or their century is not said"
+        f"date phrases of {len(phrases.locales)} locales: {len(phrases.train):,} to train on, {len(years):,} of years and "
+        f"{len(forms):,} of written forms that are held out, {len(validation):,} to choose the best checkpoint by; "
+        f"{phrases.ambiguous:,} of {phrases.considered:,} were left out, because two locales read them as different dates (3/4/2021) "
+        "or their century is not said"
     )
     folder = free_folder(Path(output_dir))
     if str(folder) != output_dir:
         say(f"{output_dir} holds something already; this run goes to {folder}")
     run, known, unknown = folder / "model", folder / "data" / "train.jsonl", folder / "data" / "validation.jsonl"
     write_pairs(known, phrases.train)
-    write_pairs(unknown, phrases.held_out_years[:200])
+    write_pairs(unknown, validation)
     began = time.perf_counter()
-    train(
+    result = train(
         "translation",
         [str(known)],
         output_dir=run,
@@ -68,25 +80,28 @@ def demo(output_dir: str, steps: int, say: Say, progress: Callable[[Progress], N
         progress=progress,
     )
     seconds = time.perf_counter() - began
+    if result.stopped in signal.Signals.__members__:
+        return DemoResult({"stopped": result.stopped, "output_dir": str(run)}, [], result.stopped)
     bundle = load_bundle(run)
 
     def exact(pairs: Sequence[DatePair]) -> float:
         return evaluate_pairs(bundle.model, bundle.tokenizer, [pair[:2] for pair in pairs], bundle.decode).metrics["exact_match"]
 
     heatmap = folder / "heatmap.png"
-    longest = max(phrases.held_out_years[:200], key=lambda pair: len(pair.phrase))
+    longest = max(years, key=lambda pair: len(pair.phrase))
     draw_attention(attention_of(bundle, longest.phrase), heatmap, "Where the model looks as it writes a date", pieces=False)
     draw_attention(attention_of(bundle, longest.phrase), heatmap.with_suffix(".svg"), pieces=False)
-    shown = spread(phrases.held_out_years, EXAMPLES)
+    shown = spread(years, EXAMPLES)
     read = Predictor(bundle).predict([pair.phrase for pair in shown])
     summary = {
-        "exact_match": round(exact(phrases.held_out_years), 2),
-        "exact_match_new_forms": round(exact(phrases.held_out_forms), 2),
+        "exact_match": round(exact(years), 2),
+        "exact_match_new_forms": round(exact(forms), 2),
         "seconds": round(seconds, 1),
         "heatmap": str(heatmap),
         "output_dir": str(run),
     }
-    return DemoResult(summary, [(p.phrase, r, "yes" if r == p.iso else f"no: {p.iso}") for p, r in zip(shown, read, strict=True)])
+    examples: list[tuple[str, ...]] = [(p.phrase, r, "yes" if r == p.iso else f"no: {p.iso}") for p, r in zip(shown, read, strict=True)]
+    return DemoResult(summary, examples, result.stopped)
 
 
 def spread(pairs: Sequence[DatePair], count: int) -> list[DatePair]:

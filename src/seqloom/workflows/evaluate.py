@@ -9,8 +9,8 @@ from typing import Any, final
 
 from torch import nn
 
-from seqloom.bundles import load_bundle
-from seqloom.config import DataConfig, DecodeConfig
+from seqloom.bundles import RUN, load_bundle
+from seqloom.config import DataConfig, DecodeConfig, parse, read_run_file
 from seqloom.evaluation.metrics import bleu, chrf, exact_match
 from seqloom.evaluation.scoring import teacher_forced
 from seqloom.protocols import Tokenizer
@@ -56,7 +56,16 @@ def evaluate_pairs(model: nn.Module, tokenizer: Tokenizer, pairs: Sequence[tuple
 
 
 def evaluate(folder: str | Path, paths: Sequence[str], data: DataConfig, decode: dict[str, Any], say: Say) -> Evaluation:
-    """The verb: the model of a run folder on files of pairs."""
+    """The verb: the model of a run folder on files of pairs, in the direction that it was trained for."""
     bundle = load_bundle(folder)
-    pairs = read_pair_list(paths, data, say)
-    return evaluate_pairs(bundle.model, bundle.tokenizer, pairs, replace(bundle.decode, **decode))
+    settings = bundle.decode_with(decode)
+    pairs = read_pair_list(paths, as_trained(Path(folder), data), say)
+    return evaluate_pairs(bundle.model, bundle.tokenizer, pairs, settings)
+
+
+def as_trained(folder: Path, data: DataConfig) -> DataConfig:
+    """Read settings that are not given are those of the training: which column is the source, the encoding, ..."""
+    trained = parse(DataConfig, read_run_file(str(folder / RUN))["data"], "data.")
+    names = ("source", "target", "encoding", "delimiter", "header", "quoting")
+    kept = {name: getattr(trained, name) for name in names if getattr(data, name) == getattr(DataConfig(), name)}
+    return replace(data, **kept)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from seqloom.bundles import Bundle, load_bundle
-from seqloom.config import DecodeConfig, parse, to_plain
+from seqloom.config import DecodeConfig
 from seqloom.errors import UsageError
 from seqloom.explaining.charts import attention_heat_map, save_chart
 from seqloom.text.special import BOS, EOS
@@ -78,9 +78,9 @@ def draw_attention(attention: Attention, path: Path, title: str = "", *, pieces:
 
 def explain(folder: str | Path, text: str, target: str | None, output: str, decode: dict[str, Any]) -> Explanation:
     """The verb. Raises UsageError where the picture is there already."""
-    place = new_file(output)
+    place = new_file(output, (".png", ".svg", ".html", ".json"))
     bundle = load_bundle(folder)
-    attention = attention_of(bundle, text, target, parse(DecodeConfig, to_plain(bundle.decode) | decode, "decode."))
+    attention = attention_of(bundle, text, target, bundle.decode_with(decode))
     draw_attention(attention, place, pieces=spells_words(bundle))
     return Explanation(attention, attention.output, place)
 

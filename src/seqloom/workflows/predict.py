@@ -9,8 +9,7 @@ from typing import Any, final
 
 from seqloom import files
 from seqloom.bundles import Bundle, load_bundle
-from seqloom.config import DecodeConfig, parse, to_plain
-from seqloom.errors import UsageError, printable
+from seqloom.errors import SeqloomError, UsageError, printable
 from seqloom.workflows.translate import Output, decode_texts
 
 CHUNK = 512
@@ -34,17 +33,28 @@ class Predictor:
 
     def n_best(self, texts: Sequence[str], **decode: Any) -> list[list[Output]]:
         """The `n_best` outputs for each text, best first, with scores."""
-        return decode_texts(self.bundle.model, self.bundle.tokenizer, list(texts), self._settings(decode))
+        return decode_texts(self.bundle.model, self.bundle.tokenizer, list(texts), self.bundle.decode_with(decode))
 
     def stream(self, texts: Iterable[str], chunk: int = CHUNK, **decode: Any) -> Iterator[list[Output]]:
-        """The same for any number of texts, in order; memory is bounded by the chunk."""
-        settings = self._settings(decode)
-        remaining = iter(texts)
-        while some := list(islice(remaining, chunk)):
-            yield from decode_texts(self.bundle.model, self.bundle.tokenizer, some, settings)
+        """The same for any number of texts, in order; memory is bounded by the chunk.
 
-    def _settings(self, decode: dict[str, Any]) -> DecodeConfig:
-        return parse(DecodeConfig, to_plain(self.bundle.decode) | decode, "decode.")
+        Where `texts` raises a SeqloomError, what came before it is answered first.
+        """
+        settings = self.bundle.decode_with(decode)
+        remaining = iter(texts)
+        failure: SeqloomError | None = None
+        while failure is None:
+            some: list[str] = []
+            try:
+                for text in islice(remaining, chunk):  # not list(): an error would lose what came before it
+                    some.append(text)
+            except SeqloomError as error:
+                failure = error
+            if some:
+                yield from decode_texts(self.bundle.model, self.bundle.tokenizer, some, settings)
+            elif failure is None:
+                return
+        raise failure
 
 
 def load(folder: str | Path, device: str = "auto") -> Predictor:
@@ -53,14 +63,25 @@ def load(folder: str | Path, device: str = "auto") -> Predictor:
 
 
 def write_lines(path: str, texts: Sequence[str]) -> None:
-    """Texts to a new file, one a line. Raises UsageError where the file is there already."""
+    """Texts to a new file, one a line. Raises UsageError as `new_file` does."""
     place = new_file(path)
     files.write_atomic(place, "".join(text.replace("\r", " ").replace("\n", " ") + "\n" for text in texts))
 
 
-def new_file(path: str) -> Path:
-    """Raises UsageError where a file of this name is there already: nothing that a user made is overwritten."""
+def new_file(path: str, suffixes: tuple[str, ...] = ()) -> Path:
+    """The place of an output, to be asked for before the work is done.
+
+    Raises UsageError where a file of this name is there already (nothing that a user made is overwritten), where its
+    folder is none, or where its name ends in none of `suffixes`, if there are any.
+    """
     place = Path(path)
+    if suffixes and place.suffix.lower() not in suffixes:
+        given = printable(place.suffix) or "no suffix"
+        raise UsageError(f"{printable(path)}: the output must end in {', '.join(suffixes)}, but this has {given}; name one of these")
+    if not place.parent.is_dir():
+        raise UsageError(
+            f"{printable(path)}: the output must be in a folder that is there, but {printable(str(place.parent))} is none; make it first"
+        )
     if place.exists():
         raise UsageError(f"{printable(path)}: the output must be a new file, but there is one already; name another or delete it")
     return place

@@ -18,6 +18,7 @@ from seqloom.data.order import permute
 from seqloom.data.records import data_files
 from seqloom.data.store import TokenStore, build_store, cache_folder, fingerprint
 from seqloom.errors import FolderError, UsageError, printable
+from seqloom.tasks import task_named
 from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
 from seqloom.training.distributed import World
 from seqloom.workflows.reading import Say, counted, each_pair, read_pair_list
@@ -39,15 +40,18 @@ class Prepared:
 
 
 def prepare(run_config: RunConfig, folder: Path, world: World, say: Say) -> Prepared:
-    """Reads the data, learns the tokenizer from the training text alone (or takes the folder's), makes the store."""
-    if world.first:
-        prepared = _prepare(run_config, folder, say)
-    world.barrier()
-    return prepared if world.first else _prepare(run_config, folder, lambda _: None)
+    """Reads the data, learns the tokenizer from the training text alone (or takes the folder's), makes the store.
+
+    The first worker does it and writes; then the others read what it made. What stops one of them stops all.
+    """
+    with world.together():
+        prepared = _prepare(run_config, folder, True, say) if world.first else None
+    with world.together():  # nobody goes on, and perhaps fails and clears the folder, while another still reads it
+        return prepared or _prepare(run_config, folder, False, lambda _: None)
 
 
-def _prepare(run_config: RunConfig, folder: Path, say: Say) -> Prepared:
-    data = run_config.data
+def _prepare(run_config: RunConfig, folder: Path, first: bool, say: Say) -> Prepared:
+    data, columns = run_config.data, task_named(run_config.task).columns
     used = data_files(data.train, data) + (data_files(data.validation, data) if data.validation else [])
     prints = [fingerprint(path) for path in used]
     check_same_data(folder, prints)
@@ -61,29 +65,25 @@ def _prepare(run_config: RunConfig, folder: Path, say: Say) -> Prepared:
     def training(say: Say = lambda _: None) -> Iterator[Record]:
         return (record for at, record in enumerate(each_pair(data.train, data, say)) if at not in held)
 
-    if (folder / bundles.TOKENIZER).exists():
+    if not first or (folder / bundles.TOKENIZER).exists():
         tokenizer = bundles.read_tokenizer(folder / bundles.TOKENIZER)
     else:
         texts = (
-            text
-            for record in counted(training(say), "read for the tokenizer", say)
-            for text in (record.fields["source"], record.fields["target"])
+            text for record in counted(training(say), "read for the tokenizer", say) for text in (record.fields[name] for name in columns)
         )
         tokenizer = train_tokenizer(texts, data.tokenizer, data.vocabulary, data.normalisation)
         if data.tokenizer in ("bpe", "words") and tokenizer.vocabulary_size < data.vocabulary:
             say(f"the text allows {tokenizer.vocabulary_size:,} pieces, fewer than data.vocabulary={data.vocabulary:,}")
         files.write_atomic(folder / bundles.TOKENIZER, tokenizer.to_json())
     identity = {
-        "files": prints,
-        "read": {key: value for key, value in to_plain(data).items() if key not in ("train", "validation")},
+        "files": [one["sha256"] for one in prints],
+        "read": {key: value for key, value in to_plain(data).items() if key not in ("train", "validation", "max_length")},
         "held_out": [len(held), run_config.train.seed] if held else [],
         "tokenizer": tokenizer.fingerprint,
     }
-    store = build_store(
-        lambda: counted(training(), "tokenised", say), ("source", "target"), tokenizer, identity, cache_folder(Path(used[0]))
-    )
+    store = build_store(lambda: counted(training(), "tokenised", say), columns, tokenizer, identity, cache_folder(Path(used[0])))
     say_truncated(store, data, say)
-    if not (folder / bundles.DATA).exists():
+    if first and not (folder / bundles.DATA).exists():
         files.write_json(folder / bundles.DATA, {"files": prints, "pairs": len(store), "validation_pairs": len(validation)})
     return Prepared(tokenizer=tokenizer, store=store, validation=validation)
 

@@ -30,10 +30,10 @@ def read_pair_list(paths: Sequence[str], data: DataConfig, say: Say) -> list[tup
 
 
 def each_text(path: str, data: DataConfig, say: Say) -> Iterator[str]:
-    """The lines of a text, blank ones too."""
+    """The lines of a text that must each be answered: a blank or a skipped one is an empty text, an empty file has none."""
     tally = Tally()
     try:
-        for record in read_texts(path, data, tally):
+        for record in read_texts(path, data, tally, every_line=True):
             yield record.fields["text"]
     finally:
         for notice in tally.notices():

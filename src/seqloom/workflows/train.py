@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ import torch
 from torch import nn
 
 from seqloom import bundles, files
-from seqloom.config import RunConfig, apply_settings, parse, read_run_file, run_file_text
+from seqloom.config import RunConfig, run_file_text
 from seqloom.data.batches import BatchPlan, TranslationBatch, translation_batch
 from seqloom.data.order import Rows
 from seqloom.data.store import TokenStore
@@ -40,9 +39,15 @@ from seqloom.workflows.card import write_card
 from seqloom.workflows.evaluate import evaluate_pairs
 from seqloom.workflows.prepare import Prepared, planned, prepare
 from seqloom.workflows.reading import Say
-
-STANDARD_INPUT = "standard-input"
-"""The file of a run folder that keeps what was piped in."""
+from seqloom.workflows.settings import (
+    STANDARD_INPUT,
+    check_unchanged,
+    fixed_settings,
+    keep_standard_input,
+    model_fields,
+    read_resumed,
+    resolve,
+)
 
 
 @final
@@ -109,59 +114,10 @@ def train(
                 raise
 
 
-def resolve(
-    task: str | None,
-    data: Sequence[str],
-    output_dir: str | Path | None,
-    model: str | None,
-    validation: Sequence[str],
-    settings: Sequence[str],
-    config: str | None,
-) -> RunConfig:
-    """What was asked for, as one configuration: the run file, changed by the arguments, changed by the settings."""
-    content: dict[str, Any] = read_run_file(config) if config else {}
-    content = apply_settings(content, list(settings))
-    given: dict[str, Any] = {"task": task, "output_dir": str(output_dir) if output_dir is not None else None}
-    content |= {key: value for key, value in given.items() if value is not None}
-    for key, paths in (("train", data), ("validation", validation)):
-        if paths:
-            content.setdefault("data", {})[key] = list(paths)
-    if model is not None:
-        name, _, size = model.partition(":")
-        content.setdefault("model", {}).update({"name": name} | ({"size": size} if size else {}))
-    if "task" not in content or "output_dir" not in content:
-        raise UsageError("a training needs TASK, DATA and --output-dir, or --config with a run file, or --resume DIR")
-    run_config = parse(RunConfig, content)
-    if not run_config.data.train:
-        raise UsageError("a training needs data: name its files after the task, or data.train in the run file")
-    known = task_named(run_config.task).models
-    chosen = {"name": known[0], "size": "small"} | run_config.model
-    if chosen["name"] not in known:
-        raise UsageError(f"the model of {run_config.task} must be one of {', '.join(known)}, but is {printable(repr(chosen['name']))}")
-    return replace(run_config, model=chosen)
-
-
-def keep_standard_input(run_config: RunConfig, folder: Path) -> RunConfig:
-    """Data from standard input is read several times, and again on resume: it is kept in the run folder."""
-    if "-" not in run_config.data.train:
-        return run_config
-    place = folder / STANDARD_INPUT
-    files.write_atomic(place, lambda file: shutil.copyfileobj(files.open_binary("-"), file))
-    train_files = tuple(str(place) if path == "-" else path for path in run_config.data.train)
-    return replace(run_config, data=replace(run_config.data, train=train_files))
-
-
 def forget(folder: Path) -> None:
     """Removes what a run wrote that failed before it had a model, so that the mended command can be given again."""
     for name in (bundles.TOKENIZER, bundles.DATA, STANDARD_INPUT, bundles.RUN):  # last what makes it a run
         (folder / name).unlink(missing_ok=True)
-
-
-def read_resumed(folder: Path) -> RunConfig:
-    """The configuration that a run folder was made with."""
-    if not (folder / bundles.RUN).is_file():
-        raise FolderError(f"{printable(str(folder))}: must be a run folder to be resumed, but holds no {bundles.RUN}")
-    return parse(RunConfig, read_run_file(str(folder / bundles.RUN)))
 
 
 def _train(run_config: RunConfig, folder: Path, world: World, say: Say, progress: Callable[[Progress], None]) -> TrainResult:
@@ -169,21 +125,21 @@ def _train(run_config: RunConfig, folder: Path, world: World, say: Say, progress
     fresh = not (folder / bundles.GENERATION).exists()  # the last of the model's files
     prepared = prepare(run_config, folder, world, say)
     torch.manual_seed(config.seed)
-    fields = {key: value for key, value in run_config.model.items() if key not in ("name", "size")}
-    model, model_config = bundles.build_model(
-        run_config.model["name"], run_config.model["size"], prepared.tokenizer.vocabulary_size, fields
-    )
-    if fresh and world.first:
-        bundles.write_model_files(folder, run_config.task, run_config.model["name"], model_config, prepared.tokenizer, run_config.decode)
-    world.barrier()
+    name, size = run_config.model["name"], run_config.model["size"]
+    model, configured = bundles.build_model(name, size, prepared.tokenizer.vocabulary_size, model_fields(run_config.model))
+    with world.together():
+        if fresh and world.first:
+            bundles.write_model_files(folder, run_config.task, name, configured, prepared.tokenizer, run_config.decode)
     model.to(bundles.choose_device(config.device), torch.float64 if config.dtype == "float64" else torch.float32)
     optimizer = make_optimizer(model, config)
-    state = restore(folder, world, model, optimizer, say)
+    with world.together():
+        state = restore(folder, world, model, optimizer, say)
+        state.settings = check_unchanged(folder, state.settings, fixed_settings(run_config))
     plan, steps = planned(config, prepared.store)
     state.total_steps = state.total_steps or steps
     parameters = sum(p.numel() for p in model.parameters())
     say(
-        f"training {run_config.model['name']}:{run_config.model['size']} ({parameters:,} parameters, "
+        f"training {name}:{size} ({parameters:,} parameters, "
         f"vocabulary {prepared.tokenizer.vocabulary_size:,}) on {len(prepared.store):,} pairs for {state.total_steps:,} steps; "
         f"{len(prepared.validation):,} pairs for validation"
     )

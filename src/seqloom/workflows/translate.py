@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import nn
 
 from seqloom.config import DecodeConfig
-from seqloom.data.batches import TranslationBatch, pad, pair_batch
+from seqloom.data.batches import TranslationBatch, cuts, pad, pair_batch
 from seqloom.decoding.generate import Beam, generate
 from seqloom.decoding.rules import forbid
 from seqloom.protocols import Tokenizer
@@ -67,22 +68,13 @@ def batches_of_pairs(
     """Pairs as batches for scoring, longest together, within a budget of tokens."""
     sources = tokenizer.encode([source for source, _ in pairs])
     targets = tokenizer.encode([target for _, target in pairs])
-    lengths = [len(s) + len(t) + 2 for s, t in zip(sources, targets, strict=True)]
-    order = sorted(range(len(pairs)), key=lambda i: (lengths[i], i))
-    for rows in _within(order, lengths, budget):
-        batch = pair_batch([sources[i] for i in rows], [targets[i] for i in rows])
+    lengths = np.array([[len(source) + 1, len(target) + 1] for source, target in zip(sources, targets, strict=True)]).reshape(-1, 2)
+    order = lengths.sum(axis=1).argsort(kind="stable")
+    first = 0
+    for end in cuts(lengths[order, 0], lengths[order, 1], budget):
+        batch = pair_batch([sources[i] for i in order[first:end]], [targets[i] for i in order[first:end]])
         yield TranslationBatch(*(part.to(device) for part in batch))
-
-
-def _within(order: Iterable[int], lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    rows: list[int] = []
-    for i in order:
-        if rows and (len(rows) + 1) * lengths[i] > budget:
-            yield rows
-            rows = []
-        rows.append(i)
-    if rows:
-        yield rows
+        first = end
 
 
 def device_of(model: nn.Module) -> torch.device:

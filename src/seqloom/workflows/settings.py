@@ -1,0 +1,106 @@
+"""The settings of a run: what was asked for, what the folder says, what may change on resume."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from seqloom import bundles, files
+from seqloom.config import RunConfig, apply_settings, parse, read_run_file, to_plain
+from seqloom.errors import FolderError, UsageError, printable
+from seqloom.tasks import task_named
+
+STANDARD_INPUT = "standard-input"
+"""The file of a run folder that keeps what was piped in."""
+
+
+def resolve(
+    task: str | None,
+    data: Sequence[str],
+    output_dir: str | Path | None,
+    model: str | None,
+    validation: Sequence[str],
+    settings: Sequence[str],
+    config: str | None,
+) -> RunConfig:
+    """What was asked for, as one configuration: the run file, changed by the arguments, changed by the settings."""
+    content: dict[str, Any] = read_run_file(config) if config else {}
+    content = apply_settings(content, list(settings))
+    given: dict[str, Any] = {"task": task, "output_dir": str(output_dir) if output_dir is not None else None}
+    content |= {key: value for key, value in given.items() if value is not None}
+    named = content.setdefault("data", {})
+    for key, paths in (("train", data), ("validation", validation)):
+        named |= {key: list(paths)} if paths else {}
+        named |= {key: [absolute(path) for path in named[key]]} if isinstance(named.get(key), list) else {}
+    if model is not None:
+        name, _, size = model.partition(":")
+        content.setdefault("model", {}).update({"name": name} | ({"size": size} if size else {}))
+    if "task" not in content or "output_dir" not in content:
+        raise UsageError("a training needs TASK, DATA and --output-dir, or --config with a run file, or --resume DIR")
+    run_config = parse(RunConfig, content)
+    if not run_config.data.train:
+        raise UsageError("a training needs data: name its files after the task, or data.train in the run file")
+    known = task_named(run_config.task).models
+    chosen = {"name": known[0], "size": "small"} | run_config.model
+    if chosen["name"] not in known:
+        raise UsageError(f"the model of {run_config.task} must be one of {', '.join(known)}, but is {printable(repr(chosen['name']))}")
+    bundles.model_config(chosen["name"], chosen["size"], run_config.data.vocabulary, model_fields(chosen))  # said before the work
+    bundles.choose_device(run_config.train.device)
+    return replace(run_config, model=chosen)
+
+
+def absolute(path: Any) -> Any:
+    """A path that a run finds again from wherever it is resumed."""
+    return os.path.abspath(path) if isinstance(path, str) and path != "-" else path
+
+
+def model_fields(model: dict[str, Any]) -> dict[str, Any]:
+    """Of the model's settings those that its own configuration has."""
+    return {key: value for key, value in model.items() if key not in ("name", "size")}
+
+
+def keep_standard_input(run_config: RunConfig, folder: Path) -> RunConfig:
+    """Data from standard input is read several times, and again on resume: it is kept in the run folder."""
+    if "-" not in run_config.data.train:
+        return run_config
+    place = folder / STANDARD_INPUT
+    files.write_atomic(place, lambda file: shutil.copyfileobj(files.open_binary("-"), file))
+    train_files = tuple(str(place) if path == "-" else path for path in run_config.data.train)
+    return replace(run_config, data=replace(run_config.data, train=train_files))
+
+
+def read_resumed(folder: Path) -> RunConfig:
+    """The configuration that a run folder was made with."""
+    if not (folder / bundles.RUN).is_file():
+        raise FolderError(f"{printable(str(folder))}: must be a run folder to be resumed, but holds no {bundles.RUN}")
+    run_config = parse(RunConfig, read_run_file(str(folder / bundles.RUN)))
+    kept = tuple(str(folder / STANDARD_INPUT) if Path(path).name == STANDARD_INPUT else path for path in run_config.data.train)
+    return replace(run_config, data=replace(run_config.data, train=kept))  # the folder may have moved
+
+
+ADJUSTABLE = ("learning_rate", "clip_norm", "dtype", "device", "threads", "accumulate", "log_every", "patience")
+"""Settings of training that may be changed in a run.yaml before it is resumed; from there on, the bits are others."""
+
+
+def fixed_settings(run_config: RunConfig) -> dict[str, Any]:
+    """What must not change within a run (the data is told by its hash), as key -> value."""
+    plain = to_plain(run_config)
+    kept = {section: plain[section] for section in ("model", "data", "train")}
+    names = {"data": ("train", "validation", "on_bad_line", "max_line_bytes"), "train": ADJUSTABLE}
+    return {f"{s}.{key}": value for s, fields in kept.items() for key, value in fields.items() if key not in names.get(s, ())}
+
+
+def check_unchanged(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a run. Raises FolderError where a resumed run would not be the one that was begun."""
+    changed = [key for key in sorted(now.keys() | before.keys()) if before and before.get(key) != now.get(key)]
+    if changed:
+        was = ", ".join(f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in changed[:5])
+        raise FolderError(
+            f"{printable(str(folder / bundles.RUN))}: a resumed run must keep its settings, but {printable(was)}; "
+            "put them back, or train a new run"
+        )
+    return now
