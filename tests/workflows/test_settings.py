@@ -13,7 +13,7 @@ from seqloom.config import DataConfig
 from seqloom.data.synthetic import reverse_task
 from seqloom.errors import FolderError, UsageError
 from seqloom.workflows.evaluate import evaluate
-from seqloom.workflows.settings import resolve
+from seqloom.workflows.settings import read_resumed, resolve
 
 WIDTHS = [f"model.{name}=8" for name in ("embedding_width", "encoder_width", "width", "attention_width", "readout_width")]
 SETTINGS = [*WIDTHS, "model.name=seq2seq", "model.size=tiny", "data.tokenizer=bytes", "train.max_steps=4", "train.evaluate_every=2"]
@@ -92,3 +92,13 @@ def test_a_model_is_measured_in_the_direction_it_was_trained_for(stopped: Path) 
     turned = evaluate(stopped, [pairs], DataConfig(source="here", target="there"), {"beam": 1, "n_best": 1}, lambda _: None)
     assert same.metrics == said.metrics
     assert same.metrics["loss"] != turned.metrics["loss"]
+
+
+def test_what_was_piped_in_is_found_by_a_moved_run_and_by_its_run_file(stopped: Path) -> None:
+    kept = stopped.parent / "sub" / "standard-input"
+    (stopped.parent / "pairs.tsv").rename(kept)
+    text = (stopped / "run.yaml").read_text().replace(str(stopped.parent / "pairs.tsv"), str(kept)).replace("format: auto", "format: tsv")
+    (stopped.parent / "other.yaml").write_text(text)
+    assert seqloom.train(config=str(stopped.parent / "other.yaml"), output_dir=stopped.parent / "again").step == 4
+    moved = kept.rename(stopped.parent / "again" / "standard-input")
+    assert read_resumed(moved.parent).data.train == (str(moved),)

@@ -78,7 +78,8 @@ def read_resumed(folder: Path) -> RunConfig:
     if not (folder / bundles.RUN).is_file():
         raise FolderError(f"{printable(str(folder))}: must be a run folder to be resumed, but holds no {bundles.RUN}")
     run_config = parse(RunConfig, read_run_file(str(folder / bundles.RUN)))
-    kept = tuple(str(folder / STANDARD_INPUT) if Path(path).name == STANDARD_INPUT else path for path in run_config.data.train)
+    own = folder / STANDARD_INPUT
+    kept = tuple(str(own) if Path(path).name == STANDARD_INPUT and own.exists() else path for path in run_config.data.train)
     return replace(run_config, data=replace(run_config.data, train=kept))  # the folder may have moved
 
 
