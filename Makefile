@@ -23,6 +23,7 @@ check: .venv/dev.stamp
 
 bench: .venv/dev.stamp
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/recurrent.py
 
 clean:
 	rm -rf .venv
