@@ -18,7 +18,6 @@ Loading runs no code from a file: JSON, YAML (safe) and safetensors only.
 from __future__ import annotations
 
 import json
-import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +35,7 @@ from seqloom.text.tokenizers import TextTokenizer, tokenizer_config
 from seqloom.training.checkpoints import (
     WEIGHTS,
     check_weights,
-    checkpoints,
+    checkpoint_path,
     load_model_tensors,
     newest_checkpoint,
     read_state,
@@ -159,8 +158,7 @@ def _weights_of(folder: Path) -> Path:
             f"{printable(str(folder))}: holds no weights yet; train it on with: seqloom train --resume {printable(str(folder))}"
         )
     best = read_state(newest).best_step
-    chosen = folder / f"checkpoint-{best}"
-    if best is None or chosen not in checkpoints(folder):
+    if best is None or (chosen := checkpoint_path(folder, best)) == newest or not chosen.is_dir():
         return newest / WEIGHTS
     if problem := files.manifest_problem(chosen):
         raise FolderError(f"{printable(str(chosen))}: {problem}")
@@ -197,8 +195,7 @@ def choose_device(name: str) -> torch.device:
 
 def append_metrics(folder: Path, record: dict[str, Any]) -> None:
     """One whole line more in metrics.jsonl, or none where the disk is full (FolderError); null stands for what is not finite."""
-    finite = {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in record.items()}
-    line = (json.dumps(finite, allow_nan=False) + "\n").encode()
+    line = (files.json_line(record) + "\n").encode()
     with files.writing(folder / METRICS):
         handle = os.open(folder / METRICS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         before = os.fstat(handle).st_size

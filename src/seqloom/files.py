@@ -8,6 +8,7 @@ import fcntl
 import gzip
 import hashlib
 import json
+import math
 import os
 import shutil
 import stat
@@ -106,6 +107,19 @@ def write_atomic(path: Path, write: bytes | str | Callable[[BinaryIO], Any]) -> 
 
 def write_json(path: Path, content: Any) -> None:
     write_atomic(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def json_line(content: Any) -> str:
+    """One line of JSON; a number that is not finite (a perplexity beyond a float) is null."""
+    return json.dumps(_finite(content), ensure_ascii=False, allow_nan=False)
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def read_json(path: Path, limit: int = 2**26) -> Any:
@@ -216,9 +230,14 @@ def leftovers(folder: Path) -> list[Path]:
     return [path for path in folder.glob(".*.tmp") if path.is_file()]
 
 
+def holds_something(path: Path) -> bool:
+    """Whether a folder is taken: it is there and holds more than a lock and leftovers, or is no folder."""
+    return path.exists() and (not path.is_dir() or bool(set(path.iterdir()) - {path / LOCK, *leftovers(path)}))
+
+
 def new_folder(path: Path, what: str) -> None:
     """Creates a folder that must not hold anything yet (but for a lock and leftovers). Raises UsageError where it does."""
-    if path.exists() and (not path.is_dir() or set(path.iterdir()) - {path / LOCK, *leftovers(path)}):
+    if holds_something(path):
         raise UsageError(
             f"{printable(str(path))}: the folder for {what} must be new or empty, but it holds something; "
             f"name another --output-dir, or go on with that run: seqloom train --resume {printable(str(path))}"

@@ -26,7 +26,7 @@ def explain(
     if json:
         put_json(result.summary())
     else:
-        put(result.output)
+        put(result.attention.output)
         put(f"heat map: {result.picture}")
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from seqloom import files
 from seqloom.errors import printable
 
 
@@ -25,15 +24,7 @@ def put(text: str) -> None:
 
 def put_json(content: Any) -> None:
     """The result as one line of JSON; a number that is not finite (a perplexity beyond a float) is null."""
-    put(json.dumps(_finite(content), ensure_ascii=False, allow_nan=False))
-
-
-def _finite(content: Any) -> Any:
-    if isinstance(content, dict):
-        return {key: _finite(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_finite(value) for value in content]
-    return None if isinstance(content, float) and not math.isfinite(content) else content
+    put(files.json_line(content))
 
 
 def put_table(title: str, rows: list[tuple[str, ...]], header: tuple[str, ...]) -> None:

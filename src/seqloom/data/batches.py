@@ -111,10 +111,15 @@ def translation_batch(store: TokenStore, rows: Rows, whole: Rows, max_length: in
 def pair_batch(sources: Sequence[list[int]], targets: Sequence[list[int]]) -> TranslationBatch:
     """Pairs of ids with their marks, padded on the right. The target is shifted here and nowhere else."""
     return TranslationBatch(
-        pad([[*source, EOS] for source in sources], PAD),
+        source_batch(sources),
         pad([[BOS, *target] for target in targets], PAD),
         pad([[*target, EOS] for target in targets], IGNORE),
     )
+
+
+def source_batch(sources: Sequence[Sequence[int]]) -> Tensor:
+    """Sources as an encoder reads them, ended by `</s>` and padded: `(rows, source)`."""
+    return pad([[*source, EOS] for source in sources], PAD)
 
 
 def pad(sequences: Sequence[Sequence[int]], value: int) -> Tensor:

@@ -60,6 +60,11 @@ def checkpoint_path(folder: Path, step: int) -> Path:
     return folder / f"checkpoint-{step}"
 
 
+def checkpoint_step(checkpoint: Path) -> int:
+    """The inverse: the step that a checkpoint is named after."""
+    return int(checkpoint.name.removeprefix("checkpoint-"))
+
+
 def save_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: TrainerState) -> Path:
     """Writes `checkpoint-STEP`.
 
@@ -163,8 +168,8 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, path: Path) -> None
 
 def checkpoints(folder: Path) -> list[Path]:
     """The checkpoints of a folder, newest step first (never by time)."""
-    found = [p for p in folder.glob("checkpoint-*") if p.is_dir() and p.name.removeprefix("checkpoint-").isdigit()]
-    return sorted(found, key=lambda p: int(p.name.removeprefix("checkpoint-")), reverse=True)
+    found = [path for path in folder.glob("checkpoint-*") if path.is_dir() and path.name.removeprefix("checkpoint-").isdigit()]
+    return sorted(found, key=checkpoint_step, reverse=True)
 
 
 def newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
@@ -195,7 +200,7 @@ def read_state(checkpoint: Path) -> TrainerState:
 def prune_checkpoints(folder: Path, keep: set[int]) -> None:
     """Deletes all checkpoints but those of the given steps, and what a killed save left."""
     for path in checkpoints(folder):
-        if int(path.name.removeprefix("checkpoint-")) not in keep:
+        if checkpoint_step(path) not in keep:
             shutil.rmtree(path, ignore_errors=True)
     for path in folder.glob("checkpoint-*.tmp"):
         shutil.rmtree(path, ignore_errors=True)

@@ -10,7 +10,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
@@ -236,17 +236,8 @@ class _Clock:
     def rate(self, tokens: int) -> float:
         return (tokens - self.tokens) / max(time.perf_counter() - self.start, 1e-9)
 
-    def paused(self) -> Any:
-        return _Pause(self)
-
-
-@final
-class _Pause:
-    def __init__(self, clock: _Clock) -> None:
-        self.clock = clock
-
-    def __enter__(self) -> None:
-        self.began = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self.clock.start += time.perf_counter() - self.began
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.start += time.perf_counter() - began

@@ -11,6 +11,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any, final
 
+from seqloom import files
 from seqloom.bundles import load_bundle
 from seqloom.data.synthetic import DatePair, date_phrases
 from seqloom.training.loop import Progress
@@ -28,8 +29,6 @@ SETTINGS = (
     "train.log_every=50",
     "train.best=exact_match",
     "decode.beam=1",
-    "data.source=source",
-    "data.target=target",
 )
 EXAMPLES = 10
 REPORTED, VALIDATED = 1_000, 200
@@ -88,9 +87,9 @@ def demo(output_dir: str, steps: int, say: Say, progress: Callable[[Progress], N
         return evaluate_pairs(bundle.model, bundle.tokenizer, [pair[:2] for pair in pairs], bundle.decode).metrics["exact_match"]
 
     heatmap = folder / "heatmap.png"
-    longest = max(years, key=lambda pair: len(pair.phrase))
-    draw_attention(attention_of(bundle, longest.phrase), heatmap, "Where the model looks as it writes a date", pieces=False)
-    draw_attention(attention_of(bundle, longest.phrase), heatmap.with_suffix(".svg"), pieces=False)
+    attention = attention_of(bundle, max((pair.phrase for pair in years), key=len))
+    draw_attention(attention, heatmap, "Where the model looks as it writes a date", pieces=False)
+    draw_attention(attention, heatmap.with_suffix(".svg"), pieces=False)
     shown = spread(years, EXAMPLES)
     read = Predictor(bundle).predict([pair.phrase for pair in shown])
     summary = {
@@ -125,6 +124,6 @@ def write_pairs(path: Path, pairs: Sequence[DatePair]) -> None:
 def free_folder(wanted: Path) -> Path:
     """`wanted`, or with the first free number where it holds something."""
     folder, number = wanted, 2
-    while folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    while files.holds_something(folder):
         folder, number = wanted.with_name(f"{wanted.name}-{number}"), number + 1
     return folder

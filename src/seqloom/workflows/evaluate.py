@@ -67,5 +67,6 @@ def as_trained(folder: Path, data: DataConfig) -> DataConfig:
     """Read settings that are not given are those of the training: which column is the source, the encoding, ..."""
     trained = parse(DataConfig, read_run_file(str(folder / RUN))["data"], "data.")
     names = ("source", "target", "encoding", "delimiter", "header", "quoting")
-    kept = {name: getattr(trained, name) for name in names if getattr(data, name) == getattr(DataConfig(), name)}
+    default = DataConfig()
+    kept = {name: getattr(trained, name) for name in names if getattr(data, name) == getattr(default, name)}
     return replace(data, **kept)

@@ -11,11 +11,12 @@ from torch import Tensor
 
 from seqloom.bundles import Bundle, load_bundle
 from seqloom.config import DecodeConfig
+from seqloom.data.batches import source_batch
 from seqloom.errors import UsageError
 from seqloom.explaining.charts import attention_heat_map, save_chart
 from seqloom.text.special import BOS, EOS
 from seqloom.workflows.predict import new_file
-from seqloom.workflows.translate import decode_texts, device_of, source_ids
+from seqloom.workflows.translate import decode_texts, device_of
 
 
 @final
@@ -36,13 +37,12 @@ class Attention:
 @dataclass(frozen=True)
 class Explanation:
     attention: Attention
-    output: str
     picture: Path
 
     def summary(self) -> dict[str, Any]:
         look = self.attention
         return {
-            "output": self.output,
+            "output": look.output,
             "picture": str(self.picture),
             "source": look.source,
             "target": look.target,
@@ -64,7 +64,7 @@ def attention_of(bundle: Bundle, text: str, target: str | None = None, decode: D
         target = decode_texts(model, bundle.tokenizer, [text], decode or bundle.decode)[0][0].text
     source, written = bundle.tokenizer.encode([text, target])
     with torch.inference_mode():
-        state = model.encode(source_ids([source]).to(device_of(model)))
+        state = model.encode(source_batch([source]).to(device_of(model)))
         weights = model.attended(torch.tensor([[BOS, *written]], device=device_of(model)), state)[0]
     pieces = bundle.tokenizer.pieces
     return Attention(pieces([*source, EOS]), pieces([*written, EOS]), weights.float().cpu(), target)
@@ -82,7 +82,7 @@ def explain(folder: str | Path, text: str, target: str | None, output: str, deco
     bundle = load_bundle(folder)
     attention = attention_of(bundle, text, target, bundle.decode_with(decode))
     draw_attention(attention, place, pieces=spells_words(bundle))
-    return Explanation(attention, attention.output, place)
+    return Explanation(attention, place)
 
 
 def spells_words(bundle: Bundle) -> bool:

@@ -25,6 +25,7 @@ from seqloom.training.checkpoints import (
     WEIGHTS,
     TrainerState,
     checkpoint_path,
+    checkpoint_step,
     load_model_tensors,
     load_optimizer_tensors,
     newest_checkpoint,
@@ -224,7 +225,7 @@ def finished(folder: Path, world: World, say: Say) -> TrainResult | None:
     """The result of a run that is over, sealed and whole; None where there is something left to do."""
     if not (folder / files.MANIFEST).exists() or files.manifest_problem(folder) is not None:
         return None
-    best = int(str(files.read_json(folder / files.MANIFEST)["best"]).removeprefix("checkpoint-"))
+    best = checkpoint_step(Path(files.read_json(folder / files.MANIFEST)["best"]))
     step = max((record["step"] for record in bundles.read_metrics(folder)), default=best)
     say(f"{printable(str(folder))}: this run is finished (step {step}), so there is nothing to do; for a longer one, train a new run")
     return TrainResult(folder, step, best, "finished", bundles.validation_metrics(folder, best), world.first)

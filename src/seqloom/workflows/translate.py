@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from seqloom.config import DecodeConfig
-from seqloom.data.batches import TranslationBatch, cuts, pad, pair_batch
+from seqloom.data.batches import TranslationBatch, cuts, pair_batch, source_batch
 from seqloom.decoding.generate import Beam, generate
 from seqloom.decoding.rules import forbid
 from seqloom.protocols import Tokenizer
@@ -41,7 +41,7 @@ def decode_texts(model: nn.Module, tokenizer: Tokenizer, texts: Sequence[str], d
     for at in range(0, len(waiting), decode.batch_rows):
         rows = waiting[at : at + decode.batch_rows]
         with torch.inference_mode():
-            state = encoder_decoder.encode(source_ids([sources[i] for i in rows]).to(device_of(model)))
+            state = encoder_decoder.encode(source_batch([sources[i] for i in rows]).to(device_of(model)))
         found = generate(
             encoder_decoder,
             state,
@@ -55,11 +55,6 @@ def decode_texts(model: nn.Module, tokenizer: Tokenizer, texts: Sequence[str], d
         for i, hypotheses in zip(rows, found, strict=True):
             outputs[i] = [Output(tokenizer.decode(h.tokens), h.score, h.finished) for h in hypotheses] or outputs[i]
     return outputs
-
-
-def source_ids(sources: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Sources as an encoder reads them, ended by `</s>` and padded: `(rows, source)`."""
-    return pad([[*source, EOS] for source in sources], PAD)
 
 
 def batches_of_pairs(
