@@ -64,6 +64,10 @@ class Cell(Protocol):
         """The input's product with W_x (plus b) `(rows, gates * width)` and the old state -> the new state."""
         ...
 
+    def gate_values(self, product: Tensor, state: CellState, weights: Weights) -> dict[str, Tensor]:
+        """What `step` computes on its way, by the names of `gates`."""
+        ...
+
     def forward(self, a: Tensor, old: CellState, new: CellState, extra: Tensor, weights: Weights) -> None:
         """The same, written into `a`, `new` and `extra`."""
         ...
@@ -96,6 +100,9 @@ class Elman:
         total = product + F.linear(state[0], weights.w_h)
         return (torch.relu(total) if self.relu else torch.tanh(total),)
 
+    def gate_values(self, product: Tensor, state: CellState, weights: Weights) -> dict[str, Tensor]:
+        return {"h": self.step(product, state, weights)[0]}
+
     def forward(self, a: Tensor, old: CellState, new: CellState, extra: Tensor, weights: Weights) -> None:
         torch.addmm(a, old[0], weights.w_h.T, out=new[0])
         new[0].relu_() if self.relu else new[0].tanh_()
@@ -127,6 +134,10 @@ class LSTM:
         i, f, g, o = (product + F.linear(h, weights.w_h)).chunk(4, dim=-1)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         return torch.sigmoid(o) * torch.tanh(c), c
+
+    def gate_values(self, product: Tensor, state: CellState, weights: Weights) -> dict[str, Tensor]:
+        i, f, g, o = (product + F.linear(state[0], weights.w_h)).chunk(4, dim=-1)
+        return {"i": torch.sigmoid(i), "f": torch.sigmoid(f), "g": torch.tanh(g), "o": torch.sigmoid(o)}
 
     def forward(self, a: Tensor, old: CellState, new: CellState, extra: Tensor, weights: Weights) -> None:
         width = old[0].shape[1]
@@ -175,6 +186,12 @@ class GRU:
         r, z = gates.chunk(2, dim=-1)
         candidate = torch.tanh(product[:, 2 * width :] + F.linear(r * h, weights.w_h[2 * width :]))
         return (candidate + z * (h - candidate),)  # z ⊙ h + (1 - z) ⊙ candidate
+
+    def gate_values(self, product: Tensor, state: CellState, weights: Weights) -> dict[str, Tensor]:
+        (h,) = state
+        width = h.shape[-1]
+        r, z = torch.sigmoid(product[:, : 2 * width] + F.linear(h, weights.w_h[: 2 * width])).chunk(2, dim=-1)
+        return {"r": r, "z": z, "h": torch.tanh(product[:, 2 * width :] + F.linear(r * h, weights.w_h[2 * width :]))}
 
     def forward(self, a: Tensor, old: CellState, new: CellState, extra: Tensor, weights: Weights) -> None:
         h, width = old[0], old[0].shape[1]
@@ -225,6 +242,13 @@ class GRUTorch:
         r, z = torch.sigmoid(product[:, : 2 * width] + of_h[:, : 2 * width]).chunk(2, dim=-1)
         candidate = torch.tanh(product[:, 2 * width :] + r * of_h[:, 2 * width :])
         return (candidate + z * (h - candidate),)
+
+    def gate_values(self, product: Tensor, state: CellState, weights: Weights) -> dict[str, Tensor]:
+        (h,) = state
+        width = h.shape[-1]
+        of_h = F.linear(h, weights.w_h, weights.b_h)
+        r, z = torch.sigmoid(product[:, : 2 * width] + of_h[:, : 2 * width]).chunk(2, dim=-1)
+        return {"r": r, "z": z, "h": torch.tanh(product[:, 2 * width :] + r * of_h[:, 2 * width :])}
 
     def forward(self, a: Tensor, old: CellState, new: CellState, extra: Tensor, weights: Weights) -> None:
         h, width = old[0], old[0].shape[1]

@@ -7,7 +7,7 @@ over steps is the reference, and what autocast runs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -18,13 +18,26 @@ from seqloom.layers.cells import Cell, CellState, Weights, cell_named
 from seqloom.layers.unroll import Order, Unroll, packed_order
 
 
+class Seen(NamedTuple):
+    """One step that a watched layer made, in the autograd graph."""
+
+    product: Tensor
+    """`(rows, gates * width)`: the input's part of each gate."""
+    old: CellState
+    new: CellState
+
+
 @final
 class RecurrentLayer(nn.Module):
-    """One layer in one direction."""
+    """One layer in one direction.
+
+    While `watch` is a list, the layer runs as a plain loop and adds each step to it.
+    """
 
     def __init__(self, cell: Cell, input_width: int, width: int) -> None:
         super().__init__()
         self.cell, self.width = cell, width
+        self.watch: list[Seen] | None = None
         blocks = len(cell.gates)
         self.weight_x = nn.Parameter(torch.empty(blocks * width, input_width))
         self.weight_h = nn.Parameter(torch.empty(blocks * width, width))
@@ -52,7 +65,14 @@ class RecurrentLayer(nn.Module):
 
     def step(self, product: Tensor, state: CellState) -> CellState:
         """One step, from the input's product with W_x (plus b) `(rows, gates * width)`."""
-        return self.cell.step(product, state, Weights(self.weight_h, self.bias_h))
+        new = self.cell.step(product, state, Weights(self.weight_h, self.bias_h))
+        if self.watch is not None:
+            self.watch.append(Seen(product, state, new))
+        return new
+
+    def gates(self, product: Tensor, state: CellState) -> dict[str, Tensor]:
+        """The values of the gates in a step, by name: each `(rows, width)`."""
+        return self.cell.gate_values(product, state, Weights(self.weight_h, self.bias_h))
 
     def forward(self, inputs: Tensor, order: Order, state: CellState) -> tuple[Tensor, CellState]:
         """inputs `(rows, steps, input_width)` -> outputs `(rows, steps, width)`, 0 at padding, and the state after the last
@@ -142,8 +162,9 @@ class Recurrent(nn.Module):
         return outputs, stack_states(after)
 
     def _needs_autograd(self, inputs: Tensor) -> bool:
-        """Autocast chooses a type for each operation, so it needs the plain ones; and a single step has nothing to unroll."""
-        return torch.is_autocast_enabled(inputs.device.type) or inputs.shape[1] <= 1
+        """Autocast chooses a type for each operation, so it needs the plain ones; a single step has nothing to unroll; who watches wants the steps."""
+        watched = any(layer.watch is not None for layer in [*self.stack, *self.backward_layers])
+        return watched or torch.is_autocast_enabled(inputs.device.type) or inputs.shape[1] <= 1
 
     def _plain(self, mask: Tensor | None) -> Run:
         return lambda layer, inputs, state, backward: layer.loop(inputs, mask, state, backward)
