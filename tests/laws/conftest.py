@@ -55,6 +55,16 @@ SEQ2SEQ: dict[str, dict[str, Any]] = {
         for query in ("previous", "current")
     },
     **{f"context {context}": TINY | {"attention": "none", "context": context} for context in ("initial", "every_step", "both")},
+    **{
+        f"{name}, {attention}": options | {"attention": attention, "encoder_layers": 2, "decoder_layers": 3}
+        for name, options in {
+            "projected lstm": MAPPED | {"cell": "lstm", "projection": 4},
+            "layer normalisation": MAPPED | {"cell": "lstm", "normalisation": "layer", "connection": "residual"},
+            "layer-normalised mut1, highways": MAPPED | {"cell": "mut1", "normalisation": "layer", "connection": "highway"},
+            "batch normalisation": MAPPED | {"normalisation": "batch", "state_dropout": 0.2, "variational_dropout": True},
+        }.items()
+        for attention in ("additive", "none")
+    },
     "2 layers to 1": MAPPED | {"encoder_layers": 2},
     "1 layer to 2, one direction": MAPPED | {"decoder_layers": 2, "bidirectional": False},
     "reversed source": MAPPED | {"reverse_source": True},

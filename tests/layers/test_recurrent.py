@@ -11,8 +11,10 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqloom.errors import UsageError
-from seqloom.layers.cells import CELLS, CellState, Weights, cell_named
-from seqloom.layers.recurrent import Recurrent, RecurrentLayer, from_torch, to_torch
+from seqloom.layers.cells import CELLS, CellState, cell_named, fed_gates, gates_of
+from seqloom.layers.recurrent import Recurrent
+from seqloom.layers.recurrent_layer import RecurrentLayer
+from seqloom.layers.torch_modules import from_torch, to_torch
 from seqloom.protocols import detach
 from seqloom.shapes import mask_of
 
@@ -87,22 +89,56 @@ def gru_of_torch(w: dict[str, Tensor], x: Tensor, h: Tensor, c: Tensor) -> tuple
     return z * h + (1 - z) * candidate, c
 
 
+def elman_sigmoid(w: dict[str, Tensor], x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    return sigma(w["xh"] @ x + w["hh"] @ h + w["bh"]), c
+
+
+def bare(w: dict[str, Tensor], gate: str, x: Tensor) -> Tensor:
+    """x itself, or P x where the widths differ."""
+    return w[f"x{gate}"] @ x if f"x{gate}" in w else x
+
+
+def mut1(w: dict[str, Tensor], x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    z = sigma(w["xz"] @ x + w["bz"])
+    r = sigma(w["xr"] @ x + w["hr"] @ h + w["br"])
+    return tanh(w["hh"] @ (r * h) + tanh(bare(w, "h", x)) + w["bh"]) * z + h * (1 - z), c
+
+
+def mut2(w: dict[str, Tensor], x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    z = sigma(w["xz"] @ x + w["hz"] @ h + w["bz"])
+    r = sigma(bare(w, "r", x) + w["hr"] @ h + w["br"])
+    return tanh(w["hh"] @ (r * h) + w["xh"] @ x + w["bh"]) * z + h * (1 - z), c
+
+
+def mut3(w: dict[str, Tensor], x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    z = sigma(w["xz"] @ x + w["hz"] @ tanh(h) + w["bz"])
+    r = sigma(w["xr"] @ x + w["hr"] @ h + w["br"])
+    return tanh(w["hh"] @ (r * h) + w["xh"] @ x + w["bh"]) * z + h * (1 - z), c
+
+
 EQUATIONS: dict[str, Equations] = {
     "elman": elman,
     "elman-relu": elman_relu,
+    "elman-sigmoid": elman_sigmoid,
     "lstm": lstm,
     "gru": gru_published,
     "gru-torch": gru_of_torch,
+    "mut1": mut1,
+    "mut2": mut2,
+    "mut3": mut3,
 }
 
 
 def by_name(layer: RecurrentLayer) -> dict[str, Tensor]:
     """The blocks of a layer's weights under the names of the equations."""
-    gates = layer.cell.gates
+    gates, cell = gates_of(layer.cell), layer.cell
+    mapped = gates if len(layer.weight_x) == len(layer.bias) else tuple(gate for gate in gates if gate != cell.bare)
     named: dict[str, Tensor] = {}
-    parts = {"x": layer.weight_x, "h": layer.weight_h, "b": layer.bias} | ({} if layer.bias_h is None else {"b_h": layer.bias_h})
-    for prefix, whole in parts.items():
-        named |= {f"{prefix}{gate}": block for gate, block in zip(gates, whole.chunk(len(gates)), strict=True)}
+    blocks = [("x", mapped, layer.weight_x), ("h", fed_gates(cell), layer.weight_h), ("b", gates, layer.bias)]
+    if layer.bias_h is not None:
+        blocks.append(("b_h", gates, layer.bias_h))
+    for prefix, names, whole in blocks:
+        named |= {f"{prefix}{name}": block for name, block in zip(names, whole.chunk(len(names)), strict=True)}
     return named
 
 
@@ -221,7 +257,7 @@ def test_a_torch_module_is_read_and_written_back(module: type[nn.RNNBase], nonli
     options = {"nonlinearity": nonlinearity} if module is nn.RNN else {}
     theirs = module(INPUT, WIDTH, num_layers=2, bidirectional=True, batch_first=True, dropout=0.5, **options).double().eval()  # type: ignore[arg-type]
     ours = from_torch(theirs).eval()
-    assert ours.dropout.p == 0.5
+    assert ours.dropout == 0.5
     inputs = drawn(ROWS, STEPS, INPUT)
     expected = theirs(inputs)[0]
     close(ours(inputs)[0], expected)
@@ -242,8 +278,6 @@ def test_from_torch_undoes_to_torch() -> None:
 def test_what_torch_does_not_have_is_refused() -> None:
     with pytest.raises(UsageError, match=r"no cell 'gru' \(torch.nn.GRU is 'gru-torch'\)"):
         to_torch(layers_of("gru"))
-    with pytest.raises(UsageError, match="no proj_size"):
-        from_torch(nn.LSTM(INPUT, WIDTH, proj_size=2))
     with pytest.raises(UsageError, match="must have biases"):
         from_torch(nn.GRU(INPUT, WIDTH, bias=False))
 
@@ -302,7 +336,7 @@ def test_no_steps_change_nothing(cell: str) -> None:
 
 def test_an_lstm_with_an_open_forget_gate_and_a_closed_input_gate_keeps_c() -> None:
     layers, state = layers_of("lstm"), states_of("lstm")
-    gates = layers.stack[0].cell.gates
+    gates = gates_of(layers.stack[0].cell)
     with torch.no_grad():
         for gate, value in (("f", 1e6), ("i", -1e6)):
             at = gates.index(gate) * WIDTH
@@ -313,11 +347,11 @@ def test_an_lstm_with_an_open_forget_gate_and_a_closed_input_gate_keeps_c() -> N
 
 def test_the_direct_path_through_c_is_the_forget_gate() -> None:
     """∂c_t/∂c_{t-1} = diag(f), where h_{t-1} is held."""
-    product, h, w_h = drawn(1, 4 * WIDTH), drawn(1, WIDTH, seed=2), drawn(4 * WIDTH, WIDTH, seed=4)
+    layer, product, h = layers_of("lstm").stack[0], drawn(1, 4 * WIDTH), drawn(1, WIDTH, seed=2)
     before = drawn(1, WIDTH, seed=3).requires_grad_()
-    _, after = CELLS["lstm"].step(product, (h, before), Weights(w_h, None))
+    _, after = layer.step(product, (h, before))
     jacobian = torch.cat([torch.autograd.grad(after[0, k], before, retain_graph=True)[0] for k in range(WIDTH)])
-    forget = sigma(product + h @ w_h.T)[0, WIDTH : 2 * WIDTH]
+    forget = sigma(product + h @ layer.weight_h.T)[0, WIDTH : 2 * WIDTH]
     close(jacobian, forget.diag())
 
 
@@ -325,11 +359,11 @@ def test_a_new_layer_starts_as_published() -> None:
     """Orthogonal W_h, biases 0, but 1 for the forget gate."""
     for name, cell in CELLS.items():
         layer = Recurrent(name, INPUT, WIDTH).stack[0]
-        for block in layer.weight_h.chunk(len(cell.gates)):
+        for block in layer.weight_h.chunk(len(fed_gates(cell))):
             torch.testing.assert_close(block @ block.T, torch.eye(WIDTH), rtol=0, atol=1e-5)
-        for gate, bias in zip(cell.gates, layer.bias.chunk(len(cell.gates)), strict=True):
+        for gate, bias in zip(gates_of(cell), layer.bias.chunk(len(gates_of(cell))), strict=True):
             assert torch.equal(bias, torch.full((WIDTH,), float(gate == "f")))
-        assert (layer.bias_h is not None) == cell.hidden_bias
+        assert (layer.bias_h is not None) == (name == "gru-torch")
         assert layer.bias_h is None or not layer.bias_h.any()
 
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from seqloom.layers.cells import CELLS
-from seqloom.layers.recurrent import Recurrent, RecurrentLayer
-from seqloom.layers.unroll import pack, packed_order, unpack
+from seqloom.layers.packing import pack, packed_order, unpack
+from seqloom.layers.recurrent import Recurrent
+from seqloom.layers.recurrent_layer import RecurrentLayer
 
 ROWS, STEPS, INPUT, WIDTH = 4, 6, 3, 5
 

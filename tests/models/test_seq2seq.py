@@ -13,7 +13,8 @@ from seqloom.decoding.generate import Beam, generate
 from seqloom.decoding.rules import forbid
 from seqloom.errors import UsageError
 from seqloom.layers.attention import AdditiveScores, BilinearScores
-from seqloom.layers.recurrent import RecurrentLayer
+from seqloom.layers.cells import CELLS
+from seqloom.layers.recurrent_layer import RecurrentLayer
 from seqloom.models import MODELS, model_family
 from seqloom.models.seq2seq import SIZES, Seq2Seq, Seq2SeqConfig, Seq2SeqState
 from seqloom.protocols import State, fork, select_rows
@@ -328,7 +329,7 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
         "model.vocabulary_size must be at least 1, but is 0",
         "model.width must be at least 1, but is -1",
         "model.attention_width must be at least 1, but is 0",
-        "model.cell must be one of elman, elman-relu, lstm, gru, gru-torch, but is 'gur'",
+        f"model.cell must be one of {', '.join(CELLS)}, but is 'gur'",
         "model.dropout must be in [0, 1), but is 1.0",
         "dot attention needs model.width equal to the encoder's output width, but -1 is not 256",
         "model.tie_output needs readout_width = embedding_width, but 3 is not 256",

@@ -1,48 +1,94 @@
-"""The recurrent cells: each is its equations, its forward step and its backward step.
+"""The recurrent cells: each is its equations, forward and backward.
 
-    elman, elman-relu   h_t = g(W_x x_t + W_h h_{t-1} + b)                              Elman 1990
-    lstm                c_t = f ⊙ c_{t-1} + i ⊙ g,  h_t = o ⊙ tanh(c_t)                 Hochreiter and Schmidhuber 1997, Gers 2000
-    gru                 h̃ = tanh(W_x x_t + W_h (r ⊙ h_{t-1}) + b),
-                        h_t = z ⊙ h_{t-1} + (1 - z) ⊙ h̃                                 Cho et al. 2014, as published
-    gru-torch           as gru, but h̃ = tanh(W_x x_t + b + r ⊙ (W_h h_{t-1} + b_h))     as in torch.nn.GRU and cuDNN
+    elman      h_t = g(W_x x_t + W_h h_{t-1} + b),  g = tanh, ReLU or σ                  Elman 1990
+    lstm       c_t = f ⊙ c_{t-1} + i ⊙ g,  h_t = o ⊙ tanh(c_t)                           Hochreiter and Schmidhuber 1997, Gers 2000
+               with a projection h_t = W_p (o ⊙ tanh(c_t))                               Sak et al. 2014
+    gru        h̃ = tanh(W_x x_t + W_h (r ⊙ h_{t-1}) + b),
+               h_t = z ⊙ h_{t-1} + (1 - z) ⊙ h̃                                           Cho et al. 2014, as published
+    gru-torch  as gru, but h̃ = tanh(W_x x_t + b + r ⊙ (W_h h_{t-1} + b_h))               as in torch.nn.GRU and cuDNN
+    mut1       z = σ(W_x x_t + b),  h̃ = tanh(W_h (r ⊙ h_{t-1}) + tanh(x_t) + b)          Jozefowicz et al. 2015; in all three
+    mut2       r = σ(x_t + W_h h_{t-1} + b)                                              h_t = z ⊙ h̃ + (1 - z) ⊙ h_{t-1}
+    mut3       z = σ(W_x x_t + W_h tanh(h_{t-1}) + b)
 
-`step` is the plain form, for autograd: a decoder that looks at something between its steps uses it, and it is the
-reference of the tests. The other methods serve the driver (`unroll.py`), which runs a cell over time and backpropagates
-by hand. There `a` `(rows, gates * width)` arrives as the input's product with all gates and leaves as the gates' values;
-before the loop back, `slopes` forms for all steps at once what does not depend on the loop; a backward step turns the
-gradient of the new state into that of `a` before its nonlinearities (in `d`) and that of the old state (in place).
+A cell gets the input's part of each gate ready made, and products with its weights as functions `(u, plus) -> plus + W u`,
+in which a normalisation or a dropout of the state may hide. `forward` is used twice: in the plain loop, where autograd
+records it and `put` holds nothing, and in the driver (`unroll.py`), where it writes into the buffers of `put`. `backward`
+is its derivative by hand, for the driver: `product.back(d, plus)` is `plus + Wᵀ d`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, final
+from typing import Any, Literal, NamedTuple, Protocol, final
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from seqloom.errors import UsageError
 
 CellState = tuple[Tensor, ...]
-"""(h,) or (h, c) of one layer, each `(rows, width)`; of a stack, each `(rows, layers, width)`."""
+"""(h,) or (h, c) of one layer, each `(rows, its width)`; of a stack, each `(rows, layers, its width)`."""
+
+Parts = tuple[Tensor, ...]
+"""Of one step or of many, for each group of gates `(rows, gates * width)`."""
 
 
-class Weights(NamedTuple):
-    """What multiplies the state."""
+class RecurrentProduct(Protocol):
+    """A weight's product with (something made of) the state. `back` is for the driver; autograd does without."""
 
-    w_h: Tensor
-    """`(gates * width, width)`"""
-    b_h: Tensor | None
-    """`(gates * width,)`, where a gate multiplies the product with the state, so that its bias is one of its own."""
+    def __call__(self, u: Tensor, plus: Tensor | None = None) -> Tensor: ...
+
+    def back(self, d: Tensor, plus: Tensor | None = None) -> Tensor: ...
+
+
+class CellNorm(Protocol):
+    """A normalisation of the cell state c."""
+
+    def __call__(self, c: Tensor) -> Tensor: ...
+
+    def back(self, d: Tensor) -> Tensor: ...
+
+
+class Tools(NamedTuple):
+    """What a layer lends its cell."""
+
+    products: tuple[RecurrentProduct, ...]
+    """One for each part that the state feeds."""
+    b_h: Tensor | None = None
+    """`(width,)`: the bias of the candidate's product, where a gate multiplies that."""
+    project: RecurrentProduct | None = None
+    norm_c: CellNorm | None = None
+
+
+class Put(NamedTuple):
+    """Where a step writes; None: new tensors, for autograd."""
+
+    state: tuple[Tensor | None, ...]
+    kept: tuple[Tensor | None, ...]
 
 
 class Cell(Protocol):
     """What distinguishes one recurrent cell from another."""
 
     @property
-    def gates(self) -> tuple[str, ...]:
-        """The blocks of W_x, W_h and b, in order (torch's order, so weights convert by name)."""
+    def parts(self) -> tuple[tuple[str, ...], ...]:
+        """The gates in groups that are computed together; in this order are the blocks of W_x, W_h and b (the order of
+        torch where torch has the cell)."""
+        ...
+
+    @property
+    def fed(self) -> tuple[bool, ...]:
+        """Which parts the state feeds: W_h has their blocks."""
+        ...
+
+    @property
+    def bare(self) -> str | None:
+        """The gate, a part of its own, that gets x itself (or P x where the widths differ)."""
+        ...
+
+    @property
+    def squashed(self) -> bool:
+        """Whether it gets tanh of that."""
         ...
 
     @property
@@ -51,244 +97,309 @@ class Cell(Protocol):
         ...
 
     @property
-    def hidden_bias(self) -> bool:
-        """Whether there is a b_h."""
+    def kept(self) -> tuple[int, ...]:
+        """What a step keeps for its backward step, in widths: the values of the gates in order, then others."""
         ...
 
-    @property
-    def extra(self) -> int:
-        """Values a unit, besides gates and states, that a forward step keeps for the backward step."""
+    def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
+        """The input's parts and the old state -> the new state, and what is kept."""
         ...
 
-    def step(self, product: Tensor, state: CellState, weights: Weights) -> CellState:
-        """The input's product with W_x (plus b) `(rows, gates * width)` and the old state -> the new state."""
+    def backward(self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts) -> CellState:
+        """The gradient of the new state -> of the old state; those of the input's parts (and of the projected h) into `put`."""
         ...
 
-    def gate_values(self, product: Tensor, state: CellState, weights: Weights) -> dict[str, Tensor]:
-        """What `step` computes on its way, by the names of `gates`."""
+    def operands(self, d: Parts, kept: Parts, old: CellState) -> tuple[tuple[Tensor, Tensor], ...]:
+        """Of each product (the projection last), the gradient of its result and what it was taken with: W's gradient is `dᵀ u`."""
         ...
 
-    def forward(self, a: Tensor, old: CellState, new: CellState, extra: Tensor, weights: Weights) -> None:
-        """The same, written into `a`, `new` and `extra`."""
-        ...
 
-    def slopes(self, a: Tensor, old: CellState, new: CellState, extra: Tensor) -> tuple[Tensor, ...]:
-        """Local derivatives of all steps."""
-        ...
+def gates_of(cell: Cell) -> tuple[str, ...]:
+    return tuple(gate for part in cell.parts for gate in part)
 
-    def backward(self, d: Tensor, d_state: CellState, slopes: tuple[Tensor, ...], a: Tensor, weights: Weights) -> None:
-        """Gradient of the new state (in `d_state`) -> of the sums behind `a` (in `d`) and of the old state (in `d_state`)."""
-        ...
 
-    def weight_gradients(self, d: Tensor, a: Tensor, old: CellState, extra: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Of W_h and b_h, over all steps at once."""
-        ...
+def fed_gates(cell: Cell) -> tuple[str, ...]:
+    """The gates that have a block of W_h, in its order."""
+    return tuple(gate for part, fed in zip(cell.parts, cell.fed, strict=True) if fed for gate in part)
+
+
+def has_hidden_bias(cell: Cell) -> bool:
+    return isinstance(cell, GRUTorch)
+
+
+def gate_values(cell: Cell, kept: Parts, new: CellState) -> dict[str, Tensor]:
+    """The values of the gates in a step, each `(rows, width)`."""
+    width = new[-1].shape[-1]
+    values = torch.cat(kept, dim=-1) if kept else new[0]
+    return dict(zip(gates_of(cell), values.chunk(values.shape[-1] // width, dim=-1), strict=False))
+
+
+def tanh_slope(d: Tensor, y: Tensor, out: Tensor | None = None) -> Tensor:
+    """d ⊙ (1 - y²), where y = tanh."""
+    ops = torch.ops.aten.tanh_backward
+    result: Tensor = ops.default(d, y) if out is None else ops.grad_input(d, y, grad_input=out)
+    return result
+
+
+def sigmoid_slope(d: Tensor, y: Tensor, out: Tensor | None = None) -> Tensor:
+    """d ⊙ y ⊙ (1 - y), where y = σ."""
+    ops = torch.ops.aten.sigmoid_backward
+    result: Tensor = ops.default(d, y) if out is None else ops.grad_input(d, y, grad_input=out)
+    return result
+
+
+def relu_slope(d: Tensor, y: Tensor, out: Tensor) -> Tensor:
+    """d where y > 0."""
+    result: Tensor = torch.ops.aten.threshold_backward.grad_input(d, y, 0, grad_input=out)
+    return result
+
+
+def _put(value: Tensor, out: Tensor | None) -> Tensor:
+    return value if out is None else out.copy_(value)
+
+
+def _relu(total: Tensor, out: Tensor | None) -> Tensor:
+    result: Tensor = torch.threshold(total, 0, 0, out=out)
+    return result
 
 
 @final
 @dataclass(frozen=True)
 class Elman:
-    """`h' = g(W_x x + W_h h + b)`, g = tanh or ReLU."""
-
-    relu: bool = False
-    gates = ("h",)
+    g: Literal["tanh", "relu", "sigmoid"] = "tanh"
+    parts = (("h",),)
+    fed = (True,)
+    bare = None
+    squashed = False
     states = 1
-    hidden_bias = False
-    extra = 0
+    kept = ()
 
-    def step(self, product: Tensor, state: CellState, weights: Weights) -> CellState:
-        total = product + F.linear(state[0], weights.w_h)
-        return (torch.relu(total) if self.relu else torch.tanh(total),)
+    def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
+        g: Any = {"tanh": torch.tanh, "relu": _relu, "sigmoid": torch.sigmoid}[self.g]
+        return (g(tools.products[0](old[0], x[0]), out=put.state[0]),), ()
 
-    def gate_values(self, product: Tensor, state: CellState, weights: Weights) -> dict[str, Tensor]:
-        return {"h": self.step(product, state, weights)[0]}
+    def backward(self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts) -> CellState:
+        slope = {"tanh": tanh_slope, "relu": relu_slope, "sigmoid": sigmoid_slope}[self.g]
+        return (tools.products[0].back(slope(d[0], new[0], put[0])),)
 
-    def forward(self, a: Tensor, old: CellState, new: CellState, extra: Tensor, weights: Weights) -> None:
-        torch.addmm(a, old[0], weights.w_h.T, out=new[0])
-        new[0].relu_() if self.relu else new[0].tanh_()
-
-    def slopes(self, a: Tensor, old: CellState, new: CellState, extra: Tensor) -> tuple[Tensor, ...]:
-        h = new[0]
-        return ((h > 0).to(h.dtype) if self.relu else 1 - h * h,)
-
-    def backward(self, d: Tensor, d_state: CellState, slopes: tuple[Tensor, ...], a: Tensor, weights: Weights) -> None:
-        torch.mul(d_state[0], slopes[0], out=d)
-        torch.mm(d, weights.w_h, out=d_state[0])
-
-    def weight_gradients(self, d: Tensor, a: Tensor, old: CellState, extra: Tensor) -> tuple[Tensor, Tensor | None]:
-        return d.T @ old[0], None
+    def operands(self, d: Parts, kept: Parts, old: CellState) -> tuple[tuple[Tensor, Tensor], ...]:
+        return ((d[0], old[0]),)
 
 
 @final
 @dataclass(frozen=True)
 class LSTM:
-    """`extra` is tanh(c')."""
-
-    gates = ("i", "f", "g", "o")
+    parts = (("i", "f", "g", "o"),)
+    fed = (True,)
+    bare = None
+    squashed = False
     states = 2
-    hidden_bias = False
-    extra = 1
+    kept = (2, 1, 1, 1)
+    """i and f, g, o, tanh(c)."""
 
-    def step(self, product: Tensor, state: CellState, weights: Weights) -> CellState:
-        h, c = state
-        i, f, g, o = (product + F.linear(h, weights.w_h)).chunk(4, dim=-1)
-        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-        return torch.sigmoid(o) * torch.tanh(c), c
+    def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
+        h, c = old
+        width = c.shape[-1]
+        to_i_f, to_g, to_o = tools.products[0](h, x[0]).split_with_sizes([2 * width, width, width], dim=-1)
+        i_f, g, o = torch.sigmoid(to_i_f, out=put.kept[0]), torch.tanh(to_g, out=put.kept[1]), torch.sigmoid(to_o, out=put.kept[2])
+        i, f = i_f.chunk(2, dim=-1)
+        c = torch.addcmul(f * c, i, g, out=put.state[1])
+        tanh_c = torch.tanh(c if tools.norm_c is None else tools.norm_c(c), out=put.kept[3])
+        if tools.project is None:
+            h = torch.mul(o, tanh_c, out=put.state[0])
+        else:
+            h = _put(tools.project(o * tanh_c), put.state[0])
+        return (h, c), (i_f, g, o, tanh_c)
 
-    def gate_values(self, product: Tensor, state: CellState, weights: Weights) -> dict[str, Tensor]:
-        i, f, g, o = (product + F.linear(state[0], weights.w_h)).chunk(4, dim=-1)
-        return {"i": torch.sigmoid(i), "f": torch.sigmoid(f), "g": torch.tanh(g), "o": torch.sigmoid(o)}
+    def backward(self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts) -> CellState:
+        d_h, d_c = d
+        i_f, g, o, tanh_c = kept
+        i, f = i_f.chunk(2, dim=-1)
+        if tools.project is not None:
+            d_h = tools.project.back(put[1].copy_(d_h))
+        d_o = sigmoid_slope(d_h * tanh_c, o)
+        through_h = tanh_slope(d_h * o, tanh_c)
+        d_c = d_c + (through_h if tools.norm_c is None else tools.norm_c.back(through_h))
+        d_i, d_f, d_g = sigmoid_slope(d_c * g, i), sigmoid_slope(d_c * old[1], f), tanh_slope(d_c * i, g)
+        return tools.products[0].back(torch.cat([d_i, d_f, d_g, d_o], dim=1, out=put[0])), d_c * f
 
-    def forward(self, a: Tensor, old: CellState, new: CellState, extra: Tensor, weights: Weights) -> None:
-        width = old[0].shape[1]
-        a.addmm_(old[0], weights.w_h.T)
-        i_f, g, o = a[:, : 2 * width].sigmoid_(), a[:, 2 * width : 3 * width].tanh_(), a[:, 3 * width :].sigmoid_()
-        torch.mul(i_f[:, width:], old[1], out=new[1]).addcmul_(i_f[:, :width], g)
-        torch.tanh(new[1], out=extra)
-        torch.mul(o, extra, out=new[0])
-
-    def slopes(self, a: Tensor, old: CellState, new: CellState, extra: Tensor) -> tuple[Tensor, ...]:
-        i, f, g, o = a.chunk(4, dim=1)
-        by_c = torch.empty_like(a)  # of i, f, g with respect to c; of o with respect to h
-        torch.mul(g, i * (1 - i), out=by_c[:, : i.shape[1]])
-        torch.mul(old[1], f * (1 - f), out=by_c[:, i.shape[1] : 2 * i.shape[1]])
-        torch.mul(i, 1 - g * g, out=by_c[:, 2 * i.shape[1] : 3 * i.shape[1]])
-        torch.mul(extra, o * (1 - o), out=by_c[:, 3 * i.shape[1] :])
-        return by_c, o * (1 - extra * extra)
-
-    def backward(self, d: Tensor, d_state: CellState, slopes: tuple[Tensor, ...], a: Tensor, weights: Weights) -> None:
-        d_h, d_c = d_state
-        width = d_h.shape[1]
-        d_c.addcmul_(d_h, slopes[1])
-        torch.mul(slopes[0].view(-1, 4, width)[:, :3], d_c.unsqueeze(1), out=d.view(-1, 4, width)[:, :3])
-        torch.mul(slopes[0][:, 3 * width :], d_h, out=d[:, 3 * width :])
-        d_c.mul_(a[:, width : 2 * width])
-        torch.mm(d, weights.w_h, out=d_h)
-
-    def weight_gradients(self, d: Tensor, a: Tensor, old: CellState, extra: Tensor) -> tuple[Tensor, Tensor | None]:
-        return d.T @ old[0], None
+    def operands(self, d: Parts, kept: Parts, old: CellState) -> tuple[tuple[Tensor, Tensor], ...]:
+        of_projection = ((d[1], kept[2] * kept[3]),) if len(d) > 1 else ()
+        return (d[0], old[0]), *of_projection
 
 
 @final
 @dataclass(frozen=True)
 class GRU:
-    """As published: `extra` is r ⊙ h."""
-
-    gates = ("r", "z", "h")
+    parts = (("r", "z"), ("h",))
+    fed = (True, True)
+    bare = None
+    squashed = False
     states = 1
-    hidden_bias = False
-    extra = 1
+    kept = (2, 1, 1)
+    """r and z, the candidate, r ⊙ h."""
 
-    def step(self, product: Tensor, state: CellState, weights: Weights) -> CellState:
-        (h,) = state
-        width = h.shape[-1]
-        gates = torch.sigmoid(product[:, : 2 * width] + F.linear(h, weights.w_h[: 2 * width]))
-        r, z = gates.chunk(2, dim=-1)
-        candidate = torch.tanh(product[:, 2 * width :] + F.linear(r * h, weights.w_h[2 * width :]))
-        return (candidate + z * (h - candidate),)  # z ⊙ h + (1 - z) ⊙ candidate
+    def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
+        (h,), (by_h, by_reset) = old, tools.products
+        r_z = torch.sigmoid(by_h(h, x[0]), out=put.kept[0])
+        r, z = r_z.chunk(2, dim=-1)
+        reset = torch.mul(r, h, out=put.kept[2])
+        candidate = torch.tanh(by_reset(reset, x[1]), out=put.kept[1])
+        return (torch.lerp(candidate, h, z, out=put.state[0]),), (r_z, candidate, reset)
 
-    def gate_values(self, product: Tensor, state: CellState, weights: Weights) -> dict[str, Tensor]:
-        (h,) = state
-        width = h.shape[-1]
-        r, z = torch.sigmoid(product[:, : 2 * width] + F.linear(h, weights.w_h[: 2 * width])).chunk(2, dim=-1)
-        return {"r": r, "z": z, "h": torch.tanh(product[:, 2 * width :] + F.linear(r * h, weights.w_h[2 * width :]))}
+    def backward(self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts) -> CellState:
+        (d_h,), (h,), (r_z, candidate, _), (by_h, by_reset) = d, old, kept, tools.products
+        r, z = r_z.chunk(2, dim=-1)
+        d_z = sigmoid_slope(d_h * (h - candidate), z)
+        d_old = d_h * z
+        d_reset = by_reset.back(tanh_slope(d_h - d_old, candidate, put[1]))
+        d_r_z = torch.cat([sigmoid_slope(d_reset * h, r), d_z], dim=1, out=put[0])
+        return (by_h.back(d_r_z, d_old.addcmul_(d_reset, r)),)
 
-    def forward(self, a: Tensor, old: CellState, new: CellState, extra: Tensor, weights: Weights) -> None:
-        h, width = old[0], old[0].shape[1]
-        r_z, candidate = a[:, : 2 * width], a[:, 2 * width :]
-        r_z.addmm_(h, weights.w_h[: 2 * width].T).sigmoid_()
-        torch.mul(r_z[:, :width], h, out=extra)
-        candidate.addmm_(extra, weights.w_h[2 * width :].T).tanh_()
-        torch.sub(h, candidate, out=new[0]).mul_(r_z[:, width:]).add_(candidate)
-
-    def slopes(self, a: Tensor, old: CellState, new: CellState, extra: Tensor) -> tuple[Tensor, ...]:
-        r, z, candidate = a.chunk(3, dim=1)
-        h = old[0]
-        by_h = torch.empty_like(a)
-        width = h.shape[1]
-        torch.mul(extra, 1 - r, out=by_h[:, :width])  # h r (1 - r)
-        torch.mul((h - candidate).mul_(z), 1 - z, out=by_h[:, width : 2 * width])
-        torch.mul(1 - z, 1 - candidate * candidate, out=by_h[:, 2 * width :])
-        return (by_h,)
-
-    def backward(self, d: Tensor, d_state: CellState, slopes: tuple[Tensor, ...], a: Tensor, weights: Weights) -> None:
-        (d_h,) = d_state
-        width = d_h.shape[1]
-        torch.mul(slopes[0].view(-1, 3, width)[:, 1:], d_h.unsqueeze(1), out=d.view(-1, 3, width)[:, 1:])
-        d_reset = d[:, 2 * width :] @ weights.w_h[2 * width :]
-        torch.mul(slopes[0][:, :width], d_reset, out=d[:, :width])
-        d_h.mul_(a[:, width : 2 * width]).addcmul_(d_reset, a[:, :width])
-        d_h.addmm_(d[:, : 2 * width], weights.w_h[: 2 * width])
-
-    def weight_gradients(self, d: Tensor, a: Tensor, old: CellState, extra: Tensor) -> tuple[Tensor, Tensor | None]:
-        width = old[0].shape[1]
-        return torch.cat([d[:, : 2 * width].T @ old[0], d[:, 2 * width :].T @ extra]), None
+    def operands(self, d: Parts, kept: Parts, old: CellState) -> tuple[tuple[Tensor, Tensor], ...]:
+        return (d[0], old[0]), (d[1], kept[2])
 
 
 @final
 @dataclass(frozen=True)
 class GRUTorch:
-    """As in torch.nn.GRU: `extra` is W_h h + b_h of the candidate."""
-
-    gates = ("r", "z", "h")
+    parts = (("r", "z"), ("h",))
+    fed = (True, True)
+    bare = None
+    squashed = False
     states = 1
-    hidden_bias = True
-    extra = 1
+    kept = (2, 1, 1)
+    """r and z, the candidate, its W_h h + b_h."""
 
-    def step(self, product: Tensor, state: CellState, weights: Weights) -> CellState:
-        (h,) = state
-        width = h.shape[-1]
-        of_h = F.linear(h, weights.w_h, weights.b_h)
-        r, z = torch.sigmoid(product[:, : 2 * width] + of_h[:, : 2 * width]).chunk(2, dim=-1)
-        candidate = torch.tanh(product[:, 2 * width :] + r * of_h[:, 2 * width :])
-        return (candidate + z * (h - candidate),)
+    def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
+        (h,), (by_h, to_candidate) = old, tools.products
+        assert tools.b_h is not None
+        r_z = torch.sigmoid(by_h(h, x[0]), out=put.kept[0])
+        r, z = r_z.chunk(2, dim=-1)
+        of_h = _put(to_candidate(h, tools.b_h), put.kept[2])
+        candidate = torch.tanh(torch.addcmul(x[1], r, of_h), out=put.kept[1])
+        return (torch.lerp(candidate, h, z, out=put.state[0]),), (r_z, candidate, of_h)
 
-    def gate_values(self, product: Tensor, state: CellState, weights: Weights) -> dict[str, Tensor]:
-        (h,) = state
-        width = h.shape[-1]
-        of_h = F.linear(h, weights.w_h, weights.b_h)
-        r, z = torch.sigmoid(product[:, : 2 * width] + of_h[:, : 2 * width]).chunk(2, dim=-1)
-        return {"r": r, "z": z, "h": torch.tanh(product[:, 2 * width :] + r * of_h[:, 2 * width :])}
+    def backward(self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts) -> CellState:
+        (d_h,), (h,), (r_z, candidate, of_h), (by_h, to_candidate) = d, old, kept, tools.products
+        r, z = r_z.chunk(2, dim=-1)
+        d_z = sigmoid_slope(d_h * (h - candidate), z)
+        d_old = d_h * z
+        d_candidate = tanh_slope(d_h - d_old, candidate, put[1])
+        d_r_z = torch.cat([sigmoid_slope(d_candidate * of_h, r), d_z], dim=1, out=put[0])
+        return (by_h.back(d_r_z, to_candidate.back(d_candidate * r, d_old)),)
 
-    def forward(self, a: Tensor, old: CellState, new: CellState, extra: Tensor, weights: Weights) -> None:
-        h, width = old[0], old[0].shape[1]
-        r_z, candidate = a[:, : 2 * width], a[:, 2 * width :]
-        assert weights.b_h is not None
-        torch.addmm(weights.b_h[2 * width :], h, weights.w_h[2 * width :].T, out=extra)
-        r_z.addmm_(h, weights.w_h[: 2 * width].T).add_(weights.b_h[: 2 * width]).sigmoid_()
-        candidate.addcmul_(r_z[:, :width], extra).tanh_()
-        torch.sub(h, candidate, out=new[0]).mul_(r_z[:, width:]).add_(candidate)
+    def operands(self, d: Parts, kept: Parts, old: CellState) -> tuple[tuple[Tensor, Tensor], ...]:
+        r = kept[0][:, : old[0].shape[1]]
+        return (d[0], old[0]), (d[1] * r, old[0])
 
-    def slopes(self, a: Tensor, old: CellState, new: CellState, extra: Tensor) -> tuple[Tensor, ...]:
-        r, z, candidate = a.chunk(3, dim=1)
-        h, width = old[0], old[0].shape[1]
-        by_h = torch.empty_like(a)  # of r with respect to the candidate's sum; of z and the candidate with respect to h
-        torch.mul(extra, r * (1 - r), out=by_h[:, :width])
-        torch.mul((h - candidate).mul_(z), 1 - z, out=by_h[:, width : 2 * width])
-        torch.mul(1 - z, 1 - candidate * candidate, out=by_h[:, 2 * width :])
-        return (by_h,)
 
-    def backward(self, d: Tensor, d_state: CellState, slopes: tuple[Tensor, ...], a: Tensor, weights: Weights) -> None:
-        (d_h,) = d_state
-        width = d_h.shape[1]
-        torch.mul(slopes[0].view(-1, 3, width)[:, 1:], d_h.unsqueeze(1), out=d.view(-1, 3, width)[:, 1:])
-        d_candidate = d[:, 2 * width :]
-        torch.mul(slopes[0][:, :width], d_candidate, out=d[:, :width])
-        d_h.mul_(a[:, width : 2 * width])
-        d_h.addmm_(d[:, : 2 * width], weights.w_h[: 2 * width]).addmm_(d_candidate * a[:, :width], weights.w_h[2 * width :])
+def _mutated(
+    d_h: Tensor, h: Tensor, z: Tensor, r: Tensor, candidate: Tensor, by_reset: RecurrentProduct, put: Parts
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What the backward steps of the three MUTs share: the gradients of the sums of z and r, and of h_{t-1} but for what
+    comes through these two."""
+    d_z = sigmoid_slope(d_h * (candidate - h), z, put[0])
+    to_candidate = d_h * z
+    d_reset = by_reset.back(tanh_slope(to_candidate, candidate, put[2]))
+    d_r = sigmoid_slope(d_reset * h, r, put[1])
+    return d_z, d_r, torch.sub(d_h, to_candidate).addcmul_(d_reset, r)
 
-    def weight_gradients(self, d: Tensor, a: Tensor, old: CellState, extra: Tensor) -> tuple[Tensor, Tensor | None]:
-        width = old[0].shape[1]
-        d_product = torch.cat([d[:, : 2 * width], d[:, 2 * width :] * a[:, :width]], dim=1)
-        return d_product.T @ old[0], d_product.sum(dim=0)
+
+@final
+@dataclass(frozen=True)
+class MUT1:
+    parts = (("z",), ("r",), ("h",))
+    fed = (False, True, True)
+    bare = "h"
+    squashed = True
+    states = 1
+    kept = (1, 1, 1, 1)
+    """z, r, the candidate, r ⊙ h."""
+
+    def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
+        (h,), (by_h, by_reset) = old, tools.products
+        z = torch.sigmoid(x[0], out=put.kept[0])
+        r = torch.sigmoid(by_h(h, x[1]), out=put.kept[1])
+        reset = torch.mul(r, h, out=put.kept[3])
+        candidate = torch.tanh(by_reset(reset, x[2]), out=put.kept[2])
+        return (torch.lerp(h, candidate, z, out=put.state[0]),), (z, r, candidate, reset)
+
+    def backward(self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts) -> CellState:
+        (z, r, candidate, _), (by_h, by_reset) = kept, tools.products
+        _, d_r, d_old = _mutated(d[0], old[0], z, r, candidate, by_reset, put)
+        return (by_h.back(d_r, d_old),)
+
+    def operands(self, d: Parts, kept: Parts, old: CellState) -> tuple[tuple[Tensor, Tensor], ...]:
+        return (d[1], old[0]), (d[2], kept[3])
+
+
+@final
+@dataclass(frozen=True)
+class MUT2:
+    parts = (("z",), ("r",), ("h",))
+    fed = (True, True, True)
+    bare = "r"
+    squashed = False
+    states = 1
+    kept = (1, 1, 1, 1)
+    """z, r, the candidate, r ⊙ h."""
+
+    def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
+        (h,), (to_z, to_r, by_reset) = old, tools.products
+        z, r = torch.sigmoid(to_z(h, x[0]), out=put.kept[0]), torch.sigmoid(to_r(h, x[1]), out=put.kept[1])
+        reset = torch.mul(r, h, out=put.kept[3])
+        candidate = torch.tanh(by_reset(reset, x[2]), out=put.kept[2])
+        return (torch.lerp(h, candidate, z, out=put.state[0]),), (z, r, candidate, reset)
+
+    def backward(self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts) -> CellState:
+        (z, r, candidate, _), (to_z, to_r, by_reset) = kept, tools.products
+        d_z, d_r, d_old = _mutated(d[0], old[0], z, r, candidate, by_reset, put)
+        return (to_r.back(d_r, to_z.back(d_z, d_old)),)
+
+    def operands(self, d: Parts, kept: Parts, old: CellState) -> tuple[tuple[Tensor, Tensor], ...]:
+        return (d[0], old[0]), (d[1], old[0]), (d[2], kept[3])
+
+
+@final
+@dataclass(frozen=True)
+class MUT3:
+    parts = (("z",), ("r",), ("h",))
+    fed = (True, True, True)
+    bare = None
+    squashed = False
+    states = 1
+    kept = (1, 1, 1, 1, 1)
+    """z, r, the candidate, r ⊙ h, tanh(h)."""
+
+    def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
+        (h,), (by_tanh, by_h, by_reset) = old, tools.products
+        tanh_h = torch.tanh(h, out=put.kept[4])
+        z, r = torch.sigmoid(by_tanh(tanh_h, x[0]), out=put.kept[0]), torch.sigmoid(by_h(h, x[1]), out=put.kept[1])
+        reset = torch.mul(r, h, out=put.kept[3])
+        candidate = torch.tanh(by_reset(reset, x[2]), out=put.kept[2])
+        return (torch.lerp(h, candidate, z, out=put.state[0]),), (z, r, candidate, reset, tanh_h)
+
+    def backward(self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts) -> CellState:
+        (z, r, candidate, _, tanh_h), (by_tanh, by_h, by_reset) = kept, tools.products
+        d_z, d_r, d_old = _mutated(d[0], old[0], z, r, candidate, by_reset, put)
+        d_old += tanh_slope(by_tanh.back(d_z), tanh_h)
+        return (by_h.back(d_r, d_old),)
+
+    def operands(self, d: Parts, kept: Parts, old: CellState) -> tuple[tuple[Tensor, Tensor], ...]:
+        return (d[0], kept[4]), (d[1], old[0]), (d[2], kept[3])
 
 
 CELLS: dict[str, Cell] = {
     "elman": Elman(),
-    "elman-relu": Elman(relu=True),
+    "elman-relu": Elman("relu"),
+    "elman-sigmoid": Elman("sigmoid"),
     "lstm": LSTM(),
     "gru": GRU(),
     "gru-torch": GRUTorch(),
+    "mut1": MUT1(),
+    "mut2": MUT2(),
+    "mut3": MUT3(),
 }
 
 

@@ -1,136 +1,71 @@
 """Recurrent layers: any cell (`cells.py`), stacked, in one or both directions, under any padding.
 
 A step of padding keeps the state. Layers run on the driver (`unroll.py`), which never computes padding; the plain loop
-over steps is the reference, and what autocast runs.
+over steps is the reference, and what autocast, batch normalisation and a watched layer take.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, final
+from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.errors import UsageError
-from seqloom.layers.cells import Cell, CellState, Weights, cell_named
-from seqloom.layers.unroll import Order, Unroll, packed_order
+from seqloom.layers.cells import CellState, cell_named
+from seqloom.layers.highway import HighwayGate
+from seqloom.layers.packing import Order, packed_order
+from seqloom.layers.recurrent_layer import Normalisation, RecurrentLayer
 
-
-class Seen(NamedTuple):
-    """One step that a watched layer made, in the autograd graph."""
-
-    product: Tensor
-    """`(rows, gates * width)`: the input's part of each gate."""
-    old: CellState
-    new: CellState
-
-
-@final
-class RecurrentLayer(nn.Module):
-    """One layer in one direction.
-
-    While `watch` is a list, the layer runs as a plain loop and adds each step to it.
-    """
-
-    def __init__(self, cell: Cell, input_width: int, width: int) -> None:
-        super().__init__()
-        self.cell, self.width = cell, width
-        self.watch: list[Seen] | None = None
-        blocks = len(cell.gates)
-        self.weight_x = nn.Parameter(torch.empty(blocks * width, input_width))
-        self.weight_h = nn.Parameter(torch.empty(blocks * width, width))
-        self.bias = nn.Parameter(torch.empty(blocks * width))
-        self.bias_h = nn.Parameter(torch.empty(blocks * width)) if cell.hidden_bias else None
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """W_x Glorot-uniform and W_h orthogonal, block by block; biases 0, but 1 for a forget gate (Gers et al. 2000)."""
-        blocks = len(self.cell.gates)
-        for block in self.weight_x.chunk(blocks):
-            nn.init.xavier_uniform_(block)
-        for block in self.weight_h.chunk(blocks):
-            nn.init.orthogonal_(block)
-        nn.init.zeros_(self.bias)
-        if self.bias_h is not None:
-            nn.init.zeros_(self.bias_h)
-        if "f" in self.cell.gates:
-            forget = self.cell.gates.index("f")
-            nn.init.ones_(self.bias[forget * self.width : (forget + 1) * self.width])
-
-    def start(self, rows: int) -> CellState:
-        """The state before the first step: zeros."""
-        return (self.bias.new_zeros(rows, self.width),) * self.cell.states
-
-    def step(self, product: Tensor, state: CellState) -> CellState:
-        """One step, from the input's product with W_x (plus b) `(rows, gates * width)`."""
-        new = self.cell.step(product, state, Weights(self.weight_h, self.bias_h))
-        if self.watch is not None:
-            self.watch.append(Seen(product, state, new))
-        return new
-
-    def gates(self, product: Tensor, state: CellState) -> dict[str, Tensor]:
-        """The values of the gates in a step, by name: each `(rows, width)`."""
-        return self.cell.gate_values(product, state, Weights(self.weight_h, self.bias_h))
-
-    def forward(self, inputs: Tensor, order: Order, state: CellState) -> tuple[Tensor, CellState]:
-        """inputs `(rows, steps, input_width)` -> outputs `(rows, steps, width)`, 0 at padding, and the state after the last
-        true step in `order`."""
-        parts = (self.weight_x, self.bias, self.weight_h, self.bias_h)
-        outputs, *after = Unroll.apply(self.cell, order, inputs, *parts, *state)  # type: ignore[no-untyped-call]
-        return outputs, tuple(after)
-
-    def loop(self, inputs: Tensor, mask: Tensor | None, state: CellState, backward: bool = False) -> tuple[Tensor, CellState]:
-        """The same as a plain loop over `step`; at padding the outputs repeat the state."""
-        products = F.linear(inputs, self.weight_x, self.bias).unbind(dim=1)
-        keep = StepMask(mask)
-        outputs: list[Tensor] = [inputs] * len(products)
-        for t in reversed(range(len(products))) if backward else range(len(products)):
-            state = keep(t, self.step(products[t], state), state)
-            outputs[t] = state[0]
-        if not outputs:
-            return inputs.new_zeros(*inputs.shape[:2], self.width), state
-        return torch.stack(outputs, dim=1), state
-
-
-@final
-class StepMask:
-    """Keeps the old state at a step of padding; costs nothing at steps where no row is padded."""
-
-    def __init__(self, mask: Tensor | None) -> None:
-        self._columns = [] if mask is None else mask.unsqueeze(-1).unbind(dim=1)
-        self._full = [] if mask is None else mask.all(dim=0).tolist()
-
-    def __call__(self, step: int, new: CellState, old: CellState) -> CellState:
-        if not self._columns or self._full[step]:
-            return new
-        return tuple(torch.where(self._columns[step], n, o) for n, o in zip(new, old, strict=True))
-
-
-Run = Callable[[RecurrentLayer, Tensor, CellState, bool], tuple[Tensor, CellState]]
-"""(layer, inputs, state, backward) -> outputs, state."""
+Connection = Literal["none", "residual", "highway"]
 
 
 @final
 class Recurrent(nn.Module):
     """Layers of one cell, stacked; each in both directions where `bidirectional` (then layer k reads `[→h; ←h]` of layer k-1).
 
-    Raises UsageError for an unknown cell, or a carried state where the layers are bidirectional: the backward
-    direction has no past to carry.
+    `projection`     the width of h where an LSTM projects it (Sak et al. 2014)
+    `normalisation`  of layers (Ba et al. 2016) or of batches (Cooijmans et al. 2017)
+    `connection`     what a layer above the first adds to its input: `x + h`, or a highway `g ⊙ h + (1 - g) ⊙ x`
+    `dropout`        share of the features between layers that is dropped; the same ones at all steps where `variational`
+    `state_dropout`  share of h that is dropped on its way into the next step, the same at all steps (Gal and Ghahramani 2016)
+
+    Raises UsageError for an unknown cell, a projection of another cell than the LSTM, or a carried state where the layers
+    are bidirectional (the backward direction has no past to carry) or batch-normalised (each step has its statistics).
     """
 
     def __init__(
-        self, cell: str, input_width: int, width: int, *, layers: int = 1, bidirectional: bool = False, dropout: float = 0.0
+        self,
+        cell: str,
+        input_width: int,
+        width: int,
+        *,
+        layers: int = 1,
+        bidirectional: bool = False,
+        projection: int | None = None,
+        normalisation: Normalisation = "none",
+        connection: Connection = "none",
+        dropout: float = 0.0,
+        variational: bool = False,
+        state_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.cell_name, self.input_width, self.width, self.bidirectional = cell, input_width, width, bidirectional
+        self.projection, self.normalisation, self.connection = projection, normalisation, connection
+        self.dropout, self.variational, self.state_dropout = dropout, variational, state_dropout
         self.directions = 2 if bidirectional else 1
-        self.dropout = nn.Dropout(dropout)
-        widths = [input_width] + [width * self.directions] * (layers - 1)
         kind = cell_named(cell)
-        self.forward_layers = nn.ModuleList(RecurrentLayer(kind, w, width) for w in widths)
-        self.backward_layers = nn.ModuleList(RecurrentLayer(kind, w, width) for w in widths if bidirectional)
+        self.output_width = self.directions * (width if projection is None else projection)
+        """Of the outputs: both directions together."""
+
+        def direction() -> nn.ModuleList:
+            widths = [input_width] + [self.output_width] * (layers - 1)
+            return nn.ModuleList(RecurrentLayer(kind, w, width, projection=projection, normalisation=normalisation) for w in widths)
+
+        self.forward_layers = direction()
+        self.backward_layers = direction() if bidirectional else nn.ModuleList()
+        self.highways = nn.ModuleList(HighwayGate(self.output_width) for _ in range(layers - 1 if connection == "highway" else 0))
 
     @property
     def stack(self) -> list[RecurrentLayer]:
@@ -138,41 +73,100 @@ class Recurrent(nn.Module):
         return [*self.forward_layers]
 
     def start(self, rows: int) -> CellState:
-        """Zeros: h (and c), each `(rows, layers * directions, width)`."""
+        """Zeros: h (and c), each `(rows, layers * directions, its width)`."""
         return tuple(part.unsqueeze(1).expand(-1, self.directions * len(self.stack), -1) for part in self.stack[0].start(rows))
 
     def forward(self, inputs: Tensor, mask: Tensor | None = None, state: CellState | None = None) -> tuple[Tensor, CellState]:
         """inputs `(rows, steps, input_width)`, mask `(rows, steps)` true at real steps, state as from `start`
-        -> outputs of the top layer `(rows, steps, width * directions)` and the state after the last true step of each
-        row, `(rows, layers * directions, width)`: layer by layer, forward before backward (`→h_n`, `←h_1`)."""
+        -> outputs of the top layer `(rows, steps, output_width)` and the state after the last true step of each
+        row, `(rows, layers * directions, its width)`: layer by layer, forward before backward (`→h_n`, `←h_1`)."""
         if state is not None and self.bidirectional:
             raise UsageError("a bidirectional layer must start without a carried state: its backward direction has no past")
+        if state is not None and self.normalisation == "batch":
+            raise UsageError("a batch-normalised layer must start without a carried state: each step has statistics of its own")
+        run = Run(self, inputs, mask)
         before = self.start(inputs.shape[0]) if state is None else state
-        run = self._plain(mask) if self._needs_autograd(inputs) else self._driven(mask, inputs)
         after: list[CellState] = []
         outputs = inputs
         for k, layer in enumerate(self.stack):
-            inputs = self.dropout(outputs) if k else outputs
-            outputs, end = run(layer, inputs, layer_state(before, len(after)), False)
+            below = self.between(outputs) if k else outputs
+            above, end = run(layer, below, layer_state(before, len(after)), backward=False)
             after.append(end)
             if self.bidirectional:
-                reverse, end = run(self.backward_layers[k], inputs, layer_state(before, len(after)), True)  # type: ignore[arg-type]
-                outputs = torch.cat([outputs, reverse], dim=-1)
+                reverse, end = run(self.backward_layers[k], below, layer_state(before, len(after)), backward=True)  # type: ignore[arg-type]
+                above = torch.cat([above, reverse], dim=-1)
                 after.append(end)
+            outputs = self.connected(k, below, above)
         return outputs, stack_states(after)
 
-    def _needs_autograd(self, inputs: Tensor) -> bool:
-        """Autocast chooses a type for each operation, so it needs the plain ones; a single step has nothing to unroll; who watches wants the steps."""
-        watched = any(layer.watch is not None for layer in [*self.stack, *self.backward_layers])
-        return watched or torch.is_autocast_enabled(inputs.device.type) or inputs.shape[1] <= 1
+    def between(self, outputs: Tensor) -> Tensor:
+        """What of a layer's outputs `(rows, steps, output_width)` reaches the next one."""
+        if not self.variational:
+            return F.dropout(outputs, self.dropout, self.training)
+        return outputs * F.dropout(outputs.new_ones(len(outputs), 1, outputs.shape[-1]), self.dropout, self.training)
 
-    def _plain(self, mask: Tensor | None) -> Run:
-        return lambda layer, inputs, state, backward: layer.loop(inputs, mask, state, backward)
+    def connected(self, k: int, below: Tensor, above: Tensor) -> Tensor:
+        """The outputs of layer k, from its input and its states."""
+        if k == 0 or self.connection == "none":
+            return above
+        return below + above if self.connection == "residual" else self.highways[k - 1](below, above)
 
-    def _driven(self, mask: Tensor | None, inputs: Tensor) -> Run:
-        real = torch.ones(inputs.shape[:2], dtype=torch.bool, device=inputs.device) if mask is None else mask
-        orders = [packed_order(real, backward) for backward in (False, True)[: self.directions]]
-        return lambda layer, inputs, state, backward: layer(inputs, orders[backward], state)
+    def state_scale(self, rows: int) -> Tensor | None:
+        """What multiplies a layer's h on its way into the next step: `(rows, width of h)`."""
+        if not (self.training and self.state_dropout):
+            return None
+        return F.dropout(self.stack[0].bias.new_ones(rows, self.stack[0].output_width), self.state_dropout)
+
+
+@final
+class Run:
+    """How the layers of a stack are run over the same steps."""
+
+    def __init__(self, layers: Recurrent, inputs: Tensor, mask: Tensor | None) -> None:
+        self.layers, self.mask = layers, mask
+        watched = any(layer.watch is not None for layer in [*layers.stack, *layers.backward_layers])
+        # autocast chooses a type for each operation, so it needs the plain ones; a single step has nothing to unroll
+        plain = watched or torch.is_autocast_enabled(inputs.device.type) or inputs.shape[1] <= 1
+        self.how = "batch" if layers.normalisation == "batch" else "plain" if plain else "driven"
+        self.orders: list[Order] = []
+        if self.how != "plain":
+            real = torch.ones(inputs.shape[:2], dtype=torch.bool, device=inputs.device) if mask is None else mask
+            self.orders = [packed_order(real, backward) for backward in (False, True)[: layers.directions]]
+
+    def __call__(self, layer: RecurrentLayer, inputs: Tensor, state: CellState, *, backward: bool) -> tuple[Tensor, CellState]:
+        scale = self.layers.state_scale(len(inputs))
+        if self.how == "driven":
+            return layer(inputs, self.orders[backward], state, scale)  # type: ignore[no-any-return]
+        if self.how == "batch":
+            return layer.packed_loop(inputs, self.orders[backward], state, scale)
+        return layer.loop(inputs, self.mask, state, backward, scale)
+
+
+@final
+class Stepper:
+    """A stack of one direction, one step at a time: for a decoder that looks at something in between."""
+
+    def __init__(self, layers: Recurrent, rows: int) -> None:
+        """What dropout keeps is drawn here, once for all steps, where it is the same at all steps."""
+        self.layers = layers
+        self.scales = [layers.state_scale(rows) for _ in layers.stack]
+        ones = layers.stack[0].bias.new_ones(rows, layers.output_width)
+        self.between = [F.dropout(ones, layers.dropout, layers.training) if layers.variational else None for _ in layers.stack]
+
+    def __call__(self, linear: Tensor, states: list[CellState]) -> tuple[Tensor, list[CellState]]:
+        """The linear part of the input's product with the first layer (`RecurrentLayer.linear`), and the layers' states
+        -> the output of the top layer `(rows, output_width)`, and the new states."""
+        output, after = linear, []
+        for k, (layer, state) in enumerate(zip(self.layers.stack, states, strict=True)):
+            below = self._dropped(k, output) if k else output
+            new = layer.step(layer.product(layer.linear(below) if k else linear), state, self.scales[k])
+            output = self.layers.connected(k, below, new[0])
+            after.append(new)
+        return output, after
+
+    def _dropped(self, k: int, output: Tensor) -> Tensor:
+        kept = self.between[k]
+        return F.dropout(output, self.layers.dropout, self.layers.training) if kept is None else output * kept
 
 
 def layer_state(state: CellState, layer: int) -> CellState:
@@ -183,65 +177,3 @@ def layer_state(state: CellState, layer: int) -> CellState:
 def stack_states(states: list[CellState]) -> CellState:
     """The states of layers, each `(rows, width)`, as that of a stack, each `(rows, layers, width)`."""
     return tuple(torch.stack(parts, dim=1) for parts in zip(*states, strict=True))
-
-
-TORCH_MODULES: dict[str, tuple[Callable[..., nn.RNNBase], dict[str, str]]] = {
-    "elman": (nn.RNN, {"nonlinearity": "tanh"}),
-    "elman-relu": (nn.RNN, {"nonlinearity": "relu"}),
-    "lstm": (nn.LSTM, {}),
-    "gru-torch": (nn.GRU, {}),
-}
-"""Our cells that torch has too, under torch's names."""
-
-
-def to_torch(layers: Recurrent) -> nn.RNNBase:
-    """The same weights as a `torch.nn` module (batch first). Raises UsageError for a cell that torch does not have."""
-    if layers.cell_name not in TORCH_MODULES:
-        raise UsageError(f"torch.nn has no cell {layers.cell_name!r} (torch.nn.GRU is 'gru-torch'); it has {', '.join(TORCH_MODULES)}")
-    kind, options = TORCH_MODULES[layers.cell_name]
-    module = kind(
-        layers.input_width,
-        layers.width,
-        num_layers=len(layers.stack),
-        bidirectional=layers.bidirectional,
-        batch_first=True,
-        dropout=layers.dropout.p,
-        **options,
-    ).to(layers.stack[0].bias)
-    module.train(layers.training)
-    with torch.no_grad():
-        for suffix, layer in _torch_suffixes(layers):
-            getattr(module, f"weight_ih{suffix}").copy_(layer.weight_x)
-            getattr(module, f"weight_hh{suffix}").copy_(layer.weight_h)
-            getattr(module, f"bias_ih{suffix}").copy_(layer.bias)
-            getattr(module, f"bias_hh{suffix}").copy_(torch.zeros_like(layer.bias) if layer.bias_h is None else layer.bias_h)
-    return module
-
-
-def from_torch(module: nn.RNNBase) -> Recurrent:
-    """A `torch.nn` RNN, LSTM or GRU as our layers. Where its two biases do the same work, they are summed.
-
-    Raises UsageError for a module with an output projection or without biases.
-    """
-    if getattr(module, "proj_size", 0) or not module.bias:
-        raise UsageError("a torch.nn module must have biases and no proj_size to be imported")
-    kind = {nn.RNN: "elman", nn.LSTM: "lstm", nn.GRU: "gru-torch"}[type(module)]
-    if getattr(module, "nonlinearity", None) == "relu":
-        kind = "elman-relu"
-    layers = Recurrent(
-        kind, module.input_size, module.hidden_size, layers=module.num_layers, bidirectional=module.bidirectional, dropout=module.dropout
-    ).to(module.weight_ih_l0)  # type: ignore[arg-type]
-    layers.train(module.training)
-    with torch.no_grad():
-        for suffix, layer in _torch_suffixes(layers):
-            layer.weight_x.copy_(getattr(module, f"weight_ih{suffix}"))
-            layer.weight_h.copy_(getattr(module, f"weight_hh{suffix}"))
-            layer.bias.copy_(getattr(module, f"bias_ih{suffix}"))
-            (layer.bias if layer.bias_h is None else layer.bias_h).add_(getattr(module, f"bias_hh{suffix}"))
-    return layers
-
-
-def _torch_suffixes(layers: Recurrent) -> list[tuple[str, RecurrentLayer]]:
-    named = [(f"_l{k}", layer) for k, layer in enumerate(layers.forward_layers)]
-    named += [(f"_l{k}_reverse", layer) for k, layer in enumerate(layers.backward_layers)]
-    return named  # type: ignore[return-value]

@@ -1,147 +1,109 @@
 """The one driver that runs any cell over time, forward and backward.
 
-The true steps of all rows lie in one packed order: all rows at their first true step, all rows at their second, and so
-on, longer rows first, so that the rows of a step are the first of those of the step before. Padding is never
-computed, wherever it lies; the backward direction is the same driver over another order of the same steps. The input
-product of all steps is one matrix product; the loop runs inside one autograd.Function, whose backward is
-backpropagation through time by hand and forms each weight's gradient in one product after the loop.
+The input's product of all steps is one matrix product. The loop over time runs inside one autograd.Function, over the
+packed order of the true steps (`packing.py`). Its backward is backpropagation through time by hand: the gradients of
+all steps' sums first, then each weight's gradient in one product. (Blocks of steps that fit into the cache were tried:
+they cost 1 to 10 %.)
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, final
+from collections.abc import Sequence
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
-from seqloom.layers.cells import Cell, Weights
+from seqloom.layers.cells import Cell, CellState, Parts, Put
+from seqloom.layers.packing import Order, before, last_of, pack, steps_in, to_places, to_rows, unpack
+from seqloom.layers.recurrence import InputProduct, Recurrence, Weights
 
-
-class Order(NamedTuple):
-    """Where the true steps of `(rows, steps)` lie in the packed order."""
-
-    flat: Tensor | None
-    """`(true steps,)`: index into rows × steps; None: every step of every row, time first."""
-    sizes: list[int]
-    """Rows of each step, falling."""
-    rows: Tensor | None
-    """`(rows,)`: the row at each place of the first step; None: as they are."""
-    back: Tensor | None
-    """The inverse of `rows`."""
-    last: Tensor | None
-    """`(places,)`: packed position of each place's last true step; None: the last step's."""
-    before: Tensor | None
-    """`(true steps - places,)`: packed position of the step before each one after the first."""
-
-
-def packed_order(mask: Tensor, backward: bool) -> Order:
-    """The order of the true steps of `mask` `(rows, steps)`, from the first on or from the last back."""
-    rows, steps = mask.shape
-    if bool(mask.all()):
-        flat = torch.arange(rows * steps, device=mask.device).view(rows, steps).flip(1).T.flatten() if backward else None
-        return Order(flat, [rows] * steps, None, None, None, None)
-    lengths = mask.sum(dim=1)
-    places = lengths.argsort(descending=True, stable=True)
-    lengths = lengths[places]
-    padding = (~mask[places]).to(torch.int8)
-    if backward:
-        index = steps - 1 - padding.flip(1).argsort(dim=1, stable=True)
-    else:
-        index = padding.argsort(dim=1, stable=True)
-    index = (places[:, None] * steps + index).T  # (steps, places): a place's true steps first
-    live = torch.arange(steps, device=mask.device)[:, None] < lengths
-    flat = index[live]
-    position = torch.zeros_like(index)
-    position[live] = torch.arange(len(flat), device=mask.device)
-    last = position.gather(0, (lengths - 1).clamp(min=0)[None])[0]
-    sizes = [size for size in live.sum(dim=1).tolist() if size]
-    return Order(flat, sizes, places, places.argsort(), last, position[:-1][live[1:]])
+LEARNED = len(Weights._fields)
 
 
 @final
 class Unroll(torch.autograd.Function):
-    """A layer in one direction: inputs `(rows, steps, input)` -> outputs `(rows, steps, width)` and the final state."""
+    """A layer in one direction: inputs `(rows, steps, input)` -> outputs `(rows, steps, width of h)` and the final state.
+
+    `keep`: whether there will be a backward pass. `scale` `(rows, width of h)` multiplies the state before each product
+    with it (dropout of the state). The tensors are those of `Weights`, then the initial state.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, cell: Cell, order: Order, inputs: Tensor, w_x: Tensor, b: Tensor, w_h: Tensor, b_h: Tensor | None, *initial: Tensor
+        ctx: Any, cell: Cell, order: Order, keep: bool, scale: Tensor | None, inputs: Tensor, *tensors: Tensor
     ) -> tuple[Tensor, ...]:
-        weights = Weights(w_h, b_h)
+        weights, initial = Weights(*tensors[:LEARNED]), tensors[LEARNED:]
+        ctx.cell, ctx.order, ctx.shape = cell, order, inputs.shape
+        if not order.sizes:
+            ctx.nothing = [None if tensor is None else torch.zeros_like(tensor) for tensor in (inputs, *weights)]
+            return inputs.new_zeros(*inputs.shape[:2], initial[0].shape[1]), *(state.clone() for state in initial)
+        places, steps = order.sizes[0], sum(order.sizes)
+        scale = None if scale is None else to_places(scale, order)[:places]
+        recurrence = Recurrence(cell, weights, scale, order.sizes)
         x = pack(inputs, order)
-        a = torch.addmm(b, x, w_x.T)
-        width = w_h.shape[1]
-        first = tuple(_place(state, order) for state in initial)
-        new = tuple(a.new_empty(len(a), width) for _ in initial)
-        extra = a.new_empty(len(a), width * cell.extra)
-        start = before = 0
-        for size in order.sizes:
-            now = slice(start, start + size)
-            old = tuple((state if start == 0 else packed[before:])[:size] for state, packed in zip(first, new, strict=True))
-            cell.forward(a[now], old, tuple(packed[now] for packed in new), extra[now], weights)
-            before, start = start, start + size
-        ctx.cell, ctx.order, ctx.shape, ctx.states = cell, order, inputs.shape, len(initial)
-        ctx.save_for_backward(x, w_x, w_h, b_h, a, extra, *first, *new)
-        final = tuple(_final(state, packed, order) for state, packed in zip(initial, new, strict=True))
-        return unpack(new[0], order, inputs.shape), *final
+        parts, for_input = InputProduct(cell, weights)(x)
+        kept, raws = buffers(cell, parts, len(weights.b)), recurrence.buffers(parts[0])
+        states = [state.new_empty(places + steps, state.shape[1]) for state in initial]
+        for state, packed in zip(initial, states, strict=True):
+            packed[:places] = to_places(state, order)[:places]
+        old, *news = steps_of(states, [places, *order.sizes])
+        parts_at, kept_at, raws_at = (steps_of(whole, order.sizes) for whole in (parts, kept, raws))
+        for size, part, put, raw, new in zip(order.sizes, parts_at, kept_at, raws_at, news, strict=True):
+            if old[0].shape[0] > size:
+                old = tuple(part[:size] for part in old)
+            recurrence.at(raw)
+            cell.forward(part, old, recurrence.tools, Put(new, put))
+            old = new
+        if keep:
+            ctx.counts = len(states), len(for_input), len(kept), len(raws)
+            ctx.save_for_backward(x, scale, *weights, *states, *for_input, *kept, *raws)
+        final = (last_of(state, packed, order) for state, packed in zip(initial, states, strict=True))
+        return unpack(states[0][places:], order, inputs.shape), *final
 
     @staticmethod
     def backward(ctx: Any, d_outputs: Tensor, *d_final: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():  # create_graph=True
             raise RuntimeError("a recurrent layer has no second derivative: its backward pass is written by hand")
         cell, order = ctx.cell, ctx.order
-        x, w_x, w_h, b_h, a, extra, *states = ctx.saved_tensors
-        first, new = states[: ctx.states], states[ctx.states :]
-        old = tuple(_before(state, packed, order) for state, packed in zip(first, new, strict=True))
-        slopes = cell.slopes(a, old, new, extra)
-        d_y = pack(d_outputs, order)
-        d, weights = torch.empty_like(a), Weights(w_h, b_h)
-        carry = tuple(_place(part, order, copy=True) for part in d_final)
-        end = len(a)
-        for size in reversed(order.sizes):
-            now = slice(end - size, end)
-            d_state = tuple(part[:size] for part in carry)
-            d_state[0].add_(d_y[now])
-            cell.backward(d[now], d_state, tuple(slope[now] for slope in slopes), a[now], weights)
-            end -= size
-        d_w_h, d_b_h = cell.weight_gradients(d, a, old, extra)
-        d_x = unpack(d @ w_x, order, ctx.shape) if ctx.needs_input_grad[2] else None
-        d_initial = (part if order.back is None else part[order.back] for part in carry)
-        return None, None, d_x, d.T @ x, d.sum(dim=0), d_w_h, d_b_h, *d_initial
+        if not order.sizes:
+            return None, None, None, None, *ctx.nothing, *d_final
+        x, scale, *tensors = ctx.saved_tensors
+        weights, tensors = Weights(*tensors[:LEARNED]), iter(tensors[LEARNED:])
+        states, for_input, kept, raws = ([next(tensors) for _ in range(count)] for count in ctx.counts)
+        recurrence, sizes, places = Recurrence(cell, weights, scale, order.sizes), order.sizes, order.sizes[0]
+        old, new = tuple(before(packed, order) for packed in states), [packed[places:] for packed in states]
+        d = tuple(d_outputs.new_empty(len(new[0]), size) for size in recurrence.gradient_sizes)
+        recurrence.prepare(raws, new[-1])
+        old_at, new_at, kept_at, d_at = (steps_of(parts, sizes) for parts in (old, new, kept, d))
+        d_y, last = steps_in(d_outputs, order), [to_places(part, order) for part in d_final]
+        d_state: CellState = tuple(part[:0] for part in last)
+        for step in reversed(range(len(sizes))):
+            if d_state[0].shape[0] < sizes[step]:  # rows that end here
+                d_state = tuple(torch.cat([part, end[part.shape[0] : sizes[step]]]) for part, end in zip(d_state, last, strict=True))
+            recurrence.back_at(step)
+            d_new = (d_state[0] + d_y[step], *d_state[1:])
+            d_state = cell.backward(d_new, kept_at[step], old_at[step], new_at[step], recurrence.tools, d_at[step])
+        recurrence.add_gradients(cell.operands(d, tuple(kept), old))
+        entry = InputProduct(cell, weights)
+        d_x = entry.back(d, x, for_input, ctx.needs_input_grad[4])
+        d_inputs = None if d_x is None else unpack(d_x, order, ctx.shape)
+        d_initial = (to_rows(torch.cat([part, end[places:]]), order) for part, end in zip(d_state, last, strict=True))
+        return None, None, None, None, d_inputs, *recurrence.gradients(entry), *d_initial
 
 
-def pack(sequences: Tensor, order: Order) -> Tensor:
-    """`(rows, steps, width)` -> the true steps `(true steps, width)`."""
-    if order.flat is None:
-        return sequences.transpose(0, 1).reshape(-1, sequences.shape[-1])
-    return sequences.flatten(0, 1).index_select(0, order.flat)
+def buffers(cell: Cell, parts: Sequence[Tensor], sums: int) -> list[Tensor]:
+    """For what is kept of all steps: over the input's part of the same gates, where the widths agree."""
+    width = sums // sum(map(len, cell.parts))
+    found = []
+    for number, times in enumerate(cell.kept):
+        fits = number < len(parts) and parts[number].shape[1] == times * width
+        found.append(parts[number] if fits else parts[0].new_empty(len(parts[0]), times * width))
+    return found
 
 
-def unpack(packed: Tensor, order: Order, shape: torch.Size) -> Tensor:
-    """The inverse; padding is 0."""
-    if order.flat is None:
-        return packed.view(shape[1], shape[0], -1).transpose(0, 1)
-    return packed.new_zeros(shape[0] * shape[1], packed.shape[1]).index_copy_(0, order.flat, packed).view(shape[0], shape[1], -1)
-
-
-def _place(state: Tensor, order: Order, copy: bool = False) -> Tensor:
-    if order.rows is None:
-        return state.clone() if copy else state
-    return state.index_select(0, order.rows)
-
-
-def _final(initial: Tensor, packed: Tensor, order: Order) -> Tensor:
-    if order.rows is None:
-        return packed[len(packed) - order.sizes[-1] :].clone() if order.sizes else initial.clone()
-    assert order.last is not None
-    assert order.back is not None
-    final = initial.index_select(0, order.rows)
-    live = order.sizes[0] if order.sizes else 0
-    final[:live] = packed[order.last[:live]]
-    return final[order.back]
-
-
-def _before(first: Tensor, packed: Tensor, order: Order) -> Tensor:
-    """The state before each packed step."""
-    size = order.sizes[0] if order.sizes else 0
-    later = packed[: len(packed) - order.sizes[-1]] if order.before is None else packed.index_select(0, order.before)
-    return torch.cat([first[:size], later])
+def steps_of(parts: Sequence[Tensor], sizes: list[int]) -> list[Parts]:
+    """The rows of each step, of all parts together."""
+    if not parts:
+        return [()] * len(sizes)
+    return list(zip(*(part.split_with_sizes(sizes) for part in parts), strict=True))

@@ -11,19 +11,19 @@ A model without attention is the special case of a memory that holds one vector.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from seqloom.config import STRICT
 from seqloom.errors import UsageError
 from seqloom.layers.attention import SCORES, Scores, attention_weights, weighted_mean
 from seqloom.layers.cells import CELLS, CellState
 from seqloom.layers.output import FullOutput
-from seqloom.layers.recurrent import Recurrent, StepMask, layer_state, stack_states
+from seqloom.layers.recurrent import Recurrent, Stepper, layer_state, stack_states
+from seqloom.layers.recurrent_layer import StepMask
 from seqloom.protocols import Shared
 from seqloom.shapes import reverse_each
 
@@ -37,7 +37,7 @@ class Seq2SeqConfig:
     vocabulary_size: int
     """Entries of the vocabulary, which source and target share."""
     cell: str = "gru"
-    """elman, elman-relu, lstm, gru (as published) or gru-torch."""
+    """elman, elman-relu, elman-sigmoid, lstm, gru (as published), gru-torch, mut1, mut2 or mut3."""
     embedding_width: int = 256
     """Width of an embedded token."""
     encoder_width: int = 256
@@ -50,6 +50,12 @@ class Seq2SeqConfig:
     """Stacked decoder layers."""
     bidirectional: bool = True
     """Whether the encoder reads in both directions."""
+    projection: int | None = None
+    """The width of h where an lstm projects it (Sak et al. 2014)."""
+    normalisation: Literal["none", "layer", "batch"] = "none"
+    """Of the recurrent layers' sums: layer (Ba et al. 2016), or batch (Cooijmans et al. 2017; of the encoder only)."""
+    connection: Literal["none", "residual", "highway"] = "none"
+    """What a stacked layer adds to its input: x + h, or a highway g ⊙ h + (1 - g) ⊙ x."""
     reverse_source: bool = False
     """Whether the encoder gets the source's tokens in reverse order (padding stays where it is)."""
     attention: Literal["additive", "dot", "bilinear", "none"] = "additive"
@@ -72,6 +78,10 @@ class Seq2SeqConfig:
     """Whether the output's weight is the target embedding (then readout_width must equal embedding_width)."""
     dropout: float = 0.2
     """Share of embedded tokens' and hidden features dropped in training."""
+    variational_dropout: bool = False
+    """Whether dropout between layers drops the same features at all steps."""
+    state_dropout: float = 0.0
+    """Share of h dropped on its way into the next step, the same at all steps (Gal and Ghahramani 2016)."""
     pad_id: int = 0
     """The id of <pad>."""
 
@@ -84,20 +94,25 @@ class Seq2SeqConfig:
         ]
         if self.cell not in CELLS:
             problems.append(f"model.cell must be one of {', '.join(CELLS)}, but is {self.cell!r}")
-        if not 0 <= self.dropout < 1:
-            problems.append(f"model.dropout must be in [0, 1), but is {self.dropout}")
+        if self.projection is not None and (self.cell != "lstm" or self.projection < 1):
+            problems.append(f"model.projection needs model.cell=lstm and at least 1, but is {self.projection} with {self.cell}")
+        for name in ("dropout", "state_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                problems.append(f"model.{name} must be in [0, 1), but is {getattr(self, name)}")
         if self.attention != "none" and self.attention not in SCORES:
             problems.append(f"model.attention must be one of {', '.join(SCORES)}, none, but is {self.attention!r}")
-        if self.attention == "dot" and self.width != self.memory_width:
+        if self.attention == "dot" and self.output_width != self.memory_width:
             problems.append(
-                f"dot attention needs model.width equal to the encoder's output width, but {self.width} is not {self.memory_width}"
+                f"dot attention needs model.width equal to the encoder's output width, but {self.output_width} is not {self.memory_width}"
             )
         if self.tie_output and self.readout_width != self.embedding_width:
             problems.append(
                 f"model.tie_output needs readout_width = embedding_width, but {self.readout_width} is not {self.embedding_width}"
             )
-        if self.readout == "none" and self.readout_width != self.width:
-            problems.append(f"model.readout=none needs model.readout_width = model.width, but {self.readout_width} is not {self.width}")
+        if self.readout == "none" and self.readout_width != self.output_width:
+            problems.append(
+                f"model.readout=none needs model.readout_width = model.width, but {self.readout_width} is not {self.output_width}"
+            )
         if self.readout == "none" and self.attention != "none" and self.attend_from == "current":
             problems.append("model.attend_from=current needs a readout: the context enters nowhere else")
         if self.bridge == "backward" and not self.bidirectional:
@@ -109,7 +124,28 @@ class Seq2SeqConfig:
 
     @property
     def memory_width(self) -> int:
-        return self.encoder_width * (2 if self.bidirectional else 1)
+        return (self.projection or self.encoder_width) * (2 if self.bidirectional else 1)
+
+    @property
+    def output_width(self) -> int:
+        """Of the decoder's h."""
+        return self.projection or self.width
+
+    def recurrent(self, input_width: int, width: int, layers: int, *, bidirectional: bool) -> Recurrent:
+        """The encoder, or the decoder."""
+        return Recurrent(
+            self.cell,
+            input_width,
+            width,
+            layers=layers,
+            bidirectional=bidirectional,
+            projection=self.projection,
+            normalisation=self.normalisation,
+            connection=self.connection,
+            dropout=self.dropout,
+            variational=self.variational_dropout,
+            state_dropout=self.state_dropout,
+        )
 
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -200,17 +236,16 @@ class Seq2Seq(nn.Module):
             self.source_embedding = nn.Embedding(c.vocabulary_size, c.embedding_width)
             nn.init.normal_(self.source_embedding.weight, std=c.embedding_width**-0.5)
         self.dropout = nn.Dropout(c.dropout)
-        self.encoder = Recurrent(
-            c.cell, c.embedding_width, c.encoder_width, layers=c.encoder_layers, bidirectional=c.bidirectional, dropout=c.dropout
-        )
+        self.encoder = c.recurrent(c.embedding_width, c.encoder_width, c.encoder_layers, bidirectional=c.bidirectional)
         self.bridge = Bridge(c)
         self.attention: Scores | None = None
         if c.attention != "none":
-            self.attention = SCORES[c.attention](c.width, c.memory_width, c.attention_width)
+            self.attention = SCORES[c.attention](c.output_width, c.memory_width, c.attention_width)
         reads_context = c.attend_from == "previous" if self.attention else c.context != "initial"
         decoder_input = c.embedding_width + (c.memory_width if reads_context else 0)
         self.reads_context = reads_context
-        self.decoder = Recurrent(c.cell, decoder_input, c.width, layers=c.decoder_layers, dropout=c.dropout)
+        decoder = c if c.normalisation != "batch" else replace(c, normalisation="none")  # its steps carry a state
+        self.decoder = decoder.recurrent(decoder_input, c.width, c.decoder_layers, bidirectional=False)
         self.readout = Readout(c)
         self.output = FullOutput(c.readout_width, c.vocabulary_size, self.target_embedding.weight if c.tie_output else None)  # type: ignore[arg-type]
 
@@ -259,24 +294,21 @@ class Seq2Seq(nn.Module):
     ) -> tuple[Tensor, CellState, Tensor, Tensor]:
         """Bahdanau: s_{t-1} asks, and the answer c_t enters s_t; so the loop is over time."""
         assert self.attention is not None
-        first, *upper = self.decoder.stack
-        w_y, w_c = first.weight_x.tensor_split([self.config.embedding_width], dim=1)
-        products = F.linear(embedded, w_y, first.bias).unbind(dim=1)
-        if not products:
+        if not embedded.shape[1]:
             nothing = embedded.new_zeros
             rows, source, width = memory.values.shape
-            return nothing(rows, 0, self.config.width), hidden, nothing(rows, 0, width), nothing(rows, 0, source)
-        keep = StepMask(mask)
+            return nothing(rows, 0, self.config.output_width), hidden, nothing(rows, 0, width), nothing(rows, 0, source)
+        first = self.decoder.stack[0]
+        from_tokens = first.linear(embedded).unbind(dim=1)
+        step, keep = Stepper(self.decoder, len(embedded)), StepMask(mask)
         layers = [layer_state(hidden, k) for k in range(len(self.decoder.stack))]
         outputs, contexts, looks = [], [], []
-        for t, product in enumerate(products):
+        for t, of_token in enumerate(from_tokens):
             weights = attention_weights(self.attention.scores(layers[-1][0], memory.keys), memory.mask)
             context = weighted_mean(weights, memory.values)
-            layers[0] = keep(t, first.step(product + F.linear(context, w_c), layers[0]), layers[0])
-            for k, layer in enumerate(upper, start=1):
-                below = F.linear(self.decoder.dropout(layers[k - 1][0]), layer.weight_x, layer.bias)
-                layers[k] = keep(t, layer.step(below, layers[k]), layers[k])
-            outputs.append(layers[-1][0])
+            output, after = step(of_token + first.linear(context, start=self.config.embedding_width), layers)
+            layers = [keep(t, new, old) for new, old in zip(after, layers, strict=True)]
+            outputs.append(output)
             contexts.append(context)
             looks.append(weights)
         return torch.stack(outputs, 1), stack_states(layers), torch.stack(contexts, 1), torch.stack(looks, 1)
@@ -305,11 +337,13 @@ class Bridge(nn.Module):
         self.directions = 2 if config.bidirectional else 1
         self.picked = 1 if config.bridge == "backward" else self.directions
         self.zeros = config.attention == "none" and config.context == "every_step"
-        self.identity = config.encoder_width * self.picked == config.width and config.bridge == "final"
-        states = 0 if self.zeros or self.identity else CELLS[config.cell].states
-        self.maps = nn.ModuleList(
-            nn.Linear(config.encoder_width * self.picked, config.width) for _ in range(states * config.decoder_layers)
-        )
+        states = CELLS[config.cell].states
+        narrow = [width * self.picked for width in (config.projection or config.encoder_width, config.encoder_width)[:states]]
+        wide = [config.output_width, config.width][:states]
+        self.identity = narrow == wide and config.bridge == "final"
+        self.widths = wide
+        mapped = [] if self.zeros or self.identity else [*zip(narrow, wide, strict=True)]
+        self.maps = nn.ModuleList(nn.Linear(read, made) for read, made in mapped for _ in range(config.decoder_layers))
 
     def summary(self, final_state: CellState) -> Tensor:
         """`[→h_n; ←h_1]` of the encoder's top layer: `(inputs, memory_width)`."""
@@ -321,7 +355,7 @@ class Bridge(nn.Module):
         starts from the top one."""
         c = self.config
         if self.zeros:
-            return tuple(part.new_zeros(part.shape[0], c.decoder_layers, c.width) for part in final_state)
+            return tuple(part.new_zeros(len(part), c.decoder_layers, width) for part, width in zip(final_state, self.widths, strict=True))
         maps = iter(self.maps)
         states = []
         for part in final_state:
@@ -342,7 +376,7 @@ class Readout(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.reads_context = config.attention != "none" or config.context != "initial"
         if self.kind != "none":
-            inputs = config.width + config.embedding_width + config.memory_width * self.reads_context
+            inputs = config.output_width + config.embedding_width + config.memory_width * self.reads_context
             self.linear = nn.Linear(inputs, config.readout_width * (2 if self.kind == "maxout" else 1))
 
     def forward(self, decoded: Tensor, embedded: Tensor, contexts: Tensor) -> Tensor:

@@ -1,0 +1,103 @@
+"""Where the true steps of padded rows lie when they are run one step after the other, longest rows first.
+
+All rows at their first true step come first, then all rows at their second, and so on, so that the rows of a step are
+the first of those of the step before. Padding is left out, wherever it lies; backward in time is another such order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Order(NamedTuple):
+    """Where the true steps of `(rows, steps)` lie in the packed order."""
+
+    flat: Tensor | None
+    """`(true steps,)`: index into rows × steps; None: every step of every row, time first."""
+    sizes: list[int]
+    """Rows of each step, falling."""
+    rows: Tensor | None
+    """`(rows,)`: the row at each place of the first step; None: as they are."""
+    back: Tensor | None
+    """The inverse of `rows`."""
+    last: Tensor | None
+    """`(places,)`: packed position of each place's last true step; None: the last step's."""
+    before: Tensor | None
+    """`(true steps,)`: where the state before each one stands, the first states being followed by the packed ones; None:
+    so many places before."""
+
+
+def packed_order(mask: Tensor, backward: bool) -> Order:
+    """The order of the true steps of `mask` `(rows, steps)`, from the first on or from the last back."""
+    rows, steps = mask.shape
+    if bool(mask.all()):
+        flat = torch.arange(rows * steps, device=mask.device).view(rows, steps).flip(1).T.flatten() if backward else None
+        return Order(flat, [rows] * steps, None, None, None, None)
+    lengths = mask.sum(dim=1)
+    places = lengths.argsort(descending=True, stable=True)
+    lengths = lengths[places]
+    padding = (~mask[places]).to(torch.int8)
+    if backward:
+        index = steps - 1 - padding.flip(1).argsort(dim=1, stable=True)
+    else:
+        index = padding.argsort(dim=1, stable=True)
+    index = (places[:, None] * steps + index).T  # (steps, places): a place's true steps first
+    live = torch.arange(steps, device=mask.device)[:, None] < lengths
+    flat = index[live]
+    position = torch.zeros_like(index)
+    position[live] = torch.arange(len(flat), device=mask.device)
+    last = position.gather(0, (lengths - 1).clamp(min=0)[None])[0]
+    sizes = [size for size in live.sum(dim=1).tolist() if size]
+    first = sizes[0] if sizes else 0
+    before = torch.cat([torch.arange(first, device=mask.device), first + position[:-1][live[1:]]])
+    return Order(flat, sizes, places, places.argsort(), last, before)
+
+
+def pack(sequences: Tensor, order: Order) -> Tensor:
+    """Of `(rows, steps, width)`, the true steps in their order: `(true steps, width)`."""
+    if order.flat is None:
+        return sequences.transpose(0, 1).reshape(-1, sequences.shape[-1])
+    return sequences.flatten(0, 1).index_select(0, order.flat)
+
+
+def steps_in(sequences: Tensor, order: Order) -> Sequence[Tensor]:
+    """`pack`, step by step: a copy only where there is padding."""
+    if order.flat is None:
+        return sequences.unbind(dim=1)
+    return pack(sequences, order).split_with_sizes(order.sizes)
+
+
+def unpack(packed: Tensor, order: Order, shape: torch.Size) -> Tensor:
+    """All true steps in their order -> `(rows, steps, width)`; padding is 0."""
+    if order.flat is None:
+        return packed.view(shape[1], shape[0], -1).transpose(0, 1)
+    return packed.new_zeros(shape[0] * shape[1], packed.shape[1]).index_copy_(0, order.flat, packed).view(shape[0], shape[1], -1)
+
+
+def to_places(state: Tensor, order: Order) -> Tensor:
+    """`(rows, width)` -> the same by place, longest row first."""
+    return state if order.rows is None else state.index_select(0, order.rows)
+
+
+def to_rows(state: Tensor, order: Order) -> Tensor:
+    """The inverse."""
+    return state if order.back is None else state.index_select(0, order.back)
+
+
+def last_of(initial: Tensor, packed: Tensor, order: Order) -> Tensor:
+    """Each row's state after its last true step; `initial` where it has none."""
+    places = order.sizes[0]
+    if order.last is None:
+        return packed[len(packed) - places :].clone()
+    last = to_places(initial, order)
+    last = torch.cat([packed[places + order.last[:places]], last[places:]])
+    return to_rows(last, order)
+
+
+def before(packed: Tensor, order: Order) -> Tensor:
+    """The state before each true step. `packed` holds the first states, then those after each step."""
+    return packed[: len(packed) - order.sizes[-1]] if order.before is None else packed.index_select(0, order.before)

@@ -1,0 +1,291 @@
+"""What the driver (`unroll.py`) lends a cell: products with the input and with the state, and their gradients by hand.
+
+Layer normalisation (Ba et al. 2016): each product is normalised over the gates that are computed together, so the sum
+of a gate is `LN(W_h h) + LN(W_x x) + b`, and the cell state before its tanh: `h = o ⊙ tanh(LN(c))`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from seqloom.layers.cells import Cell, Parts, Tools
+from seqloom.layers.products import Product
+from seqloom.layers.products import product as product_of
+
+EPSILON = 1e-5
+"""Added to the variance by layer normalisation."""
+
+
+class Weights(NamedTuple):
+    """All that a layer in one direction learns."""
+
+    w_x: Tensor
+    """`(gates * width, input)`; the bare gate has no rows where input = width."""
+    b: Tensor
+    """`(gates * width,)`"""
+    w_h: Tensor
+    """`(fed gates * width, width of h)`"""
+    b_h: Tensor | None
+    """`(gates * width,)`, where a gate multiplies the product with the state, so that its bias is one of its own."""
+    w_p: Tensor | None
+    """`(width of h, width)`: the projection."""
+    gain_x: Tensor | None
+    """`(gates * width,)` but for the bare gate: layer normalisation of the input's product."""
+    gain_h: Tensor | None
+    """`(fed gates * width,)`: of the state's products."""
+    gain_c: Tensor | None
+    bias_c: Tensor | None
+    """`(width,)`: of the cell state, before its tanh."""
+
+    def input_bias(self) -> Tensor:
+        """`(gates * width,)`: b, and b_h but for the candidate's."""
+        if self.b_h is None:
+            return self.b
+        width = self.w_h.shape[1]
+        return torch.cat([self.b[: -1 * width] + self.b_h[: -1 * width], self.b[-1 * width :]])
+
+    def candidate_bias(self) -> Tensor | None:
+        return None if self.b_h is None else self.b_h[-1 * self.w_h.shape[1] :]
+
+
+@final
+class InputProduct:
+    """The input's part of each gate, for all steps at once, and its gradients."""
+
+    def __init__(self, cell: Cell, weights: Weights) -> None:
+        self.cell, self.weights = cell, weights
+        self.bias = weights.input_bias()
+        self.width = len(self.bias) // sum(map(len, cell.parts))
+        identity = cell.bare is not None and len(weights.w_x) < len(self.bias)
+        self.places: list[tuple[slice, slice | None, slice | None]] = []
+        """Of each part: in b, in W_x (None: x itself), in the gain (None: not normalised)."""
+        gate = row = gain = 0
+        for part in cell.parts:
+            size, bare = len(part) * self.width, part == (cell.bare,)
+            of_w = None if bare and identity else slice(row, row + size)
+            of_gain = None if bare or weights.gain_x is None else slice(gain, gain + size)
+            self.places.append((slice(gate, gate + size), of_w, of_gain))
+            gate, row, gain = gate + size, row + size * (of_w is not None), gain + size * (of_gain is not None)
+        self.d_w = torch.zeros_like(weights.w_x)
+        self.d_b = torch.zeros_like(weights.b)
+        self.d_gain = None if weights.gain_x is None else torch.zeros_like(weights.gain_x)
+
+    def squashes(self, part: tuple[str, ...]) -> bool:
+        return self.cell.squashed and part == (self.cell.bare,)
+
+    def __call__(self, x: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """`(steps, input)` -> the parts, and what `back` needs."""
+        parts, saved = [], []
+        for names, (of_b, of_w, of_gain) in zip(self.cell.parts, self.places, strict=True):
+            b = self.bias[of_b]
+            if of_w is not None and of_gain is None and not self.squashes(names):
+                parts.append(product_of(x, self.weights.w_x[of_w], b))
+                continue
+            raw = x if of_w is None else product_of(x, self.weights.w_x[of_w])
+            if self.squashes(names):
+                raw = torch.tanh(raw)
+                saved.append(raw)
+            if of_gain is not None:
+                assert self.weights.gain_x is not None
+                saved.append(raw)
+                raw = torch.layer_norm(raw, raw.shape[1:], self.weights.gain_x[of_gain], None, EPSILON)
+            parts.append(raw + b)
+        return parts, saved
+
+    def back(self, d: Parts, x: Tensor, saved: Sequence[Tensor], needed: bool) -> Tensor | None:
+        """The gradient of the parts -> that of x (where needed)."""
+        d_x: Tensor | None = None
+        rest = iter(saved)
+        for names, d_part, (of_b, of_w, of_gain) in zip(self.cell.parts, d, self.places, strict=False):
+            self.d_b[of_b] += d_part.sum(dim=0)
+            if of_gain is not None:
+                assert self.weights.gain_x is not None
+                assert self.d_gain is not None
+                gain = self.weights.gain_x[of_gain]
+                d_part, d_gain, _ = layer_norm_back(d_part, statistics_of(next(rest)), gain, (True, True, False))
+                self.d_gain[of_gain] += d_gain
+            if self.squashes(names):
+                d_part = torch.ops.aten.tanh_backward(d_part, next(rest))
+            if of_w is not None:
+                self.d_w[of_w].addmm_(d_part.T, x)
+            if needed and of_w is not None:
+                d_x = product_of(d_part, self.weights.w_x[of_w].T, d_x)
+            elif needed:
+                d_x = d_part if d_x is None else d_x + d_part
+        return d_x
+
+
+@final
+class Recurrence:
+    """The products with the state as a cell uses them in the driver, and their gradients."""
+
+    def __init__(self, cell: Cell, weights: Weights, scale: Tensor | None, sizes: list[int]) -> None:
+        self.sizes, rows, uses = sizes, sizes[0], len(sizes)
+        width = len(weights.b) // sum(map(len, cell.parts))
+        blocks = [len(part) * width for part, fed in zip(cell.parts, cell.fed, strict=True) if fed]
+        gains = [None] * len(blocks) if weights.gain_h is None else weights.gain_h.split_with_sizes(blocks)
+        self.products = [
+            StateProduct(w, gain, scale, rows, uses) for w, gain in zip(weights.w_h.split_with_sizes(blocks), gains, strict=True)
+        ]
+        self.project = None if weights.w_p is None else StateProduct(weights.w_p, None, None, rows, uses)
+        self.norm_c = None if weights.gain_c is None or weights.bias_c is None else StateNorm(weights.gain_c, weights.bias_c)
+        self.d_b_h = None if weights.b_h is None else torch.zeros_like(weights.b_h)
+        self.tools = Tools(tuple(self.products), weights.candidate_bias(), self.project, self.norm_c)
+        self.gradient_sizes = [len(part) * width for part in cell.parts] + ([] if weights.w_p is None else [len(weights.w_p)])
+        """Of what a cell's step back leaves for `add_gradients` and for the input."""
+        self.normalised = [product for product in self.products if product.gain is not None]
+
+    def buffers(self, like: Tensor) -> list[Tensor]:
+        """For what the products are before they are normalised."""
+        return [like.new_empty(len(like), len(product.w)) for product in self.normalised]
+
+    def at(self, raws: Parts) -> None:
+        """Before a step forward."""
+        for product, raw in zip(self.normalised, raws, strict=True):
+            product.raw = raw
+
+    def prepare(self, raws: Sequence[Tensor], c: Tensor) -> None:
+        """Before the way back."""
+        for number, product in enumerate(self.products):
+            product.prepare(raws[number] if raws else None, self.sizes)
+        if self.norm_c is not None:
+            self.norm_c.prepare(c, self.sizes)
+
+    def back_at(self, step: int) -> None:
+        """Before a step back."""
+        for product in self.normalised:
+            product.step = step
+        if self.norm_c is not None:
+            self.norm_c.step = step
+
+    def add_gradients(self, operands: tuple[tuple[Tensor, Tensor], ...]) -> None:
+        """When all steps went back."""
+        products = self.products if self.project is None else [*self.products, self.project]
+        for product, (d, u) in zip(products, operands, strict=True):
+            product.add_gradient(d, u)
+        if self.d_b_h is not None:
+            self.d_b_h += torch.cat([d.sum(dim=0) for d, _ in operands])
+        if self.norm_c is not None:
+            self.norm_c.add_gradient()
+
+    def gradients(self, entry: InputProduct) -> Weights:
+        """Of all that the layer learns."""
+        d_w_h = torch.cat([product.d_w for product in self.products])
+        d_gains = [product.d_gain for product in self.products if product.d_gain is not None]
+        return Weights(
+            w_x=entry.d_w,
+            b=entry.d_b,
+            w_h=d_w_h,
+            b_h=self.d_b_h,
+            w_p=None if self.project is None else self.project.d_w,
+            gain_x=entry.d_gain,
+            gain_h=torch.cat(d_gains) if d_gains else None,
+            gain_c=None if self.norm_c is None else self.norm_c.d_gain,
+            bias_c=None if self.norm_c is None else self.norm_c.d_bias,
+        )
+
+
+@final
+class StateProduct:
+    """`u -> LN(W (u ⊙ scale))`, each of the two where given, and its gradients."""
+
+    def __init__(self, w: Tensor, gain: Tensor | None, scale: Tensor | None, rows: int, uses: int) -> None:
+        self.w, self.gain, self.scale, self.rows, self.uses = w, gain, scale, rows, uses
+        self.ahead: Product | None = None
+        self.behind: Product | None = None
+        self.raw: Tensor | None = None
+        """`(rows, out)`: where the step forward leaves what it normalises."""
+        self.step = 0
+        self.raws: Tensor | None = None
+        self.statistics: list[Parts] = []
+        self.scales: Tensor | None = None
+        self.d_raws: list[Tensor] = []
+        self.d_w, self.d_gain = torch.zeros_like(w), None if gain is None else torch.zeros_like(gain)
+
+    def __call__(self, u: Tensor, plus: Tensor | None = None) -> Tensor:
+        if self.ahead is None:
+            self.ahead = Product(self.w, self.rows, self.uses)
+        if self.scale is not None:
+            u = u * self.scale[: u.shape[0]]
+        if self.gain is None:
+            return self.ahead(u, plus)
+        assert self.raw is not None
+        raw = self.raw.copy_(self.ahead(u))
+        normal = torch.layer_norm(raw, raw.shape[1:], self.gain, None, EPSILON)
+        return normal if plus is None else normal.add_(plus)
+
+    def prepare(self, raw: Tensor | None, sizes: list[int]) -> None:
+        """Before the way back."""
+        if raw is not None:
+            self.raws, self.statistics, self.d_raws = raw, statistics_of(raw, sizes), []
+        if self.scale is not None:
+            self.scales = torch.cat([self.scale[:size] for size in sizes])
+
+    def back(self, d: Tensor, plus: Tensor | None = None) -> Tensor:
+        if self.behind is None:
+            self.behind = Product(self.w.T, self.rows, self.uses)
+        if self.gain is not None:
+            d = layer_norm_back(d, self.statistics[self.step], self.gain, (True, False, False))[0]
+            self.d_raws.append(d)
+        if self.scale is None:
+            return self.behind(d, plus)
+        d_u = self.behind(d).mul_(self.scale[: d.shape[0]])
+        return d_u if plus is None else d_u.add_(plus)
+
+    def add_gradient(self, d: Tensor, u: Tensor) -> None:
+        """When all steps went back."""
+        if self.gain is not None:
+            assert self.raws is not None
+            assert self.d_gain is not None
+            self.d_gain += layer_norm_back(d, statistics_of(self.raws), self.gain, (False, True, False))[1]
+            d = torch.cat(self.d_raws[::-1])
+        self.d_w.addmm_(d.T, u if self.scales is None else u * self.scales)
+
+
+@final
+class StateNorm:
+    """`c -> LN(c)`, with a gain and a bias, and its gradients."""
+
+    def __init__(self, gain: Tensor, bias: Tensor) -> None:
+        self.gain, self.bias = gain, bias
+        self.d_gain, self.d_bias = torch.zeros_like(gain), torch.zeros_like(bias)
+        self.step = 0
+        self.cs: Tensor | None = None
+        self.statistics: list[Parts] = []
+        self.ds: list[Tensor] = []
+
+    def __call__(self, c: Tensor) -> Tensor:
+        return torch.layer_norm(c, c.shape[1:], self.gain, self.bias, EPSILON)
+
+    def prepare(self, c: Tensor, sizes: list[int]) -> None:
+        self.cs, self.statistics, self.ds = c, statistics_of(c, sizes), []
+
+    def back(self, d: Tensor) -> Tensor:
+        self.ds.append(d)
+        return layer_norm_back(d, self.statistics[self.step], self.gain, (True, False, False))[0]
+
+    def add_gradient(self) -> None:
+        assert self.cs is not None
+        d = torch.cat(self.ds[::-1])
+        self.d_gain += layer_norm_back(d, statistics_of(self.cs), self.gain, (False, True, False))[1]
+        self.d_bias += d.sum(dim=0)
+
+
+def statistics_of(raw: Tensor, sizes: list[int] | None = None) -> Any:
+    """What is normalised with its mean and 1 / standard deviation, each `(rows, 1)`; with `sizes` a list, step by step."""
+    _, mean, deviation = torch.native_layer_norm(raw, raw.shape[1:], None, None, EPSILON)
+    found = (raw, mean, deviation)
+    return found if sizes is None else list(zip(*(part.split_with_sizes(sizes) for part in found), strict=True))
+
+
+def layer_norm_back(d: Tensor, statistics: Parts, gain: Tensor, wanted: tuple[bool, bool, bool]) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of what is normalised, of the gain and of the bias, as far as wanted."""
+    raw, mean, deviation = statistics
+    found: tuple[Tensor, Tensor, Tensor] = torch.ops.aten.native_layer_norm_backward(
+        d, raw, raw.shape[1:], mean, deviation, gain, torch.zeros_like(gain) if wanted[2] else None, wanted
+    )
+    return found
