@@ -1,7 +1,8 @@
 """Recurrent layers: any cell (`cells.py`), stacked, in one or both directions, under any padding.
 
-A step of padding keeps the state. Layers run on the driver (`unroll.py`), which never computes padding; the plain loop
-over steps is the reference, and what autocast, batch normalisation and a watched layer take.
+A step of padding keeps the state. Layers run on torch's own kernels where it has one (`fused.py`), else on the driver
+(`unroll.py`), which never computes padding; the plain loop over steps is the reference, and what autocast, batch
+normalisation and a watched layer take.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 
 from seqloom.errors import UsageError
 from seqloom.layers.cells import CellState, cell_named
+from seqloom.layers.fused import has_kernel, run_full, run_ragged
 from seqloom.layers.highway import HighwayGate
 from seqloom.layers.packing import Order, packed_order
 from seqloom.layers.recurrent_layer import Normalisation, RecurrentLayer
@@ -124,22 +126,42 @@ class Run:
 
     def __init__(self, layers: Recurrent, inputs: Tensor, mask: Tensor | None) -> None:
         self.layers, self.mask = layers, mask
-        watched = any(layer.watch is not None for layer in [*layers.stack, *layers.backward_layers])
-        # autocast chooses a type for each operation, so it needs the plain ones; a single step has nothing to unroll
-        plain = watched or torch.is_autocast_enabled(inputs.device.type) or inputs.shape[1] <= 1
-        self.how = "batch" if layers.normalisation == "batch" else "plain" if plain else "driven"
+        self.how = way_to_run(layers, inputs)
+        if self.how == "fused" and mask is not None and bool(mask.all()):
+            self.mask = None
         self.orders: list[Order] = []
-        if self.how != "plain":
+        if self.how in ("driver", "packed loop"):
             real = torch.ones(inputs.shape[:2], dtype=torch.bool, device=inputs.device) if mask is None else mask
             self.orders = [packed_order(real, backward) for backward in (False, True)[: layers.directions]]
 
     def __call__(self, layer: RecurrentLayer, inputs: Tensor, state: CellState, *, backward: bool) -> tuple[Tensor, CellState]:
+        if self.how == "fused":
+            return self.fused(layer, inputs, state, backward)
         scale = self.layers.state_scale(len(inputs))
-        if self.how == "driven":
+        if self.how == "driver":
             return layer(inputs, self.orders[backward], state, scale)  # type: ignore[no-any-return]
-        if self.how == "batch":
+        if self.how == "packed loop":
             return layer.packed_loop(inputs, self.orders[backward], state, scale)
         return layer.loop(inputs, self.mask, state, backward, scale)
+
+    def fused(self, layer: RecurrentLayer, inputs: Tensor, state: CellState, backward: bool) -> tuple[Tensor, CellState]:
+        if self.mask is not None:
+            return run_ragged(layer.cell, layer.weights, inputs, self.mask, state, backward)
+        outputs, end = run_full(layer.cell, layer.weights, inputs.flip(1) if backward else inputs, state)
+        return outputs.flip(1) if backward else outputs, end
+
+
+def way_to_run(layers: Recurrent, inputs: Tensor) -> Literal["fused", "driver", "loop", "packed loop"]:
+    """Torch's kernel where it has one; the driver; or a plain loop where autograd needs each step."""
+    if layers.normalisation == "batch":
+        return "packed loop"  # its steps are numbered
+    watched = any(layer.watch is not None for layer in [*layers.stack, *layers.backward_layers])
+    # autocast chooses a type for each operation, so it needs the plain ones; a single step has nothing to unroll
+    if watched or torch.is_autocast_enabled(inputs.device.type) or inputs.shape[1] <= 1 or not len(inputs):
+        return "loop"
+    drops_state = layers.training and layers.state_dropout > 0
+    first = layers.stack[0]
+    return "fused" if not drops_state and has_kernel(first.cell, first.weights) else "driver"
 
 
 @final

@@ -1,0 +1,120 @@
+"""Torch's own kernels for a whole layer: oneDNN's LSTM on a CPU; cuDNN's LSTM, GRU and Elman layers on a GPU.
+
+They run every step of every row, and `pack_padded_sequence` costs them a factor of up to five. So ragged rows are
+ordered by length and run in a few rectangles, each over some steps and the rows that still go on. Where a row ends
+inside of one, an extra input closes the LSTM's input gate and opens its forget gate, so that c stays as it is.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from seqloom.layers.cells import LSTM, Cell, CellState, Elman, GRUTorch, gates_of
+from seqloom.layers.recurrence import Weights
+
+SHUT = 1e4
+"""A sum at which σ is 1, and at whose negative it is 0, exactly."""
+
+WASTE = 128
+"""Steps of padding that are cheaper than one more call of a kernel, measured (docs/benchmarks.md)."""
+
+
+def has_kernel(cell: Cell, weights: Weights) -> bool:
+    """Whether torch has one for this cell with these weights, on their device."""
+    if weights.gain_x is not None or weights.gain_c is not None:
+        return False
+    w = weights.w_h
+    if w.device.type == "cuda":
+        known = isinstance(cell, LSTM | GRUTorch) or (isinstance(cell, Elman) and cell.g != "sigmoid")
+        return known and bool(torch.backends.cudnn.is_acceptable(w))  # type: ignore[no-untyped-call]
+    if w.device.type != "cpu" or w.dtype != torch.float32 or not isinstance(cell, LSTM) or weights.w_p is not None:
+        return False
+    return bool(torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled)  # type: ignore[no-untyped-call]
+
+
+def run_full(cell: Cell, weights: Weights, inputs: Tensor, state: CellState) -> tuple[Tensor, CellState]:
+    """inputs `(rows, steps, input)`, every step true -> outputs `(rows, steps, width of h)` and the last state."""
+    return _call(cell, weights, inputs, state, batch_first=True)
+
+
+class Rectangle(NamedTuple):
+    """Steps and rows of one call."""
+
+    first: int
+    last: int
+    """The step after."""
+    rows: int
+
+
+def rectangles(lengths: list[int]) -> list[Rectangle]:
+    """Of rows of these lengths, longest first, none of them 0."""
+    found: list[Rectangle] = []
+    first, rows, live, waste = 0, len(lengths), len(lengths), 0
+    for step in range(lengths[0] if lengths else 0):
+        while lengths[live - 1] <= step:
+            live -= 1
+        waste += rows - live
+        if waste > WASTE:
+            found.append(Rectangle(first, step, rows))
+            first, rows, waste = step, live, 0
+    return [*found, Rectangle(first, lengths[0], rows)] if lengths else []
+
+
+def run_ragged(cell: Cell, weights: Weights, inputs: Tensor, mask: Tensor, state: CellState, backward: bool) -> tuple[Tensor, CellState]:
+    """The same under `mask` `(rows, steps)`, true at real steps, anywhere: the outputs of padding are 0. From each row's
+    last step to its first where `backward`."""
+    rows, steps, _ = inputs.shape
+    lengths = mask.sum(dim=1)
+    places = lengths.argsort(descending=True, stable=True)
+    lengths, padding = lengths[places], (~mask[places]).to(torch.int8)
+    index = steps - 1 - padding.flip(1).argsort(dim=1, stable=True) if backward else padding.argsort(dim=1, stable=True)
+    index = places[:, None] * steps + index  # (places, steps): of each row, its true steps first
+    real = torch.arange(steps, device=mask.device) < lengths[:, None]
+    learned = _with_a_shutter(cell, weights) if cell.states == 2 else weights
+    flat, placed = inputs.flatten(0, 1), tuple(part.index_select(0, places) for part in state)
+    now, outputs, targets, ends = placed, [], [], [placed[-1][int((lengths > 0).sum()) :]]
+    parts = rectangles([length for length in lengths.tolist() if length])
+    for number, (first, last, high) in enumerate(parts):
+        now = tuple(part[:high] for part in now)
+        here, true = index[:high, first:last].T.flatten(), real[:high, first:last].T.flatten()
+        x = flat.index_select(0, here)
+        if cell.states == 2:
+            x = torch.cat([x, (~true)[:, None].to(x.dtype)], dim=1)
+        y, now = _call(cell, learned, x.view(last - first, high, -1), now, batch_first=False)
+        kept = true.nonzero()[:, 0]
+        outputs.append(y.flatten(0, 1).index_select(0, kept))
+        targets.append(here[kept])
+        ends.append(now[-1][parts[number + 1].rows if number + 1 < len(parts) else 0 :])
+    if not parts:
+        return inputs.new_zeros(rows, steps, state[0].shape[1]), state
+    all_outputs = inputs.new_zeros(rows * steps, state[0].shape[1]).index_copy(0, torch.cat(targets), torch.cat(outputs))
+    at_end = all_outputs.index_select(0, index.gather(1, (lengths - 1).clamp(min=0)[:, None])[:, 0])
+    h = torch.where((lengths > 0)[:, None], at_end, placed[0])
+    last_state = (h, torch.cat(ends[::-1])) if cell.states == 2 else (h,)
+    back = places.argsort()
+    return all_outputs.view(rows, steps, -1), tuple(part.index_select(0, back) for part in last_state)
+
+
+def _with_a_shutter(cell: Cell, weights: Weights) -> Weights:
+    """W_x with a column for an input that is 1 at padding."""
+    sums = {"i": -SHUT, "f": SHUT}
+    column = weights.b.new_tensor([sums.get(gate, 0.0) for gate in gates_of(cell)]).repeat_interleave(len(weights.b) // 4)
+    return weights._replace(w_x=torch.cat([weights.w_x, column[:, None]], dim=1))
+
+
+def _call(cell: Cell, weights: Weights, inputs: Tensor, state: CellState, *, batch_first: bool) -> tuple[Tensor, CellState]:
+    b_h = torch.zeros_like(weights.b) if weights.b_h is None else weights.b_h
+    learned = [weights.w_x, weights.w_h, weights.b, b_h, *([] if weights.w_p is None else [weights.w_p])]
+    first = [part.unsqueeze(0).contiguous() for part in state]
+    options = (True, 1, 0.0, torch.is_grad_enabled(), False, batch_first)  # biases, one layer, no dropout, train, one direction
+    if isinstance(cell, LSTM):
+        outputs, *last = torch.lstm(inputs, first, learned, *options)
+    elif isinstance(cell, GRUTorch):
+        outputs, *last = torch.gru(inputs, first[0], learned, *options)
+    else:
+        assert isinstance(cell, Elman)
+        outputs, *last = {"tanh": torch.rnn_tanh, "relu": torch.rnn_relu}[cell.g](inputs, first[0], learned, *options)
+    return outputs, tuple(part.squeeze(0) for part in last)
