@@ -194,17 +194,18 @@ class LSTM:
     bare = None
     squashed = False
     states = 2
-    kept = (2, 1, 1, 1)
-    """i and f, g, o, tanh(c)."""
+    kept = (4, 1)
+    """i, f, g and o, tanh(c)."""
 
     def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
         h, c = old
-        width = c.shape[-1]
-        to_i_f, to_g, to_o = tools.products[0](h, x[0]).split_with_sizes([2 * width, width, width], dim=-1)
-        i_f, g, o = torch.sigmoid(to_i_f, out=put.kept[0]), torch.tanh(to_g, out=put.kept[1]), torch.sigmoid(to_o, out=put.kept[2])
-        i, f = i_f.chunk(2, dim=-1)
+        sizes = [2 * c.shape[1], c.shape[1], c.shape[1]]
+        i_f, g, o = tools.products[0](h, x[0]).split_with_sizes(sizes, dim=1)
+        places = (None, None, None) if put.kept[0] is None else put.kept[0].split_with_sizes(sizes, dim=1)
+        i_f, g, o = torch.sigmoid(i_f, out=places[0]), torch.tanh(g, out=places[1]), torch.sigmoid(o, out=places[2])
+        i, f = i_f.chunk(2, dim=1)
         c = torch.addcmul(f * c, i, g, out=put.state[1])
-        tanh_c = torch.tanh(c if tools.norm_c is None else tools.norm_c(c), out=put.kept[3])
+        tanh_c = torch.tanh(c if tools.norm_c is None else tools.norm_c(c), out=put.kept[1])
         if tools.project is None:
             h = torch.mul(o, tanh_c, out=put.state[0])
         else:
@@ -212,19 +213,21 @@ class LSTM:
         return (h, c), (i_f, g, o, tanh_c)
 
     def backward(self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts) -> CellState:
-        d_h, d_c = d
-        i_f, g, o, tanh_c = kept
-        i, f = i_f.chunk(2, dim=-1)
+        (d_h, d_c), (gates, tanh_c) = d, kept
+        i, f, g, o = gates.chunk(4, dim=1)
+        d_i, d_f, d_g, d_o = put[0].chunk(4, dim=1)
         if tools.project is not None:
             d_h = tools.project.back(put[1].copy_(d_h))
-        d_o = sigmoid_slope(d_h * tanh_c, o)
+        sigmoid_slope(d_h * tanh_c, o, d_o)
         through_h = tanh_slope(d_h * o, tanh_c)
         d_c = d_c + (through_h if tools.norm_c is None else tools.norm_c.back(through_h))
-        d_i, d_f, d_g = sigmoid_slope(d_c * g, i), sigmoid_slope(d_c * old[1], f), tanh_slope(d_c * i, g)
-        return tools.products[0].back(torch.cat([d_i, d_f, d_g, d_o], dim=1, out=put[0])), d_c * f
+        sigmoid_slope(d_c * g, i, d_i)
+        sigmoid_slope(d_c * old[1], f, d_f)
+        tanh_slope(d_c * i, g, d_g)
+        return tools.products[0].back(put[0]), d_c * f
 
     def operands(self, d: Parts, kept: Parts, old: CellState) -> tuple[tuple[Tensor, Tensor], ...]:
-        of_projection = ((d[1], kept[2] * kept[3]),) if len(d) > 1 else ()
+        of_projection = ((d[1], kept[0].chunk(4, dim=1)[3] * kept[1]),) if len(d) > 1 else ()
         return (d[0], old[0]), *of_projection
 
 

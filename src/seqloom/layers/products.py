@@ -68,3 +68,9 @@ class Product:
         if self.packed is None or rows % 8:
             return torch.mm(u, self.transposed) if plus is None else torch.addmm(plus, u, self.transposed)
         return _onednn(u, self.packed, plus)
+
+    def into(self, u: Tensor, out: Tensor) -> Tensor:
+        """The product, written into `out` `(rows, out)`."""
+        if self.packed is None or u.shape[0] % 8:
+            return torch.mm(u, self.transposed, out=out)
+        return out.copy_(_onednn(u, self.packed, None))

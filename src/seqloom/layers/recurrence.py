@@ -7,7 +7,7 @@ of a gate is `LN(W_h h) + LN(W_x x) + b`, and the cell state before its tanh: `h
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -91,9 +91,11 @@ class InputProduct:
                 saved.append(raw)
             if of_gain is not None:
                 assert self.weights.gain_x is not None
-                saved.append(raw)
-                raw = torch.layer_norm(raw, raw.shape[1:], self.weights.gain_x[of_gain], None, EPSILON)
-            parts.append(raw + b)
+                normal, *moments = torch.native_layer_norm(raw, raw.shape[1:], self.weights.gain_x[of_gain], b, EPSILON)
+                saved += [raw, *moments]
+                parts.append(normal)
+            else:
+                parts.append(raw + b)
         return parts, saved
 
     def back(self, d: Parts, x: Tensor, saved: Sequence[Tensor], needed: bool) -> Tensor | None:
@@ -106,8 +108,9 @@ class InputProduct:
                 assert self.weights.gain_x is not None
                 assert self.d_gain is not None
                 gain = self.weights.gain_x[of_gain]
-                d_part, d_gain, _ = layer_norm_back(d_part, statistics_of(next(rest)), gain, (True, True, False))
-                self.d_gain[of_gain] += d_gain
+                statistics = Statistics(next(rest), next(rest), next(rest))
+                self.d_gain[of_gain] += gain_gradient(d_part, statistics)
+                d_part = layer_norm_back(d_part, statistics, gain)
             if self.squashes(names):
                 d_part = torch.ops.aten.tanh_backward(d_part, next(rest))
             if of_w is not None:
@@ -143,17 +146,23 @@ class Recurrence:
         """For what the products are before they are normalised."""
         return [like.new_empty(len(like), len(product.w)) for product in self.normalised]
 
+    def moments(self) -> list[Tensor]:
+        """What the steps forward found: means and deviations, for `prepare`."""
+        found = [product.moments for product in self.normalised] + ([] if self.norm_c is None else [self.norm_c.moments])
+        return [torch.cat(part) for moments in found for part in zip(*moments, strict=True)]
+
     def at(self, raws: Parts) -> None:
         """Before a step forward."""
         for product, raw in zip(self.normalised, raws, strict=True):
             product.raw = raw
 
-    def prepare(self, raws: Sequence[Tensor], c: Tensor) -> None:
+    def prepare(self, raws: Sequence[Tensor], moments: Sequence[Tensor], c: Tensor) -> None:
         """Before the way back."""
+        rest = iter(moments)
         for number, product in enumerate(self.products):
-            product.prepare(raws[number] if raws else None, self.sizes)
+            product.prepare(Statistics(raws[number], next(rest), next(rest)) if raws else None, self.sizes)
         if self.norm_c is not None:
-            self.norm_c.prepare(c, self.sizes)
+            self.norm_c.prepare(Statistics(c, next(rest), next(rest)), self.sizes)
 
     def back_at(self, step: int) -> None:
         """Before a step back."""
@@ -200,10 +209,12 @@ class StateProduct:
         self.raw: Tensor | None = None
         """`(rows, out)`: where the step forward leaves what it normalises."""
         self.step = 0
-        self.raws: Tensor | None = None
+        self.moments: list[Parts] = []
+        self.raws: Statistics | None = None
         self.statistics: list[Parts] = []
+        self.d_raws: Tensor | None = None
+        self.d_raw: Sequence[Tensor] = ()
         self.scales: Tensor | None = None
-        self.d_raws: list[Tensor] = []
         self.d_w, self.d_gain = torch.zeros_like(w), None if gain is None else torch.zeros_like(gain)
 
     def __call__(self, u: Tensor, plus: Tensor | None = None) -> Tensor:
@@ -214,14 +225,16 @@ class StateProduct:
         if self.gain is None:
             return self.ahead(u, plus)
         assert self.raw is not None
-        raw = self.raw.copy_(self.ahead(u))
-        normal = torch.layer_norm(raw, raw.shape[1:], self.gain, None, EPSILON)
+        raw = self.ahead.into(u, self.raw)
+        normal, *moments = torch.native_layer_norm(raw, raw.shape[1:], self.gain, None, EPSILON)
+        self.moments.append(tuple(moments))
         return normal if plus is None else normal.add_(plus)
 
-    def prepare(self, raw: Tensor | None, sizes: list[int]) -> None:
+    def prepare(self, raws: Statistics | None, sizes: list[int]) -> None:
         """Before the way back."""
-        if raw is not None:
-            self.raws, self.statistics, self.d_raws = raw, statistics_of(raw, sizes), []
+        if raws is not None:
+            self.raws, self.d_raws = raws, torch.empty_like(raws.raw)
+            self.statistics, self.d_raw = raws.steps(sizes), self.d_raws.split_with_sizes(sizes)
         if self.scale is not None:
             self.scales = torch.cat([self.scale[:size] for size in sizes])
 
@@ -229,8 +242,7 @@ class StateProduct:
         if self.behind is None:
             self.behind = Product(self.w.T, self.rows, self.uses)
         if self.gain is not None:
-            d = layer_norm_back(d, self.statistics[self.step], self.gain, (True, False, False))[0]
-            self.d_raws.append(d)
+            d = self.d_raw[self.step].copy_(layer_norm_back(d, self.statistics[self.step], self.gain))
         if self.scale is None:
             return self.behind(d, plus)
         d_u = self.behind(d).mul_(self.scale[: d.shape[0]])
@@ -240,9 +252,9 @@ class StateProduct:
         """When all steps went back."""
         if self.gain is not None:
             assert self.raws is not None
-            assert self.d_gain is not None
-            self.d_gain += layer_norm_back(d, statistics_of(self.raws), self.gain, (False, True, False))[1]
-            d = torch.cat(self.d_raws[::-1])
+            assert self.d_raws is not None
+            self.d_gain = gain_gradient(d, self.raws)
+            d = self.d_raws
         self.d_w.addmm_(d.T, u if self.scales is None else u * self.scales)
 
 
@@ -254,38 +266,50 @@ class StateNorm:
         self.gain, self.bias = gain, bias
         self.d_gain, self.d_bias = torch.zeros_like(gain), torch.zeros_like(bias)
         self.step = 0
-        self.cs: Tensor | None = None
+        self.moments: list[Parts] = []
+        self.cs: Statistics | None = None
         self.statistics: list[Parts] = []
         self.ds: list[Tensor] = []
 
     def __call__(self, c: Tensor) -> Tensor:
-        return torch.layer_norm(c, c.shape[1:], self.gain, self.bias, EPSILON)
+        normal, *moments = torch.native_layer_norm(c, c.shape[1:], self.gain, self.bias, EPSILON)
+        self.moments.append(tuple(moments))
+        return normal
 
-    def prepare(self, c: Tensor, sizes: list[int]) -> None:
-        self.cs, self.statistics, self.ds = c, statistics_of(c, sizes), []
+    def prepare(self, cs: Statistics, sizes: list[int]) -> None:
+        self.cs, self.ds, self.statistics = cs, [], cs.steps(sizes)
 
     def back(self, d: Tensor) -> Tensor:
         self.ds.append(d)
-        return layer_norm_back(d, self.statistics[self.step], self.gain, (True, False, False))[0]
+        return layer_norm_back(d, self.statistics[self.step], self.gain)
 
     def add_gradient(self) -> None:
         assert self.cs is not None
         d = torch.cat(self.ds[::-1])
-        self.d_gain += layer_norm_back(d, statistics_of(self.cs), self.gain, (False, True, False))[1]
-        self.d_bias += d.sum(dim=0)
+        self.d_gain, self.d_bias = gain_gradient(d, self.cs), d.sum(dim=0)
 
 
-def statistics_of(raw: Tensor, sizes: list[int] | None = None) -> Any:
-    """What is normalised with its mean and 1 / standard deviation, each `(rows, 1)`; with `sizes` a list, step by step."""
-    _, mean, deviation = torch.native_layer_norm(raw, raw.shape[1:], None, None, EPSILON)
-    found = (raw, mean, deviation)
-    return found if sizes is None else list(zip(*(part.split_with_sizes(sizes) for part in found), strict=True))
+class Statistics(NamedTuple):
+    """What is normalised, its mean, and 1 / its standard deviation, each `(rows, 1)`."""
+
+    raw: Tensor
+    mean: Tensor
+    deviation: Tensor
+
+    def steps(self, sizes: list[int]) -> list[Parts]:
+        return list(zip(*(part.split_with_sizes(sizes) for part in self), strict=True))
 
 
-def layer_norm_back(d: Tensor, statistics: Parts, gain: Tensor, wanted: tuple[bool, bool, bool]) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of what is normalised, of the gain and of the bias, as far as wanted."""
+def layer_norm_back(d: Tensor, statistics: Parts, gain: Tensor) -> Tensor:
+    """The gradient of what is normalised."""
     raw, mean, deviation = statistics
-    found: tuple[Tensor, Tensor, Tensor] = torch.ops.aten.native_layer_norm_backward(
-        d, raw, raw.shape[1:], mean, deviation, gain, torch.zeros_like(gain) if wanted[2] else None, wanted
-    )
-    return found
+    found = torch.ops.aten.native_layer_norm_backward(d, raw, raw.shape[1:], mean, deviation, gain, None, (True, False, False))
+    result: Tensor = found[0]
+    return result
+
+
+def gain_gradient(d: Tensor, statistics: Statistics) -> Tensor:
+    raw, mean, deviation = statistics
+    found = torch.ops.aten.native_layer_norm_backward(d, raw, raw.shape[1:], mean, deviation, raw[0], None, (False, True, False))
+    result: Tensor = found[1]
+    return result

@@ -56,8 +56,9 @@ class Unroll(torch.autograd.Function):
             cell.forward(part, old, recurrence.tools, Put(new, put))
             old = new
         if keep:
-            ctx.counts = len(states), len(for_input), len(kept), len(raws)
-            ctx.save_for_backward(x, scale, *weights, *states, *for_input, *kept, *raws)
+            moments = recurrence.moments()
+            ctx.counts = len(states), len(for_input), len(kept), len(raws), len(moments)
+            ctx.save_for_backward(x, scale, *weights, *states, *for_input, *kept, *raws, *moments)
         final = (last_of(state, packed, order) for state, packed in zip(initial, states, strict=True))
         return unpack(states[0][places:], order, inputs.shape), *final
 
@@ -70,11 +71,11 @@ class Unroll(torch.autograd.Function):
             return None, None, None, None, *ctx.nothing, *d_final
         x, scale, *tensors = ctx.saved_tensors
         weights, tensors = Weights(*tensors[:LEARNED]), iter(tensors[LEARNED:])
-        states, for_input, kept, raws = ([next(tensors) for _ in range(count)] for count in ctx.counts)
+        states, for_input, kept, raws, moments = ([next(tensors) for _ in range(count)] for count in ctx.counts)
         recurrence, sizes, places = Recurrence(cell, weights, scale, order.sizes), order.sizes, order.sizes[0]
         old, new = tuple(before(packed, order) for packed in states), [packed[places:] for packed in states]
         d = tuple(d_outputs.new_empty(len(new[0]), size) for size in recurrence.gradient_sizes)
-        recurrence.prepare(raws, new[-1])
+        recurrence.prepare(raws, moments, new[-1])
         old_at, new_at, kept_at, d_at = (steps_of(parts, sizes) for parts in (old, new, kept, d))
         d_y, last = steps_in(d_outputs, order), [to_places(part, order) for part in d_final]
         d_state: CellState = tuple(part[:0] for part in last)
