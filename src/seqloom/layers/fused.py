@@ -7,7 +7,7 @@ inside of one, an extra input closes the LSTM's input gate and opens its forget 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,8 +28,7 @@ def has_kernel(cell: Cell, weights: Weights) -> bool:
         return False
     w = weights.w_h
     if w.device.type == "cuda":
-        known = isinstance(cell, LSTM | GRUTorch) or (isinstance(cell, Elman) and cell.g != "sigmoid")
-        return known and bool(torch.backends.cudnn.is_acceptable(w))  # type: ignore[no-untyped-call]
+        return has_step(cell) and bool(torch.backends.cudnn.is_acceptable(w))  # type: ignore[no-untyped-call]
     if w.device.type != "cpu" or w.dtype != torch.float32 or not isinstance(cell, LSTM) or weights.w_p is not None:
         return False
     return bool(torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled)  # type: ignore[no-untyped-call]
@@ -96,6 +95,21 @@ def run_ragged(cell: Cell, weights: Weights, inputs: Tensor, mask: Tensor, state
     last_state = (h, torch.cat(ends[::-1])) if cell.states == 2 else (h,)
     back = places.argsort()
     return all_outputs.view(rows, steps, -1), tuple(part.index_select(0, back) for part in last_state)
+
+
+def has_step(cell: Cell) -> bool:
+    """Whether torch has a single step of this cell, on any device."""
+    return isinstance(cell, LSTM | GRUTorch) or (isinstance(cell, Elman) and cell.g != "sigmoid")
+
+
+def one_step(cell: Cell, x: Tensor, state: CellState, w_x: Any, w_h: Any, b: Any, b_h: Any) -> CellState:
+    """x `(rows, input)` -> the new state, by torch's own step."""
+    if isinstance(cell, LSTM):
+        return torch.lstm_cell(x, state, w_x, w_h, b, None)
+    if isinstance(cell, GRUTorch):
+        return (torch.gru_cell(x, state[0], w_x, w_h, b, b_h),)
+    assert isinstance(cell, Elman)
+    return ((torch.rnn_tanh_cell if cell.g == "tanh" else torch.rnn_relu_cell)(x, state[0], w_x, w_h, b, None),)
 
 
 def _with_a_shutter(cell: Cell, weights: Weights) -> Weights:

@@ -66,13 +66,10 @@ class Recurrent(nn.Module):
             return nn.ModuleList(RecurrentLayer(kind, w, width, projection=projection, normalisation=normalisation) for w in widths)
 
         self.forward_layers = direction()
+        self.stack: list[RecurrentLayer] = [*self.forward_layers]
+        """The layers of the forward direction, lowest first."""
         self.backward_layers = direction() if bidirectional else nn.ModuleList()
         self.highways = nn.ModuleList(HighwayGate(self.output_width) for _ in range(layers - 1 if connection == "highway" else 0))
-
-    @property
-    def stack(self) -> list[RecurrentLayer]:
-        """The layers of the forward direction, lowest first."""
-        return [*self.forward_layers]
 
     def start(self, rows: int) -> CellState:
         """Zeros: h (and c), each `(rows, layers * directions, its width)`."""
@@ -86,8 +83,12 @@ class Recurrent(nn.Module):
             raise UsageError("a bidirectional layer must start without a carried state: its backward direction has no past")
         if state is not None and self.normalisation == "batch":
             raise UsageError("a batch-normalised layer must start without a carried state: each step has statistics of its own")
-        run = Run(self, inputs, mask)
         before = self.start(inputs.shape[0]) if state is None else state
+        if mask is not None and bool(mask.all()):
+            mask = None
+        if inputs.shape[1] == 1 and mask is None and not self.bidirectional and self.normalisation != "batch":
+            return self.one_step(inputs[:, 0], before)
+        run = Run(self, inputs, mask)
         after: list[CellState] = []
         outputs = inputs
         for k, layer in enumerate(self.stack):
@@ -100,6 +101,15 @@ class Recurrent(nn.Module):
                 after.append(end)
             outputs = self.connected(k, below, above)
         return outputs, stack_states(after)
+
+    def one_step(self, x: Tensor, before: CellState) -> tuple[Tensor, CellState]:
+        """`forward` for one step `(rows, input_width)` of one direction: all that a decoder needs at each token."""
+        after: list[CellState] = []
+        for k, layer in enumerate(self.stack):
+            below = self.between(x.unsqueeze(1))[:, 0] if k and self.training else x
+            after.append(layer.advance(below, layer_state(before, k), self.state_scale(len(x)) if self.training else None))
+            x = self.connected(k, below, after[-1][0]) if k else after[-1][0]
+        return x.unsqueeze(1), stack_states(after)
 
     def between(self, outputs: Tensor) -> Tensor:
         """What of a layer's outputs `(rows, steps, output_width)` reaches the next one."""
@@ -127,8 +137,6 @@ class Run:
     def __init__(self, layers: Recurrent, inputs: Tensor, mask: Tensor | None) -> None:
         self.layers, self.mask = layers, mask
         self.how = way_to_run(layers, inputs)
-        if self.how == "fused" and mask is not None and bool(mask.all()):
-            self.mask = None
         self.orders: list[Order] = []
         if self.how in ("driver", "packed loop"):
             real = torch.ones(inputs.shape[:2], dtype=torch.bool, device=inputs.device) if mask is None else mask
@@ -198,4 +206,6 @@ def layer_state(state: CellState, layer: int) -> CellState:
 
 def stack_states(states: list[CellState]) -> CellState:
     """The states of layers, each `(rows, width)`, as that of a stack, each `(rows, layers, width)`."""
+    if len(states) == 1:
+        return tuple(part.unsqueeze(1) for part in states[0])
     return tuple(torch.stack(parts, dim=1) for parts in zip(*states, strict=True))
