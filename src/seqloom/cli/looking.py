@@ -2,32 +2,80 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from cyclopts import Parameter
+
 from seqloom.cli.learning import Data, Flag, Settings, Several, reading
 from seqloom.cli.terminal import put, put_json, put_table, say
+from seqloom.errors import UsageError
+
+Folders = Annotated[list[str] | None, Parameter(negative="", consume_multiple=False)]
+"""Run folders, each with its option."""
 
 
 def explain(
-    folder: str, text: str, /, *, target: str | None = None, output: str = "attention.png", settings: Settings = None, json: Flag = False
+    folder: str,
+    /,
+    *text: Data,
+    target: str | None = None,
+    gradient_flow: Flag = False,
+    rows: int | None = None,
+    beside: Folders = None,
+    output: str | None = None,
+    settings: Settings = None,
+    json: Flag = False,
 ) -> None:
-    """Draw where the model looks in a text while it writes its answer, as a heat map.
+    """Draw where the model looks in a text while it writes its answer, or how gradient flows back through time in it.
 
     Args:
-        folder: A run folder of a model with attention.
-        text: The source.
+        folder: A run folder; of a model with attention, to see where it looks.
+        text: The source. With --gradient-flow: files of pairs, in the same forms as for train.
         target: A given output; by default the model's own.
-        output: A new picture: .png, .svg, .html or .json (Vega-Lite).
-        settings: key=value for decode.*.
-        json: Also the weights, as one JSON line.
+        gradient_flow: Follow the gradient of the loss through the recurrent layers, step by step, on the first pairs of the files.
+        rows: With --gradient-flow: so many pairs; by default 64.
+        beside: With --gradient-flow: another run folder to compare with, on the same pairs; may be given again.
+        output: A new picture: .png, .svg, .html or .json (Vega-Lite); by default attention.png or gradient-flow.png.
+        settings: key=value for decode.*; with --gradient-flow for data.*.
+        json: All numbers too, as one JSON line.
     """
+    if gradient_flow:
+        if target is not None:
+            raise UsageError("--gradient-flow takes no --target: the targets are those of the data; leave it out")
+        _gradient_flow([folder, *(beside or ())], text, 64 if rows is None else rows, output, settings, json)
+        return
+    if rows is not None or beside:
+        raise UsageError("--rows and --beside belong to --gradient-flow; leave them out, or add it")
+    if len(text) != 1:
+        raise UsageError(f"explain takes FOLDER and one TEXT, but {len(text)} texts are given; put the text in quotes")
     from seqloom.workflows.explain import explain as run_explain
 
     _, decode = reading(settings, ("decode",))
-    result = run_explain(folder, text, target, output, decode)
+    result = run_explain(folder, text[0], target, output or "attention.png", decode)
     if json:
         put_json(result.summary())
     else:
         put(result.attention.output)
         put(f"heat map: {result.picture}")
+
+
+def _gradient_flow(folders: list[str], data: tuple[str, ...], rows: int, output: str | None, settings: Settings, json: bool) -> None:
+    data_config, decode = reading(settings)
+    if decode:
+        raise UsageError("--set can change data.* with --gradient-flow, but not decode.*: nothing is decoded")
+    if not data:
+        raise UsageError("--gradient-flow needs data: seqloom explain FOLDER DATA --gradient-flow, with files of pairs as for train")
+    from seqloom.workflows.explain import LEGEND, explain_gradient_flow
+
+    report = explain_gradient_flow(folders, data, data_config, rows=rows, output=output or "gradient-flow.png", say=say)
+    if json:
+        put_json(report.summary())
+    else:
+        for title, header, lines in report.tables():
+            put_table(title, lines, header)
+            put("")
+        put(LEGEND)
+        put(f"gradient flow on {report.pairs:,} pairs: {report.picture}")
 
 
 def check(

@@ -28,7 +28,7 @@ from seqloom.text.special import SPECIAL_TOKENS
 if TYPE_CHECKING:
     import altair as alt
 
-_Chart = TypeVar("_Chart", "alt.Chart", "alt.LayerChart")
+_Chart = TypeVar("_Chart", "alt.Chart", "alt.LayerChart", "alt.VConcatChart")
 
 _Grid = numpy.ndarray[tuple[int, ...], numpy.dtype[numpy.float64]]
 
@@ -125,7 +125,7 @@ def attention_heat_map(
     marks = _cells(grid, columns, rows).mark_rect(stroke="white", strokeWidth=1 if cell > 20 else 0.5, aria=False)
     width = cell * len(columns)
     chart: alt.Chart = marks.encode(x=x, y=y, color=colour, tooltip=tooltip).properties(width=width, height=cell * len(rows))
-    return _styled(chart, title, subtitle, width + 120, title or "Attention")
+    return styled(chart, title, subtitle, width + 120, title or "Attention")
 
 
 def line_chart(
@@ -146,14 +146,28 @@ def line_chart(
     Raises UsageError where there is nothing to draw, a number is not finite (or, with `log_y`, not above 0), a band
     belongs to no line or has low > high, or there are more than MOST_SERIES lines; MissingExtraError without the extra `plot`.
     """
-    bands = bands or {}
+    chart = line_layers(series, x=x, y=y, log_y=log_y, bands=bands or {}).properties(width=560, height=320)
+    return styled(chart, title, subtitle, 560, title or f"{printable(y)} by {printable(x)}")
+
+
+def line_layers(
+    series: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    x: str,
+    y: str,
+    log_y: bool,
+    bands: Mapping[str, Sequence[tuple[float, float, float]]],
+    colours: Sequence[str] = (),
+    y_axis: Mapping[str, Any] | None = None,
+) -> alt.LayerChart:
+    """What `line_chart` draws, without size and style; `colours` names the series of a picture of which this is a part,
+    `y_axis` adds to alt.Axis."""
     _check_lines(series, bands, log_y)
     _require_extra()
     import altair as alt
 
     x, y = printable(x), printable(y)
-    names = [printable(name) or _EMPTY for name in series]
-    shown = dict(zip(series, names, strict=True))
+    shown = {name: printable(name) or _EMPTY for name in series}
     points = [{"series": shown[name], "x": float(a), "y": float(b)} for name in series for a, b in series[name]]
     ranges = [
         {"series": shown[name], "x": float(a), "low": float(low), "high": float(high)} for name in bands for a, low, high in bands[name]
@@ -162,12 +176,14 @@ def line_chart(
     dotted = [point for point in points if point["series"] in few]
     whole = all(float(a).is_integer() for name in series for a, _ in series[name])
 
-    colours = alt.Scale(domain=names, range=_LINES[: len(names)])
-    colour = alt.Color("series:N", scale=colours, legend=alt.Legend(title=None, labelLimit=260, symbolOpacity=1, rowPadding=5))
+    domain = [printable(name) or _EMPTY for name in colours or series]
+    palette = alt.Scale(domain=domain, range=_LINES[: len(domain)])
+    colour = alt.Color("series:N", scale=palette, legend=alt.Legend(title=None, labelLimit=260, symbolOpacity=1, rowPadding=5))
     below = alt.Axis(grid=False, tickMinStep=1 if whole else alt.Undefined)
     across = alt.X("x:Q", title=x, scale=alt.Scale(zero=False, nice=False, padding=14), axis=below)
     scale = alt.Scale(type="log", nice=False, padding=10) if log_y else alt.Scale(zero=False, nice=True)
-    up = alt.Y("y:Q", title=y, scale=scale)
+    beside = alt.Axis(**y_axis) if y_axis else alt.Undefined
+    up = alt.Y("y:Q", title=y, scale=scale, axis=beside)
     tooltip = [alt.Tooltip("series:N"), alt.Tooltip("x:Q", title=x), alt.Tooltip("y:Q", title=y)]
 
     def layer(values: list[dict[str, Any]]) -> alt.Chart:
@@ -180,13 +196,12 @@ def line_chart(
     if ranges:
         # the outline also shows the interval of a single point, where an area has no width
         area = layer(ranges).mark_area(fillOpacity=0.16, strokeOpacity=0.35, strokeWidth=1, aria=False)
-        low = alt.Y("low:Q", title=y, scale=scale)
-        layers.insert(0, area.encode(y=low, y2="high:Q", stroke=alt.Stroke("series:N", scale=colours, legend=None)))
-    chart = alt.LayerChart(layer=layers).properties(width=560, height=320)
-    return _styled(chart, title, subtitle, 560, title or f"{y} by {x}")
+        low = alt.Y("low:Q", title=y, scale=scale, axis=beside)
+        layers.insert(0, area.encode(y=low, y2="high:Q", stroke=alt.Stroke("series:N", scale=palette, legend=None)))
+    return alt.LayerChart(layer=layers)
 
 
-def save_chart(chart: alt.Chart | alt.LayerChart, path: Path) -> None:
+def save_chart(chart: alt.Chart | alt.LayerChart | alt.VConcatChart, path: Path) -> None:
     """Writes a picture, by suffix: `.png` (two pixels a point), `.svg`, `.html` (one file, works offline), `.json` (Vega-Lite).
 
     The file is seen whole or not at all. Raises UsageError for another suffix, FolderError where it cannot be written,
@@ -211,7 +226,7 @@ def save_chart(chart: alt.Chart | alt.LayerChart, path: Path) -> None:
         write_atomic(path, chart.to_json(indent=None) + "\n")
 
 
-def _page(chart: alt.Chart | alt.LayerChart) -> str:
+def _page(chart: alt.Chart | alt.LayerChart | alt.VConcatChart) -> str:
     import altair as alt
     import vl_convert
 
@@ -345,7 +360,7 @@ def _check_lines(
                 raise UsageError(f"a band must be (x, low, high) with low <= high, but {given}; exchange them")
 
 
-def _styled(chart: _Chart, title: str, subtitle: str, width: int, description: str) -> _Chart:
+def styled(chart: _Chart, title: str, subtitle: str, width: int, description: str) -> _Chart:
     """The chart with its heading, its margins and the house's type and colours, on white."""
     import altair as alt
 

@@ -1,22 +1,35 @@
-"""Where a model looked: the attention of a text, as a picture."""
+"""Looking into a model: where it looked in a text, and how gradient flows back through time in its recurrent layers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from itertools import islice
+from math import isfinite
 from pathlib import Path
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
-from seqloom.bundles import Bundle, load_bundle
-from seqloom.config import DecodeConfig
-from seqloom.data.batches import source_batch
-from seqloom.errors import UsageError
-from seqloom.explaining.charts import attention_heat_map, save_chart
+from seqloom.bundles import RUN, Bundle, load_bundle
+from seqloom.config import DataConfig, DecodeConfig, TrainConfig, parse, read_run_file
+from seqloom.data.batches import TranslationBatch, pair_batch, source_batch
+from seqloom.errors import UsageError, printable
+from seqloom.explaining.charts import MOST_SERIES, attention_heat_map, save_chart
+from seqloom.explaining.gradient_flow import STATES, Curve, GradientFlow, LayerFlow, gradient_flow
+from seqloom.explaining.panels import Panel, line_panels
+from seqloom.tasks import task_named
 from seqloom.text.special import BOS, EOS
+from seqloom.workflows.evaluate import as_trained
 from seqloom.workflows.predict import new_file
+from seqloom.workflows.reading import Say, each_pair
 from seqloom.workflows.translate import decode_texts, device_of
+
+PICTURES = (".png", ".svg", ".html", ".json")
+MOST_RUNS = MOST_SERIES // len(STATES)
+"""Runs in one chart: an LSTM has a line for each part of its state."""
 
 
 @final
@@ -78,7 +91,7 @@ def draw_attention(attention: Attention, path: Path, title: str = "", *, pieces:
 
 def explain(folder: str | Path, text: str, target: str | None, output: str, decode: dict[str, Any]) -> Explanation:
     """The verb. Raises UsageError where the picture is there already."""
-    place = new_file(output, (".png", ".svg", ".html", ".json"))
+    place = new_file(output, PICTURES)
     bundle = load_bundle(folder)
     attention = attention_of(bundle, text, target, bundle.decode_with(decode))
     draw_attention(attention, place, pieces=spells_words(bundle))
@@ -88,3 +101,113 @@ def explain(folder: str | Path, text: str, target: str | None, output: str, deco
 def spells_words(bundle: Bundle) -> bool:
     """Whether pieces are parts of words, so that a picture should show where a word goes on."""
     return bundle.tokenizer.kind == "bpe"
+
+
+LEGEND = (
+    "first, middle, last: ‖∂L/∂s_t‖ at these steps, the median of the pairs; a step: its factor with each step back; "
+    "Jacobian: that of ‖∂s_n/∂s_t‖; σ, |λ|: largest singular value and eigenvalue of W_h, of all its blocks"
+)
+"""How to read the tables."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class FlowReport:
+    """How gradient flows in several runs, on the same pairs."""
+
+    flows: dict[str, GradientFlow]
+    """By run, the first as asked for first."""
+    pairs: int
+    picture: Path
+
+    def summary(self) -> dict[str, Any]:
+        return {"pairs": self.pairs, "picture": str(self.picture), "runs": {run: asdict(flow) for run, flow in self.flows.items()}}
+
+    def tables(self) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+        """(title, header, rows) for each run, as LEGEND says."""
+        header = ("state", "first", "middle", "last", "a step", "Jacobian", "σ", "|λ|")
+        return [
+            (f"{run}: {flow.layers[0].cell}, loss {flow.loss:.3g}", header, [row for layer in flow.layers for row in _table_rows(layer)])
+            for run, flow in self.flows.items()
+        ]
+
+
+def explain_gradient_flow(
+    folders: Sequence[str | Path], paths: Sequence[str], data: DataConfig, *, rows: int = 64, output: str = "gradient-flow.png", say: Say
+) -> FlowReport:
+    """The verb: the gradient of the training's objective on the first `rows` pairs, in float64, for each run folder.
+
+    Pairs are read once, as for the first folder. Raises UsageError where a model has no recurrent layer, the picture is
+    there already, or the runs are too many for one chart.
+    """
+    place = new_file(output, PICTURES)
+    runs = _run_names(folders)
+    if rows < 1:
+        raise UsageError(f"rows must be at least 1, but is {rows}")
+    bundles = {run: load_bundle(folder) for run, folder in runs.items()}
+    with closing(each_pair(paths, as_trained(Path(folders[0]), data), say)) as records:  # it says at its end what it left out
+        pairs = [(record.fields["source"], record.fields["target"]) for record in islice(records, rows)]
+    flows = {run: _flow_of(bundle, pairs, data.max_length) for run, bundle in bundles.items()}
+    save_chart(line_panels(flow_panels(flows), title="Gradient on its way back through time", subtitle=_SUBTITLE, log_y=True), place)
+    return FlowReport(flows=flows, pairs=len(pairs), picture=place)
+
+
+_TIME = "t - n (the last step is at 0)"
+_SUBTITLE = "Left: what the loss wants of the state at step t. Right: what the last state still knows of it. Medians over the pairs."
+
+
+def flow_panels(flows: dict[str, GradientFlow]) -> list[list[Panel]]:
+    """For each layer two panels over t - n, so that the last step of each row is at 0: ‖∂L/∂s_t‖ and ‖∂s_n/∂s_t‖. Points
+    that a logarithmic axis cannot show are left out."""
+    names = list(dict.fromkeys(layer.name for flow in flows.values() for layer in flow.layers))
+    rows = []
+    for name in names:
+        gradients, jacobians = {}, {}
+        for run, flow in flows.items():
+            for layer in (layer for layer in flow.layers if layer.name == name):
+                for state, flowing in layer.states.items():
+                    line = f"{run}: {state}" if len(layer.states) > 1 else run
+                    gradients[line], jacobians[line] = _points(flowing.gradient_from_end), _points(flowing.jacobian)
+        drawn = (("‖∂L/∂s_t‖", gradients), ("‖∂s_n/∂s_t‖ / √width", jacobians))
+        row = [Panel(title=name, series={line: at for line, at in lines.items() if at}, x=_TIME, y=y) for y, lines in drawn]
+        rows.append([panel for panel in row if panel.series])
+    return [row for row in rows if row]
+
+
+def _points(curve: Curve) -> list[tuple[float, float]]:
+    return [(float(-position), value) for position, value in enumerate(curve.median) if value > 0 and isfinite(value)][::-1]
+
+
+def _run_names(folders: Sequence[str | Path]) -> dict[str, str | Path]:
+    """Each folder by its last name, or by the whole where two have the same."""
+    if len(folders) > MOST_RUNS:
+        raise UsageError(f"one chart must have at most {MOST_RUNS} runs, but {len(folders)} are given; draw several")
+    short = [Path(folder).resolve().name for folder in folders]
+    names = [name if short.count(name) == 1 else str(folder) for name, folder in zip(short, folders, strict=True)]
+    if len(set(names)) < len(names):
+        raise UsageError(f"each run must be given once, but {printable(max(names, key=names.count))} is given twice")
+    return dict(zip(names, folders, strict=True))
+
+
+def _flow_of(bundle: Bundle, pairs: Sequence[tuple[str, str]], max_length: int | None) -> GradientFlow:
+    smoothing = parse(TrainConfig, read_run_file(str(bundle.folder / RUN))["train"], "train.").label_smoothing
+    objective = task_named(bundle.task).objective(smoothing)
+    sides = [[ids[:max_length] for ids in bundle.tokenizer.encode(texts)] for texts in zip(*pairs, strict=True)]
+    model = bundle.model.double()  # a gradient that vanishes is below what float32 can hold
+    batch = TranslationBatch(*(part.to(device_of(model)) for part in pair_batch(*sides)))
+    try:
+        return gradient_flow(model, lambda: objective(model, batch))
+    except UsageError as error:
+        raise UsageError(f"{printable(str(bundle.folder))}: {error}") from None
+
+
+def _table_rows(layer: LayerFlow) -> list[tuple[str, ...]]:
+    stretch = max(spectrum.singular_values[0] for spectrum in layer.spectra.values())
+    turn = max((spectrum.eigenvalue_moduli[0] for spectrum in layer.spectra.values() if spectrum.eigenvalue_moduli), default=float("nan"))
+    rows: list[tuple[str, ...]] = []
+    for state, flow in layer.states.items():
+        end = flow.gradient_from_end.median
+        norms = [f"{value:.2g}" for value in (flow.gradient_from_start.median[0], end[len(end) // 2], end[0])]
+        numbers = (flow.gradient_per_step, flow.jacobian_per_step, *(() if rows else (stretch, turn)))
+        rows.append((f"{layer.name} {state}", *norms, *(f"{value:.3g}" if isfinite(value) else "none" for value in numbers)))
+    return [(*row, *[""] * (len(rows[0]) - len(row))) for row in rows]

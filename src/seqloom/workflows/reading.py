@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 from seqloom.config import DataConfig
 from seqloom.data.columns import Record
@@ -14,7 +14,7 @@ Say = Callable[[str], None]
 """Tells the user something, on standard error."""
 
 
-def each_pair(paths: Sequence[str], data: DataConfig, say: Say = lambda _: None) -> Iterator[Record]:
+def each_pair(paths: Sequence[str], data: DataConfig, say: Say = lambda _: None) -> Generator[Record, None, None]:
     """The pairs of files, one at a time; at the end, or at an error, what was guessed, repaired and left out is said."""
     tally = Tally()
     try:

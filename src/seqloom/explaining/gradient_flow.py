@@ -1,0 +1,247 @@
+"""How gradient flows back through time in the recurrent layers of any model: where it vanishes, where it stays, and why.
+
+    ∂L/∂h_t        what the loss wants of each state: its own step's part, and all that later steps send back
+    ∂h_n/∂h_t      what the last state still knows of an earlier one. With a loss at every step only this shows vanishing,
+                   for ∂L/∂h_t is then mostly the loss of the next few steps. In an Elman RNN it is
+                   ∏ diag(g'(a_k)) W_h, k = t+1 .. n; in an LSTM ∂c_n/∂c_t has the open path ∏ diag(f_k)
+    W_h            singular values bound how much one step can keep, eigenvalues say how many steps go
+    gates          what opens and closes those paths
+
+(Hochreiter 1991; Bengio, Simard and Frasconi 1994; Pascanu, Mikolov and Bengio 2013.)
+
+Steps are counted in the order in which a layer reads, so step 0 of a backward direction is the last token. A step of
+padding is no step. All derivatives are those of the model as it is: ∂c_n/∂c_t takes the ways through h as well, and in
+a decoder with attention ∂h_n/∂h_t takes the ways through what it looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+import numpy
+import numpy.typing
+import torch
+from torch import Tensor, nn
+
+from seqloom.errors import UsageError
+from seqloom.explaining.watching import StepSequence, named_layers, step_sequences, watched
+from seqloom.layers.cells import CELLS, fed_gates
+from seqloom.layers.recurrent_layer import RecurrentLayer
+from seqloom.protocols import Loss
+
+STATES = ("h", "c")
+"""The parts of a state, in the order of CellState."""
+
+DIRECTIONS = 16
+"""Orthonormal random directions for each row, of which ‖∂s_n/∂s_t‖ is made: exact up to this width, beyond it an
+estimate whose error over 64 rows is a few percent."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """What rows have at each position; those without that position do not count."""
+
+    mean: list[float]
+    median: list[float]
+    """The typical row: where norms span many powers of ten, the mean is that of a single row."""
+    rows: list[int]
+    """How many rows have each position."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class StateFlow:
+    """How gradient flows along one part s of the state: h, or the LSTM's c."""
+
+    gradient_from_start: Curve
+    """‖∂L/∂s_t‖, at position t: the number of steps before it. L is the sum over a row."""
+    gradient_from_end: Curve
+    """The same, at position n - t: the number of steps after it."""
+    gradient_per_step: float
+    """The factor by which it changes with each step back, fitted to the median's logarithm; NaN where that is 0 all along."""
+    jacobian: Curve
+    """‖∂s_n/∂s_t‖_F / √width at position n - t: 1 at 0, and 1 all along where nothing is lost (J orthogonal)."""
+    jacobian_per_step: float
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class GateFlow:
+    """A gate's values at each step from the start, over all rows and units."""
+
+    mean: list[float]
+    low: list[float]
+    """The 5th percentile."""
+    high: list[float]
+    """The 95th."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Spectrum:
+    """What one block of W_h does to a vector, largest first."""
+
+    singular_values: list[float]
+    eigenvalue_moduli: list[float]
+    """Empty where the block is not square (a state with a projection)."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LayerFlow:
+    """One layer in one direction."""
+
+    name: str
+    """Where it is: `encoder 1` is the lowest layer of the encoder; with `→` or `←` where there are both directions."""
+    direction: str
+    """forward or backward."""
+    cell: str
+    width: int
+    """Of h."""
+    steps: int
+    """Of the longest row."""
+    states: dict[str, StateFlow]
+    """By part of the state: h, and c where there is one."""
+    gates: dict[str, GateFlow]
+    spectra: dict[str, Spectrum]
+    """By gate, of those that h feeds."""
+    exact: bool
+    """Whether the Jacobian is exact and not estimated."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class GradientFlow:
+    loss: float
+    """The mean, where the loss says of how many; else the loss."""
+    layers: tuple[LayerFlow, ...]
+
+
+def gradient_flow(model: nn.Module, loss: Callable[[], Loss | Tensor]) -> GradientFlow:
+    """Runs `loss` once, with the model in eval mode, and follows its gradient through every recurrent layer that it ran.
+
+    Works in the model's own type; in float64 a gradient may shrink to 1e-308 before it is lost. Changes neither
+    weights nor their `grad`. Raises UsageError where the loss ran no recurrent layer.
+    """
+    nothing = UsageError("the model must have a recurrent layer for gradient to flow through time, but has none that this loss runs")
+    if not (found := named_layers(model)):
+        raise nothing
+    with watched(model, [layer for _, _, layer in found]) as seen, torch.enable_grad():
+        value = loss()
+        total, count = (value.total, float(value.count)) if isinstance(value, Loss) else (value, 1.0)
+        ran = [(place, list(step_sequences(steps, total))) for place, steps in zip(found, seen, strict=True)]
+        layers = [_layer_flow(*place, sequences) for place, sequences in ran if sequences]
+    if not layers:
+        raise nothing
+    return GradientFlow(loss=float(total.detach()) / count, layers=tuple(layers))
+
+
+def _layer_flow(name: str, direction: str, layer: RecurrentLayer, sequences: list[StepSequence]) -> LayerFlow:
+    widths = [part.shape[1] for part in sequences[0].steps[0].new]
+    gates = fed_gates(layer.cell)
+    blocks = layer.weight_h.detach().double().chunk(len(gates))
+    return LayerFlow(
+        name=name,
+        direction=direction,
+        cell=next((known for known, cell in CELLS.items() if cell == layer.cell), type(layer.cell).__name__),
+        width=widths[0],
+        steps=max(int(sequence.true.sum(dim=0).max()) for sequence in sequences),
+        states={STATES[part]: _state_flow(sequences, part) for part in range(len(widths))},
+        gates=_gate_flows(layer, sequences),
+        spectra={gate: _spectrum(block) for gate, block in zip(gates, blocks, strict=True)},
+        exact=max(widths) <= DIRECTIONS,
+    )
+
+
+def _state_flow(sequences: list[StepSequence], part: int) -> StateFlow:
+    norms = torch.cat([sequence.gradients[part].norm(dim=-1)[sequence.true] for sequence in sequences])
+    jacobians = torch.cat([_jacobian(sequence, part)[sequence.true] for sequence in sequences])
+    from_end = torch.cat([sequence.from_end for sequence in sequences])
+    gradient, jacobian = _curve(norms, from_end), _curve(jacobians, from_end)
+    return StateFlow(
+        gradient_from_start=_curve(norms, torch.cat([sequence.from_start for sequence in sequences])),
+        gradient_from_end=gradient,
+        gradient_per_step=_per_step(gradient),
+        jacobian=jacobian,
+        jacobian_per_step=_per_step(jacobian),
+    )
+
+
+def _jacobian(sequence: StepSequence, part: int) -> Tensor:
+    """`(steps, rows)`: ‖∂s_n/∂s_t‖_F / √width, n the last true step of each row.
+
+    ‖J‖_F² is the sum of ‖Jᵀv‖² over an orthonormal basis; all rows share one way back for each v.
+    """
+    states = [step.new[part] for step in sequence.steps]
+    last = sequence.true & (sequence.true.flip(0).cumsum(dim=0).flip(0) == 1)
+    ends = last.any(dim=1).nonzero()[:, 0].tolist()
+    squares = torch.zeros_like(last, dtype=states[0].dtype)
+    directions = _directions(states[0])
+    for vector in directions:
+        starts = [(vector * last[t, :, None])[: len(states[t])] for t in ends]
+        found = torch.autograd.grad([states[t] for t in ends], states, starts, retain_graph=True, allow_unused=True)
+        for t, gradient in enumerate(found):
+            if gradient is not None:
+                squares[t, : len(gradient)] += gradient.square().sum(dim=-1)
+    return (squares / len(directions)).sqrt()
+
+
+def _directions(state: Tensor) -> Tensor:
+    """`(directions, rows, width)`: orthonormal for each row."""
+    rows, width = state.shape
+    drawn = torch.randn(rows, width, min(width, DIRECTIONS), generator=torch.Generator().manual_seed(0), dtype=state.dtype)
+    basis: Tensor = torch.linalg.qr(drawn).Q
+    return basis.permute(2, 0, 1).to(state.device)
+
+
+def _curve(values: Tensor, position: Tensor) -> Curve:
+    """`(true steps,)` each -> what there is at each position."""
+    groups = _by_position(values.detach(), position)
+    return Curve(
+        mean=[float(group.mean()) for group in groups],
+        median=[float(numpy.median(group)) for group in groups],
+        rows=[len(group) for group in groups],
+    )
+
+
+def _by_position(values: Tensor, position: Tensor) -> list[numpy.typing.NDArray[numpy.float64]]:
+    """`(true steps, ...)` -> for each position those that have it."""
+    known = values.double().cpu().numpy()
+    at = position.cpu().numpy()
+    return [known[at == place] for place in range(int(at.max()) + 1)]
+
+
+def _per_step(curve: Curve) -> float:
+    """f of the fit `median ~ f^position`, least squares of the logarithm, weighted by rows; zeros are left out."""
+    median, rows = numpy.array(curve.median), numpy.array(curve.rows, dtype=numpy.float64)
+    good = numpy.isfinite(median) & (median > 0)
+    if good.sum() < 2:
+        return float("nan")
+    position, height, weight = good.nonzero()[0], numpy.log(median[good]), rows[good]
+    position = position - numpy.average(position, weights=weight)
+    return float(numpy.exp((weight * position * height).sum() / (weight * position**2).sum()))
+
+
+@torch.no_grad()
+def _gate_flows(layer: RecurrentLayer, sequences: list[StepSequence]) -> dict[str, GateFlow]:
+    position = torch.cat([sequence.from_start for sequence in sequences])
+    by_step = [
+        {gate: value[rows[: len(value)]] for gate, value in layer.gates(step.product, step.old, number).items()}
+        for sequence in sequences
+        for number, (step, rows) in enumerate(zip(sequence.steps, sequence.true, strict=True))
+    ]
+    flows = {}
+    for gate in by_step[0]:
+        groups = _by_position(torch.cat([step[gate] for step in by_step]), position)
+        low, high = ([float(numpy.quantile(group, share)) for group in groups] for share in (0.05, 0.95))
+        flows[gate] = GateFlow(mean=[float(group.mean()) for group in groups], low=low, high=high)
+    return flows
+
+
+def _spectrum(block: Tensor) -> Spectrum:
+    square = block.shape[0] == block.shape[1]
+    moduli = torch.linalg.eigvals(block).abs().sort(descending=True).values.tolist() if square else []
+    return Spectrum(singular_values=torch.linalg.svdvals(block).tolist(), eigenvalue_moduli=moduli)

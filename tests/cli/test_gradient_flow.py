@@ -1,0 +1,121 @@
+"""explain --gradient-flow: a table, a picture and numbers of runs on the same pairs; mistakes are one line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+
+from seqloom.bundles import load_bundle
+from seqloom.explaining.gradient_flow import Curve, GradientFlow, LayerFlow, StateFlow
+from seqloom.workflows.explain import flow_panels
+
+LSTM = ("model.cell=lstm", "model.attention=none", "model.bidirectional=false", "model.context=initial", "data.tokenizer=characters")
+
+
+@pytest.fixture(scope="module")
+def lstm(pairs: Path, narrow: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one step, with one context vector."""
+    from seqloom.workflows.train import train
+
+    folder = tmp_path_factory.mktemp("flow") / "lstm"
+    settings = [word.removeprefix("--set=") for word in narrow] + [*LSTM, "train.max_steps=1", "train.batch_rows=4"]
+    train("translation", [str(pairs / "val.jsonl")], output_dir=folder, settings=settings)
+    return folder
+
+
+def one_line(ran: Any, code: int = 2) -> str:
+    (line,) = ran.err.splitlines()
+    assert (ran.code, ran.out) == (code, "")
+    assert line.startswith("seqloom: ")
+    return str(line)
+
+
+def test_a_picture_and_a_table_for_each_run(command: Any, trained: Path, lstm: Path, pairs: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "flow.svg"
+    ran = command("explain", trained, pairs / "val.jsonl", "--gradient-flow", "--beside", lstm, "--output", picture)
+    assert ran.code == 0
+    assert f"{trained.name}: gru" in ran.out
+    assert "lstm: lstm" in ran.out
+    assert f"gradient flow on 20 pairs: {picture}" in ran.out
+    drawn = picture.read_text("utf-8")
+    assert all(word in drawn for word in (f">{trained.name}<", ">lstm: h<", ">lstm: c<", ">encoder 1 →<", ">encoder 1<", ">decoder 1<"))
+    assert "must be a new file" in one_line(command("explain", trained, pairs / "val.jsonl", "--gradient-flow", "--output", picture))
+
+
+def test_panels_show_what_a_logarithmic_axis_can() -> None:
+    """Time runs to the right, the last step is at 0; medians that are 0 or not finite are left out, and a layer without any others."""
+
+    def curve(*median: float) -> Curve:
+        return Curve(mean=[9.0] * len(median), median=list(median), rows=[2] * len(median))
+
+    def layer(name: str, gradient: Curve, jacobian: Curve) -> LayerFlow:
+        flow = StateFlow(
+            gradient_from_start=curve(9.0), gradient_from_end=gradient, gradient_per_step=1.0, jacobian=jacobian, jacobian_per_step=1.0
+        )
+        about = {"direction": "forward", "cell": "elman", "width": 1, "steps": 3, "gates": {}, "spectra": {}, "exact": True}
+        return LayerFlow(name=name, states={"h": flow}, **about)  # type: ignore[arg-type]
+
+    one = GradientFlow(
+        loss=1.0, layers=(layer("a", curve(1.0, 0.5, 0.0), curve(2.0, 4.0, float("inf"))), layer("b", curve(0.0), curve(0.0)))
+    )
+    other = GradientFlow(loss=1.0, layers=(layer("a", curve(3.0), curve(0.0)),))
+    ((gradients, jacobians),) = flow_panels({"one": one, "other": other})
+    assert (gradients.title, jacobians.title) == ("a", "a")
+    assert gradients.series == {"one": [(-1, 0.5), (0, 1.0)], "other": [(0, 3.0)]}
+    assert jacobians.series == {"one": [(-1, 4.0), (0, 2.0)]}
+
+
+def test_all_numbers_as_json(command: Any, lstm: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    loss = command("evaluate", lstm, pairs / "val.jsonl", "--json").json["loss"]
+    told = command("explain", lstm, pairs / "val.jsonl", "--gradient-flow", "--json").json
+    assert (tmp_path / "gradient-flow.png").read_bytes().startswith(b"\x89PNG")
+    assert (told["pairs"], told["picture"]) == (20, "gradient-flow.png")
+    flow = told["runs"]["lstm"]
+    assert flow["loss"] == pytest.approx(loss, rel=1e-4)  # the objective of the training, without smoothing
+    encoder, decoder = flow["layers"]
+    assert (encoder["name"], encoder["cell"], encoder["direction"], encoder["width"]) == ("encoder 1", "lstm", "forward", 8)
+    assert set(encoder["gates"]) == set(decoder["spectra"]) == {"i", "f", "g", "o"}
+    assert len(encoder["spectra"]["f"]["singular_values"]) == 8
+    for state in ("h", "c"):
+        assert encoder["states"][state]["jacobian"]["mean"][0] == pytest.approx(1, rel=1e-13)  # in float64
+        assert encoder["states"][state]["gradient_from_start"]["rows"][0] == 20
+        assert len(encoder["states"][state]["gradient_from_start"]["mean"]) == encoder["steps"]
+
+
+def test_the_first_usable_pairs_are_read(command: Any, lstm: Path, tmp_path: Path) -> None:
+    rows = [{"source": "a b", "target": "a"}, {"source": " ", "target": "a"}, {"source": "a b c d", "target": "a"}]
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + "not JSON\n")
+    flags = ("--gradient-flow", "--json", "--rows", "2", "--output")
+    told = command("explain", lstm, tmp_path / "data.jsonl", *flags, tmp_path / "a.svg").json
+    assert (told["pairs"], told["runs"]["lstm"]["layers"][0]["steps"]) == (2, 8)  # 7 characters and </s>
+    cut = command("explain", lstm, tmp_path / "data.jsonl", *flags, tmp_path / "b.svg", "--set", "data.max_length=3").json
+    assert cut["runs"]["lstm"]["layers"][0]["steps"] == 4
+
+
+def test_mistakes_are_one_line(command: Any, lstm: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*words: object) -> str:
+        return one_line(command("explain", lstm, *words, "--output", tmp_path / "x.png"))
+
+    data = pairs / "val.jsonl"
+    assert "takes no --target" in refused(data, "--gradient-flow", "--target", "a")
+    assert "needs data" in refused("--gradient-flow")
+    assert "rows must be at least 1, but is 0" in refused(data, "--gradient-flow", "--rows", "0")
+    assert f"each run must be given once, but {lstm} is given twice" in refused(data, "--gradient-flow", "--beside", lstm)
+    assert "at most 5 runs" in refused(data, "--gradient-flow", *["--beside", "other"] * 5)
+    assert "nothing is decoded" in refused(data, "--gradient-flow", "--set", "decode.beam=1")
+    assert "must be a run folder" in one_line(command("explain", lstm, data, "--gradient-flow", "--beside", tmp_path), 1)
+    assert "belong to --gradient-flow" in refused("a b", "--rows", "3")
+    assert "belong to --gradient-flow" in refused("a b", "--beside", lstm)
+    assert "one TEXT, but 2 texts are given" in refused("a", "b")
+    assert "one TEXT, but 0 texts are given" in refused()
+    assert not list(tmp_path.iterdir())
+
+    monkeypatch.setattr("seqloom.workflows.explain.load_bundle", lambda folder: replace(load_bundle(folder), model=nn.Linear(2, 2)))
+    message = refused(data, "--gradient-flow")
+    assert message.startswith(f"seqloom: {lstm}: the model must have a recurrent layer")
