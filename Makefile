@@ -22,8 +22,8 @@ check: .venv/dev.stamp
 	$(BIN)/lint-imports
 
 bench: .venv/dev.stamp
-	$(BIN)/python benchmarks/training.py
-	$(BIN)/python benchmarks/recurrent.py
+	$(BIN)/python -m benchmarks.training --write
+	$(BIN)/python -m benchmarks.recurrent --write
 
 clean:
 	rm -rf .venv

@@ -1,20 +1,16 @@
 """A training step of the attention model beside the same model written with torch.nn, interleaved in one run.
 
-    python benchmarks/training.py [--rounds 7] [--threads 2]
+    python -m benchmarks.training [--rounds 7] [--threads 2] [--write]
 
 The peer is what a good engineer writes in an hour: nn.GRU over packed sentences as encoder, nn.GRUCell and additive
 attention in a loop as decoder, nn.Linear and F.cross_entropy as output, AdamW. Same sizes, same batches, float32; its
-GRU is torch's variant (ours is the published one). Prints a table on standard error and one JSON object.
+GRU is torch's variant (ours is the published one). Prints a table; with --write puts it into docs/benchmarks.md, and the
+figures into docs/results/benchmarks.json.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import platform
-import statistics
-import sys
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -22,6 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from benchmarks import report
+from benchmarks.measuring import interleaved
 from seqloom.data.batches import TranslationBatch, pair_batch
 from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from seqloom.shapes import IGNORE
@@ -76,60 +74,52 @@ def batches(count: int, rows: int) -> list[TranslationBatch]:
     ]
 
 
-def stepper(model: nn.Module, loss: Callable[[TranslationBatch], Tensor]) -> Callable[[TranslationBatch], None]:
+def stepper(model: nn.Module, loss: Callable[[TranslationBatch], Tensor], data: list[TranslationBatch]) -> Callable[[], None]:
+    """A training step on each of the batches."""
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
 
-    def step(batch: TranslationBatch) -> None:
-        torch.autograd.backward(loss(batch))
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
+    def run() -> None:
+        for batch in data:
+            torch.autograd.backward(loss(batch))
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
 
-    return step
+    return run
 
 
 def main() -> None:
+    """Measures, prints, and publishes where asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--rows", type=int, default=96)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--write", action="store_true", help="publish in docs/, in the place of the last figures")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
     ours, plain = Seq2Seq(Seq2SeqConfig(vocabulary_size=VOCABULARY, dropout=0.0)), Plain()
-    objective = Translation()
+    objective, data = Translation(), batches(6, arguments.rows)
 
     def bf16(batch: TranslationBatch) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16):
             return objective(ours, batch).total
 
-    steps = {
-        "torch.nn": stepper(plain, plain),
-        "seqloom": stepper(ours, lambda batch: objective(ours, batch).total),
-        "seqloom bf16": stepper(ours, bf16),
+    ways = {
+        "torch.nn": stepper(plain, plain, data),
+        "seqloom": stepper(ours, lambda batch: objective(ours, batch).total, data),
+        "seqloom, bfloat16": stepper(ours, bf16, data),
     }
-    data = batches(6, arguments.rows)
     tokens = sum(int((batch.targets != IGNORE).sum()) for batch in data)
-    speeds: dict[str, list[float]] = {name: [] for name in steps}
-    for number in range(arguments.rounds + 1):
-        for name, step in steps.items():
-            began = time.perf_counter()
-            for batch in data:
-                step(batch)
-            if number:  # the first round warms up
-                speeds[name].append(tokens / (time.perf_counter() - began))
-    result = {
-        name: {
-            "tokens_per_second": statistics.median(speed),
-            "ratio": statistics.median(a / b for a, b in zip(speed, speeds["torch.nn"], strict=True)),
-            "range": [min(speed), max(speed)],
-        }
-        for name, speed in speeds.items()
-    }
-    for name, row in result.items():
-        sys.stderr.write(f"{name:14} {row['tokens_per_second']:>8,.0f} tokens/s   {row['ratio']:.2f} x torch.nn\n")
-    machine = {"cpu": platform.processor() or platform.machine(), "threads": arguments.threads, "torch": torch.__version__}
-    print(json.dumps({"training_step": result, "machine": machine}))
+    timing = interleaved(ways, rounds=arguments.rounds)
+    speeds = {name: tokens / timing.median(name) for name in ways}
+    ratios = {name: timing.ratio(name, "torch.nn") for name in ways}
+    body = [[name, f"{speed:,.0f}", f"{ratios[name].median:.2f} ± {ratios[name].half_range:.2f}"] for name, speed in speeds.items()]
+    text = f"{__doc__.splitlines()[0]}\n\n{report.table(['model', 'tokens a second', 'x torch.nn'], body)}"
+    print(text)
+    if arguments.write:
+        rows = [{"model": name, "tokens_per_second": speeds[name], "ratio": ratios[name]._asdict()} for name in ways]
+        report.publish("training", {"training_step": rows, "waited": timing.waited}, f"## Training the attention model\n\n{text}")
 
 
 if __name__ == "__main__":
