@@ -134,23 +134,26 @@ def gate_values(cell: Cell, kept: Parts, new: CellState) -> dict[str, Tensor]:
     return dict(zip(gates_of(cell), values.chunk(values.shape[-1] // width, dim=-1), strict=False))
 
 
+_TANH, _TANH_INTO = torch.ops.aten.tanh_backward.default, torch.ops.aten.tanh_backward.grad_input
+_SIGMOID, _SIGMOID_INTO = torch.ops.aten.sigmoid_backward.default, torch.ops.aten.sigmoid_backward.grad_input
+_RELU_INTO = torch.ops.aten.threshold_backward.grad_input
+
+
 def tanh_slope(d: Tensor, y: Tensor, out: Tensor | None = None) -> Tensor:
     """d ⊙ (1 - y²), where y = tanh."""
-    ops = torch.ops.aten.tanh_backward
-    result: Tensor = ops.default(d, y) if out is None else ops.grad_input(d, y, grad_input=out)
+    result: Tensor = _TANH(d, y) if out is None else _TANH_INTO(d, y, grad_input=out)
     return result
 
 
 def sigmoid_slope(d: Tensor, y: Tensor, out: Tensor | None = None) -> Tensor:
     """d ⊙ y ⊙ (1 - y), where y = σ."""
-    ops = torch.ops.aten.sigmoid_backward
-    result: Tensor = ops.default(d, y) if out is None else ops.grad_input(d, y, grad_input=out)
+    result: Tensor = _SIGMOID(d, y) if out is None else _SIGMOID_INTO(d, y, grad_input=out)
     return result
 
 
 def relu_slope(d: Tensor, y: Tensor, out: Tensor) -> Tensor:
     """d where y > 0."""
-    result: Tensor = torch.ops.aten.threshold_backward.grad_input(d, y, 0, grad_input=out)
+    result: Tensor = _RELU_INTO(d, y, 0, grad_input=out)
     return result
 
 
@@ -161,6 +164,10 @@ def _put(value: Tensor, out: Tensor | None) -> Tensor:
 def _relu(total: Tensor, out: Tensor | None) -> Tensor:
     result: Tensor = torch.threshold(total, 0, 0, out=out)
     return result
+
+
+NONLINEARITIES: dict[str, Any] = {"tanh": torch.tanh, "relu": _relu, "sigmoid": torch.sigmoid}
+SLOPES: dict[str, Any] = {"tanh": tanh_slope, "relu": relu_slope, "sigmoid": sigmoid_slope}
 
 
 @final
@@ -175,12 +182,10 @@ class Elman:
     kept = ()
 
     def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
-        g: Any = {"tanh": torch.tanh, "relu": _relu, "sigmoid": torch.sigmoid}[self.g]
-        return (g(tools.products[0](old[0], x[0]), out=put.state[0]),), ()
+        return (NONLINEARITIES[self.g](tools.products[0](old[0], x[0]), out=put.state[0]),), ()
 
     def backward(self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts) -> CellState:
-        slope = {"tanh": tanh_slope, "relu": relu_slope, "sigmoid": sigmoid_slope}[self.g]
-        return (tools.products[0].back(slope(d[0], new[0], put[0])),)
+        return (tools.products[0].back(SLOPES[self.g](d[0], new[0], put[0])),)
 
     def operands(self, d: Parts, kept: Parts, old: CellState) -> tuple[tuple[Tensor, Tensor], ...]:
         return ((d[0], old[0]),)

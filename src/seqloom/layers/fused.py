@@ -18,7 +18,7 @@ from seqloom.layers.recurrence import Weights
 SHUT = 1e4
 """A sum at which σ is 1, and at whose negative it is 0, exactly."""
 
-WASTE = 128
+WASTE = 96
 """Steps of padding that are cheaper than one more call of a kernel, measured (docs/benchmarks.md)."""
 
 

@@ -73,9 +73,10 @@ def steps_in(sequences: Tensor, order: Order) -> Sequence[Tensor]:
 
 def unpack(packed: Tensor, order: Order, shape: torch.Size) -> Tensor:
     """All true steps in their order -> `(rows, steps, width)`; padding is 0."""
+    width = packed.shape[1]
     if order.flat is None:
-        return packed.view(shape[1], shape[0], -1).transpose(0, 1)
-    return packed.new_zeros(shape[0] * shape[1], packed.shape[1]).index_copy_(0, order.flat, packed).view(shape[0], shape[1], -1)
+        return packed.view(shape[1], shape[0], width).transpose(0, 1)
+    return packed.new_zeros(shape[0] * shape[1], width).index_copy_(0, order.flat, packed).view(shape[0], shape[1], width)
 
 
 def to_places(state: Tensor, order: Order) -> Tensor:

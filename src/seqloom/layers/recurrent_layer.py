@@ -158,14 +158,15 @@ class RecurrentLayer(nn.Module):
 
     def advance(self, x: Tensor, state: CellState, scale: Tensor | None = None) -> CellState:
         """One step from the input itself `(rows, input)`."""
-        if self.steps_in_torch and scale is None and self.watch is None:
+        # autocast would give torch's step, and so the state, a type of its own
+        if self.steps_in_torch and scale is None and self.watch is None and not torch.is_autocast_enabled(x.device.type):
             learned = self._parameters  # each look-up through the module takes a twentieth of a step
             return one_step(self.cell, x, state, learned["weight_x"], learned["weight_h"], learned["bias"], learned.get("bias_h"))
         return self.step(self.product(self.linear(x)), state, scale)
 
-    def gates(self, product: Tensor, state: CellState) -> dict[str, Tensor]:
-        """The values of the gates in a step, by name: each `(rows, width)`."""
-        new, kept = self._step(product, state, None, None)
+    def gates(self, product: Tensor, state: CellState, number: int | None = None) -> dict[str, Tensor]:
+        """The values of the gates in a step, by name: each `(rows, width)`; `number` as in `step`."""
+        new, kept = self._step(product, state, None, number)
         return gate_values(self.cell, kept, new)
 
     def _step(self, product: Tensor, state: CellState, scale: Tensor | None, number: int | None) -> tuple[CellState, tuple[Tensor, ...]]:
