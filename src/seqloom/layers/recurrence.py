@@ -46,10 +46,10 @@ class Weights(NamedTuple):
         if self.b_h is None:
             return self.b
         width = self.w_h.shape[1]
-        return torch.cat([self.b[: -1 * width] + self.b_h[: -1 * width], self.b[-1 * width :]])
+        return torch.cat([self.b[:-width] + self.b_h[:-width], self.b[-width:]])
 
     def candidate_bias(self) -> Tensor | None:
-        return None if self.b_h is None else self.b_h[-1 * self.w_h.shape[1] :]
+        return None if self.b_h is None else self.b_h[-self.w_h.shape[1] :]
 
 
 @final
