@@ -71,7 +71,8 @@ def test_a_stack_on_kernels_is_close_to_float64(bidirectional: bool, ragged: boo
     inputs, mask = torch.randn(ROWS, STEPS, INPUT), mask_of("right", "right") if ragged else None
     assert way_to_run(layers, inputs) == "fused"
     outputs, state = layers(inputs, mask)
-    exact = Recurrent("lstm", INPUT, WIDTH, layers=3, bidirectional=bidirectional, connection="residual").double()
+    exact = Recurrent("lstm", INPUT, WIDTH, layers=3, bidirectional=bidirectional, connection="residual")
+    exact.double()
     exact.load_state_dict({name: weight.double() for name, weight in layers.state_dict().items()})
     assert way_to_run(exact, inputs.double()) == "driver"
     expected, expected_state = exact(inputs.double(), mask)

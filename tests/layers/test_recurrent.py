@@ -1,294 +1,81 @@
-"""Recurrent layers: against their equations written out, against torch.nn, and under every padding."""
+"""Stacks of recurrent layers: connections, carried states, and every padding."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from tests.layers.equations import (
+    ANYWHERE,
+    INPUT,
+    PROJECTION,
+    ROWS,
+    STEPS,
+    WIDTH,
+    close,
+    drawn,
+    gradients,
+    layers_of,
+    mask_named,
+    stack_written_out,
+    states_of,
+)
+from torch import Tensor
 
 from seqloom.errors import UsageError
-from seqloom.layers.cells import CELLS, CellState, cell_named, fed_gates, gates_of
-from seqloom.layers.recurrent import Recurrent
-from seqloom.layers.recurrent_layer import RecurrentLayer
-from seqloom.layers.torch_modules import from_torch, to_torch
+from seqloom.layers.cells import CELLS, CellState
+from seqloom.layers.recurrent import Recurrent, Stepper, layer_state, stack_states
 from seqloom.protocols import detach
-from seqloom.shapes import mask_of
 
-ROWS, STEPS, INPUT, WIDTH = 3, 6, 4, 3
-LENGTHS = torch.tensor([4, 6, 1])
-MASK = mask_of(LENGTHS, STEPS)
-
-
-def drawn(*shape: int, seed: int = 1) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def layers_of(cell: str, **options: Any) -> Recurrent:
-    """With every weight and bias drawn at random."""
-    layers = Recurrent(cell, INPUT, WIDTH, **options).double()
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in layers.parameters():
-            parameter.normal_(std=0.6, generator=generator)
-    return layers
-
-
-def states_of(cell: str, layers: int = 1) -> CellState:
-    return tuple(drawn(ROWS, layers, WIDTH, seed=5 + i) for i in range(CELLS[cell].states))
-
-
-def close(actual: Tensor, expected: Tensor, rtol: float = 1e-9) -> None:
-    torch.testing.assert_close(actual, expected, rtol=rtol, atol=1e-12)
-
-
-# The equations, one row and one step at a time
-
-
-def sigma(x: Tensor) -> Tensor:
-    return 1 / (1 + torch.exp(-x))
-
-
-def tanh(x: Tensor) -> Tensor:
-    return (torch.exp(2 * x) - 1) / (torch.exp(2 * x) + 1)
-
-
-Equations = Callable[[dict[str, Tensor], Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-"""(weights by name, x_t, h_{t-1}, c_{t-1}) -> h_t, c_t."""
-
-
-def elman(w: dict[str, Tensor], x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    return tanh(w["xh"] @ x + w["hh"] @ h + w["bh"]), c
-
-
-def elman_relu(w: dict[str, Tensor], x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.clamp(w["xh"] @ x + w["hh"] @ h + w["bh"], min=0), c
-
-
-def lstm(w: dict[str, Tensor], x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    i, f, o = (sigma(w[f"x{gate}"] @ x + w[f"h{gate}"] @ h + w[f"b{gate}"]) for gate in "ifo")
-    g = tanh(w["xg"] @ x + w["hg"] @ h + w["bg"])
-    c = f * c + i * g
-    return o * tanh(c), c
-
-
-def gru_published(w: dict[str, Tensor], x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    r = sigma(w["xr"] @ x + w["hr"] @ h + w["br"])
-    z = sigma(w["xz"] @ x + w["hz"] @ h + w["bz"])
-    candidate = tanh(w["xh"] @ x + w["hh"] @ (r * h) + w["bh"])
-    return z * h + (1 - z) * candidate, c
-
-
-def gru_of_torch(w: dict[str, Tensor], x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    r = sigma(w["xr"] @ x + w["br"] + w["hr"] @ h + w["b_hr"])
-    z = sigma(w["xz"] @ x + w["bz"] + w["hz"] @ h + w["b_hz"])
-    candidate = tanh(w["xh"] @ x + w["bh"] + r * (w["hh"] @ h + w["b_hh"]))
-    return z * h + (1 - z) * candidate, c
-
-
-def elman_sigmoid(w: dict[str, Tensor], x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    return sigma(w["xh"] @ x + w["hh"] @ h + w["bh"]), c
-
-
-def bare(w: dict[str, Tensor], gate: str, x: Tensor) -> Tensor:
-    """x itself, or P x where the widths differ."""
-    return w[f"x{gate}"] @ x if f"x{gate}" in w else x
-
-
-def mut1(w: dict[str, Tensor], x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    z = sigma(w["xz"] @ x + w["bz"])
-    r = sigma(w["xr"] @ x + w["hr"] @ h + w["br"])
-    return tanh(w["hh"] @ (r * h) + tanh(bare(w, "h", x)) + w["bh"]) * z + h * (1 - z), c
-
-
-def mut2(w: dict[str, Tensor], x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    z = sigma(w["xz"] @ x + w["hz"] @ h + w["bz"])
-    r = sigma(bare(w, "r", x) + w["hr"] @ h + w["br"])
-    return tanh(w["hh"] @ (r * h) + w["xh"] @ x + w["bh"]) * z + h * (1 - z), c
-
-
-def mut3(w: dict[str, Tensor], x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    z = sigma(w["xz"] @ x + w["hz"] @ tanh(h) + w["bz"])
-    r = sigma(w["xr"] @ x + w["hr"] @ h + w["br"])
-    return tanh(w["hh"] @ (r * h) + w["xh"] @ x + w["bh"]) * z + h * (1 - z), c
-
-
-EQUATIONS: dict[str, Equations] = {
-    "elman": elman,
-    "elman-relu": elman_relu,
-    "elman-sigmoid": elman_sigmoid,
-    "lstm": lstm,
-    "gru": gru_published,
-    "gru-torch": gru_of_torch,
-    "mut1": mut1,
-    "mut2": mut2,
-    "mut3": mut3,
+STACKS: dict[str, dict[str, Any]] = {
+    **{cell: {"cell": cell} for cell in CELLS},
+    "lstm projected": {"cell": "lstm", "projection": PROJECTION},
+    "lstm projected, normalised": {"cell": "lstm", "projection": PROJECTION, "normalisation": "layer"},
+    **{f"{cell}, normalised": {"cell": cell, "normalisation": "layer"} for cell in ("lstm", "gru-torch", "mut1")},
+    "lstm, residual": {"cell": "lstm", "connection": "residual"},
+    "gru, highway": {"cell": "gru", "connection": "highway"},
+    "mut2, normalised, highway": {"cell": "mut2", "normalisation": "layer", "connection": "highway"},
 }
+"""Options of a stack."""
 
 
-def by_name(layer: RecurrentLayer) -> dict[str, Tensor]:
-    """The blocks of a layer's weights under the names of the equations."""
-    gates, cell = gates_of(layer.cell), layer.cell
-    mapped = gates if len(layer.weight_x) == len(layer.bias) else tuple(gate for gate in gates if gate != cell.bare)
-    named: dict[str, Tensor] = {}
-    blocks = [("x", mapped, layer.weight_x), ("h", fed_gates(cell), layer.weight_h), ("b", gates, layer.bias)]
-    if layer.bias_h is not None:
-        blocks.append(("b_h", gates, layer.bias_h))
-    for prefix, names, whole in blocks:
-        named |= {f"{prefix}{name}": block for name, block in zip(names, whole.chunk(len(names)), strict=True)}
-    return named
+# Connections
 
 
-def written_out(cell: str, layer: RecurrentLayer, inputs: Tensor, h: Tensor, c: Tensor, *, backward: bool = False) -> Tensor:
-    """Outputs of one row without padding: `(steps, width)`; the last c stands in an extra last row."""
-    weights, outputs = by_name(layer), {}
-    steps = range(len(inputs))
-    for t in reversed(steps) if backward else steps:
-        h, c = EQUATIONS[cell](weights, inputs[t], h, c)
-        outputs[t] = h
-    return torch.stack([*(outputs[t] for t in steps), c])
+@pytest.mark.parametrize("bidirectional", [False, True], ids=["one direction", "both"])
+@pytest.mark.parametrize("connection", ["residual", "highway"])
+@pytest.mark.parametrize("cell", ["lstm", "mut1"])
+def test_connections_between_layers_are_their_equations(cell: str, connection: str, bidirectional: bool) -> None:
+    """From the second layer on: x + h, or g ⊙ h + (1 - g) ⊙ x with g = σ(W_T x + b_T)."""
+    layers = layers_of(cell, layers=3, connection=connection, bidirectional=bidirectional)
+    inputs = drawn(ROWS, STEPS, INPUT).requires_grad_()
+    leaves = [inputs, *layers.parameters()]
+    state = None if bidirectional else states_of(layers)
+    outputs, after = layers(inputs, ANYWHERE, state)
+    expected, expected_after = stack_written_out(layers, inputs, ANYWHERE, state)
+    close(outputs * ANYWHERE[..., None], expected)
+    close(after, expected_after)
+    close(gradients((outputs, *after), leaves, ANYWHERE), gradients((expected, *expected_after), leaves))
 
 
-def test_every_cell_has_its_equations_here() -> None:
-    assert EQUATIONS.keys() == CELLS.keys()
+def test_a_highway_gate_starts_at_minus_1_and_none_stands_below_the_first_layer() -> None:
+    layers = Recurrent("gru", INPUT, WIDTH, layers=3, bidirectional=True, connection="highway")
+    gates = [parameter for name, parameter in layers.named_parameters() if name.startswith("highways") and name.endswith("bias")]
+    assert len(gates) == 2
+    for bias in gates:
+        assert torch.equal(bias, torch.full((2 * WIDTH,), -1.0))
+    assert not [*Recurrent("gru", INPUT, WIDTH, layers=3, connection="residual").highways]
 
 
-@pytest.mark.parametrize("cell", CELLS)
-def test_layer_is_its_equations(cell: str) -> None:
-    layers, inputs, state = layers_of(cell), drawn(ROWS, STEPS, INPUT), states_of(cell)
-    outputs, after = layers(inputs, MASK, state)
-    for row, length in enumerate(LENGTHS.tolist()):
-        expected = written_out(cell, layers.stack[0], inputs[row, :length], state[0][row, 0], state[-1][row, 0])
-        close(outputs[row, :length], expected[:-1])
-        close(after[0][row, 0], expected[-2])
-        if len(after) == 2:
-            close(after[1][row, 0], expected[-1])
+# Padding
 
 
-@pytest.mark.parametrize("cell", CELLS)
-def test_stacked_bidirectional_layers_are_their_equations(cell: str) -> None:
-    """Layer 2 reads [→h; ←h] of layer 1; the final states are →h_n and ←h_1, layer by layer."""
-    layers, inputs, zero = layers_of(cell, layers=2, bidirectional=True), drawn(ROWS, STEPS, INPUT), drawn(WIDTH) * 0
-    outputs, after = layers(inputs, MASK)
-    for row, length in enumerate(LENGTHS.tolist()):
-        below, ends = inputs[row, :length], []
-        for k in range(2):
-            ahead = written_out(cell, layers.stack[k], below, zero, zero)
-            back = written_out(cell, layers.backward_layers[k], below, zero, zero, backward=True)  # type: ignore[arg-type]
-            below = torch.cat([ahead[:-1], back[:-1]], dim=1)
-            ends += [(ahead[-2], ahead[-1]), (back[0], back[-1])]
-        close(outputs[row, :length], below)
-        for part, state in enumerate(after):
-            close(state[row], torch.stack([end[part] for end in ends]))
-
-
-@pytest.mark.parametrize("cell", CELLS)
-def test_gradients_are_finite_differences(cell: str) -> None:
-    layers = layers_of(cell)
-    names, weights = zip(*layers.named_parameters(), strict=True)
-
-    def run(inputs: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        state, values = rest[: CELLS[cell].states], rest[CELLS[cell].states :]
-        outputs, after = torch.func.functional_call(layers, dict(zip(names, values, strict=True)), (inputs, MASK[:2, :4], state))
-        return outputs, *after
-
-    given = [drawn(2, 4, INPUT), *(part[:2] for part in states_of(cell))]
-    assert torch.autograd.gradcheck(run, [part.detach().requires_grad_() for part in (*given, *weights)])
-
-
-# torch.nn as the oracle
-
-WITH_TORCH = ("elman", "elman-relu", "lstm", "gru-torch")
-
-
-@pytest.mark.parametrize("ragged", [False, True], ids=["full", "ragged"])
-@pytest.mark.parametrize(("depth", "bidirectional"), [(1, False), (1, True), (2, True), (3, False), (3, True)])
-@pytest.mark.parametrize("cell", WITH_TORCH)
-def test_equals_torch_in_outputs_states_and_every_gradient(cell: str, depth: int, bidirectional: bool, ragged: bool) -> None:
-    ours = layers_of(cell, layers=depth, bidirectional=bidirectional)
-    theirs = to_torch(ours)
-    mask = MASK if ragged else torch.ones_like(MASK)
-    inputs = [drawn(ROWS, STEPS, INPUT).requires_grad_() for _ in range(2)]
-    start = [[part.requires_grad_() for part in states_of(cell, depth)] for _ in range(2)]
-
-    outputs, after = ours(inputs[0], mask, None if bidirectional else tuple(start[0]))
-    packed = pack_padded_sequence(inputs[1], mask.sum(1), batch_first=True, enforce_sorted=False)
-    first = [part.transpose(0, 1) for part in start[1]]
-    found, last = theirs(packed, None if bidirectional else first[0] if len(first) == 1 else first)
-    expected, _ = pad_packed_sequence(found, batch_first=True)
-    expected_after = [part.transpose(0, 1) for part in (last if isinstance(last, tuple) else (last,))]
-
-    close(outputs[mask], expected[mask])
-    for mine, its in zip(after, expected_after, strict=True):
-        close(mine, its)
-    for out, end in ((outputs, after), (expected, expected_after)):
-        total = (out * drawn(*out.shape, seed=2))[mask].sum() + sum((part * drawn(*part.shape, seed=3)).sum() for part in end)
-        total.backward()
-    close(grad(inputs[0]), grad(inputs[1]))
-    for mine, its in zip(*start, strict=True):
-        if not bidirectional:
-            close(grad(mine), grad(its))
-    compare_weight_gradients(ours, theirs)
-
-
-def grad(tensor: Tensor) -> Tensor:
-    assert tensor.grad is not None
-    return tensor.grad
-
-
-def compare_weight_gradients(ours: Recurrent, theirs: nn.RNNBase) -> None:
-    groups = [(layer, f"_l{k}") for k, layer in enumerate(ours.forward_layers)]
-    groups += [(layer, f"_l{k}_reverse") for k, layer in enumerate(ours.backward_layers)]
-    compared = 0
-    for layer, suffix in groups:
-        for mine, its in (("weight_x", "weight_ih"), ("weight_h", "weight_hh"), ("bias", "bias_ih"), ("bias_h", "bias_hh")):
-            if getattr(layer, mine) is not None:
-                close(grad(getattr(layer, mine)), grad(getattr(theirs, its + suffix)))
-                compared += 1
-    assert compared == len(list(ours.parameters()))
-
-
-@pytest.mark.parametrize("module", [nn.RNN, nn.LSTM, nn.GRU])
-@pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
-def test_a_torch_module_is_read_and_written_back(module: type[nn.RNNBase], nonlinearity: str) -> None:
-    options = {"nonlinearity": nonlinearity} if module is nn.RNN else {}
-    theirs = module(INPUT, WIDTH, num_layers=2, bidirectional=True, batch_first=True, dropout=0.5, **options).double().eval()  # type: ignore[arg-type]
-    ours = from_torch(theirs).eval()
-    assert ours.dropout == 0.5
-    inputs = drawn(ROWS, STEPS, INPUT)
-    expected = theirs(inputs)[0]
-    close(ours(inputs)[0], expected)
-    close(to_torch(ours)(inputs)[0], expected)
-    assert to_torch(ours.train()).training
-
-
-def test_from_torch_undoes_to_torch() -> None:
-    for cell in WITH_TORCH:
-        ours = layers_of(cell, layers=2, bidirectional=True)
-        again = from_torch(to_torch(ours))
-        assert again.cell_name == cell
-        assert again.state_dict().keys() == ours.state_dict().keys()
-        for name, weight in ours.state_dict().items():
-            assert torch.equal(again.state_dict()[name], weight)
-
-
-def test_what_torch_does_not_have_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"no cell 'gru' \(torch.nn.GRU is 'gru-torch'\)"):
-        to_torch(layers_of("gru"))
-    with pytest.raises(UsageError, match="must have biases"):
-        from_torch(nn.GRU(INPUT, WIDTH, bias=False))
-
-
-# Laws
-
-
-@pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("cell", CELLS)
-def test_padding_left_right_and_inside_agree(cell: str, bidirectional: bool) -> None:
-    layers = layers_of(cell, layers=2, bidirectional=bidirectional)
+@pytest.mark.parametrize("bidirectional", [False, True], ids=["one direction", "both"])
+@pytest.mark.parametrize("name", STACKS)
+def test_padding_left_right_and_inside_agree(name: str, bidirectional: bool) -> None:
+    layers = layers_of(**STACKS[name], layers=2, bidirectional=bidirectional)
     inputs = drawn(1, 3, INPUT)
     expected, state = layers(inputs)
     for places in ([0, 1, 2], [3, 4, 5], [0, 2, 5], [1, 2, 4]):
@@ -298,89 +85,184 @@ def test_padding_left_right_and_inside_agree(cell: str, bidirectional: bool) -> 
         wide[0, places] = inputs[0]
         outputs, after = layers(wide, mask)
         close(outputs[mask], expected[0])
-        for part, same in zip(after, state, strict=True):
-            close(part, same)
+        close(after, state)
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_a_row_in_a_batch_is_the_row_alone(name: str) -> None:
+    layers, inputs = layers_of(**STACKS[name], layers=2, bidirectional=True), drawn(ROWS, STEPS, INPUT)
+    outputs, after = layers(inputs, ANYWHERE)
+    for row in range(ROWS):
+        alone, state = layers(inputs[row : row + 1, ANYWHERE[row]])
+        close(outputs[row, ANYWHERE[row]], alone[0])
+        close(tuple(part[row : row + 1] for part in after), state)
 
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_the_summary_of_a_padded_row_is_its_last_state_ahead_and_its_first_state_back(cell: str) -> None:
-    layers = layers_of(cell, layers=2, bidirectional=True)
-    outputs, after = layers(drawn(ROWS, STEPS, INPUT), MASK)
-    for row, length in enumerate(LENGTHS.tolist()):
+    layers, mask = layers_of(cell, layers=2, bidirectional=True), mask_named("right")
+    outputs, after = layers(drawn(ROWS, STEPS, INPUT), mask)
+    for row, length in enumerate(mask.sum(dim=1).tolist()):
         close(after[0][row, -2], outputs[row, length - 1, :WIDTH])
         close(after[0][row, -1], outputs[row, 0, WIDTH:])
 
 
-@pytest.mark.parametrize("cell", CELLS)
-def test_a_carried_state_goes_on_and_may_be_detached(cell: str) -> None:
-    layers, inputs = layers_of(cell, layers=2), drawn(ROWS, STEPS, INPUT).requires_grad_()
-    whole, end = layers(inputs, MASK)
-    first, state = layers(inputs[:, :2], MASK[:, :2])
-    second, after = layers(inputs[:, 2:], MASK[:, 2:], detach(state))
-    close(torch.cat([first, second], dim=1)[MASK], whole[MASK])
-    for part, same in zip(after, end, strict=True):
-        close(part, same)
-    (gradient,) = torch.autograd.grad(second.sum(), inputs)
-    assert gradient[:, :2].eq(0).all()
-    assert gradient[1, 2:].ne(0).any()
+@pytest.mark.parametrize("name", STACKS)
+def test_no_rows_no_steps_and_no_true_steps_change_nothing(name: str) -> None:
+    layers = layers_of(**STACKS[name], layers=2)
+    state = states_of(layers)
+    for mask in (None, torch.ones(ROWS, 0, dtype=torch.bool)):
+        outputs, after = layers(drawn(ROWS, 0, INPUT), mask, state)
+        assert outputs.shape == (ROWS, 0, layers.output_width)
+        assert torch.equal(torch.cat(after, dim=-1), torch.cat(state, dim=-1))
+    _, after = layers(drawn(ROWS, STEPS, INPUT), mask_named("nothing"), state)
+    assert torch.equal(torch.cat(after, dim=-1), torch.cat(state, dim=-1))
 
 
-@pytest.mark.parametrize("cell", CELLS)
-def test_no_steps_change_nothing(cell: str) -> None:
-    state = states_of(cell)
-    outputs, after = layers_of(cell)(drawn(ROWS, 0, INPUT), None, state)
-    assert outputs.shape == (ROWS, 0, WIDTH)
-    for part, same in zip(after, state, strict=True):
-        assert torch.equal(part, same)
+# The state
 
 
-def test_an_lstm_with_an_open_forget_gate_and_a_closed_input_gate_keeps_c() -> None:
-    layers, state = layers_of("lstm"), states_of("lstm")
-    gates = gates_of(layers.stack[0].cell)
-    with torch.no_grad():
-        for gate, value in (("f", 1e6), ("i", -1e6)):
-            at = gates.index(gate) * WIDTH
-            layers.stack[0].bias[at : at + WIDTH] = value
-    _, (_, c) = layers(drawn(ROWS, STEPS, INPUT), None, state)
-    assert torch.equal(c, state[1])
+@pytest.mark.parametrize("name", STACKS)
+def test_one_step_at_a_time_is_the_whole(name: str) -> None:
+    layers = layers_of(**STACKS[name], layers=3)
+    inputs, start = drawn(ROWS, STEPS, INPUT).requires_grad_(), tuple(part.requires_grad_() for part in states_of(layers))
+    leaves = [inputs, *start, *layers.parameters()]
+    expected, end = layers(inputs, None, start)
+    expected_gradients = gradients((expected, *end), leaves)
+    for mask in (None, torch.ones(ROWS, 1, dtype=torch.bool)):
+        outputs, state = [], start
+        for t in range(STEPS):
+            output, state = layers(inputs[:, t : t + 1], mask, state)
+            outputs.append(output)
+        whole = torch.cat(outputs, dim=1)
+        close(whole, expected)
+        close(state, end)
+        close(gradients((whole, *state), leaves), expected_gradients)
 
 
-def test_the_direct_path_through_c_is_the_forget_gate() -> None:
-    """∂c_t/∂c_{t-1} = diag(f), where h_{t-1} is held."""
-    layer, product, h = layers_of("lstm").stack[0], drawn(1, 4 * WIDTH), drawn(1, WIDTH, seed=2)
-    before = drawn(1, WIDTH, seed=3).requires_grad_()
-    _, after = layer.step(product, (h, before))
-    jacobian = torch.cat([torch.autograd.grad(after[0, k], before, retain_graph=True)[0] for k in range(WIDTH)])
-    forget = sigma(product + h @ layer.weight_h.T)[0, WIDTH : 2 * WIDTH]
-    close(jacobian, forget.diag())
+@pytest.mark.parametrize("name", STACKS)
+def test_a_stepper_is_the_stack_one_step_at_a_time(name: str) -> None:
+    layers, inputs = layers_of(**STACKS[name], layers=3).eval(), drawn(ROWS, STEPS, INPUT)
+    start = states_of(layers)
+    expected, end = layers(inputs, None, start)
+    step, states = Stepper(layers, ROWS), [layer_state(start, k) for k in range(3)]
+    for t in range(STEPS):
+        output, states = step(layers.stack[0].linear(inputs[:, t]), states)
+        close(output, expected[:, t])
+    close(stack_states(states), end)
 
 
-def test_a_new_layer_starts_as_published() -> None:
-    """Orthogonal W_h, biases 0, but 1 for the forget gate."""
-    for name, cell in CELLS.items():
-        layer = Recurrent(name, INPUT, WIDTH).stack[0]
-        for block in layer.weight_h.chunk(len(fed_gates(cell))):
-            torch.testing.assert_close(block @ block.T, torch.eye(WIDTH), rtol=0, atol=1e-5)
-        for gate, bias in zip(gates_of(cell), layer.bias.chunk(len(gates_of(cell))), strict=True):
-            assert torch.equal(bias, torch.full((WIDTH,), float(gate == "f")))
-        assert (layer.bias_h is not None) == (name == "gru-torch")
-        assert layer.bias_h is None or not layer.bias_h.any()
+@pytest.mark.parametrize("name", STACKS)
+def test_a_carried_state_goes_on(name: str) -> None:
+    layers, inputs = layers_of(**STACKS[name], layers=2), drawn(ROWS, STEPS, INPUT)
+    whole, end = layers(inputs, ANYWHERE)
+    first, state = layers(inputs[:, :2], ANYWHERE[:, :2])
+    second, after = layers(inputs[:, 2:], ANYWHERE[:, 2:], state)
+    close(torch.cat([first, second], dim=1)[ANYWHERE], whole[ANYWHERE])
+    close(after, end)
 
 
-def test_dropout_is_between_layers_only() -> None:
-    inputs = drawn(ROWS, STEPS, INPUT)
-    one, two = layers_of("gru", dropout=0.9).train(), layers_of("gru", layers=2, dropout=0.9).train()
-    close(one(inputs)[0], one.eval()(inputs)[0])
-    dropped, (state,) = two(inputs)
-    kept, (full,) = two.eval()(inputs)
-    close(state[:, 0], full[:, 0])
-    assert not torch.allclose(dropped, kept)
+SEGMENTS = ((0, 4), (4, 5), (5, 10), (10, 12))
+
+
+def stream(name: str) -> tuple[Recurrent, Tensor, Tensor]:
+    """Layers, inputs of 12 steps and their mask."""
+    layers = layers_of(**STACKS[name], layers=2)
+    mask = torch.cat([ANYWHERE, ANYWHERE.flip(0)], dim=1)
+    return layers, drawn(ROWS, 12, INPUT).requires_grad_(), mask
+
+
+def in_segments(layers: Recurrent, inputs: Tensor, mask: Tensor, cut: bool = True) -> Iterator[tuple[Tensor, CellState]]:
+    state = layers.start(ROWS)
+    for start, stop in SEGMENTS:
+        outputs, state = layers(inputs[:, start:stop], mask[:, start:stop], state)
+        yield outputs, state
+        state = detach(state) if cut else state
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_truncated_backpropagation_is_a_loop_cut_at_the_same_steps(name: str) -> None:
+    layers, inputs, mask = stream(name)
+    leaves = [inputs, *layers.parameters()]
+    found = [*in_segments(layers, inputs, mask)]
+    outputs, end = torch.cat([segment for segment, _ in found], dim=1), found[-1][1]
+
+    state, expected = layers.start(ROWS), []
+    for start, stop in SEGMENTS:
+        segment, state = stack_written_out(layers, inputs[:, start:stop], mask[:, start:stop], detach(state))
+        expected.append(segment)
+    whole = torch.cat(expected, dim=1)
+    close(outputs * mask[..., None], whole)
+    close(end, state)
+    close(gradients((outputs, *end), leaves, mask), gradients((whole, *state), leaves))
+
+    in_one_piece, last = layers(inputs, mask)
+    close(outputs * mask[..., None], in_one_piece * mask[..., None])
+    close(end, last)
+
+
+def nodes(result: Tensor) -> int:
+    """Of the graph that leads to it."""
+    seen, open_nodes = set(), [result.grad_fn]
+    while open_nodes:
+        node = open_nodes.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            open_nodes += [before for before, _ in node.next_functions]
+    return len(seen)
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_a_detached_state_leads_to_no_earlier_segment(name: str) -> None:
+    layers, inputs, mask = stream(name)
+    pieces = inputs.detach().requires_grad_()
+    sizes = []
+    for (start, stop), (outputs, _) in zip(SEGMENTS, in_segments(layers, pieces, mask), strict=True):
+        (gradient,) = torch.autograd.grad(outputs.sum(), pieces, retain_graph=True)
+        assert gradient[:, :start].eq(0).all()
+        assert gradient[:, start:stop].ne(0).any()
+        sizes.append(nodes(outputs) if stop - start > 1 else 0)
+    assert sizes[0] == sizes[2] == sizes[3]
+    grown = [nodes(outputs) for outputs, _ in in_segments(layers, pieces, mask, cut=False)]
+    assert grown == sorted({*grown})
+
+
+# Other ways to run
+
+
+@pytest.mark.parametrize("name", STACKS)
+@pytest.mark.parametrize("steps", [1, STEPS])
+def test_autocast_keeps_the_type_of_states_and_is_close(name: str, steps: int) -> None:
+    layers = layers_of(**STACKS[name], layers=2).float()
+    inputs, state = drawn(ROWS, steps, INPUT).float(), tuple(part.float() for part in states_of(layers))
+    expected, end = layers(inputs, None, state)
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs, after = layers(inputs, None, state)
+    for one, other in zip((outputs, *after), (expected, *end), strict=True):
+        assert one.dtype == other.dtype == torch.float32
+        torch.testing.assert_close(one, other, rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_a_watched_stack_gives_the_same(name: str) -> None:
+    layers, inputs = layers_of(**STACKS[name], layers=2, bidirectional=True), drawn(ROWS, STEPS, INPUT).requires_grad_()
+    leaves = [inputs, *layers.parameters()]
+    for padding in ("full", "anywhere, one row empty", "nothing"):
+        mask = mask_named(padding)
+        expected, end = layers(inputs, mask)
+        layers.stack[0].watch = []
+        outputs, after = layers(inputs, mask)
+        layers.stack[0].watch = None
+        close(outputs * mask[..., None], expected * mask[..., None])
+        close(after, end)
+        close(gradients((outputs, *after), leaves, mask), gradients((expected, *end), leaves, mask))
+
+
+# What is refused
 
 
 def test_what_is_wrong_is_refused() -> None:
     with pytest.raises(UsageError, match="bidirectional layer must start without a carried state"):
-        layers_of("gru", bidirectional=True)(drawn(ROWS, STEPS, INPUT), None, states_of("gru", 2))
-    with pytest.raises(UsageError, match=r"cell must be one of elman, .*, but is 'gur'"):
-        cell_named("gur")
-    with pytest.raises(UsageError, match="but is 'GRU'"):
-        Recurrent("GRU", INPUT, WIDTH)
+        layers_of("gru", bidirectional=True)(drawn(ROWS, STEPS, INPUT), None, (drawn(ROWS, 2, WIDTH),))
+    with pytest.raises(UsageError, match="projection needs the cell lstm"):
+        Recurrent("gru", INPUT, WIDTH, projection=PROJECTION)
