@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqloom.layers.fused import has_kernel, rectangles, run_full, run_ragged
 from seqloom.layers.packing import packed_order
@@ -84,7 +84,7 @@ def test_a_stack_on_kernels_is_close_to_float64(bidirectional: bool, ragged: boo
 def test_the_kernel_is_that_of_torch() -> None:
     """The same bits as `torch.nn.LSTM` where nothing is padded."""
     layer, inputs = lstm(), torch.randn(ROWS, STEPS, INPUT)
-    module = torch.nn.LSTM(INPUT, WIDTH, batch_first=True)
+    module = nn.LSTM(INPUT, WIDTH, batch_first=True)
     with torch.no_grad():
         for name, weight in (("weight_ih_l0", layer.weight_x), ("weight_hh_l0", layer.weight_h), ("bias_ih_l0", layer.bias)):
             getattr(module, name).copy_(weight)

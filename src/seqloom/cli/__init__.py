@@ -10,7 +10,7 @@ import cyclopts
 from rich.console import Console
 
 import seqloom
-from seqloom.cli import learning, looking
+from seqloom.cli import learning, looking, probing
 from seqloom.errors import SeqloomError, printable
 
 app = cyclopts.App(
@@ -23,7 +23,7 @@ app = cyclopts.App(
 WORKER_WAITS = 10.0
 """Seconds, at most: the end of the first worker ends the others too."""
 
-for verb in (*learning.VERBS, *looking.VERBS):
+for verb in (*learning.VERBS, *looking.VERBS, *probing.VERBS):
     app.command(verb)
 
 
