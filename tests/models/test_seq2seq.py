@@ -395,3 +395,18 @@ def test_bahdanau2015_has_the_figures_of_the_paper() -> None:
 def test_every_size_is_a_model() -> None:
     counted = {name: parameters(on_meta(name, 8000)) for name in SIZES}
     assert counted["tiny"] < counted["small"] < counted["medium"] < counted["bahdanau2015"] < counted["sutskever2014"]
+
+
+@pytest.mark.parametrize("attention", ["additive", "none"])
+@pytest.mark.parametrize("cell", CELLS)
+def test_bfloat16_autocast_trains_and_is_close(cell: str, attention: Any) -> None:
+    torch.manual_seed(0)
+    model = Seq2Seq(replace(TINY, cell=cell, attention=attention, decoder_layers=2, dropout=0.0))
+    source, tokens = torch.randint(3, TINY.vocabulary_size, (3, 7)), torch.randint(3, TINY.vocabulary_size, (3, 5))
+    source[1, 4:] = TINY.pad_id
+    expected, _ = model(tokens, model.encode(source))
+    with torch.autocast("cpu", torch.bfloat16):
+        logits, _ = model(tokens, model.encode(source))
+        torch.autograd.backward(logits.float().logsumexp(-1).sum())
+    torch.testing.assert_close(logits.float(), expected, rtol=0.1, atol=0.1)
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())

@@ -170,7 +170,7 @@ class RecurrentLayer(nn.Module):
         return gate_values(self.cell, kept, new)
 
     def _step(self, product: Tensor, state: CellState, scale: Tensor | None, number: int | None) -> tuple[CellState, tuple[Tensor, ...]]:
-        cell = self.cell
+        cell, state = self.cell, tuple(part.to(product.dtype) for part in state)  # autocast may have made it elsewhere
         nowhere = Put((None,) * cell.states, (None,) * len(cell.kept))
         return cell.forward(product.split_with_sizes(self._part_sizes(), dim=-1), state, self._tools(scale, number), nowhere)
 
