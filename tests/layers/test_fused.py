@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from seqloom.layers.fused import has_kernel, rectangles, run_full, run_ragged
+from seqloom.layers.fused import has_kernel, plan_of, rectangles, run_full, run_ragged
 from seqloom.layers.packing import packed_order
 from seqloom.layers.recurrent import Recurrent, way_to_run
 from seqloom.layers.recurrent_layer import RecurrentLayer
@@ -54,7 +54,7 @@ def test_ragged_rows_equal_the_driver(padding: str, where: str, backward: bool, 
         loss = torch.stack([(value * weight).sum() for value, weight in zip((outputs, *after), weights, strict=True)]).sum()
         return torch.autograd.grad(loss, [inputs, *state, *layer.parameters()])
 
-    found, after = run_ragged(layer.cell, layer.weights, inputs, mask, state, backward)
+    found, after = run_ragged(layer.cell, layer.weights, inputs, plan_of(mask, backward), state)
     expected, expected_after = layer(inputs, packed_order(mask, backward), state)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     assert found[~mask].eq(0).all()

@@ -62,39 +62,62 @@ def rectangles(lengths: list[int]) -> list[Rectangle]:
     return [*found, Rectangle(first, lengths[0], rows)] if lengths else []
 
 
-def run_ragged(cell: Cell, weights: Weights, inputs: Tensor, mask: Tensor, state: CellState, backward: bool) -> tuple[Tensor, CellState]:
-    """The same under `mask` `(rows, steps)`, true at real steps, anywhere: the outputs of padding are 0. From each row's
-    last step to its first where `backward`."""
-    rows, steps, _ = inputs.shape
+class Plan(NamedTuple):
+    """How ragged rows are run: the same for all layers of a stack."""
+
+    places: Tensor
+    """`(rows,)`: the row at each place, longest first."""
+    back: Tensor
+    """The inverse."""
+    parts: list[tuple[Rectangle, Tensor, Tensor, Tensor]]
+    """Of each call its steps time first: where they are in rows × steps, 1 where a row has ended, and which are true."""
+    targets: Tensor
+    """`(true steps,)`: where the true steps of all calls are in rows × steps."""
+    last: Tensor
+    """`(rows,)`: by place, where the last true step is."""
+    empty: Tensor
+    """`(rows, 1)`: by place, whether there is none."""
+
+
+def plan_of(mask: Tensor, backward: bool) -> Plan:
+    """For `mask` `(rows, steps)`, true at real steps, anywhere; from each row's last step to its first where `backward`."""
+    steps = mask.shape[1]
     lengths = mask.sum(dim=1)
     places = lengths.argsort(descending=True, stable=True)
     lengths, padding = lengths[places], (~mask[places]).to(torch.int8)
     index = steps - 1 - padding.flip(1).argsort(dim=1, stable=True) if backward else padding.argsort(dim=1, stable=True)
     index = places[:, None] * steps + index  # (places, steps): of each row, its true steps first
     real = torch.arange(steps, device=mask.device) < lengths[:, None]
-    learned = _with_a_shutter(cell, weights) if cell.states == 2 else weights
-    flat, placed = inputs.flatten(0, 1), tuple(part.index_select(0, places) for part in state)
-    now, outputs, targets, ends = placed, [], [], [placed[-1][int((lengths > 0).sum()) :]]
-    parts = rectangles([length for length in lengths.tolist() if length])
-    for number, (first, last, high) in enumerate(parts):
-        now = tuple(part[:high] for part in now)
-        here, true = index[:high, first:last].T.flatten(), real[:high, first:last].T.flatten()
-        x = flat.index_select(0, here)
-        if cell.states == 2:
-            x = torch.cat([x, (~true)[:, None].to(x.dtype)], dim=1)
-        y, now = _call(cell, learned, x.view(last - first, high, -1), now, batch_first=False)
+    parts, targets = [], [places.new_zeros(0)]
+    for part in rectangles([length for length in lengths.tolist() if length]):
+        block = slice(part.rows), slice(part.first, part.last)
+        here, true = index[block].T.flatten(), real[block].T.flatten()
         kept = true.nonzero()[:, 0]
-        outputs.append(y.flatten(0, 1).index_select(0, kept))
+        parts.append((part, here, (~true)[:, None], kept))
         targets.append(here[kept])
-        ends.append(now[-1][parts[number + 1].rows if number + 1 < len(parts) else 0 :])
-    if not parts:
+    last = index.gather(1, (lengths - 1).clamp(min=0)[:, None])[:, 0]
+    return Plan(places, places.argsort(), parts, torch.cat(targets), last, (lengths == 0)[:, None])
+
+
+def run_ragged(cell: Cell, weights: Weights, inputs: Tensor, plan: Plan, state: CellState) -> tuple[Tensor, CellState]:
+    """The same for ragged rows: the outputs of padding are 0."""
+    rows, steps, _ = inputs.shape
+    if not plan.parts:
         return inputs.new_zeros(rows, steps, state[0].shape[1]), state
-    all_outputs = inputs.new_zeros(rows * steps, state[0].shape[1]).index_copy(0, torch.cat(targets), torch.cat(outputs))
-    at_end = all_outputs.index_select(0, index.gather(1, (lengths - 1).clamp(min=0)[:, None])[:, 0])
-    h = torch.where((lengths > 0)[:, None], at_end, placed[0])
+    learned = _with_a_shutter(cell, weights) if cell.states == 2 else weights
+    flat, placed = inputs.flatten(0, 1), tuple(part.index_select(0, plan.places) for part in state)
+    now, outputs, ends = placed, [], [placed[-1][plan.parts[0][0].rows :]]
+    for number, ((first, last, high), here, ended, kept) in enumerate(plan.parts):
+        now, x = tuple(part[:high] for part in now), flat.index_select(0, here)
+        if cell.states == 2:
+            x = torch.cat([x, ended.to(x.dtype)], dim=1)
+        y, now = _call(cell, learned, x.view(last - first, high, -1), now, batch_first=False)
+        outputs.append(y.flatten(0, 1).index_select(0, kept))
+        ends.append(now[-1][plan.parts[number + 1][0].rows if number + 1 < len(plan.parts) else 0 :])
+    all_outputs = inputs.new_zeros(rows * steps, state[0].shape[1]).index_copy(0, plan.targets, torch.cat(outputs))
+    h = torch.where(plan.empty, placed[0], all_outputs.index_select(0, plan.last))
     last_state = (h, torch.cat(ends[::-1])) if cell.states == 2 else (h,)
-    back = places.argsort()
-    return all_outputs.view(rows, steps, -1), tuple(part.index_select(0, back) for part in last_state)
+    return all_outputs.view(rows, steps, -1), tuple(part.index_select(0, plan.back) for part in last_state)
 
 
 def has_step(cell: Cell) -> bool:

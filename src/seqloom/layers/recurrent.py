@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from seqloom.errors import UsageError
 from seqloom.layers.cells import CellState, cell_named
-from seqloom.layers.fused import has_kernel, run_full, run_ragged
+from seqloom.layers.fused import Plan, has_kernel, plan_of, run_full, run_ragged
 from seqloom.layers.highway import HighwayGate
 from seqloom.layers.packing import Order, packed_order
 from seqloom.layers.recurrent_layer import Normalisation, RecurrentLayer
@@ -138,9 +138,12 @@ class Run:
         self.layers, self.mask = layers, mask
         self.how = way_to_run(layers, inputs)
         self.orders: list[Order] = []
+        self.plans: list[Plan] = []
         if self.how in ("driver", "packed loop"):
             real = torch.ones(inputs.shape[:2], dtype=torch.bool, device=inputs.device) if mask is None else mask
             self.orders = [packed_order(real, backward) for backward in (False, True)[: layers.directions]]
+        elif self.how == "fused" and mask is not None:
+            self.plans = [plan_of(mask, backward) for backward in (False, True)[: layers.directions]]
 
     def __call__(self, layer: RecurrentLayer, inputs: Tensor, state: CellState, *, backward: bool) -> tuple[Tensor, CellState]:
         if self.how == "fused":
@@ -153,8 +156,8 @@ class Run:
         return layer.loop(inputs, self.mask, state, backward, scale)
 
     def fused(self, layer: RecurrentLayer, inputs: Tensor, state: CellState, backward: bool) -> tuple[Tensor, CellState]:
-        if self.mask is not None:
-            return run_ragged(layer.cell, layer.weights, inputs, self.mask, state, backward)
+        if self.plans:
+            return run_ragged(layer.cell, layer.weights, inputs, self.plans[backward], state)
         outputs, end = run_full(layer.cell, layer.weights, inputs.flip(1) if backward else inputs, state)
         return outputs.flip(1) if backward else outputs, end
 
