@@ -167,6 +167,13 @@ def test_running_statistics_are_exact_and_serve_in_evaluation(kind: str) -> None
     close(tuple(part[:, 0] for part in after), end)
     assert all(torch.equal(value, kept[name]) for name, value in layers.named_buffers())
 
+    for step in range(STEPS):
+        x, statistics = inputs[:, step], Running(cell, running)
+        statistics.step = step
+        state = tuple(drawn(*part.shape, seed=5 + i) for i, part in enumerate(layer.start(ROWS)))
+        _, _, gates = EQUATIONS[cell](Sums(cell, layer, statistics=statistics), x, state[0], state[-1])
+        close(layer.gates(layer.product(layer.linear(x), step), state, step), gates)
+
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_in_evaluation_a_row_in_a_batch_is_the_row_alone(kind: str) -> None:

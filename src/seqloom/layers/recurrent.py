@@ -180,7 +180,10 @@ class Stepper:
     """A stack of one direction, one step at a time: for a decoder that looks at something in between."""
 
     def __init__(self, layers: Recurrent, rows: int) -> None:
-        """What dropout keeps is drawn here, once for all steps, where it is the same at all steps."""
+        """What dropout keeps is drawn here, once for all steps, where it is the same at all steps. Raises UsageError for
+        batch-normalised layers: each of their steps has statistics of its own."""
+        if layers.normalisation == "batch":
+            raise UsageError("a batch-normalised layer cannot run step by step: each step has statistics of its own")
         self.layers = layers
         self.scales = [layers.state_scale(rows) for _ in layers.stack]
         ones = layers.stack[0].bias.new_ones(rows, layers.output_width)
