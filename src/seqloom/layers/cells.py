@@ -236,6 +236,15 @@ class LSTM:
         return (d[0], old[0]), *of_projection
 
 
+def _mixed(d_h: Tensor, h: Tensor, kept: Parts, put: Parts) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What the backward steps of the two GRUs share: r, the gradients of the sums of z and of the candidate, and of h_{t-1}
+    but for what comes through the gates and the candidate."""
+    (r, z), candidate = kept[0].chunk(2, dim=-1), kept[1]
+    d_z = sigmoid_slope(d_h * (h - candidate), z)
+    d_old = d_h * z
+    return r, d_z, tanh_slope(d_h - d_old, candidate, put[1]), d_old
+
+
 @final
 @dataclass(frozen=True)
 class GRU:
@@ -256,11 +265,9 @@ class GRU:
         return (torch.lerp(candidate, h, z, out=put.state[0]),), (r_z, candidate, reset)
 
     def backward(self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts) -> CellState:
-        (d_h,), (h,), (r_z, candidate, _), (by_h, by_reset) = d, old, kept, tools.products
-        r, z = r_z.chunk(2, dim=-1)
-        d_z = sigmoid_slope(d_h * (h - candidate), z)
-        d_old = d_h * z
-        d_reset = by_reset.back(tanh_slope(d_h - d_old, candidate, put[1]))
+        (h,), (by_h, by_reset) = old, tools.products
+        r, d_z, d_candidate, d_old = _mixed(d[0], h, kept, put)
+        d_reset = by_reset.back(d_candidate)
         d_r_z = torch.cat([sigmoid_slope(d_reset * h, r), d_z], dim=1, out=put[0])
         return (by_h.back(d_r_z, d_old.addcmul_(d_reset, r)),)
 
@@ -289,12 +296,9 @@ class GRUTorch:
         return (torch.lerp(candidate, h, z, out=put.state[0]),), (r_z, candidate, of_h)
 
     def backward(self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts) -> CellState:
-        (d_h,), (h,), (r_z, candidate, of_h), (by_h, to_candidate) = d, old, kept, tools.products
-        r, z = r_z.chunk(2, dim=-1)
-        d_z = sigmoid_slope(d_h * (h - candidate), z)
-        d_old = d_h * z
-        d_candidate = tanh_slope(d_h - d_old, candidate, put[1])
-        d_r_z = torch.cat([sigmoid_slope(d_candidate * of_h, r), d_z], dim=1, out=put[0])
+        by_h, to_candidate = tools.products
+        r, d_z, d_candidate, d_old = _mixed(d[0], old[0], kept, put)
+        d_r_z = torch.cat([sigmoid_slope(d_candidate * kept[2], r), d_z], dim=1, out=put[0])
         return (by_h.back(d_r_z, to_candidate.back(d_candidate * r, d_old)),)
 
     def operands(self, d: Parts, kept: Parts, old: CellState) -> tuple[tuple[Tensor, Tensor], ...]:

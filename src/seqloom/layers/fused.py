@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from seqloom.layers.cells import LSTM, Cell, CellState, Elman, GRUTorch, gates_of
+from seqloom.layers.packing import true_steps
+from seqloom.layers.products import onednn_takes
 from seqloom.layers.recurrence import Weights
 
 SHUT = 1e4
@@ -29,9 +31,7 @@ def has_kernel(cell: Cell, weights: Weights) -> bool:
     w = weights.w_h
     if w.device.type == "cuda":
         return has_step(cell) and bool(torch.backends.cudnn.is_acceptable(w))  # type: ignore[no-untyped-call]
-    if w.device.type != "cpu" or w.dtype != torch.float32 or not isinstance(cell, LSTM) or weights.w_p is not None:
-        return False
-    return bool(torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled)  # type: ignore[no-untyped-call]
+    return isinstance(cell, LSTM) and weights.w_p is None and onednn_takes(w)
 
 
 def run_full(cell: Cell, weights: Weights, inputs: Tensor, state: CellState) -> tuple[Tensor, CellState]:
@@ -81,17 +81,11 @@ class Plan(NamedTuple):
 
 def plan_of(mask: Tensor, backward: bool) -> Plan:
     """For `mask` `(rows, steps)`, true at real steps, anywhere; from each row's last step to its first where `backward`."""
-    steps = mask.shape[1]
-    lengths = mask.sum(dim=1)
-    places = lengths.argsort(descending=True, stable=True)
-    lengths, padding = lengths[places], (~mask[places]).to(torch.int8)
-    index = steps - 1 - padding.flip(1).argsort(dim=1, stable=True) if backward else padding.argsort(dim=1, stable=True)
-    index = places[:, None] * steps + index  # (places, steps): of each row, its true steps first
-    real = torch.arange(steps, device=mask.device) < lengths[:, None]
+    places, lengths, index, live = true_steps(mask, backward)
     parts, targets = [], [places.new_zeros(0)]
     for part in rectangles([length for length in lengths.tolist() if length]):
         block = slice(part.rows), slice(part.first, part.last)
-        here, true = index[block].T.flatten(), real[block].T.flatten()
+        here, true = index[block].T.flatten(), live[block].T.flatten()
         kept = true.nonzero()[:, 0]
         parts.append((part, here, (~true)[:, None], kept))
         targets.append(here[kept])
@@ -138,7 +132,7 @@ def one_step(cell: Cell, x: Tensor, state: CellState, w_x: Any, w_h: Any, b: Any
 def _with_a_shutter(cell: Cell, weights: Weights) -> Weights:
     """W_x with a column for an input that is 1 at padding."""
     sums = {"i": -SHUT, "f": SHUT}
-    column = weights.b.new_tensor([sums.get(gate, 0.0) for gate in gates_of(cell)]).repeat_interleave(len(weights.b) // 4)
+    column = weights.b.new_tensor([sums.get(gate, 0.0) for gate in gates_of(cell)]).repeat_interleave(weights.width(cell))
     return weights._replace(w_x=torch.cat([weights.w_x, column[:, None]], dim=1))
 
 

@@ -31,22 +31,37 @@ class Order(NamedTuple):
     so many places before."""
 
 
+class TrueSteps(NamedTuple):
+    """The true steps of `(rows, steps)`, row by row."""
+
+    places: Tensor
+    """`(rows,)`: the row at each place, longest first."""
+    lengths: Tensor
+    """`(rows,)`: by place, how many."""
+    where: Tensor
+    """`(rows, steps)`: by place, where they are in rows × steps; padding comes after them."""
+    live: Tensor
+    """`(rows, steps)`: which of those are true."""
+
+
+def true_steps(mask: Tensor, backward: bool) -> TrueSteps:
+    """Of `mask` `(rows, steps)`, true at real steps, anywhere; from the last step to the first where `backward`."""
+    steps = mask.shape[1]
+    lengths = mask.sum(dim=1)
+    places = lengths.argsort(descending=True, stable=True)
+    lengths, padding = lengths[places], (~mask[places]).to(torch.int8)
+    index = steps - 1 - padding.flip(1).argsort(dim=1, stable=True) if backward else padding.argsort(dim=1, stable=True)
+    return TrueSteps(places, lengths, places[:, None] * steps + index, torch.arange(steps, device=mask.device) < lengths[:, None])
+
+
 def packed_order(mask: Tensor, backward: bool) -> Order:
     """The order of the true steps of `mask` `(rows, steps)`, from the first on or from the last back."""
     rows, steps = mask.shape
     if bool(mask.all()):
         flat = torch.arange(rows * steps, device=mask.device).view(rows, steps).flip(1).T.flatten() if backward else None
         return Order(flat, [rows] * steps, None, None, None, None)
-    lengths = mask.sum(dim=1)
-    places = lengths.argsort(descending=True, stable=True)
-    lengths = lengths[places]
-    padding = (~mask[places]).to(torch.int8)
-    if backward:
-        index = steps - 1 - padding.flip(1).argsort(dim=1, stable=True)
-    else:
-        index = padding.argsort(dim=1, stable=True)
-    index = (places[:, None] * steps + index).T  # (steps, places): a place's true steps first
-    live = torch.arange(steps, device=mask.device)[:, None] < lengths
+    places, lengths, index, live = true_steps(mask, backward)
+    index, live = index.T, live.T  # time first
     flat = index[live]
     position = torch.zeros_like(index)
     position[live] = torch.arange(len(flat), device=mask.device)
@@ -69,6 +84,13 @@ def steps_in(sequences: Tensor, order: Order) -> Sequence[Tensor]:
     if order.flat is None:
         return sequences.unbind(dim=1)
     return pack(sequences, order).split_with_sizes(order.sizes)
+
+
+def steps_of(parts: Sequence[Tensor], sizes: list[int]) -> list[tuple[Tensor, ...]]:
+    """Of tensors `(true steps, ...)`, the rows of each step, of all together."""
+    if not parts:
+        return [()] * len(sizes)
+    return list(zip(*(part.split_with_sizes(sizes) for part in parts), strict=True))
 
 
 def unpack(packed: Tensor, order: Order, shape: torch.Size) -> Tensor:

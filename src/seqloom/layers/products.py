@@ -39,16 +39,17 @@ def _onednn(x: Tensor, weight: Tensor, plus: Tensor | None) -> Tensor:
     return result
 
 
+def onednn_takes(weight: Tensor) -> bool:
+    """Whether torch has oneDNN, and may use it, for weights of this type and on this device."""
+    if weight.device.type != "cpu" or weight.dtype != torch.float32:
+        return False
+    return bool(torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled)  # type: ignore[no-untyped-call]
+
+
 def has_onednn(weight: Tensor) -> bool:
     """Whether torch has oneDNN's products for this weight (private names of torch, so they may be gone one day)."""
-    return (
-        weight.device.type == "cpu"
-        and weight.dtype == torch.float32
-        and bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
-        and bool(torch.backends.mkldnn.enabled)
-        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-        and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
-    )
+    names = ("_linear_pointwise", "_reorder_linear_weight")
+    return onednn_takes(weight) and all(hasattr(torch.ops.mkldnn, name) for name in names)
 
 
 @final

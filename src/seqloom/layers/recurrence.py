@@ -12,7 +12,8 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from seqloom.layers.cells import Cell, Parts, Tools
+from seqloom.layers.cells import Cell, Parts, Tools, gates_of, tanh_slope
+from seqloom.layers.packing import steps_of
 from seqloom.layers.products import Product
 from seqloom.layers.products import product as product_of
 
@@ -41,6 +42,10 @@ class Weights(NamedTuple):
     bias_c: Tensor | None
     """`(width,)`: of the cell state, before its tanh."""
 
+    def width(self, cell: Cell) -> int:
+        """Of a gate."""
+        return len(self.b) // len(gates_of(cell))
+
     def input_bias(self) -> Tensor:
         """`(gates * width,)`: b, and b_h but for the candidate's."""
         if self.b_h is None:
@@ -56,23 +61,25 @@ class Weights(NamedTuple):
 class InputProduct:
     """The input's part of each gate, for all steps at once, and its gradients."""
 
+    d_w: Tensor
+    d_b: Tensor
+    d_gain: Tensor | None
+    """All three: once `back` has been called."""
+
     def __init__(self, cell: Cell, weights: Weights) -> None:
         self.cell, self.weights = cell, weights
         self.bias = weights.input_bias()
-        self.width = len(self.bias) // sum(map(len, cell.parts))
+        width = weights.width(cell)
         identity = cell.bare is not None and len(weights.w_x) < len(self.bias)
         self.places: list[tuple[slice, slice | None, slice | None]] = []
         """Of each part: in b, in W_x (None: x itself), in the gain (None: not normalised)."""
         gate = row = gain = 0
         for part in cell.parts:
-            size, bare = len(part) * self.width, part == (cell.bare,)
+            size, bare = len(part) * width, part == (cell.bare,)
             of_w = None if bare and identity else slice(row, row + size)
             of_gain = None if bare or weights.gain_x is None else slice(gain, gain + size)
             self.places.append((slice(gate, gate + size), of_w, of_gain))
             gate, row, gain = gate + size, row + size * (of_w is not None), gain + size * (of_gain is not None)
-        self.d_w = torch.zeros_like(weights.w_x)
-        self.d_b = torch.zeros_like(weights.b)
-        self.d_gain = None if weights.gain_x is None else torch.zeros_like(weights.gain_x)
 
     def squashes(self, part: tuple[str, ...]) -> bool:
         return self.cell.squashed and part == (self.cell.bare,)
@@ -100,23 +107,26 @@ class InputProduct:
 
     def back(self, d: Parts, x: Tensor, saved: Sequence[Tensor], needed: bool) -> Tensor | None:
         """The gradient of the parts -> that of x (where needed)."""
+        weights = self.weights
+        self.d_w, self.d_b = torch.empty_like(weights.w_x), torch.empty_like(weights.b)
+        self.d_gain = None if weights.gain_x is None else torch.empty_like(weights.gain_x)
         d_x: Tensor | None = None
         rest = iter(saved)
         for names, d_part, (of_b, of_w, of_gain) in zip(self.cell.parts, d, self.places, strict=False):
-            self.d_b[of_b] += d_part.sum(dim=0)
+            torch.sum(d_part, dim=0, out=self.d_b[of_b])
             if of_gain is not None:
-                assert self.weights.gain_x is not None
+                assert weights.gain_x is not None
                 assert self.d_gain is not None
-                gain = self.weights.gain_x[of_gain]
+                gain = weights.gain_x[of_gain]
                 statistics = Statistics(next(rest), next(rest), next(rest))
-                self.d_gain[of_gain] += gain_gradient(d_part, statistics)
+                self.d_gain[of_gain] = gain_gradient(d_part, statistics)
                 d_part = layer_norm_back(d_part, statistics, gain)
             if self.squashes(names):
-                d_part = torch.ops.aten.tanh_backward(d_part, next(rest))
+                d_part = tanh_slope(d_part, next(rest))
             if of_w is not None:
-                self.d_w[of_w].addmm_(d_part.T, x)
+                torch.mm(d_part.T, x, out=self.d_w[of_w])
             if needed and of_w is not None:
-                d_x = product_of(d_part, self.weights.w_x[of_w].T, d_x)
+                d_x = product_of(d_part, weights.w_x[of_w].T, d_x)
             elif needed:
                 d_x = d_part if d_x is None else d_x + d_part
         return d_x
@@ -128,7 +138,7 @@ class Recurrence:
 
     def __init__(self, cell: Cell, weights: Weights, scale: Tensor | None, sizes: list[int]) -> None:
         self.sizes, rows, uses = sizes, sizes[0], len(sizes)
-        width = len(weights.b) // sum(map(len, cell.parts))
+        width = weights.width(cell)
         blocks = [len(part) * width for part, fed in zip(cell.parts, cell.fed, strict=True) if fed]
         gains = [None] * len(blocks) if weights.gain_h is None else weights.gain_h.split_with_sizes(blocks)
         self.products = [
@@ -136,10 +146,11 @@ class Recurrence:
         ]
         self.project = None if weights.w_p is None else StateProduct(weights.w_p, None, None, rows, uses)
         self.norm_c = None if weights.gain_c is None or weights.bias_c is None else StateNorm(weights.gain_c, weights.bias_c)
-        self.d_b_h = None if weights.b_h is None else torch.zeros_like(weights.b_h)
+        self.has_b_h = weights.b_h is not None
+        self.d_b_h: Tensor | None = None
         self.tools = Tools(tuple(self.products), weights.candidate_bias(), self.project, self.norm_c)
         self.gradient_sizes = [len(part) * width for part in cell.parts] + ([] if weights.w_p is None else [len(weights.w_p)])
-        """Of what a cell's step back leaves for `add_gradients` and for the input."""
+        """Of what a cell's step back leaves for `form_gradients` and for the input."""
         self.normalised = [product for product in self.products if product.gain is not None]
 
     def buffers(self, like: Tensor) -> list[Tensor]:
@@ -171,15 +182,15 @@ class Recurrence:
         if self.norm_c is not None:
             self.norm_c.step = step
 
-    def add_gradients(self, operands: tuple[tuple[Tensor, Tensor], ...]) -> None:
+    def form_gradients(self, operands: tuple[tuple[Tensor, Tensor], ...]) -> None:
         """When all steps went back."""
         products = self.products if self.project is None else [*self.products, self.project]
         for product, (d, u) in zip(products, operands, strict=True):
-            product.add_gradient(d, u)
-        if self.d_b_h is not None:
-            self.d_b_h += torch.cat([d.sum(dim=0) for d, _ in operands])
+            product.form_gradient(d, u)
+        if self.has_b_h:
+            self.d_b_h = torch.cat([d.sum(dim=0) for d, _ in operands])
         if self.norm_c is not None:
-            self.norm_c.add_gradient()
+            self.norm_c.form_gradient()
 
     def gradients(self, entry: InputProduct) -> Weights:
         """Of all that the layer learns."""
@@ -202,6 +213,9 @@ class Recurrence:
 class StateProduct:
     """`u -> LN(W (u ⊙ scale))`, each of the two where given, and its gradients."""
 
+    d_w: Tensor
+    """Once `form_gradient` has been called."""
+
     def __init__(self, w: Tensor, gain: Tensor | None, scale: Tensor | None, rows: int, uses: int) -> None:
         self.w, self.gain, self.scale, self.rows, self.uses = w, gain, scale, rows, uses
         self.ahead: Product | None = None
@@ -215,7 +229,7 @@ class StateProduct:
         self.d_raws: Tensor | None = None
         self.d_raw: Sequence[Tensor] = ()
         self.scales: Tensor | None = None
-        self.d_w, self.d_gain = torch.zeros_like(w), None if gain is None else torch.zeros_like(gain)
+        self.d_gain: Tensor | None = None
 
     def __call__(self, u: Tensor, plus: Tensor | None = None) -> Tensor:
         if self.ahead is None:
@@ -234,7 +248,7 @@ class StateProduct:
         """Before the way back."""
         if raws is not None:
             self.raws, self.d_raws = raws, torch.empty_like(raws.raw)
-            self.statistics, self.d_raw = raws.steps(sizes), self.d_raws.split_with_sizes(sizes)
+            self.statistics, self.d_raw = steps_of(raws, sizes), self.d_raws.split_with_sizes(sizes)
         if self.scale is not None:
             self.scales = torch.cat([self.scale[:size] for size in sizes])
 
@@ -248,23 +262,26 @@ class StateProduct:
         d_u = self.behind(d).mul_(self.scale[: d.shape[0]])
         return d_u if plus is None else d_u.add_(plus)
 
-    def add_gradient(self, d: Tensor, u: Tensor) -> None:
+    def form_gradient(self, d: Tensor, u: Tensor) -> None:
         """When all steps went back."""
         if self.gain is not None:
             assert self.raws is not None
             assert self.d_raws is not None
             self.d_gain = gain_gradient(d, self.raws)
             d = self.d_raws
-        self.d_w.addmm_(d.T, u if self.scales is None else u * self.scales)
+        self.d_w = d.T @ (u if self.scales is None else u * self.scales)
 
 
 @final
 class StateNorm:
     """`c -> LN(c)`, with a gain and a bias, and its gradients."""
 
+    d_gain: Tensor
+    d_bias: Tensor
+    """Both: once `form_gradient` has been called."""
+
     def __init__(self, gain: Tensor, bias: Tensor) -> None:
         self.gain, self.bias = gain, bias
-        self.d_gain, self.d_bias = torch.zeros_like(gain), torch.zeros_like(bias)
         self.step = 0
         self.moments: list[Parts] = []
         self.cs: Statistics | None = None
@@ -277,13 +294,13 @@ class StateNorm:
         return normal
 
     def prepare(self, cs: Statistics, sizes: list[int]) -> None:
-        self.cs, self.ds, self.statistics = cs, [], cs.steps(sizes)
+        self.cs, self.ds, self.statistics = cs, [], steps_of(cs, sizes)
 
     def back(self, d: Tensor) -> Tensor:
         self.ds.append(d)
         return layer_norm_back(d, self.statistics[self.step], self.gain)
 
-    def add_gradient(self) -> None:
+    def form_gradient(self) -> None:
         assert self.cs is not None
         d = torch.cat(self.ds[::-1])
         self.d_gain, self.d_bias = gain_gradient(d, self.cs), d.sum(dim=0)
@@ -295,9 +312,6 @@ class Statistics(NamedTuple):
     raw: Tensor
     mean: Tensor
     deviation: Tensor
-
-    def steps(self, sizes: list[int]) -> list[Parts]:
-        return list(zip(*(part.split_with_sizes(sizes) for part in self), strict=True))
 
 
 def layer_norm_back(d: Tensor, statistics: Parts, gain: Tensor) -> Tensor:

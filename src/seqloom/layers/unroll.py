@@ -14,8 +14,8 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from seqloom.layers.cells import Cell, CellState, Parts, Put
-from seqloom.layers.packing import Order, before, last_of, pack, steps_in, to_places, to_rows, unpack
+from seqloom.layers.cells import Cell, CellState, Put
+from seqloom.layers.packing import Order, before, last_of, pack, steps_in, steps_of, to_places, to_rows, unpack
 from seqloom.layers.recurrence import InputProduct, Recurrence, Weights
 
 LEARNED = len(Weights._fields)
@@ -43,7 +43,7 @@ class Unroll(torch.autograd.Function):
         recurrence = Recurrence(cell, weights, scale, order.sizes)
         x = pack(inputs, order)
         parts, for_input = InputProduct(cell, weights)(x)
-        kept, raws = buffers(cell, parts, len(weights.b)), recurrence.buffers(parts[0])
+        kept, raws = buffers(cell, parts, weights.width(cell)), recurrence.buffers(parts[0])
         states = [state.new_empty(places + steps, state.shape[1]) for state in initial]
         for state, packed in zip(initial, states, strict=True):
             packed[:places] = to_places(state, order)[:places]
@@ -85,7 +85,7 @@ class Unroll(torch.autograd.Function):
             recurrence.back_at(step)
             d_new = (d_state[0] + d_y[step], *d_state[1:])
             d_state = cell.backward(d_new, kept_at[step], old_at[step], new_at[step], recurrence.tools, d_at[step])
-        recurrence.add_gradients(cell.operands(d, tuple(kept), old))
+        recurrence.form_gradients(cell.operands(d, tuple(kept), old))
         entry = InputProduct(cell, weights)
         d_x = entry.back(d, x, for_input, ctx.needs_input_grad[4])
         d_inputs = None if d_x is None else unpack(d_x, order, ctx.shape)
@@ -93,18 +93,10 @@ class Unroll(torch.autograd.Function):
         return None, None, None, None, d_inputs, *recurrence.gradients(entry), *d_initial
 
 
-def buffers(cell: Cell, parts: Sequence[Tensor], sums: int) -> list[Tensor]:
+def buffers(cell: Cell, parts: Sequence[Tensor], width: int) -> list[Tensor]:
     """For what is kept of all steps: over the input's part of the same gates, where the widths agree."""
-    width = sums // sum(map(len, cell.parts))
     found = []
     for number, times in enumerate(cell.kept):
         fits = number < len(parts) and parts[number].shape[1] == times * width
         found.append(parts[number] if fits else parts[0].new_empty(len(parts[0]), times * width))
     return found
-
-
-def steps_of(parts: Sequence[Tensor], sizes: list[int]) -> list[Parts]:
-    """The rows of each step, of all parts together."""
-    if not parts:
-        return [()] * len(sizes)
-    return list(zip(*(part.split_with_sizes(sizes) for part in parts), strict=True))
