@@ -23,15 +23,9 @@ from seqloom.explaining.memory_probe import (
 )
 from seqloom.training.loop import Progress
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SMALL = Budget(steps=300, width=24, rows=16, learning_rate=0.01, check_every=50)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def probed(task: str, reader: str, distance: int, budget: Budget = SMALL, seen: list[Progress] | None = None) -> ProbeResult:

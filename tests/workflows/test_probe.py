@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import seqloom.explaining.charts
 from seqloom.errors import DataError, FolderError, MissingExtraError, UsageError
@@ -22,6 +21,8 @@ from seqloom.workflows.probe import CHART, RESULTS, ProbeReport, run_probe
 SMALL = {"steps": 30, "width": 8, "rows": 8, "check_every": 10}
 
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 DRAW = workflow._draw
 
 
@@ -29,14 +30,6 @@ DRAW = workflow._draw
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """A chart takes longer than the rest of a test."""
     monkeypatch.setattr(workflow, "_draw", lambda *_: None)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def probed(
