@@ -39,15 +39,20 @@ class DataConfig:
 
     __pydantic_config__ = STRICT
     train: tuple[str, ...] = ()
-    """Training files: two parallel ones, a prefix such as data/train, or one .tsv, .csv or .jsonl (all also .gz)."""
+    """Training files. Pairs: two parallel ones, a prefix such as data/train, or one .tsv, .csv or .jsonl. Language models: any
+    number of texts, tables, folders and patterns such as 'news/*.txt'. All also .gz."""
     validation: tuple[str, ...] = ()
     """Validation files, in the same form. Without them 2 % of the data, at most 1,000, is split off by seed."""
-    format: Literal["auto", "parallel", "tsv", "csv", "jsonl"] = "auto"
+    format: Literal["auto", "parallel", "text", "tsv", "csv", "jsonl", "parquet"] = "auto"
     """Form of the files; auto goes by their names."""
     source: str | None = None
     """Column (or language suffix) of the input; guessed with a notice."""
     target: str | None = None
     """Column (or language suffix) of the output; guessed with a notice."""
+    text: str | None = None
+    """Column of the text, for language models; guessed with a notice."""
+    document: Literal["line", "paragraph", "file"] = "line"
+    """What a document of plain text is: a line, what stands between blank lines, or a file. Of a table it is a row."""
     encoding: str = "utf-8"
     """Encoding of the files."""
     on_bad_line: Literal["error", "skip", "replace"] = "error"
@@ -81,9 +86,11 @@ class TrainConfig:
     epochs: Annotated[float, Field(gt=0)] = 20.0
     """Passes over the data, where max_steps is not given."""
     batch_tokens: Positive = 4096
-    """Budget of a batch: rows × (longest source + longest target)."""
+    """Budget of a batch: rows × (longest source + longest target), or rows × window."""
     batch_rows: Positive | None = None
     """A fixed number of rows instead of a budget."""
+    window: Positive | None = None
+    """Tokens of a row of a language model's batch: by default the model's context, or 64 where it carries its state on."""
     accumulate: Positive = 1
     """Micro-batches that a batch is split into to save memory; changes no result."""
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
@@ -122,19 +129,29 @@ class DecodeConfig:
     """How text is made; stored in the run folder as the model's defaults."""
 
     __pydantic_config__ = STRICT
+    strategy: Literal["beam", "sample"] = "beam"
+    """beam: the most likely text that is found; sample: drawn from the model's distribution, as changed by the next three."""
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    """Logits are divided by it, first of all."""
+    top_k: Positive | None = None
+    """Then only the k most likely tokens are left."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Then only the smallest set of most likely tokens whose mass is at least p."""
+    seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 0
+    """Of sampling: the same seed and settings give the same text, whatever else is in the batch."""
     beam: Annotated[int, Field(ge=1, le=1000, strict=True)] = 5
     """Hypotheses kept; 1 is greedy."""
     length_penalty: Annotated[float, Field(ge=0)] = 1.0
     """α of Σ log p / length^α, the end mark counted."""
     max_length: Positive | None = None
-    """Longest output in ids; by default twice the source and 20 more."""
+    """Longest output in ids; by default twice the source and 20 more, or 200 new ones after a prompt."""
     n_best: Positive = 1
-    """Hypotheses given for each input, best first; at most `beam`."""
+    """Outputs for each input: hypotheses, best first, at most `beam`; or samples."""
     batch_rows: Positive = 64
     """Inputs that are decoded together; changes no result."""
 
     def __post_init__(self) -> None:
-        if self.n_best > self.beam:
+        if self.strategy == "beam" and self.n_best > self.beam:
             raise UsageError(f"decode.n_best must be at most decode.beam, but {self.n_best} is more than {self.beam}")
 
 

@@ -12,6 +12,7 @@ The state
     first dimension. What belongs to an input and not to a row (the memory of an encoder, which all hypotheses of
     one input read) is wrapped in `Shared`, next to an index `source: (rows,)` that says which input a row reads.
     A state is used once: a call may write into its buffers. `fork` copies where two continuations are needed.
+    None is the state of a language model that has read nothing; `<s>` begins a document, also in the middle of a row.
 
 Padding
     A `<pad>` token is a step that does not happen: the state and the position stay, and its logits mean nothing.
@@ -28,6 +29,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from torch import Tensor, nn
+
+from seqloom.shapes import IGNORE
 
 State = Any
 """What a model carries from one call to the next (see above)."""
@@ -61,6 +64,10 @@ class Output(Protocol):
         """hidden `(..., width)`, targets `(...)` with IGNORE where nothing is trained -> cross-entropy in nats."""
         ...
 
+    def log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """hidden `(..., width)`, targets `(...)` -> log p of each target `(...)`, exact, 0 at IGNORE; never holds all logits."""
+        ...
+
 
 @runtime_checkable
 class NeuralDecodable(Protocol):
@@ -73,6 +80,15 @@ class NeuralDecodable(Protocol):
         ...
 
     def __call__(self, tokens: Tensor, state: State) -> tuple[Tensor, State]: ...
+
+
+@runtime_checkable
+class TargetScorer(Protocol):
+    """A `Decodable` that knows log p of given targets without forming all logits: counts, mixtures."""
+
+    def log_probs(self, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, State]:
+        """tokens, targets `(rows, steps)` -> log p of each target `(rows, steps)`, 0 at IGNORE; and the state after."""
+        ...
 
 
 class Encoder(Protocol):
@@ -149,3 +165,17 @@ def next_logits(model: Decodable, tokens: Tensor, state: State) -> tuple[Tensor,
         return model.output.logits(hidden[:, -1]), state
     logits, state = model(tokens, state)
     return logits[:, -1], state
+
+
+def target_log_probs(model: Decodable, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, State]:
+    """log p of each target after its token, `(rows, steps)` in nats, 0 at IGNORE; and the state after. Never holds all logits
+    where the model knows a shorter way."""
+    if isinstance(model, TargetScorer):
+        return model.log_probs(tokens, targets, state)
+    if isinstance(model, NeuralDecodable):
+        hidden, state = model.read(tokens, state)
+        return model.output.log_probs(hidden, targets), state
+    logits, state = model(tokens, state)
+    trained = targets != IGNORE
+    chosen = logits.log_softmax(dim=-1).gather(-1, targets.where(trained, 0)[..., None])[..., 0]
+    return chosen.where(trained, 0), state
