@@ -45,6 +45,8 @@ from seqloom.version import VERSION
 
 CONFIG, TOKENIZER, GENERATION = "config.json", "tokenizer.json", "generation_config.json"
 RUN, DATA, METRICS = "run.yaml", "data.json", "metrics.jsonl"
+FROM_TOKENIZER = {"vocabulary_size", "pad_id", "bos_id", "eos_id", "unk_id"}
+"""Fields of a model's configuration that nobody sets."""
 SEALED = (CONFIG, TOKENIZER, "tokenizer_config.json", GENERATION, RUN, DATA, WEIGHTS)
 """What the manifest of a finished folder vouches for."""
 
@@ -56,6 +58,7 @@ class Bundle:
 
     folder: Path
     task: str
+    model_type: str
     model: nn.Module
     tokenizer: TextTokenizer
     decode: DecodeConfig
@@ -98,7 +101,7 @@ def model_config(model_type: str, size: str, vocabulary_size: int, fields: dict[
     config_class, _, sizes = model_family(model_type)
     if size not in sizes:
         raise UsageError(f"the size of {model_type} must be one of {', '.join(sizes)}, but is {size!r}")
-    given = sorted(fields.keys() & {"vocabulary_size", "pad_id"})
+    given = sorted(fields.keys() & FROM_TOKENIZER)
     if given:
         raise UsageError(f"model.{given[0]} comes from the tokenizer and cannot be set; leave it out")
     return parse(config_class, {"vocabulary_size": vocabulary_size, **sizes[size], **fields}, prefix="model.")
@@ -132,7 +135,15 @@ def load_bundle(folder: str | Path, device: str = "auto") -> Bundle:
     except UsageError as error:
         raise FolderError(f"{printable(str(folder / GENERATION))}: {error}") from None
     model.to(choose_device(device)).eval()
-    return Bundle(folder=folder, task=str(content["task"]), model=model, tokenizer=tokenizer, decode=decode, weights=weights)
+    return Bundle(
+        folder=folder,
+        task=str(content["task"]),
+        model_type=str(content["model_type"]),
+        model=model,
+        tokenizer=tokenizer,
+        decode=decode,
+        weights=weights,
+    )
 
 
 def _model_of(content: dict[str, Any], folder: Path, weights: Path) -> nn.Module:

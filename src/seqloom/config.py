@@ -113,6 +113,8 @@ class TrainConfig:
     """Stop after so many validations without a better one."""
     log_every: Positive = 50
     """Steps between lines of metrics.jsonl."""
+    tensorboard: bool = False
+    """Also write the folder tensorboard/ (needs the extra `tensorboard`)."""
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     """bfloat16: products in bf16 (autocast), weights and sums in float32."""
     device: str = "auto"

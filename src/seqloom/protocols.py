@@ -151,6 +151,23 @@ def detach(state: State) -> State:
     return _rebuild(state, detach)
 
 
+def tensors_of(state: State) -> list[Tensor]:
+    """The tensors of a state, in order; what is shared is left out."""
+    if isinstance(state, Tensor):
+        return [state]
+    return [tensor for part in state for tensor in tensors_of(part)] if isinstance(state, tuple) else []
+
+
+def with_tensors(state: State, tensors: Sequence[Tensor]) -> State:
+    """The same state with other tensors, in the order of `tensors_of`."""
+    remaining = iter(tensors)
+
+    def replaced(part: State) -> State:
+        return next(remaining) if isinstance(part, Tensor) else _rebuild(part, replaced)
+
+    return replaced(state)
+
+
 def _rebuild(state: State, change: Callable[[State], State]) -> State:
     if isinstance(state, tuple):
         make = getattr(type(state), "_make", tuple)  # a NamedTuple stays what it is

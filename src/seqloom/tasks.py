@@ -1,9 +1,9 @@
-"""What each task reads and trains for. One dict."""
+"""What each task reads, and which families of models can do it. One dict."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, final
 
 from seqloom.errors import UsageError
@@ -18,23 +18,15 @@ class Task:
     """Fields of a record: the columns of its token store."""
     models: tuple[str, ...]
     """Families that can do it, the default first."""
-    objective: Callable[[float], Any]
-    """Label smoothing -> objective."""
-
-
-def _translation(smoothing: float) -> Any:
-    from seqloom.training.objectives import Translation
-
-    return Translation(smoothing)
+    decode: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of decoding where this task has other defaults."""
 
 
 TASKS: dict[str, Task] = {
     # text in, text out: pairs of source and target
-    "translation": Task(
-        columns=("source", "target"),
-        models=("seq2seq",),
-        objective=_translation,
-    ),
+    "translation": Task(columns=("source", "target"), models=("seq2seq",)),
+    # language modelling: documents
+    "text-generation": Task(columns=("text",), models=("gpt", "recurrent_lm", "ngram"), decode={"strategy": "sample"}),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -9,7 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqloom.decoding.rules import forbid, most_likely
+from seqloom.config import DecodeConfig
+from seqloom.decoding.rules import Rule, forbid, most_likely, rules_of, temperature, top_k, top_p
+from seqloom.errors import UsageError
 
 VALUES = st.sampled_from([-math.inf, -3.0, -2.0, -1.0, -1.0 + 2**-20, -0.0, 0.0])
 """Few values, so that equals are everywhere, at the border too."""
@@ -23,7 +26,10 @@ def test_most_likely_is_a_stable_sort(data: st.DataObject) -> None:
     k = data.draw(st.integers(1, columns))
     values, ids = most_likely(torch.tensor(rows), k)
     expected = [sorted(range(columns), key=lambda i, row=row: (-row[i], i))[:k] for row in rows]  # type: ignore[misc]
-    assert ids.tolist() == expected
+    for found, best, row in zip(ids.tolist(), expected, rows, strict=True):
+        possible = [i for i in best if row[i] > -math.inf]
+        assert found[: len(possible)] == possible
+        assert len(set(found)) == k
     assert values.tolist() == [[row[i] for i in best] for row, best in zip(rows, expected, strict=True)]
 
 
@@ -45,3 +51,132 @@ def test_forbidden_ids_never_come_and_others_keep_their_log_probability() -> Non
     assert after.tolist() == [[-math.inf, -2.0, -math.inf], [-math.inf, -5.0, -math.inf]]
     assert torch.equal(log_probs, before)
     assert torch.equal(forbid([])(torch.zeros(2, 0), log_probs), before)
+
+
+# The rules of sampling
+
+ROWS = st.integers(1, 40).flatmap(
+    lambda size: st.lists(
+        st.lists(st.sampled_from([-math.inf, -9.0, -2.0, -1.0, -1.0 + 2**-20, -0.5, 0.0]), min_size=size, max_size=size).filter(
+            lambda row: max(row) > -math.inf
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
+"""Logits with many equals and much that is impossible."""
+
+
+def after(rule: Rule, log_probs: torch.Tensor) -> torch.Tensor:
+    """What a rule gives, and that it changed nothing in place and sums to 1."""
+    before = log_probs.clone()
+    ruled = rule(torch.zeros(len(log_probs), 0), log_probs)
+    assert torch.equal(log_probs, before)
+    assert ruled.dtype == log_probs.dtype
+    assert ruled.double().exp().sum(dim=-1).tolist() == pytest.approx([1.0] * len(log_probs), abs=1e-5)
+    return ruled
+
+
+def check_only(ruled: torch.Tensor, log_probs: torch.Tensor, kept: list[list[int]]) -> None:
+    """Only `kept` is left, with the shares it had of its mass."""
+    for row, before, ids in zip(ruled.tolist(), log_probs.double().tolist(), kept, strict=True):
+        assert [i for i, value in enumerate(row) if value > -math.inf] == sorted(ids)
+        mass = math.fsum(math.exp(before[i]) for i in ids)
+        assert [row[i] for i in ids] == pytest.approx([before[i] - math.log(mass) for i in ids], abs=1e-5)
+
+
+def best_first(row: list[float]) -> list[int]:
+    """Ids that are possible, of equals the lowest first."""
+    return sorted((i for i in range(len(row)) if row[i] > -math.inf), key=lambda i: (-row[i], i))
+
+
+@settings(deadline=None)
+@given(ROWS, st.sampled_from([0.05, 0.5, 1.0, 1.7, 100.0]))
+def test_temperature_is_a_softmax_of_logits_divided(rows: list[list[float]], beta: float) -> None:
+    logits = torch.tensor(rows)
+    expected = (logits.double() / beta).log_softmax(dim=-1)
+    for shift in (0.0, 5.0):  # of the logits, or of log-probabilities that some of the mass was taken from
+        ruled = after(temperature(beta), logits + shift)
+        assert torch.allclose(ruled.double(), expected, atol=1e-3 if beta < 0.1 else 1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("beta", [1e-3, 1e-30, 1e-300])
+def test_a_temperature_near_0_leaves_the_best(beta: float) -> None:
+    ruled = after(temperature(beta), torch.tensor([[-3.0, -0.5, -0.7, -math.inf], [-80.0, -90.0, -80.0, -100.0]]))
+    assert ruled.exp().tolist() == [pytest.approx([0, 1, 0, 0]), pytest.approx([0.5, 0, 0.5, 0])]
+
+
+@settings(deadline=None)
+@given(ROWS, st.integers(1, 45))
+def test_top_k_leaves_exactly_k_and_of_equals_the_lowest_ids(rows: list[list[float]], k: int) -> None:
+    log_probs = torch.tensor(rows).log_softmax(dim=-1)
+    check_only(after(top_k(k), log_probs), log_probs, [best_first(row)[:k] for row in log_probs.tolist()])
+
+
+@settings(deadline=None, max_examples=200)
+@given(ROWS, st.one_of(st.floats(1e-6, 1), st.sampled_from([0.25, 0.5, 0.75, 1.0])), st.sampled_from([1, 2, 64]))
+def test_top_p_leaves_the_smallest_set_with_the_mass(rows: list[list[float]], p: float, first_look: int) -> None:
+    log_probs = torch.tensor(rows).log_softmax(dim=-1)
+    kept = []
+    for row in log_probs.double().tolist():
+        ids = best_first(row)
+        masses = itertools.accumulate(math.exp(row[i]) for i in ids)
+        kept.append(ids[: 1 + sum(mass < p for mass in masses)])
+    check_only(after(top_p(p, first_look), log_probs), log_probs, kept)
+
+
+def test_top_p_adds_in_float64() -> None:
+    """Tail tokens of 2^-26 each, one after the other onto 1 - 2^-14: in float32 every sum would stay the same."""
+    tail = 2**12
+    log_probs = torch.tensor([[1 - 2**-14, *[2.0**-26] * tail]], dtype=torch.float64).log().float()
+    probabilities = log_probs.double().exp()[0]
+    p = float(probabilities[:1001].sum())  # the float32 log-probabilities are what counts
+    left = int((after(top_p(p), log_probs) > -math.inf).sum())
+    assert abs(left - 1001) <= 1
+
+
+@pytest.mark.parametrize(("size", "k", "p"), [(5000, 700, 0.9), (50000, 40, 0.999), (50000, 3, 0.1)])
+def test_the_rules_of_long_rows(size: int, k: int, p: float) -> None:
+    """Several looks of top-p, and other ways inside torch than for short rows."""
+    generator = torch.Generator().manual_seed(size)
+    log_probs = torch.stack([scale * torch.randn(size, generator=generator) for scale in (0.1, 1.0, 4.0)]).log_softmax(-1)
+    ordered = log_probs.sort(dim=-1, descending=True, stable=True)
+    check_only(after(top_k(k), log_probs), log_probs, [row[:k].tolist() for row in ordered.indices])
+    counts = [int((row.double().exp().cumsum(0) < p).sum()) + 1 for row in ordered.values]
+    check_only(after(top_p(p), log_probs), log_probs, [row[:n].tolist() for row, n in zip(ordered.indices, counts, strict=True)])
+
+
+@pytest.mark.parametrize("rule", [temperature(0.5), top_k(2), top_p(0.5)])
+def test_where_nothing_may_come_next_it_stays_so(rule: Rule) -> None:
+    ruled = rule(torch.zeros(2, 0), torch.tensor([[-math.inf] * 3, [-math.inf, 0.0, -math.inf]]))
+    assert ruled.tolist() == [[-math.inf] * 3, [-math.inf, 0.0, -math.inf]]
+
+
+def test_the_order_of_the_rules() -> None:
+    """Each works on what the one before left: top-p on the renormalised k, both after the temperature, all without the forbidden."""
+    log_probs = torch.tensor([[0.5, 0.2, 0.15, 0.1, 0.05]]).log()
+
+    def left(**changes: object) -> list[float]:
+        ruled = log_probs
+        for rule in rules_of(DecodeConfig(**changes), [0]):  # type: ignore[arg-type]
+            ruled = rule(torch.zeros(1, 0), ruled)
+        return [round(x, 6) for x in ruled.exp()[0].tolist()]
+
+    assert left(strategy="sample") == [0, 0.4, 0.3, 0.2, 0.1]
+    assert left(strategy="sample", top_p=0.69) == [0, round(4 / 7, 6), round(3 / 7, 6), 0, 0]
+    assert left(strategy="sample", top_k=2, top_p=0.57) == [0, 1, 0, 0, 0]  # 4/7 of the two that are left
+    hot = [x**0.5 for x in (0.4, 0.3, 0.2, 0.1)]
+    assert left(strategy="sample", temperature=2.0) == [0, *(round(x / sum(hot), 6) for x in hot)]
+    assert sum(x > 0 for x in left(strategy="sample", temperature=2.0, top_p=0.69)) == 3  # 2 if top-p came first
+    assert left(strategy="beam", temperature=2.0, top_k=1) == [0, 0.2, 0.15, 0.1, 0.05]
+
+
+def test_rules_that_cannot_be_are_refused() -> None:
+    for beta in (0.0, -1.0, math.nan):
+        with pytest.raises(UsageError, match="the temperature must be above 0, but is"):
+            temperature(beta)
+    with pytest.raises(UsageError, match="top_k must be at least 1, but is 0"):
+        top_k(0)
+    for p in (0.0, 1.01, math.nan):
+        with pytest.raises(UsageError, match="top_p must be above 0 and at most 1, but is"):
+            top_p(p)

@@ -8,16 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, final
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from seqloom.config import to_plain
 from seqloom.layers.cells import CELLS
+from seqloom.models.ensemble import Ensemble, EnsembleConfig
+from seqloom.models.gpt import GPT, GPTConfig
+from seqloom.models.ngram import Ngram, NgramConfig
+from seqloom.models.recurrent_lm import RecurrentLM, RecurrentLMConfig
 from seqloom.models.seq2seq import SIZES, Seq2Seq, Seq2SeqConfig
 from seqloom.protocols import State
+from seqloom.text.special import EOS
 
 VOCABULARY = 7
 
@@ -28,10 +35,12 @@ class Subject:
     """A model under law."""
 
     model: Any
-    """An `nn.Module` that is a `NeuralDecodable`."""
+    """An `nn.Module` that is a `Decodable`."""
     start: Callable[[Tensor], State]
     """inputs `(rows, source)`, padded anywhere -> the state before the first token. A model without an encoder looks at
     the number of rows only."""
+    tolerance: float = 1e-10
+    """Counts are kept in float32."""
 
 
 TINY: dict[str, Any] = {"embedding_width": 4, "encoder_width": 3, "width": 6, "attention_width": 5, "readout_width": 4}
@@ -90,9 +99,80 @@ def draw_parameters(model: nn.Module) -> None:
             parameter.normal_(std=0.7, generator=generator)
 
 
-SUBJECTS: dict[str, Callable[[], Subject]] = {name: partial(seq2seq, options) for name, options in SEQ2SEQ.items()}
+def language_model(model: nn.Module) -> Subject:
+    model = model.double().eval()
+    draw_parameters(model)
+    return Subject(model, lambda inputs: None)
+
+
+def recurrent_lm(options: dict[str, Any]) -> Subject:
+    return language_model(RecurrentLM(RecurrentLMConfig(vocabulary_size=VOCABULARY, **SMALL_LM | options)))
+
+
+def gpt(options: dict[str, Any]) -> Subject:
+    return language_model(GPT(GPTConfig(vocabulary_size=VOCABULARY, **SMALL_GPT | options)))
+
+
+def ngram(order: int, prune: tuple[int, ...] = ()) -> Subject:
+    """Counted in a random text in which some words often follow others."""
+    chance = np.random.default_rng(0)
+    ids = np.array([EOS, 3, 4, 5, 6])[np.minimum(chance.integers(0, 5, 400), chance.integers(0, 5, 400))]
+    config = NgramConfig(vocabulary_size=VOCABULARY, order=order, prune=prune, first_word_id=3)
+    return Subject(Ngram.fit(config, np.append(ids, EOS)).double().eval(), lambda inputs: None, 1e-6)
+
+
+def ensemble() -> Subject:
+    members = [recurrent_lm({}).model, gpt({}).model, ngram(3).model]
+    kinds = ("recurrent_lm", "gpt", "ngram")
+    configs = tuple({"model_type": kind, **to_plain(member.config)} for kind, member in zip(kinds, members, strict=True))
+    model = Ensemble(EnsembleConfig(vocabulary_size=VOCABULARY, members=configs)).double().eval()
+    for mine, member in zip(model.members, members, strict=True):
+        mine.load_state_dict(member.state_dict())
+    model.weights.copy_(torch.tensor([0.2, 0.5, 0.3]))
+    return Subject(model, lambda inputs: None, 1e-6)
+
+
+SMALL_LM: dict[str, Any] = {"embedding_width": 4, "width": 5, "layers": 2, "tie_output": False}
+SMALL_GPT: dict[str, Any] = {"context": 32, "width": 8, "layers": 2, "heads": 2}
+NEURAL_LMS: dict[str, Callable[[], Subject]] = {
+    **{f"{cell} language model": partial(recurrent_lm, {"cell": cell}) for cell in CELLS},
+    "projected, tied language model": partial(recurrent_lm, {"projection": 3, "tie_output": True}),
+    "layer-normalised language model": partial(recurrent_lm, {"normalisation": "layer", "connection": "highway"}),
+    "awd language model": partial(
+        recurrent_lm, {"layers": 3, "last_width": 4, "weight_dropout": 0.5, "embedding_dropout": 0.1, "tie_output": True}
+    ),
+    "joined language model": partial(recurrent_lm, {"documents": "joined"}),
+    **{f"gpt, {positions}": partial(gpt, {"positions": positions}) for positions in ("learned", "sinusoidal", "rotary", "none")},
+    "gpt, norm after": partial(gpt, {"norm": "after", "activation": "relu", "tie_output": False}),
+    "gpt, joined": partial(gpt, {"documents": "joined", "biases": False}),
+}
+LANGUAGE_MODELS: dict[str, Callable[[], Subject]] = NEURAL_LMS | {
+    **{f"{order}-gram": partial(ngram, order) for order in (2, 4)},
+    "pruned 3-gram": partial(ngram, 3, (0, 1, 2)),
+    "ensemble": ensemble,
+}
+NEURAL: dict[str, Callable[[], Subject]] = {name: partial(seq2seq, options) for name, options in SEQ2SEQ.items()} | NEURAL_LMS
+SUBJECTS = NEURAL | LANGUAGE_MODELS
+
+
+@cache
+def made(name: str) -> Subject:
+    return SUBJECTS[name]()
 
 
 @pytest.fixture(scope="session", params=SUBJECTS)
 def subject(request: pytest.FixtureRequest) -> Subject:
-    return SUBJECTS[request.param]()
+    """Any model that predicts a next token."""
+    return made(request.param)
+
+
+@pytest.fixture(scope="session", params=NEURAL)
+def neural(request: pytest.FixtureRequest) -> Subject:
+    """A model in two halves, with gradients."""
+    return made(request.param)
+
+
+@pytest.fixture(scope="session", params=LANGUAGE_MODELS)
+def lm(request: pytest.FixtureRequest) -> Subject:
+    """A model without an encoder."""
+    return made(request.param)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from seqloom.decoding.generate import Beam, Hypothesis, generate
 from seqloom.decoding.rules import forbid
-from seqloom.protocols import NeuralDecodable, Shared, State, fork, next_logits, select_rows
+from seqloom.protocols import NeuralDecodable, Shared, State, fork, next_logits, select_rows, target_log_probs
 from seqloom.shapes import IGNORE
 from seqloom.text.special import BOS, EOS, PAD
 
@@ -119,13 +119,29 @@ def test_logits_do_not_depend_on_what_comes_later(subject: Subject) -> None:
         assert not torch.allclose(logits[:, step], whole[:, step], rtol=1e-3)
 
 
-def test_the_two_halves_are_the_call(subject: Subject) -> None:
-    assert isinstance(subject.model, NeuralDecodable)
+def test_the_two_halves_are_the_call(neural: Subject) -> None:
+    assert isinstance(neural.model, NeuralDecodable)
     tokens = torch.tensor(MORE)
+    logits, _ = neural.model(tokens, start(neural))
+    hidden, _ = neural.model.read(tokens, start(neural))
+    close(neural.model.output.logits(hidden), logits)
+
+
+def test_the_next_logits_are_the_last_of_the_call(subject: Subject) -> None:
+    tokens = padded(TOKENS, "left")
     logits, _ = subject.model(tokens, start(subject))
-    hidden, _ = subject.model.read(tokens, start(subject))
-    close(subject.model.output.logits(hidden), logits)
     close(next_logits(subject.model, tokens, start(subject))[0], logits[:, -1])
+
+
+def test_log_probs_of_targets_are_those_of_the_call(subject: Subject) -> None:
+    tokens = padded(TOKENS, "right")
+    targets = tokens.roll(-1, dims=1).masked_fill(tokens == PAD, IGNORE)
+    targets[targets < EOS] = IGNORE  # what is never predicted
+    logits, state = subject.model(tokens, start(subject))
+    found, after = target_log_probs(subject.model, tokens, targets, start(subject))
+    expected = logits.log_softmax(-1).gather(-1, targets.clamp(min=EOS)[..., None])[..., 0]
+    torch.testing.assert_close(found, expected.where(targets != IGNORE, 0), rtol=subject.tolerance, atol=subject.tolerance)
+    close(subject.model(torch.tensor(MORE), after)[0], subject.model(torch.tensor(MORE), state)[0])
 
 
 # Padding
@@ -142,12 +158,12 @@ def test_a_row_in_a_padded_batch_is_that_row_alone(subject: Subject) -> None:
             close(after[row], expected_after)
 
 
-def test_gradients_of_a_padded_batch_are_the_sum_over_rows_alone(subject: Subject) -> None:
-    rows = [gradients(subject, torch.tensor([i]), torch.tensor([t])) for i, t in zip(INPUTS, TOKENS, strict=True)]
+def test_gradients_of_a_padded_batch_are_the_sum_over_rows_alone(neural: Subject) -> None:
+    rows = [gradients(neural, torch.tensor([i]), torch.tensor([t])) for i, t in zip(INPUTS, TOKENS, strict=True)]
     total = [sum(parts[1:], parts[0]) for parts in zip(*rows, strict=True)]
     assert any(gradient.any() for gradient in total)
     for layout in LAYOUTS:
-        for actual, expected in zip(gradients(subject, padded(INPUTS, layout), padded(TOKENS, layout)), total, strict=True):
+        for actual, expected in zip(gradients(neural, padded(INPUTS, layout), padded(TOKENS, layout)), total, strict=True):
             close(actual, expected)
 
 

@@ -10,12 +10,12 @@ import cyclopts
 from rich.console import Console
 
 import seqloom
-from seqloom.cli import learning, looking, probing
+from seqloom.cli import generating, learning, looking, probing, scoring
 from seqloom.errors import SeqloomError, printable
 
 app = cyclopts.App(
     name="seqloom",
-    help="Sequence models on your own text: train, evaluate, predict, explain. With --debug, errors show where they come from.",
+    help="Sequence models on your own text: train, score, generate, explain. With --debug, errors show where they come from.",
     version=seqloom.__version__,
     help_format="plaintext",
     error_console=Console(stderr=True),
@@ -23,8 +23,9 @@ app = cyclopts.App(
 WORKER_WAITS = 10.0
 """Seconds, at most: the end of the first worker ends the others too."""
 
-for verb in (*learning.VERBS, *looking.VERBS, *probing.VERBS):
+for verb in (*learning.VERBS, *generating.VERBS, *scoring.VERBS, *looking.VERBS, *probing.VERBS):
     app.command(verb)
+app.command(scoring.import_model, name="import")  # a word that Python keeps for itself
 
 
 def main(arguments: list[str] | None = None) -> None:

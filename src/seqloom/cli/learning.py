@@ -21,6 +21,8 @@ Data = Annotated[str, Parameter(allow_leading_hyphen=True, validator=_not_an_opt
 """A file, where - is standard input."""
 Settings = Annotated[list[str] | None, Parameter(name="--set", negative="", consume_multiple=False)]
 Several = Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)]
+Folders = Annotated[list[str] | None, Parameter(negative="", consume_multiple=False)]
+"""Run folders, each with its option."""
 Flag = Annotated[bool, Parameter(negative="")]
 
 
@@ -58,8 +60,9 @@ def train(
     """Train a model on your own text into a new run folder, or go on with one: train --resume DIR.
 
     Args:
-        task: translation.
-        data: Two parallel files, a prefix such as data/train (for train.en, train.de), or one .tsv, .csv or .jsonl; also .gz.
+        task: translation or text-generation.
+        data: Two parallel files, a prefix such as data/train (for train.en, train.de), or one .tsv, .csv or .jsonl; for text-generation
+            any number of texts, tables, folders and patterns such as 'news/*.txt'; also .gz.
         model: NAME or NAME:SIZE; seqloom models lists them.
         output_dir: The new run folder.
         validation: Validation files in the same form; without them 2 % is split off.
@@ -102,12 +105,15 @@ def train(
     return code
 
 
-def evaluate(folder: str, /, *data: Data, settings: Settings = None, outputs: str | None = None, json: Flag = False) -> None:
-    """Measure a trained model on pairs: loss, perplexity, token accuracy, BLEU, chrF, exact match.
+def evaluate(
+    folder: str, /, *data: Data, settings: Settings = None, outputs: str | None = None, stride: int | None = None, json: Flag = False
+) -> None:
+    """Measure a trained model: loss, perplexity; on pairs also BLEU, chrF, exact match; of a language model bits per byte, with intervals.
 
     Args:
         folder: A run folder.
-        data: Files of pairs, in the same forms as for train.
+        data: Files of pairs, or of texts for a language model, in the same forms as for train.
+        stride: Of a language model with limited context: how far the windows over a long text move on; by default half a window.
         settings: key=value for data.* and decode.*, such as decode.beam=1.
         outputs: Also write the model's texts to this new file, one a line.
         json: One JSON line instead of a table.
@@ -118,7 +124,7 @@ def evaluate(folder: str, /, *data: Data, settings: Settings = None, outputs: st
     data_config, decode = reading(settings)
     if outputs is not None:
         new_file(outputs)  # said before the work, not after it
-    result = run_evaluate(folder, data, data_config, decode, say)
+    result = run_evaluate(folder, data, data_config, decode, say, stride)
     if json:
         put_json(result.metrics | {f"{name}_signature": signature for name, signature in result.signatures.items()})
     else:
@@ -180,7 +186,13 @@ def _stopped(reason: str, folder: str) -> int:
 
 
 def _rows(metrics: dict[str, float]) -> list[tuple[str, ...]]:
-    return [(name, f"{value:,}" if isinstance(value, int) else f"{value:,.4g}") for name, value in metrics.items()]
+    """Name and value; the ends of an interval stand beside the value that they belong to."""
+    rows: list[tuple[str, ...]] = []
+    for name, value in metrics.items():
+        if not name.endswith(("_low", "_high")):
+            interval = f" ({metrics[f'{name}_low']:,.4g} to {metrics[f'{name}_high']:,.4g})" if f"{name}_low" in metrics else ""
+            rows.append((name, (f"{value:,}" if isinstance(value, int) else f"{value:,.4g}") + interval))
+    return rows
 
 
 VERBS = (demo, train, evaluate, predict)

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from cyclopts import Parameter
-
-from seqloom.cli.learning import Data, Flag, Settings, Several, reading
+from seqloom.cli.learning import Data, Flag, Folders, Settings, Several, reading
 from seqloom.cli.terminal import put, put_json, put_table, say
 from seqloom.errors import UsageError
-
-Folders = Annotated[list[str] | None, Parameter(negative="", consume_multiple=False)]
-"""Run folders, each with its option."""
 
 
 def explain(

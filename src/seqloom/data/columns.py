@@ -1,18 +1,21 @@
-"""A record, and which columns or files hold its source and its target: as told, or guessed with a notice."""
+"""A record, and which columns or files hold its source and its target, or its text: as told, or guessed with a notice."""
 
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from seqloom.config import DataConfig
-from seqloom.data.lines import Line, Tally, scan_lines
+from seqloom.data.lines import REPLACEMENT, Line, Tally, scan_lines
 from seqloom.errors import DataError, place, printable
 
 SOURCES = ("source", "src", "input", "text", "document", "article", "dialogue", "question", "mr")
 TARGETS = ("target", "tgt", "trg", "output", "summary", "translation", "highlights", "answer", "reference", "ref")
+TEXTS = ("text", "content", "document", "sentence")
 LANGUAGES = (
     "af ar az be bg bn bs ca cmn cs cy da de el en eo es et eu fa fi fr ga gl gu he hi hr hu hy is it ja ka kk kn ko lt lv "
     "mk ml mn mr ms mt nb ne nl nn no pa pl pt ro ru sk sl sq sr sv sw ta te th tl tr uk ur uz vi zh zu"
@@ -33,8 +36,20 @@ def lines_of(path: str, options: DataConfig, tally: Tally) -> Iterator[Line]:
     return scan_lines(path, tally, encoding=options.encoding, on_bad_line=options.on_bad_line, max_line_bytes=options.max_line_bytes)
 
 
-def pair_record(source: str, target: str, path: str, line: int, tally: Tally) -> Iterator[Record]:
+class Wanted(NamedTuple):
+    """What is taken of the rows of a table."""
+
+    choose: Callable[[list[str], DataConfig, Tally, str, int | None], tuple[str, ...]]
+    """(names of the columns, options, tally, path, line) -> those to read; raises DataError where that cannot be told."""
+    record: Callable[[list[str], str, int, Tally], Iterator[Record]]
+    """(their texts, path, line, tally) -> the record, or none where the texts are blank."""
+    count: int  # type: ignore[assignment]  # tuple.count is of no use here
+    """How many columns that is; a table without a header has so many."""
+
+
+def pair_record(texts: list[str], path: str, line: int, tally: Tally) -> Iterator[Record]:
     """The record of a pair, or none where a side is blank."""
+    source, target = texts
     if source.strip() and target.strip():
         yield Record({"source": source, "target": target}, path, line)
     elif source.strip() or target.strip():
@@ -43,17 +58,39 @@ def pair_record(source: str, target: str, path: str, line: int, tally: Tally) ->
         tally.skip("blank", path, line)
 
 
+def text_record(texts: list[str], path: str, line: int, tally: Tally) -> Iterator[Record]:
+    """The record of a text, or none where it is blank."""
+    if texts[0].strip():
+        yield Record({"text": texts[0]}, path, line)
+    else:
+        tally.skip("blank", path, line)
+
+
+_UNWRITABLE = re.compile("[\0\ud800-\udfff]")
+
+
+def writable(texts: list[str], options: DataConfig, tally: Tally, path: str, line: int) -> list[str] | None:
+    """The texts without what is no character, as the policy has it; None where the row is skipped."""
+    if not any(_UNWRITABLE.search(text) for text in texts):
+        return texts
+    if options.on_bad_line == "error":
+        raise DataError(
+            r"a text holds half of a surrogate pair (\ud800 to \udfff) or \u0000, which are no characters; "
+            "leave such lines out with --set data.on_bad_line=skip",
+            path,
+            line,
+        )
+    count = tally.skip if options.on_bad_line == "skip" else tally.replace
+    count("lone surrogate or NUL", path, line)
+    return None if options.on_bad_line == "skip" else [_UNWRITABLE.sub(REPLACEMENT, text) for text in texts]
+
+
 def choose_columns(
     names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None, what: str = "column"
 ) -> tuple[str, str] | None:
     """The names of source and target, by option or by guess; None where neither helps."""
-    given = {"source": options.source, "target": options.target}
-    for role, name in given.items():
-        if name is not None and name not in names:
-            folded = {other.strip().casefold(): other for other in names}
-            near = difflib.get_close_matches(name.strip().casefold(), folded, n=1, cutoff=0.5)
-            hint = f"; nearest: {listed([folded[near[0]]])}" if near else ""
-            raise DataError(f"there is no {what} {name!r} for data.{role} (found: {listed(names)}{hint})", path, line)
+    _require("source", options.source, names, path, line, what)
+    _require("target", options.target, names, path, line, what)
     source, target = options.source, options.target
     if source is not None and target is not None:
         return source, target
@@ -75,6 +112,15 @@ def choose_columns(
     return taken(pair[0], pair[1], tally, path)
 
 
+def _require(role: str, name: str | None, names: list[str], path: str, line: int | None, what: str) -> None:
+    """Raises DataError where a column that was asked for is not there."""
+    if name is not None and name not in names:
+        folded = {other.strip().casefold(): other for other in names}
+        near = difflib.get_close_matches(name.strip().casefold(), folded, n=1, cutoff=0.5)
+        hint = f"; nearest: {listed([folded[near[0]]])}" if near else ""
+        raise DataError(f"there is no {what} {name!r} for data.{role} (found: {listed(names)}{hint})", path, line)
+
+
 def taken(source: str, target: str, tally: Tally, path: str) -> tuple[str, str]:
     tally.remark(
         f"{place(path)}: {printable(source)!r} is taken as source and {printable(target)!r} as target; "
@@ -83,7 +129,7 @@ def taken(source: str, target: str, tally: Tally, path: str) -> tuple[str, str]:
     return source, target
 
 
-def columns_of(names: list[str], options: DataConfig, tally: Tally, path: str, line: int) -> tuple[str, str]:
+def columns_of(names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None) -> tuple[str, str]:
     pair = choose_columns(names, options, tally, path, line)
     if pair is None:
         raise DataError(
@@ -95,6 +141,26 @@ def columns_of(names: list[str], options: DataConfig, tally: Tally, path: str, l
     return pair
 
 
+def text_column(names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None) -> tuple[str]:
+    """The name of the column of texts, by option or by guess."""
+    _require("text", options.text, names, path, line, "column")
+    if options.text is not None:
+        return (options.text,)
+    known = {name.strip().casefold(): name for name in names}
+    found = next((known[name] for name in TEXTS if name in known), names[0] if len(names) == 1 else None)
+    if found is None:
+        raise DataError(
+            f"the column of the text is not known by name (found: {listed(names)}); say which with --set data.text=NAME", path, line
+        )
+    if found != "text":  # nothing was guessed
+        tally.remark(f"{place(path)}: {printable(found)!r} is taken as the text; to take another: --set data.text=NAME")
+    return (found,)
+
+
 def listed(names: list[str]) -> str:
     shown = ", ".join(repr(name) for name in names[:20])
     return shown if len(names) <= 20 else f"{shown} and {len(names) - 20} more"
+
+
+PAIR = Wanted(columns_of, pair_record, 2)
+TEXT = Wanted(text_column, text_record, 1)

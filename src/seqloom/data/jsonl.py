@@ -4,46 +4,30 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from seqloom.config import DataConfig
-from seqloom.data.columns import Record, columns_of, lines_of, listed, pair_record
-from seqloom.data.lines import REPLACEMENT, Tally
+from seqloom.data.columns import PAIR, Record, Wanted, lines_of, listed, writable
+from seqloom.data.lines import Tally
 from seqloom.errors import DataError
 
 
-def read_json_lines(path: str, options: DataConfig, tally: Tally) -> Iterator[Record]:
-    columns: tuple[str, str] | None = None
+def read_json_lines(path: str, options: DataConfig, tally: Tally, wanted: Wanted = PAIR) -> Iterator[Record]:
+    columns: tuple[str, ...] | None = None
     for line in lines_of(path, options, tally):
         if line.problem is not None or not line.text.strip():
             tally.skip(line.problem or "blank", path, line.number)
             continue
         content = _object(line.text, path, line.number)
         inner = content.get("translation")  # the form of Hugging Face's translation sets
-        if isinstance(inner, dict) and options.source not in content:
+        if wanted is PAIR and isinstance(inner, dict) and options.source not in content:
             content = inner
         if columns is None:
-            columns = columns_of(list(content), options, tally, path, line.number)
+            columns = wanted.choose(list(content), options, tally, path, line.number)
         texts = [_text(content, name, path, line.number) for name in columns]
-        if any(_UNWRITABLE.search(text) for text in texts):
-            if options.on_bad_line == "error":
-                raise DataError(
-                    r"a text holds half of a surrogate pair (\ud800 to \udfff) or \u0000, which are no characters; "
-                    "leave such lines out with --set data.on_bad_line=skip",
-                    path,
-                    line.number,
-                )
-            count = tally.skip if options.on_bad_line == "skip" else tally.replace
-            count("lone surrogate or NUL", path, line.number)
-            if options.on_bad_line == "skip":
-                continue
-            texts = [_UNWRITABLE.sub(REPLACEMENT, text) for text in texts]
-        yield from pair_record(texts[0], texts[1], path, line.number, tally)
-
-
-_UNWRITABLE = re.compile("[\0\ud800-\udfff]")
+        if (kept := writable(texts, options, tally, path, line.number)) is not None:
+            yield from wanted.record(kept, path, line.number, tally)
 
 
 def _text(content: dict[str, Any], name: str, path: str, line: int) -> str:

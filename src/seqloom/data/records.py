@@ -16,11 +16,19 @@ from seqloom.config import DataConfig
 from seqloom.data.columns import Record, choose_columns, lines_of, listed, pair_record, taken
 from seqloom.data.jsonl import read_json_lines
 from seqloom.data.lines import Tally, read_lines
+from seqloom.data.parquet import read_parquet
 from seqloom.data.tables import read_table
 from seqloom.errors import DataError, UsageError, place, printable
 from seqloom.files import open_binary
 
-FORMS: dict[str, str] = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+FORMS: dict[str, str] = {
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+}
 """What the end of a file's name says about its form (before `.gz`)."""
 
 
@@ -72,6 +80,10 @@ def _pairs(paths: list[str], options: DataConfig, tally: Tally) -> Iterator[Reco
         return _parallel(paths if len(paths) == 2 else _sides(paths[0], options, tally), options, tally)
     if len(paths) == 2:
         raise UsageError(f"two files can only be parallel text, but the form is {form}; name one {form} file")
+    if form == "text":
+        raise UsageError("pairs must be parallel, tsv, csv, jsonl or parquet, but data.format is text; two files of lines are parallel")
+    if form == "parquet":
+        return read_parquet(paths[0], options, tally)
     return read_json_lines(paths[0], options, tally) if form == "jsonl" else read_table(paths[0], form, options, tally)
 
 
@@ -83,10 +95,15 @@ def data_files(paths: Sequence[str], data: DataConfig) -> list[str]:
     is_prefix = len(paths) == 1 and _form(paths, data) == "parallel"
     named = _sides(paths[0], data, Tally()) if is_prefix else list(paths)
     for path in named:
-        if path == "-" or Path(path).is_fifo():
-            raise DataError("must be a file, for it is read several times, but is a pipe or standard input; save it as a file first", path)
+        refuse_pipe(path)
         open_binary(path).close()
     return named
+
+
+def refuse_pipe(path: str) -> None:
+    """Raises DataError where a file can be read only once."""
+    if path == "-" or Path(path).is_fifo():
+        raise DataError("must be a file, for it is read several times, but is a pipe or standard input; save it as a file first", path)
 
 
 def _form(paths: Sequence[str], options: DataConfig) -> str:
@@ -166,4 +183,4 @@ def _parallel(paths: list[str], options: DataConfig, tally: Tally) -> Iterator[R
         path = paths[1] if source.text.strip() and not target.text.strip() else paths[0]  # of the blank side, if one is
         if one_sided is None and bool(source.text.strip()) != bool(target.text.strip()):
             one_sided = place(path, source.number)
-        yield from pair_record(source.text, target.text, path, source.number, tally)
+        yield from pair_record([source.text, target.text], path, source.number, tally)

@@ -17,10 +17,11 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, final
+from typing import Any, BinaryIO, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,8 @@ FORMAT = 1
 """Raised whenever what is written changes its meaning."""
 CHUNK = 1024
 """Records that are in memory at one time."""
+
+Store = TypeVar("Store")
 
 
 @final
@@ -75,24 +78,38 @@ def build_store(
     DataError where there is no record at all, FolderError where the disk is full.
     """
     meta = {"format": FORMAT, "columns": list(columns), **identity}
+
+    def write(place: Path) -> None:
+        _write(records(), columns, tokenizer, place, progress)
+        files.write_json(place / "meta.json", meta)
+
+    return made_once(meta, folder, write, open_store)
+
+
+def made_once(meta: dict[str, Any], folder: Path, write: Callable[[Path], None], opened: Callable[[Path], Store | None]) -> Store:
+    """The store in `folder/HASH`, HASH being that of `meta`: opened where it is there already, written where not.
+
+    One process writes, others wait for it; it is seen whole or not at all.
+    """
     digest = hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()[:24]
     place, temporary = folder / digest, folder / f"{digest}.tmp"
     with files.writing(place):
         folder.mkdir(parents=True, exist_ok=True)
         with files.locked(folder / f"{digest}.lock", wait=True):
-            if (place / "meta.json").exists() and (store := open_store(place)) is not None:
+            if (place / "meta.json").exists() and (store := opened(place)) is not None:
                 return store
             for old in (temporary, place):  # left by a killed process, or damaged since
                 shutil.rmtree(old, ignore_errors=True)
             temporary.mkdir()
             try:
-                _write(records(), columns, tokenizer, temporary, progress)
-                files.write_json(temporary / "meta.json", meta)
+                write(temporary)
+                for path in temporary.iterdir():
+                    files.flush_file(path)
                 os.replace(temporary, place)
                 files.flush_folder(folder)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
-    store = open_store(place)
+    store = opened(place)
     if store is None:
         raise FolderError(f"{printable(str(place))}: the token store must be what was just written, but is not; is the disk sound?")
     return store
@@ -102,10 +119,7 @@ def open_store(place: Path) -> TokenStore | None:
     """Maps a finished store; None where its files are not as long as they must be."""
     try:
         meta = files.read_json(place / "meta.json")
-        dtype = np.uint16 if (place / "tokens.bin.uint16").exists() else np.uint32
-        path = place / f"tokens.bin.{np.dtype(dtype).name}"
-        tokens = np.memmap(path, dtype=dtype, mode="r") if path.stat().st_size else np.empty(0, dtype)
-        offsets, lines = (np.lib.format.open_memmap(place / f"{name}.npy", mode="r") for name in ("offsets", "lines"))
+        tokens, offsets, lines = map_arrays(place)
     except (FolderError, OSError, ValueError):
         return None
     columns = tuple(meta["columns"])
@@ -113,16 +127,20 @@ def open_store(place: Path) -> TokenStore | None:
     return TokenStore(columns, tokens, offsets, lines, meta) if fits else None
 
 
+def map_arrays(place: Path) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
+    """(tokens, offsets, lines) of a store. Raises OSError or ValueError where a file is missing or damaged."""
+    dtype = np.uint16 if (place / "tokens.bin.uint16").exists() else np.uint32
+    path = place / f"tokens.bin.{np.dtype(dtype).name}"
+    tokens = np.memmap(path, dtype=dtype, mode="r") if path.stat().st_size else np.empty(0, dtype)
+    offsets, lines = (np.lib.format.open_memmap(place / f"{name}.npy", mode="r") for name in ("offsets", "lines"))
+    return tokens, offsets, lines
+
+
 def _write(
     records: Iterable[Record], columns: tuple[str, ...], tokenizer: Tokenizer, folder: Path, progress: Callable[[int], None]
 ) -> None:
-    dtype = np.uint16 if tokenizer.vocabulary_size <= 2**16 else np.uint32
-    rows = 0
-    with (
-        open(folder / f"tokens.bin.{np.dtype(dtype).name}", "wb") as tokens,
-        open(folder / "offsets.raw", "wb") as offsets,
-        open(folder / "lines.raw", "wb") as lines,
-    ):
+    dtype, rows = dtype_of(tokenizer), 0
+    with array_files(folder, dtype) as (tokens, offsets, lines):
         end = 0
         offsets.write(np.zeros(1, np.int64).data)
         for chunk in chunked(records, CHUNK):
@@ -133,12 +151,25 @@ def _write(
             lines.write(np.asarray([record.line for record in chunk], np.int64).data)
             end, rows = int(ends[-1]), rows + len(chunk)
             progress(rows)
-    if not rows:
-        raise DataError("there must be at least one usable example, but there is none")
+        if not rows:
+            raise DataError("there must be at least one usable example, but there is none")
+
+
+def dtype_of(tokenizer: Tokenizer) -> np.dtype[Any]:
+    return np.dtype(np.uint16 if tokenizer.vocabulary_size <= 2**16 else np.uint32)
+
+
+@contextmanager
+def array_files(folder: Path, dtype: np.dtype[Any]) -> Iterator[tuple[BinaryIO, BinaryIO, BinaryIO]]:
+    """Files to write the arrays of a store to: tokens, and offsets and lines as raw int64, which become .npy in the end."""
+    with (
+        open(folder / f"tokens.bin.{dtype.name}", "wb") as tokens,
+        open(folder / "offsets.raw", "wb") as offsets,
+        open(folder / "lines.raw", "wb") as lines,
+    ):
+        yield tokens, offsets, lines
     for name in ("offsets", "lines"):
         _as_npy(folder / f"{name}.raw", folder / f"{name}.npy")
-    for path in folder.iterdir():
-        files.flush_file(path)
 
 
 def _as_npy(raw: Path, path: Path) -> None:

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from seqloom.config import DataConfig
-from seqloom.data.columns import LANGUAGES, SOURCES, TARGETS, Record, columns_of, lines_of, pair_record
+from seqloom.data.columns import LANGUAGES, PAIR, SOURCES, TARGETS, TEXT, TEXTS, Record, Wanted, lines_of
 from seqloom.data.lines import Line, Tally
 from seqloom.errors import DataError, UsageError, place, printable
 
@@ -76,7 +76,7 @@ def _quoted_row(line: Line, lines: Iterator[Line], path: str, delimiter: str, mo
 _QUOTES = 'write a quote inside a cell as "", or, where quotes are plain text, use --set data.quoting=false'
 
 
-def read_table(path: str, form: str, options: DataConfig, tally: Tally) -> Iterator[Record]:
+def read_table(path: str, form: str, options: DataConfig, tally: Tally, wanted: Wanted = PAIR) -> Iterator[Record]:
     lines = lines_of(path, options, tally)
     delimiter = (options.delimiter or ("," if form == "csv" else "\t")).replace("\\t", "\t")
     if any(c in delimiter for c in '"\n\r'):
@@ -94,22 +94,24 @@ def read_table(path: str, form: str, options: DataConfig, tally: Tally) -> Itera
     head = next(rows, None)
     if head is None:
         return
-    if _is_header(head.cells, options):
-        _refuse_columns(head, delimiter, path)
-        source, target = (head.cells.index(name) for name in columns_of(head.cells, options, tally, path, head.line))
+    if _is_header(head.cells, options, wanted):
+        _refuse_columns(head, delimiter, path, wanted)
+        columns = [head.cells.index(name) for name in wanted.choose(head.cells, options, tally, path, head.line)]
     else:
-        _accept_headerless(head, delimiter, options, tally, path)
-        source, target, rows = 0, 1, chain([head], rows)
+        accept = _accept_headerless if wanted is PAIR else _accept_texts
+        accept(head, delimiter, options, tally, path)
+        columns, rows = list(range(wanted.count)), chain([head], rows)
     for row in rows:
         if len(row.cells) != len(head.cells):
             if options.on_bad_line != "skip":
                 raise DataError(_wrong_width(row, len(head.cells), delimiter), path, row.line)
             tally.skip("wrong number of cells", path, row.line)
             continue
-        for cell in (row.cells[source], row.cells[target]):
+        texts = [row.cells[column] for column in columns]
+        for cell in texts:
             if cell in SPREADSHEET_ERRORS:
                 tally.keep(f"the cell is {cell}, an error of a spreadsheet", path, row.line)
-        yield from pair_record(row.cells[source], row.cells[target], path, row.line, tally)
+        yield from wanted.record(texts, path, row.line, tally)
 
 
 SPREADSHEET_ERRORS = frozenset({"#N/A", "#NAME?", "#REF!", "#VALUE!", "#DIV/0!", "#NUM!", "#NULL!"})
@@ -132,9 +134,11 @@ def _filled(rows: Iterator[Row], options: DataConfig, path: str, tally: Tally) -
             yield row
 
 
-def _is_header(cells: list[str], options: DataConfig) -> bool:
+def _is_header(cells: list[str], options: DataConfig, wanted: Wanted) -> bool:
     if options.header != "auto":
         return options.header
+    if wanted is TEXT:
+        return options.text is not None or any(cell.strip().casefold() in TEXTS for cell in cells)
     if options.source is not None or options.target is not None:
         return True
     names = [cell.strip().casefold() for cell in cells]
@@ -142,9 +146,10 @@ def _is_header(cells: list[str], options: DataConfig) -> bool:
     return len(cells) > 1 and (all(known) if len(cells) == 2 else sum(known) >= 2)
 
 
-def _refuse_columns(head: Row, delimiter: str, path: str) -> None:
-    """Raises DataError where a header has one column, or two of the same name."""
-    _refuse_one_column(head, delimiter, path)
+def _refuse_columns(head: Row, delimiter: str, path: str, wanted: Wanted) -> None:
+    """Raises DataError where a header has one column of a pair, or two of the same name."""
+    if wanted is PAIR:
+        _refuse_one_column(head, delimiter, path)
     twice = next((name for name in head.cells if head.cells.count(name) > 1), None)
     if twice is not None:
         raise DataError(f"each column must have a name of its own, but {twice!r} stands twice; rename one", path, head.line)
@@ -178,6 +183,22 @@ def _accept_headerless(head: Row, delimiter: str, options: DataConfig, tally: Ta
     tally.remark(
         f"{place(path, head.line)}: no header; the first row is read as data{looks}, the first column as source and the second as "
         f"target (if it is a header: --set data.header=true): {_shown(head)}"
+    )
+
+
+def _accept_texts(head: Row, delimiter: str, options: DataConfig, tally: Tally, path: str) -> None:
+    """A table of texts without a header has one column."""
+    if options.text is not None:
+        raise UsageError("data.text names a column, so there must be a header; leave out data.header=false")
+    if len(head.cells) != 1:
+        raise DataError(
+            f"a table of texts without a header must have 1 column, but has {len(head.cells)}; put a header above the first row, or "
+            f"name the column of the one it has with --set data.text=NAME (the row: {_shown(head)})",
+            path,
+            head.line,
+        )
+    tally.remark(
+        f"{place(path, head.line)}: no header; the first row is read as data (if it is a header: --set data.header=true): {_shown(head)}"
     )
 
 

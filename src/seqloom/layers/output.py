@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, final
 
 import torch
@@ -11,18 +12,18 @@ from torch.nn import functional as F
 from seqloom.protocols import Loss
 from seqloom.shapes import IGNORE
 
-CHUNK = 1024
-"""Positions whose logits exist at one time."""
+CHUNK = 512
+"""Positions whose logits exist at one time: fewer make slow products, more leave the processor's cache."""
 
 
 @final
 class FullOutput(nn.Module):
     """`logits = W h + b` over the whole vocabulary; `tied` takes the embedding `(vocabulary, width)` as W (Press and Wolf 2017)."""
 
-    def __init__(self, width: int, vocabulary: int, tied: nn.Parameter | None = None) -> None:
+    def __init__(self, width: int, vocabulary: int, tied: nn.Parameter | None = None, *, bias: bool = True) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocabulary, width)) if tied is None else tied
-        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        self.bias = nn.Parameter(torch.zeros(vocabulary)) if bias else None
         if tied is None:
             nn.init.normal_(self.weight, std=width**-0.5)
 
@@ -35,12 +36,76 @@ class FullOutput(nn.Module):
 
         With `smoothing` ε the target distribution is `(1 - ε) one-hot + ε uniform` (Szegedy et al. 2016).
         """
-        flat = targets.reshape(-1)
-        trained = (flat != IGNORE).nonzero()[:, 0]
-        hidden, flat = hidden.reshape(-1, hidden.shape[-1])[trained], flat[trained]
-        trains = torch.is_grad_enabled()  # asked here, since inside a Function it is always off
-        total: Tensor = _LinearCrossEntropy.apply(hidden, self.weight, self.bias, flat, smoothing, trains)  # type: ignore[no-untyped-call]
+        _, hidden, flat = asked(hidden, targets)
+        total = linear_cross_entropy(hidden, self.weight, self.bias, flat, smoothing)
         return Loss(total, torch.tensor(len(flat), device=total.device))
+
+    @torch.no_grad()
+    def log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """hidden `(..., width)`, targets `(...)` -> log p of each target `(...)` in nats, 0 at IGNORE; float32 or better, no gradient."""
+        places, hidden, flat = asked(hidden, targets)
+        return placed(linear_log_probs(hidden, self.weight, self.bias, flat), places, targets)
+
+
+def asked(hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """hidden `(..., width)`, targets `(...)` -> the n places that are not IGNORE `(n,)`, their states `(n, width)` and targets `(n,)`."""
+    flat = targets.reshape(-1)
+    places = (flat != IGNORE).nonzero()[:, 0]
+    return places, hidden.reshape(-1, hidden.shape[-1])[places], flat[places]
+
+
+def placed(values: Tensor, places: Tensor, targets: Tensor) -> Tensor:
+    """values `(n,)` at their places among the targets `(...)`, and 0 elsewhere: what `asked` took out, put back."""
+    return values.new_zeros(targets.numel()).index_copy_(0, places, values).view(targets.shape)
+
+
+def linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+    """hidden `(n, width)`, weight `(classes, width)`, targets `(n,)` -> Σ cross-entropy of softmax(W h + b), in nats."""
+    trains = torch.is_grad_enabled()  # asked here, since inside a Function it is always off
+    total: Tensor = _LinearCrossEntropy.apply(hidden, weight, bias, targets, smoothing, trains)  # type: ignore[no-untyped-call]
+    return total
+
+
+def linear_log_probs(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
+    """hidden `(n, width)`, targets `(n,)` -> log p of each target `(n,)` in float32 or better; call it without gradients."""
+    low = product_dtype(hidden)
+    parts = []
+    for rows, logits, _ in _chunks(hidden.to(low), weight.to(low), bias):
+        chosen = logits.gather(1, targets[rows, None])[:, 0]
+        parts.append(chosen - _softmax_(logits))
+    return torch.cat(parts)
+
+
+def product_dtype(hidden: Tensor) -> torch.dtype:
+    """The precision of products: autocast's, where it is on."""
+    device = hidden.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+
+
+def _chunks(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """Rows, `W h + b` of those rows in float32 or better, and memory of that shape for the next products; at least one chunk.
+
+    All chunks are in the same memory: fresh pages would cost as much as the softmax.
+    """
+    exact = torch.promote_types(hidden.dtype, torch.float32)
+    buffer = hidden.new_empty(min(CHUNK, len(hidden)), len(weight), dtype=exact)
+    low = buffer if hidden.dtype is exact else torch.empty_like(buffer, dtype=hidden.dtype)
+    for start in range(0, max(len(hidden), 1), CHUNK):
+        h = hidden[start : start + CHUNK]
+        products = torch.mm(h, weight.T, out=low[: len(h)])
+        logits = buffer[: len(h)].copy_(products)
+        yield slice(start, start + CHUNK), logits if bias is None else logits.add_(bias), products
+
+
+def _softmax_(logits: Tensor) -> Tensor:
+    """Turns logits `(n, classes)` into probabilities in place; returns log Σ exp(logits) `(n,)`.
+
+    softmax reads a value for the last time before it writes it, so it may have its input as output. The largest p is
+    exp(largest logit) / Σ and cannot underflow, so it tells Σ without another exp.
+    """
+    largest = logits.amax(dim=1)
+    torch.softmax(logits, dim=1, out=logits)
+    return largest - logits.amax(dim=1).log_()
 
 
 @final
@@ -53,29 +118,27 @@ class _LinearCrossEntropy(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, smoothing: float, trains: bool) -> Tensor:
-        needs = trains and any(ctx.needs_input_grad[:3])
-        exact = torch.promote_types(hidden.dtype, torch.float32)
-        low = torch.get_autocast_dtype(hidden.device.type) if torch.is_autocast_enabled(hidden.device.type) else hidden.dtype
-        matrix = weight.to(low)
-        d_hidden, d_weight, d_bias = torch.empty_like(hidden), torch.zeros_like(weight), torch.zeros_like(bias)
-        total = hidden.new_zeros((), dtype=exact)
-        for start in range(0, len(targets), CHUNK):
-            h, y = hidden[start : start + CHUNK].to(low), targets[start : start + CHUNK, None]
-            logp = (h @ matrix.T).to(exact).add_(bias).log_softmax(dim=-1)
-            total -= (1 - smoothing) * logp.gather(1, y).sum()
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, trains: bool) -> Tensor:
+        low = product_dtype(hidden)
+        h, matrix = hidden.to(low), weight.to(low)
+        d_hidden, d_weight = torch.empty_like(hidden), torch.empty_like(weight)
+        d_bias = None if bias is None else torch.zeros_like(bias)
+        total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
+        for rows, logits, products in _chunks(h, matrix, bias):
+            y = targets[rows, None]
+            wanted = (1 - smoothing) * logits.gather(1, y).sum()
             if smoothing:
-                total -= smoothing * logp.mean(dim=-1).sum()
-            if not needs:
+                wanted += smoothing * logits.mean(dim=1).sum()
+            total += _softmax_(logits).sum() - wanted
+            if not (trains and any(ctx.needs_input_grad[:3])):
                 continue
-            d_logits = logp.exp_()
-            if smoothing:
-                d_logits -= smoothing / weight.shape[0]
+            d_logits = logits.sub_(smoothing / len(weight)) if smoothing else logits
             d_logits.scatter_add_(1, y, d_logits.new_full((1, 1), smoothing - 1).expand_as(y))
-            d_bias += d_logits.sum(dim=0)
-            d_low = d_logits.to(low)
-            d_hidden[start : start + CHUNK] = d_low @ matrix
-            d_weight += d_low.T @ h
+            if d_bias is not None:
+                d_bias += d_logits.sum(dim=0)
+            d_low = products.copy_(d_logits)
+            d_hidden[rows] = d_low @ matrix
+            _add_product(d_weight, d_low, h[rows], first=rows.start == 0)
         ctx.save_for_backward(d_hidden, d_weight, d_bias)
         return total
 
@@ -83,5 +146,17 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, d_total: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():  # create_graph=True
             raise RuntimeError("the output layer has no second derivative: its backward pass is written by hand")
-        d_hidden, d_weight, d_bias = ctx.saved_tensors
-        return d_total * d_hidden, d_total * d_weight, d_total * d_bias, None, None, None
+        gradients = ctx.saved_tensors
+        if d_total.device.type != "cpu" or d_total != 1:  # elsewhere the question would cost more than the products
+            gradients = [None if part is None else d_total * part for part in gradients]
+        return *gradients, None, None, None
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor, *, first: bool) -> None:
+    """`total += aᵀ b`, or `=` where it is the first: the sum in the precision of `total`, the product in that of `a` and `b`."""
+    if total.dtype is a.dtype:
+        total.addmm_(a.T, b, beta=0 if first else 1)
+    elif first:
+        total.copy_(a.T @ b)
+    else:
+        total += a.T @ b

@@ -47,7 +47,8 @@ class PlainProduct:
 class RecurrentLayer(nn.Module):
     """One layer in one direction.
 
-    While `watch` is a list, the layer runs as a plain loop and adds each step to it. Raises UsageError for a projection
+    While `watch` is a list, the layer runs as a plain loop and adds each step to it. While `dropped_h` is a tensor, it stands
+    in for `weight_h` (`weight_drop.py`). Raises UsageError for a projection
     of a cell other than the LSTM.
     """
 
@@ -60,6 +61,7 @@ class RecurrentLayer(nn.Module):
         self.cell, self.width, self.normalisation = cell, width, normalisation
         self.output_width = width if projection is None else projection
         self.watch: list[Seen] | None = None
+        self.dropped_h: Tensor | None = None
         gates, fed = len(gates_of(cell)), len(fed_gates(cell))
         products = gates - (cell.bare is not None)  # gates with a product with the input
         rows = products if input_width == width else gates  # where the widths agree, the bare gate gets x itself
@@ -98,11 +100,16 @@ class RecurrentLayer(nn.Module):
             nn.init.ones_(self.bias[forget * self.width : (forget + 1) * self.width])
 
     @property
+    def used_h(self) -> Tensor:
+        """W_h as the products with the state take it."""
+        return self.weight_h if self.dropped_h is None else self.dropped_h
+
+    @property
     def weights(self) -> Weights:
         return Weights(
             w_x=self.weight_x,
             b=self.bias,
-            w_h=self.weight_h,
+            w_h=self.used_h,
             b_h=self.bias_h,
             w_p=self.weight_p,
             gain_x=self.gain_x,
@@ -161,7 +168,8 @@ class RecurrentLayer(nn.Module):
         # autocast would give torch's step, and so the state, a type of its own
         if self.steps_in_torch and scale is None and self.watch is None and not torch.is_autocast_enabled(x.device.type):
             learned = self._parameters  # each look-up through the module takes a twentieth of a step
-            return one_step(self.cell, x, state, learned["weight_x"], learned["weight_h"], learned["bias"], learned.get("bias_h"))
+            w_h = learned["weight_h"] if self.dropped_h is None else self.dropped_h
+            return one_step(self.cell, x, state, learned["weight_x"], w_h, learned["bias"], learned.get("bias_h"))
         return self.step(self.product(self.linear(x)), state, scale)
 
     def gates(self, product: Tensor, state: CellState, number: int | None = None) -> dict[str, Tensor]:
@@ -180,7 +188,7 @@ class RecurrentLayer(nn.Module):
     def _tools(self, scale: Tensor | None, number: int | None) -> Tools:
         sizes = [size for size, fed in zip(self._part_sizes(), self.cell.fed, strict=True) if fed]
         products, start = [], 0
-        for size, w in zip(sizes, self.weight_h.split_with_sizes(sizes) if len(sizes) > 1 else [self.weight_h], strict=True):
+        for size, w in zip(sizes, self.used_h.split_with_sizes(sizes) if len(sizes) > 1 else [self.used_h], strict=True):
             features = slice(start, start + size)
             start = features.stop
             norm = None

@@ -8,7 +8,11 @@ from typing import Any
 from seqloom.errors import UsageError
 
 MODELS: dict[str, tuple[str, str, str]] = {
+    "ngram": ("seqloom.models.ngram", "NgramConfig", "Ngram"),
+    "recurrent_lm": ("seqloom.models.recurrent_lm", "RecurrentLMConfig", "RecurrentLM"),
     "seq2seq": ("seqloom.models.seq2seq", "Seq2SeqConfig", "Seq2Seq"),
+    "gpt": ("seqloom.models.gpt", "GPTConfig", "GPT"),
+    "ensemble": ("seqloom.models.ensemble", "EnsembleConfig", "Ensemble"),
 }
 """model_type -> (module, configuration, class). The only registry."""
 

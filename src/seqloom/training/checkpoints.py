@@ -1,6 +1,7 @@
 """Checkpoints that are whole or not there.
 
     checkpoint-STEP/   model.safetensors, optimizer.safetensors, trainer_state.json, manifest.json
+                       carried.safetensors: the state of each stream, where a model carries one on
 
 A checkpoint is written to `checkpoint-STEP.tmp`, each file flushed, the manifest with sizes and SHA-256 last; then
 it is renamed and its parent flushed. `last` is the newest one that its manifest confirms, `best` is a name in
@@ -12,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -25,6 +27,7 @@ from seqloom import files
 from seqloom.errors import FolderError, TrainingError, printable
 
 WEIGHTS, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "trainer_state.json"
+CARRIED = "carried.safetensors"
 
 RETRY = "the last checkpoint is good: lower train.learning_rate or train.clip_norm in the folder's run.yaml and resume, or train anew"
 """What to do where training came to numbers that are not finite."""
@@ -65,13 +68,16 @@ def checkpoint_step(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix("checkpoint-"))
 
 
-def save_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: TrainerState) -> Path:
-    """Writes `checkpoint-STEP`.
+def save_checkpoint(
+    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer | None, state: TrainerState, carried: Sequence[Tensor] = ()
+) -> Path:
+    """Writes `checkpoint-STEP`; a model that was not trained by steps has no optimizer.
 
     Raises FolderError where there is no room, TrainingError where a value is not finite; then nothing half-written is left.
     """
-    weights, memory = model_tensors(model), optimizer_tensors(optimizer)
-    broken = [name for name, tensor in (weights | memory).items() if not bool(torch.isfinite(tensor).all())]
+    weights, memory = model_tensors(model), optimizer_tensors(optimizer) if optimizer is not None else {}
+    streams = {str(number): tensor.contiguous() for number, tensor in enumerate(carried)}
+    broken = [name for name, tensor in (weights | memory | streams).items() if not bool(torch.isfinite(tensor).all())]
     if broken:
         raise TrainingError(f"step {state.step}: what a checkpoint holds must be finite, but {', '.join(broken[:5])} is not; {RETRY}")
     place = checkpoint_path(folder, state.step)
@@ -82,6 +88,8 @@ def save_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Optim
         try:
             write_tensors(temporary / WEIGHTS, weights)
             write_tensors(temporary / OPTIMIZER, memory)
+            if streams:
+                write_tensors(temporary / CARRIED, streams)
             files.write_json(temporary / STATE, asdict(state))
             files.write_manifest(temporary)
             files.flush_folder(temporary)
@@ -164,6 +172,13 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, path: Path) -> None
         at, _, name = key.partition(".")
         memory.setdefault(int(at), {})[name] = tensor
     optimizer.load_state_dict({**optimizer.state_dict(), "state": memory})
+
+
+def read_carried(checkpoint: Path) -> list[Tensor]:
+    """The state of each stream that a checkpoint holds, in order; none where nothing was carried."""
+    path = checkpoint / CARRIED
+    tensors = read_tensors(path) if path.exists() else {}
+    return [tensors[name] for name in sorted(tensors, key=int)]
 
 
 def checkpoints(folder: Path) -> list[Path]:

@@ -8,7 +8,9 @@ from typing import Any, final
 from torch import nn
 
 from seqloom.data.batches import TranslationBatch
+from seqloom.data.windows import TextBatch
 from seqloom.protocols import Loss
+from seqloom.training.carry import Carry
 
 
 @final
@@ -22,4 +24,24 @@ class Translation:
         encoder_decoder: Any = model
         hidden, _ = encoder_decoder.read(batch.inputs, encoder_decoder.encode(batch.source))
         loss: Loss = encoder_decoder.output.loss(hidden, batch.targets, self.smoothing)
+        return loss
+
+
+@final
+@dataclass(frozen=True)
+class LanguageModelling:
+    """Cross-entropy of the next token, `</s>` included. With a `carry` the rows go on from where their streams were
+    (truncated backpropagation through time)."""
+
+    smoothing: float = 0.0
+    carry: Carry | None = None
+
+    def __call__(self, model: nn.Module, batch: TextBatch) -> Loss:
+        language_model: Any = model
+        carry = self.carry
+        goes_on = carry is not None and not bool(batch.begins.all())
+        hidden, state = language_model.read(batch.inputs, carry.take(batch.lanes) if carry is not None and goes_on else None)
+        if carry is not None and int(batch.lanes.min()) >= 0:  # a worker without rows reads what is no stream
+            carry.put(batch.lanes, state)
+        loss: Loss = language_model.output.loss(hidden, batch.targets, self.smoothing)
         return loss

@@ -17,6 +17,8 @@ def write_card(folder: Path, run: RunConfig, state: TrainerState, metrics: dict[
     """README.md: what the model is, what it was trained on, how good it is, how to use it."""
     rows = "\n".join(f"| {name} | {value:,.4g} |" for name, value in metrics.items())
     data = "\n".join(f"- `{printable(path)}`" for path in run.data.train)
+    place = printable(str(folder))
+    use = f'seqloom generate {place} --prompt "..."' if run.task == "text-generation" else f"seqloom predict {place} -"
     text = f"""---
 library_name: seqloom
 pipeline_tag: {run.task}
@@ -29,7 +31,7 @@ A `{run.model["name"]}:{run.model["size"]}` model for {run.task}, trained with s
 
 ## Use
 
-    seqloom predict {printable(str(folder))} -
+    {use}
 
 ## Data
 

@@ -25,7 +25,7 @@ from seqloom.tasks import task_named
 from seqloom.text.special import EOS, SPECIAL_TOKENS, UNK
 from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training.distributed import World
-from seqloom.workflows.prepare import Prepared, planned, prepare
+from seqloom.workflows.prepare import PreparedPairs, prepare_pairs, prepared, total_steps
 from seqloom.workflows.reading import Say, read_pair_list
 from seqloom.workflows.settings import keep_standard_input
 
@@ -109,16 +109,15 @@ def _check(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -> Repor
     splits = [read_split(name, paths, run.data) for name, paths in files.items() if paths]
     for remark in dict.fromkeys(remark for split in splits for remark in split.tally.remarks):
         say(remark)
-    prepared = prepare(run, folder, World(), lambda _: None)
-    store, train = prepared.store, splits[0]
-    plan, steps = planned(run.train, store)
+    pairs = prepared(prepare_pairs, run, folder, World(), lambda _: None)
+    store, train, plan = pairs.store, splits[0], pairs.plan
     budget = None if plan.batch_rows else plan.batch_tokens
     rows = next(plan.epoch(store, 0))
     batch = translation_batch(store, rows, rows, run.data.max_length)
-    texts = {"validation" if run.data.validation else SPLIT_OFF: prepared.validation}
+    texts = {"validation" if run.data.validation else SPLIT_OFF: pairs.validation}
     if test:
         texts["test"] = read_pair_list(test, run.data, lambda _: None)
-    ids, tokenizer = measured(prepared, texts, train)
+    ids, tokenizer = measured(pairs, texts, train)
     return Report(
         counts={one.name: counts_of(one) for one in splits},
         ids=ids,
@@ -130,11 +129,11 @@ def _check(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -> Repor
             "longest_pair_in_ids": int(costs(store, np.arange(len(store))).max()),
             "batch": f"{plan.batch_rows:,} pairs" if budget is None else f"{budget:,} ids",
             "batches_an_epoch": plan.count(store),
-            "steps": steps,
+            "steps": total_steps(run.train, pairs),
             "pairs_of_the_first_batch": len(rows),
             "trained_tokens_of_the_first_batch": int((batch.targets != IGNORE).sum()),
         },
-        batch=batch_view(batch, prepared.tokenizer, [place(train.path, int(store.lines[row])) for row in rows]),
+        batch=batch_view(batch, pairs.tokenizer, [place(train.path, int(store.lines[row])) for row in rows]),
         errors=[*split_errors(splits), *cut_errors(store, run.data.max_length), *batch_errors(batch)],
     )
 
@@ -156,7 +155,7 @@ def counts_of(split: Split) -> dict[str, int]:
     return {"read": tally.read, "used": tally.used, "skipped": tally.skipped, "repaired": tally.replaced}
 
 
-def measured(prepared: Prepared, texts: dict[str, list[tuple[str, str]]], train: Split) -> tuple[Lengths, dict[str, Any]]:
+def measured(prepared: PreparedPairs, texts: dict[str, list[tuple[str, str]]], train: Split) -> tuple[Lengths, dict[str, Any]]:
     """(lengths in ids, what is to be said of the tokenizer): the training text from the store, other texts are tokenised.
 
     What is split off stands in `train` too, but not in the store.

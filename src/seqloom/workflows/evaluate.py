@@ -11,9 +11,11 @@ from torch import nn
 
 from seqloom.bundles import RUN, load_bundle
 from seqloom.config import DataConfig, DecodeConfig, parse, read_run_file
+from seqloom.errors import UsageError, printable
 from seqloom.evaluation.metrics import bleu, chrf, exact_match
 from seqloom.evaluation.scoring import teacher_forced
 from seqloom.protocols import Tokenizer
+from seqloom.workflows.documents import convention, each_document, evaluate_documents, stride_of
 from seqloom.workflows.reading import Say, read_pair_list
 from seqloom.workflows.translate import batches_of_pairs, decode_texts, device_of
 
@@ -55,18 +57,32 @@ def evaluate_pairs(model: nn.Module, tokenizer: Tokenizer, pairs: Sequence[tuple
     return Evaluation(metrics, {"bleu": corpus_bleu.signature, "chrf": corpus_chrf.signature}, texts)
 
 
-def evaluate(folder: str | Path, paths: Sequence[str], data: DataConfig, decode: dict[str, Any], say: Say) -> Evaluation:
-    """The verb: the model of a run folder on files of pairs, in the direction that it was trained for."""
+def evaluate(
+    folder: str | Path, paths: Sequence[str], data: DataConfig, decode: dict[str, Any], say: Say, stride: int | None = None
+) -> Evaluation:
+    """The verb: the model of a run folder on files of pairs, in the direction that it was trained for; a language model on texts.
+
+    `stride` is how far the windows of a language model with limited context move on; by default half a window.
+    """
     bundle = load_bundle(folder)
     settings = bundle.decode_with(decode)
-    pairs = read_pair_list(paths, as_trained(Path(folder), data), say)
+    data = as_trained(Path(folder), data)
+    if bundle.task == "text-generation":
+        if decode:
+            raise UsageError("--set can change data.* here, but not decode.*: a language model is evaluated without decoding")
+        say(convention(bundle.model, stride))
+        documents = each_document(paths, data, bundle.tokenizer, say)
+        return Evaluation(evaluate_documents(bundle.model, documents, stride_of(bundle.model, stride)), {}, [])
+    if stride is not None:
+        raise UsageError(f"--stride belongs to language models, but {printable(str(folder))} is one of {bundle.task}; leave it out")
+    pairs = read_pair_list(paths, data, say)
     return evaluate_pairs(bundle.model, bundle.tokenizer, pairs, settings)
 
 
 def as_trained(folder: Path, data: DataConfig) -> DataConfig:
     """Read settings that are not given are those of the training: which column is the source, the encoding, ..."""
     trained = parse(DataConfig, read_run_file(str(folder / RUN))["data"], "data.")
-    names = ("source", "target", "encoding", "delimiter", "header", "quoting")
+    names = ("source", "target", "text", "document", "encoding", "delimiter", "header", "quoting")
     default = DataConfig()
     kept = {name: getattr(trained, name) for name in names if getattr(data, name) == getattr(default, name)}
     return replace(data, **kept)

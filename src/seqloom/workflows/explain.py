@@ -20,8 +20,8 @@ from seqloom.errors import UsageError, printable
 from seqloom.explaining.charts import MOST_SERIES, attention_heat_map, save_chart
 from seqloom.explaining.gradient_flow import STATES, Curve, GradientFlow, LayerFlow, gradient_flow
 from seqloom.explaining.panels import Panel, line_panels
-from seqloom.tasks import task_named
 from seqloom.text.special import BOS, EOS
+from seqloom.training.objectives import Translation
 from seqloom.workflows.evaluate import as_trained
 from seqloom.workflows.predict import new_file
 from seqloom.workflows.reading import Say, each_pair
@@ -191,7 +191,7 @@ def _run_names(folders: Sequence[str | Path]) -> dict[str, str | Path]:
 
 def _flow_of(bundle: Bundle, pairs: Sequence[tuple[str, str]], max_length: int | None) -> GradientFlow:
     smoothing = parse(TrainConfig, read_run_file(str(bundle.folder / RUN))["train"], "train.").label_smoothing
-    objective = task_named(bundle.task).objective(smoothing)
+    objective = Translation(smoothing)
     sides = [[ids[:max_length] for ids in bundle.tokenizer.encode(texts)] for texts in zip(*pairs, strict=True)]
     model = bundle.model.double()  # a gradient that vanishes is below what float32 can hold
     batch = TranslationBatch(*(part.to(device_of(model)) for part in pair_batch(*sides)))

@@ -8,6 +8,7 @@ import inspect
 import textwrap
 from typing import Any
 
+from seqloom.bundles import FROM_TOKENIZER
 from seqloom.config import SECTIONS
 from seqloom.models import MODELS, about_sizes, model_family
 
@@ -38,7 +39,7 @@ def settings_of(name: str) -> list[dict[str, str]]:
         {"key": f"{section}.{field.name}", "default": _default(field), "meaning": meanings(kind).get(field.name, "")}
         for section, kind in kinds.items()
         for field in dataclasses.fields(kind)
-        if field.name not in ("vocabulary_size", "pad_id")
+        if field.name not in FROM_TOKENIZER
     ]
 
 

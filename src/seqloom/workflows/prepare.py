@@ -1,26 +1,29 @@
-"""Text files to what the training loop reads: a tokenizer, a token store, validation pairs."""
+"""Files of pairs to what the training loop reads: a tokenizer, a token store, validation pairs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Protocol, TypeVar, final
 
 import numpy as np
+from torch import nn
 
 from seqloom import bundles, files
 from seqloom.config import DataConfig, RunConfig, TrainConfig, to_plain
-from seqloom.data.batches import POOL, BatchPlan
+from seqloom.data.batches import POOL, BatchPlan, TranslationBatch, translation_batch
 from seqloom.data.columns import Record
-from seqloom.data.order import permute
+from seqloom.data.order import Rows, permute
 from seqloom.data.records import data_files
 from seqloom.data.store import TokenStore, build_store, cache_folder, fingerprint
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.tasks import task_named
 from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
 from seqloom.training.distributed import World
+from seqloom.training.objectives import Translation
+from seqloom.workflows.evaluate import evaluate_pairs
 from seqloom.workflows.reading import Say, counted, each_pair, read_pair_list
 
 SPLIT_SHARE, SPLIT_MOST = 0.02, 1000
@@ -29,28 +32,114 @@ SPLIT_STREAM = 2**32 - 1
 """The split's key beside the seed: no epoch has this number."""
 
 
+M = TypeVar("M")
+
+
+class Material(Protocol):
+    """What a training needs of its data, whatever the task: pairs here, a corpus in `corpus.py`."""
+
+    @property
+    def tokenizer(self) -> TextTokenizer: ...
+
+    def about(self) -> str:
+        """How much there is, in words."""
+        ...
+
+    def batches(self, epoch: int, start: int) -> Iterator[Rows]:
+        """The global batches of an epoch from the `start`-th on."""
+        ...
+
+    def batches_an_epoch(self) -> int: ...
+
+    def load(self, rows: Rows, whole: Rows) -> Any:
+        """Rows of a share, rows of the global batch -> a NamedTuple of tensors."""
+        ...
+
+    def describe(self, rows: Rows) -> str:
+        """Where the rows of a batch come from, for messages."""
+        ...
+
+    def objective(self) -> Any: ...
+
+    def introduce(self, model: nn.Module) -> None:
+        """Tells a new model what it must know of the data, such as how frequent each id is."""
+        ...
+
+    def fit(self, model_class: Any, config: Any, say: Say) -> nn.Module:
+        """A model without gradients, made of the data."""
+        ...
+
+    def validate(self, model: nn.Module) -> dict[str, float]:
+        """Metrics of a model in evaluation mode on the validation data."""
+        ...
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
-class Prepared:
-    """Text turned into what the loop reads."""
+class PreparedPairs:
+    """Pairs turned into what the loop reads."""
 
+    run: RunConfig
     tokenizer: TextTokenizer
     store: TokenStore
     validation: list[tuple[str, str]]
 
+    @property
+    def plan(self) -> BatchPlan:
+        train = self.run.train
+        return BatchPlan(seed=train.seed, batch_tokens=train.batch_tokens, batch_rows=train.batch_rows)
 
-def prepare(run_config: RunConfig, folder: Path, world: World, say: Say) -> Prepared:
+    def about(self) -> str:
+        return f"{len(self.store):,} pairs ({len(self.validation):,} for validation)"
+
+    def batches(self, epoch: int, start: int) -> Iterator[Rows]:
+        return self.plan.epoch(self.store, epoch, start)
+
+    def batches_an_epoch(self) -> int:
+        return self.plan.count(self.store)
+
+    def load(self, rows: Rows, whole: Rows) -> TranslationBatch:
+        return translation_batch(self.store, rows, whole, self.run.data.max_length)
+
+    def describe(self, rows: Rows) -> str:
+        return "the pairs of lines " + ", ".join(str(line) for line in self.store.lines[rows[:8]]) + (", ..." if len(rows) > 8 else "")
+
+    def objective(self) -> Translation:
+        return Translation(self.run.train.label_smoothing)
+
+    def introduce(self, model: nn.Module) -> None:
+        pass
+
+    def fit(self, model_class: Any, config: Any, say: Say) -> nn.Module:
+        raise UsageError(f"a {model_class.__name__} cannot be made of pairs")
+
+    def validate(self, model: nn.Module) -> dict[str, float]:
+        """Where the best checkpoint is not chosen by the loss, the pairs are decoded, greedily."""
+        decode = None if self.run.train.best == "loss" else replace(self.run.decode, beam=1, n_best=1)
+        return evaluate_pairs(model, self.tokenizer, self.validation, decode).metrics
+
+
+def total_steps(config: TrainConfig, material: Material) -> int:
+    """How many steps a training has."""
+    return config.max_steps or math.ceil(config.epochs * material.batches_an_epoch())
+
+
+Prepare = Callable[[RunConfig, Path, bool, Say], M]
+"""(run, folder, whether this is the first worker, which writes, say) -> material."""
+
+
+def prepared(prepare: Prepare[M], run_config: RunConfig, folder: Path, world: World, say: Say) -> M:
     """Reads the data, learns the tokenizer from the training text alone (or takes the folder's), makes the store.
 
     The first worker does it and writes; then the others read what it made. What stops one of them stops all.
     """
     with world.together():
-        prepared = _prepare(run_config, folder, True, say) if world.first else None
+        material = prepare(run_config, folder, True, say) if world.first else None
     with world.together():  # nobody goes on, and perhaps fails and clears the folder, while another still reads it
-        return prepared or _prepare(run_config, folder, False, lambda _: None)
+        return material or prepare(run_config, folder, False, lambda _: None)
 
 
-def _prepare(run_config: RunConfig, folder: Path, first: bool, say: Say) -> Prepared:
+def prepare_pairs(run_config: RunConfig, folder: Path, first: bool, say: Say) -> PreparedPairs:
     data, columns = run_config.data, task_named(run_config.task).columns
     used = data_files(data.train, data) + (data_files(data.validation, data) if data.validation else [])
     prints = [fingerprint(path) for path in used]
@@ -65,33 +154,33 @@ def _prepare(run_config: RunConfig, folder: Path, first: bool, say: Say) -> Prep
     def training(say: Say = lambda _: None) -> Iterator[Record]:
         return (record for at, record in enumerate(each_pair(data.train, data, say)) if at not in held)
 
-    if not first or (folder / bundles.TOKENIZER).exists():
-        tokenizer = bundles.read_tokenizer(folder / bundles.TOKENIZER)
-    else:
-        texts = (
-            text for record in counted(training(say), "read for the tokenizer", say) for text in (record.fields[name] for name in columns)
-        )
-        tokenizer = train_tokenizer(texts, data.tokenizer, data.vocabulary, data.normalisation)
-        if data.tokenizer in ("bpe", "words") and tokenizer.vocabulary_size < data.vocabulary:
-            say(f"the text allows {tokenizer.vocabulary_size:,} pieces, fewer than data.vocabulary={data.vocabulary:,}")
-        files.write_atomic(folder / bundles.TOKENIZER, tokenizer.to_json())
+    def texts() -> Iterator[str]:
+        records = counted(training(say), "pairs read for the tokenizer", say)
+        return (text for record in records for text in (record.fields[name] for name in columns))
+
+    tokenizer = learned_tokenizer(folder, data, texts, first, say)
     identity = {
         "files": [one["sha256"] for one in prints],
         "read": {key: value for key, value in to_plain(data).items() if key not in ("train", "validation", "max_length")},
         "held_out": [len(held), run_config.train.seed] if held else [],
         "tokenizer": tokenizer.fingerprint,
     }
-    store = build_store(lambda: counted(training(), "tokenised", say), columns, tokenizer, identity, cache_folder(Path(used[0])))
+    store = build_store(lambda: counted(training(), "pairs tokenised", say), columns, tokenizer, identity, cache_folder(Path(used[0])))
     say_truncated(store, data, say)
     if first and not (folder / bundles.DATA).exists():
         files.write_json(folder / bundles.DATA, {"files": prints, "pairs": len(store), "validation_pairs": len(validation)})
-    return Prepared(tokenizer=tokenizer, store=store, validation=validation)
+    return PreparedPairs(run=run_config, tokenizer=tokenizer, store=store, validation=validation)
 
 
-def planned(config: TrainConfig, store: TokenStore) -> tuple[BatchPlan, int]:
-    """The batches of a training, and how many steps it has."""
-    plan = BatchPlan(seed=config.seed, batch_tokens=config.batch_tokens, batch_rows=config.batch_rows)
-    return plan, config.max_steps or math.ceil(config.epochs * plan.count(store))
+def learned_tokenizer(folder: Path, data: DataConfig, texts: Callable[[], Iterator[str]], first: bool, say: Say) -> TextTokenizer:
+    """The folder's tokenizer; where there is none yet, the first worker learns it from these texts and writes it."""
+    if not first or (folder / bundles.TOKENIZER).exists():
+        return bundles.read_tokenizer(folder / bundles.TOKENIZER)
+    tokenizer = train_tokenizer(texts(), data.tokenizer, data.vocabulary, data.normalisation)
+    if data.tokenizer in ("bpe", "words") and tokenizer.vocabulary_size < data.vocabulary:
+        say(f"the text allows {tokenizer.vocabulary_size:,} pieces, fewer than data.vocabulary={data.vocabulary:,}")
+    files.write_atomic(folder / bundles.TOKENIZER, tokenizer.to_json())
+    return tokenizer
 
 
 def check_same_data(folder: Path, prints: list[dict[str, Any]]) -> None:

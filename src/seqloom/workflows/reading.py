@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from seqloom.config import DataConfig
 from seqloom.data.columns import Record
 from seqloom.data.lines import Tally
 from seqloom.data.records import read_pairs, read_texts
+
+T = TypeVar("T")
 
 Say = Callable[[str], None]
 """Tells the user something, on standard error."""
@@ -40,11 +43,11 @@ def each_text(path: str, data: DataConfig, say: Say) -> Iterator[str]:
             say(notice)
 
 
-def counted(records: Iterable[Record], what: str, say: Say, every: float = 5.0) -> Iterator[Record]:
+def counted(records: Iterable[T], what: str, say: Say, every: float = 5.0) -> Iterator[T]:
     """The same records; how many there were is said every few seconds."""
     said = time.monotonic()
     for number, record in enumerate(records, start=1):
         if number % 1000 == 0 and time.monotonic() - said > every:
-            say(f"{number:,} pairs {what}")
+            say(f"{number:,} {what}")
             said = time.monotonic()
         yield record

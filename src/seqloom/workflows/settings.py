@@ -41,6 +41,8 @@ def resolve(
         content.setdefault("model", {}).update({"name": name} | ({"size": size} if size else {}))
     if "task" not in content or "output_dir" not in content:
         raise UsageError("a training needs TASK, DATA and --output-dir, or --config with a run file, or --resume DIR")
+    if isinstance(content["task"], str):
+        content["decode"] = {**task_named(content["task"]).decode, **content.get("decode", {})}
     run_config = parse(RunConfig, content)
     if not run_config.data.train:
         raise UsageError("a training needs data: name its files after the task, or data.train in the run file")
@@ -83,7 +85,7 @@ def read_resumed(folder: Path) -> RunConfig:
     return replace(run_config, data=replace(run_config.data, train=kept))  # the folder may have moved
 
 
-ADJUSTABLE = ("learning_rate", "clip_norm", "dtype", "device", "threads", "accumulate", "log_every", "patience")
+ADJUSTABLE = ("learning_rate", "clip_norm", "dtype", "device", "threads", "accumulate", "log_every", "patience", "tensorboard")
 """Settings of training that may be changed in a run.yaml before it is resumed; from there on, the bits are others."""
 
 
@@ -97,7 +99,7 @@ def fixed_settings(run_config: RunConfig) -> dict[str, Any]:
 
 def check_unchanged(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """The settings of a run. Raises FolderError where a resumed run would not be the one that was begun."""
-    changed = [key for key in sorted(now.keys() | before.keys()) if before and before.get(key) != now.get(key)]
+    changed = [key for key in sorted(before) if before[key] != now.get(key)]  # a setting that is newer than the run cannot have changed
     if changed:
         was = ", ".join(f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in changed[:5])
         raise FolderError(

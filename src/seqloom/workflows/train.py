@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -15,11 +15,12 @@ from torch import nn
 
 from seqloom import bundles, files
 from seqloom.config import RunConfig, run_file_text
-from seqloom.data.batches import BatchPlan, TranslationBatch, translation_batch
 from seqloom.data.order import Rows
-from seqloom.data.store import TokenStore
 from seqloom.errors import DataError, FolderError, UsageError, printable
-from seqloom.tasks import task_named
+from seqloom.models import model_family
+from seqloom.protocols import State
+from seqloom.text.special import BOS
+from seqloom.training.carry import Carry
 from seqloom.training.checkpoints import (
     OPTIMIZER,
     WEIGHTS,
@@ -30,6 +31,7 @@ from seqloom.training.checkpoints import (
     load_optimizer_tensors,
     newest_checkpoint,
     prune_checkpoints,
+    read_carried,
     read_state,
     save_checkpoint,
 )
@@ -37,8 +39,8 @@ from seqloom.training.distributed import World, joined_world
 from seqloom.training.loop import Job, Progress, run
 from seqloom.training.optimisation import make_optimizer
 from seqloom.workflows.card import write_card
-from seqloom.workflows.evaluate import evaluate_pairs
-from seqloom.workflows.prepare import Prepared, planned, prepare
+from seqloom.workflows.corpus import prepare_corpus
+from seqloom.workflows.prepare import Material, Prepare, prepare_pairs, prepared, total_steps
 from seqloom.workflows.reading import Say
 from seqloom.workflows.settings import (
     STANDARD_INPUT,
@@ -49,6 +51,7 @@ from seqloom.workflows.settings import (
     read_resumed,
     resolve,
 )
+from seqloom.workflows.tensorboard import open_board
 
 
 @final
@@ -121,76 +124,108 @@ def forget(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
+MATERIALS: dict[str, Prepare[Any]] = {
+    "translation": prepare_pairs,
+    "text-generation": prepare_corpus,
+}
+"""task -> what makes its data ready."""
+
+
 def _train(run_config: RunConfig, folder: Path, world: World, say: Say, progress: Callable[[Progress], None]) -> TrainResult:
+    material = prepared(MATERIALS[run_config.task], run_config, folder, world, say)
+    name, size = run_config.model["name"], run_config.model["size"]
+    vocabulary, fields = material.tokenizer.vocabulary_size, model_fields(run_config.model)
+    if hasattr(model_family(name)[1], "fit"):
+        with world.together():
+            if world.first:
+                fit(run_config, folder, bundles.model_config(name, size, vocabulary, fields), material, say)
+        world.barrier()
+        return finish(run_config, folder, world, read_state(checkpoint_path(folder, 1)), say)
     config = run_config.train
     fresh = not (folder / bundles.GENERATION).exists()  # the last of the model's files
-    prepared = prepare(run_config, folder, world, say)
     torch.manual_seed(config.seed)
-    name, size = run_config.model["name"], run_config.model["size"]
-    model, configured = bundles.build_model(name, size, prepared.tokenizer.vocabulary_size, model_fields(run_config.model))
+    model, configured = bundles.build_model(name, size, vocabulary, fields)
     with world.together():
         if fresh and world.first:
-            bundles.write_model_files(folder, run_config.task, name, configured, prepared.tokenizer, run_config.decode)
+            bundles.write_model_files(folder, run_config.task, name, configured, material.tokenizer, run_config.decode)
     model.to(bundles.choose_device(config.device), torch.float64 if config.dtype == "float64" else torch.float32)
+    objective = material.objective()
     optimizer = make_optimizer(model, config)
+    if fresh:
+        material.introduce(model)
     with world.together():
-        state = restore(folder, world, model, optimizer, say)
+        state = restore(folder, world, model, optimizer, objective, say)
         state.settings = check_unchanged(folder, state.settings, fixed_settings(run_config))
-    plan, steps = planned(config, prepared.store)
-    state.total_steps = state.total_steps or steps
+    state.total_steps = state.total_steps or total_steps(config, material)
     parameters = sum(p.numel() for p in model.parameters())
     say(
-        f"training {name}:{size} ({parameters:,} parameters, "
-        f"vocabulary {prepared.tokenizer.vocabulary_size:,}) on {len(prepared.store):,} pairs for {state.total_steps:,} steps; "
-        f"{len(prepared.validation):,} pairs for validation"
+        f"training {name}:{size} ({parameters:,} parameters, vocabulary {vocabulary:,}) on {material.about()} "
+        f"for {state.total_steps:,} steps"
     )
     with stop_signals(say) as interrupted:
-        run(make_job(run_config, folder, world, prepared, model, optimizer, plan, state, progress, interrupted), state)
+        run(make_job(run_config, folder, world, material, objective, model, optimizer, state, progress, interrupted), state)
     return finish(run_config, folder, world, state, say)
+
+
+def fit(run_config: RunConfig, folder: Path, config: Any, material: Material, say: Say) -> None:
+    """A model without gradients: it takes the data in one go. Its only checkpoint is that of step 1."""
+    name = run_config.model["name"]
+    say(f"fitting {name}:{run_config.model['size']} (vocabulary {material.tokenizer.vocabulary_size:,}) on {material.about()}")
+    model: nn.Module = material.fit(model_family(name)[1], config, say)
+    model.eval()
+    bundles.write_model_files(folder, run_config.task, name, model.config, material.tokenizer, run_config.decode)
+    with torch.no_grad():
+        metrics = material.validate(model)
+    state = TrainerState(step=1, total_steps=1, best=metrics["loss"], best_step=1, stopped="max_steps", threads=torch.get_num_threads())
+    state.settings = fixed_settings(run_config)
+    bundles.append_metrics(folder, {"step": 1, **{f"validation_{key}": value for key, value in metrics.items()}})
+    save_checkpoint(folder, model, None, state)
 
 
 def make_job(
     run_config: RunConfig,
     folder: Path,
     world: World,
-    prepared: Prepared,
+    material: Material,
+    objective: Any,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    plan: BatchPlan,
     state: TrainerState,
     progress: Callable[[Progress], None],
     interrupted: Callable[[], int],
 ) -> Job:
     """Everything that the loop needs, as functions of this run."""
-    config, store, limit = run_config.train, prepared.store, run_config.data.max_length
+    config = run_config.train
     device = next(model.parameters()).device
-    decode = None if config.best == "loss" else replace(run_config.decode, beam=1, n_best=1)
+    carry: Carry | None = getattr(objective, "carry", None)
+    board = open_board(folder, state.step) if config.tensorboard and world.first else None
 
-    def load(rows: Rows, whole: Rows) -> TranslationBatch:
-        return TranslationBatch(*(part.to(device) for part in translation_batch(store, rows, whole, limit)))
-
-    def validate() -> dict[str, float]:
-        return evaluate_pairs(model, prepared.tokenizer, prepared.validation, decode).metrics
+    def load(rows: Rows, whole: Rows) -> Any:
+        batch = material.load(rows, whole)
+        return type(batch)(*(part.to(device) if isinstance(part, torch.Tensor) else part for part in batch))
 
     def save(state: TrainerState) -> None:
+        carried = carry.tensors(world) if carry is not None else []
         if world.first:
-            save_checkpoint(folder, model, optimizer, state)
+            save_checkpoint(folder, model, optimizer, state, carried)
             prune_checkpoints(folder, {state.step} | ({state.best_step} if state.best_step is not None else set()))
         world.barrier()
 
     def log(record: dict[str, Any]) -> None:
         if world.first:
             bundles.append_metrics(folder, record)
+        if board is not None:
+            board(record)
 
     return Job(
         model=model,
-        objective=task_named(run_config.task).objective(config.label_smoothing),
+        objective=objective,
         optimizer=optimizer,
         config=config,
-        batches=lambda epoch, start: plan.epoch(store, epoch, start),
+        batches=material.batches,
         load=load,
-        describe=lambda rows: lines_of(store, rows),
-        validate=validate,
+        describe=material.describe,
+        validate=lambda: material.validate(model),
         save=save,
         log=log,
         progress=progress,
@@ -198,11 +233,6 @@ def make_job(
         evaluate_every=config.evaluate_every or max(state.total_steps // 20, 1),
         world=world,
     )
-
-
-def lines_of(store: TokenStore, rows: Rows) -> str:
-    """Where the rows of a batch come from, for messages."""
-    return "the pairs of lines " + ", ".join(str(line) for line in store.lines[rows[:8]]) + (", ..." if len(rows) > 8 else "")
 
 
 def finish(run_config: RunConfig, folder: Path, world: World, state: TrainerState, say: Say) -> TrainResult:
@@ -231,7 +261,7 @@ def finished(folder: Path, world: World, say: Say) -> TrainResult | None:
     return TrainResult(folder, step, best, "finished", bundles.validation_metrics(folder, best), world.first)
 
 
-def restore(folder: Path, world: World, model: nn.Module, optimizer: torch.optim.Optimizer, say: Say) -> TrainerState:
+def restore(folder: Path, world: World, model: nn.Module, optimizer: torch.optim.Optimizer, objective: Any, say: Say) -> TrainerState:
     """The state of the newest whole checkpoint, its weights and memory loaded; a new one where there is none yet."""
     newest, skipped = newest_checkpoint(folder)
     for reason in skipped:
@@ -245,12 +275,21 @@ def restore(folder: Path, world: World, model: nn.Module, optimizer: torch.optim
         return TrainerState(threads=threads)
     load_model_tensors(model, newest / WEIGHTS)
     load_optimizer_tensors(optimizer, newest / OPTIMIZER)
+    if (carry := getattr(objective, "carry", None)) is not None:
+        carry.load(first_state(model), read_carried(newest))
     state = read_state(newest)
     say(f"resuming {printable(str(folder))} at step {state.step} of {state.total_steps}")
     if state.threads != threads:
         say(f"this run began with {state.threads} threads and goes on with {threads}: the same order of data, but not the same last bits")
     state.threads = threads
     return state
+
+
+@torch.no_grad()
+def first_state(model: Any) -> State:
+    """Any state of a language model, which shows what its states are made of."""
+    device = next(model.parameters()).device
+    return model.read(torch.tensor([[BOS]], device=device), None)[1]
 
 
 @contextlib.contextmanager

@@ -11,8 +11,9 @@ from torch import nn
 
 from seqloom.config import DecodeConfig
 from seqloom.data.batches import TranslationBatch, cuts, pair_batch, source_batch
-from seqloom.decoding.generate import Beam, generate
-from seqloom.decoding.rules import forbid
+from seqloom.decoding.generate import generate
+from seqloom.decoding.rules import rules_of
+from seqloom.decoding.strategies import strategy_of
 from seqloom.protocols import Tokenizer
 from seqloom.text.special import BOS, EOS, PAD, SPECIAL_TOKENS
 
@@ -22,21 +23,20 @@ class Output(NamedTuple):
 
     text: str
     score: float
-    """Σ log p / length^α; 0 for the blank input, which no model reads."""
+    """Σ log p / length^α, of a sample Σ log p; 0 for the blank input, which no model reads."""
     finished: bool
     """False where the maximum length cut it off."""
 
 
 def decode_texts(model: nn.Module, tokenizer: Tokenizer, texts: Sequence[str], decode: DecodeConfig) -> list[list[Output]]:
-    """For each text its `n_best` outputs, best first; a blank text gives one empty output.
+    """For each text its `n_best` outputs, best first, or samples in order; a blank text gives one empty output.
 
     Texts of like length are decoded together; the order of the answers is that of the texts.
     """
     sources = tokenizer.encode(texts)
     outputs = [[Output("", 0.0, True)] for _ in texts]
     waiting = sorted((i for i, text in enumerate(texts) if text.strip()), key=lambda i: (len(sources[i]), i))
-    strategy = Beam(width=decode.beam, length_penalty=decode.length_penalty, n_best=decode.n_best)
-    banned = forbid([i for i in range(len(SPECIAL_TOKENS)) if i != EOS])
+    strategy, rules = strategy_of(decode), rules_of(decode, [i for i in range(len(SPECIAL_TOKENS)) if i != EOS])
     encoder_decoder: Any = model
     for at in range(0, len(waiting), decode.batch_rows):
         rows = waiting[at : at + decode.batch_rows]
@@ -50,7 +50,7 @@ def decode_texts(model: nn.Module, tokenizer: Tokenizer, texts: Sequence[str], d
             max_new_tokens=[decode.max_length or 2 * len(sources[i]) + 20 for i in rows],
             eos=EOS,
             pad=PAD,
-            rules=[banned],
+            rules=rules,
         )
         for i, hypotheses in zip(rows, found, strict=True):
             outputs[i] = [Output(tokenizer.decode(h.tokens), h.score, h.finished) for h in hypotheses] or outputs[i]

@@ -1,0 +1,48 @@
+"""Texts to ids with a memory of what stood before: most of a text is words that were cut already.
+
+A segment is white space and what follows it up to the next white space, ` word,`. As no tokenizer of ours joins anything
+over the places between (see `documents.py`), the ids of a text are those of its segments, one after the other. Each
+segment is tokenised when it is first met; the memory is of bounded size.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Sequence
+from typing import final
+
+from seqloom.data.documents import BLANK
+from seqloom.protocols import Tokenizer
+
+MOST = 2**16
+"""Segments of a generation; two generations are remembered."""
+LONGEST = 64
+"""Characters of a segment that is remembered."""
+
+_SEGMENT = re.compile(f"[{BLANK}]*[^{BLANK}]+|[{BLANK}]+")
+
+
+@final
+class SegmentEncoder:
+    """Gives what `tokenizer.encode` gives, as raw numbers of the type with this code of `array` (H or I)."""
+
+    def __init__(self, tokenizer: Tokenizer, code: str) -> None:
+        self.tokenizer, self.code = tokenizer, code
+        self.young: dict[str, bytes] = {}
+        self.old: dict[str, bytes] = {}
+
+    def encode(self, texts: Sequence[str]) -> list[bytes]:
+        """The ids of each text."""
+        cut = [_SEGMENT.findall(text) for text in texts]
+        self._meet(set().union(*cut) - self.young.keys())
+        joined = [b"".join(map(self.young.__getitem__, segments)) for segments in cut]
+        if len(self.young) > MOST:
+            self.young, self.old = {}, {segment: ids for segment, ids in self.young.items() if len(segment) <= LONGEST}
+        return joined
+
+    def _meet(self, segments: set[str]) -> None:
+        """Takes in segments that the young generation lacks, from the old one or by tokenising them."""
+        new = sorted(segments - self.old.keys())
+        self.young |= {segment: self.old[segment] for segment in segments & self.old.keys()}
+        self.young |= {segment: array(self.code, ids).tobytes() for segment, ids in zip(new, self.tokenizer.encode(new), strict=True)}

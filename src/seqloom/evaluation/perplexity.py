@@ -1,0 +1,194 @@
+"""How likely a language model holds texts to be: log-probabilities token by token, perplexity and its kin.
+
+    a text      <s> u_1 .. u_L is read, u_1 .. u_L </s> is predicted: L + 1 tokens; <s> is never predicted
+    perplexity  exp(Σ -ln p / N), N all predicted tokens of the corpus, summed over it and never a mean of batch means
+    per word    N = words (between white space) + one end a text
+    bits/byte   Σ -log2 p / (bytes of the texts in UTF-8 + one end a text)
+
+A model that can look back on `context` tokens only is read in windows of that many. Each token is scored once; the windows move
+on by `stride`, so a token has at least `context - stride` tokens before it where its text has them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from seqloom.data.batches import pad
+from seqloom.errors import UsageError
+from seqloom.evaluation.intervals import ratio_interval
+from seqloom.protocols import State, select_rows, target_log_probs
+from seqloom.shapes import IGNORE
+from seqloom.text.special import BOS, EOS, PAD, UNK
+
+SEGMENT = 256
+"""Steps that are read at one time where the state is carried on."""
+RANKED = 2**23
+"""Logits that exist at one time where ranks are asked for."""
+FEW = 30
+"""With fewer texts than this, an interval is one over blocks of tokens."""
+BLOCK = 256
+"""Tokens of such a block."""
+
+Ids = Sequence[int] | NDArray[Any]
+
+
+class TextScore(NamedTuple):
+    """What a model says of one text."""
+
+    log_probs: NDArray[np.float64]
+    """`(L + 1,)`: log p of each token and of the end, in nats."""
+    ranks: NDArray[np.int64] | None
+    """`(L + 1,)`: 1 where the model held nothing more likely; None where not asked for."""
+
+    @property
+    def complete(self) -> float:
+        """log P of the text and its end."""
+        return float(self.log_probs.sum())
+
+    @property
+    def prefix(self) -> float:
+        """log P of a text that begins so."""
+        return float(self.log_probs[:-1].sum())
+
+
+class Span(NamedTuple):
+    """Tokens start..end of a text are read as one row, of which those from `scored` on are counted."""
+
+    text: int
+    start: int
+    scored: int
+    end: int
+
+
+def spans(text: int, length: int, context: int | None, stride: int | None) -> Iterator[Span]:
+    """The windows over a text of `length` predicted tokens. Raises UsageError for a stride that is not from 1 to the context."""
+    if context is None or length <= context:
+        yield Span(text, 0, 0, length)
+        return
+    step = context if stride is None else stride
+    if not 1 <= step <= context:
+        raise UsageError(f"stride must be from 1 to the model's context {context}, but is {step}")
+    yield Span(text, 0, 0, context)
+    for scored in range(context, length, step):
+        end = min(scored + step, length)
+        yield Span(text, end - context, scored, end)
+
+
+@torch.inference_mode()
+def score_texts(model: Any, texts: Sequence[Ids], *, stride: int | None = None, ranks: bool = False, budget: int = 8192) -> list[TextScore]:
+    """The score of each text of ids (without marks). `budget` is the tokens of a batch and changes no result."""
+    targets = [np.append(np.asarray(text, np.int64), EOS) for text in texts]
+    found = [np.zeros(len(target)) for target in targets]
+    places = [np.ones(len(target), np.int64) for target in targets]
+    rows = [span for at, target in enumerate(targets) for span in spans(at, len(target), model.context, stride)]
+    rows.sort(key=lambda span: span.start - span.end)  # the longest first: those that end leave from the end of the batch
+    first = 0
+    while first < len(rows):
+        longest = min(rows[first].end - rows[first].start, SEGMENT if model.context is None else model.context)
+        batch = rows[first : first + max(budget // longest, 1)]
+        _score(model, batch, targets, found, places if ranks else None)
+        first += len(batch)
+    return [TextScore(log_probs, place if ranks else None) for log_probs, place in zip(found, places, strict=True)]
+
+
+def _score(
+    model: Any,
+    batch: Sequence[Span],
+    targets: Sequence[NDArray[np.int64]],
+    found: list[NDArray[np.float64]],
+    places: list[NDArray[np.int64]] | None,
+) -> None:
+    """Reads the rows of a batch, longest first, segment by segment; puts what is counted into `found` and `places`."""
+    device = next(iter([*model.parameters(), *model.buffers()])).device
+    inputs = pad([[*_before(targets[one.text], one.start), *targets[one.text][one.start : one.end - 1]] for one in batch], PAD).to(device)
+    wanted = pad([targets[one.text][one.start : one.end].tolist() for one in batch], IGNORE).to(device)
+    steps = SEGMENT if model.context is None else inputs.shape[1]
+    if places is not None:
+        steps = max(min(steps, RANKED // (model.config.vocabulary_size * len(batch))), 1)
+    state: State = None
+    for at in range(0, inputs.shape[1], steps):
+        live = sum(one.end - one.start > at for one in batch)
+        if at and live < len(inputs):
+            state = select_rows(state, torch.arange(live, device=device))
+        inputs, wanted = inputs[:live], wanted[:live]
+        some = wanted[:, at : at + steps]
+        if places is None:
+            log_probs, state = target_log_probs(model, inputs[:, at : at + steps], some, state)
+            ranks = some
+        else:
+            log_probs, ranks, state = _ranked(model, inputs[:, at : at + steps], some, state)
+        for one, values, order in zip(batch, log_probs.double().cpu().numpy(), ranks.cpu().numpy(), strict=False):
+            low, high = max(one.start + at, one.scored), min(one.start + at + some.shape[1], one.end)
+            if low < high:
+                here = slice(low - one.start - at, high - one.start - at)
+                found[one.text][low:high] = values[here]
+                if places is not None:
+                    places[one.text][low:high] = order[here]
+
+
+def _before(targets: NDArray[np.int64], start: int) -> list[int]:
+    return [BOS] if start == 0 else [int(targets[start - 1])]
+
+
+def _ranked(model: Any, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
+    logits, state = model(tokens, state)
+    log_probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
+    chosen = log_probs.gather(-1, targets.clamp(min=0)[..., None])
+    return chosen[..., 0], 1 + (log_probs > chosen).sum(dim=-1), state
+
+
+@final
+@dataclass
+class Corpus:
+    """Sums over a corpus, added up text by text."""
+
+    nats: list[float]
+    tokens: list[int]
+    blocks: list[tuple[float, int]]
+    """The same by block of tokens, while there are few texts."""
+    words: int = 0
+    bytes: int = 0
+    unknown: int = 0
+
+    @classmethod
+    def empty(cls) -> Corpus:
+        return cls([], [], [])
+
+    def add(self, score: TextScore, ids: Ids, *, words: int, size: int) -> None:
+        """A text with its number of words and its size in bytes of UTF-8."""
+        self.nats.append(-score.complete)
+        self.tokens.append(len(score.log_probs))
+        if len(self.nats) <= FEW:
+            cuts = range(0, len(score.log_probs), BLOCK)
+            self.blocks += [(-float(part.sum()), len(part)) for part in (score.log_probs[at : at + BLOCK] for at in cuts)]
+        self.words += words
+        self.bytes += size
+        self.unknown += int(np.count_nonzero(np.asarray(ids) == UNK))
+
+    def metrics(self) -> dict[str, float]:
+        """loss (nats a token), perplexity, word_perplexity, bits_per_byte, each with `_low` and `_high`, the ends of its 95 % interval."""
+        total, tokens = sum(self.nats), sum(self.tokens)
+        loss, ends = total / tokens, len(self.nats)
+        few = len(self.nats) < FEW
+        units = np.asarray(self.blocks) if few else np.asarray([self.nats, self.tokens]).T
+        low, high = ratio_interval(units[:, 0], units[:, 1])
+        metrics: dict[str, float] = {}
+        for end, nats in (("", loss), ("_low", low), ("_high", high)):
+            metrics[f"loss{end}"] = nats
+            metrics[f"perplexity{end}"] = _exp(nats)
+            metrics[f"word_perplexity{end}"] = _exp(nats * tokens / (self.words + ends))
+            metrics[f"bits_per_byte{end}"] = nats * tokens / math.log(2) / (self.bytes + ends)
+        counts = {"documents": ends, "tokens": tokens, "words": self.words, "bytes": self.bytes}
+        return metrics | counts | {"unknown_percent": 100 * self.unknown / max(tokens - ends, 1)}
+
+
+def _exp(nats: float) -> float:
+    return math.exp(nats) if nats < 700 else math.inf

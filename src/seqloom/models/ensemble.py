@@ -1,0 +1,96 @@
+"""The mixture of language models: p(w | h) = Σ_k λ_k p_k(w | h), with weights given or tuned on development text.
+
+The weights that make a text likeliest are found by expectation maximisation (Jelinek and Mercer 1980): each token is
+shared out among the members by λ_k p_k, and λ_k becomes its share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from seqloom.config import STRICT, parse
+from seqloom.errors import UsageError
+from seqloom.models import model_family
+from seqloom.protocols import State, target_log_probs
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class EnsembleConfig:
+    """What a mixture is made of."""
+
+    __pydantic_config__ = STRICT
+    vocabulary_size: int
+    """Entries of the vocabulary, which all members share."""
+    members: tuple[dict[str, Any], ...]
+    """The configuration of each member, with its `model_type`."""
+
+    def __post_init__(self) -> None:
+        if len(self.members) < 2:
+            raise UsageError(f"an ensemble must have at least 2 members, but has {len(self.members)}")
+        if any(member.get("vocabulary_size") != self.vocabulary_size for member in self.members):
+            raise UsageError("the members of an ensemble must share one vocabulary, but their sizes differ")
+
+
+SIZES: dict[str, dict[str, Any]] = {}
+"""An ensemble is as large as its members."""
+ABOUT: dict[str, str] = {}
+
+
+@final
+class Ensemble(nn.Module):
+    """A `Decodable` and a `TargetScorer`; its state is the tuple of its members' states."""
+
+    carries = True
+
+    def __init__(self, config: EnsembleConfig) -> None:
+        super().__init__()
+        self.config = config
+        members: list[Any] = [_member(dict(content)) for content in config.members]
+        self.members = nn.ModuleList(members)
+        self.weights: Tensor
+        self.register_buffer("weights", torch.full((len(members),), 1 / len(members), dtype=torch.float64))
+        self.context: int | None = min((model.context for model in members if model.context is not None), default=None)
+
+    def forward(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """tokens `(rows, steps)` -> log-probabilities `(rows, steps, vocabulary)`, and the state after those tokens."""
+        parts, states = [], []
+        for model, before in zip(self.members, state or [None] * len(self.members), strict=True):
+            logits, after = model(tokens, before)
+            parts.append(logits.log_softmax(dim=-1))
+            states.append(after)
+        return self._mixed(torch.stack(parts)), tuple(states)
+
+    def log_probs(self, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, State]:
+        """tokens, targets `(rows, steps)` -> log p of each target, and the state after."""
+        parts, states = [], []
+        for model, before in zip(self.members, state or [None] * len(self.members), strict=True):
+            part, after = target_log_probs(model, tokens, targets, before)
+            parts.append(part)
+            states.append(after)
+        return self._mixed(torch.stack(parts)), tuple(states)
+
+    def _mixed(self, log_probs: Tensor) -> Tensor:
+        """`(members, ...)` -> `(...)`."""
+        weights = self.weights.log().to(log_probs.dtype)
+        return (log_probs + weights.view(-1, *[1] * (log_probs.dim() - 1))).logsumexp(dim=0)
+
+
+def _member(content: dict[str, Any]) -> nn.Module:
+    config_class, model_class, _ = model_family(str(content.pop("model_type", None)))
+    model: nn.Module = model_class(parse(config_class, content, "model.members."))
+    return model
+
+
+def mixture_weights(log_probs: Tensor, steps: int = 200) -> Tensor:
+    """The weights `(members,)` that make the tokens likeliest; log_probs `(tokens, members)` in nats."""
+    log_weights = torch.full((log_probs.shape[1],), 1 / log_probs.shape[1], dtype=torch.float64).log()
+    exact = log_probs.double()
+    for _ in range(steps):
+        shares = (exact + log_weights).log_softmax(dim=1)
+        log_weights = shares.logsumexp(dim=0) - torch.tensor(float(len(exact))).log()
+    return log_weights.exp()

@@ -1,0 +1,223 @@
+"""The generative pre-trained Transformer: a stack of causal blocks that predicts the next token.
+
+    Radford, Narasimhan, Salimans and Sutskever 2018     h_0 = U W_e + W_p,  h_l = block(h_{l-1}),  P(u) = softmax(h_n W_eᵀ)
+    Radford, Wu, Child, Luan, Amodei and Sutskever 2019  the norm moves to the input of each sub-block, and one is added after the
+                                                         last block; residual weights begin smaller by √(2 layers)
+
+A token sees itself and what stands before it in its document. `<pad>` is a step that does not happen.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, final
+
+import torch
+from torch import Tensor, nn
+
+from seqloom.config import STRICT
+from seqloom.errors import UsageError
+from seqloom.layers.output import FullOutput
+from seqloom.layers.positions import LearnedPositions, rotation, sinusoids
+from seqloom.layers.transformer import ACTIVATIONS, Block, KeysValues, Ragged, Reading, Stack, causal_mask
+
+STD = 0.02
+"""Of the weights at the start (Radford et al. 2018)."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class GPTConfig:
+    """The sizes and choices of a GPT."""
+
+    __pydantic_config__ = STRICT
+    vocabulary_size: int
+    """Entries of the vocabulary."""
+    context: int = 256
+    """Tokens of a document that the model is trained to look at; with learned positions no text can be longer."""
+    width: int = 256
+    """Width of a hidden state."""
+    layers: int = 4
+    """Stacked blocks."""
+    heads: int = 4
+    """Heads of attention; they share the width."""
+    feed_forward_width: int | None = None
+    """Width of the feed-forward layer's hidden state; by default four times the width."""
+    activation: str = "gelu-tanh"
+    """gelu (exact), gelu-tanh (as in GPT), relu or silu."""
+    norm: Literal["before", "after"] = "before"
+    """Layer normalisation before each sub-block (GPT-2), or after it (GPT)."""
+    positions: Literal["learned", "sinusoidal", "rotary", "none"] = "learned"
+    """How a token knows where it stands; only learned positions set a limit."""
+    dropout: float = 0.1
+    """Share of what each sub-block adds that is dropped in training."""
+    embedding_dropout: float = 0.1
+    """Share of the embedded tokens' features dropped in training."""
+    attention_dropout: float = 0.0
+    """Share of the weights of attention dropped in training (slow on a CPU)."""
+    tie_output: bool = True
+    """Whether the output's weight is the token embedding."""
+    biases: bool = True
+    """Whether linear layers and norms have a bias."""
+    documents: Literal["separate", "joined"] = "separate"
+    """Whether nothing before an <s> is seen; joined: an <s> after the first is a token like any other."""
+    pad_id: int = 0
+    """The id of <pad>."""
+    bos_id: int = 1
+    """The id of <s>, which begins a document."""
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"model.{name} must be at least 1, but is {getattr(self, name)}"
+            for name in ("vocabulary_size", "context", "width", "layers", "heads", "feed_forward_width")
+            if getattr(self, name) is not None and getattr(self, name) < 1
+        ]
+        if self.activation not in ACTIVATIONS:
+            problems.append(f"model.activation must be one of {', '.join(ACTIVATIONS)}, but is {self.activation!r}")
+        if self.heads >= 1 and self.width % self.heads:
+            problems.append(f"model.heads must divide model.width, but {self.width} is not a multiple of {self.heads}")
+        elif self.heads >= 1 and self.positions == "rotary" and self.width // self.heads % 2:
+            problems.append(
+                f"model.positions=rotary needs heads of an even width, but model.width / model.heads is {self.width // self.heads}"
+            )
+        for name in ("dropout", "embedding_dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                problems.append(f"model.{name} must be in [0, 1), but is {getattr(self, name)}")
+        if self.pad_id == self.bos_id:
+            problems.append(f"model.pad_id and model.bos_id must differ, but both are {self.pad_id}")
+        if problems:
+            raise UsageError("; ".join(problems))
+
+    def block(self) -> Block:
+        return Block(
+            self.width,
+            self.heads,
+            self.feed_forward_width or 4 * self.width,
+            activation=self.activation,
+            norm=self.norm,
+            biases=self.biases,
+            dropout=self.dropout,
+            attention_dropout=self.attention_dropout,
+        )
+
+
+def _published(layers: int, width: int, heads: int, context: int = 1024, **more: Any) -> dict[str, Any]:
+    return {"layers": layers, "width": width, "heads": heads, "context": context, "attention_dropout": 0.1, **more}
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"layers": 2, "width": 64, "heads": 2, "context": 64, "dropout": 0.0, "embedding_dropout": 0.0},
+    "small": {},
+    "medium": {"layers": 6, "width": 384, "heads": 6},
+    "shakespeare-char": {"layers": 4, "width": 128, "heads": 4, "context": 64, "dropout": 0.0, "embedding_dropout": 0.0},
+    "gpt1": _published(12, 768, 12, context=512, norm="after"),
+    "gpt2": _published(12, 768, 12),
+    "gpt2-medium": _published(24, 1024, 16),
+    "gpt2-large": _published(36, 1280, 20),
+    "gpt2-xl": _published(48, 1600, 25),
+}
+"""Named sizes: laptop sizes, and the figures of the papers."""
+
+GPT2_PAPER = "Radford et al.: Language Models are Unsupervised Multitask Learners, 2019"
+
+ABOUT: dict[str, str] = {
+    "tiny": "for a minute on a laptop",
+    "small": "for a laptop (the default)",
+    "medium": "for a night on a laptop",
+    "shakespeare-char": "characters of Shakespeare in minutes on a CPU: nanoGPT's figures (Karpathy 2022)",
+    "gpt1": "Radford et al.: Improving Language Understanding by Generative Pre-Training, 2018 (its vocabulary: 40,478)",
+    "gpt2": f"{GPT2_PAPER} (124M; its vocabulary: 50,257)",
+    "gpt2-medium": f"{GPT2_PAPER} (355M)",
+    "gpt2-large": f"{GPT2_PAPER} (774M)",
+    "gpt2-xl": f"{GPT2_PAPER} (1558M)",
+}
+"""What each size is for, or where it was published."""
+
+
+class GPTState(NamedTuple):
+    layers: tuple[KeysValues, ...]
+    """Keys and values of each layer, `(rows, heads, slots, head_width)`."""
+    filled: int
+    """How many of the slots are filled."""
+    ragged: Ragged | None
+    """Where rows stand; None where all have read `filled` tokens and see them all."""
+
+
+@final
+class GPT(nn.Module):
+    """Embedding and positions, blocks, output. A `NeuralDecodable`."""
+
+    carries = False
+    """Trained on shuffled windows, each read from the start."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.config = c = config
+        self.context = c.context
+        """The most tokens of a document that it is trained to look at."""
+        self.embedding = nn.Embedding(c.vocabulary_size, c.width)
+        self.positions = LearnedPositions(c.context, c.width) if c.positions == "learned" else None
+        self.dropout = nn.Dropout(c.embedding_dropout)
+        self.stack = Stack([c.block() for _ in range(c.layers)], c.width, biases=c.biases)
+        tied = self.embedding.weight if c.tie_output else None
+        self.output = FullOutput(c.width, c.vocabulary_size, tied, bias=False)  # type: ignore[arg-type]
+        self._initialise()
+
+    def _initialise(self) -> None:
+        """N(0, 0.02); what is added to the residual stream starts smaller by √(2 layers), once for each addition to it."""
+        for name, parameter in self.named_parameters():
+            if parameter.dim() > 1:
+                added = name.endswith(("attention.output.weight", "feed_forward.output.weight"))
+                nn.init.normal_(parameter, std=STD / math.sqrt(2 * self.config.layers) if added else STD)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+
+    def read(self, tokens: Tensor, state: GPTState | None = None) -> tuple[Tensor, GPTState | None]:
+        """tokens `(rows, steps)` -> hidden `(rows, steps, width)`, and the state after those tokens.
+
+        Raises UsageError where a text is longer than learned positions reach.
+        """
+        if not tokens.shape[1]:
+            return self.embedding(tokens), state
+        x, reading, ragged = self._embedded(tokens, state)
+        hidden, layers = self.stack(x, reading, state and state.layers)
+        return hidden, GPTState(layers, reading.filled + tokens.shape[1], ragged)
+
+    def forward(self, tokens: Tensor, state: GPTState | None = None) -> tuple[Tensor, GPTState | None]:
+        hidden, state = self.read(tokens, state)
+        return self.output.logits(hidden), state
+
+    def attended(self, tokens: Tensor) -> Tensor:
+        """`(rows, layers, heads, steps, steps)`: where each head looks at each token, read from the start."""
+        x, reading, _ = self._embedded(tokens, None)
+        return self.stack.weights(x, reading)
+
+    def _embedded(self, tokens: Tensor, state: GPTState | None) -> tuple[Tensor, Reading, Ragged | None]:
+        """`h_0`; what each token sees; and where the rows stand after these tokens, unless they stand alike."""
+        c = self.config
+        rows, steps = tokens.shape
+        filled = state.filled if state else 0
+        ragged = state.ragged if state else None
+        if ragged is None and self._even(tokens, first=filled == 0):
+            positions = torch.arange(filled, filled + steps, device=tokens.device)
+            seen = causal_mask(steps, filled, tokens.device)
+        else:
+            begins = tokens == c.bos_id if c.documents == "separate" else torch.zeros_like(tokens, dtype=torch.bool)
+            before = ragged or Ragged.even(rows, filled, tokens.device)
+            seen, positions, ragged = before.after(tokens != c.pad_id, begins)
+        x = self.embedding(tokens)
+        if self.positions is not None:
+            x = x + self.positions(positions, filled + steps)
+        elif c.positions == "sinusoidal":  # tokens are scaled up to the sinusoids (Vaswani et al. 2017, 3.4)
+            x = x * math.sqrt(c.width) + sinusoids(positions, c.width, x.dtype)
+        turned = rotation(positions, c.width // c.heads, x.dtype) if c.positions == "rotary" else None
+        return self.dropout(x), Reading(seen, filled, turned), ragged
+
+    def _even(self, tokens: Tensor, *, first: bool) -> bool:
+        """Whether all rows read every token, as one document: no <pad>, and no <s> but at the very first place."""
+        uneven = tokens == self.config.pad_id
+        if self.config.documents == "separate":
+            begins = tokens == self.config.bos_id
+            uneven[:, int(first) :] |= begins[:, int(first) :]
+        return not bool(uneven.any())  # the one look at the tokens

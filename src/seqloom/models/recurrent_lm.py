@@ -1,0 +1,300 @@
+"""The recurrent language model: an embedding, a stack of any cell, and a softmax over what comes next.
+
+    Mikolov et al. 2010       x_t = E u_t,  h_t = f(h_{t-1}, x_t),  p(u_{t+1}) = softmax(W h_t + b)
+    Zaremba et al. 2014       LSTMs, stacked, dropout on what goes up but not on what goes on in time
+    Jozefowicz et al. 2016    large LSTMs whose h is projected
+    Merity et al. 2018        AWD-LSTM: one output matrix with the embedding, dropout of recurrent weights and of whole words
+    Mikolov et al. 2011       RNN + MaxEnt: the logits get weights of the n-grams that end in u_{t+1} as well
+
+A stack in both directions would have read what is to be predicted: there is no such setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqloom.config import STRICT
+from seqloom.errors import UsageError
+from seqloom.layers.cells import CELLS
+from seqloom.layers.maxent import LARGEST_ID, NOTHING, PRIME, MaxEntOutput, histories, past_after
+from seqloom.layers.output import FullOutput
+from seqloom.layers.recurrent import Recurrent
+from seqloom.layers.recurrent_layer import RecurrentLayer
+from seqloom.layers.segments import Segments, cut_rows
+from seqloom.layers.weight_drop import dropped_recurrent_weights, embed
+from seqloom.protocols import Output, select_rows
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RecurrentLMConfig:
+    """The sizes and choices of a recurrent language model."""
+
+    __pydantic_config__ = STRICT
+    vocabulary_size: int
+    """Entries of the vocabulary."""
+    cell: str = "lstm"
+    """elman, elman-relu, elman-sigmoid, lstm, gru (as published), gru-torch, mut1, mut2 or mut3."""
+    embedding_width: int = 256
+    """Width of an embedded token."""
+    width: int = 256
+    """Width of a layer's state."""
+    layers: int = 2
+    """Stacked layers."""
+    last_width: int | None = None
+    """Width of the last layer, where it differs from the others'."""
+    projection: int | None = None
+    """The width of h where an lstm projects it (Sak et al. 2014)."""
+    normalisation: Literal["none", "layer"] = "none"
+    """Of the layers' sums (Ba et al. 2016)."""
+    connection: Literal["none", "residual", "highway"] = "none"
+    """What a stacked layer adds to its input: x + h, or a highway g ⊙ h + (1 - g) ⊙ x."""
+    tie_output: bool = True
+    """Whether the output's weight is the embedding (Press and Wolf 2017); a linear map leads there where the widths differ."""
+    dropout: float = 0.2
+    """Share of the features dropped in training: of embedded tokens, between layers, and of the last layer."""
+    input_dropout: float | None = None
+    """Of embedded tokens, where it differs from model.dropout."""
+    output_dropout: float | None = None
+    """Of the last layer's features, where it differs from model.dropout."""
+    variational_dropout: bool = False
+    """Whether these drop the same features at all steps of a document (Gal and Ghahramani 2016)."""
+    state_dropout: float = 0.0
+    """Share of h dropped on its way into the next step, the same at all steps (Gal and Ghahramani 2016)."""
+    weight_dropout: float = 0.0
+    """Share of each recurrent matrix's weights dropped, the same at all steps (Merity et al. 2018)."""
+    embedding_dropout: float = 0.0
+    """Share of the vocabulary whose embedding is dropped wherever it occurs (Gal and Ghahramani 2016)."""
+    maxent: int | None = None
+    """The longest n-grams, 2 to 9, whose hashed weights are added to the logits (Mikolov et al. 2011); none: no such weights."""
+    maxent_size: int = 2**22
+    """How many hashed weights there are."""
+    documents: Literal["separate", "joined"] = "separate"
+    """What <s> does within a row: separate, the state goes back to zeros; joined, it goes on."""
+    pad_id: int = 0
+    """The id of <pad>."""
+    bos_id: int = 1
+    """The id of <s>."""
+    eos_id: int = 2
+    """The id of </s>."""
+
+    def __post_init__(self) -> None:
+        sizes = ("vocabulary_size", "embedding_width", "width", "layers")
+        problems = [f"model.{name} must be at least 1, but is {getattr(self, name)}" for name in sizes if getattr(self, name) < 1]
+        if self.cell not in CELLS:
+            problems.append(f"model.cell must be one of {', '.join(CELLS)}, but is {self.cell!r}")
+        if self.projection is not None and (self.cell != "lstm" or self.projection < 1):
+            problems.append(f"model.projection needs model.cell=lstm and at least 1, but is {self.projection} with {self.cell}")
+        if self.last_width is not None and (self.last_width < 1 or self.layers < 2 or self.projection is not None):
+            problems.append(
+                f"model.last_width needs at least 1, model.layers of 2 or more and no model.projection, but is {self.last_width} "
+                f"with layers {self.layers} and projection {self.projection}"
+            )
+        for name in ("dropout", "input_dropout", "output_dropout", "state_dropout", "weight_dropout", "embedding_dropout"):
+            share = getattr(self, name)
+            if share is not None and not 0 <= share < 1:
+                problems.append(f"model.{name} must be in [0, 1), but is {share}")
+        if self.maxent is not None:
+            if not 2 <= self.maxent <= 9:
+                problems.append(f"model.maxent must be 2 to 9, but is {self.maxent}")
+            if not self.vocabulary_size <= min(self.maxent_size, LARGEST_ID) or self.maxent_size >= PRIME:
+                problems.append(
+                    f"model.maxent_size must be at least the vocabulary's {self.vocabulary_size} (itself at most {LARGEST_ID}) and less "
+                    f"than {PRIME}, but is {self.maxent_size}"
+                )
+        if problems:
+            raise UsageError("; ".join(problems))
+
+    @property
+    def top_width(self) -> int:
+        """Of the last layer's h."""
+        return self.last_width or self.projection or self.width
+
+    def stacks(self) -> list[Recurrent]:
+        """All layers in one stack; the last one in another where its width differs."""
+        below = self.layers - (self.last_width is not None)
+        stacks = [self._stack(self.embedding_width, self.width, below)]
+        return stacks if self.last_width is None else [*stacks, self._stack(self.width, self.last_width, 1)]
+
+    def _stack(self, input_width: int, width: int, layers: int) -> Recurrent:
+        return Recurrent(
+            self.cell,
+            input_width,
+            width,
+            layers=layers,
+            projection=self.projection,
+            normalisation=self.normalisation,
+            connection=self.connection,
+            dropout=self.dropout,
+            variational=self.variational_dropout,
+            state_dropout=self.state_dropout,
+        )
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"embedding_width": 96, "width": 128, "layers": 1, "tie_output": False, "dropout": 0.0},
+    "small": {},
+    "medium": {"embedding_width": 512, "width": 768, "dropout": 0.3},
+    "zaremba-medium": {"embedding_width": 650, "width": 650, "tie_output": False, "dropout": 0.5, "documents": "joined"},
+    "zaremba-large": {"embedding_width": 1500, "width": 1500, "tie_output": False, "dropout": 0.65, "documents": "joined"},
+    "awd-lstm": {
+        "embedding_width": 400,
+        "width": 1150,
+        "layers": 3,
+        "last_width": 400,
+        "dropout": 0.3,
+        "input_dropout": 0.65,
+        "output_dropout": 0.4,
+        "variational_dropout": True,
+        "weight_dropout": 0.5,
+        "embedding_dropout": 0.1,
+        "documents": "joined",
+    },
+    "rnn-1024-maxent": {
+        "cell": "elman-sigmoid",
+        "embedding_width": 1024,
+        "width": 1024,
+        "layers": 1,
+        "tie_output": False,
+        "dropout": 0.0,
+        "maxent": 9,
+        "maxent_size": 2**30,
+        "documents": "joined",
+    },
+    "lstm-2048": {
+        "embedding_width": 512,
+        "width": 2048,
+        "layers": 1,
+        "projection": 512,
+        "tie_output": False,
+        "dropout": 0.1,
+        "documents": "joined",
+    },
+    "lstm-8192-2": {
+        "embedding_width": 1024,
+        "width": 8192,
+        "projection": 1024,
+        "tie_output": False,
+        "dropout": 0.25,
+        "documents": "joined",
+    },
+}
+"""Named sizes: laptop sizes, and the figures of the papers."""
+
+ABOUT: dict[str, str] = {
+    "tiny": "one LSTM layer, for a first try",
+    "small": "two LSTM layers, for a laptop (the default)",
+    "medium": "two LSTM layers, for a night on a laptop",
+    "zaremba-medium": "Zaremba, Sutskever and Vinyals: Recurrent Neural Network Regularization, 2014, medium",
+    "zaremba-large": "Zaremba, Sutskever and Vinyals: Recurrent Neural Network Regularization, 2014, large",
+    "awd-lstm": "Merity, Keskar and Socher: Regularizing and Optimizing LSTM Language Models, ICLR 2018, as for WikiText-2",
+    "rnn-1024-maxent": "Chelba et al.: One Billion Word Benchmark, 2013, RNN-1024 + MaxEnt 9-gram, with a smaller table",
+    "lstm-2048": "Jozefowicz et al.: Exploring the Limits of Language Modeling, 2016, LSTM-2048-512",
+    "lstm-8192-2": "Jozefowicz et al.: Exploring the Limits of Language Modeling, 2016, 2-layer LSTM-8192-1024",
+}
+"""What each size is for, or where it was published."""
+
+
+class RecurrentLMState(NamedTuple):
+    hidden: tuple[Tensor, ...]
+    """h (and c) `(rows, layers, width)`; where the last layer has a width of its own, its h (and c) after those of the others."""
+    past: Tensor | None = None
+    """With MaxEnt: the last n - 2 tokens `(rows, n - 2)`; NOTHING where there were none."""
+
+
+@final
+class RecurrentLM(nn.Module):
+    """Embedding, layers, output. A `NeuralDecodable`; the state before anything was read is zeros."""
+
+    context = None
+    """It looks back as far as its state remembers."""
+    carries = True
+    """Trained on a stream: its state goes on from window to window."""
+
+    def __init__(self, config: RecurrentLMConfig) -> None:
+        super().__init__()
+        self.config = c = config
+        self.embedding = nn.Embedding(c.vocabulary_size, c.embedding_width)
+        nn.init.normal_(self.embedding.weight, std=c.embedding_width**-0.5)
+        self.stacks: list[Recurrent] = c.stacks()
+        self.layers = nn.ModuleList(self.stacks)
+        self.to_output: nn.Module = nn.Identity()
+        if c.tie_output and c.top_width != c.embedding_width:
+            self.to_output = nn.Linear(c.top_width, c.embedding_width, bias=False)
+        self.output = self._make_output()
+
+    def _make_output(self) -> Output:
+        """The one place that knows which kind of output a model has."""
+        c = self.config
+        tied: Any = self.embedding.weight if c.tie_output else None
+        full = FullOutput(c.embedding_width if c.tie_output else c.top_width, c.vocabulary_size, tied)
+        return full if c.maxent is None else MaxEntOutput(full, c.vocabulary_size, c.maxent, c.maxent_size)
+
+    def start(self, rows: int) -> RecurrentLMState:
+        """The state before anything was read."""
+        hidden = tuple(part for stack in self.stacks for part in stack.start(rows))
+        n = self.config.maxent
+        return RecurrentLMState(hidden, None if n is None else hidden[0].new_full((rows, n - 2), NOTHING, dtype=torch.long))
+
+    def read(self, tokens: Tensor, state: RecurrentLMState | None = None) -> tuple[Tensor, RecurrentLMState]:
+        """tokens `(rows, steps)`, padded anywhere -> hidden `(rows, steps, width)`, and the state after those tokens.
+
+        A row is cut at each `<s>` and its documents are read as rows of their own (the driver and torch's kernels are fast on
+        ragged rows). The first goes on from the carried state, and what the last one leaves is the state of the row.
+        """
+        c = self.config
+        pieces = cut_rows(tokens, c.pad_id, c.bos_id if c.documents == "separate" else None)
+        hidden, after = self._read(pieces.tokens, self._before(pieces, state))
+        return pieces.put_back(hidden, tokens.shape), after if pieces.first is None else select_rows(after, pieces.last)
+
+    def forward(self, tokens: Tensor, state: RecurrentLMState | None = None) -> tuple[Tensor, RecurrentLMState]:
+        hidden, state = self.read(tokens, state)
+        return self.output.logits(hidden), state
+
+    def _before(self, pieces: Segments, carried: RecurrentLMState | None) -> RecurrentLMState:
+        """The state before each piece: the carried one where a row goes on, that of nothing where a document begins."""
+        if carried is None:
+            return self.start(len(pieces.tokens))
+        start = carried if pieces.first is None else self.start(len(pieces.tokens))
+
+        def before(part: Tensor, nothing: Tensor, value: int = 0) -> Tensor:
+            if pieces.fresh is not None:
+                part = part.masked_fill(pieces.fresh.view(-1, *[1] * (part.dim() - 1)), value)
+            return part if pieces.first is None else nothing.to(part.dtype).index_copy(0, pieces.first, part)
+
+        past = None if carried.past is None or start.past is None else before(carried.past, start.past, NOTHING)
+        return RecurrentLMState(tuple(map(before, carried.hidden, start.hidden)), past)
+
+    def _read(self, tokens: Tensor, state: RecurrentLMState) -> tuple[Tensor, RecurrentLMState]:
+        """`read` for rows of one document each."""
+        c, mask, parts = self.config, tokens != self.config.pad_id, iter(state.hidden)
+        after: list[Tensor] = []
+        outputs = self._dropped(embed(self.embedding, tokens, c.embedding_dropout if self.training else 0), c.input_dropout)
+        with dropped_recurrent_weights(self._recurrent_layers(), c.weight_dropout if self.training else 0):
+            for number, stack in enumerate(self.stacks):
+                before = tuple(next(parts) for _ in range(CELLS[c.cell].states))
+                outputs, end = stack(self._dropped(outputs, None) if number else outputs, mask, before)
+                after += end
+        hidden = self.to_output(self._dropped(outputs, c.output_dropout))
+        if state.past is None:
+            return hidden, RecurrentLMState(tuple(after))
+        history = histories(tokens, state.past).to(torch.promote_types(hidden.dtype, torch.float32))
+        return torch.cat([hidden, history], dim=-1), RecurrentLMState(tuple(after), past_after(tokens, mask, state.past))
+
+    def _dropped(self, features: Tensor, share: float | None) -> Tensor:
+        """features `(rows, steps, width)` after dropout of `share` (None: model.dropout)."""
+        share = self.config.dropout if share is None else share
+        if not (self.training and share):
+            return features
+        if not self.config.variational_dropout:
+            return F.dropout(features, share)
+        return features * F.dropout(torch.ones_like(features[:, :1]), share)
+
+    def _recurrent_layers(self) -> Iterator[RecurrentLayer]:
+        return (layer for stack in self.stacks for layer in stack.stack)

@@ -1,0 +1,75 @@
+"""n-gram models to and from the ARPA format, which KenLM, SRILM and speech recognisers read and write."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import BinaryIO
+
+from seqloom import bundles, files
+from seqloom.config import DataConfig, DecodeConfig, RunConfig, run_file_text
+from seqloom.data.store import fingerprint
+from seqloom.errors import UsageError, printable
+from seqloom.models.arpa import read_arpa, write_arpa
+from seqloom.models.ngram import Ngram
+from seqloom.text.special import SPECIAL_TOKENS
+from seqloom.text.tokenizers import TextTokenizer
+from seqloom.training.checkpoints import TrainerState, checkpoint_path, save_checkpoint
+from seqloom.workflows.card import write_card
+from seqloom.workflows.predict import new_file
+
+SUFFIXES = (".arpa", ".gz")
+
+
+def export_arpa(folder: str, path: str) -> dict[str, int]:
+    """Writes the n-gram model of a run folder as an ARPA file, `.gz` too; returns how many n-grams of each order it holds.
+
+    Raises UsageError for another model, for pieces of text that ARPA cannot hold, or where the file is there already.
+    """
+    place = new_file(path, SUFFIXES)
+    bundle = bundles.load_bundle(folder)
+    if not isinstance(bundle.model, Ngram):
+        raise UsageError(f"{printable(folder)}: an ARPA file holds an n-gram model, but this is a {bundle.model_type}")
+    vocabulary = bundle.tokenizer.vocabulary_size
+    words = [bundle.tokenizer.pieces([at])[0] for at in range(len(SPECIAL_TOKENS), vocabulary)]
+    lines = write_arpa(bundle.model, words)
+
+    def write(file: BinaryIO) -> None:
+        if place.suffix == ".gz":
+            with gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) as packed:
+                packed.writelines(lines)
+        else:
+            file.writelines(lines)
+
+    files.write_atomic(place, write)
+    return {str(order): size for order, size in enumerate(bundle.model.config.sizes, start=1)}
+
+
+def import_arpa(path: str, output_dir: str) -> dict[str, int]:
+    """Makes a run folder of an ARPA file, `.gz` too; its tokenizer takes words apart at white space.
+
+    Raises DataError for what is no such file, and UsageError where the folder is there already.
+    """
+    folder = Path(output_dir)
+    files.new_folder(folder, "a new run")
+    with files.open_binary(path) as file:
+        arpa = read_arpa(file, path)
+    vocabulary = {token: at for at, token in enumerate(SPECIAL_TOKENS)}
+    vocabulary |= {word: at for at, word in enumerate(arpa.words, start=len(SPECIAL_TOKENS))}
+    tokenizer = TextTokenizer("words", vocabulary, [])
+    decode = DecodeConfig(strategy="sample")
+    run = RunConfig(
+        task="text-generation",
+        output_dir=str(folder),
+        model={"name": "ngram", "size": f"{arpa.config.order}gram"},
+        data=DataConfig(train=(str(Path(path).resolve()),), tokenizer="words", vocabulary=len(vocabulary)),
+        decode=decode,
+    )
+    state = TrainerState(step=1, total_steps=1, best_step=1, stopped="max_steps")
+    files.write_atomic(folder / bundles.RUN, run_file_text(run))
+    files.write_json(folder / bundles.DATA, {"files": [fingerprint(path)]})
+    bundles.write_model_files(folder, run.task, "ngram", arpa.config, tokenizer, decode)
+    save_checkpoint(folder, arpa.model, None, state)
+    write_card(folder, run, state, {})
+    bundles.seal(folder, checkpoint_path(folder, 1))
+    return {str(order): size for order, size in enumerate(arpa.config.sizes, start=1)}

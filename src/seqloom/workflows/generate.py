@@ -1,0 +1,181 @@
+"""A prompt and how it goes on, with a trained language model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+from torch import Tensor
+
+from seqloom.bundles import Bundle, load_bundle
+from seqloom.config import DecodeConfig
+from seqloom.decoding.generate import finish
+from seqloom.decoding.rules import rules_of
+from seqloom.decoding.strategies import Hypothesis, strategy_of
+from seqloom.decoding.windows import generate_windows, window_start
+from seqloom.errors import UsageError, printable
+from seqloom.protocols import Tokenizer
+from seqloom.text.special import BOS, EOS, PAD, SPECIAL_TOKENS
+from seqloom.workflows.reading import Say
+
+TASK = "text-generation"
+NEW_TOKENS = 200
+"""At most, unless decode.max_length says otherwise."""
+IDLE = {"beam": ("temperature", "top_k", "top_p", "seed"), "sample": ("beam", "length_penalty")}
+"""Settings that change nothing, for each strategy."""
+
+
+Progress = Callable[[int], None]
+
+
+class Continuation(NamedTuple):
+    """One text that a model went on with."""
+
+    prompt: str
+    sample: int
+    """Its number among the outputs for the prompt, from 0 on."""
+    text: str
+    """The new text; prompt + text reads as a whole."""
+    tokens: list[int]
+    """The new ids, without the end mark."""
+    log_probability: float
+    """Σ log p under the model (before any rule of sampling), in nats, the end mark's too where it has one."""
+    finished: bool
+    """False where the maximum length cut it off."""
+
+
+@final
+class TextGenerator:
+    """A language model that is ready to go on with texts.
+
+    writer = load_generator("runs/tales")
+    writer.generate(["Once upon a time"], strategy="sample", temperature=0.8, n_best=3)
+    for piece in writer.stream("Once upon a time", strategy="sample", seed=1):
+        print(piece, end="")
+
+    Keywords change the folder's decode settings. The same seed and settings give the same texts, alone or in a batch.
+    """
+
+    def __init__(self, bundle: Bundle, say: Say = lambda _: None) -> None:
+        """Raises UsageError for a model of another task."""
+        folder = printable(str(bundle.folder))
+        if bundle.task != TASK:
+            raise UsageError(
+                f"{folder}: generate needs a model of {TASK}, but this one is of {printable(bundle.task)}; use: seqloom predict {folder}"
+            )
+        self.bundle = bundle
+        self._say = say
+        self._context: int | None = getattr(bundle.model, "context", None)
+
+    def settings(self, changes: dict[str, Any]) -> DecodeConfig:
+        """The folder's decode settings with these changes. Raises UsageError for one that cannot be, or that would change nothing."""
+        settings = self.bundle.decode_with(changes)
+        if idle := [name for name in IDLE[settings.strategy] if name in changes]:
+            (other,) = IDLE.keys() - {settings.strategy}
+            raise UsageError(
+                f"decode.{idle[0]} changes nothing with decode.strategy={settings.strategy}; leave it out, or add decode.strategy={other}"
+            )
+        return settings
+
+    def generate(self, prompts: Sequence[str], progress: Progress = lambda _: None, **decode: Any) -> list[list[Continuation]]:
+        """For each prompt its `n_best` texts: samples in order, or of a beam the best first. A prompt may be empty.
+
+        `batch_rows` prompts are read at a time; `progress` is told how many tokens each step made.
+        """
+        settings = self.settings(decode)
+        read = self._read(prompts)
+        found: list[list[Hypothesis]] = []
+        for at in range(0, len(read), settings.batch_rows):
+            found += finish(self._steps(read[at : at + settings.batch_rows], settings), lambda new: progress(len(new)))
+        return [
+            [self._continuation(prompt, ids, number, hypothesis) for number, hypothesis in enumerate(hypotheses)]
+            for prompt, ids, hypotheses in zip(prompts, read, found, strict=True)
+        ]
+
+    def stream(self, prompt: str, **decode: Any) -> Iterator[str]:
+        """The new text of one output, in pieces as they come; of a wide beam, which may change its mind, all at once."""
+        settings = self.settings(decode | {"n_best": 1})
+        (ids,) = self._read([prompt])
+        pieces = Pieces(self.bundle.tokenizer, ids)
+        steps = self._steps([ids], settings)
+        if settings.strategy == "beam" and settings.beam > 1:
+            ((hypothesis, *_),) = finish(steps)
+            yield self._continuation(prompt, ids, 0, hypothesis).text
+            return
+        made = 0
+        for new in steps:
+            for token in new.tolist():
+                made += 1
+                if piece := pieces.add(token):
+                    yield piece
+        if rest := pieces.rest():
+            yield rest
+        self._notice(len(ids) + made)
+
+    def _read(self, prompts: Sequence[str]) -> list[list[int]]:
+        return [[BOS, *ids] for ids in self.bundle.tokenizer.encode(prompts)]
+
+    def _steps(self, prompts: list[list[int]], settings: DecodeConfig) -> Generator[Tensor, None, list[list[Hypothesis]]]:
+        model: Any = self.bundle.model
+        return generate_windows(
+            model,
+            prompts,
+            strategy=strategy_of(settings),
+            max_new_tokens=settings.max_length or NEW_TOKENS,
+            context=self._context,
+            eos=EOS,
+            pad=PAD,
+            rules=rules_of(settings, [i for i in range(len(SPECIAL_TOKENS)) if i != EOS]),
+        )
+
+    def _continuation(self, prompt: str, ids: list[int], number: int, made: Hypothesis) -> Continuation:
+        self._notice(len(ids) + len(made.tokens) + made.finished)
+        text = text_after(self.bundle.tokenizer, ids, made.tokens)
+        return Continuation(prompt, number, text, made.tokens, made.log_probability, made.finished)
+
+    def _notice(self, length: int) -> None:
+        """Says, once, that a text of so many tokens did not fit the context; the last of them was not read."""
+        if self._context is not None and window_start(length - 1, self._context):
+            self._say(
+                f"the model looks at {self._context:,} tokens at most: where a text was longer, "
+                f"it went on from the last {max(1, self._context // 2):,}, read afresh"
+            )
+            self._say = lambda _: None
+
+
+@final
+class Pieces:
+    """Tokens to text as they come: a piece is what is sure, whole characters only. All pieces together are the whole text."""
+
+    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        self._before = list(prompt)
+        """Ids whose text ends in a whole character: what comes next is read after these, since words are joined by blanks."""
+        self._open: list[int] = []
+        self._given = 0
+        """Characters of the text of `_open` that were given away."""
+
+    def add(self, token: int) -> str:
+        """What is sure now and was not before. What ends in U+FFFD may be half a character, and waits."""
+        self._open.append(token)
+        text = text_after(self._tokenizer, self._before, self._open)
+        sure = text.rstrip("\ufffd")
+        piece, self._given = sure[self._given :], len(sure)
+        if text and sure == text:
+            self._before, self._open, self._given = self._open, [], 0
+        return piece
+
+    def rest(self) -> str:
+        """What never became a whole character."""
+        return text_after(self._tokenizer, self._before, self._open)[self._given :]
+
+
+def text_after(tokenizer: Tokenizer, before: Sequence[int], tokens: Sequence[int]) -> str:
+    """What `tokens` spell after `before`."""
+    return tokenizer.decode([*before, *tokens])[len(tokenizer.decode(before)) :]
+
+
+def load_generator(folder: str | Path, device: str = "auto", say: Say = lambda _: None) -> TextGenerator:
+    """Opens a run folder. Raises FolderError where it is none, or is damaged; UsageError where its task is another."""
+    return TextGenerator(load_bundle(folder, device), say)

@@ -1,0 +1,146 @@
+"""The laws of models of text alone: probabilities of sentences, documents in a row, numbers whatever the batch.
+
+`conftest.py` lists the models.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import Tensor
+
+from seqloom.evaluation.perplexity import score_texts
+from seqloom.shapes import IGNORE
+from seqloom.text.special import BOS, EOS, PAD
+
+if TYPE_CHECKING:
+    from tests.laws.conftest import Subject
+
+WORDS = (3, 4, 5, 6)
+TEXTS: Sequence[Sequence[int]] = [[3, 5, 4, 4], [], [6], [4, 6, 6, 3, 5, 4, 3, 3, 6], [5, 3], [4, 6, 6, 3]]
+
+
+@pytest.fixture(autouse=True)
+def no_gradients() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+def predicted(lm: Subject) -> list[int]:
+    """All that may come next: what is impossible has no share of the probability, all else of the vocabulary has."""
+    logits, _ = lm.model(torch.tensor([[BOS]]), None)
+    return [int(token) for token in (logits[0, 0] > -math.inf).nonzero()[:, 0]]
+
+
+# The probability of a sentence (systems.md C1)
+
+
+def test_a_prefix_is_as_likely_as_all_that_begins_with_it(lm: Subject) -> None:
+    words = [token for token in predicted(lm) if token != EOS]
+    for text in TEXTS:
+        here, *longer = score_texts(lm.model, [text, *([*text, word] for word in words)])
+        total = math.exp(here.complete) + sum(math.exp(one.prefix) for one in longer)
+        assert total == pytest.approx(math.exp(here.prefix), rel=lm.tolerance)
+
+
+def test_all_sentences_up_to_a_length_and_what_still_runs_are_one(lm: Subject) -> None:
+    """A network without training also gives a share to what no text holds, <s> and <pad>: texts end there too."""
+    most, marks = 3, [token for token in predicted(lm) if token < EOS]
+    texts = [text for length in range(most + 1) for text in itertools.product(WORDS, repeat=length)]
+    strange = [(*text, mark) for text in texts if len(text) < most for mark in marks]
+    scores = score_texts(lm.model, texts)
+    ended = sum(math.exp(score.complete) for text, score in zip(texts, scores, strict=True) if len(text) < most)
+    running = sum(math.exp(score.prefix) for text, score in zip(texts, scores, strict=True) if len(text) == most)
+    broken = sum(math.exp(score.prefix) for score in score_texts(lm.model, strange))
+    assert ended + running + broken == pytest.approx(1, abs=lm.tolerance)
+
+
+# Numbers whatever the batch
+
+
+def test_a_text_has_one_score_whatever_the_batch(lm: Subject) -> None:
+    alone = [score_texts(lm.model, [text])[0] for text in TEXTS]
+    for budget, ranks in itertools.product((1, 7, 30, 8192), (False, True)):
+        for score, expected in zip(score_texts(lm.model, TEXTS, ranks=ranks, budget=budget), alone, strict=True):
+            assert score.log_probs == pytest.approx(expected.log_probs, abs=lm.tolerance)
+
+
+def test_a_score_is_the_sum_of_what_the_call_says(lm: Subject) -> None:
+    for text, score in zip(TEXTS, score_texts(lm.model, TEXTS, ranks=True), strict=True):
+        log_probs = lm.model(torch.tensor([[BOS, *text]]), None)[0][0].log_softmax(-1)
+        targets = torch.tensor([*text, EOS])
+        chosen = log_probs.gather(1, targets[:, None])
+        assert score.log_probs == pytest.approx(chosen[:, 0].numpy(), abs=lm.tolerance)
+        assert score.ranks is not None
+        assert score.ranks.tolist() == ((log_probs > chosen).sum(1) + 1).tolist()
+
+
+# Documents in a row: <s> begins a document
+
+
+def separates(lm: Subject) -> bool:
+    return getattr(lm.model.config, "documents", "separate") == "separate"
+
+
+def documents() -> tuple[Tensor, list[list[int]]]:
+    """Rows of several documents each, padded on both sides; and the documents."""
+    rows = [[TEXTS[0], TEXTS[1], TEXTS[4]], [TEXTS[3]], [TEXTS[2], TEXTS[2], TEXTS[5]]]
+    packed = [[token for text in row for token in (BOS, *text)] for row in rows]
+    longest = max(map(len, packed)) + 2
+    padded = [[PAD] * (at % 2) + row + [PAD] * (longest - len(row) - at % 2) for at, row in enumerate(packed)]
+    return torch.tensor(padded), [[BOS, *text] for row in rows for text in row]
+
+
+def test_packed_documents_are_separate_documents(lm: Subject) -> None:
+    if not separates(lm):
+        pytest.skip("joined documents see each other")
+    packed, alone = documents()
+    logits, state = lm.model(packed, None)
+    expected = torch.cat([lm.model(torch.tensor([document]), None)[0][0] for document in alone])
+    torch.testing.assert_close(logits[packed != PAD], expected, rtol=1e-10, atol=1e-12)
+    more = torch.tensor([[3, 6]] * 3)
+    after, _ = lm.model(more, state)  # each row goes on with its last document
+    for row, last in enumerate((2, 3, 6)):
+        whole, _ = lm.model(torch.tensor([[*alone[last], 3, 6]]), None)
+        torch.testing.assert_close(after[row], whole[0, -2:], rtol=1e-10, atol=1e-12)
+
+
+def test_a_document_begins_anew_in_a_carried_state(lm: Subject) -> None:
+    if not separates(lm):
+        pytest.skip("joined documents see each other")
+    _, state = lm.model(torch.tensor([[BOS, 3, 5], [BOS, 6, 6]]), None)
+    logits, _ = lm.model(torch.tensor([[BOS, 4, 3], [4, BOS, 5]]), state)
+    torch.testing.assert_close(logits[0], lm.model(torch.tensor([[BOS, 4, 3]]), None)[0][0], rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(logits[1, 1:], lm.model(torch.tensor([[BOS, 5]]), None)[0][0], rtol=1e-10, atol=1e-12)
+    carried, _ = lm.model(torch.tensor([[BOS, 6, 6, 4]]), None)
+    torch.testing.assert_close(logits[1, 0], carried[0, -1], rtol=1e-10, atol=1e-12)
+
+
+def test_joined_documents_see_each_other(lm: Subject) -> None:
+    if separates(lm):
+        pytest.skip("separate documents do not")
+    one, _ = lm.model(torch.tensor([[BOS, 3, EOS, BOS, 5]]), None)
+    other, _ = lm.model(torch.tensor([[BOS, 6, EOS, BOS, 5]]), None)
+    assert not torch.allclose(one[0, 3:], other[0, 3:], rtol=1e-3)
+
+
+@torch.enable_grad()
+def test_gradients_of_packed_documents_are_the_sum_over_documents(lm: Subject) -> None:
+    if not separates(lm) or not list(lm.model.parameters()) or not hasattr(lm.model, "output"):
+        pytest.skip("joined, or without gradients")
+    packed, alone = documents()
+
+    def gradients(rows: Sequence[Tensor]) -> list[Tensor]:
+        total = torch.zeros((), dtype=torch.float64)
+        for tokens in rows:
+            hidden, _ = lm.model.read(tokens, None)
+            total = total + lm.model.output.loss(hidden, tokens.masked_fill(tokens == PAD, IGNORE)).total
+        return list(torch.autograd.grad(total, list(lm.model.parameters()), materialize_grads=True))
+
+    for actual, expected in zip(gradients([packed]), gradients([torch.tensor([one]) for one in alone]), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-11)
