@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Sequence
+from itertools import chain, filterfalse
 from typing import final
 
 from seqloom.data.documents import BLANK
@@ -35,7 +36,7 @@ class SegmentEncoder:
     def encode(self, texts: Sequence[str]) -> list[bytes]:
         """The ids of each text."""
         cut = [_SEGMENT.findall(text) for text in texts]
-        self._meet(set().union(*cut) - self.young.keys())
+        self._meet(set(filterfalse(self.young.__contains__, chain.from_iterable(cut))))
         joined = [b"".join(map(self.young.__getitem__, segments)) for segments in cut]
         if len(self.young) > MOST:
             self.young, self.old = {}, {segment: ids for segment, ids in self.young.items() if len(segment) <= LONGEST}
@@ -43,6 +44,6 @@ class SegmentEncoder:
 
     def _meet(self, segments: set[str]) -> None:
         """Takes in segments that the young generation lacks, from the old one or by tokenising them."""
-        new = sorted(segments - self.old.keys())
+        new = list(segments - self.old.keys())
         self.young |= {segment: self.old[segment] for segment in segments & self.old.keys()}
-        self.young |= {segment: array(self.code, ids).tobytes() for segment, ids in zip(new, self.tokenizer.encode(new), strict=True)}
+        self.young |= zip(new, (array(self.code, ids).tobytes() for ids in self.tokenizer.encode(new)), strict=True)

@@ -31,7 +31,7 @@ from seqloom.models.ngram import Ngram, NgramConfig
 from seqloom.models.ngram_counts import Estimated, Floats, Integers
 
 LN10 = math.log(10)
-LINES = 65_536
+LINES = 2048
 """Taken at once."""
 NEVER = -99.0
 """log10 p of <s>, as SRILM writes it."""
@@ -175,7 +175,8 @@ class _Reader:
             backoffs.append(backoff)
         if missing := SPECIAL.keys() - self.ids.keys() - {b"<unk>"}:
             self.refuse(f"\\1-grams: must hold <s> and </s>, but {_shown(min(missing))} is missing")
-        found = Estimated(np.arange(FIRST + len(words)), np.zeros(FIRST + len(words)), np.zeros(FIRST + len(words)))
+        ids_of_all = np.arange(FIRST + len(words))
+        found = Estimated(ids_of_all, *np.zeros((2, len(ids_of_all)), np.float32))
         found.log_prob[SPECIAL[b"<unk>"]] = UNKNOWN * LN10
         found.log_prob[ids], found.backoff[ids] = np.concatenate(log10_p) * LN10, np.concatenate(backoffs) * LN10
         self.orders.append(found)
@@ -197,7 +198,7 @@ class _Reader:
         if len(twice := np.flatnonzero(keys[1:] == keys[:-1])):
             one, other = began + order[twice[0]], began + order[twice[0] + 1]
             raise DataError(f"every n-gram must stand once, but that of line {one} stands here again", self.path, int(other))
-        return Estimated(keys, log10_p[order] * LN10, backoffs[order] * LN10)
+        return Estimated(keys, *((values[order] * LN10).astype(np.float32) for values in (log10_p, backoffs)))
 
     @property
     def size(self) -> int:

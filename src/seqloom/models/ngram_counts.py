@@ -56,9 +56,9 @@ class Estimated(NamedTuple):
     keys: NDArray[np.int64]
     """prefix x vocabulary + last word, ascending. Prefix: of a word its id, of longer n-grams their place in their order + 1. Order 1:
     the word."""
-    log_prob: Floats
+    log_prob: NDArray[np.float32]
     """In nats. Of order 1: -inf for what is never predicted."""
-    backoff: Floats
+    backoff: NDArray[np.float32]
     """log γ of the n-gram as a history; 0 where nothing follows it."""
 
 
@@ -89,12 +89,13 @@ def count_orders(stream: NDArray[np.int32], order: int, vocabulary_size: int, bo
     counted = [Counted(words * 0, words, words, np.bincount(stream, minlength=vocabulary_size).astype(small), words == bos)]
     ending: Integers = stream  # the number of the n-gram that ends at each position; -1: it would hold <s> within, or begin before it
     for _ in range(1, order):
-        ends = np.flatnonzero((ending[:-1] >= 0) & (stream[1:] != bos)) + 1
+        ends = np.flatnonzero((ending[:-1] >= 0) & (stream[1:] != bos)).astype(small) + 1
         if not len(ends):
             break
         keys = ending[ends - 1] * np.int64(vocabulary_size) + stream[ends]
-        keys, places = (tensor.numpy() for tensor in torch.sort(torch.from_numpy(keys)))
-        ends = ends[places]
+        ordered = torch.sort(torch.from_numpy(keys))
+        keys, ends = ordered.values.numpy(), ends[ordered.indices.numpy()]
+        del ordered  # its memory is needed
         new = np.concatenate(([True], keys[1:] != keys[:-1]))
         firsts = np.flatnonzero(new)
         prefix, word = (part.astype(small) for part in np.divmod(keys[firsts], vocabulary_size))
@@ -137,10 +138,12 @@ def estimate(ids: Integers, *, order: int, bos: int, eos: int, predicted: NDArra
     stream = with_starts(ids, bos=bos, eos=eos, predicted=predicted)
     counted = count_orders(stream, order, len(predicted), bos)
     adjusted = adjusted_counts(counted, bos)
+    del stream
     estimated: list[Estimated] = []
-    numbers: Integers = np.zeros(1, np.int64)  # of the order before: number among all -> number among the kept, -1 if dropped
-    below: Floats = np.where(predicted, 1 / predicted.sum(), 0)  # p(w | h'), at first uniform
-    for k, (one, a) in enumerate(zip(counted, adjusted, strict=True)):
+    numbers: Integers = np.arange(1)  # of the order before: number among all -> number among the kept, -1 if dropped
+    below: Floats = np.where(predicted, 1 / predicted.sum(), 0)  # p(w | h') of each n-gram, at first uniform
+    for k in range(len(counted)):
+        one, a = counted.pop(0), adjusted.pop(0)  # gives their memory back
         kept = one.times > (prune[min(k, len(prune) - 1)] if prune and k else -1)  # words always
         discount = discounts(a)[np.minimum(a, 3)]
         total = np.bincount(one.prefix, a, len(numbers))
@@ -152,8 +155,8 @@ def estimate(ids: Integers, *, order: int, bos: int, eos: int, predicted: NDArra
         prefix = one.prefix[kept]
         below = (a - discount)[kept] / total[prefix] + gamma[prefix] * below
         with np.errstate(divide="ignore"):
-            log_prob = np.log(below)  # -inf for <s> and its like
+            log_prob = np.log(below).astype(np.float32)  # -inf for <s> and its like
         keys = (numbers[prefix] + (k > 1)) * np.int64(len(predicted)) + one.word[kept]
-        estimated.append(Estimated(keys, log_prob, np.zeros(len(keys))))
-        numbers = np.where(kept, np.cumsum(kept) - 1, -1)
+        estimated.append(Estimated(keys, log_prob, np.zeros(len(keys), np.float32)))
+        numbers = np.where(kept, np.cumsum(kept) - 1, -1).astype(one.prefix.dtype)
     return estimated
