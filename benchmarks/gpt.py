@@ -80,7 +80,9 @@ def transformers_step(dtype: str) -> Callable[[Tensor, Tensor], Tensor]:
     return training_step(loss, torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True), dtype)
 
 
-def training_step(loss: Callable[[Tensor, Tensor], Tensor], optimizer: torch.optim.Optimizer, dtype: str) -> Callable[[Tensor, Tensor], Tensor]:
+def training_step(
+    loss: Callable[[Tensor, Tensor], Tensor], optimizer: torch.optim.Optimizer, dtype: str
+) -> Callable[[Tensor, Tensor], Tensor]:
     """One update; returns the loss before it."""
 
     def run(inputs: Tensor, targets: Tensor) -> Tensor:

@@ -135,6 +135,14 @@ def test_top_p_adds_in_float64() -> None:
     assert abs(left - 1001) <= 1
 
 
+def test_a_mass_of_exactly_p_is_enough() -> None:
+    log_probs = torch.randn(1, 30, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
+    ordered = log_probs.sort(dim=-1, descending=True)
+    for count in (1, 7, 29):
+        p = float(ordered.values[0, :count].double().exp().cumsum(0)[-1])
+        check_only(after(top_p(p), log_probs), log_probs, [ordered.indices[0, :count].tolist()])
+
+
 @pytest.mark.parametrize(("size", "k", "p"), [(5000, 700, 0.9), (50000, 40, 0.999), (50000, 3, 0.1)])
 def test_the_rules_of_long_rows(size: int, k: int, p: float) -> None:
     """Several looks of top-p, and other ways inside torch than for short rows."""

@@ -133,8 +133,16 @@ def test_torchs_layer_is_the_same(activation: str, norm: Literal["before", "afte
         "attention.query_key_value.bias": "self_attn.in_proj_bias",
         "attention.output.weight": "self_attn.out_proj.weight",
         "attention.output.bias": "self_attn.out_proj.bias",
-        **{f"feed_forward.{a}.{kind}": f"{b}.{kind}" for a, b in (("hidden", "linear1"), ("output", "linear2")) for kind in ("weight", "bias")},
-        **{f"{a}.{kind}": f"{b}.{kind}" for a, b in (("attention_norm", "norm1"), ("feed_forward_norm", "norm2")) for kind in ("weight", "bias")},
+        **{
+            f"feed_forward.{a}.{kind}": f"{b}.{kind}"
+            for a, b in (("hidden", "linear1"), ("output", "linear2"))
+            for kind in ("weight", "bias")
+        },
+        **{
+            f"{a}.{kind}": f"{b}.{kind}"
+            for a, b in (("attention_norm", "norm1"), ("feed_forward_norm", "norm2"))
+            for kind in ("weight", "bias")
+        },
     }
     ours = dict(block.named_parameters())
     assert names.keys() == ours.keys()

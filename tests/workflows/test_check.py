@@ -24,7 +24,8 @@ from seqloom.data.columns import Record
 from seqloom.errors import DataError, UsageError
 from seqloom.shapes import IGNORE
 from seqloom.text.special import EOS
-from seqloom.workflows.check import Report, batch_errors, check
+from seqloom.workflows.check import check
+from seqloom.workflows.check_pairs import Report, batch_errors
 from seqloom.workflows.train import train
 
 WORDS = "data.tokenizer=words"
@@ -44,7 +45,9 @@ def examined(
     settings: Sequence[str] = (WORDS,),
 ) -> Report:
     files = [write(folder, name, some) if some else [] for name, some in (("train", pairs), ("validation", validation), ("test", test))]
-    return check("translation", files[0], files[1], files[2], settings)
+    report = check("translation", files[0], files[1], files[2], settings)
+    assert isinstance(report, Report)
+    return report
 
 
 def found(report: Report) -> dict[str, tuple[int, str]]:

@@ -77,7 +77,7 @@ def check(
     """Examine data before it is trained on: counts, lengths, duplicates, overlap, unknown share, the first batch.
 
     Args:
-        task: translation.
+        task: translation or text-generation.
         data: Training files, in the same forms as for train.
         validation: Validation files, to look for overlap with the training data.
         test: Test files, likewise.

@@ -84,19 +84,21 @@ def _alternatives(scores: object) -> None:
 
     assert isinstance(scores, list)
     known: list[Scored] = sorted(scores, key=lambda one: -one.log_probability)
+    header = ["text", "log p", "without end", "tokens", "odds"]
     rows: list[tuple[str, ...]] = [
         (
             one.text,
             f"{one.log_probability:.3f}",
             f"{one.log_probability_without_end:.3f}",
             str(one.tokens),
-            f"{one.perplexity:.4g}",
             "" if one is known[0] else f"1 : {_odds(known[0].log_probability - one.log_probability)}",
-            str(one.unknown),
         )
         for one in known
     ]
-    put_table("Likeliest first", rows, ("text", "log p", "without end", "tokens", "perplexity", "to the first", "unknown"))
+    if any(one.unknown for one in known):
+        header.append("unknown")
+        rows = [(*row, str(one.unknown)) for row, one in zip(rows, known, strict=True)]
+    put_table("Likeliest first", rows, tuple(header))
 
 
 def _odds(nats: float) -> str:

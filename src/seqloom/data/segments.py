@@ -36,14 +36,17 @@ class SegmentEncoder:
     def encode(self, texts: Sequence[str]) -> list[bytes]:
         """The ids of each text."""
         cut = [_SEGMENT.findall(text) for text in texts]
-        self._meet(set(filterfalse(self.young.__contains__, chain.from_iterable(cut))))
+        long = self._meet(set(filterfalse(self.young.__contains__, chain.from_iterable(cut))))
         joined = [b"".join(map(self.young.__getitem__, segments)) for segments in cut]
+        for segment in long:
+            del self.young[segment]
         if len(self.young) > MOST:
-            self.young, self.old = {}, {segment: ids for segment, ids in self.young.items() if len(segment) <= LONGEST}
+            self.young, self.old = {}, self.young
         return joined
 
-    def _meet(self, segments: set[str]) -> None:
-        """Takes in segments that the young generation lacks, from the old one or by tokenising them."""
+    def _meet(self, segments: set[str]) -> list[str]:
+        """Takes in segments that the young generation lacks, from the old one or by tokenising them. Returns those too long to stay."""
         new = list(segments - self.old.keys())
         self.young |= {segment: self.old[segment] for segment in segments & self.old.keys()}
         self.young |= zip(new, (array(self.code, ids).tobytes() for ids in self.tokenizer.encode(new)), strict=True)
+        return [segment for segment in new if len(segment) > LONGEST]

@@ -1,141 +1,36 @@
-"""The data doctor: what is in the files, what is odd about it, and what a training would make of it.
-
-The tokenizer and the token store are made as `train` makes them, so the store is ready when the training comes.
-"""
+"""The data doctor: what is in the files, what is odd about it, and what a training would make of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from seqloom.config import DataConfig, RunConfig, TrainConfig, apply_settings, parse
-from seqloom.data.batches import TranslationBatch, costs, translation_batch
-from seqloom.data.checks import SIDES, Finding, Split, read_split, store_findings, text_findings
-from seqloom.data.store import TokenStore
-from seqloom.errors import UsageError, place
-from seqloom.shapes import IGNORE
+from seqloom.errors import UsageError
 from seqloom.tasks import task_named
-from seqloom.text.special import EOS, SPECIAL_TOKENS, UNK
-from seqloom.text.tokenizers import TextTokenizer
-from seqloom.training.distributed import World
-from seqloom.workflows.prepare import PreparedPairs, prepare_pairs, prepared, total_steps
-from seqloom.workflows.reading import Say, read_pair_list
+from seqloom.workflows.check_corpus import CorpusReport, check_corpus
+from seqloom.workflows.check_pairs import Report, check_pairs
+from seqloom.workflows.reading import Say
 from seqloom.workflows.settings import keep_standard_input
 
-SPLIT_OFF = "split off"
-"""The name of validation pairs that were taken from the training data."""
-QUANTILES = {"min": 0.0, "median": 0.5, "95%": 0.95, "99%": 0.99, "max": 1.0}
-LEAK = 0.9
-"""A validation or test set with at least this share of its pairs in train measures nothing."""
-SHOWN = 16
-"""Pieces of a text that are shown."""
-
-Lengths = dict[str, dict[str, int]]
-"""Split and side -> quantiles."""
-Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
-"""Title, header, rows."""
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """What was found."""
-
-    counts: dict[str, dict[str, int]]
-    """split -> read, used, skipped, repaired."""
-    ids: Lengths
-    words: Lengths
-    findings: list[Finding]
-    tokenizer: dict[str, Any]
-    """kind, vocabulary, and by split ids_per_word and unknown_percent."""
-    training: dict[str, Any]
-    batch: list[dict[str, Any]]
-    """A few rows of the first batch: line, source, inputs, targets (None where nothing is trained), in pieces."""
-    errors: list[str]
-    """What must stop a training."""
-
-    def summary(self) -> dict[str, Any]:
-        """All of it, for a program."""
-        return {
-            "splits": self.counts,
-            "lengths": {"ids": self.ids, "words": self.words},
-            "findings": [one._asdict() for one in self.findings],
-            "tokenizer": self.tokenizer,
-            "training": self.training,
-            "first_batch": self.batch,
-            "errors": self.errors,
-        }
-
-    def tables(self) -> list[Table]:
-        """The same, for people."""
-        about = self.tokenizer
-        findings: list[tuple[str, ...]] = [(one.what, f"{one.number:,}", one.first) for one in self.findings]
-        return [
-            _table("Pairs", self.counts),
-            _table("Length in ids", self.ids),
-            _table("Length in words", self.words),
-            (f"Tokenizer: {about['kind']}, {about['vocabulary']:,} pieces", ("", "ids a word", "unknown"), _unknown_rows(about)),
-            ("Worth a look", ("what", "how many", "first"), findings or [("nothing", "", "")]),
-            ("Training", ("", ""), [(name.replace("_", " "), _shown(value)) for name, value in self.training.items()]),
-            ("Three pairs of the first batch", ("", ""), [row for one in self.batch for row in _batch_rows(one)]),
-        ]
-
-    def problems(self) -> list[str]:
-        """Whole sentences: first what must stop a training, then what is likely to do harm."""
-        warnings = [f"warning: {one.what}: {one.number:,} (first: {one.first}); {one.advice}" for one in self.findings if one.advice]
-        return [f"error: {error}" for error in self.errors] + warnings or ["nothing found that is likely to do harm"]
+CHECKS: dict[str, Callable[[RunConfig, Sequence[str], Path, Say], Report | CorpusReport]] = {
+    "translation": check_pairs,
+    "text-generation": check_corpus,
+}
+"""task -> what examines its data: (run, test files, a folder that is thrown away, say) -> report."""
 
 
 def check(
     task: str, data: Sequence[str], validation: Sequence[str], test: Sequence[str], settings: Sequence[str], say: Say = lambda _: None
-) -> Report:
+) -> Report | CorpusReport:
     """Examines data as a training with these settings would read it.
 
     Raises DataError where files cannot be read or hold no usable pair, UsageError for settings that fit in no way.
     """
     with TemporaryDirectory() as folder:
-        return _check(keep_standard_input(_configured(task, data, validation, settings), Path(folder)), test, Path(folder), say)
-
-
-def _check(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -> Report:
-    files = {"train": run.data.train, "validation": run.data.validation, "test": test}
-    splits = [read_split(name, paths, run.data) for name, paths in files.items() if paths]
-    for remark in dict.fromkeys(remark for split in splits for remark in split.tally.remarks):
-        say(remark)
-    pairs = prepared(prepare_pairs, run, folder, World(), lambda _: None)
-    store, train, plan = pairs.store, splits[0], pairs.plan
-    budget = None if plan.batch_rows else plan.batch_tokens
-    rows = next(plan.epoch(store, 0))
-    batch = translation_batch(store, rows, rows, run.data.max_length)
-    texts = {"validation" if run.data.validation else SPLIT_OFF: pairs.validation}
-    if test:
-        texts["test"] = read_pair_list(test, run.data, lambda _: None)
-    ids, tokenizer = measured(pairs, texts, train)
-    return Report(
-        counts={one.name: counts_of(one) for one in splits},
-        ids=ids,
-        words={f"{one.name} {side}": quantiles(np.asarray(words)) for one in splits for side, words in zip(SIDES, one.words, strict=True)},
-        findings=[*text_findings(splits), *store_findings(train.path, store, run.data.max_length, budget)],
-        tokenizer=tokenizer,
-        training={
-            "pairs": len(store),
-            "longest_pair_in_ids": int(costs(store, np.arange(len(store))).max()),
-            "batch": f"{plan.batch_rows:,} pairs" if budget is None else f"{budget:,} ids",
-            "batches_an_epoch": plan.count(store),
-            "steps": total_steps(run.train, pairs),
-            "pairs_of_the_first_batch": len(rows),
-            "trained_tokens_of_the_first_batch": int((batch.targets != IGNORE).sum()),
-        },
-        batch=batch_view(batch, pairs.tokenizer, [place(train.path, int(store.lines[row])) for row in rows]),
-        errors=[*split_errors(splits), *cut_errors(store, run.data.max_length), *batch_errors(batch)],
-    )
+        run = keep_standard_input(_configured(task, data, validation, settings), Path(folder))
+        return CHECKS[task](run, test, Path(folder), say)
 
 
 def _configured(task: str, data: Sequence[str], validation: Sequence[str], settings: Sequence[str]) -> RunConfig:
@@ -148,107 +43,3 @@ def _configured(task: str, data: Sequence[str], validation: Sequence[str], setti
     read = content.get("data", {}) | {"train": tuple(data), "validation": tuple(validation)}
     train = parse(TrainConfig, content.get("train", {}), "train.")
     return RunConfig(task=task, output_dir="", data=parse(DataConfig, read, "data."), train=train)
-
-
-def counts_of(split: Split) -> dict[str, int]:
-    tally = split.tally
-    return {"read": tally.read, "used": tally.used, "skipped": tally.skipped, "repaired": tally.replaced}
-
-
-def measured(prepared: PreparedPairs, texts: dict[str, list[tuple[str, str]]], train: Split) -> tuple[Lengths, dict[str, Any]]:
-    """(lengths in ids, what is to be said of the tokenizer): the training text from the store, other texts are tokenised.
-
-    What is split off stands in `train` too, but not in the store.
-    """
-    tokenizer, store = prepared.tokenizer, prepared.store
-    lengths = {f"train {side}": quantiles(store.lengths(np.arange(len(store)), column)) for column, side in enumerate(SIDES)}
-    unknown: dict[str, float] = {"train": 100 * np.count_nonzero(store.tokens == UNK) / max(len(store.tokens), 1)}
-    words = {name: sum(len(text.split()) for pair in pairs for text in pair) for name, pairs in texts.items()}
-    words_in_store = sum(sum(side) for side in train.words) - words.get(SPLIT_OFF, 0)
-    per_word = {"train": len(store.tokens) / words_in_store}
-    for name, pairs in texts.items():
-        ids = [tokenizer.encode([pair[column] for pair in pairs]) for column in range(len(SIDES))]
-        lengths |= {f"{name} {side}": quantiles(np.array([len(one) for one in ids[column]])) for column, side in enumerate(SIDES)}
-        count = sum(len(one) for side in ids for one in side)
-        per_word[name] = count / words[name]
-        unknown[name] = 100 * sum(one.count(UNK) for side in ids for one in side) / max(count, 1)
-    about = {"kind": tokenizer.kind, "vocabulary": tokenizer.vocabulary_size, "ids_per_word": per_word, "unknown_percent": unknown}
-    return lengths, about
-
-
-def quantiles(values: NDArray[Any]) -> dict[str, int]:
-    found = np.quantile(values, list(QUANTILES.values()), method="higher")
-    return {name: int(value) for name, value in zip(QUANTILES, found, strict=True)}
-
-
-def split_errors(splits: Sequence[Split]) -> list[str]:
-    """What makes a training or a measure on these files senseless; the first split is that of the training."""
-    train, *others = splits
-    errors = []
-    if len(train.pairs) < 2:
-        errors.append(f"train must have at least 2 pairs, but has {len(train.pairs)} (rows read: {train.tally.read:,}); add more data")
-    for one in others:
-        known, total = int(np.isin(np.asarray(one.pairs), np.asarray(train.pairs)).sum()), len(one.pairs)
-        if known >= LEAK * total:
-            errors.append(
-                f"{one.name} must hold other pairs than train, but {known:,} of its {total:,} stand in train too, "
-                "so a score on it says nothing; leave them out of one of both"
-            )
-    return errors
-
-
-def cut_errors(store: TokenStore, max_length: int | None) -> list[str]:
-    """What is wrong where data.max_length cuts more than half of the training texts, sources and targets alike."""
-    lengths = np.diff(store.offsets)
-    cut = 0 if max_length is None else int((lengths > max_length).sum())
-    if 2 * cut <= len(lengths):
-        return []
-    return [f"data.max_length={max_length} must leave most training texts whole, but cuts {cut:,} of {len(lengths):,}; raise it"]
-
-
-def batch_errors(batch: TranslationBatch) -> list[str]:
-    """What is wrong with the targets of a batch: a model that is never taught to end never ends."""
-    if not bool((batch.targets != IGNORE).any()):
-        return ["a batch must train at least one token, but in the first batch none is trained"]
-    if not bool((batch.targets == EOS).any(dim=1).all()):
-        return [f"every target must end in {SPECIAL_TOKENS[EOS]}, but in the first batch some do not: a model would not learn to stop"]
-    return []
-
-
-def batch_view(batch: TranslationBatch, tokenizer: TextTokenizer, lines: Sequence[str]) -> list[dict[str, Any]]:
-    """The rows with the longest, the middle and the shortest target, as a model gets them."""
-    by_length = (batch.targets != IGNORE).sum(dim=1).argsort(stable=True).tolist()
-    view = []
-    for row in dict.fromkeys((by_length[-1], by_length[len(by_length) // 2], by_length[0])):
-        targets = [None if one == IGNORE else tokenizer.pieces([one])[0] for one in batch.targets[row].tolist()]
-        source, inputs = (tokenizer.pieces(part[row].tolist()) for part in (batch.source, batch.inputs))
-        view.append({"line": lines[row], "source": source, "inputs": inputs, "targets": targets})
-    return view
-
-
-def _batch_rows(row: dict[str, Any]) -> list[tuple[str, ...]]:
-    told = {"source": "reads", "inputs": "is fed", "targets": "is to write"}
-    return [(row["line"], ""), *((f"  {what}", _pieces(row[key])) for key, what in told.items())]
-
-
-def _pieces(pieces: Sequence[str | None]) -> str:
-    """Pieces with a blank between them, their own blanks as ␣; the middle of a long text is left out, runs of padding are counted."""
-    shown: list[str] = []
-    for piece, run in groupby("(untrained)" if piece is None else piece.replace(" ", "␣") for piece in pieces):
-        count = len(list(run))
-        shown += [f"{piece}×{count}"] if piece in ("(untrained)", "<pad>") else [piece] * count
-    left_out = len(shown) - SHOWN
-    return " ".join(shown if left_out <= 1 else [*shown[: SHOWN // 2], f"[… {left_out} more …]", *shown[-SHOWN // 2 :]])
-
-
-def _table(title: str, rows: dict[str, dict[str, int]]) -> Table:
-    header = ("", *next(iter(rows.values())))
-    return title, header, [(name, *(f"{value:,}" for value in values.values())) for name, values in rows.items()]
-
-
-def _unknown_rows(about: dict[str, Any]) -> list[tuple[str, ...]]:
-    return [(name, f"{about['ids_per_word'][name]:.2f}", f"{share:.2f} %") for name, share in about["unknown_percent"].items()]
-
-
-def _shown(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -143,7 +143,8 @@ def planned(run_config: RunConfig, vocabulary_size: int, corpus: CorpusStore, sa
     """How the corpus is cut into batches for a model: a stream where it carries its state on, shuffled windows where not."""
     train, model = run_config.train, run_config.model
     config = bundles.model_config(model["name"], model["size"], vocabulary_size, model_fields(model))
-    carries = model_family(model["name"])[1].carries
+    family = model_family(model["name"])[1]
+    carries = family.carries
     context = getattr(config, "context", None)
     window = train.window or (STREAM_WINDOW if carries else context) or STREAM_WINDOW
     if context is not None and window > context:
@@ -151,7 +152,7 @@ def planned(run_config: RunConfig, vocabulary_size: int, corpus: CorpusStore, sa
     rows = train.batch_rows or max(train.batch_tokens // window, 1)
     if carries:
         most = max(len(corpus.tokens) // window, 1)
-        if rows > most:
+        if rows > most and not hasattr(family, "fit"):
             say(f"the text is too short for {rows:,} streams of windows of {window} tokens: {most:,} are read side by side")
         return StreamPlan(seed=train.seed, window=window, rows=min(rows, most))
     return WindowPlan(seed=train.seed, window=window, rows=rows)

@@ -26,6 +26,8 @@ def mix(folders: Sequence[str], output_dir: str, weights: str | None, tune: Sequ
     files.new_folder(folder, "a new run")
     if len(folders) < 2:
         raise UsageError(f"a mixture needs at least 2 run folders, but has {len(folders)}")
+    if len(set(folders)) < len(folders):
+        raise UsageError("each member of a mixture must be given once, but one is given twice")
     if weights is not None and tune:
         raise UsageError("the weights are given or tuned, not both: leave out --weights or --tune")
     given = parsed_weights(weights, len(folders))

@@ -1,0 +1,111 @@
+"""The verbs score, ensemble, export and import, and what train and evaluate say of language models."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TEXT = "".join(f"{who} {verb} {what} .\n" for who in ("the cat", "a dog", "the bird") for verb in ("sees", "likes") for what in ("it", "us", "them"))
+
+
+@pytest.fixture(scope="module")
+def ngram(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.cli.conftest import run
+
+    place = tmp_path_factory.mktemp("ngram")
+    (place / "train.txt").write_text(TEXT * 3)
+    words = ["--model", "ngram:bigram", "--validation", place / "train.txt", "--output-dir", place / "run", "--set", "data.tokenizer=words"]
+    assert run("train", "text-generation", place / "train.txt", *words) == 0
+    return place / "run"
+
+
+def test_alternatives_stand_likeliest_first(command: Any, ngram: Path) -> None:
+    texts = ["--text", "it likes cat the .", "--text", "the cat likes it ."]
+    ran = command("score", ngram, *texts)
+    assert ran.code == 0
+    assert ran.out.index("the cat likes it") < ran.out.index("it likes cat the")
+    assert "1 : " in ran.out
+    assert "<s> is fed and never predicted" in ran.err
+    lines = [json.loads(line) for line in command("score", ngram, *texts, "--json").out.splitlines()]
+    assert [line["text"] for line in lines] == ["it likes cat the .", "the cat likes it ."]
+    assert lines[0]["log_probability"] < lines[1]["log_probability"] < lines[1]["log_probability_without_end"] < 0
+
+
+def test_a_file_gives_a_line_for_each_of_its_lines(command: Any, ngram: Path, tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("the cat sees it .\n\n-- odd --\n")
+    lines = command("score", ngram, tmp_path / "lines.txt").out.splitlines()
+    assert [line.split("\t")[-1] for line in lines] == ["the cat sees it .", "", "-- odd --"]
+    assert [int(line.split("\t")[2]) for line in lines] == [6, 1, 4]
+
+
+def test_tokens_have_probability_rank_and_surprisal(command: Any, ngram: Path) -> None:
+    (line,) = command("score", ngram, "--text", "the cat", "--tokens", "--json").out.splitlines()
+    table = json.loads(line)["table"]
+    assert [row["token"] for row in table] == ["the", "cat", "</s>"]
+    assert table[0]["rank"] == 1
+    shown = command("score", ngram, "--text", "the cat", "--tokens").out
+    assert "surprisal" in shown
+    assert "</s>" in shown
+
+
+def test_an_interval_stands_beside_its_number(command: Any, ngram: Path, tmp_path: Path) -> None:
+    (tmp_path / "test.txt").write_text(TEXT)
+    shown = command("evaluate", ngram, tmp_path / "test.txt").out
+    (row,) = [line for line in shown.splitlines() if line.strip().startswith("perplexity")]
+    assert " to " in row
+    assert "_low" not in shown
+    assert command("evaluate", ngram, tmp_path / "test.txt", "--json").json["bits_per_byte_low"] > 0
+
+
+def test_pairs_are_a_table_with_a_column_for_each_model(command: Any, ngram: Path, tmp_path: Path) -> None:
+    rows = [{"a": "the cat sees it .", "b": "the sees cat it .", "kind": kind} for kind in ("one", "two", "two")]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ["score", ngram, tmp_path / "pairs.jsonl", "--pairs", "a,b", "--by", "kind", "--beside", ngram]
+    shown = command(*words).out
+    assert shown.count("100.0 (") == 6  # two models, two groups and all
+    found = command(*words, "--json").json
+    assert found[0]["pairs"] == {"one": 1, "two": 2}
+    assert found[1]["accuracy"][0] == 100
+
+
+def test_a_mixture_and_an_arpa_file(command: Any, ngram: Path, tmp_path: Path) -> None:
+    words = ["--output-dir", tmp_path / "mixed", "--weights", "1,3"]
+    assert "must be given once" in command("ensemble", ngram, ngram, *words).err
+    shutil.copytree(ngram, tmp_path / "copy")
+    assert list(command("ensemble", ngram, tmp_path / "copy", *words, "--json").json["weights"].values()) == [0.25, 0.75]
+    assert command("score", tmp_path / "mixed", "--text", "the cat .").code == 0
+    assert command("export", ngram, tmp_path / "m.arpa.gz", "--json").json["ngrams"]["1"] > 10
+    assert command("import", tmp_path / "m.arpa.gz", tmp_path / "in").code == 0
+    one, other = (json.loads(command("score", run, "--text", "the cat likes us .", "--json").out) for run in (ngram, tmp_path / "in"))
+    assert one["log_probability"] == pytest.approx(other["log_probability"], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--pairs", "a"], "--pairs must be two columns"),
+        (["--pairs", "a,b"], "--pairs needs files"),
+        (["--by", "x", "--text", "a"], "--by and --beside belong to --pairs"),
+        (["--pairs", "a,b", "--tokens", "x.jsonl"], "no --text, --prompt, --tokens"),
+        (["x.txt", "--text", "a"], "score takes one FILE, or --text"),
+        (["--text", "a", "--set", "decode.beam=2"], "nothing is decoded"),
+        (["nowhere.txt"], "nowhere.txt"),
+    ],
+)
+def test_mistakes_are_one_line(words: list[str], message: str, command: Any, ngram: Path) -> None:
+    ran = command("score", ngram, *words)
+    assert ran.code == 2
+    assert message in ran.err.splitlines()[-1]
+
+
+def test_a_model_of_another_task_is_sent_elsewhere(command: Any, trained: Path, ngram: Path) -> None:
+    ran = command("score", trained, "--text", "a")
+    assert ran.code == 2
+    assert "must be a language model" in ran.err
+    ran = command("evaluate", trained, trained.parent / "val.jsonl", "--stride", "3")
+    assert "--stride belongs to language models" in ran.err
+    assert command("predict", ngram, "-").code == 2
