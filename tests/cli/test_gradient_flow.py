@@ -41,7 +41,7 @@ def test_a_picture_and_a_table_for_each_run(command: Any, trained: Path, lstm: P
     assert ran.code == 0
     assert f"{trained.name}: gru" in ran.out
     assert "lstm: lstm" in ran.out
-    assert f"gradient flow on 20 pairs: {picture}" in ran.out
+    assert f"gradient flow on 20 rows: {picture}" in ran.out
     drawn = picture.read_text("utf-8")
     assert all(word in drawn for word in (f">{trained.name}<", ">lstm: h<", ">lstm: c<", ">encoder 1 →<", ">encoder 1<", ">decoder 1<"))
     assert "must be a new file" in one_line(command("explain", trained, pairs / "val.jsonl", "--gradient-flow", "--output", picture))
@@ -75,7 +75,7 @@ def test_all_numbers_as_json(command: Any, lstm: Path, pairs: Path, tmp_path: Pa
     loss = command("evaluate", lstm, pairs / "val.jsonl", "--json").json["loss"]
     told = command("explain", lstm, pairs / "val.jsonl", "--gradient-flow", "--json").json
     assert (tmp_path / "gradient-flow.png").read_bytes().startswith(b"\x89PNG")
-    assert (told["pairs"], told["picture"]) == (20, "gradient-flow.png")
+    assert (told["rows"], told["picture"]) == (20, "gradient-flow.png")
     flow = told["runs"]["lstm"]
     assert flow["loss"] == pytest.approx(loss, rel=1e-4)  # the objective of the training, without smoothing
     encoder, decoder = flow["layers"]
@@ -93,7 +93,7 @@ def test_the_first_usable_pairs_are_read(command: Any, lstm: Path, tmp_path: Pat
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + "not JSON\n")
     flags = ("--gradient-flow", "--json", "--rows", "2", "--output")
     told = command("explain", lstm, tmp_path / "data.jsonl", *flags, tmp_path / "a.svg").json
-    assert (told["pairs"], told["runs"]["lstm"]["layers"][0]["steps"]) == (2, 8)  # 7 characters and </s>
+    assert (told["rows"], told["runs"]["lstm"]["layers"][0]["steps"]) == (2, 8)  # 7 characters and </s>
     cut = command("explain", lstm, tmp_path / "data.jsonl", *flags, tmp_path / "b.svg", "--set", "data.max_length=3").json
     assert cut["runs"]["lstm"]["layers"][0]["steps"] == 4
 

@@ -134,9 +134,28 @@ def test_columns_that_are_not_there(tmp_path: Path) -> None:
 # Pieces
 
 
-BLANKS = [" ", "\n", "\t", "\r", "\x0b", "\x1c", "\x1f", "\x85", "\xa0", "\u1680", "\u2000", "\u2001", "\u2009", "\u200b", "\u2028", "\u3000"]
+BLANKS = [
+    " ",
+    "\n",
+    "\t",
+    "\r",
+    "\x0b",
+    "\x1c",
+    "\x1f",
+    "\x85",
+    "\xa0",
+    "\u1680",
+    "\u2000",
+    "\u2001",
+    "\u2009",
+    "\u200b",
+    "\u2028",
+    "\u3000",
+]
 CHARACTERS = st.one_of(
-    st.sampled_from([*BLANKS, " ", "\n", "'s", "'", "a", "A", "é", "e", "\u0301", "\u0308", "\u093c", "1", "²", ".", "<s>", "</s>", "漢", "💡", "가"]),
+    st.sampled_from(
+        [*BLANKS, " ", "\n", "'s", "'", "a", "A", "é", "e", "\u0301", "\u0308", "\u093c", "1", "²", ".", "<s>", "</s>", "漢", "💡", "가"]
+    ),
     st.characters(exclude_categories=["Cs"]),
 )
 TEXTS = st.lists(CHARACTERS, max_size=60).map("".join)
@@ -145,7 +164,7 @@ TEXTS = st.lists(CHARACTERS, max_size=60).map("".join)
 @pytest.fixture(scope="module")
 def tokenizers() -> list[TextTokenizer]:
     text = ["the cat's  1st \n\n é漢 \u3000 it's the catalogue of the cats\n" * 3, "e\u0301 a\u0308 \u2000 cats  cats\t\tcats"]
-    return [train_tokenizer(text, kind, 330, form) for kind in KINDS for form in ("none", "nfc")]  # type: ignore[arg-type]
+    return [train_tokenizer(text, kind, 330, form) for kind in KINDS for form in ("none", "nfc")]
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -161,10 +180,11 @@ def test_the_ids_of_the_pieces_are_the_ids_of_the_document(
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(lines=st.lists(TEXTS.map(lambda text: text.replace("\n", "").rstrip("\r").replace("\ufeff", "")), min_size=1, max_size=8), size=st.integers(1, 30))
-def test_documents_in_pieces_are_the_same_documents(
-    tmp_path: Path, lines: list[str], size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@given(
+    lines=st.lists(TEXTS.map(lambda text: text.replace("\n", "").rstrip("\r").replace("\ufeff", "")), min_size=1, max_size=8),
+    size=st.integers(1, 30),
+)
+def test_documents_in_pieces_are_the_same_documents(tmp_path: Path, lines: list[str], size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, "a.txt", "".join(line.replace("\0", "") + "\n" for line in [*lines, "end"]))
     for document in ("line", "paragraph", "file"):
         monkeypatch.undo()
@@ -199,7 +219,17 @@ def test_white_space_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_folders_patterns_and_files(tmp_path: Path) -> None:
-    for name in ("b.txt", "a/z.txt.gz", "a/b/c.JSONL", "d.parquet", ".hidden.txt", ".seqloom-cache/x.txt", "notes.pdf", "e.md", "f.parquet.gz"):
+    for name in (
+        "b.txt",
+        "a/z.txt.gz",
+        "a/b/c.JSONL",
+        "d.parquet",
+        ".hidden.txt",
+        ".seqloom-cache/x.txt",
+        "notes.pdf",
+        "e.md",
+        "f.parquet.gz",
+    ):
         write(tmp_path, name, "x")
     said: list[str] = []
     files = corpus_files([str(tmp_path)], DataConfig(), said.append)

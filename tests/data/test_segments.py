@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.data.test_documents import TEXTS
 
 import seqloom.data.segments
 from seqloom.data.segments import SegmentEncoder
 from seqloom.text.tokenizers import KINDS, TextTokenizer, train_tokenizer
-from tests.data.test_documents import TEXTS
 
 TEXT = ["the cat's  1st \n\n é漢 \u3000 it's the catalogue of the cats\n" * 3, "e\u0301 a\u0308 \u2000 cats  cats\t\tcats"]
 
 
 @pytest.fixture(scope="module")
 def tokenizers() -> list[TextTokenizer]:
-    return [train_tokenizer(TEXT, kind, 330, form) for kind in KINDS for form in ("none", "nfc")]  # type: ignore[arg-type]
+    return [train_tokenizer(TEXT, kind, 330, form) for kind in KINDS for form in ("none", "nfc")]
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -19,10 +19,11 @@ def drawn(*shape: int, seed: int = 1) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def layer(tied: nn.Parameter | None = None) -> FullOutput:
-    made = FullOutput(WIDTH, VOCABULARY, tied).double()
-    with torch.no_grad():
-        made.bias.copy_(drawn(VOCABULARY, seed=3))
+def layer(tied: nn.Parameter | None = None, *, bias: bool = True) -> FullOutput:
+    made = FullOutput(WIDTH, VOCABULARY, tied, bias=bias).double()
+    if made.bias is not None:
+        with torch.no_grad():
+            made.bias.copy_(drawn(VOCABULARY, seed=3))
     return made
 
 
@@ -107,4 +108,58 @@ def test_without_gradients_only_the_logits_are_formed() -> None:
     assert seen.get_total_flops() == product
     with FlopCounterMode(display=False) as seen:
         torch.autograd.grad(made.loss(hidden, y).total, [made.weight, made.bias])
-    assert seen.get_total_flops() == 3 * product
+    assert seen.get_total_flops() == 2 * product  # and the gradient of the weight, whose addmm_ the counter does not know
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 1024])
+@pytest.mark.parametrize("bias", [False, True])
+def test_log_probs_are_those_of_the_logits(monkeypatch: pytest.MonkeyPatch, bias: bool, chunk: int) -> None:
+    monkeypatch.setattr(module, "CHUNK", chunk)
+    made, y, hidden = layer(bias=bias), targets(), drawn(ROWS, STEPS, WIDTH)
+    found = made.log_probs(hidden, y)
+    trained = y != IGNORE
+    expected = made.logits(hidden).log_softmax(dim=-1).gather(-1, y.where(trained, 0)[..., None])[..., 0]
+    torch.testing.assert_close(found, expected.where(trained, 0), rtol=1e-12, atol=1e-14)
+    assert not found.requires_grad
+    torch.testing.assert_close(-found.sum(), made.loss(hidden, y).total)
+    assert made.log_probs(hidden, torch.full_like(y, IGNORE)).eq(0).all()
+
+
+def test_without_a_bias_it_is_a_bias_of_0() -> None:
+    made, hidden, y = layer(bias=False), drawn(ROWS, STEPS, WIDTH).requires_grad_(), targets()
+    twin = FullOutput(WIDTH, VOCABULARY, made.weight)
+    assert [name for name, _ in made.named_parameters()] == ["weight"]
+    assert torch.equal(made.logits(hidden), twin.double().logits(hidden))
+    mine, its = made.loss(hidden, y).total, twin.loss(hidden, y).total
+    assert torch.equal(mine, its)
+    for a, b in zip(torch.autograd.grad(mine, [hidden, made.weight]), torch.autograd.grad(its, [hidden, made.weight]), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_logit_far_below_the_largest_has_a_finite_loss() -> None:
+    """Its probability is 0 in float32, its logarithm is not."""
+    made = FullOutput(1, 3)
+    with torch.no_grad():
+        made.weight.copy_(torch.tensor([[0.0], [500.0], [-500.0]]))
+    total = made.loss(torch.ones(1, 1), torch.tensor([2])).total
+    assert float(total.detach()) == pytest.approx(1000)
+    assert made.log_probs(torch.ones(1, 1), torch.tensor([2])).tolist() == pytest.approx([-1000])
+
+
+def test_a_kept_graph_gives_the_same_gradient_again() -> None:
+    """The gradients that were formed on the way are handed out without a copy."""
+    made, hidden = layer(), drawn(ROWS, STEPS, WIDTH)
+    total = made.loss(hidden, targets()).total
+    total.backward(retain_graph=True)
+    assert made.weight.grad is not None
+    once = made.weight.grad.clone()
+    total.backward()
+    torch.testing.assert_close(made.weight.grad, 2 * once)
+
+
+def test_log_probs_under_autocast_are_close() -> None:
+    made, hidden, y = FullOutput(16, 50), drawn(100, 16).float(), torch.arange(100) % 50
+    with torch.autocast("cpu", torch.bfloat16):
+        found = made.log_probs(hidden, y)
+    assert found.dtype is torch.float32
+    torch.testing.assert_close(found, made.log_probs(hidden, y), rtol=0, atol=0.05)

@@ -21,6 +21,7 @@ from seqloom.training.checkpoints import CARRIED, newest_checkpoint
 from seqloom.training.loop import Progress
 from seqloom.workflows.arpa import export_arpa, import_arpa
 from seqloom.workflows.evaluate import evaluate
+from seqloom.workflows.explain import explain_gradient_flow
 from seqloom.workflows.mixture import mix
 from seqloom.workflows.score import Scorer, contrast
 from seqloom.workflows.train import TrainResult, train
@@ -268,3 +269,17 @@ def test_the_window_of_progress_is_heard(texts: Path, tmp_path: Path) -> None:
     )
     assert [now.step for now in heard] == list(range(1, 13))
     assert heard[-1].loss < heard[0].loss
+
+
+def test_gradient_flow_of_a_language_model_is_that_of_its_training(folders: dict[str, Path], texts: Path, tmp_path: Path) -> None:
+    run, val = folders["recurrent_lm:tiny"], [str(texts / "val.txt")]
+    report = explain_gradient_flow([run], val, DataConfig(), rows=40, output=str(tmp_path / "flow.svg"), say=lambda _: None)
+    assert report.rows == 40
+    (flow,) = report.flows.values()
+    assert flow.loss == pytest.approx(evaluate(run, val, DataConfig(), {}, lambda _: None).metrics["loss"], rel=1e-4)
+    (tmp_path / "book.txt").write_text((texts / "val.txt").read_text())
+    book = DataConfig(document="file")
+    report = explain_gradient_flow([run], [str(tmp_path / "book.txt")], book, rows=2, output=str(tmp_path / "book.svg"), say=lambda _: None)
+    assert report.rows == 2  # of one document
+    with pytest.raises(UsageError, match="recurrent"):
+        explain_gradient_flow([folders["gpt:tiny"]], val, DataConfig(), output=str(tmp_path / "none.svg"), say=lambda _: None)

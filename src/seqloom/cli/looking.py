@@ -23,7 +23,7 @@ def explain(
 
     Args:
         folder: A run folder; of a model with attention, to see where it looks.
-        text: The source. With --gradient-flow: files of pairs, in the same forms as for train.
+        text: The source. With --gradient-flow: files of pairs, or of texts for a language model, in the same forms as for train.
         target: A given output; by default the model's own.
         gradient_flow: Follow the gradient of the loss through the recurrent layers, step by step, on the first pairs of the files.
         rows: With --gradient-flow: so many pairs; by default 64.
@@ -68,7 +68,7 @@ def _gradient_flow(folders: list[str], data: tuple[str, ...], rows: int, output:
             put_table(title, lines, header)
             put("")
         put(LEGEND)
-        put(f"gradient flow on {report.pairs:,} pairs: {report.picture}")
+        put(f"gradient flow on {report.rows:,} rows: {report.picture}")
 
 
 def check(

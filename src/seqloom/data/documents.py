@@ -208,7 +208,7 @@ class _Document:
             self.begun = True
         self.held, self.size = [rest.text], len(rest.text)
         self.enough = max(PIECE, 2 * self.size)  # where there is no place to cut, the next look is worth its time
-        if self.size > MOST_BLANKS and rest.text.isspace():
+        if self.size > MOST_BLANKS and rest.text[PIECE:MOST_BLANKS].isspace():
             raise DataError(f"white space must be shorter than {MOST_BLANKS:,} characters, but goes on to here", self.path, number)
 
     def end(self) -> Iterator[Piece]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, final
 
 import torch
@@ -59,24 +59,59 @@ def placed(values: Tensor, places: Tensor, targets: Tensor) -> Tensor:
     return values.new_zeros(targets.numel()).index_copy_(0, places, values).view(targets.shape)
 
 
+Score = Callable[[slice, Tensor], tuple[Tensor, Tensor | None]]
+"""(rows, logits of those rows) -> (Σ loss, d loss / d extra of those rows); turns the logits into their gradients in place."""
+
+
+def chunked_loss(score: Score, hidden: Tensor, weight: Tensor, bias: Tensor | None, extra: Tensor | None = None) -> Tensor:
+    """Σ of a loss of the logits W h + b, of which only a chunk exists at a time, and of `extra`, one value per row.
+
+    hidden `(n, width)`, weight `(classes, width)`, bias `(classes,)`, extra `(n,)`. Under autocast the products are in low precision,
+    all else in float32 or better.
+    """
+    trains = torch.is_grad_enabled()  # asked here, since inside a Function it is always off
+    total: Tensor = _ChunkedLoss.apply(score, trains, hidden, weight, bias, extra)  # type: ignore[no-untyped-call]
+    return total
+
+
 def linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float = 0.0) -> Tensor:
     """hidden `(n, width)`, weight `(classes, width)`, targets `(n,)` -> Σ cross-entropy of softmax(W h + b), in nats."""
-    trains = torch.is_grad_enabled()  # asked here, since inside a Function it is always off
-    total: Tensor = _LinearCrossEntropy.apply(hidden, weight, bias, targets, smoothing, trains)  # type: ignore[no-untyped-call]
-    return total
+
+    def score(rows: slice, logits: Tensor) -> tuple[Tensor, None]:
+        y = targets[rows, None]
+        wanted = (1 - smoothing) * logits.gather(1, y).sum()
+        if smoothing:
+            wanted += smoothing * logits.mean(dim=1).sum()
+        loss = softmax_(logits).sum() - wanted
+        d_logits = logits.sub_(smoothing / len(weight)) if smoothing else logits  # softmax - target
+        d_logits.scatter_add_(1, y, d_logits.new_full((1, 1), smoothing - 1).expand_as(y))
+        return loss, None
+
+    return chunked_loss(score, hidden, weight, bias)
 
 
 def linear_log_probs(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
     """hidden `(n, width)`, targets `(n,)` -> log p of each target `(n,)` in float32 or better; call it without gradients."""
-    low = product_dtype(hidden)
+    low = _product_dtype(hidden)
     parts = []
     for rows, logits, _ in _chunks(hidden.to(low), weight.to(low), bias):
         chosen = logits.gather(1, targets[rows, None])[:, 0]
-        parts.append(chosen - _softmax_(logits))
+        parts.append(chosen - softmax_(logits))
     return torch.cat(parts)
 
 
-def product_dtype(hidden: Tensor) -> torch.dtype:
+def softmax_(logits: Tensor) -> Tensor:
+    """Turns logits `(n, classes)` into probabilities in place; returns log Σ exp(logits) `(n,)`.
+
+    softmax reads a value for the last time before it writes it, so it may have its input as output. The largest p is
+    exp(largest logit) / Σ and cannot underflow, so it tells Σ without another exp.
+    """
+    largest = logits.amax(dim=1)
+    torch.softmax(logits, dim=1, out=logits)
+    return largest - logits.amax(dim=1).log_()
+
+
+def _product_dtype(hidden: Tensor) -> torch.dtype:
     """The precision of products: autocast's, where it is on."""
     device = hidden.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
@@ -97,49 +132,32 @@ def _chunks(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator[tup
         yield slice(start, start + CHUNK), logits if bias is None else logits.add_(bias), products
 
 
-def _softmax_(logits: Tensor) -> Tensor:
-    """Turns logits `(n, classes)` into probabilities in place; returns log Σ exp(logits) `(n,)`.
-
-    softmax reads a value for the last time before it writes it, so it may have its input as output. The largest p is
-    exp(largest logit) / Σ and cannot underflow, so it tells Σ without another exp.
-    """
-    largest = logits.amax(dim=1)
-    torch.softmax(logits, dim=1, out=logits)
-    return largest - logits.amax(dim=1).log_()
-
-
 @final
-class _LinearCrossEntropy(torch.autograd.Function):
-    """Σ cross-entropy of softmax(W h + b), chunk by chunk, with the gradients formed on the way.
-
-    The gradient of a cross-entropy with respect to its logits is `softmax - target`, known as soon as the logits are;
-    so each chunk of logits is used for both and dropped. Under autocast the products are in low precision, all else
-    in float32 or better.
-    """
+class _ChunkedLoss(torch.autograd.Function):
+    """Chunk by chunk, with the gradients formed on the way: they are known as soon as the logits are, so each chunk of logits
+    is used for both and dropped."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, trains: bool) -> Tensor:
-        low = product_dtype(hidden)
+    def forward(ctx: Any, score: Score, trains: bool, hidden: Tensor, weight: Tensor, bias: Tensor | None, extra: Tensor | None) -> Tensor:
+        low = _product_dtype(hidden)
         h, matrix = hidden.to(low), weight.to(low)
         d_hidden, d_weight = torch.empty_like(hidden), torch.empty_like(weight)
         d_bias = None if bias is None else torch.zeros_like(bias)
+        d_extra = None if extra is None else torch.empty_like(extra)
         total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
         for rows, logits, products in _chunks(h, matrix, bias):
-            y = targets[rows, None]
-            wanted = (1 - smoothing) * logits.gather(1, y).sum()
-            if smoothing:
-                wanted += smoothing * logits.mean(dim=1).sum()
-            total += _softmax_(logits).sum() - wanted
-            if not (trains and any(ctx.needs_input_grad[:3])):
+            loss, part = score(rows, logits)
+            total += loss
+            if not (trains and any(ctx.needs_input_grad)):
                 continue
-            d_logits = logits.sub_(smoothing / len(weight)) if smoothing else logits
-            d_logits.scatter_add_(1, y, d_logits.new_full((1, 1), smoothing - 1).expand_as(y))
+            if d_extra is not None and part is not None:
+                d_extra[rows] = part
             if d_bias is not None:
-                d_bias += d_logits.sum(dim=0)
-            d_low = products.copy_(d_logits)
+                d_bias += logits.sum(dim=0)
+            d_low = products.copy_(logits)
             d_hidden[rows] = d_low @ matrix
             _add_product(d_weight, d_low, h[rows], first=rows.start == 0)
-        ctx.save_for_backward(d_hidden, d_weight, d_bias)
+        ctx.save_for_backward(d_hidden, d_weight, d_bias, d_extra)
         return total
 
     @staticmethod
@@ -149,7 +167,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         gradients = ctx.saved_tensors
         if d_total.device.type != "cpu" or d_total != 1:  # elsewhere the question would cost more than the products
             gradients = [None if part is None else d_total * part for part in gradients]
-        return *gradients, None, None, None
+        return None, None, *gradients
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor, *, first: bool) -> None:

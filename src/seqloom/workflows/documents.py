@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +29,7 @@ class Document(NamedTuple):
     bytes: int
 
 
-def each_piece(paths: Sequence[str], data: DataConfig, say: Say) -> Iterator[Piece]:
+def each_piece(paths: Sequence[str], data: DataConfig, say: Say) -> Generator[Piece, None, None]:
     """The documents of what was named, in pieces; at the end, or at an error, what was guessed, repaired and left out is said."""
     tally = Tally()
     try:

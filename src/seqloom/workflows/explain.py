@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -15,18 +15,24 @@ from torch import Tensor
 
 from seqloom.bundles import RUN, Bundle, load_bundle
 from seqloom.config import DataConfig, DecodeConfig, TrainConfig, parse, read_run_file
-from seqloom.data.batches import TranslationBatch, pair_batch, source_batch
+from seqloom.data.batches import TranslationBatch, pad, pair_batch, source_batch
+from seqloom.data.documents import Piece
+from seqloom.data.windows import TextBatch
 from seqloom.errors import UsageError, printable
 from seqloom.explaining.charts import MOST_SERIES, attention_heat_map, save_chart
 from seqloom.explaining.gradient_flow import STATES, Curve, GradientFlow, LayerFlow, gradient_flow
 from seqloom.explaining.panels import Panel, line_panels
-from seqloom.text.special import BOS, EOS
-from seqloom.training.objectives import Translation
+from seqloom.shapes import IGNORE
+from seqloom.text.special import BOS, EOS, PAD
+from seqloom.training.objectives import LanguageModelling, Translation
+from seqloom.workflows.documents import each_piece
 from seqloom.workflows.evaluate import as_trained
 from seqloom.workflows.predict import new_file
 from seqloom.workflows.reading import Say, each_pair
 from seqloom.workflows.translate import decode_texts, device_of
 
+STEPS = 100
+"""Of a row of text, in tokens."""
 PICTURES = (".png", ".svg", ".html", ".json")
 MOST_RUNS = MOST_SERIES // len(STATES)
 """Runs in one chart: an LSTM has a line for each part of its state."""
@@ -117,11 +123,11 @@ class FlowReport:
 
     flows: dict[str, GradientFlow]
     """By run, the first as asked for first."""
-    pairs: int
+    rows: int
     picture: Path
 
     def summary(self) -> dict[str, Any]:
-        return {"pairs": self.pairs, "picture": str(self.picture), "runs": {run: asdict(flow) for run, flow in self.flows.items()}}
+        return {"rows": self.rows, "picture": str(self.picture), "runs": {run: asdict(flow) for run, flow in self.flows.items()}}
 
     def tables(self) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
         """(title, header, rows) for each run, as LEGEND says."""
@@ -135,21 +141,32 @@ class FlowReport:
 def explain_gradient_flow(
     folders: Sequence[str | Path], paths: Sequence[str], data: DataConfig, *, rows: int = 64, output: str = "gradient-flow.png", say: Say
 ) -> FlowReport:
-    """The verb: the gradient of the training's objective on the first `rows` pairs, in float64, for each run folder.
+    """The verb: the gradient of the training's objective on the first `rows` pairs, in float64, for each run folder; of language
+    models on the first documents, those longer than STEPS tokens cut into rows of so many.
 
-    Pairs are read once, as for the first folder. Raises UsageError where a model has no recurrent layer, the picture is
-    there already, or the runs are too many for one chart.
+    Data are read once, as for the first folder. Raises UsageError where a model has no recurrent layer, the picture is
+    there already, the runs are too many for one chart, or are of two tasks.
     """
     place = new_file(output, PICTURES)
     runs = _run_names(folders)
     if rows < 1:
         raise UsageError(f"rows must be at least 1, but is {rows}")
     bundles = {run: load_bundle(folder) for run, folder in runs.items()}
-    with closing(each_pair(paths, as_trained(Path(folders[0]), data), say)) as records:  # it says at its end what it left out
-        pairs = [(record.fields["source"], record.fields["target"]) for record in islice(records, rows)]
-    flows = {run: _flow_of(bundle, pairs, data.max_length) for run, bundle in bundles.items()}
+    if len({bundle.task for bundle in bundles.values()}) > 1:
+        raise UsageError("runs that are compared must be of one task, but these are of two; draw each by itself")
+    data = as_trained(Path(folders[0]), data)
+    given: dict[str, tuple[Any, Any]]
+    if next(iter(bundles.values())).task == "text-generation":
+        with closing(each_piece(paths, data, say)) as pieces:
+            texts = _first_texts(pieces, rows)
+        given = {run: _text_rows(bundle, texts, rows) for run, bundle in bundles.items()}
+    else:
+        with closing(each_pair(paths, data, say)) as records:  # it says at its end what it left out
+            pairs = [(record.fields["source"], record.fields["target"]) for record in islice(records, rows)]
+        given = {run: _pair_rows(bundle, pairs, data.max_length) for run, bundle in bundles.items()}
+    flows = {run: _flow_of(bundle, *given[run]) for run, bundle in bundles.items()}
     save_chart(line_panels(flow_panels(flows), title="Gradient on its way back through time", subtitle=_SUBTITLE, log_y=True), place)
-    return FlowReport(flows=flows, pairs=len(pairs), picture=place)
+    return FlowReport(flows=flows, rows=len(next(iter(given.values()))[1][0]), picture=place)
 
 
 _TIME = "t - n (the last step is at 0)"
@@ -189,12 +206,39 @@ def _run_names(folders: Sequence[str | Path]) -> dict[str, str | Path]:
     return dict(zip(names, folders, strict=True))
 
 
-def _flow_of(bundle: Bundle, pairs: Sequence[tuple[str, str]], max_length: int | None) -> GradientFlow:
-    smoothing = parse(TrainConfig, read_run_file(str(bundle.folder / RUN))["train"], "train.").label_smoothing
-    objective = Translation(smoothing)
+def _pair_rows(bundle: Bundle, pairs: Sequence[tuple[str, str]], max_length: int | None) -> tuple[Translation, TranslationBatch]:
     sides = [[ids[:max_length] for ids in bundle.tokenizer.encode(texts)] for texts in zip(*pairs, strict=True)]
+    return Translation(_smoothing(bundle)), pair_batch(*sides)
+
+
+def _first_texts(pieces: Iterator[Piece], rows: int) -> list[str]:
+    """The first documents; of a longer one than a piece, its first piece, which gives many rows."""
+    texts: list[str] = []
+    begins = True
+    for piece in pieces:
+        texts += [piece.text] if begins else []
+        begins = piece.last
+        if len(texts) == rows or not begins:
+            break
+    return texts
+
+
+def _text_rows(bundle: Bundle, texts: Sequence[str], rows: int) -> tuple[LanguageModelling, TextBatch]:
+    """At most so many rows of at most STEPS tokens; a row that begins in the midst of a text begins without a state."""
+    documents = [[BOS, *ids, EOS] for ids in bundle.tokenizer.encode(texts)]
+    cut = [ids[at : at + STEPS + 1] for ids in documents for at in range(0, len(ids) - 1, STEPS)][:rows]
+    inputs, targets = pad([row[:-1] for row in cut], PAD), pad([row[1:] for row in cut], IGNORE)
+    alone, begins = torch.full((len(cut),), -1), torch.ones(len(cut), dtype=torch.bool)
+    return LanguageModelling(_smoothing(bundle)), TextBatch(inputs, targets, alone, begins)
+
+
+def _smoothing(bundle: Bundle) -> float:
+    return parse(TrainConfig, read_run_file(str(bundle.folder / RUN))["train"], "train.").label_smoothing
+
+
+def _flow_of(bundle: Bundle, objective: Any, rows: Any) -> GradientFlow:
     model = bundle.model.double()  # a gradient that vanishes is below what float32 can hold
-    batch = TranslationBatch(*(part.to(device_of(model)) for part in pair_batch(*sides)))
+    batch = type(rows)(*(part.to(device_of(model)) for part in rows))
     try:
         return gradient_flow(model, lambda: objective(model, batch))
     except UsageError as error:

@@ -1,0 +1,58 @@
+"""What is held out and what is trained are all there is, and nothing is in both."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seqloom.data.documents import Piece
+from seqloom.data.splits import HeldOut, held_out, hold_out, kept
+from seqloom.errors import UsageError
+
+BOOK = [Piece("one\ntwo", "b", 1, False), Piece("\nthree\nfour", "b", 2, False), Piece("\nfive", "b", 4, True)]
+
+
+def test_a_share_by_seed() -> None:
+    assert [len(held_out(count, 0)) for count in (2, 49, 100, 1000, 50_000, 10**7)] == [1, 1, 2, 20, 1000, 1000]
+    assert held_out(1000, 0) == held_out(1000, 0) != held_out(1000, 1)
+    assert max(held_out(1000, 0)) < 1000
+
+
+@given(sizes=st.lists(st.integers(1, 3), min_size=2, max_size=80), seed=st.integers(0, 5))
+def test_every_document_is_on_one_side(sizes: list[int], seed: int) -> None:
+    pieces = [Piece(f"{number}.{at}", "a", 1, at == size - 1) for number, size in enumerate(sizes) for at in range(size)]
+    held = hold_out(pieces, seed)
+    assert held.documents == held_out(len(sizes), seed)
+    trained, tried = list(kept(pieces, held, False)), list(kept(pieces, held, True))
+    assert sorted(trained + tried) == sorted(pieces)
+    assert {int(piece.text.split(".")[0]) for piece in tried} == held.documents
+    assert [piece for piece in pieces if piece in trained] == trained
+    assert list(kept(pieces, HeldOut(), False)) == pieces
+
+
+@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=9))
+def test_the_end_of_the_only_document(sizes: list[int]) -> None:
+    pieces = [Piece("x" * size, "b", 1, at == len(sizes) - 1) for at, size in enumerate(sizes)]
+    if sum(sizes) < 2:
+        return
+    held = hold_out(pieces, 0)
+    assert held.after == int(0.9 * sum(sizes))
+    for validation, length in ((False, held.after), (True, sum(sizes) - held.after)):
+        part = list(kept(pieces, held, validation))
+        assert sum(len(piece.text) for piece in part) == length
+        assert [piece.last for piece in part] == [False] * (len(part) - 1) + [True]
+        assert all(piece.text for piece in part)
+
+
+def test_a_book_is_cut_as_it_is_read() -> None:
+    held = HeldOut(after=12)
+    assert list(kept(BOOK, held, False)) == [BOOK[0], Piece("\nthre", "b", 2, True)]
+    assert list(kept(BOOK, held, True)) == [Piece("e\nfour", "b", 3, False), BOOK[2]]
+    assert str(hold_out(BOOK, 0)) == "the last tenth of the only document (from character 20 on)"
+    assert str(HeldOut(documents=frozenset(range(2000)))) == "2,000 documents"
+
+
+def test_too_little_to_hold_out() -> None:
+    with pytest.raises(UsageError, match="validation needs text of its own, but there are only 1 characters"):
+        hold_out([Piece("x", "b", 1, True)], 0)
