@@ -17,7 +17,7 @@ from seqloom import bundles
 from seqloom.bundles import load_bundle
 from seqloom.config import DataConfig
 from seqloom.errors import DataError, FolderError, SeqloomError, UsageError
-from seqloom.training.checkpoints import CARRIED, newest_checkpoint
+from seqloom.training.checkpoints import CARRIED, WEIGHTS, newest_checkpoint
 from seqloom.training.loop import Progress
 from seqloom.workflows.arpa import export_arpa, import_arpa
 from seqloom.workflows.evaluate import evaluate
@@ -149,7 +149,7 @@ def test_stopped_and_resumed_is_never_stopped(model: str, more: list[str], accum
     assert checkpoint.name == "checkpoint-8"
     assert (checkpoint / CARRIED).exists() == model.startswith("recurrent")
     train(resume=tmp_path / "run")
-    whole, run = (load_file(tmp_path / name / bundles.WEIGHTS) for name in ("whole", "run"))
+    whole, run = (load_file(tmp_path / name / WEIGHTS) for name in ("whole", "run"))
     assert all(torch.equal(whole[name], run[name]) for name in whole)
 
 
@@ -158,7 +158,7 @@ def test_a_carried_state_makes_a_difference(texts: Path, tmp_path: Path, monkeyp
     made(texts, tmp_path / "carried", "recurrent_lm:tiny")
     monkeypatch.setattr("seqloom.training.carry.Carry.take", lambda self, lanes: None)
     made(texts, tmp_path / "anew", "recurrent_lm:tiny")
-    carried, anew = (load_file(tmp_path / name / bundles.WEIGHTS) for name in ("carried", "anew"))
+    carried, anew = (load_file(tmp_path / name / WEIGHTS) for name in ("carried", "anew"))
     assert not all(torch.equal(carried[name], anew[name]) for name in carried)
 
 
@@ -167,7 +167,7 @@ def test_micro_batches_change_nothing(model: str, texts: Path, tmp_path: Path) -
     still = ["model.dropout=0", "train.dtype=float64"] + (["model.embedding_dropout=0"] if "gpt" in model else [])
     for accumulate in (1, 2, 4):
         made(texts, tmp_path / str(accumulate), model, *still, f"train.accumulate={accumulate}")
-    one, *others = (load_file(tmp_path / str(accumulate) / bundles.WEIGHTS) for accumulate in (1, 2, 4))
+    one, *others = (load_file(tmp_path / str(accumulate) / WEIGHTS) for accumulate in (1, 2, 4))
     for other in others:
         for name in one:
             torch.testing.assert_close(other[name], one[name], rtol=1e-7, atol=1e-9)
@@ -188,7 +188,7 @@ def test_mixtures_with_given_and_with_tuned_weights(folders: dict[str, Path], te
     given = mix(members, str(tmp_path / "given"), "1,1,2", (), DataConfig(), lambda _: None)
     assert list(given["weights"].values()) == [0.25, 0.25, 0.5]
     tuned = mix(members, str(tmp_path / "tuned"), None, [dev], DataConfig(), lambda _: None)
-    losses = [evaluate(folder, [dev], DataConfig(), {}, lambda _: None).metrics["loss"] for folder in [*members, tmp_path / "given"]]
+    losses = [evaluate(folder, [dev], DataConfig(), {}, lambda _: None).metrics["loss"] for folder in [*members, str(tmp_path / "given")]]
     loss = evaluate(tmp_path / "tuned", [dev], DataConfig(), {}, lambda _: None).metrics["loss"]
     assert loss == pytest.approx(tuned["loss"], rel=1e-6)
     assert loss < min(losses) + 1e-6  # no single member and no other weights do better
