@@ -11,6 +11,7 @@ docs/benchmarks.md, and the figures into docs/results/benchmarks.json.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from benchmarks import report
 from benchmarks.measuring import interleaved, sgemm_peak
@@ -31,6 +32,8 @@ from seqloom.training.optimisation import make_optimizer
 OURS, PEER = "seqloom", "transformers"
 ROWS, CONTEXT, VOCABULARY, WIDTH, LAYERS, HEADS = 8, 256, 8000, 256, 4, 4
 REQUIRED = 1.2
+Step = Callable[[Tensor, Tensor], Tensor]
+"""(inputs, targets) -> the loss."""
 STEPS_FOR_MEMORY = 3
 
 
@@ -41,7 +44,7 @@ def batch(rows: int = ROWS, steps: int = CONTEXT) -> tuple[Tensor, Tensor]:
     return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
 
 
-def seqloom_step(dtype: str) -> Callable[[Tensor, Tensor], Tensor]:
+def seqloom_step(dtype: str) -> Step:
     config = GPTConfig(
         vocabulary_size=VOCABULARY, context=CONTEXT, width=WIDTH, layers=LAYERS, heads=HEADS, dropout=0.0, embedding_dropout=0.0
     )
@@ -54,10 +57,9 @@ def seqloom_step(dtype: str) -> Callable[[Tensor, Tensor], Tensor]:
     return training_step(loss, make_optimizer(model, TrainConfig()), dtype)
 
 
-def transformers_step(dtype: str) -> Callable[[Tensor, Tensor], Tensor]:
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    config = GPT2Config(
+def transformers_step(dtype: str) -> Step:
+    transformers: Any = importlib.import_module(PEER)
+    config = transformers.GPT2Config(
         vocab_size=VOCABULARY,
         n_positions=CONTEXT,
         n_embd=WIDTH,
@@ -71,7 +73,7 @@ def transformers_step(dtype: str) -> Callable[[Tensor, Tensor], Tensor]:
         eos_token_id=2,
         attn_implementation="sdpa",
     )
-    model: nn.Module = GPT2LMHeadModel(config).train()
+    model = transformers.GPT2LMHeadModel(config).train()
 
     def loss(inputs: Tensor, targets: Tensor) -> Tensor:
         found: Tensor = model(input_ids=inputs, labels=inputs).loss  # it shifts the labels itself, so the work is the same
@@ -80,9 +82,7 @@ def transformers_step(dtype: str) -> Callable[[Tensor, Tensor], Tensor]:
     return training_step(loss, torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True), dtype)
 
 
-def training_step(
-    loss: Callable[[Tensor, Tensor], Tensor], optimizer: torch.optim.Optimizer, dtype: str
-) -> Callable[[Tensor, Tensor], Tensor]:
+def training_step(loss: Step, optimizer: torch.optim.Optimizer, dtype: str) -> Step:
     """One update; returns the loss before it."""
 
     def run(inputs: Tensor, targets: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.decoding.toys import BOS, EOS, PAD, Remembering
+from tests.decoding.toys import BOS, EOS, PAD, Chain, Remembering
 
 from seqloom.decoding.generate import finish, generate
 from seqloom.decoding.rules import forbid
@@ -17,7 +17,7 @@ from seqloom.decoding.windows import generate_windows, window_start
 RULES = [forbid([PAD, BOS])]
 
 
-def long(model: Remembering, prompts: Sequence[Sequence[int]], limit: int, strategy: Strategy) -> list[list[Hypothesis]]:
+def long(model: Remembering | Chain, prompts: Sequence[Sequence[int]], limit: int, strategy: Strategy) -> list[list[Hypothesis]]:
     steps = generate_windows(model, prompts, strategy=strategy, max_new_tokens=limit, context=model.context, eos=EOS, pad=PAD, rules=RULES)
     return finish(steps)
 
@@ -43,6 +43,7 @@ def test_each_token_comes_from_its_window_alone() -> None:
         ((found,),) = long(model, [[BOS, 7]], 40, Beam())
         text = [BOS, 7, *found.tokens, *[EOS] * found.finished]
         assert len(text) > 3 * context
+        assert model.begun == len({window_start(length, context) for length in range(2, len(text))})
         for length in range(2, len(text)):
             window = text[window_start(length, context) : length]
             ((one,),) = generate(model, None, [window], strategy=Beam(), max_new_tokens=[1], eos=EOS, pad=PAD, rules=RULES)
@@ -80,6 +81,15 @@ def test_going_on_with_a_text_is_never_having_stopped(prompt: list[int], context
         assert begin.tokens + rest.tokens == whole.tokens
         assert begin.log_probability + rest.log_probability == pytest.approx(whole.log_probability)
         assert rest.finished == whole.finished
+
+
+def test_random_numbers_go_on_from_window_to_window() -> None:
+    """A chain needs the last token only, so its texts are the same with and without windows."""
+    even = {i: [0, 0, 0.02, *[0.98 / 20] * 20] for i in [BOS, *range(3, 23)]}
+    strategy = Sample(seed=4, samples=5)
+    texts = [long(Chain(even, context), [[BOS, 3], [BOS]], 60, strategy) for context in (None, 1, 2, 7)]
+    assert [[h.tokens for found in text for h in found] for text in texts] == [[h.tokens for found in texts[0] for h in found]] * 4
+    assert max(len(h.tokens) for found in texts[0] for h in found) > 40
 
 
 def test_what_fits_is_one_window() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ PAD, BOS, EOS = 0, 1, 2
 class Chain:
     """A Markov chain: the next token depends on the last one alone. probabilities: token -> distribution over all tokens."""
 
-    def __init__(self, probabilities: dict[int, Sequence[float]], context: int | None = None) -> None:
+    def __init__(self, probabilities: Mapping[int, Sequence[float]], context: int | None = None) -> None:
         self.log_probs = torch.full((len(next(iter(probabilities.values()))),) * 2, -math.inf)
         self.log_probs[:, EOS] = 0
         for token, distribution in probabilities.items():
@@ -37,8 +37,11 @@ class Remembering:
         self.table = 2 * torch.randn(997, vocabulary, generator=torch.Generator().manual_seed(seed))
         self.table[:, EOS] -= 3
         self.context = context
+        self.begun = 0
+        """How often it began to read."""
 
     def __call__(self, tokens: Tensor, state: tuple[Tensor, Tensor] | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        self.begun += state is None
         code, read = (torch.zeros(len(tokens), dtype=torch.long),) * 2 if state is None else state
         codes = []
         for token in tokens.unbind(1):

@@ -40,13 +40,13 @@ def test_loss_and_gradients_are_those_of_torch(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(module, "CHUNK", chunk)
     made, y = layer(), targets()
     total, count = made.loss(hidden := drawn(ROWS, STEPS, WIDTH).requires_grad_(), y, smoothing)
-    actual = torch.autograd.grad(3 * total, [hidden, made.weight, made.bias])
+    actual = torch.autograd.grad(3 * total, [hidden, *made.parameters()])
 
     expected = F.cross_entropy(
         made.logits(hidden).flatten(0, 1), y.flatten(), reduction="sum", ignore_index=IGNORE, label_smoothing=smoothing
     )
     torch.testing.assert_close(total, expected, rtol=1e-12, atol=0)
-    for mine, its in zip(actual, torch.autograd.grad(3 * expected, [hidden, made.weight, made.bias]), strict=True):
+    for mine, its in zip(actual, torch.autograd.grad(3 * expected, [hidden, *made.parameters()]), strict=True):
         torch.testing.assert_close(mine, its, rtol=1e-10, atol=1e-12)
     assert int(count) == (y != IGNORE).sum() == 11
 
@@ -65,7 +65,7 @@ def test_nothing_trained_is_a_loss_of_0_with_gradients_of_0() -> None:
     made, hidden = layer(), drawn(ROWS, STEPS, WIDTH).requires_grad_()
     total, count = made.loss(hidden, torch.full((ROWS, STEPS), IGNORE))
     assert (total.item(), count.item()) == (0.0, 0)
-    for gradient in torch.autograd.grad(total, [hidden, made.weight, made.bias]):
+    for gradient in torch.autograd.grad(total, [hidden, *made.parameters()]):
         assert gradient.eq(0).all()
 
 
@@ -73,7 +73,7 @@ def test_logits_are_a_linear_map_and_may_be_tied_to_an_embedding() -> None:
     embedding = nn.Parameter(drawn(VOCABULARY, WIDTH))
     made, hidden = layer(embedding), drawn(ROWS, STEPS, WIDTH, seed=2)
     assert made.weight is embedding
-    torch.testing.assert_close(made.logits(hidden), hidden @ embedding.T + made.bias)
+    torch.testing.assert_close(made.logits(hidden), F.linear(hidden, embedding, made.bias))
     (gradient,) = torch.autograd.grad(made.loss(hidden, targets()).total, [embedding])
     assert gradient.ne(0).any()
 
@@ -90,13 +90,13 @@ def test_under_autocast_only_the_products_are_rough(monkeypatch: pytest.MonkeyPa
         total, count = made.loss(hidden, y, 0.1)
     assert total.dtype is torch.float32
     assert int(count) == positions
-    actual = torch.autograd.grad(total, [hidden, made.weight, made.bias])
+    actual = torch.autograd.grad(total, [hidden, *made.parameters()])
     assert [part.dtype for part in actual] == [hidden.dtype, torch.float32, torch.float32]
 
     exact = hidden.detach().float().requires_grad_()
     expected = F.cross_entropy(made.logits(exact), y, reduction="sum", label_smoothing=0.1)
     assert float(total.detach()) == pytest.approx(float(expected.detach()), rel=2e-4)
-    for mine, its in zip(actual, torch.autograd.grad(expected, [exact, made.weight, made.bias]), strict=True):
+    for mine, its in zip(actual, torch.autograd.grad(expected, [exact, *made.parameters()]), strict=True):
         assert float((mine - its).norm() / its.norm()) < 0.01
 
 
@@ -107,7 +107,7 @@ def test_without_gradients_only_the_logits_are_formed() -> None:
         made.loss(hidden, y)
     assert seen.get_total_flops() == product
     with FlopCounterMode(display=False) as seen:
-        torch.autograd.grad(made.loss(hidden, y).total, [made.weight, made.bias])
+        torch.autograd.grad(made.loss(hidden, y).total, list(made.parameters()))
     assert seen.get_total_flops() == 2 * product  # and the gradient of the weight, whose addmm_ the counter does not know
 
 
@@ -150,10 +150,10 @@ def test_a_kept_graph_gives_the_same_gradient_again() -> None:
     """The gradients that were formed on the way are handed out without a copy."""
     made, hidden = layer(), drawn(ROWS, STEPS, WIDTH)
     total = made.loss(hidden, targets()).total
-    total.backward(retain_graph=True)
+    torch.autograd.backward(total, retain_graph=True)
     assert made.weight.grad is not None
     once = made.weight.grad.clone()
-    total.backward()
+    torch.autograd.backward(total)
     torch.testing.assert_close(made.weight.grad, 2 * once)
 
 

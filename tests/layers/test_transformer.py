@@ -9,9 +9,8 @@ from typing import Any, Literal
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from seqloom.layers.transformer import ACTIVATIONS, Attention, Block, KeysValues, Ragged, Reading, Stack, appended, causal_mask
+from seqloom.layers.transformer import ACTIVATIONS, Attention, Block, KeysValues, Ragged, Reading, Seen, Stack, appended, causal_mask
 
 CAUSAL = Reading("causal")
 WIDTH, HEADS = 6, 3
@@ -99,7 +98,8 @@ def test_a_block_is_the_equations(activation: str, norm: Literal["before", "afte
 def test_the_weights_are_those_that_attention_uses() -> None:
     layer, x = drawn(Attention(WIDTH, HEADS)), numbers(2, 4, WIDTH)
     mask = torch.tensor([[[1, 0, 0, 0], [0, 0, 0, 0], [0, 1, 1, 0], [1, 1, 1, 1]], [[0, 0, 0, 1]] * 4]).bool()
-    for seen, of_row in ((mask[:, None], mask), ("causal", torch.ones(2, 4, 4).tril()), ("all", torch.ones(2, 4, 4))):
+    cases: list[tuple[Seen, Tensor]] = [(mask[:, None], mask), ("causal", torch.ones(2, 4, 4).tril()), ("all", torch.ones(2, 4, 4))]
+    for seen, of_row in cases:
         found, _ = layer(x, Reading(seen))
         looks = layer.weights(x, Reading(seen))
         for row in range(2):
@@ -128,22 +128,15 @@ def test_torchs_layer_is_the_same(activation: str, norm: Literal["before", "afte
     """nn.TransformerEncoderLayer with the same weights and a causal mask: values and gradients."""
     block = drawn(Block(WIDTH, HEADS, 10, activation=activation, norm=norm))
     theirs = nn.TransformerEncoderLayer(WIDTH, HEADS, 10, 0.0, activation, norm_first=norm == "before", batch_first=True).double()
-    names = {
-        "attention.query_key_value.weight": "self_attn.in_proj_weight",
-        "attention.query_key_value.bias": "self_attn.in_proj_bias",
-        "attention.output.weight": "self_attn.out_proj.weight",
-        "attention.output.bias": "self_attn.out_proj.bias",
-        **{
-            f"feed_forward.{a}.{kind}": f"{b}.{kind}"
-            for a, b in (("hidden", "linear1"), ("output", "linear2"))
-            for kind in ("weight", "bias")
-        },
-        **{
-            f"{a}.{kind}": f"{b}.{kind}"
-            for a, b in (("attention_norm", "norm1"), ("feed_forward_norm", "norm2"))
-            for kind in ("weight", "bias")
-        },
+    parts = {
+        "attention.output": "self_attn.out_proj",
+        "feed_forward.hidden": "linear1",
+        "feed_forward.output": "linear2",
+        "attention_norm": "norm1",
+        "feed_forward_norm": "norm2",
     }
+    names = {f"{mine}.{kind}": f"{its}.{kind}" for mine, its in parts.items() for kind in ("weight", "bias")}
+    names |= {f"attention.query_key_value.{kind}": f"self_attn.in_proj_{kind}" for kind in ("weight", "bias")}
     ours = dict(block.named_parameters())
     assert names.keys() == ours.keys()
     theirs.load_state_dict({names[name]: value.detach() for name, value in ours.items()})
@@ -161,7 +154,7 @@ def test_torchs_layer_is_the_same(activation: str, norm: Literal["before", "afte
 def test_a_stack_is_block_after_block_and_a_norm_where_norms_come_before() -> None:
     x = numbers(2, 4, WIDTH)
     for norm in ("before", "after"):
-        stack = drawn(Stack([Block(WIDTH, HEADS, 7, norm=norm) for _ in range(3)], WIDTH))  # type: ignore[arg-type]
+        stack = drawn(Stack([Block(WIDTH, HEADS, 7, norm=norm) for _ in range(3)], WIDTH))
         expected, looks = x, []
         for block in stack.blocks:
             looks.append(block.weights(expected, CAUSAL))
@@ -175,14 +168,15 @@ def test_a_stack_is_block_after_block_and_a_norm_where_norms_come_before() -> No
 def test_dropout_is_of_what_is_added_and_of_the_weights_and_in_training_only() -> None:
     x = numbers(1, 4, WIDTH)
     plain = Block(WIDTH, HEADS, 7)
-    for dropout in ({"dropout": 0.99999}, {"attention_dropout": 0.99999}):
-        block = Block(WIDTH, HEADS, 7, **dropout)
+    for dropped in ("dropout", "attention_dropout"):
+        options: dict[str, Any] = {dropped: 0.99999}
+        block = Block(WIDTH, HEADS, 7, **options)
         block.load_state_dict(plain.state_dict())
         drawn(plain), drawn(block)
         close(block(x, CAUSAL)[0], plain(x, CAUSAL)[0])
         torch.manual_seed(0)
         found = block.train()(x, CAUSAL)[0]
-        if "dropout" in dropout:
+        if dropped == "dropout":
             close(found, x)  # the residual stream itself is never dropped
         else:
             z = x + block.attention.output.bias
@@ -259,14 +253,14 @@ def test_a_buffer_of_inference_mode_is_left_alone_outside_it() -> None:
 
 
 def test_without_a_past_keys_and_values_are_views_of_the_product() -> None:
-    _, kept = drawn(Attention(WIDTH, HEADS))(numbers(2, 5, WIDTH), CAUSAL)
+    layer: Attention = drawn(Attention(WIDTH, HEADS))
+    _, kept = layer(numbers(2, 5, WIDTH), CAUSAL)
     assert isinstance(kept, KeysValues)
     assert kept.keys.shape == kept.values.shape == (2, HEADS, 5, WIDTH // HEADS)
     assert kept.keys.untyped_storage().data_ptr() == kept.values.untyped_storage().data_ptr()
 
 
-def test_activations_are_torchs() -> None:
+def test_activations_are_their_formulas() -> None:
     x = numbers(50) * 3
-    for name, function in {"gelu": F.gelu, "relu": F.relu, "silu": F.silu}.items():
-        close(ACTIVATIONS[name](x), function(x))
-        close(ACTIVATIONS[name](x), x.clone().apply_(PHI[name]))
+    for name, function in ACTIVATIONS.items():
+        close(function(x), x.clone().apply_(PHI[name]))

@@ -7,7 +7,7 @@ import math
 import random
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -135,7 +135,8 @@ def test_logits_and_weights_are_the_equations(model: GPT) -> None:
 
 
 def test_it_is_a_neural_decodable_that_reads_windows(model: GPT) -> None:
-    assert isinstance(model, NeuralDecodable)
+    contract: object = model
+    assert isinstance(contract, NeuralDecodable)
     assert model.context == 12
     assert not model.carries
     hidden, state = model.read(tokens_of(2, 0), None)
@@ -149,8 +150,16 @@ def test_it_is_a_neural_decodable_that_reads_windows(model: GPT) -> None:
 def published(kind: str, dtype: torch.dtype) -> tuple[GPT, Any, dict[str, str]]:
     """Ours, theirs, and the names of ours -> of theirs."""
     transformers = pytest.importorskip("transformers")
-    sizes = {"vocab_size": 9, "n_positions": 12, "n_embd": 8, "n_layer": 2, "n_head": 2, "bos_token_id": BOS, "eos_token_id": EOS}
-    sizes |= {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    sizes: dict[str, Any] = {
+        "vocab_size": 9,
+        "n_positions": 12,
+        "n_embd": 8,
+        "n_layer": 2,
+        "n_head": 2,
+        "bos_token_id": BOS,
+        "eos_token_id": EOS,
+    }
+    sizes |= {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": BOS, "eos_token_id": EOS}
     after = kind == "gpt1"
     config, theirs = (
         (transformers.OpenAIGPTConfig, transformers.OpenAIGPTLMHeadModel)
@@ -234,7 +243,7 @@ def test_in_pieces_with_rows_permuted_and_repeated_is_at_once(model: GPT, gradie
 
 @torch.no_grad()
 @pytest.mark.parametrize("documents", ["separate", "joined"])
-def test_padding_is_a_step_that_does_not_happen(model: GPT, documents: str) -> None:
+def test_padding_is_a_step_that_does_not_happen(model: GPT, documents: Literal["separate", "joined"]) -> None:
     model = drawn(replace(model.config, documents=documents))
     rows = [[BOS, 3, 5, 3], [BOS, 4], [BOS, 8, BOS, 2, 4, 3]]
     layouts = {
@@ -285,7 +294,7 @@ def test_packed_documents_are_the_documents_one_by_one(model: GPT) -> None:
         close(found, expected)
     with torch.no_grad():  # and on with the last one, piece by piece too
         stepped = None
-        for piece in tokens.split(4, 1):
+        for piece in tokens.tensor_split([4, 8, 12], 1):
             _, stepped = model.read(piece, stepped)
         for after in (state, stepped):
             assert isinstance(after, GPTState)
@@ -376,9 +385,9 @@ class Calls(list[tuple[bool, bool]]):
     def watch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         attend = F.scaled_dot_product_attention
 
-        def watched(*parts: Tensor, attn_mask: Tensor | None, is_causal: bool, dropout_p: float) -> Tensor:
-            self.append((attn_mask is not None, is_causal))
-            return attend(*parts, attn_mask=attn_mask, is_causal=is_causal, dropout_p=dropout_p)
+        def watched(*parts: Any, **options: Any) -> Tensor:
+            self.append((options["attn_mask"] is not None, options["is_causal"]))
+            return attend(*parts, **options)
 
         monkeypatch.setattr(F, "scaled_dot_product_attention", watched)
 
@@ -415,7 +424,8 @@ def test_a_long_text_is_read_into_few_buffers() -> None:
 def test_dropout_is_in_training_only() -> None:
     tokens = tokens_of(2, 6)
     for name in ("dropout", "embedding_dropout", "attention_dropout"):
-        model = drawn(**{name: 0.5})
+        changes: dict[str, Any] = {name: 0.5}
+        model = drawn(**changes)
         close(model(tokens, None)[0], drawn()(tokens, None)[0])
         model.train()
         assert not torch.allclose(model(tokens, None)[0], model(tokens, None)[0])

@@ -259,11 +259,11 @@ class Ngram(nn.Module):
         """log p of each target after its token, `(rows, steps)`, 0 at IGNORE and at <pad>; and the state after."""
         read, state = self._read(tokens, state)
         following = read.words.roll(-1)
-        following[read.new] = targets.reshape(-1)[read.place].clamp(min=0)  # IGNORE is below 0
-        log_p = self._words()[following]
+        following[read.new] = targets.reshape(-1).index_select(0, read.place).clamp_(min=0)  # IGNORE is below 0
+        log_p = self._words().index_select(0, following)
         for grams, (weight, _, found) in zip(self.orders, self._walk(read, following), strict=True):
-            log_p = torch.where(found > 0, grams.log_prob[found], log_p + weight)
-        scored = log_p.new_zeros(tokens.numel()).index_copy_(0, read.place, log_p[read.new])
+            log_p = torch.where(found > 0, grams.log_prob.index_select(0, found), log_p + weight)
+        scored = log_p.new_zeros(tokens.numel()).index_copy_(0, read.place, log_p.index_select(0, read.new))
         return scored.view(tokens.shape).masked_fill(targets == IGNORE, 0), state
 
     def _words(self) -> Tensor:
@@ -277,7 +277,7 @@ class Ngram(nn.Module):
         history, weights = read.words, self.backoff
         for grams in self.orders:
             found = grams.find(history, following)
-            yield weights[history], history, found
+            yield weights.index_select(0, history), history, found
             longer = found.roll(1).masked_fill(read.first, 0)
             longer[other] = grams.find(history[other - 1], read.words[other])
             history, weights = longer, grams.backoff
@@ -289,12 +289,13 @@ class Ngram(nn.Module):
             state = tokens.new_full((len(tokens), held), self.config.pad_id)
         both = torch.cat([state, tokens], dim=1)
         real = both != self.config.pad_id
-        row, column = real.nonzero(as_tuple=True)
+        at = real.view(-1).nonzero()[:, 0]
+        row, column = at // both.shape[1], at % both.shape[1]
         first = torch.ones_like(row, dtype=torch.bool)
         first[1:] = row[1:] != row[:-1]
         new = (column >= held).nonzero()[:, 0]
-        place = row[new] * tokens.shape[1] + column[new] - held
-        return Read(both[real], first, new, place), self._state_of(both, real)
+        place = (at - (row + 1) * held).index_select(0, new)
+        return Read(both.view(-1).index_select(0, at), first, new, place), self._state_of(both, real)
 
     def _state_of(self, both: Tensor, real: Tensor) -> Tensor:
         """The last real tokens of each row."""

@@ -24,6 +24,7 @@ from seqloom.errors import UsageError
 from seqloom.layers.cells import CELLS
 from seqloom.layers.maxent import LARGEST_ID, NOTHING, PRIME, MaxEntOutput, histories, past_after
 from seqloom.layers.output import FullOutput
+from seqloom.layers.output_kinds import OutputKind, make_output
 from seqloom.layers.recurrent import Recurrent
 from seqloom.layers.recurrent_layer import RecurrentLayer
 from seqloom.layers.segments import Segments, cut_rows
@@ -57,6 +58,14 @@ class RecurrentLMConfig:
     """What a stacked layer adds to its input: x + h, or a highway g ⊙ h + (1 - g) ⊙ x."""
     tie_output: bool = True
     """Whether the output's weight is the embedding (Press and Wolf 2017); a linear map leads there where the widths differ."""
+    output: OutputKind = "full"
+    """full, adaptive (rare words in two steps), importance or blackout (trained on the target and a sample of the others)."""
+    output_samples: int = 4096
+    """Words that importance and blackout draw for each batch."""
+    output_alpha: float | None = None
+    """They are drawn by count^alpha; none: 1 for importance, 0.4 for blackout."""
+    output_cutoffs: tuple[int, ...] = ()
+    """Ranks by frequency where the clusters of an adaptive output begin; none: at a sixteenth and a quarter of the vocabulary."""
     dropout: float = 0.2
     """Share of the features dropped in training: of embedded tokens, between layers, and of the last layer."""
     input_dropout: float | None = None
@@ -100,7 +109,13 @@ class RecurrentLMConfig:
             share = getattr(self, name)
             if share is not None and not 0 <= share < 1:
                 problems.append(f"model.{name} must be in [0, 1), but is {share}")
+        if self.output == "adaptive" and self.tie_output:
+            problems.append("model.tie_output must be false with model.output=adaptive, whose words have states of several widths")
+        if self.output_samples < 1:
+            problems.append(f"model.output_samples must be at least 1, but is {self.output_samples}")
         if self.maxent is not None:
+            if self.output != "full":
+                problems.append(f"model.maxent needs model.output=full, but it is {self.output}")
             if not 2 <= self.maxent <= 9:
                 problems.append(f"model.maxent must be 2 to 9, but is {self.maxent}")
             if not self.vocabulary_size <= min(self.maxent_size, LARGEST_ID) or self.maxent_size >= PRIME:
@@ -233,8 +248,16 @@ class RecurrentLM(nn.Module):
         """The one place that knows which kind of output a model has."""
         c = self.config
         tied: Any = self.embedding.weight if c.tie_output else None
-        full = FullOutput(c.embedding_width if c.tie_output else c.top_width, c.vocabulary_size, tied)
-        return full if c.maxent is None else MaxEntOutput(full, c.vocabulary_size, c.maxent, c.maxent_size)
+        output = make_output(
+            c.output,
+            c.embedding_width if c.tie_output else c.top_width,
+            c.vocabulary_size,
+            tied=tied,
+            samples=c.output_samples,
+            alpha=c.output_alpha,
+            cutoffs=c.output_cutoffs,
+        )
+        return MaxEntOutput(output, c.vocabulary_size, c.maxent, c.maxent_size) if c.maxent and isinstance(output, FullOutput) else output
 
     def start(self, rows: int) -> RecurrentLMState:
         """The state before anything was read."""

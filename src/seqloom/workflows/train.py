@@ -151,8 +151,7 @@ def _train(run_config: RunConfig, folder: Path, world: World, say: Say, progress
     model.to(bundles.choose_device(config.device), torch.float64 if config.dtype == "float64" else torch.float32)
     objective = material.objective()
     optimizer = make_optimizer(model, config)
-    if fresh:
-        material.introduce(model)
+    material.introduce(model)
     with world.together():
         state = restore(folder, world, model, optimizer, objective, say)
         state.settings = check_unchanged(folder, state.settings, fixed_settings(run_config))
