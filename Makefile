@@ -24,6 +24,10 @@ check: .venv/dev.stamp
 bench: .venv/dev.stamp
 	$(BIN)/python -m benchmarks.training --write
 	$(BIN)/python -m benchmarks.recurrent --write
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) --editable ".[bench]"
+	$(BIN)/python -m benchmarks.ngram --write
+	$(BIN)/python -m benchmarks.gpt --write
+	$(BIN)/python -m benchmarks.outputs --write
 
 clean:
 	rm -rf .venv

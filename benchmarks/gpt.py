@@ -46,7 +46,14 @@ def batch(rows: int = ROWS, steps: int = CONTEXT) -> tuple[Tensor, Tensor]:
 
 def seqloom_step(dtype: str) -> Step:
     config = GPTConfig(
-        vocabulary_size=VOCABULARY, context=CONTEXT, width=WIDTH, layers=LAYERS, heads=HEADS, dropout=0.0, embedding_dropout=0.0
+        vocabulary_size=VOCABULARY,
+        context=CONTEXT,
+        width=WIDTH,
+        layers=LAYERS,
+        heads=HEADS,
+        activation="gelu-tanh",  # the peer's function
+        dropout=0.0,
+        embedding_dropout=0.0,
     )
     model = GPT(config).train()
 

@@ -3,7 +3,8 @@
     python -m benchmarks.language_models characters TRAIN VALIDATION --minutes 4 --output docs/results/characters.json
     python -m benchmarks.language_models words TRAIN VALIDATION TEST --minutes 8 --output docs/results/words.json
 
-Each model is trained by `seqloom train` as a user would; a network gets so many steps as fill the minutes, found by a short trial.
+Each model is trained by `seqloom train` as a user would, on one thread; a network gets so many steps as fill the minutes of CPU time,
+found by short trials.
 A run that is there already is not trained again, so the command can be given again after it was stopped.
 """
 
@@ -16,14 +17,13 @@ import platform
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-TRIAL = 60
-"""Steps of the trial; the first half does not count, for it warms up."""
+TRIALS = (20, 80)
+"""Steps of the two trials that tell how long a step takes."""
 
 
 class Case(NamedTuple):
@@ -32,8 +32,11 @@ class Case(NamedTuple):
     name: str
     model: str
     settings: tuple[str, ...] = ()
+    steps: int | None = None
+    """Where it is not by the clock; then the cases after it have as much time."""
 
 
+COMMON = ("train.threads=1", "train.log_every=100")
 CHARACTERS = ("data.tokenizer=characters", "data.document=file")
 WORDS = ("data.tokenizer=words", "data.vocabulary=32000", "data.document=line")
 
@@ -45,6 +48,7 @@ SUITES: dict[str, tuple[tuple[str, ...], list[Case]]] = {
             Case("Kneser-Ney 3-gram", "ngram:trigram"),
             Case("Kneser-Ney 5-gram", "ngram:5gram"),
             Case("Kneser-Ney 8-gram", "ngram:5gram", ("model.order=8",)),
+            Case("GPT, 4 layers of 128", "gpt:shakespeare-char", ("train.batch_rows=12", "train.learning_rate=1e-3"), 2000),
             Case(
                 "LSTM, 1 layer of 384",
                 "recurrent_lm:small",
@@ -59,7 +63,6 @@ SUITES: dict[str, tuple[tuple[str, ...], list[Case]]] = {
                     "train.learning_rate=3e-3",
                 ),
             ),
-            Case("GPT, 4 layers of 128", "gpt:shakespeare-char", ("train.batch_rows=12", "train.learning_rate=1e-3")),
         ],
     ),
     # about 5 M weights each, most of them the embedding, which is the output's matrix too
@@ -81,7 +84,7 @@ SUITES: dict[str, tuple[tuple[str, ...], list[Case]]] = {
                         "train.batch_rows=32",
                     ),
                 )
-                for label, cell, width in (("Elman", "elman", 640), ("LSTM", "lstm", 320), ("MUT1", "mut1", 360))
+                for label, cell, width in (("Elman", "elman", 640), ("LSTM", "lstm", 320), ("MUT1", "mut1", 420))
             ),
             Case(
                 "GPT, 3 layers of 128",
@@ -130,30 +133,27 @@ def seqloom(*words: str) -> dict[str, Any]:
 
 
 def train(case: Case, common: tuple[str, ...], files: list[str], folder: Path, steps: int | None) -> tuple[float, int]:
-    """Trains a case into a new folder: (seconds, peak memory in MiB)."""
+    """Trains a case into a new folder: (CPU seconds, peak memory in MiB)."""
     training, validation = files[0], files[1]
     words = ["train", "text-generation", training, "--validation", validation, "--model", case.model, "--output-dir", str(folder)]
     for setting in (*common, *case.settings, *((f"train.max_steps={steps}",) if steps else ())):
         words += ["--set", setting]
-    began = time.perf_counter()
     process = subprocess.Popen([sys.executable, "-m", "seqloom", *words, "--json"], stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"seqloom {' '.join(words)} ended with {process.returncode}")
-    return time.perf_counter() - began, usage.ru_maxrss // 1024
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss // 1024
 
 
-def steps_in(minutes: float, case: Case, common: tuple[str, ...], files: list[str], folder: Path) -> int:
-    """How many steps of a case fill the minutes."""
-    shutil.rmtree(folder, ignore_errors=True)
-    quiet = ("train.log_every=1", f"train.evaluate_every={10 * TRIAL}")
-    train(case, (*common, *quiet), files, folder, TRIAL)
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    timed = [line for line in lines if "tokens_per_second" in line]
-    seconds = [line["tokens"] / line["tokens_per_second"] for line in timed]
+def seconds_a_step(case: Case, common: tuple[str, ...], files: list[str], folder: Path) -> float:
+    """CPU seconds: by two trials, whose start and end cost the same."""
+    seconds = []
+    for steps in TRIALS:
+        shutil.rmtree(folder, ignore_errors=True)
+        seconds.append(train(case, (*common, "train.evaluate_every=1000"), files, folder, steps)[0])
     shutil.rmtree(folder)
-    return max(round(60 * minutes / ((seconds[-1] - seconds[TRIAL // 2]) / (TRIAL - TRIAL // 2 - 1))), TRIAL)
+    return (seconds[1] - seconds[0]) / (TRIALS[1] - TRIALS[0])
 
 
 def measure(case: Case, common: tuple[str, ...], files: list[str], place: Path, minutes: float) -> dict[str, Any]:
@@ -162,8 +162,12 @@ def measure(case: Case, common: tuple[str, ...], files: list[str], place: Path, 
     if kept.exists():
         return dict(json.loads(kept.read_text()))
     shutil.rmtree(folder, ignore_errors=True)
-    steps = None if case.model.startswith("ngram") else steps_in(minutes, case, common, files, folder.with_suffix(".trial"))
-    seconds, memory = train(case, (*common, *(("train.evaluate_every=" + str(max(steps // 8, 1)),) if steps else ())), files, folder, steps)
+    steps, pace, settings = None, 0.0, common
+    if not case.model.startswith("ngram"):
+        pace = seconds_a_step(case, common, files, folder.with_suffix(".trial"))
+        steps = case.steps or max(round(60 * minutes / pace), TRIALS[1])
+        settings = (*common, f"train.evaluate_every={max(steps // 6, 1)}")
+    seconds, memory = train(case, settings, files, folder, steps)
     weights = 0
     with open(folder / "model.safetensors", "rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
@@ -174,13 +178,13 @@ def measure(case: Case, common: tuple[str, ...], files: list[str], place: Path, 
                 size *= side
             weights += size
     metrics = seqloom("evaluate", str(folder), files[-1])
-    row = {"name": case.name, "steps": steps, "seconds": seconds, "peak_mib": memory, "weights": weights, **metrics}
+    row = {"name": case.name, "steps": steps, "pace": pace, "seconds": seconds, "peak_mib": memory, "weights": weights, **metrics}
     kept.write_text(json.dumps(row))
     return row
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    lines = ["| model | numbers | steps | s | peak MiB | loss (nats) | perplexity | bits a byte |", "|---|--:|--:|--:|--:|--:|--:|--:|"]
+    lines = ["| model | numbers | steps | CPU s | peak MiB | loss (nats) | perplexity | bits a byte |", "|---|--:|--:|--:|--:|--:|--:|--:|"]
     for row in rows:
         cells = [row["name"], f"{row['weights']:,}", f"{row['steps'] or 1:,}", f"{row['seconds']:.0f}", f"{row['peak_mib']:,}"]
         for name, form in (("loss", ".3f"), ("perplexity", ".4g"), ("bits_per_byte", ".3f")):
@@ -199,12 +203,15 @@ def main() -> None:
     parser.add_argument("--only", default="", help="cases whose name contains this")
     given = parser.parse_args()
     common, cases = SUITES[given.suite]
+    common = (*COMMON, *common)
     place = given.folder / given.suite
     place.mkdir(parents=True, exist_ok=True)
-    rows = []
+    rows: list[dict[str, Any]] = []
+    minutes: float = given.minutes
     for case in cases:
         if given.only in case.name:
-            rows.append(measure(case, common, given.files, place, given.minutes))
+            rows.append(measure(case, common, given.files, place, minutes))
+            minutes = case.steps * rows[-1]["pace"] / 60 if case.steps else minutes
             print(table(rows[-1:]).splitlines()[-1], flush=True)
     print("\n" + table(rows))
     if given.output:

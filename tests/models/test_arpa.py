@@ -46,8 +46,8 @@ ngram 3=1
 -0.5 a
 
 \\2-grams:
--0.1 <s> b 0.125
 -0.2 b </s>
+-0.1 <s> b 0.125
 -0.3 b\ta -1
 -0.4 a b
 
@@ -73,6 +73,7 @@ def test_what_is_written_comes_back(order: int, monkeypatch: pytest.MonkeyPatch)
         for name, tensor in model.state_dict().items():
             assert torch.equal(found.model.state_dict()[name], tensor), name
         assert text_of(found.model) == text_of(model)
+        assert b"\n-99\t<s>" in text_of(model)  # never predicted
 
 
 def test_a_text_says_what_its_numbers_say() -> None:

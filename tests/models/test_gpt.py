@@ -30,7 +30,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "norm after": {"norm": "after"},
     "sinusoidal, no biases": {"positions": "sinusoidal", "biases": False, "activation": "relu"},
     "rotary, untied": {"positions": "rotary", "tie_output": False, "activation": "silu", "feed_forward_width": 5},
-    "no positions, exact gelu": {"positions": "none", "activation": "gelu", "layers": 1},
+    "no positions, gelu-tanh": {"positions": "none", "activation": "gelu-tanh", "layers": 1},
 }
 DOCUMENTS = [[BOS, 3, 5, 3, 7], [BOS, 4], [BOS, 8, 8, 2, 4, 3]]
 
@@ -166,7 +166,7 @@ def published(kind: str, dtype: torch.dtype) -> tuple[GPT, Any, dict[str, str]]:
         if after
         else (transformers.GPT2Config, transformers.GPT2LMHeadModel)
     )
-    model = drawn(replace(TINY, norm="after" if after else "before")).to(dtype)
+    model = drawn(replace(TINY, norm="after" if after else "before", activation="gelu-tanh")).to(dtype)
     token, position = ("tokens_embed", "positions_embed") if after else ("wte", "wpe")
     parts = {
         "attention_norm": "ln_1",

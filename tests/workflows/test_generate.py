@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from seqloom.bundles import Bundle
 from seqloom.config import DecodeConfig
 from seqloom.errors import UsageError
 from seqloom.models.gpt import GPT, GPTConfig
+from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from seqloom.text.special import BOS, EOS, SPECIAL_TOKENS
 from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
 from seqloom.workflows.generate import Pieces, TextGenerator, text_after
+from seqloom.workflows.translate import decode_texts
 
 TEXTS = ["ein Hund läuft", "zwei Hunde laufen 🐕🐕", "日本語の犬 runs", "a dog runs, two dogs run"]
 KINDS = {kind: train_tokenizer(TEXTS, kind, 300) for kind in ("bpe", "bytes", "characters", "words")}
@@ -136,6 +139,25 @@ def test_progress_counts_every_token(gpt: GPT) -> None:
     made = list[int]()
     found = writer(gpt, KINDS["bpe"], n_best=2).generate(["a", "b", "c"], made.append, max_length=30, batch_rows=2)
     assert sum(made) == sum(len(one.tokens) + one.finished for outputs in found for one in outputs)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_translation_model_can_sample_too() -> None:
+    """Its samples share the memory of their source; n_best, seeds and batches mean the same."""
+    torch.manual_seed(0)
+    tokenizer = KINDS["bpe"]
+    widths: dict[str, Any] = dict.fromkeys(("width", "encoder_width", "embedding_width", "attention_width", "readout_width"), 8)
+    model = Seq2Seq(Seq2SeqConfig(vocabulary_size=tokenizer.vocabulary_size, **widths)).eval()
+    texts = ["a dog", "zwei Hunde laufen und ein Hund", "", "日本"]
+    sampling = DecodeConfig(strategy="sample", n_best=3, max_length=12, seed=7)
+    found = decode_texts(model, tokenizer, texts, sampling)
+    assert [len(outputs) for outputs in found] == [3, 3, 1, 3]
+    assert len({output.text for outputs in found for output in outputs}) == 10
+    alone = [[output.text for output in decode_texts(model, tokenizer, [text], sampling)[0]] for text in texts]
+    assert [[output.text for output in outputs] for outputs in found] == alone
+    narrow = decode_texts(model, tokenizer, texts, replace(sampling, top_k=1))
+    greedy = decode_texts(model, tokenizer, texts, DecodeConfig(beam=1, max_length=12))
+    assert [{output.text for output in outputs} for outputs in narrow] == [{outputs[0].text} for outputs in greedy]
 
 
 # Windows

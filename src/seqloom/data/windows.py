@@ -77,18 +77,19 @@ class WindowPlan:
     """Windows in random order, for models that begin anew in each. A row is where its window starts.
 
     An epoch cuts at multiples of `window`, moved to the left by less than a window, by (seed, epoch); so its first window may start
-    before the corpus, and be shorter by that, as may be the last.
+    before the corpus, and be shorter by that, as may be the last. Batches differ by at most one window.
     """
 
     seed: int
     window: int
     rows: int
-    """Windows of a global batch."""
+    """Windows of a global batch, at most."""
 
     def epoch(self, corpus: Corpus, epoch: int, start: int = 0) -> Iterator[Rows]:
-        moved, count = self._cut(corpus, epoch)
-        for first in range(start * self.rows, count, self.rows):
-            yield order(self.seed, epoch, first, min(first + self.rows, count), count) * self.window - moved
+        (moved, count), batches = self._cut(corpus, epoch), self.count(corpus, epoch)
+        for batch in range(start, batches):
+            first, end = batch * count // batches, (batch + 1) * count // batches
+            yield order(self.seed, epoch, first, end, count) * self.window - moved
 
     def count(self, corpus: Corpus, epoch: int = 0) -> int:
         return -(-self._cut(corpus, epoch)[1] // self.rows)
@@ -109,11 +110,13 @@ class StreamPlan:
     """Streams, for models that carry their state on: lane k reads the k-th part of the corpus, window after window.
 
     The corpus is a ring that each epoch enters at another place, by (seed, epoch); there all lanes begin anew. Batch i of
-    an epoch holds window i of every lane. A row is (epoch · windows of a lane + i) · lanes + k.
+    an epoch holds window i of every lane. Lanes differ by at most one id, and so do the windows of a lane. A row is
+    (epoch · windows of a lane + i) · lanes + k.
     """
 
     seed: int
     window: int
+    """Ids of a window, at most."""
     rows: int
     """Lanes: windows of a global batch."""
 
@@ -128,12 +131,12 @@ class StreamPlan:
 
     def windows(self, corpus: Corpus, rows: Rows) -> Windows:
         size, steps = len(corpus.tokens), self.count(corpus)
-        lanes, at = rows % self.rows, rows // self.rows
-        epochs, step = at // steps, at % steps
+        lanes, windows = rows % self.rows, rows // self.rows
+        epochs, step = windows // steps, windows % steps
         entered = np.asarray([drawn(size, self.seed, int(epoch)) for epoch in epochs], dtype=np.int64)
-        starts = lanes * size // self.rows + step * self.window
-        lengths = np.clip((lanes + 1) * size // self.rows - starts, 0, self.window)
-        return Windows((starts + entered) % size, lengths, lanes, step == 0)
+        lane, after = lanes * size // self.rows, (lanes + 1) * size // self.rows
+        starts, ends = (lane + at * (after - lane) // steps for at in (step, step + 1))
+        return Windows((starts + entered) % size, ends - starts, lanes, step == 0)
 
 
 @lru_cache(16)
@@ -149,7 +152,7 @@ def load_windows(corpus: Corpus, plan: Plan, rows: Rows, whole: Rows) -> TextBat
     batch has fewer rows than there are workers.
     """
     starts, lengths, lanes, begins = plan.windows(corpus, rows if len(rows) else whole[:1])
-    steps = np.arange(int(lengths.max()))
+    steps = np.arange(max(int(lengths.max()), 1))  # a share of a tiny batch may be all empty
     inside = steps < lengths[:, None]
     targets = corpus.tokens[(starts[:, None] + steps) % len(corpus.tokens)].astype(np.int64)
     before = corpus.tokens[(starts[:, None] + steps - 1) % len(corpus.tokens)].astype(np.int64)  # before the first stands the last, a </s>

@@ -67,10 +67,12 @@ def generate_windows(
             for text, hypotheses in zip(texts, found, strict=True)
             for hypothesis in hypotheses
         ]
+        texts = []
         for text in longer:
             if text.so_far.finished or len(text.so_far.tokens) >= max_new_tokens:
                 ended[text.prompt].append(text.so_far)
-        texts = [text for text in longer if not text.so_far.finished and len(text.so_far.tokens) < max_new_tokens]
+            else:
+                texts.append(text)
         every = strategy.one()
     return [strategy.ranked(hypotheses) for hypotheses in ended]
 

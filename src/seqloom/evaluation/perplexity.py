@@ -28,6 +28,8 @@ from seqloom.protocols import State, select_rows, target_log_probs
 from seqloom.shapes import IGNORE
 from seqloom.text.special import BOS, EOS, PAD, UNK
 
+BATCH, COUNTED = 2**13, 2**16
+"""Tokens that are scored together by a network, and by counts."""
 SEGMENT = 256
 """Steps that are read at one time where the state is carried on."""
 RANKED = 2**23
@@ -83,8 +85,11 @@ def spans(text: int, length: int, context: int | None, stride: int | None) -> It
 
 
 @torch.inference_mode()
-def score_texts(model: Any, texts: Sequence[Ids], *, stride: int | None = None, ranks: bool = False, budget: int = 8192) -> list[TextScore]:
+def score_texts(
+    model: Any, texts: Sequence[Ids], *, stride: int | None = None, ranks: bool = False, budget: int | None = None
+) -> list[TextScore]:
     """The score of each text of ids (without marks). `budget` is the tokens of a batch and changes no result."""
+    budget = budget or (BATCH if next(model.parameters(), None) is not None else COUNTED)
     targets = [np.append(np.asarray(text, np.int64), EOS) for text in texts]
     found = [np.zeros(len(target)) for target in targets]
     places = [np.ones(len(target), np.int64) for target in targets]

@@ -44,8 +44,8 @@ class GPTConfig:
     """Heads of attention; they share the width."""
     feed_forward_width: int | None = None
     """Width of the feed-forward layer's hidden state; by default four times the width."""
-    activation: str = "gelu-tanh"
-    """gelu (exact), gelu-tanh (as in GPT), relu or silu."""
+    activation: str = "gelu"
+    """gelu (exact), gelu-tanh (as the published GPTs approximate it; slower on a CPU), relu or silu."""
     norm: Literal["before", "after"] = "before"
     """Layer normalisation before each sub-block (GPT-2), or after it (GPT)."""
     positions: Literal["learned", "sinusoidal", "rotary", "none"] = "learned"
@@ -103,7 +103,8 @@ class GPTConfig:
 
 
 def _published(layers: int, width: int, heads: int, context: int = 1024, **more: Any) -> dict[str, Any]:
-    return {"layers": layers, "width": width, "heads": heads, "context": context, "attention_dropout": 0.1, **more}
+    figures = {"layers": layers, "width": width, "heads": heads, "context": context}
+    return {**figures, "activation": "gelu-tanh", "attention_dropout": 0.1, **more}
 
 
 SIZES: dict[str, dict[str, Any]] = {

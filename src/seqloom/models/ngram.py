@@ -90,7 +90,7 @@ ABOUT: dict[str, str] = {
     "trigram": "Kneser and Ney: Improved backing-off for m-gram language modeling, ICASSP 1995; as modified by Chen and Goodman 1999",
     "4gram": "Chen and Goodman: An empirical study of smoothing techniques for language modeling, 1999",
     "5gram": "Heafield, Pouzyrevsky, Clark and Koehn: Scalable modified Kneser-Ney language model estimation, ACL 2013",
-    "5gram-pruned": "without what occurs once from order 3 on: about a third of the memory",
+    "5gram-pruned": "without what occurs once from order 3 on: less than half the memory",
 }
 """What each size is for, or where it was published."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from pathlib import Path
 from typing import BinaryIO
 
 from seqloom import bundles, files
 from seqloom.config import DataConfig, DecodeConfig, RunConfig, run_file_text
 from seqloom.data.store import fingerprint
-from seqloom.errors import UsageError, printable
+from seqloom.errors import DataError, UsageError, printable
 from seqloom.models.arpa import read_arpa, write_arpa
 from seqloom.models.ngram import Ngram
 from seqloom.text.special import SPECIAL_TOKENS
@@ -53,15 +54,21 @@ def import_arpa(path: str, output_dir: str) -> dict[str, int]:
     folder = Path(output_dir)
     files.new_folder(folder, "a new run")
     with files.open_binary(path) as file:
-        arpa = read_arpa(file, path)
+        try:
+            arpa = read_arpa(file, path)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise DataError(f"must be a whole .gz file, but is damaged ({error})", path) from None
     vocabulary = {token: at for at, token in enumerate(SPECIAL_TOKENS)}
     vocabulary |= {word: at for at, word in enumerate(arpa.words, start=len(SPECIAL_TOKENS))}
+    if len(vocabulary) < arpa.config.vocabulary_size:
+        strange = next(word for word in arpa.words if word in SPECIAL_TOKENS)
+        raise DataError(f"its words must be no special tokens, but there is {strange}; write it in another way", path)
     tokenizer = TextTokenizer("words", vocabulary, [])
     decode = DecodeConfig(strategy="sample")
     run = RunConfig(
         task="text-generation",
         output_dir=str(folder),
-        model={"name": "ngram", "size": f"{arpa.config.order}gram"},
+        model={"name": "ngram", "size": "small", "order": arpa.config.order},
         data=DataConfig(train=(str(Path(path).resolve()),), tokenizer="words", vocabulary=len(vocabulary)),
         decode=decode,
     )
