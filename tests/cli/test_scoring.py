@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-TEXT = "".join(f"{who} {verb} {what} .\n" for who in ("the cat", "a dog", "the bird") for verb in ("sees", "likes") for what in ("it", "us", "them"))
+TEXT = "".join(
+    f"{who} {verb} {what} .\n" for who in ("the cat", "a dog", "the bird") for verb in ("sees", "likes") for what in ("it", "us", "them")
+)
 
 
 @pytest.fixture(scope="module")

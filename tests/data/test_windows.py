@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from seqloom.data.batches import share
-from seqloom.data.windows import Plan, ScoringBatch, StreamPlan, TextBatch, WindowPlan, evaluation_windows, load_windows
-from seqloom.errors import UsageError
+from seqloom.data.windows import Plan, StreamPlan, TextBatch, WindowPlan, load_windows
 from seqloom.shapes import IGNORE
 
 
@@ -173,65 +172,3 @@ def test_a_large_corpus_costs_nothing() -> None:
         plan = kind(seed=0, window=1024, rows=64)
         assert plan.count(endless) == pytest.approx(10**12 / 1024 / 64, abs=2)
         assert len(list(islice(plan.epoch(endless, 3, 10**6), 3))) == 3
-
-
-# Scoring
-
-
-DOCUMENTS = st.lists(st.integers(0, 25), min_size=1, max_size=7).map(lambda sizes: [[16 + at % 50 for at in range(size)] for size in sizes])
-
-
-def check_scoring(documents: list[list[int]], batches: list[ScoringBatch], context: int | None) -> None:
-    seen: dict[tuple[int, int], int] = {}
-    for batch in batches:
-        for row, (number, start) in enumerate(zip(batch.documents.tolist(), batch.starts.tolist(), strict=True)):
-            inputs, targets = [1, *documents[number]], [*documents[number], 2]
-            for step in range(batch.inputs.shape[1]):
-                at = start + step
-                assert int(batch.inputs[row, step]) == (inputs[at] if at < len(inputs) else 0)
-                if int(batch.targets[row, step]) != IGNORE:
-                    assert (number, at) not in seen
-                    seen[number, at] = int(batch.targets[row, step])
-                    assert seen[number, at] == targets[at]
-                    assert context is None or step >= min(context, at)
-    assert set(seen) == {(number, at) for number, ids in enumerate(documents) for at in range(len(ids) + 1)}
-
-
-@settings(max_examples=200)
-@given(documents=DOCUMENTS, window=st.integers(1, 9), data=st.data(), rows=st.integers(1, 5))
-def test_every_id_is_scored_once_with_its_context(documents: list[list[int]], window: int, data: st.DataObject, rows: int) -> None:
-    stride = data.draw(st.integers(1, window))
-    batches = list(evaluation_windows(documents, window, stride, rows))
-    check_scoring(documents, batches, window - stride)
-    assert all(batch.inputs.shape[0] <= rows and batch.inputs.shape[1] <= window and batch.follows is None for batch in batches)
-
-
-@settings(max_examples=200)
-@given(documents=DOCUMENTS, window=st.integers(1, 9), rows=st.integers(1, 5))
-def test_carried_windows_follow_each_other(documents: list[list[int]], window: int, rows: int) -> None:
-    batches = list(evaluation_windows(documents, window, window, rows, carried=True))
-    check_scoring(documents, batches, None)
-    before: list[tuple[int, int]] = []
-    for batch in batches:
-        assert len(batch.documents) <= rows
-        here = list(zip(batch.documents.tolist(), batch.starts.tolist(), strict=True))
-        if batch.follows is None:
-            assert all(start == 0 for _, start in here)
-        else:
-            assert [before[row] for row in batch.follows.tolist()] == [(number, start - window) for number, start in here]
-        before = here
-
-
-def test_a_corpus_as_one_document() -> None:
-    """What a model scores that joins documents: `<s>` is read after each `</s>`."""
-    corpus = text([3, 0, 4])
-    batches = list(evaluation_windows([corpus.tokens[:-1]], 4, 4, 1, carried=True))
-    assert [i for batch in batches for i in batch.targets[0].tolist()] == corpus.tokens.tolist()
-    inputs = [i for batch in batches for i in batch.inputs[0].tolist()]
-    assert inputs == list(shifted(corpus).values())
-
-
-@pytest.mark.parametrize(("window", "stride", "carried"), [(4, 0, False), (4, 5, False), (4, 2, True)])
-def test_a_stride_that_cannot_be(window: int, stride: int, carried: bool) -> None:
-    with pytest.raises(UsageError, match="the stride must be from 1 to the window"):
-        next(evaluation_windows([[16]], window, stride, 1, carried))

@@ -141,9 +141,7 @@ NEURAL_LMS: dict[str, Callable[[], Subject]] = {
     "awd language model": partial(
         recurrent_lm, {"layers": 3, "last_width": 4, "weight_dropout": 0.5, "embedding_dropout": 0.1, "tie_output": True}
     ),
-    **{
-        f"{kind} language model": partial(recurrent_lm, {"output": kind, "output_samples": 5}) for kind in ("adaptive", "importance", "blackout")
-    },
+    **{f"{kind} language model": partial(recurrent_lm, {"output": kind}) for kind in ("adaptive", "importance", "blackout")},
     "maxent language model": partial(recurrent_lm, {"maxent": 3, "maxent_size": 50}),
     "joined language model": partial(recurrent_lm, {"documents": "joined"}),
     **{f"gpt, {positions}": partial(gpt, {"positions": positions}) for positions in ("learned", "sinusoidal", "rotary", "none")},

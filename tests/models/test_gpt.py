@@ -292,10 +292,12 @@ def test_packed_documents_are_the_documents_one_by_one(model: GPT) -> None:
     gradients = torch.autograd.grad(loss.total, parameters)
     for found, expected in zip(gradients, torch.autograd.grad(sum(one.total for one in separate), parameters), strict=True):  # type: ignore[arg-type]
         close(found, expected)
-    with torch.no_grad():  # and on with the last one, piece by piece too
-        stepped = None
-        for piece in tokens.tensor_split([4, 8, 12], 1):
-            _, stepped = model.read(piece, stepped)
+    with torch.no_grad():  # in pieces too, one of which begins with <s>; and on with the last one
+        stepped, pieces = None, []
+        for piece in tokens.tensor_split([4, 5, 12], 1):
+            part, stepped = model.read(piece, stepped)
+            pieces.append(part)
+        close(torch.cat(pieces, 1), hidden)
         for after in (state, stepped):
             assert isinstance(after, GPTState)
             close(model.read(torch.tensor([[6, 5]]), after)[0][0], alone(model, [*DOCUMENTS[-1], 6, 5])[-2:])

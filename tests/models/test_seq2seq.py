@@ -80,6 +80,7 @@ def written_out(model: Seq2Seq, source: list[int], tokens: list[int]) -> Tensor:
             below = layers[k] = gru(layer, below, layers[k])
         if model.attention is not None and c.attend_from == "current":
             context = looked_up(model, layers[-1], memory)
+        assert model.output.bias is not None
         logits.append(model.output.weight @ deep_output(model, layers[-1], y, context) + model.output.bias)
     return torch.stack(logits)
 
@@ -346,7 +347,7 @@ def test_a_wrong_choice_lists_the_known_ones() -> None:
         replace(TINY, attention="cosine")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"but is -0\.1"):
         replace(TINY, dropout=-0.1)
-    with pytest.raises(UsageError, match="model must be one of ngram, .*seq2seq.*, but is 'rnn'"):
+    with pytest.raises(UsageError, match=r"model must be one of ngram, .*seq2seq.*, but is 'rnn'"):
         model_family("rnn")
     assert model_family("seq2seq") == (Seq2SeqConfig, Seq2Seq, SIZES)
     assert "seq2seq" in MODELS

@@ -17,7 +17,7 @@ def checked(place: Path, train: str, validation: str = "", test: str = "", *sett
     for name, text in (("train", train), ("val", validation), ("test", test)):
         (place / f"{name}.txt").write_text(text)
     given = [[str(place / f"{name}.txt")] if text else [] for name, text in (("train", train), ("val", validation), ("test", test))]
-    report = check("text-generation", *given, [*WORDS, *settings])
+    report = check("text-generation", given[0], given[1], given[2], [*WORDS, *settings])
     assert isinstance(report, CorpusReport)
     return report
 

@@ -39,7 +39,8 @@ def test_the_same_numbers_as_in_metrics(tmp_path: Path) -> None:
         folder = trained(tmp_path)
         board = EventAccumulator(str(folder / "tensorboard")).Reload()
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    for tag, name in (("training/loss", "loss"), ("validation/perplexity", "validation_perplexity"), ("training/learning_rate", "learning_rate")):
+    tags = {"training/loss": "loss", "validation/perplexity": "validation_perplexity", "training/learning_rate": "learning_rate"}
+    for tag, name in tags.items():
         expected = [(line["step"], line[name]) for line in lines if name in line]
         assert [event.step for event in board.Scalars(tag)] == [step for step, _ in expected] == [2, 4]
         assert [event.value for event in board.Scalars(tag)] == pytest.approx([value for _, value in expected])

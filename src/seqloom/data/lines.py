@@ -258,7 +258,7 @@ _KINDS = (
     (b"\xfd7zXZ\0", "xz data (unpack it with xz -d)"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive (unpack it)"),
     (b"\xd0\xcf\x11\xe0", "an old Office document (save it as plain text)"),
-    (b"PAR1\x15", "a Parquet file (convert it to .jsonl)"),
+    (b"PAR1\x15", "a Parquet file (name it .parquet)"),
     (b"SQLite format 3\0", "an SQLite database (export a .csv)"),
 )
 

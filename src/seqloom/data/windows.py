@@ -1,4 +1,4 @@
-"""Windows of a corpus: shuffled ones for Transformers, streams for recurrent models, overlapping ones for scoring.
+"""Windows of a corpus: shuffled ones for Transformers, streams for recurrent models.
 
 A window is a run of ids, `[start, start + length)`. Its targets are these ids; its inputs are the ids one place before
 them, where `</s>` (and what is before all) is `<s>`: what ends a document is predicted, what begins one is read. So a
@@ -9,10 +9,9 @@ Which windows are read when is a function of (seed, epoch). In each epoch every 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
 from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
@@ -21,7 +20,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seqloom.data.order import Rows, order
-from seqloom.errors import UsageError
 from seqloom.shapes import IGNORE
 from seqloom.text.special import BOS, EOS, PAD
 
@@ -160,86 +158,3 @@ def load_windows(corpus: Corpus, plan: Plan, rows: Rows, whole: Rows) -> TextBat
     if not len(rows):
         inside, lanes, begins = np.zeros_like(inside), np.full(1, -1), np.ones(1, bool)
     return TextBatch(*map(torch.from_numpy, (np.where(inside, inputs, PAD), np.where(inside, targets, IGNORE), lanes, begins)))
-
-
-class ScoringBatch(NamedTuple):
-    """Windows of documents whose predictions are scored. The target at step j of row r is number `starts[r] + j` of document
-    `documents[r]`, counted from 0; the last of a document is its `</s>`."""
-
-    inputs: Tensor
-    """`(rows, steps)`"""
-    targets: Tensor
-    """`(rows, steps)`: IGNORE where another window scores"""
-    documents: Rows
-    """`(rows,)`"""
-    starts: Rows
-    """`(rows,)`"""
-    follows: Tensor | None
-    """`(rows,)`: the row of the batch before that each row goes on with, for `select_rows`; None: all begin anew."""
-
-
-def evaluation_windows(
-    documents: Iterable[Sequence[int] | NDArray[Any]], window: int, stride: int, rows: int, carried: bool = False
-) -> Iterator[ScoringBatch]:
-    """Batches of at most `rows` windows in which every id of every document, `</s>` too, is a target exactly once.
-
-    `documents` are ids without marks; a `</s>` among them is followed by `<s>`, so that a whole corpus without its last id is one
-    document to a model that joins documents. Before each target a window has at least `window - stride` other inputs, or
-    all that the document has. With `carried` a row goes on with the state of the row that it follows, and `stride` must be
-    `window`. Documents of like length are read together, a pool at a time; which ones changes no result.
-    """
-    if not 1 <= stride <= window or (carried and stride != window):
-        raise UsageError(f"the stride must be from 1 to the window, and the window where a state is carried, but is {stride} of {window}")
-    numbered = enumerate(documents)
-    while pool := list(islice(numbered, POOL)):
-        pool.sort(key=lambda one: -len(one[1]))
-        yield from _carried(pool, window, rows) if carried else _overlapping(pool, window, stride, rows)
-
-
-POOL = 1024
-"""Documents that are sorted by length together."""
-
-Numbered = list[tuple[int, Sequence[int] | NDArray[Any]]]
-
-
-def _overlapping(pool: Numbered, window: int, stride: int, rows: int) -> Iterator[ScoringBatch]:
-    windows = (
-        _Window(number, ids, start, 0 if start == 0 else window - stride, min(window, len(ids) + 1 - start))
-        for number, ids in pool
-        for start in range(0, max(len(ids) + 1 - window + stride, 1), stride)
-    )
-    while some := list(islice(windows, rows)):
-        yield _scoring_batch(some, None)
-
-
-def _carried(pool: Numbered, window: int, rows: int) -> Iterator[ScoringBatch]:
-    for first in range(0, len(pool), rows):
-        group, start = pool[first : first + rows], 0
-        while group := [one for one in group if len(one[1]) + 1 > start]:  # the longest stand first, so those that go on do
-            some = [_Window(number, ids, start, 0, min(window, len(ids) + 1 - start)) for number, ids in group]
-            yield _scoring_batch(some, torch.arange(len(some)) if start else None)
-            start += window
-
-
-class _Window(NamedTuple):
-    document: int
-    ids: Sequence[int] | NDArray[Any]
-    start: int
-    known: int
-    """How many of its first targets another window scores."""
-    length: int
-
-
-def _scoring_batch(windows: list[_Window], follows: Tensor | None) -> ScoringBatch:
-    shape = len(windows), max(one.length for one in windows)
-    inputs, targets = np.full(shape, PAD, np.int64), np.full(shape, IGNORE, np.int64)
-    for row, (_, ids, start, known, length) in enumerate(windows):
-        run = np.full(length + 1, BOS, np.int64)  # the id before the first target, and the targets
-        inner = np.asarray(ids[max(start - 1, 0) : start + length])
-        run[start == 0 :][: len(inner)] = inner
-        if start + length > len(ids):
-            run[length] = EOS
-        inputs[row, :length] = np.where(run[:-1] == EOS, BOS, run[:-1])
-        targets[row, known:length] = run[known + 1 :]
-    numbers, starts = (np.asarray(values, np.int64) for values in zip(*((one.document, one.start) for one in windows), strict=True))
-    return ScoringBatch(torch.from_numpy(inputs), torch.from_numpy(targets), numbers, starts, follows)

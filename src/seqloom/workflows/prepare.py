@@ -15,8 +15,9 @@ from seqloom import bundles, files
 from seqloom.config import DataConfig, RunConfig, TrainConfig, to_plain
 from seqloom.data.batches import POOL, BatchPlan, TranslationBatch, translation_batch
 from seqloom.data.columns import Record
-from seqloom.data.order import Rows, permute
+from seqloom.data.order import Rows
 from seqloom.data.records import data_files
+from seqloom.data.splits import held_out
 from seqloom.data.store import TokenStore, build_store, cache_folder, fingerprint
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.tasks import task_named
@@ -25,12 +26,6 @@ from seqloom.training.distributed import World
 from seqloom.training.objectives import Translation
 from seqloom.workflows.evaluate import evaluate_pairs
 from seqloom.workflows.reading import Say, counted, each_pair, read_pair_list
-
-SPLIT_SHARE, SPLIT_MOST = 0.02, 1000
-"""Without validation files, this share of the pairs is split off, at most this many."""
-SPLIT_STREAM = 2**32 - 1
-"""The split's key beside the seed: no epoch has this number."""
-
 
 M = TypeVar("M")
 
@@ -199,10 +194,9 @@ def check_same_data(folder: Path, prints: list[dict[str, Any]]) -> None:
 def split_off(data: DataConfig, seed: int, say: Say) -> tuple[set[int], list[tuple[str, str]]]:
     """(numbers of the held-out records, their pairs): chosen by seed among all records."""
     count = sum(1 for _ in each_pair(data.train, data))
-    most = min(SPLIT_MOST, max(round(SPLIT_SHARE * count), 1))
     if count < 2:
         raise UsageError(f"validation needs pairs of its own, but there is only {count}; name more data or --validation files")
-    held = set(permute(np.arange(most), count, seed, SPLIT_STREAM).tolist())
+    held = set(held_out(count, seed))
     records = enumerate(each_pair(data.train, data))
     return held, [(record.fields["source"], record.fields["target"]) for at, record in records if at in held]
 
