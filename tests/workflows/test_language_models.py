@@ -246,9 +246,8 @@ def test_what_cannot_be_is_said_in_a_line(folders: dict[str, Path], texts: Path,
     assert "at least 2 run folders" in refusal(lambda: mix([ngram], str(tmp_path / "a"), None, (), quiet, silent))
     assert "not both" in refusal(lambda: mix([ngram, gpt], str(tmp_path / "b"), "1,1", ["x"], quiet, silent))
     for weights in ("1", "1,-1", "a,b", "0,0", "1,nan"):
-        assert "--weights must be 2 numbers" in refusal(
-            lambda weights=weights: mix([ngram, gpt], str(tmp_path / "c"), weights, (), quiet, silent)
-        )  # type: ignore[misc]
+        with pytest.raises(UsageError, match="--weights must be 2 numbers"):
+            mix([ngram, gpt], str(tmp_path / "c"), weights, (), quiet, silent)
     assert "an n-gram model, but this is a gpt" in refusal(lambda: export_arpa(gpt, str(tmp_path / "x.arpa")))
     assert "not.arpa:1" in refusal(lambda: import_arpa(str(tmp_path / "not.arpa"), str(tmp_path / "d")))
     assert "stride must be from 1" in refusal(lambda: evaluate(gpt, [str(texts / "val.txt")], quiet, {}, silent, stride=99))
