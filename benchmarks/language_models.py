@@ -48,7 +48,7 @@ SUITES: dict[str, tuple[tuple[str, ...], list[Case]]] = {
             Case("Kneser-Ney 3-gram", "ngram:trigram"),
             Case("Kneser-Ney 5-gram", "ngram:5gram"),
             Case("Kneser-Ney 8-gram", "ngram:5gram", ("model.order=8",)),
-            Case("GPT, 4 layers of 128", "gpt:shakespeare-char", ("train.batch_rows=12", "train.learning_rate=1e-3"), 2000),
+            Case("GPT, 4 layers of 128", "gpt:shakespeare-char", ("train.batch_rows=12", "train.learning_rate=4e-3"), 2000),
             Case(
                 "LSTM, 1 layer of 384",
                 "recurrent_lm:small",

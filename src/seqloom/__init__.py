@@ -2,6 +2,8 @@
 
 seqloom.train("translation", ["train.en", "train.de"], output_dir="runs/captions")
 seqloom.load("runs/captions").predict(["A dog runs."])
+seqloom.load_generator("runs/book").generate(["ROMEO:"], seed=7)
+list(seqloom.Scorer("runs/book").score(["plays Kohli cricket for India Virat."]))
 """
 
 from __future__ import annotations
@@ -13,17 +15,21 @@ from seqloom.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from seqloom.errors import SeqloomError
+    from seqloom.workflows.generate import load_generator
     from seqloom.workflows.predict import Predictor, load
+    from seqloom.workflows.score import Scorer
     from seqloom.workflows.train import train
 
 _PUBLIC = {
     "SeqloomError": "seqloom.errors",
     "Predictor": "seqloom.workflows.predict",
+    "Scorer": "seqloom.workflows.score",
     "load": "seqloom.workflows.predict",
+    "load_generator": "seqloom.workflows.generate",
     "train": "seqloom.workflows.train",
 }
 
-__all__ = ["Predictor", "SeqloomError", "__version__", "load", "train"]
+__all__ = ["Predictor", "Scorer", "SeqloomError", "__version__", "load", "load_generator", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -23,7 +23,10 @@ from seqloom.models import MODELS, model_family
 from seqloom.workflows.demo import DemoResult
 from seqloom.workflows.train import TrainResult
 
-VERBS = ("demo", "train", "evaluate", "predict", "explain", "check", "models", "probe")
+VERBS = (
+    *("demo", "train", "evaluate", "predict", "generate", "score", "ensemble", "export", "import"),
+    *("explain", "check", "models", "probe"),
+)
 LINES = ["a b c", "", "d b c a", "<s> a </s>", " b z"]
 """Sources; the second is empty, the fourth spells special tokens, the last holds an unknown word."""
 
