@@ -1,6 +1,8 @@
 """Does memory grow with a corpus, and how fast is it read? Peak RssAnon of making its store and batches of it, at two sizes.
 
-    python -m benchmarks.corpus_memory TEXT [--megabytes 20 200] [--tokenizer bpe] [--document line]
+    python -m benchmarks.corpus_memory TEXT [--megabytes 20 200] [--tokenizer bpe] [--document line] [--model gpt:tiny]
+
+With --model it is that of `seqloom train`, which also learns a tokenizer, trains 50 steps and validates.
 
 The text is repeated up to each size; each line ends in a number of its own, so that there always are new words. A process
 of its own makes the store, and batches of windows and of streams. Prints one JSON object. RssAnon is read from
@@ -37,6 +39,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, nargs="+", default=[20, 200])
     parser.add_argument("--tokenizer", default="bpe")
     parser.add_argument("--document", default="line")
+    parser.add_argument("--model", help="measure a training of this model")
     parser.add_argument("--measured", metavar="FOLDER", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measured:
@@ -51,10 +54,25 @@ def main() -> None:
             write_text(Path(folder, "text.txt"), lines, size * 10**6)
             tokenizer = train_tokenizer(read_start(Path(folder, "text.txt")), arguments.tokenizer, 8000)
             Path(folder, "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
+            if arguments.model:
+                write_text(Path(folder, "validation.txt"), lines, 200_000)
+                began = time.perf_counter()
+                peak = peak_anonymous(training(Path(folder), arguments)) / 1024
+                result[f"{size} MB"] = {"peak_MiB": round(peak, 1), "seconds": round(time.perf_counter() - began)}
+                continue
             child = [sys.executable, "-m", "benchmarks.corpus_memory", arguments.text, "--document", arguments.document]
             peak = peak_anonymous([*child, "--measured", folder]) / 1024
             result[f"{size} MB"] = {"peak_MiB": round(peak, 1), **json.loads(Path(folder, "result.json").read_text(encoding="utf-8"))}
     print(json.dumps({"tokenizer": arguments.tokenizer, "document": arguments.document, **result}, indent=2))
+
+
+def training(folder: Path, arguments: argparse.Namespace) -> list[str]:
+    """The command that trains on `text.txt`."""
+    where = ["--output-dir", str(folder / "run"), "--validation", str(folder / "validation.txt"), "--model", arguments.model]
+    data = (f"data.tokenizer={arguments.tokenizer}", f"data.document={arguments.document}")
+    settings = (*data, "train.max_steps=50", "train.evaluate_every=50", "train.batch_tokens=1024")
+    sets = [word for setting in settings for word in ("--set", setting)]
+    return [sys.executable, "-m", "seqloom", "train", "text-generation", str(folder / "text.txt"), *where, *sets]
 
 
 def write_text(path: Path, lines: list[str], size: int) -> None:

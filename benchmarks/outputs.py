@@ -29,7 +29,7 @@ from seqloom.layers.adaptive_softmax import default_cutoffs
 from seqloom.layers.output import FullOutput
 from seqloom.layers.output_kinds import OutputKind, make_output
 
-POSITIONS, WIDTH, REPEATS = 1024, 256, 2
+POSITIONS, WIDTH, REPEATS = 1024, 256, 3
 PEER = "torch: cross_entropy(linear(h))"
 CHUNKED = "torch: linear_cross_entropy, chunked"
 ADAPTIVE = "torch: AdaptiveLogSoftmaxWithLoss"

@@ -69,6 +69,8 @@ class DataConfig:
     """How text is cut: byte-level BPE, bytes, characters or words."""
     vocabulary: Positive = 8000
     """Entries of the vocabulary, at most."""
+    learn_from: Positive = 100_000_000
+    """Of a corpus of documents the tokenizer is learned from so many characters, from the beginning; of `characters` from all."""
     normalisation: Literal["none", "nfc"] = "none"
     """Unicode normalisation, stored with the tokenizer."""
     max_length: Positive | None = None

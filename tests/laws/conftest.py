@@ -145,6 +145,7 @@ NEURAL_LMS: dict[str, Callable[[], Subject]] = {
     "maxent language model": partial(recurrent_lm, {"maxent": 3, "maxent_size": 50}),
     "joined language model": partial(recurrent_lm, {"documents": "joined"}),
     **{f"gpt, {positions}": partial(gpt, {"positions": positions}) for positions in ("learned", "sinusoidal", "rotary", "none")},
+    "gpt, adaptive": partial(gpt, {"output": "adaptive", "tie_output": False}),
     "gpt, norm after": partial(gpt, {"norm": "after", "activation": "relu", "tie_output": False}),
     "gpt, joined": partial(gpt, {"documents": "joined", "biases": False}),
 }

@@ -181,6 +181,8 @@ def test_dropout_is_of_what_is_added_and_of_the_weights_and_in_training_only() -
         else:
             z = x + block.attention.output.bias
             close(found, z + block.feed_forward(block.feed_forward_norm(z)))
+    after: Block = drawn(Block(WIDTH, HEADS, 7, norm="after", dropout=0.99999)).train()
+    close(after(x, CAUSAL)[0], after.feed_forward_norm(after.attention_norm(x)))
 
 
 # Masks

@@ -27,7 +27,7 @@ from seqloom.protocols import Loss
 Kind = Literal["importance", "blackout"]
 
 ALPHA: dict[Kind, float] = {"importance": 1.0, "blackout": 0.4}
-"""The power of the counts: their papers'."""
+"""The power of the counts where none is given."""
 
 NEVER = -1e30
 """A logit whose probability is 0, and that can be subtracted from itself."""

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from seqloom.config import STRICT
 from seqloom.errors import UsageError
-from seqloom.layers.output import FullOutput
+from seqloom.layers.output_kinds import OutputKind, make_output
 from seqloom.layers.positions import LearnedPositions, rotation, sinusoids
 from seqloom.layers.transformer import ACTIVATIONS, Block, KeysValues, Ragged, Reading, Stack, causal_mask
 
@@ -58,6 +58,14 @@ class GPTConfig:
     """Share of the weights of attention dropped in training (slow on a CPU)."""
     tie_output: bool = True
     """Whether the output's weight is the token embedding."""
+    output: OutputKind = "full"
+    """full, adaptive (rare words in two steps), importance or blackout (trained on the target and a sample of the others)."""
+    output_samples: int = 4096
+    """Words that importance and blackout draw for each batch."""
+    output_alpha: float | None = None
+    """They are drawn by count^alpha; none: 1 for importance, 0.4 for blackout."""
+    output_cutoffs: tuple[int, ...] = ()
+    """Ranks by frequency where the clusters of an adaptive output begin; none: at a sixteenth and a quarter of the vocabulary."""
     biases: bool = True
     """Whether linear layers and norms have a bias."""
     documents: Literal["separate", "joined"] = "separate"
@@ -70,9 +78,11 @@ class GPTConfig:
     def __post_init__(self) -> None:
         problems = [
             f"model.{name} must be at least 1, but is {getattr(self, name)}"
-            for name in ("vocabulary_size", "context", "width", "layers", "heads", "feed_forward_width")
+            for name in ("vocabulary_size", "context", "width", "layers", "heads", "feed_forward_width", "output_samples")
             if getattr(self, name) is not None and getattr(self, name) < 1
         ]
+        if self.output == "adaptive" and self.tie_output:
+            problems.append("model.tie_output must be false with model.output=adaptive, whose words have states of several widths")
         if self.activation not in ACTIVATIONS:
             problems.append(f"model.activation must be one of {', '.join(ACTIVATIONS)}, but is {self.activation!r}")
         if self.heads >= 1 and self.width % self.heads:
@@ -162,7 +172,16 @@ class GPT(nn.Module):
         self.dropout = nn.Dropout(c.embedding_dropout)
         self.stack = Stack([c.block() for _ in range(c.layers)], c.width, biases=c.biases)
         tied = self.embedding.weight if c.tie_output else None
-        self.output = FullOutput(c.width, c.vocabulary_size, tied, bias=False)  # type: ignore[arg-type]
+        self.output = make_output(
+            c.output,
+            c.width,
+            c.vocabulary_size,
+            tied=tied,  # type: ignore[arg-type]
+            bias=False,
+            samples=c.output_samples,
+            alpha=c.output_alpha,
+            cutoffs=c.output_cutoffs,
+        )
         self._initialise()
 
     def _initialise(self) -> None:

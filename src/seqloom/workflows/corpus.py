@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -118,7 +119,13 @@ def prepare_corpus(run_config: RunConfig, folder: Path, first: bool, say: Say) -
         return each_piece(data.validation, data, say) if others else kept(each_piece(data.train, data, say), held, True)
 
     def texts() -> Iterator[str]:
-        return (piece.text for piece in counted(training(say), "texts read for the tokenizer", say))
+        left = math.inf if data.tokenizer == "characters" else data.learn_from
+        for piece in counted(training(say), "texts read for the tokenizer", say):
+            if left <= 0:
+                say(f"the tokenizer is learned from the first {data.learn_from:,} characters (data.learn_from)")
+                return
+            left -= len(piece.text)
+            yield piece.text
 
     tokenizer = learned_tokenizer(folder, data, texts, first, say)
     read = {key: value for key, value in to_plain(data).items() if key not in ("train", "validation", "max_length")}
@@ -146,6 +153,10 @@ def planned(run_config: RunConfig, vocabulary_size: int, corpus: CorpusStore, sa
     family = model_family(model["name"])[1]
     carries = family.carries
     context = getattr(config, "context", None)
+    if train.label_smoothing and getattr(config, "output", "full") != "full":
+        raise UsageError(
+            f"train.label_smoothing needs model.output=full, which knows all words at each position, but it is {config.output}"
+        )
     window = train.window or (STREAM_WINDOW if carries else context) or STREAM_WINDOW
     if context is not None and window > context:
         raise UsageError(f"train.window must be at most model.context={context}, but is {window}")
