@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 import torch
+
+settings.register_profile("seqloom", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("seqloom")
+"""No timing decides a test."""
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ def test_a_missing_file_is_named(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"model_type": "os.system"}, "model must be one of seq2seq"),
+        ({"model_type": "os.system"}, "model must be one of ngram, "),
         ({"width": 9}, "the weights must be this model's"),
         ({"vocabulary_size": 10**12}, "the weights must be this model's"),
         ({"width": -1}, "model.width must be at least 1"),

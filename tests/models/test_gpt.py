@@ -117,7 +117,7 @@ def written_out(model: GPT, tokens: list[int]) -> tuple[Tensor, Tensor]:
             z = norm(b.attention_norm, x + attended)
             x = norm(b.feed_forward_norm, z + feed_forward(z))
         looks.append(weights)
-    matrix = model.embedding.weight if c.tie_output else model.output.weight
+    matrix: Any = model.embedding.weight if c.tie_output else model.output.weight
     return norm(model.stack.norm, x) @ matrix.T, torch.stack(looks)
 
 

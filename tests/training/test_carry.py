@@ -17,7 +17,7 @@ class State(NamedTuple):
 
 
 def state(*values: float) -> State:
-    column = torch.tensor(values)[:, None].requires_grad_()
+    column = torch.tensor(values, dtype=torch.float32)[:, None].requires_grad_()
     return State(column * 1, (column.expand(-1, 3) * 10, None))
 
 
