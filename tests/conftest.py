@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
 import torch
+from hypothesis import HealthCheck, settings
 
 settings.register_profile("seqloom", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("seqloom")
