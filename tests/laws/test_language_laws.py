@@ -14,6 +14,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from seqloom.decoding.generate import Hypothesis, Sample, generate
+from seqloom.decoding.rules import forbid
 from seqloom.evaluation.perplexity import score_texts
 from seqloom.shapes import IGNORE
 from seqloom.text.special import BOS, EOS, PAD
@@ -144,3 +146,33 @@ def test_gradients_of_packed_documents_are_the_sum_over_documents(lm: Subject) -
 
     for actual, expected in zip(gradients([packed]), gradients([torch.tensor([one]) for one in alone]), strict=True):
         torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-11)
+
+
+# Sampling
+
+
+def drawn(lm: Subject, prompts: Sequence[Sequence[int]], strategy: Sample, limit: int) -> list[list[Hypothesis]]:
+    limits = [limit] * len(prompts)
+    return generate(lm.model, None, prompts, strategy=strategy, max_new_tokens=limits, eos=EOS, pad=PAD, rules=[forbid([PAD, BOS])])
+
+
+def test_a_sample_is_the_same_in_any_batch(lm: Subject) -> None:
+    prompts, strategy = [[BOS, *text] for text in TEXTS], Sample(seed=3, samples=2)
+    together = drawn(lm, prompts, strategy, 6)
+    for prompt, expected in zip(prompts, together, strict=True):
+        (alone,) = drawn(lm, [prompt], strategy, 6)
+        assert [(one.tokens, one.finished) for one in alone] == [(one.tokens, one.finished) for one in expected]
+    assert len({tuple(one.tokens) for found in together for one in found}) > 1
+
+
+def test_samples_are_as_frequent_as_the_model_says(lm: Subject) -> None:
+    """Pearson's chi-square over what follows a prompt; beyond 24.3 by chance once in 5,000 times with 5 degrees of freedom."""
+    count, prompt = 3000, [BOS, 4]
+    (samples,) = drawn(lm, [prompt], Sample(seed=1, samples=count), 1)
+    found = torch.bincount(torch.tensor([one.tokens[0] if one.tokens else EOS for one in samples]), minlength=7).double()
+    allowed = lm.model(torch.tensor([prompt]), None)[0][0, -1].double().log_softmax(-1)
+    allowed[[PAD, BOS]] = -math.inf
+    expected = count * allowed.softmax(-1)
+    seen = expected > 0
+    assert found[~seen].sum() == 0
+    assert float(((found - expected)[seen] ** 2 / expected[seen].clamp(min=1e-9)).sum()) < 24.3
