@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from seqloom import bundles
 from seqloom.data.synthetic import reverse_task
-from seqloom.training.checkpoints import OPTIMIZER, WEIGHTS, checkpoints, read_state
+from seqloom.training.checkpoints import CARRIED, OPTIMIZER, WEIGHTS, checkpoints, read_state
 from seqloom.workflows.train import train
 
 SETTINGS = [
@@ -194,3 +194,32 @@ def test_two_workers_end_where_one_does(tmp_path: Path) -> None:
         for key in mine.keys() - {"tokens_per_second"}:
             assert theirs[key] == pytest.approx(mine[key], rel=1e-6)
     bundles.load_bundle(two)
+
+
+@pytest.mark.slow
+def test_streams_of_two_workers_are_those_of_one(tmp_path: Path) -> None:
+    """Seven lanes over two workers: the state that each carries is in the checkpoint of the first."""
+    (tmp_path / "text.txt").write_text("".join(f"line {number * number % 17} of a text with {number % 5} words\n" for number in range(120)))
+    model = ["model.width=6", "model.embedding_width=5", "model.dropout=0"]
+    train_settings = [
+        "train.max_steps=6",
+        "train.evaluate_every=3",
+        "train.batch_rows=7",
+        "train.window=8",
+        "train.dtype=float64",
+        "train.threads=1",
+    ]
+    settings = ["data.tokenizer=words", *model, *train_settings]
+    two, one = tmp_path / "two", tmp_path / "one"
+    command = ["train", "text-generation", str(tmp_path / "text.txt"), "--model", "recurrent_lm:tiny", "--output-dir", str(two)]
+    done = torchrun(*command, *(f"--set={setting}" for setting in settings))
+    assert done.returncode == 0, done.stderr
+    threads = torch.get_num_threads()
+    train("text-generation", [str(tmp_path / "text.txt")], output_dir=one, model="recurrent_lm:tiny", settings=settings)
+    torch.set_num_threads(threads)
+    for name in (WEIGHTS, CARRIED):
+        mine, theirs = (load_file(checkpoints(folder)[0] / name) for folder in (one, two))
+        assert mine.keys() == theirs.keys()
+        for key in mine:
+            assert torch.allclose(mine[key], theirs[key], rtol=1e-9, atol=1e-12), key
+    assert len(load_file(checkpoints(two)[0] / CARRIED)["0"]) == 7
