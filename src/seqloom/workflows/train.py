@@ -177,6 +177,7 @@ def fit(run_config: RunConfig, folder: Path, config: Any, material: Material, sa
         metrics = material.validate(model)
     state = TrainerState(step=1, total_steps=1, best=metrics["loss"], best_step=1, stopped="max_steps", threads=torch.get_num_threads())
     state.settings = fixed_settings(run_config)
+    bundles.cut_metrics(folder, 0)  # of a fit that was killed
     bundles.append_metrics(folder, {"step": 1, **{f"validation_{key}": value for key, value in metrics.items()}})
     save_checkpoint(folder, model, None, state)
 
