@@ -19,6 +19,10 @@ def write_card(folder: Path, run: RunConfig, state: TrainerState, metrics: dict[
     data = "\n".join(f"- `{printable(path)}`" for path in run.data.train)
     place = printable(str(folder))
     use = f'seqloom generate {place} --prompt "..."' if run.task == "text-generation" else f"seqloom predict {place} -"
+    how = f"made with seqloom {VERSION} in one go"
+    if state.tokens:
+        how = f"""trained with seqloom {VERSION} for {state.step:,} steps
+({state.tokens:,} tokens); its weights are those of step {state.best_step or state.step:,}, the best by validation {run.train.best}"""
     text = f"""---
 library_name: seqloom
 pipeline_tag: {run.task}
@@ -26,8 +30,7 @@ pipeline_tag: {run.task}
 
 # {printable(folder.resolve().name)}
 
-A `{run.model["name"]}:{run.model["size"]}` model for {run.task}, trained with seqloom {VERSION} for {state.step:,} steps
-({state.tokens:,} tokens); its weights are those of step {state.best_step or state.step:,}, the best by validation {run.train.best}.
+A `{run.model["name"]}:{run.model["size"]}` model for {run.task}, {how}.
 
 ## Use
 
