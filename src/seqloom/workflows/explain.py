@@ -170,7 +170,7 @@ def explain_gradient_flow(
 
 
 _TIME = "t - n (the last step is at 0)"
-_SUBTITLE = "Left: what the loss wants of the state at step t. Right: what the last state still knows of it. Medians over the pairs."
+_SUBTITLE = "Left: what the loss wants of the state at step t. Right: what the last state still knows of it. Medians over the rows."
 
 
 def flow_panels(flows: dict[str, GradientFlow]) -> list[list[Panel]]:
