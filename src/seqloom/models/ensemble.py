@@ -6,6 +6,7 @@ shared out among the members by λ_k p_k, and λ_k becomes its share.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -58,26 +59,24 @@ class Ensemble(nn.Module):
 
     def forward(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """tokens `(rows, steps)` -> log-probabilities `(rows, steps, vocabulary)`, and the state after those tokens."""
-        parts, states = [], []
-        for model, before in zip(self.members, state or [None] * len(self.members), strict=True):
+
+        def call(model: Any, before: State) -> tuple[Tensor, State]:
             logits, after = model(tokens, before)
-            parts.append(logits.log_softmax(dim=-1))
-            states.append(after)
-        return self._mixed(torch.stack(parts)), tuple(states)
+            return logits.log_softmax(dim=-1), after
+
+        return self._mixed(call, state)
 
     def log_probs(self, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, State]:
         """tokens, targets `(rows, steps)` -> log p of each target, and the state after."""
-        parts, states = [], []
-        for model, before in zip(self.members, state or [None] * len(self.members), strict=True):
-            part, after = target_log_probs(model, tokens, targets, before)
-            parts.append(part)
-            states.append(after)
-        return self._mixed(torch.stack(parts)), tuple(states)
+        return self._mixed(lambda model, before: target_log_probs(model, tokens, targets, before), state)
 
-    def _mixed(self, log_probs: Tensor) -> Tensor:
-        """`(members, ...)` -> `(...)`."""
+    def _mixed(self, call: Callable[[Any, State], tuple[Tensor, State]], state: State) -> tuple[Tensor, State]:
+        """What `call` gives for each member, log-probabilities and a state, as those of the mixture."""
+        called = [call(model, before) for model, before in zip(self.members, state or [None] * len(self.members), strict=True)]
+        log_probs = torch.stack([part for part, _ in called])
         weights = self.weights.log().to(log_probs.dtype)
-        return (log_probs + weights.view(-1, *[1] * (log_probs.dim() - 1))).logsumexp(dim=0)
+        mixed = (log_probs + weights.view(-1, *[1] * (log_probs.dim() - 1))).logsumexp(dim=0)
+        return mixed, tuple(after for _, after in called)
 
 
 def _member(content: dict[str, Any]) -> nn.Module:

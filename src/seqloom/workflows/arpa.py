@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from seqloom import bundles, files
-from seqloom.config import DataConfig, DecodeConfig, RunConfig, run_file_text
+from seqloom.config import DataConfig, DecodeConfig, RunConfig
 from seqloom.data.store import fingerprint
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.models.arpa import read_arpa, write_arpa
 from seqloom.models.ngram import Ngram
 from seqloom.text.special import SPECIAL_TOKENS
 from seqloom.text.tokenizers import TextTokenizer
-from seqloom.training.checkpoints import TrainerState, checkpoint_path, save_checkpoint
-from seqloom.workflows.card import write_card
+from seqloom.workflows.made import write_made
 from seqloom.workflows.predict import new_file
 
 SUFFIXES = (".arpa", ".gz")
@@ -43,7 +42,7 @@ def export_arpa(folder: str, path: str) -> dict[str, int]:
             file.writelines(lines)
 
     files.write_atomic(place, write)
-    return {str(order): size for order, size in enumerate(bundle.model.config.sizes, start=1)}
+    return sizes(bundle.model)
 
 
 def import_arpa(path: str, output_dir: str) -> dict[str, int]:
@@ -64,19 +63,17 @@ def import_arpa(path: str, output_dir: str) -> dict[str, int]:
         strange = next(word for word in arpa.words if word in SPECIAL_TOKENS)
         raise DataError(f"its words must be no special tokens, but there is {strange}; write it in another way", path)
     tokenizer = TextTokenizer("words", vocabulary, [])
-    decode = DecodeConfig(strategy="sample")
     run = RunConfig(
         task="text-generation",
         output_dir=str(folder),
         model={"name": "ngram", "size": "small", "order": arpa.config.order},
         data=DataConfig(train=(str(Path(path).resolve()),), tokenizer="words", vocabulary=len(vocabulary)),
-        decode=decode,
+        decode=DecodeConfig(strategy="sample"),
     )
-    state = TrainerState(step=1, total_steps=1, best_step=1, stopped="max_steps")
-    files.write_atomic(folder / bundles.RUN, run_file_text(run))
-    files.write_json(folder / bundles.DATA, {"files": [fingerprint(path)]})
-    bundles.write_model_files(folder, run.task, "ngram", arpa.config, tokenizer, decode)
-    save_checkpoint(folder, arpa.model, None, state)
-    write_card(folder, run, state, {})
-    bundles.seal(folder, checkpoint_path(folder, 1))
-    return {str(order): size for order, size in enumerate(arpa.config.sizes, start=1)}
+    write_made(folder, run, arpa.model, tokenizer, [fingerprint(path)], None)
+    return sizes(arpa.model)
+
+
+def sizes(model: Ngram) -> dict[str, int]:
+    """Order -> how many n-grams a model holds."""
+    return {str(order): size for order, size in enumerate(model.config.sizes, start=1)}

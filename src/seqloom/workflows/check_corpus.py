@@ -21,7 +21,7 @@ from seqloom.shapes import IGNORE
 from seqloom.tasks import task_named
 from seqloom.text.special import UNK
 from seqloom.training.distributed import World
-from seqloom.workflows.check_pairs import LEAK, Table, quantiles, shown_pieces
+from seqloom.workflows.check_pairs import LEAK, Table, problems_of, quantiles, shown_pieces
 from seqloom.workflows.corpus import PreparedCorpus, prepare_corpus
 from seqloom.workflows.documents import each_document, each_piece
 from seqloom.workflows.prepare import prepared, total_steps
@@ -71,8 +71,7 @@ class CorpusReport:
 
     def problems(self) -> list[str]:
         """Whole sentences: first what must stop a training, then what is likely to do harm."""
-        warnings = [f"warning: {one.what}: {one.number:,} (first: {one.first}); {one.advice}" for one in self.findings if one.advice]
-        return [f"error: {error}" for error in self.errors] + warnings or ["nothing found that is likely to do harm"]
+        return problems_of(self.errors, self.findings)
 
 
 def check_corpus(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -> CorpusReport:

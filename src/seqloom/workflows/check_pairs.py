@@ -86,8 +86,13 @@ class Report:
 
     def problems(self) -> list[str]:
         """Whole sentences: first what must stop a training, then what is likely to do harm."""
-        warnings = [f"warning: {one.what}: {one.number:,} (first: {one.first}); {one.advice}" for one in self.findings if one.advice]
-        return [f"error: {error}" for error in self.errors] + warnings or ["nothing found that is likely to do harm"]
+        return problems_of(self.errors, self.findings)
+
+
+def problems_of(errors: Sequence[str], findings: Sequence[Finding]) -> list[str]:
+    """Whole sentences, for people; one too where there is nothing to say."""
+    warnings = [f"warning: {one.what}: {one.number:,} (first: {one.first}); {one.advice}" for one in findings if one.advice]
+    return [f"error: {error}" for error in errors] + warnings or ["nothing found that is likely to do harm"]
 
 
 def check_pairs(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -> Report:

@@ -23,14 +23,13 @@ from seqloom.data.splits import HeldOut, hold_out, kept
 from seqloom.data.store import cache_folder, fingerprint
 from seqloom.data.windows import StreamPlan, TextBatch, WindowPlan, load_windows
 from seqloom.errors import UsageError
-from seqloom.evaluation.perplexity import Corpus, score_texts
 from seqloom.models import model_family
 from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training.carry import Carry
 from seqloom.training.objectives import LanguageModelling
-from seqloom.workflows.documents import Document, chunks, each_piece
+from seqloom.workflows.documents import Document, each_piece, score_documents
 from seqloom.workflows.prepare import check_same_data, learned_tokenizer
-from seqloom.workflows.reading import Say, counted
+from seqloom.workflows.reading import Say, counted, silent
 from seqloom.workflows.settings import model_fields
 
 STREAM_WINDOW = 64
@@ -90,13 +89,8 @@ class PreparedCorpus:
 
     def validate(self, model: nn.Module) -> dict[str, float]:
         """Perplexity and its kin; a long document is read in windows that do not overlap."""
-        totals = self.validation.totals
-        corpus = Corpus.empty()
-        corpus.words, corpus.bytes = totals.words, totals.bytes
-        documents = (Document(self.validation.document(at), 0, 0) for at in range(len(self.validation)))
-        for some in chunks(documents):
-            for document, score in zip(some, score_texts(model, [one.ids for one in some]), strict=True):
-                corpus.add(score, document.ids, words=0, size=0)
+        corpus = score_documents(model, (Document(self.validation.document(at), 0, 0) for at in range(len(self.validation))))
+        corpus.words, corpus.bytes = self.validation.totals.words, self.validation.totals.bytes  # which the store counted
         return corpus.metrics()
 
 
@@ -109,13 +103,13 @@ def prepare_corpus(run_config: RunConfig, folder: Path, first: bool, say: Say) -
     check_same_data(folder, prints)
     held = HeldOut()
     if not others:
-        held = hold_out(each_piece(data.train, data, _silent), seed)
+        held = hold_out(each_piece(data.train, data, silent), seed)
         say(f"no validation data given: {held} held out" + (f" by seed {seed}" if held.documents else ""))
 
-    def training(say: Say = _silent) -> Iterator[Piece]:
+    def training(say: Say = silent) -> Iterator[Piece]:
         return kept(each_piece(data.train, data, say), held, False)
 
-    def validating(say: Say = _silent) -> Iterator[Piece]:
+    def validating(say: Say = silent) -> Iterator[Piece]:
         return each_piece(data.validation, data, say) if others else kept(each_piece(data.train, data, say), held, True)
 
     def texts() -> Iterator[str]:
@@ -179,7 +173,3 @@ def progress(part: str, say: Say, every: float = 5.0) -> Callable[[Totals], None
             said[0] = time.monotonic()
 
     return show
-
-
-def _silent(_: str) -> None:
-    pass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,13 +41,9 @@ def each_piece(paths: Sequence[str], data: DataConfig, say: Say) -> Generator[Pi
 
 def each_document(paths: Sequence[str], data: DataConfig, tokenizer: Tokenizer, say: Say) -> Iterator[Document]:
     """The documents of what was named as ids, one at a time."""
-    return documents_of(each_piece(paths, data, say), tokenizer)
-
-
-def documents_of(pieces: Iterable[Piece], tokenizer: Tokenizer) -> Iterator[Document]:
     ids: list[int] = []
     texts: list[str] = []
-    for piece in pieces:
+    for piece in each_piece(paths, data, say):
         ids += tokenizer.encode([piece.text])[0]
         texts.append(piece.text)
         if piece.last:
@@ -63,11 +59,15 @@ def fingerprints(paths: Sequence[str], data: DataConfig) -> list[dict[str, Any]]
 
 def evaluate_documents(model: nn.Module, documents: Iterator[Document], stride: int | None = None) -> dict[str, float]:
     """Perplexity and its kin over documents; memory is bounded by the longest. The model must be in evaluation mode."""
+    return score_documents(model, documents, stride).metrics()
+
+
+def score_documents(model: nn.Module, documents: Iterator[Document], stride: int | None = None) -> Corpus:
     corpus = Corpus.empty()
     for some in chunks(documents):
         for document, score in zip(some, score_texts(model, [one.ids for one in some], stride=stride), strict=True):
             corpus.add(score, document.ids, words=document.words, size=document.bytes)
-    return corpus.metrics()
+    return corpus
 
 
 def chunks(documents: Iterator[Document]) -> Iterator[list[Document]]:
@@ -90,9 +90,8 @@ def stride_of(model: Any, stride: int | None) -> int | None:
 
 def convention(model: Any, stride: int | None) -> str:
     """How log-probabilities come about, in one line."""
-    context = model.context
+    context, step = model.context, stride_of(model, stride)
     text = "log-probabilities in nats; <s> is fed and never predicted, </s> is"
     if context is None:
         return f"{text}; every token is read with all that stands before it in its text"
-    step = stride or max(context // 2, 1)
     return f"{text}; a text longer than {context} tokens is read in windows of {context}, each {step} further on"

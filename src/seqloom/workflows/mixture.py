@@ -8,14 +8,13 @@ from typing import Any
 
 import torch
 
-from seqloom import bundles, files
-from seqloom.config import DataConfig, RunConfig, run_file_text, to_plain
+from seqloom import files
+from seqloom.config import DataConfig, RunConfig, to_plain
 from seqloom.errors import UsageError, printable
 from seqloom.evaluation.perplexity import score_texts
 from seqloom.models.ensemble import Ensemble, EnsembleConfig, mixture_weights
-from seqloom.training.checkpoints import TrainerState, checkpoint_path, save_checkpoint
-from seqloom.workflows.card import write_card
 from seqloom.workflows.documents import each_document, evaluate_documents, fingerprints, stride_of
+from seqloom.workflows.made import write_made
 from seqloom.workflows.reading import Say
 from seqloom.workflows.score import language_model
 
@@ -66,14 +65,7 @@ def mix(folders: Sequence[str], output_dir: str, weights: str | None, tune: Sequ
         model={"name": "ensemble", "size": f"{len(members)} members", "weights": named},
         decode=first.decode,
     )
-    state = TrainerState(step=1, total_steps=1, best_step=1, stopped="max_steps")
-    files.write_atomic(folder / bundles.RUN, run_file_text(run))
-    files.write_json(folder / bundles.DATA, {"files": fingerprints(tune, data)})
-    bundles.write_model_files(folder, first.task, "ensemble", config, first.tokenizer, first.decode)
-    bundles.append_metrics(folder, {"step": 1, **{f"validation_{key}": value for key, value in metrics.items()}})
-    save_checkpoint(folder, model, None, state)
-    write_card(folder, run, state, metrics)
-    bundles.seal(folder, checkpoint_path(folder, 1))
+    write_made(folder, run, model, first.tokenizer, fingerprints(tune, data), metrics)
     return {"output_dir": str(folder), "weights": named, **metrics}
 
 

@@ -17,6 +17,10 @@ Say = Callable[[str], None]
 """Tells the user something, on standard error."""
 
 
+def silent(_: str) -> None:
+    """Tells nobody."""
+
+
 def each_pair(paths: Sequence[str], data: DataConfig, say: Say = lambda _: None) -> Generator[Record, None, None]:
     """The pairs of files, one at a time; at the end, or at an error, what was guessed, repaired and left out is said."""
     tally = Tally()

@@ -19,7 +19,7 @@ from seqloom.evaluation.perplexity import TextScore, score_texts
 from seqloom.protocols import Tokenizer
 from seqloom.text.special import EOS, SPECIAL_TOKENS, UNK
 from seqloom.workflows.documents import stride_of
-from seqloom.workflows.reading import Say, each_pair
+from seqloom.workflows.reading import Say, each_pair, silent
 
 CHUNK = 512
 """Texts that are in memory at one time."""
@@ -155,7 +155,7 @@ def contrast(
     models = [(folder, Scorer(folder)) for folder in folders]
     found = [Contrast(folder=folder, hits={}, halves={}, pairs={}) for folder in folders]
     for path in paths:
-        said = say if path == paths[0] else _silent
+        said = say if path == paths[0] else silent
         pairs = list(each_pair([path], replace(data, source=better, target=worse), said))
         if by is None:
             groups = [Path(path).name.split(".")[0]] * len(pairs)
@@ -169,7 +169,3 @@ def contrast(
                 for counts, hit in ((result.hits, good > bad), (result.halves, good == bad), (result.pairs, True)):
                     counts[group] = counts.get(group, 0) + hit
     return found
-
-
-def _silent(_: str) -> None:
-    pass

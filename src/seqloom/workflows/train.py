@@ -202,7 +202,7 @@ def make_job(
 
     def load(rows: Rows, whole: Rows) -> Any:
         batch = material.load(rows, whole)
-        return type(batch)(*(part.to(device) if isinstance(part, torch.Tensor) else part for part in batch))
+        return type(batch)(*(part.to(device) for part in batch))
 
     def save(state: TrainerState) -> None:
         carried = carry.tensors(world) if carry is not None else []
