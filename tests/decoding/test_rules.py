@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqloom.config import DecodeConfig
+from seqloom.decoding.live import Live
 from seqloom.decoding.rules import Rule, forbid, most_likely, rules_of, temperature, top_k, top_p
 from seqloom.errors import UsageError
 
@@ -47,10 +48,10 @@ def test_most_likely_of_many_is_a_stable_sort(k: int) -> None:
 def test_forbidden_ids_never_come_and_others_keep_their_log_probability() -> None:
     log_probs = torch.tensor([[-1.0, -2.0, -3.0], [-4.0, -5.0, -6.0]])
     before = log_probs.clone()
-    after = forbid([0, 2])(torch.zeros(2, 0), log_probs)
+    after = forbid([0, 2])(Live.first(torch.zeros(2, 0, dtype=torch.long)), log_probs)
     assert after.tolist() == [[-math.inf, -2.0, -math.inf], [-math.inf, -5.0, -math.inf]]
     assert torch.equal(log_probs, before)
-    assert torch.equal(forbid([])(torch.zeros(2, 0), log_probs), before)
+    assert torch.equal(forbid([])(Live.first(torch.zeros(2, 0, dtype=torch.long)), log_probs), before)
 
 
 # The rules of sampling
@@ -70,7 +71,7 @@ ROWS = st.integers(1, 40).flatmap(
 def after(rule: Rule, log_probs: torch.Tensor) -> torch.Tensor:
     """What a rule gives, and that it changed nothing in place and sums to 1."""
     before = log_probs.clone()
-    ruled = rule(torch.zeros(len(log_probs), 0), log_probs)
+    ruled = rule(Live.first(torch.zeros(len(log_probs), 0, dtype=torch.long)), log_probs)
     assert torch.equal(log_probs, before)
     assert ruled.dtype == log_probs.dtype
     assert ruled.double().exp().sum(dim=-1).tolist() == pytest.approx([1.0] * len(log_probs), abs=1e-5)
@@ -156,7 +157,7 @@ def test_the_rules_of_long_rows(size: int, k: int, p: float) -> None:
 
 @pytest.mark.parametrize("rule", [temperature(0.5), top_k(2), top_p(0.5)])
 def test_where_nothing_may_come_next_it_stays_so(rule: Rule) -> None:
-    ruled = rule(torch.zeros(2, 0), torch.tensor([[-math.inf] * 3, [-math.inf, 0.0, -math.inf]]))
+    ruled = rule(Live.first(torch.zeros(2, 0, dtype=torch.long)), torch.tensor([[-math.inf] * 3, [-math.inf, 0.0, -math.inf]]))
     assert ruled.tolist() == [[-math.inf] * 3, [-math.inf, 0.0, -math.inf]]
 
 
@@ -167,7 +168,7 @@ def test_the_order_of_the_rules() -> None:
     def left(**changes: object) -> list[float]:
         ruled = log_probs
         for rule in rules_of(DecodeConfig(**changes), [0]):  # type: ignore[arg-type]
-            ruled = rule(torch.zeros(1, 0), ruled)
+            ruled = rule(Live.first(torch.zeros(1, 0, dtype=torch.long)), ruled)
         return [round(x, 6) for x in ruled.exp()[0].tolist()]
 
     assert left(strategy="sample") == [0, 0.4, 0.3, 0.2, 0.1]

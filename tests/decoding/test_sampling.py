@@ -16,8 +16,9 @@ from torch import Tensor
 
 from seqloom.config import DecodeConfig
 from seqloom.decoding.generate import Begun, finish, generate, steps
+from seqloom.decoding.live import Hypothesis
 from seqloom.decoding.rules import forbid, rules_of
-from seqloom.decoding.strategies import Beam, Hypothesis, Sample, draw, strategy_of, uniform
+from seqloom.decoding.strategies import Beam, Sample, draw, strategy_of, uniform
 from seqloom.errors import UsageError
 
 FORBIDDEN = [PAD, BOS]

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from tests.decoding.toys import BOS, EOS, PAD, Chain, Remembering
 
 from seqloom.decoding.generate import finish, generate
+from seqloom.decoding.live import Hypothesis
 from seqloom.decoding.rules import forbid
-from seqloom.decoding.strategies import Beam, Hypothesis, Sample, Strategy
+from seqloom.decoding.strategies import Beam, Sample, Strategy
 from seqloom.decoding.windows import generate_windows, window_start
 
 RULES = [forbid([PAD, BOS])]

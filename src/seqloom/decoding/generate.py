@@ -18,8 +18,9 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from seqloom.decoding.live import Chosen, Hypothesis, Live
 from seqloom.decoding.rules import Rule
-from seqloom.decoding.strategies import Beam, Chosen, Hypothesis, Live, Sample, Strategy
+from seqloom.decoding.strategies import Beam, Sample, Strategy
 from seqloom.errors import SeqloomError, UsageError
 from seqloom.protocols import Decodable, State, next_logits, select_rows
 
@@ -77,23 +78,24 @@ def steps(
     pad: int,
     rules: Sequence[Rule] = (),
     begun: Sequence[Begun] | None = None,
+    before: Sequence[Sequence[int]] | None = None,
 ) -> Generator[Tensor, None, list[list[Hypothesis]]]:
     """`generate`, one step at a time: yields the new token of each row `(rows,)` as it comes, returns the hypotheses.
 
-    Sample j of a prompt draws its numbers as sample `begun.sample + j` does, from number `begun.drawn` on.
+    Sample j of a prompt draws its numbers as sample `begun.sample + j` does, from number `begun.drawn` on. `before` is what stood
+    before each prompt: the model does not read it, the rules do; the last `begun.drawn` tokens before the new ones were made too.
     """
     if not all(prompts) or not len(prompts) == len(max_new_tokens) or min(max_new_tokens, default=1) < 1:
         raise UsageError("every prompt must have at least one token and a maximum of at least 1 new token")
     ended: list[list[Hypothesis]] = [[] for _ in prompts]
     if not prompts:
         return ended
-    longest = max(len(prompt) for prompt in prompts)
-    padded = [[pad] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
     device = next((p.device for p in getattr(model, "parameters", list)()), None)
-    read = torch.tensor(padded, device=device)
+    read = _padded(prompts, pad, device)
     limits = torch.tensor(list(max_new_tokens), device=device)
     logits, state = next_logits(model, read, state)
-    live = _first_rows(begun or [Begun()] * len(prompts), strategy.rows, read)
+    given = read if before is None else _padded([[*one, *prompt] for one, prompt in zip(before, prompts, strict=True)], pad, device)
+    live = _first_rows(begun or [Begun()] * len(prompts), strategy.rows, given)
     if strategy.rows > 1:
         logits, state = logits[live.owner], select_rows(state, live.owner)
     while True:
@@ -101,7 +103,7 @@ def steps(
             raise SeqloomError("logits must be numbers, but the model gave NaN: its weights or its state are broken")
         log_probs = allowed = logits.float().log_softmax(dim=-1)
         for rule in rules:
-            allowed = rule(live.tokens, allowed)
+            allowed = rule(live, allowed)
         chosen = strategy.choose(live, log_probs, allowed, ended)
         parents, live = _go_on(live, chosen, limits, ended, strategy, eos)
         yield chosen.ids
@@ -112,12 +114,19 @@ def steps(
         logits, state = next_logits(model, live.tokens[:, -1:], state)
 
 
-def _first_rows(begun: Sequence[Begun], each: int, read: Tensor) -> Live:
+def _padded(prompts: Sequence[Sequence[int]], pad: int, device: torch.device | None) -> Tensor:
+    """`(prompts, longest)`, padded on the left."""
+    longest = max(len(prompt) for prompt in prompts)
+    return torch.tensor([[pad] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=device)
+
+
+def _first_rows(begun: Sequence[Begun], each: int, given: Tensor) -> Live:
     """The rows before any new token: `each` of them for a prompt."""
-    owner = torch.arange(len(begun), device=read.device).repeat_interleave(each)
-    first, drawn = torch.tensor(begun, device=read.device)[owner].unbind(1)
-    sample = first + torch.arange(each, device=read.device).repeat(len(begun))
-    return Live(owner, sample, drawn, torch.zeros(len(owner), dtype=torch.float64, device=read.device), read[owner, :0])
+    live = Live.first(given)
+    rows = live.owner.repeat_interleave(each)
+    first, drawn = torch.tensor(begun, device=given.device)[rows].unbind(1)
+    sample = first + torch.arange(each, device=given.device).repeat(len(begun))
+    return live._replace(owner=rows, sample=sample, drawn=drawn, total=live.total[rows], tokens=live.tokens[rows])
 
 
 def _go_on(live: Live, chosen: Chosen, limits: Tensor, ended: list[list[Hypothesis]], strategy: Strategy, eos: int) -> tuple[Tensor, Live]:
@@ -133,4 +142,4 @@ def _go_on(live: Live, chosen: Chosen, limits: Tensor, ended: list[list[Hypothes
         ended[int(owner[row])].append(Hypothesis(score, total, new[:-1] if finished else new, finished, int(sample[row])))
     goes_on = ~over & ~strategy.hopeless(owner, totals, limits, ended)
     kept = goes_on.nonzero()[:, 0]
-    return parents[kept], Live(owner[kept], sample[kept], drawn[kept], totals[kept], tokens[kept])
+    return parents[kept], Live(owner[kept], sample[kept], drawn[kept], totals[kept], tokens[kept], live.given)

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from seqloom.config import DecodeConfig
+from seqloom.decoding.live import Live
 from seqloom.errors import UsageError
 
-Rule = Callable[[Tensor, Tensor], Tensor]
-"""(prefix `(rows, steps)`, log-probabilities `(rows, vocabulary)`) -> log-probabilities; never in place."""
+Rule = Callable[[Live, Tensor], Tensor]
+"""(rows, their log-probabilities `(rows, vocabulary)`) -> log-probabilities; never in place."""
 
 
 def rules_of(decode: DecodeConfig, forbidden: Sequence[int]) -> list[Rule]:
@@ -36,7 +37,7 @@ def forbid(ids: Sequence[int]) -> Rule:
     """These ids never come next."""
     banned = torch.tensor(list(ids), dtype=torch.long)
 
-    def rule(_: Tensor, log_probs: Tensor) -> Tensor:
+    def rule(_: Live, log_probs: Tensor) -> Tensor:
         return log_probs.index_fill(1, banned.to(log_probs.device), float("-inf"))
 
     return rule
@@ -48,7 +49,7 @@ def temperature(beta: float) -> Rule:
         raise UsageError(f"the temperature must be above 0, but is {beta}")
     divisor = max(beta, 1e-30)  # the same argmax, and no float32 becomes 0 or infinite
 
-    def rule(_: Tensor, log_probs: Tensor) -> Tensor:
+    def rule(_: Live, log_probs: Tensor) -> Tensor:
         best = log_probs.amax(dim=-1, keepdim=True)
         return _normalised((log_probs - best.clamp(min=torch.finfo(best.dtype).min)) / divisor)
 
@@ -60,7 +61,7 @@ def top_k(k: int) -> Rule:
     if k < 1:
         raise UsageError(f"top_k must be at least 1, but is {k}")
 
-    def rule(_: Tensor, log_probs: Tensor) -> Tensor:
+    def rule(_: Live, log_probs: Tensor) -> Tensor:
         values, ids = most_likely(log_probs, min(k, log_probs.shape[1]))
         return _only(log_probs, ids, values)
 
@@ -77,7 +78,7 @@ def top_p(p: float, first_look: int = 64) -> Rule:
     if not 0 < p <= 1:
         raise UsageError(f"top_p must be above 0 and at most 1, but is {p}")
 
-    def rule(_: Tensor, log_probs: Tensor) -> Tensor:
+    def rule(_: Live, log_probs: Tensor) -> Tensor:
         vocabulary = log_probs.shape[1]
         result = torch.empty_like(log_probs)
         rows = torch.arange(len(log_probs), device=log_probs.device)

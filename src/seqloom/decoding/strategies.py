@@ -8,55 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, final
+from typing import final
 
 import torch
 from torch import Tensor
 
 from seqloom.config import DecodeConfig
+from seqloom.decoding.live import Chosen, Hypothesis, Live
 from seqloom.decoding.rules import most_likely
 from seqloom.errors import UsageError
-
-
-class Hypothesis(NamedTuple):
-    """One output for one input."""
-
-    score: float
-    """Σ log p / length^α; of a sample Σ log p."""
-    log_probability: float
-    """Σ log p of its tokens, in nats, the end mark's too where it has one. Of a sample it is that of the model before any rule."""
-    tokens: list[int]
-    """The new tokens, without the prompt and without the end mark."""
-    finished: bool
-    """False where the maximum length cut it off."""
-    sample: int = 0
-    """Its number among the samples of its prompt; 0 in a beam."""
-
-
-class Live(NamedTuple):
-    """The live rows, grouped by input in order."""
-
-    owner: Tensor
-    """`(rows,)`: the input of each row."""
-    sample: Tensor
-    """`(rows,)`: its number among the samples of its input."""
-    drawn: Tensor
-    """`(rows,)`: how many random numbers were drawn for it before its prompt ended; 0 but for a text that is gone on with."""
-    total: Tensor
-    """`(rows,)`: Σ log p."""
-    tokens: Tensor
-    """`(rows, steps)`: the new tokens so far."""
-
-
-class Chosen(NamedTuple):
-    """What comes next, in the order of the inputs."""
-
-    parents: Tensor
-    """`(new rows,)`: the live row that each goes on from."""
-    ids: Tensor
-    """`(new rows,)`: its next token."""
-    totals: Tensor
-    """`(new rows,)`: Σ log p with that token."""
 
 
 @final

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from seqloom.decoding.generate import Begun, steps
+from seqloom.decoding.live import Hypothesis
 from seqloom.decoding.rules import Rule
-from seqloom.decoding.strategies import Hypothesis, Strategy
+from seqloom.decoding.strategies import Strategy
 from seqloom.protocols import Decodable
 
 
@@ -41,7 +42,7 @@ def generate_windows(
 ) -> Generator[Tensor, None, list[list[Hypothesis]]]:
     """As `generate.steps`, for a language model of any context: yields new tokens as they come, returns the hypotheses.
 
-    The rules see the tokens that are new in a window. Raises as `generate` does.
+    The rules see the whole text. Raises as `generate` does.
     """
     texts = [_Text(prompt=at, so_far=Hypothesis(0.0, 0.0, [], False)) for at in range(len(prompts))]
     ended: list[list[Hypothesis]] = [[] for _ in prompts]
@@ -61,6 +62,7 @@ def generate_windows(
             pad=pad,
             rules=rules,
             begun=[Begun(text.so_far.sample, len(text.so_far.tokens)) for text in texts],
+            before=[tokens[: len(tokens) - len(window)] for tokens, window in zip(known, windows, strict=True)],
         )
         longer = [
             _Text(prompt=text.prompt, so_far=_joined(text.so_far, hypothesis, strategy))

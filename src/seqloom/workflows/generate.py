@@ -11,8 +11,9 @@ from torch import Tensor
 from seqloom.bundles import Bundle, load_bundle
 from seqloom.config import DecodeConfig
 from seqloom.decoding.generate import finish
+from seqloom.decoding.live import Hypothesis
 from seqloom.decoding.rules import rules_of
-from seqloom.decoding.strategies import Hypothesis, strategy_of
+from seqloom.decoding.strategies import strategy_of
 from seqloom.decoding.windows import generate_windows, window_start
 from seqloom.errors import UsageError, printable
 from seqloom.protocols import Tokenizer

@@ -1,0 +1,67 @@
+"""What the decoding loop holds: the live rows, what they become, what has ended."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Hypothesis(NamedTuple):
+    """One output for one input."""
+
+    score: float
+    """Σ log p / length^α; of a sample Σ log p."""
+    log_probability: float
+    """Σ log p of its tokens, in nats, the end mark's too where it has one. Of a sample it is that of the model before any rule."""
+    tokens: list[int]
+    """The new tokens, without the prompt and without the end mark."""
+    finished: bool
+    """False where the maximum length cut it off."""
+    sample: int = 0
+    """Its number among the samples of its prompt; 0 in a beam."""
+
+
+class Live(NamedTuple):
+    """The live rows, grouped by input in order. A rule may look at all of it."""
+
+    owner: Tensor
+    """`(rows,)`: the input of each row."""
+    sample: Tensor
+    """`(rows,)`: its number among the samples of its input."""
+    drawn: Tensor
+    """`(rows,)`: how many random numbers were drawn for it before its prompt ended; 0 but for a text that is gone on with."""
+    total: Tensor
+    """`(rows,)`: Σ log p."""
+    tokens: Tensor
+    """`(rows, steps)`: the new tokens so far."""
+    given: Tensor
+    """`(inputs, longest)`: what stood before these, padded on the left. The last `drawn` of it are new too."""
+
+    @property
+    def text(self) -> Tensor:
+        """`(rows, longest + steps)`: all that stands before the next token, padded on the left."""
+        return torch.cat([self.given[self.owner], self.tokens], dim=1)
+
+    @property
+    def new(self) -> Tensor:
+        """`(rows,)`: how many tokens at the end of `text` are new."""
+        return self.drawn + self.tokens.shape[1]
+
+    @classmethod
+    def first(cls, given: Tensor) -> Live:
+        """One row for each input, given `(inputs, longest)`, before any new token."""
+        zeros = torch.zeros(len(given), dtype=torch.long, device=given.device)
+        return cls(torch.arange(len(given), device=given.device), zeros, zeros, zeros.double(), given[:, :0], given)
+
+
+class Chosen(NamedTuple):
+    """What comes next, in the order of the inputs."""
+
+    parents: Tensor
+    """`(new rows,)`: the live row that each goes on from."""
+    ids: Tensor
+    """`(new rows,)`: its next token."""
+    totals: Tensor
+    """`(new rows,)`: Σ log p with that token."""
