@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from seqloom.decoding.generate import Beam, Hypothesis, generate
+from seqloom.decoding.live import Live
 from seqloom.decoding.rules import forbid
 from seqloom.errors import SeqloomError, UsageError
 from seqloom.protocols import State
@@ -80,7 +81,7 @@ def plain_beam(model: Toy, state: Tensor, prompt: Sequence[int], limit: int, bea
 
     def read(tokens: Sequence[int], state: Tensor) -> tuple[Tensor, Tensor]:
         logits, state = model(torch.tensor([tokens]), state)
-        return RULES[0](logits, logits[0, -1:].log_softmax(-1))[0], state
+        return RULES[0](Live.first(torch.tensor([tokens])), logits[0, -1:].log_softmax(-1))[0], state
 
     log_probs, state = read(prompt, state)
     live, ended = [Partial(0.0, [], state, log_probs)], list[Hypothesis]()
@@ -186,23 +187,25 @@ def test_rows_that_finish_leave() -> None:
     assert model.rows == [4, 3, 2, 2, 2, 1, 1, 1, 1]
 
 
-def test_rules_see_the_new_tokens_only() -> None:
-    seen = []
+def test_rules_see_the_new_tokens_and_what_stood_before() -> None:
+    seen, texts = [], []
 
-    def note(prefix: Tensor, log_probs: Tensor) -> Tensor:
-        seen.append(prefix.tolist())
-        return forbid([PAD, BOS, EOS])(prefix, log_probs)
+    def note(live: Live, log_probs: Tensor) -> Tensor:
+        seen.append(live.tokens.tolist())
+        texts.append(live.text.tolist())
+        return forbid([PAD, BOS, EOS])(live, log_probs)
 
     (found,) = decode(Toy(5), start(1), [[BOS, 3, 4]], [3], [note])
     tokens = found[0].tokens
     assert seen == [[[]], [tokens[:1]], [tokens[:2]]]
+    assert texts == [[[BOS, 3, 4, *tokens[:n]]] for n in range(3)]
 
 
 def test_what_is_impossible_never_comes() -> None:
     """Where nothing may come next, a hypothesis dies; others of its input go on."""
 
-    def nothing_after_3(prefix: Tensor, log_probs: Tensor) -> Tensor:
-        return log_probs.masked_fill((prefix == 3).any(dim=1, keepdim=True), -math.inf)
+    def nothing_after_3(live: Live, log_probs: Tensor) -> Tensor:
+        return log_probs.masked_fill((live.tokens == 3).any(dim=1, keepdim=True), -math.inf)
 
     model = Spelled({(): {3: 0.9, 4: 0.1}, (3,): {EOS: 1.0}, (4,): {EOS: 1.0}})
     for width in (2, 3):
