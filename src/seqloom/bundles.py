@@ -43,6 +43,11 @@ from seqloom.training.checkpoints import (
 )
 from seqloom.version import VERSION
 
+IDLE = {
+    "beam": ("temperature", "top_k", "top_p", "min_p", "seed"),
+    "sample": ("beam", "length_penalty", "groups", "diversity"),
+}
+"""Settings of decoding that change nothing, for each strategy."""
 CONFIG, TOKENIZER, GENERATION = "config.json", "tokenizer.json", "generation_config.json"
 RUN, DATA, METRICS = "run.yaml", "data.json", "metrics.jsonl"
 FROM_TOKENIZER = {"vocabulary_size", "pad_id", "bos_id", "eos_id", "unk_id"}
@@ -66,8 +71,14 @@ class Bundle:
     """The file its weights came from."""
 
     def decode_with(self, changes: dict[str, Any]) -> DecodeConfig:
-        """The folder's decode settings with changes. Raises UsageError for one that cannot be."""
-        return parse(DecodeConfig, to_plain(self.decode) | changes, "decode.")
+        """The folder's decode settings with changes. Raises UsageError for one that cannot be, or that would change nothing."""
+        settings = parse(DecodeConfig, to_plain(self.decode) | changes, "decode.")
+        if idle := [name for name in IDLE[settings.strategy] if name in changes]:
+            (other,) = IDLE.keys() - {settings.strategy}
+            raise UsageError(
+                f"decode.{idle[0]} changes nothing with decode.strategy={settings.strategy}; leave it out, or add decode.strategy={other}"
+            )
+        return settings
 
 
 def write_model_files(folder: Path, task: str, model_type: str, configured: Any, tokenizer: TextTokenizer, decode: DecodeConfig) -> None:

@@ -134,19 +134,37 @@ class DecodeConfig:
 
     __pydantic_config__ = STRICT
     strategy: Literal["beam", "sample"] = "beam"
-    """beam: the most likely text that is found; sample: drawn from the model's distribution, as changed by the next three."""
+    """beam: the most likely text that is found; sample: drawn from the model's distribution, as changed by the next four."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Logits are divided by it, first of all."""
     top_k: Positive | None = None
     """Then only the k most likely tokens are left."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Then only the smallest set of most likely tokens whose mass is at least p."""
+    min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Then only tokens at least this share as likely as the likeliest."""
     seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 0
     """Of sampling: the same seed and settings give the same text, whatever else is in the batch."""
     beam: Annotated[int, Field(ge=1, le=1000, strict=True)] = 5
     """Hypotheses kept; 1 is greedy."""
     length_penalty: Annotated[float, Field(ge=0)] = 1.0
     """α of Σ log p / length^α, the end mark counted."""
+    groups: Positive = 1
+    """Groups that the beam is split into, each kept from what the groups before it chose: n_best that differ."""
+    diversity: Annotated[float, Field(ge=0)] = 0.5
+    """What a token costs a group, in nats, for each earlier group's hypothesis that chose it at this step."""
+    repetition_penalty: Annotated[float, Field(ge=1)] = 1.0
+    """θ: the probability of a token that stands in the text already becomes p^θ."""
+    no_repeat_ngram: Positive | None = None
+    """No run of so many tokens comes twice."""
+    ban: tuple[str, ...] = ()
+    """Strings that never come about in the text."""
+    begin: str = ""
+    """What the new text begins with."""
+    stop: tuple[str, ...] = ()
+    """Strings that end the text, which is cut before the first of them."""
+    min_length: Annotated[int, Field(ge=0, strict=True)] = 0
+    """Shortest output in ids; before it no text ends by itself."""
     max_length: Positive | None = None
     """Longest output in ids; by default twice the source and 20 more, or 200 new ones after a prompt."""
     n_best: Positive = 1
@@ -157,6 +175,12 @@ class DecodeConfig:
     def __post_init__(self) -> None:
         if self.strategy == "beam" and self.n_best > self.beam:
             raise UsageError(f"decode.n_best must be at most decode.beam, but {self.n_best} is more than {self.beam}")
+        if self.beam % self.groups:
+            raise UsageError(f"decode.groups must divide decode.beam, but {self.beam} is not a multiple of {self.groups}")
+        if self.max_length is not None and self.min_length > self.max_length:
+            raise UsageError(f"decode.min_length must be at most decode.max_length, but {self.min_length} is more than {self.max_length}")
+        if not all(self.ban) or not all(self.stop):
+            raise UsageError("the strings of decode.ban and decode.stop must not be empty")
 
 
 @final

@@ -11,7 +11,8 @@ The state
     is a tensor, None, a number, a `Shared`, or a (named) tuple of these. Every tensor in it has the row as its
     first dimension. What belongs to an input and not to a row (the memory of an encoder, which all hypotheses of
     one input read) is wrapped in `Shared`, next to an index `source: (rows,)` that says which input a row reads.
-    A state is used once: a call may write into its buffers. `fork` copies where two continuations are needed.
+    A state is used once: a call may write into its buffers. `fork` copies where two continuations are needed, and
+    `select_rows` copies too. A part of it that can do so in place, at less cost, has a method `moved(rows)`.
     None is the state of a language model that has read nothing; `<s>` begins a document, also in the middle of a row.
 
 Padding
@@ -110,6 +111,16 @@ class Tokenizer(Protocol):
     @property
     def vocabulary_size(self) -> int: ...
 
+    @property
+    def spelled(self) -> Sequence[bytes]:
+        """The UTF-8 that each id stands for, or a part of a character of it; special ids spell nothing."""
+        ...
+
+    @property
+    def joint(self) -> bytes:
+        """What stands between the pieces of a text."""
+        ...
+
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, without start or end marks."""
         ...
@@ -135,6 +146,15 @@ def select_rows(state: State, rows: Tensor) -> State:
     if isinstance(state, Tensor):
         return state.index_select(0, rows)
     return _rebuild(state, lambda part: select_rows(part, rows))
+
+
+def move_rows(state: State, rows: Tensor) -> State:
+    """`select_rows` for a state that is not used again: what stays where it is, is not copied by a part that knows how."""
+    if hasattr(state, "moved"):
+        return state.moved(rows)
+    if isinstance(state, Tensor):
+        return state.index_select(0, rows)
+    return _rebuild(state, lambda part: move_rows(part, rows))
 
 
 def fork(state: State) -> State:
@@ -175,13 +195,14 @@ def _rebuild(state: State, change: Callable[[State], State]) -> State:
     return state  # Shared, numbers and None belong to no row
 
 
-def next_logits(model: Decodable, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-    """logits `(rows, vocabulary)` after the last step only: what decoding needs of a whole prompt."""
+def next_logits(model: Decodable, tokens: Tensor, state: State, rows: Tensor | None = None) -> tuple[Tensor, State]:
+    """logits `(rows, vocabulary)` after the last step only: what decoding needs of a whole prompt. `rows` puts the logits into
+    another order, and leaves the state in that of the tokens."""
     if isinstance(model, NeuralDecodable):
         hidden, state = model.read(tokens, state)
-        return model.output.logits(hidden[:, -1]), state
+        return model.output.logits(hidden[:, -1] if rows is None else hidden[rows, -1]), state
     logits, state = model(tokens, state)
-    return logits[:, -1], state
+    return logits[:, -1] if rows is None else logits[rows, -1], state
 
 
 def target_log_probs(model: Decodable, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, State]:

@@ -167,9 +167,9 @@ def test_the_order_of_the_rules() -> None:
 
     def left(**changes: object) -> list[float]:
         ruled = log_probs
-        for rule in rules_of(DecodeConfig(**changes), [0]):  # type: ignore[arg-type]
+        for rule in rules_of(DecodeConfig(**changes), [0], 2):  # type: ignore[arg-type]
             ruled = rule(Live.first(torch.zeros(1, 0, dtype=torch.long)), ruled)
-        return [round(x, 6) for x in ruled.exp()[0].tolist()]
+        return [round(x, 6) for x in ruled.softmax(-1)[0].tolist()]
 
     assert left(strategy="sample") == [0, 0.4, 0.3, 0.2, 0.1]
     assert left(strategy="sample", top_p=0.69) == [0, round(4 / 7, 6), round(3 / 7, 6), 0, 0]
@@ -177,7 +177,7 @@ def test_the_order_of_the_rules() -> None:
     hot = [x**0.5 for x in (0.4, 0.3, 0.2, 0.1)]
     assert left(strategy="sample", temperature=2.0) == [0, *(round(x / sum(hot), 6) for x in hot)]
     assert sum(x > 0 for x in left(strategy="sample", temperature=2.0, top_p=0.69)) == 3  # 2 if top-p came first
-    assert left(strategy="beam", temperature=2.0, top_k=1) == [0, 0.2, 0.15, 0.1, 0.05]
+    assert left(strategy="beam", temperature=2.0, top_k=1) == [0, 0.4, 0.3, 0.2, 0.1]
 
 
 def test_rules_that_cannot_be_are_refused() -> None:

@@ -27,7 +27,7 @@ FORBIDDEN = [PAD, BOS]
 def decode(model: Any, prompts: Sequence[Sequence[int]], limit: int, **changes: Any) -> list[list[Hypothesis]]:
     config = DecodeConfig(**{"strategy": "sample"} | changes)
     limits = [limit] * len(prompts)
-    rules = rules_of(config, FORBIDDEN)
+    rules = rules_of(config, FORBIDDEN, EOS)
     return generate(model, None, prompts, strategy=strategy_of(config), max_new_tokens=limits, eos=EOS, pad=PAD, rules=rules)
 
 
@@ -83,8 +83,8 @@ def test_random_numbers_are_even_and_unlike() -> None:
 )
 def test_a_draw_is_the_first_id_whose_mass_exceeds_u(rows: list[list[float]], u: list[float]) -> None:
     log_probs = (torch.tensor(rows) / 20).log()
-    ids, possible = draw(log_probs, torch.tensor(u[: len(rows)], dtype=torch.float64))
-    for row, chosen, any_possible, at in zip(log_probs.double().exp().tolist(), ids.tolist(), possible.tolist(), u, strict=False):
+    ids, mass = draw(log_probs, torch.tensor(u[: len(rows)], dtype=torch.float64))
+    for row, chosen, any_possible, at in zip(log_probs.exp().double().tolist(), ids.tolist(), (mass > 0).tolist(), u, strict=False):
         total = math.fsum(row)
         assert any_possible == (total > 0)
         if not total:

@@ -39,6 +39,7 @@ ONE_PER_PLANE = "".join(chr(c) for c in range(0, 0x110000, 97) if not 0xD800 <= 
 any_text = st.text(max_size=60)
 seen_text = st.text(alphabet=sorted(set("".join(TEXTS))), max_size=60)
 hostile_text = st.lists(st.sampled_from([*SPECIAL_TOKENS, "<", "s", ">", "/", " ", "\n", "pad", "unk>", "-5"]), max_size=12).map("".join)
+contractions = st.lists(st.sampled_from(["we", "'", "re", "r", "e", "ll", "l", " ", "v", "  ", "1", "_"]), max_size=6).map("".join)
 
 
 @cache
@@ -56,6 +57,28 @@ def alone(tokenizer: TextTokenizer, text: str) -> list[int]:
 
 
 # --- laws ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+@given(st.one_of(seen_text, any_text, contractions), st.one_of(seen_text, any_text, contractions))
+def test_what_a_text_settles_stays_whatever_comes_after_it(kind: str, text: str, more: str) -> None:
+    tokenizer = trained(kind)
+    ids, rest = tokenizer.settle(text)
+    (longer,) = tokenizer.encode([text + more])
+    assert longer[: len(ids)] == ids
+    assert tokenizer.encode([text])[0][: len(ids)] == ids
+    if not tokenizer.unknown:  # what is unknown has no bytes
+        assert tokenizer.joint.join(tokenizer.spelled[i] for i in ids) + rest == text.encode()
+
+
+def test_what_is_given_back_begins_where_the_last_unit_does() -> None:
+    def rests(kind: str, *texts: str) -> list[bytes]:
+        return [trained(kind).settle(text)[1] for text in texts]
+
+    assert rests("bpe", "the c", "the ", "cat, the", "c", "") == [b" c", b" ", b" the", b"c", b""]
+    assert rests("bpe", "don't", "we'r", "so 'r") == [b"'t", b"'r", b"r"]
+    assert rests("words", "the c", "the ", "cat,the", " c", " ", "the cat,", "") == [b" c", b" ", b" the", b"c", b"", b" ,", b""]
+    assert rests("characters", "the c") == rests("bytes", "the c") == [b""]
 
 
 @pytest.mark.parametrize("kind", EXACT_KINDS)

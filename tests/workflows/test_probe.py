@@ -182,7 +182,7 @@ def test_without_the_extra_plot_there_is_everything_but_the_chart(tmp_path: Path
         raise MissingExtraError("a picture", "plot")
 
     monkeypatch.setattr(workflow, "_draw", DRAW)
-    monkeypatch.setattr(seqloom.explaining.charts, "_require_extra", missing)
+    monkeypatch.setattr(seqloom.explaining.charts, "require_extra", missing)
     said: list[str] = []
     report = probed(tmp_path, cells=("elman",), distances=(2,), said=said)
     assert len(report.rows) == 1

@@ -10,7 +10,7 @@ import cyclopts
 from rich.console import Console
 
 import seqloom
-from seqloom.cli import generating, learning, looking, probing, scoring
+from seqloom.cli import completing, degenerating, generating, learning, looking, probing, rescoring, scoring, searching
 from seqloom.errors import SeqloomError, printable
 
 app = cyclopts.App(
@@ -23,7 +23,17 @@ app = cyclopts.App(
 WORKER_WAITS = 10.0
 """Seconds, at most: the end of the first worker ends the others too."""
 
-for verb in (*learning.VERBS, *generating.VERBS, *scoring.VERBS, *looking.VERBS, *probing.VERBS):
+for verb in (
+    *learning.VERBS,
+    *generating.VERBS,
+    *scoring.VERBS,
+    *looking.VERBS,
+    *probing.VERBS,
+    *rescoring.VERBS,
+    *degenerating.VERBS,
+    *searching.VERBS,
+    *completing.VERBS,
+):
     app.command(verb)
 app.command(scoring.import_model, name="import")  # a word that Python keeps for itself
 

@@ -19,7 +19,16 @@ Prompts = Annotated[list[str] | None, Parameter(negative="", consume_multiple=Fa
 """Prompts, each with its option."""
 
 
-def generate(folder: str, file: Data | None = None, /, *, prompt: Prompts = None, settings: Settings = None, json: Flag = False) -> None:
+def generate(
+    folder: str,
+    file: Data | None = None,
+    /,
+    *,
+    prompt: Prompts = None,
+    settings: Settings = None,
+    trace: str | None = None,
+    json: Flag = False,
+) -> None:
     """Go on with texts: each prompt and what a language model makes of it. Without a prompt it begins a text of its own.
 
     Args:
@@ -27,38 +36,51 @@ def generate(folder: str, file: Data | None = None, /, *, prompt: Prompts = None
         file: A text file of prompts, one a line, an empty one for a text of its own; - is standard input.
         prompt: A prompt; may be given again.
         settings: key=value for decode.* (and data.* of the file), such as decode.temperature=0.8, decode.top_p=0.9 or decode.n_best=3.
+        trace: A new file for every step: the candidates, which of them go on, and why the others fall.
         json: One JSON object a line for each text: prompt, sample, text, tokens, log_probability, finished.
     """
     if file is not None and prompt:
         raise UsageError("generate takes --prompt or FILE, but both are given; leave one out")
     data_config, decode = reading(settings, ("decode",) if file is None else ("data", "decode"))
-    from seqloom.workflows.generate import load_generator
+    from seqloom.workflows.generate import Continuation, load_generator
+    from seqloom.workflows.predict import new_file
     from seqloom.workflows.reading import each_text
+    from seqloom.workflows.trace import traced
 
     notices: list[str] = []  # said after the text in whose midst they come up
+    place = None if trace is None else new_file(trace)
     writer = load_generator(folder, say=notices.append)
     given = writer.settings(decode)
     prompts = (prompt or [""]) if file is None else each_text(file, data_config, say)
     first = True
-    for some in _batches(prompts, 1 if file == "-" and sys.stdin.isatty() else given.batch_rows):
+
+    def tell(texts: list[Continuation]) -> None:
+        nonlocal first
+        for one in texts:
+            if json:
+                put_json(one._asdict())
+            else:
+                _write(one.prompt + one.text + "\n", begins=True, first=first)
+            first = False
+        sys.stdout.flush()
+
+    if place is not None:
+        traced(place, prompts, writer.bundle, given, lambda text, watch: writer.generate([text], watch=watch, **decode)[0], tell)
+    for some in () if place else _batches(prompts, 1 if file == "-" and sys.stdin.isatty() else given.batch_rows):
         if len(some) == 1 and given.n_best == 1 and not json:
             _write(some[0], begins=True, first=first)
             for piece in writer.stream(some[0], **decode):
                 _write(piece)
             _write("\n")
+            first = False
         else:
             with _counter() as progress:
-                texts = [one for outputs in writer.generate(some, progress, **decode) for one in outputs]
-            for one in texts:
-                if json:
-                    put_json(one._asdict())
-                else:
-                    _write(one.prompt + one.text + "\n", begins=True, first=first)
-                first = False
-            sys.stdout.flush()
-        first = False
+                found = writer.generate(some, progress, **decode)
+            tell([one for outputs in found for one in outputs])
         while notices:
             say(notices.pop())
+    while notices:
+        say(notices.pop())
 
 
 def _batches(prompts: Iterable[str], size: int) -> Iterator[list[str]]:

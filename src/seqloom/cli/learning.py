@@ -135,31 +135,44 @@ def evaluate(
         write_lines(outputs, result.outputs)
 
 
-def predict(folder: str, file: Data = "-", /, *, settings: Settings = None, json: Flag = False) -> None:
+def predict(folder: str, file: Data = "-", /, *, settings: Settings = None, trace: str | None = None, json: Flag = False) -> None:
     """Write the model's output for each line of a file or of standard input; an empty or skipped line gives an empty line.
 
     Args:
         folder: A run folder.
         file: A text file, one input a line; - is standard input.
         settings: key=value for data.* and decode.*, such as decode.beam=1 or decode.n_best=3.
+        trace: A new file for every step of the search: the candidates, which of them go on, and why the others fall.
         json: One JSON object a line, with all n-best outputs and their scores.
     """
     import sys
 
-    from seqloom.workflows.predict import CHUNK, load
+    from seqloom.workflows.predict import CHUNK, load, new_file
     from seqloom.workflows.reading import each_text
+    from seqloom.workflows.trace import traced
+    from seqloom.workflows.translate import Output
 
     data_config, decode = reading(settings)
+    place = None if trace is None else new_file(trace)
     model = load(folder)
     interactive = file == "-" and sys.stdin.isatty()
+
+    def tell(outputs: list[Output]) -> None:
+        if json:
+            put_json({"outputs": [output._asdict() for output in outputs]})
+        else:
+            put(outputs[0].text)
+        if interactive:
+            sys.stdout.flush()
+
     try:
-        for outputs in model.stream(each_text(file, data_config, say), chunk=1 if interactive else CHUNK, **decode):
-            if json:
-                put_json({"outputs": [output._asdict() for output in outputs]})
-            else:
-                put(outputs[0].text)
-            if interactive:
-                sys.stdout.flush()
+        texts = each_text(file, data_config, say)
+        if place is not None:
+            bundle = model.bundle
+            traced(place, texts, bundle, bundle.decode_with(decode), lambda text, watch: model.n_best([text], watch, **decode)[0], tell)
+            return
+        for outputs in model.stream(texts, chunk=1 if interactive else CHUNK, **decode):
+            tell(outputs)
     finally:
         sys.stdout.flush()  # what came before an error stands before it
 
@@ -170,8 +183,11 @@ def reading(settings: list[str] | None, sections: tuple[str, ...] = ("data", "de
     if other := sorted(content.keys() - set(sections)):
         why = "no file is read" if other == ["data"] else "the model is trained"
         raise UsageError(f"--set can change {' and '.join(f'{one}.*' for one in sections)} here, but not {', '.join(other)}.*: {why}")
-    parse(DecodeConfig, {"beam": 1000} | content.get("decode", {}), "decode.")
-    return parse(DataConfig, content.get("data", {}), "data."), content.get("decode", {})
+    decode = content.get("decode", {})
+    groups = decode.get("groups")
+    widest = 1000 // groups * groups if isinstance(groups, int) and 0 < groups <= 1000 else 1000
+    parse(DecodeConfig, {"beam": widest} | decode, "decode.")  # by itself: the folder's beam is not known yet
+    return parse(DataConfig, content.get("data", {}), "data."), decode
 
 
 EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}

@@ -18,11 +18,11 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from seqloom.decoding.live import Chosen, Hypothesis, Live
+from seqloom.decoding.live import Chosen, Hypothesis, Live, Step, Stop
 from seqloom.decoding.rules import Rule
 from seqloom.decoding.strategies import Beam, Sample, Strategy
-from seqloom.errors import SeqloomError, UsageError
-from seqloom.protocols import Decodable, State, next_logits, select_rows
+from seqloom.errors import UsageError
+from seqloom.protocols import Decodable, State, move_rows, next_logits, select_rows
 
 __all__ = ["Beam", "Begun", "Hypothesis", "Sample", "finish", "generate", "steps"]
 
@@ -46,14 +46,18 @@ def generate(
     eos: int,
     pad: int,
     rules: Sequence[Rule] = (),
+    stop: Stop | None = None,
+    watch: Callable[[Step], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """For each prompt its hypotheses: of a beam the best first, at most `n_best`; of sampling its samples in order.
 
     `state` has one row per prompt, or is None. Prompts may differ in length (they are padded on the left: a `<pad>` is a step
-    that does not happen) but none is empty. `max_new_tokens` counts the end mark. Raises UsageError for an empty prompt,
-    or a maximum below 1; SeqloomError where a logit is NaN.
+    that does not happen) but none is empty. `max_new_tokens` counts the end mark. A row ends with the token that makes `stop`
+    true, as with the end mark. Raises UsageError for an empty prompt, or a maximum below 1; SeqloomError where a logit is NaN.
     """
-    return finish(steps(model, state, prompts, strategy=strategy, max_new_tokens=max_new_tokens, eos=eos, pad=pad, rules=rules))
+    limits = max_new_tokens
+    made = steps(model, state, prompts, strategy=strategy, max_new_tokens=limits, eos=eos, pad=pad, rules=rules, stop=stop, watch=watch)
+    return finish(made)
 
 
 def finish(working: Generator[Tensor, None, T], watch: Callable[[Tensor], None] = lambda _: None) -> T:
@@ -77,6 +81,8 @@ def steps(
     eos: int,
     pad: int,
     rules: Sequence[Rule] = (),
+    stop: Stop | None = None,
+    watch: Callable[[Step], None] | None = None,
     begun: Sequence[Begun] | None = None,
     before: Sequence[Sequence[int]] | None = None,
 ) -> Generator[Tensor, None, list[list[Hypothesis]]]:
@@ -92,26 +98,83 @@ def steps(
         return ended
     device = next((p.device for p in getattr(model, "parameters", list)()), None)
     read = _padded(prompts, pad, device)
-    limits = torch.tensor(list(max_new_tokens), device=device)
-    logits, state = next_logits(model, read, state)
     given = read if before is None else _padded([[*one, *prompt] for one, prompt in zip(before, prompts, strict=True)], pad, device)
+    limits = torch.tensor(list(max_new_tokens), device=device)
+    shortest = min(max_new_tokens)
     live = _first_rows(begun or [Begun()] * len(prompts), strategy.rows, given)
+    logits, state = next_logits(model, read, state)
     if strategy.rows > 1:
         logits, state = logits[live.owner], select_rows(state, live.owner)
+    rows = _Rows(model, state, len(logits))
     while True:
-        if bool(logits.isnan().any()):
-            raise SeqloomError("logits must be numbers, but the model gave NaN: its weights or its state are broken")
         log_probs = allowed = logits.float().log_softmax(dim=-1)
         for rule in rules:
             allowed = rule(live, allowed)
         chosen = strategy.choose(live, log_probs, allowed, ended)
-        parents, live = _go_on(live, chosen, limits, ended, strategy, eos)
+        going = _with_tokens(live, chosen)
+        over = chosen.ids == eos
+        finished = over if stop is None else over | stop(going)
+        if going.tokens.shape[1] >= shortest:
+            over = finished | (going.tokens.shape[1] >= limits[going.owner])
+        else:
+            over = finished
+        some_over = bool(over.any())  # on a GPU the one moment, but for a rule's own, when it is waited for
+        if some_over:
+            _end(going, over, finished, ended, strategy, eos)
+        kept = ~over
+        if any(ended):
+            kept &= ~strategy.hopeless(going, limits, ended)
+        if watch is not None:
+            watch(Step(live, log_probs, allowed, chosen, going, over, finished, kept))
         yield chosen.ids
-        if not len(parents):
+        parents, live = chosen.parents, going
+        if any(ended) and not bool(kept.all()):
+            lives = kept.nonzero()[:, 0]
+            if not len(lives):
+                return [strategy.ranked(found) for found in ended]
+            parents, live = lives if parents is None else parents[lives], live.select(lives)
+        elif not len(live.owner):  # nothing could follow
             return [strategy.ranked(found) for found in ended]
-        if len(parents) != len(logits) or not torch.equal(parents, torch.arange(len(parents), device=device)):
-            state = select_rows(state, parents)
-        logits, state = next_logits(model, live.tokens[:, -1:], state)
+        logits = rows.read(live.tokens[:, -1:], parents)
+
+
+class _Rows:
+    """The model and its state. A row stays where it stands in the state as long as it lives; what takes the place of a row that
+    died is copied there."""
+
+    def __init__(self, model: Decodable, state: State, count: int) -> None:
+        self._model = model
+        self._state = state
+        self._count = count
+        self._place: Tensor | None = None
+        """`(rows,)`: where each live row stands; None where all stand in order."""
+
+    def read(self, tokens: Tensor, parents: Tensor | None) -> Tensor:
+        """tokens `(rows, 1)` of rows that go on from `parents` -> logits `(rows, vocabulary)`."""
+        if parents is not None:
+            self._move(parents)
+        if self._place is not None:
+            ordered = torch.empty_like(tokens)
+            ordered[self._place] = tokens
+            tokens = ordered
+        logits, self._state = next_logits(self._model, tokens, self._state, self._place)
+        return logits
+
+    def _move(self, parents: Tensor) -> None:
+        if self._place is not None:
+            parents = self._place[parents]
+        here = torch.arange(len(parents), device=parents.device)
+        first = here.new_full((self._count,), len(here)).scatter_reduce_(0, parents, here, "amin")  # child of each row
+        stays = (first[parents] == here) & (parents < len(here))
+        free = torch.ones_like(stays)
+        free[parents[stays]] = False
+        place = parents.clone()
+        place[~stays] = free.nonzero()[:, 0]
+        sources = torch.empty_like(parents)
+        sources[place] = parents
+        self._state = move_rows(self._state, sources)
+        self._count = len(here)
+        self._place = place
 
 
 def _padded(prompts: Sequence[Sequence[int]], pad: int, device: torch.device | None) -> Tensor:
@@ -123,23 +186,22 @@ def _padded(prompts: Sequence[Sequence[int]], pad: int, device: torch.device | N
 def _first_rows(begun: Sequence[Begun], each: int, given: Tensor) -> Live:
     """The rows before any new token: `each` of them for a prompt."""
     live = Live.first(given)
-    rows = live.owner.repeat_interleave(each)
-    first, drawn = torch.tensor(begun, device=given.device)[rows].unbind(1)
-    sample = first + torch.arange(each, device=given.device).repeat(len(begun))
-    return live._replace(owner=rows, sample=sample, drawn=drawn, total=live.total[rows], tokens=live.tokens[rows])
+    live = live.select(live.owner.repeat_interleave(each))
+    first, drawn = torch.tensor(begun, device=given.device)[live.owner].unbind(1)
+    return live._replace(sample=first + torch.arange(each, device=given.device).repeat(len(begun)), drawn=drawn)
 
 
-def _go_on(live: Live, chosen: Chosen, limits: Tensor, ended: list[list[Hypothesis]], strategy: Strategy, eos: int) -> tuple[Tensor, Live]:
-    """One token for every row: moves what has ended to `ended`, returns the parents of the rows that live on, and these."""
-    parents, ids, totals = chosen
-    owner, sample, drawn = live.owner[parents], live.sample[parents], live.drawn[parents]
-    tokens = torch.cat([live.tokens[parents], ids[:, None]], dim=1)
-    stops = ids == eos
-    over = stops | (tokens.shape[1] >= limits[owner])
+def _with_tokens(live: Live, chosen: Chosen) -> Live:
+    """The rows that the chosen tokens make."""
+    if chosen.parents is not None:
+        live = live.select(chosen.parents)
+    return live._replace(total=chosen.totals, tokens=torch.cat([live.tokens, chosen.ids[:, None]], dim=1))
+
+
+def _end(live: Live, over: Tensor, finished: Tensor, ended: list[list[Hypothesis]], strategy: Strategy, eos: int) -> None:
+    """Moves the rows that are over to `ended`."""
     for row in over.nonzero()[:, 0].tolist():
-        total, new, finished = float(totals[row]), tokens[row].tolist(), bool(stops[row])
+        total, new = float(live.total[row]), live.tokens[row].tolist()
         score = strategy.score(total, len(new))
-        ended[int(owner[row])].append(Hypothesis(score, total, new[:-1] if finished else new, finished, int(sample[row])))
-    goes_on = ~over & ~strategy.hopeless(owner, totals, limits, ended)
-    kept = goes_on.nonzero()[:, 0]
-    return parents[kept], Live(owner[kept], sample[kept], drawn[kept], totals[kept], tokens[kept], live.given)
+        tokens = new[:-1] if new[-1] == eos else new
+        ended[int(live.owner[row])].append(Hypothesis(score, total, tokens, bool(finished[row]), int(live.sample[row])))

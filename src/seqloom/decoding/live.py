@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -20,7 +21,7 @@ class Hypothesis(NamedTuple):
     finished: bool
     """False where the maximum length cut it off."""
     sample: int = 0
-    """Its number among the samples of its prompt; 0 in a beam."""
+    """Its number among the samples of its prompt; in a beam its group, 0 where there is one."""
 
 
 class Live(NamedTuple):
@@ -29,7 +30,7 @@ class Live(NamedTuple):
     owner: Tensor
     """`(rows,)`: the input of each row."""
     sample: Tensor
-    """`(rows,)`: its number among the samples of its input."""
+    """`(rows,)`: its number among the samples of its input, or its group in a beam."""
     drawn: Tensor
     """`(rows,)`: how many random numbers were drawn for it before its prompt ended; 0 but for a text that is gone on with."""
     total: Tensor
@@ -49,6 +50,10 @@ class Live(NamedTuple):
         """`(rows,)`: how many tokens at the end of `text` are new."""
         return self.drawn + self.tokens.shape[1]
 
+    def select(self, rows: Tensor) -> Live:
+        """These rows `(n,)` in this order."""
+        return Live(self.owner[rows], self.sample[rows], self.drawn[rows], self.total[rows], self.tokens[rows], self.given)
+
     @classmethod
     def first(cls, given: Tensor) -> Live:
         """One row for each input, given `(inputs, longest)`, before any new token."""
@@ -59,9 +64,33 @@ class Live(NamedTuple):
 class Chosen(NamedTuple):
     """What comes next, in the order of the inputs."""
 
-    parents: Tensor
-    """`(new rows,)`: the live row that each goes on from."""
+    parents: Tensor | None
+    """`(new rows,)`: the live row that each goes on from; None where each goes on from itself."""
     ids: Tensor
     """`(new rows,)`: its next token."""
     totals: Tensor
     """`(new rows,)`: Σ log p with that token."""
+
+
+class Step(NamedTuple):
+    """One step of the loop, for somebody who looks on."""
+
+    live: Live
+    """The rows before it."""
+    log_probs: Tensor
+    """`(rows, vocabulary)`: the model's."""
+    allowed: Tensor
+    """`(rows, vocabulary)`: what the rules left."""
+    chosen: Chosen
+    going: Live
+    """The rows with their new tokens; those that end here are still among them."""
+    over: Tensor
+    """`(new rows,)`: those that end here."""
+    finished: Tensor
+    """`(new rows,)`: those that end by themselves, and not because they are as long as they may be."""
+    kept: Tensor
+    """`(new rows,)`: those that live on; what neither ends nor lives on could not become better than what has ended."""
+
+
+Stop = Callable[[Live], Tensor]
+"""rows -> `(rows,)`: whether the new text of each, its last token counted, ends it."""

@@ -6,37 +6,51 @@ SplitMix64 (Steele, Lea and Flood 2014), so a text does not depend on what else 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from seqloom.config import DecodeConfig
 from seqloom.decoding.live import Chosen, Hypothesis, Live
 from seqloom.decoding.rules import most_likely
-from seqloom.errors import UsageError
+from seqloom.errors import SeqloomError, UsageError
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Beam:
-    """Keeps the `width` most likely hypotheses of each input; one that ends keeps its place in the beam until the end."""
+    """Keeps the `width` most likely hypotheses of each input; one that ends keeps its place in the beam until the end.
+
+    With several `groups` it is diverse beam search (Vijayakumar et al. 2018, arXiv:1610.02424, algorithm 1, Hamming diversity):
+    each group is a beam of width / groups, and for the choice, though not for the score, a token costs it `diversity` nats for every
+    hypothesis of the groups before it that chose this token at this step. The best of all groups come first, then their seconds.
+    """
 
     width: int = 1
     length_penalty: float = 1.0
     """α."""
     n_best: int = 1
-
-    rows = 1
-    """Rows that an input begins with."""
+    groups: int = 1
+    diversity: float = 0.5
+    """λ."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_best <= self.width:
             raise UsageError(f"n_best must be from 1 to the beam's width {self.width}, but is {self.n_best}")
-        if self.length_penalty < 0:
-            raise UsageError(f"length_penalty must be at least 0, but is {self.length_penalty}")
+        if self.length_penalty < 0 or self.diversity < 0:
+            raise UsageError(f"length_penalty and diversity must be at least 0, but they are {self.length_penalty} and {self.diversity}")
+        if self.groups < 1 or self.width % self.groups:
+            raise UsageError(f"groups must divide the beam's width {self.width}, but are {self.groups}")
+
+    @property
+    def rows(self) -> int:
+        """Rows that an input begins with."""
+        return self.groups
 
     def one(self) -> Beam:
         """The same for one output."""
@@ -47,35 +61,79 @@ class Beam:
 
     def choose(self, live: Live, _: Tensor, allowed: Tensor, ended: Sequence[Sequence[Hypothesis]]) -> Chosen:
         """For each input its best continuations, as many as places are free in its beam; impossible ones never."""
-        k = min(self.width, allowed.shape[1])
-        values, ids = most_likely(allowed, k)
-        totals = live.total[:, None] + values  # (rows, k)
-        if self.width == 1:
-            parents = (totals[:, 0] > float("-inf")).nonzero()[:, 0]
-            return Chosen(parents, ids[parents, 0], totals[parents, 0])
-        groups, group, sizes = torch.unique_consecutive(live.owner, return_inverse=True, return_counts=True)
-        first = sizes.cumsum(0) - sizes
-        place = torch.arange(len(totals), device=totals.device) - first[group]  # of a row among the rows of its input
-        widest = int(sizes.max())
-        table = totals.new_full((len(groups), widest, k), float("-inf"))
-        table[group, place] = totals
-        best, at = most_likely(table.flatten(1), min(self.width, widest * k))
-        free = self.width - torch.tensor([len(ended[owner]) for owner in groups.tolist()], device=totals.device)
-        taken = (torch.arange(best.shape[1], device=totals.device) < free[:, None]) & (best > float("-inf"))
-        group_at, rank = taken.nonzero(as_tuple=True)
-        flat = at[group_at, rank]
-        parents = first[group_at] + flat // k
-        return Chosen(parents, ids[parents, flat % k], best[group_at, rank])
+        if self.groups == 1:
+            parents, ids = _best(live, allowed, self.width, ended)
+        else:
+            parents, ids = self._by_groups(live, allowed, ended)
+        if parents is None:
+            return Chosen(None, ids, live.total + allowed.gather(1, ids[:, None])[:, 0])
+        return Chosen(parents, ids, live.total[parents] + allowed[parents, ids])
 
-    def hopeless(self, owner: Tensor, totals: Tensor, limits: Tensor, ended: Sequence[Sequence[Hypothesis]]) -> Tensor:
-        """`(rows,)`: rows that cannot become better than the n hypotheses their input has already."""
-        bars = [sorted((h.score for h in found), reverse=True)[self.n_best - 1 :][:1] or [float("-inf")] for found in ended]
-        bar = torch.tensor(bars, dtype=torch.float64, device=totals.device)[owner, 0]
-        return totals / limits[owner].double() ** self.length_penalty <= bar
+    def _by_groups(self, live: Live, allowed: Tensor, ended: Sequence[Sequence[Hypothesis]]) -> tuple[Tensor, Tensor]:
+        costs = torch.zeros(len(ended), allowed.shape[1], dtype=allowed.dtype, device=allowed.device)
+        found = []
+        for group in range(self.groups):
+            rows = (live.sample == group).nonzero()[:, 0]
+            mine = live.select(rows)
+            over = [[h for h in hypotheses if h.sample == group] for hypotheses in ended]
+            parents, ids = _best(mine, allowed[rows] - costs[mine.owner], self.width // self.groups, over)
+            parents = rows if parents is None else rows[parents]
+            costs.index_put_((live.owner[parents], ids), costs.new_tensor(self.diversity), accumulate=True)
+            found.append((parents, ids))
+        parents, ids = (torch.cat(parts) for parts in zip(*found, strict=True))
+        order = live.owner[parents].argsort(stable=True)
+        return parents[order], ids[order]
+
+    def hopeless(self, live: Live, limits: Tensor, ended: Sequence[Sequence[Hypothesis]]) -> Tensor:
+        """`(rows,)`: rows that cannot become better than what would be returned of their input, or of their group, already."""
+        wanted = -(-self.n_best // self.groups)
+        scores = [[sorted((h.score for h in found if h.sample == group), reverse=True) for group in range(self.groups)] for found in ended]
+        bars = [[(one[wanted - 1 :] or [-math.inf])[0] for one in groups] for groups in scores]
+        bar = torch.tensor(bars, dtype=torch.float64, device=live.total.device)[live.owner, live.sample if self.groups > 1 else 0]
+        return live.total / limits[live.owner].double() ** self.length_penalty <= bar
 
     def ranked(self, found: Sequence[Hypothesis]) -> list[Hypothesis]:
         """What is returned, best first."""
-        return sorted(found, key=lambda h: -h.score)[: self.n_best]
+        best = sorted(found, key=lambda h: -h.score)
+        rank = {id(h): sum(other.sample == h.sample for other in best[:place]) for place, h in enumerate(best)}  # in its group
+        return sorted(best, key=lambda h: rank[id(h)])[: self.n_best] if self.groups > 1 else best[: self.n_best]
+
+
+def _best(live: Live, allowed: Tensor, width: int, ended: Sequence[Sequence[Hypothesis]]) -> tuple[Tensor | None, Tensor]:
+    """For each input the parents and the tokens of its best continuations; for one row each the parents may be None (themselves)."""
+    k = min(width, allowed.shape[1])
+    values, ids = most_likely(allowed, k)
+    possible = _possible(values[:, 0])
+    if width == 1:
+        return (None, ids[:, 0]) if possible is None else (possible, ids[possible, 0])
+    totals = live.total[:, None] + values  # (rows, k)
+    groups, group, sizes = torch.unique_consecutive(live.owner, return_inverse=True, return_counts=True)
+    first = sizes.cumsum(0) - sizes
+    widest = int(sizes.max()) if len(sizes) else 0
+    if widest * len(groups) == len(totals):
+        table = totals.view(len(groups), widest * k)
+    else:
+        place = torch.arange(len(totals), device=totals.device) - first[group]  # of a row among the rows of its input
+        table = totals.new_full((len(groups), widest, k), -math.inf)
+        table[group, place] = totals
+        table = table.flatten(1)
+    best, at = most_likely(table, min(width, table.shape[1]))
+    free = width - torch.tensor([len(ended[owner]) for owner in groups.tolist()], device=totals.device)
+    taken = (torch.arange(best.shape[1], device=totals.device) < free[:, None]) & (best > -math.inf)
+    group_at, rank = taken.nonzero(as_tuple=True)
+    flat = at[group_at, rank]
+    parents = first[group_at] + flat // k
+    return parents, ids[parents, flat % k]
+
+
+def _possible(best: Tensor) -> Tensor | None:
+    """Which rows something may follow, from their best log-probabilities `(rows,)`; None for all. Raises SeqloomError at NaN."""
+    possible = best > -math.inf
+    if bool(possible.all()):
+        return None
+    if bool(best.isnan().any()):
+        raise SeqloomError("logits must be numbers, but the model gave NaN: its weights or its state are broken")
+    return possible.nonzero()[:, 0]
 
 
 @final
@@ -104,14 +162,14 @@ class Sample:
 
     def choose(self, live: Live, log_probs: Tensor, allowed: Tensor, _: Sequence[Sequence[Hypothesis]]) -> Chosen:
         """One token for each row. A row that nothing may follow dies."""
-        ids, possible = draw(allowed, uniform(self.seed, live.sample, live.drawn + live.tokens.shape[1]))
+        ids, mass = draw(allowed, uniform(self.seed, live.sample, live.drawn + live.tokens.shape[1]))
         totals = live.total + log_probs.gather(1, ids[:, None])[:, 0]
-        parents = possible.nonzero()[:, 0]
-        return Chosen(parents, ids[parents], totals[parents])
+        parents = _possible(mass.log())
+        return Chosen(None, ids, totals) if parents is None else Chosen(parents, ids[parents], totals[parents])
 
-    def hopeless(self, owner: Tensor, _: Tensor, __: Tensor, ___: Sequence[Sequence[Hypothesis]]) -> Tensor:
+    def hopeless(self, live: Live, _: Tensor, __: Sequence[Sequence[Hypothesis]]) -> Tensor:
         """No row: each is a sample, good or bad."""
-        return torch.zeros_like(owner, dtype=torch.bool)
+        return torch.zeros_like(live.owner, dtype=torch.bool)
 
     def ranked(self, found: Sequence[Hypothesis]) -> list[Hypothesis]:
         """What is returned, in the order of the samples."""
@@ -124,37 +182,48 @@ Strategy = Beam | Sample
 def strategy_of(decode: DecodeConfig) -> Strategy:
     if decode.strategy == "sample":
         return Sample(seed=decode.seed, samples=decode.n_best)
-    return Beam(width=decode.beam, length_penalty=decode.length_penalty, n_best=decode.n_best)
+    return Beam(
+        width=decode.beam,
+        length_penalty=decode.length_penalty,
+        n_best=decode.n_best,
+        groups=decode.groups,
+        diversity=decode.diversity,
+    )
 
 
 def draw(log_probs: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-    """The first id whose cumulated probability exceeds u `(rows,)`: ids `(rows,)`, and whether anything was possible `(rows,)`.
-
-    Probabilities become whole multiples of 2^-52, whose sums are exact in any order: what is impossible is never drawn, and
-    devices agree. They may sum to less than 1.
-    """
-    shares = (log_probs.double().exp() * 2**52).long().cumsum(dim=-1)
+    """The first id whose share of the cumulated probability exceeds u `(rows,)`: ids `(rows,)`, and the mass of all
+    `(rows,)`. Probabilities may sum to less than 1; they are added in float64, and what is impossible is never drawn."""
+    shares = log_probs.exp().cumsum(dim=-1, dtype=torch.float64)
     total = shares[:, -1]
-    point = (u * total).long()  # 0 to total - 1: u is at most 1 - 2^-53
+    point = torch.minimum(u * total, total.nextafter(torch.zeros_like(total)))  # rounding must not lead to what comes after the last
     ids = torch.searchsorted(shares, point[:, None], right=True)[:, 0]
-    return ids.clamp(max=log_probs.shape[1] - 1), total > 0
+    return ids.clamp(max=log_probs.shape[1] - 1), total
 
 
 def uniform(seed: int, samples: Tensor, steps: Tensor) -> Tensor:
     """A number of [0, 1) for each row, float64, a multiple of 2^-53: step `(rows,)` of the stream of (seed, sample `(rows,)`)."""
-    key = _mix(torch.full_like(samples, seed) + _GAMMA)
-    stream = _mix(key + (samples + 1) * _GAMMA)
-    return _shifted(_mix(stream + (steps + 1) * _GAMMA), 11).double() * 2.0**-53
+    if samples.device.type == "cpu":  # NumPy needs a third of the time for a few rows
+        return torch.from_numpy(_mixed(np.int64(seed), samples.numpy(), steps.numpy()) * 2.0**-53)
+    numbers: Tensor = _mixed(torch.tensor(seed, device=samples.device), samples, steps)
+    return numbers.double() * 2.0**-53
 
 
-def _mix(values: Tensor) -> Tensor:
+def _mixed(seed: Any, samples: Any, steps: Any) -> Any:
+    """53 bits, in the int64 of NumPy or torch."""
+    with np.errstate(over="ignore"):  # it wraps around
+        stream = _mix(_mix(seed + _GAMMA) + (samples + 1) * _GAMMA)
+        return _shifted(_mix(stream + (steps + 1) * _GAMMA), 11)
+
+
+def _mix(values: Any) -> Any:
     """The finaliser of SplitMix64, in int64 that wraps around."""
     values = (values ^ _shifted(values, 30)) * (0xBF58476D1CE4E5B9 - 2**64)
     values = (values ^ _shifted(values, 27)) * (0x94D049BB133111EB - 2**64)
     return values ^ _shifted(values, 31)
 
 
-def _shifted(values: Tensor, bits: int) -> Tensor:
+def _shifted(values: Any, bits: int) -> Any:
     """To the right, with zeros from the left."""
     return (values >> bits) & ((1 << (64 - bits)) - 1)
 

@@ -9,13 +9,13 @@ A beam searches each window on its own, and the next one goes on from each of th
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from seqloom.decoding.generate import Begun, steps
-from seqloom.decoding.live import Hypothesis
+from seqloom.decoding.live import Hypothesis, Step, Stop
 from seqloom.decoding.rules import Rule
 from seqloom.decoding.strategies import Strategy
 from seqloom.protocols import Decodable
@@ -39,6 +39,8 @@ def generate_windows(
     eos: int,
     pad: int,
     rules: Sequence[Rule] = (),
+    stop: Stop | None = None,
+    watch: Callable[[Step], None] | None = None,
 ) -> Generator[Tensor, None, list[list[Hypothesis]]]:
     """As `generate.steps`, for a language model of any context: yields new tokens as they come, returns the hypotheses.
 
@@ -61,6 +63,8 @@ def generate_windows(
             eos=eos,
             pad=pad,
             rules=rules,
+            stop=stop,
+            watch=watch,
             begun=[Begun(text.so_far.sample, len(text.so_far.tokens)) for text in texts],
             before=[tokens[: len(tokens) - len(window)] for tokens, window in zip(known, windows, strict=True)],
         )

@@ -95,7 +95,7 @@ def attention_heat_map(
     _check_words("source", source)
     _check_words("target", target)
     grid = _weights(weights, len(target), len(source))
-    _require_extra()
+    require_extra()
     import altair as alt
 
     axes = (printable(axes[0]), printable(axes[1]))
@@ -163,7 +163,7 @@ def line_layers(
     """What `line_chart` draws, without size and style; `colours` names the series of a picture of which this is a part,
     `y_axis` adds to alt.Axis."""
     _check_lines(series, bands, log_y)
-    _require_extra()
+    require_extra()
     import altair as alt
 
     x, y = printable(x), printable(y)
@@ -211,7 +211,7 @@ def save_chart(chart: alt.Chart | alt.LayerChart | alt.VConcatChart, path: Path)
     if kind not in _SUFFIXES:
         given = printable(path.suffix) or "no suffix"
         raise UsageError(f"{printable(str(path))}: a picture must end in {', '.join(_SUFFIXES)}, but this has {given}; name one of these")
-    _require_extra()
+    require_extra()
     if kind == ".png":
         drawn = io.BytesIO()
         chart.save(drawn, format="png", ppi=144)  # twice the 72 that make a point one pixel
@@ -238,7 +238,7 @@ def _page(chart: alt.Chart | alt.LayerChart | alt.VConcatChart) -> str:
     return _PAGE.format(title=escape(content["description"]), library=library, spec=spec)
 
 
-def _require_extra() -> None:
+def require_extra() -> None:
     try:
         importlib.import_module("altair")
         importlib.import_module("vl_convert")

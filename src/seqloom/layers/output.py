@@ -7,8 +7,8 @@ from typing import Any, final
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from seqloom.layers.linear import linear
 from seqloom.protocols import Loss
 from seqloom.shapes import IGNORE
 
@@ -29,7 +29,7 @@ class FullOutput(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden `(..., width)` -> logits `(..., vocabulary)`."""
-        return F.linear(hidden, self.weight, self.bias)
+        return linear(hidden, self.weight, self.bias)
 
     def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Loss:
         """hidden `(..., width)`, targets `(...)` with IGNORE where nothing is trained -> cross-entropy in nats.

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.layers.attention import attention_weights
+from seqloom.layers.linear import Linear
 from seqloom.layers.positions import Rotation, rotate
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -93,20 +94,21 @@ def causal_mask(steps: int, filled: int, device: torch.device) -> Seen:
     return torch.ones(1, 1, steps, filled + steps, dtype=torch.bool, device=device).tril(filled)
 
 
-def appended(past: Tensor, filled: int, new: Tensor) -> Tensor:
-    """past `(rows, heads, slots, head_width)` with `new` `(rows, heads, steps, head_width)` behind its first `filled` places.
+def appended(past: Tensor, filled: int, new: Tensor, dim: int = 2) -> Tensor:
+    """past `(rows, ..., slots, ...)` with `new` `(rows, ..., steps, ...)` behind its first `filled` places of `dim`.
 
     Written into `past` where it has room and no gradient needs what it held.
     """
-    needed = filled + new.shape[2]
+    steps = new.shape[dim]
     if torch.is_grad_enabled() and (past.requires_grad or new.requires_grad):
-        return torch.cat([past[:, :, :filled], new], dim=2)
-    if past.shape[2] < needed or (past.is_inference() and not torch.is_inference_mode_enabled()):
-        rows, heads, _, width = new.shape
-        roomy = new.new_empty(rows, heads, max(FEWEST_SLOTS, 2 * needed), width)
-        roomy[:, :, :filled] = past[:, :, :filled]
+        return torch.cat([past.narrow(dim, 0, filled), new], dim=dim)
+    if past.shape[dim] < filled + steps or (past.is_inference() and not torch.is_inference_mode_enabled()):
+        shape = list(new.shape)
+        shape[dim] = max(FEWEST_SLOTS, 2 * (filled + steps))
+        roomy = new.new_empty(shape)
+        roomy.narrow(dim, 0, filled).copy_(past.narrow(dim, 0, filled))
         past = roomy
-    past[:, :, filled:needed] = new
+    past.narrow(dim, filled, steps).copy_(new)
     return past
 
 
@@ -119,8 +121,8 @@ class Attention(nn.Module):
         self.heads = heads
         self.dropout = dropout
         """Share of the weights dropped in training."""
-        self.query_key_value = nn.Linear(width, 3 * width, bias=biases)
-        self.output = nn.Linear(width, width, bias=biases)
+        self.query_key_value = Linear(width, 3 * width, bias=biases)
+        self.output = Linear(width, width, bias=biases)
 
     def forward(self, x: Tensor, reading: Reading, past: KeysValues | None = None) -> tuple[Tensor, KeysValues]:
         """x `(rows, steps, width)` -> the same shape; and the keys and values, those of x behind the ones of `past`."""
@@ -166,8 +168,8 @@ class FeedForward(nn.Module):
     def __init__(self, width: int, hidden_width: int, activation: str, *, biases: bool = True) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[activation]
-        self.hidden = nn.Linear(width, hidden_width, bias=biases)
-        self.output = nn.Linear(hidden_width, width, bias=biases)
+        self.hidden = Linear(width, hidden_width, bias=biases)
+        self.output = Linear(hidden_width, width, bias=biases)
 
     def forward(self, x: Tensor) -> Tensor:
         """`(..., width)` -> the same shape."""

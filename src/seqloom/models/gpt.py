@@ -9,6 +9,7 @@ A token sees itself and what stands before it in its document. `<pad>` is a step
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, final
@@ -20,7 +21,8 @@ from seqloom.config import STRICT
 from seqloom.errors import UsageError
 from seqloom.layers.output_kinds import OutputKind, make_output
 from seqloom.layers.positions import LearnedPositions, rotation, sinusoids
-from seqloom.layers.transformer import ACTIVATIONS, Block, KeysValues, Ragged, Reading, Stack, causal_mask
+from seqloom.layers.transformer import ACTIVATIONS, Block, KeysValues, Ragged, Reading, Stack, appended, causal_mask
+from seqloom.protocols import select_rows
 
 STD = 0.02
 """Of the weights at the start (Radford et al. 2018)."""
@@ -149,10 +151,31 @@ ABOUT: dict[str, str] = {
 class GPTState(NamedTuple):
     layers: tuple[KeysValues, ...]
     """Keys and values of each layer, `(rows, heads, slots, head_width)`."""
+    tokens: Tensor
+    """`(rows, slots)`: the ids that they are of."""
     filled: int
     """How many of the slots are filled."""
     ragged: Ragged | None
     """Where rows stand; None where all have read `filled` tokens and see them all."""
+
+    def moved(self, rows: Tensor) -> GPTState:
+        """These rows `(n,)`, in place. The keys and values of a token are a function of it and of those before it: rows that were one
+        text up to some place, such as the hypotheses of a beam, agree so far, and only what comes after is copied."""
+        ragged = self.ragged and select_rows(self.ragged, rows)
+        if len(rows) > len(self.tokens) or not torch.is_inference_mode_enabled():
+            layers, tokens, filled, _ = self
+            kept = tuple(KeysValues(keys[rows, :, :filled], values[rows, :, :filled]) for keys, values in layers)
+            return GPTState(kept, tokens[rows, :filled], filled, ragged)
+        at = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
+        if len(at):
+            unlike = self.tokens[rows[at], : self.filled] != self.tokens[at, : self.filled]
+            row, slot = unlike.cummax(dim=1).values.nonzero(as_tuple=True)
+            source, at = rows[at][row], at[row]
+            for part in itertools.chain(*self.layers):
+                part[at, :, slot] = part[source, :, slot]  # all is read before any is written
+            self.tokens[at, slot] = self.tokens[source, slot]
+        layers = tuple(KeysValues(keys[: len(rows)], values[: len(rows)]) for keys, values in self.layers)
+        return GPTState(layers, self.tokens[: len(rows)], self.filled, ragged)
 
 
 @final
@@ -202,7 +225,8 @@ class GPT(nn.Module):
             return self.embedding(tokens), state
         x, reading, ragged = self._embedded(tokens, state)
         hidden, layers = self.stack(x, reading, state and state.layers)
-        return hidden, GPTState(layers, reading.filled + tokens.shape[1], ragged)
+        known = tokens.clone() if state is None else appended(state.tokens, state.filled, tokens, dim=1)
+        return hidden, GPTState(layers, known, reading.filled + tokens.shape[1], ragged)
 
     def forward(self, tokens: Tensor, state: GPTState | None = None) -> tuple[Tensor, GPTState | None]:
         hidden, state = self.read(tokens, state)

@@ -43,13 +43,23 @@ class TextTokenizer:
         self.kind = kind
         self.normalisation = normalisation
         self._tokenizer = _assemble(kind, vocabulary, merges, normalisation)
-        self._spelled = [KINDS[kind].spell(piece) for piece in sorted(vocabulary, key=vocabulary.__getitem__)]
-        self._spelled[: len(SPECIAL_TOKENS)] = [b""] * len(SPECIAL_TOKENS)
+        learned = sorted(vocabulary, key=vocabulary.__getitem__)[len(SPECIAL_TOKENS) :]
+        self._spelled = (*[b""] * len(SPECIAL_TOKENS), *map(KINDS[kind].spell, learned))
 
     @property
     def vocabulary_size(self) -> int:
         """The number of ids, special ones included; less than was asked for where the text allowed no more."""
         return len(self._spelled)
+
+    @property
+    def spelled(self) -> Sequence[bytes]:
+        """The UTF-8 that each id stands for, or a part of a character of it; special ids spell nothing."""
+        return self._spelled
+
+    @property
+    def joint(self) -> bytes:
+        """What stands between the pieces of a text: a blank between words, else nothing."""
+        return KINDS[self.kind].joint
 
     @property
     def unknown(self) -> bool:
@@ -69,6 +79,20 @@ class TextTokenizer:
             # The check comes first: the library takes a tuple or list for a text that is already cut.
             return [e.ids for e in self._tokenizer.encode_batch_fast(list(_checked(texts)), add_special_tokens=False)]
 
+    def settle(self, text: str) -> tuple[list[int], bytes]:
+        """A text that is still being typed: the ids that stay, whatever comes after it, and the bytes of the rest.
+
+        Under the normalisation "nfc" a mark that comes next can still change the last character. Raises as `encode` does.
+        """
+        (text,) = _checked([text])
+        if (normalizer := _normalizer(self.normalisation)) is not None:
+            text = normalizer.normalize_str(text)
+        sure = KINDS[self.kind].settled(text)
+        (ids,) = self.encode([text[:sure]])
+        if self.joint:  # blanks are lost, but that there is one says that the word before it is whole
+            return ids, (self.joint if ids and text[sure:] else b"") + text[sure:].strip().encode()
+        return ids, text[sure:].encode()
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text that `ids` spell. Special ids spell nothing, and that includes `<unk>`.
 
@@ -77,7 +101,7 @@ class TextTokenizer:
         """
         self._check_ids(ids)
         spelled = (self._spelled[i] for i in ids if i >= len(SPECIAL_TOKENS))
-        return KINDS[self.kind].joint.join(spelled).decode("utf-8", "replace")
+        return self.joint.join(spelled).decode("utf-8", "replace")
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """What each id spells, for looking at: blanks are kept, special ids have their names.
@@ -264,6 +288,8 @@ class Kind:
     join: Callable[[], decoders.Decoder | None]
     spell: Callable[[str], bytes]
     """The UTF-8 that an entry of the vocabulary stands for."""
+    settled: Callable[[str], int]
+    """Up to where the tokens of a text stay, whatever comes after it."""
     learn: Callable[[Iterable[str], int, Normalisation], tuple[Vocabulary, Merges]]
 
 
@@ -288,6 +314,24 @@ def _readable(spelled: bytes) -> str:
     return "".join(f"⟨{ord(c) - 0xDC00:x}⟩" if "\udc80" <= c <= "\udcff" else c for c in escaped)
 
 
+def _units() -> pre_tokenizers.PreTokenizer:
+    """Letters, digits and signs are cut apart before any merge, so no merge can spell `<s>`."""
+    return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+
+
+def _before_last_unit(text: str) -> int:
+    """Where the last run of letters, digits, signs or blanks begins, its leading blank too: no merge goes across that place."""
+    *_, before, last = [0, 0, *(begin for _, (begin, _) in _units().pre_tokenize_str(text))]
+    contraction = text[before:last] == "'" and text[last:] in ("r", "v", "l")  # may become 're, 've, 'll: one unit each
+    return before if contraction else last
+
+
+def _before_last_word(text: str) -> int:
+    """Where the word begins that the text ends in, or the last one ends."""
+    *_, (begin, end) = [(0, 0), *(span for _, span in pre_tokenizers.Whitespace().pre_tokenize_str(text))]
+    return int(begin if end == len(text) else end)
+
+
 # A long text is one "word" of the kinds characters and bytes, so keeping words in a cache would be of no use there.
 KINDS: dict[str, Kind] = {
     "characters": Kind(
@@ -299,6 +343,7 @@ KINDS: dict[str, Kind] = {
         split=lambda: None,
         join=decoders.Fuse,
         spell=str.encode,
+        settled=len,
         learn=_learn_characters,
     ),
     "words": Kind(
@@ -310,6 +355,7 @@ KINDS: dict[str, Kind] = {
         split=pre_tokenizers.Whitespace,  # \w+|[^\w\s]+ never gives `<s>` as one word
         join=lambda: None,
         spell=str.encode,
+        settled=_before_last_word,
         learn=_learn_words,
     ),
     "bytes": Kind(
@@ -321,6 +367,7 @@ KINDS: dict[str, Kind] = {
         split=lambda: pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         join=decoders.ByteLevel,
         spell=_spell_bytes,
+        settled=len,
         learn=_learn_bytes,
     ),
     "bpe": Kind(
@@ -329,10 +376,10 @@ KINDS: dict[str, Kind] = {
         unknown=False,
         joint=b"",
         model=lambda vocabulary, merges: models.BPE(vocabulary, merges),
-        # Letters, digits and signs are cut apart before any merge, so no merge can spell `<s>`.
-        split=lambda: pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+        split=_units,
         join=decoders.ByteLevel,
         spell=_spell_bytes,
+        settled=_before_last_unit,
         learn=_learn_bpe,
     ),
 }

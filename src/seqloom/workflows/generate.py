@@ -11,21 +11,18 @@ from torch import Tensor
 from seqloom.bundles import Bundle, load_bundle
 from seqloom.config import DecodeConfig
 from seqloom.decoding.generate import finish
-from seqloom.decoding.live import Hypothesis
-from seqloom.decoding.rules import rules_of
-from seqloom.decoding.strategies import strategy_of
+from seqloom.decoding.live import Hypothesis, Step
+from seqloom.decoding.spelled import cut, may_begin
 from seqloom.decoding.windows import generate_windows, window_start
 from seqloom.errors import UsageError, printable
 from seqloom.protocols import Tokenizer
-from seqloom.text.special import BOS, EOS, PAD, SPECIAL_TOKENS
+from seqloom.text.special import BOS, EOS, PAD
+from seqloom.workflows.decoding import decoding_of
 from seqloom.workflows.reading import Say
 
 TASK = "text-generation"
 NEW_TOKENS = 200
 """At most, unless decode.max_length says otherwise."""
-IDLE = {"beam": ("temperature", "top_k", "top_p", "seed"), "sample": ("beam", "length_penalty")}
-"""Settings that change nothing, for each strategy."""
-
 
 Progress = Callable[[int], None]
 
@@ -39,7 +36,7 @@ class Continuation(NamedTuple):
     text: str
     """The new text; prompt + text reads as a whole."""
     tokens: list[int]
-    """The new ids, without the end mark."""
+    """The new ids, without the end mark; those of a stop string too."""
     log_probability: float
     """Σ log p under the model (before any rule of sampling), in nats, the end mark's too where it has one."""
     finished: bool
@@ -71,26 +68,26 @@ class TextGenerator:
 
     def settings(self, changes: dict[str, Any]) -> DecodeConfig:
         """The folder's decode settings with these changes. Raises UsageError for one that cannot be, or that would change nothing."""
-        settings = self.bundle.decode_with(changes)
-        if idle := [name for name in IDLE[settings.strategy] if name in changes]:
-            (other,) = IDLE.keys() - {settings.strategy}
-            raise UsageError(
-                f"decode.{idle[0]} changes nothing with decode.strategy={settings.strategy}; leave it out, or add decode.strategy={other}"
-            )
-        return settings
+        return self.bundle.decode_with(changes)
 
-    def generate(self, prompts: Sequence[str], progress: Progress = lambda _: None, **decode: Any) -> list[list[Continuation]]:
+    def generate(
+        self,
+        prompts: Sequence[str],
+        progress: Progress = lambda _: None,
+        watch: Callable[[Step], None] | None = None,
+        **decode: Any,
+    ) -> list[list[Continuation]]:
         """For each prompt its `n_best` texts: samples in order, or of a beam the best first. A prompt may be empty.
 
-        `batch_rows` prompts are read at a time; `progress` is told how many tokens each step made.
+        `batch_rows` prompts are read at a time; `progress` is told how many tokens each step made, `watch` sees each step.
         """
         settings = self.settings(decode)
         read = self._read(prompts)
         found: list[list[Hypothesis]] = []
         for at in range(0, len(read), settings.batch_rows):
-            found += finish(self._steps(read[at : at + settings.batch_rows], settings), lambda new: progress(len(new)))
+            found += finish(self._steps(read[at : at + settings.batch_rows], settings, watch), lambda new: progress(len(new)))
         return [
-            [self._continuation(prompt, ids, number, hypothesis) for number, hypothesis in enumerate(hypotheses)]
+            [self._continuation(prompt, ids, number, hypothesis, settings.stop) for number, hypothesis in enumerate(hypotheses)]
             for prompt, ids, hypotheses in zip(prompts, read, found, strict=True)
         ]
 
@@ -102,37 +99,45 @@ class TextGenerator:
         steps = self._steps([ids], settings)
         if settings.strategy == "beam" and settings.beam > 1:
             ((hypothesis, *_),) = finish(steps)
-            yield self._continuation(prompt, ids, 0, hypothesis).text
+            yield self._continuation(prompt, ids, 0, hypothesis, settings.stop).text
             return
-        made = 0
+        made, open_ = 0, ""
         for new in steps:
             for token in new.tolist():
                 made += 1
-                if piece := pieces.add(token):
-                    yield piece
-        if rest := pieces.rest():
+                open_ += pieces.add(token)
+                sure = 0 if cut(open_, settings.stop) != open_ else len(open_) - may_begin(open_, settings.stop)
+                if sure:
+                    yield open_[:sure]
+                open_ = open_[sure:]
+        if rest := cut(open_ + pieces.rest(), settings.stop):
             yield rest
         self._notice(len(ids) + made)
 
     def _read(self, prompts: Sequence[str]) -> list[list[int]]:
         return [[BOS, *ids] for ids in self.bundle.tokenizer.encode(prompts)]
 
-    def _steps(self, prompts: list[list[int]], settings: DecodeConfig) -> Generator[Tensor, None, list[list[Hypothesis]]]:
+    def _steps(
+        self, prompts: list[list[int]], settings: DecodeConfig, watch: Callable[[Step], None] | None = None
+    ) -> Generator[Tensor, None, list[list[Hypothesis]]]:
         model: Any = self.bundle.model
+        strategy, rules, stop = decoding_of(settings, self.bundle.tokenizer)
         return generate_windows(
             model,
             prompts,
-            strategy=strategy_of(settings),
+            strategy=strategy,
             max_new_tokens=settings.max_length or NEW_TOKENS,
             context=self._context,
             eos=EOS,
             pad=PAD,
-            rules=rules_of(settings, [i for i in range(len(SPECIAL_TOKENS)) if i != EOS]),
+            rules=rules,
+            stop=stop,
+            watch=watch,
         )
 
-    def _continuation(self, prompt: str, ids: list[int], number: int, made: Hypothesis) -> Continuation:
+    def _continuation(self, prompt: str, ids: list[int], number: int, made: Hypothesis, stop: Sequence[str]) -> Continuation:
         self._notice(len(ids) + len(made.tokens) + made.finished)
-        text = text_after(self.bundle.tokenizer, ids, made.tokens)
+        text = cut(text_after(self.bundle.tokenizer, ids, made.tokens), stop)
         return Continuation(prompt, number, text, made.tokens, made.log_probability, made.finished)
 
     def _notice(self, length: int) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, final
 
 from seqloom import files
 from seqloom.bundles import Bundle, load_bundle
+from seqloom.decoding.live import Step
 from seqloom.errors import SeqloomError, UsageError, printable
 from seqloom.workflows.translate import Output, decode_texts
 
@@ -31,9 +32,9 @@ class Predictor:
         """The best output for each text; keywords change the folder's decode settings (beam=1, max_length=50, ...)."""
         return [outputs[0].text for outputs in self.n_best(texts, **decode | {"n_best": 1})]
 
-    def n_best(self, texts: Sequence[str], **decode: Any) -> list[list[Output]]:
-        """The `n_best` outputs for each text, best first, with scores."""
-        return decode_texts(self.bundle.model, self.bundle.tokenizer, list(texts), self.bundle.decode_with(decode))
+    def n_best(self, texts: Sequence[str], watch: Callable[[Step], None] | None = None, **decode: Any) -> list[list[Output]]:
+        """The `n_best` outputs for each text, best first, with scores. `watch` sees each step (`decoding.trace`)."""
+        return decode_texts(self.bundle.model, self.bundle.tokenizer, list(texts), self.bundle.decode_with(decode), watch)
 
     def stream(self, texts: Iterable[str], chunk: int = CHUNK, **decode: Any) -> Iterator[list[Output]]:
         """The same for any number of texts, in order; memory is bounded by the chunk.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,10 +12,11 @@ from torch import nn
 from seqloom.config import DecodeConfig
 from seqloom.data.batches import TranslationBatch, cuts, pair_batch, source_batch
 from seqloom.decoding.generate import generate
-from seqloom.decoding.rules import rules_of
-from seqloom.decoding.strategies import strategy_of
+from seqloom.decoding.live import Step
+from seqloom.decoding.spelled import cut
 from seqloom.protocols import Tokenizer
-from seqloom.text.special import BOS, EOS, PAD, SPECIAL_TOKENS
+from seqloom.text.special import BOS, EOS, PAD
+from seqloom.workflows.decoding import decoding_of
 
 
 class Output(NamedTuple):
@@ -28,15 +29,17 @@ class Output(NamedTuple):
     """False where the maximum length cut it off."""
 
 
-def decode_texts(model: nn.Module, tokenizer: Tokenizer, texts: Sequence[str], decode: DecodeConfig) -> list[list[Output]]:
+def decode_texts(
+    model: nn.Module, tokenizer: Tokenizer, texts: Sequence[str], decode: DecodeConfig, watch: Callable[[Step], None] | None = None
+) -> list[list[Output]]:
     """For each text its `n_best` outputs, best first, or samples in order; a blank text gives one empty output.
 
-    Texts of like length are decoded together; the order of the answers is that of the texts.
+    Texts of like length are decoded together; the order of the answers is that of the texts. `watch` sees each step.
     """
     sources = tokenizer.encode(texts)
     outputs = [[Output("", 0.0, True)] for _ in texts]
     waiting = sorted((i for i, text in enumerate(texts) if text.strip()), key=lambda i: (len(sources[i]), i))
-    strategy, rules = strategy_of(decode), rules_of(decode, [i for i in range(len(SPECIAL_TOKENS)) if i != EOS])
+    strategy, rules, stop = decoding_of(decode, tokenizer)
     encoder_decoder: Any = model
     for at in range(0, len(waiting), decode.batch_rows):
         rows = waiting[at : at + decode.batch_rows]
@@ -51,9 +54,11 @@ def decode_texts(model: nn.Module, tokenizer: Tokenizer, texts: Sequence[str], d
             eos=EOS,
             pad=PAD,
             rules=rules,
+            stop=stop,
+            watch=watch,
         )
         for i, hypotheses in zip(rows, found, strict=True):
-            outputs[i] = [Output(tokenizer.decode(h.tokens), h.score, h.finished) for h in hypotheses] or outputs[i]
+            outputs[i] = [Output(cut(tokenizer.decode(h.tokens), decode.stop), h.score, h.finished) for h in hypotheses] or outputs[i]
     return outputs
 
 

@@ -1,0 +1,82 @@
+"""A linear map that reads its weight as fast as the memory gives it where there are few rows: a step of decoding on a CPU.
+
+A product of a few rows with a large matrix waits for the matrix. Torch's float32 product for such shapes (`F.linear`, by
+MKL) reads it in the order in which training left it, on one thread for a single row. oneDNN has kernels for a weight that was laid out for
+them once, `packed`; torch's own compiler decodes with the same two operators. Where they are missing, where a
+gradient is needed, elsewhere than in float32 on a CPU, and for many rows, it is `F.linear`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+MOST_ROWS = 256
+"""With more rows the layout of the weight hardly matters."""
+LARGE = 2**17
+"""Entries of a weight from which packing pays for a single row, too: a call of oneDNN costs as much as reading a small one."""
+
+_pack: Any = getattr(torch.ops.mkldnn, "_reorder_linear_weight", None)
+_product: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x `(..., width)`, weight `(out, width)`, bias `(out)` -> x Wᵀ + b `(..., out)`."""
+    if _pays(x, weight):
+        result: Tensor = _product(x, _packed(weight), bias, "none", [], "")
+        return result
+    return F.linear(x, weight, bias)
+
+
+@final
+class Linear(nn.Linear):
+    """`nn.Linear` by `linear`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(..., in_features)` -> `(..., out_features)`."""
+        return linear(x, self.weight, self.bias)
+
+
+def _pays(x: Tensor, weight: Tensor) -> bool:
+    if torch.is_grad_enabled() or _product is None or _pack is None:
+        return False
+    rows = x.numel() // x.shape[-1]
+    return (
+        (1 < rows <= MOST_ROWS or (rows == 1 and weight.numel() >= LARGE))
+        and isinstance(weight, nn.Parameter)  # what is made anew for each call is not worth packing
+        and x.dtype == weight.dtype == torch.float32
+        and x.device.type == weight.device.type == "cpu"
+        and not torch.is_autocast_enabled("cpu")
+        and not weight.is_inference()  # has no version
+    )
+
+
+def _packed(weight: Tensor) -> Tensor:
+    """The weight as oneDNN reads it, kept beside it until it changes; as large as the weight."""
+    made_of = (weight._version, weight.data_ptr(), _updates())
+    kept: tuple[tuple[int, int, int], Tensor] | None = getattr(weight, "_packed", None)
+    if kept is None or kept[0] != made_of:
+        kept = (made_of, _pack(weight.detach()))
+        weight._packed = kept  # type: ignore[attr-defined]
+    return kept[1]
+
+
+@cache
+def _count_updates() -> list[int]:
+    """How many steps all optimizers took since the first weight was packed: a fused one leaves the version of a weight as it was."""
+    count = [0]
+
+    def step_taken(*_: Any) -> None:
+        count[0] += 1
+
+    register_optimizer_step_post_hook(step_taken)
+    return count
+
+
+def _updates() -> int:
+    return _count_updates()[0]
