@@ -14,7 +14,9 @@ from torch import Tensor
 
 from seqloom.decoding.generate import Beam, Hypothesis, generate
 from seqloom.decoding.live import Live
-from seqloom.decoding.rules import forbid
+from seqloom.decoding.rules import forbid, no_repeat_ngram
+from seqloom.decoding.strategies import Sample
+from seqloom.decoding.trace import Trace
 from seqloom.errors import SeqloomError, UsageError
 from seqloom.protocols import State
 
@@ -240,3 +242,115 @@ def test_what_is_wrong_is_refused() -> None:
 
 def test_no_prompts_have_no_outputs() -> None:
     assert decode(Toy(0), start(0), [], []) == []
+
+
+# Diverse beams
+
+PROMPTS = [[BOS], [BOS, 3], [BOS, 5]]
+
+
+def groups_of(count: int, diversity: float, width: int = 6) -> list[list[list[Hypothesis]]]:
+    """For each prompt the hypotheses of each group, best first."""
+    beam = {"width": width, "n_best": width, "groups": count, "diversity": diversity}
+    found = decode(Toy(2), start(3), PROMPTS, [6, 4, 6], **beam)
+    return [[[h for h in hypotheses if h.sample == group] for group in range(count)] for hypotheses in found]
+
+
+def test_groups_without_diversity_are_beams_of_their_width() -> None:
+    alone = decode(Toy(2), start(3), PROMPTS, [6, 4, 6], width=2, n_best=2)
+    for groups, expected in zip(groups_of(3, 0.0), alone, strict=True):
+        for hypotheses in groups:
+            assert [h.tokens for h in hypotheses] == [h.tokens for h in expected]
+            assert [h.score for h in hypotheses] == pytest.approx([h.score for h in expected])
+
+
+def test_with_much_diversity_groups_choose_other_tokens_at_every_step() -> None:
+    for groups in groups_of(3, 1e6, width=3):
+        texts = [[*h.tokens, EOS] if h.finished else h.tokens for (h,) in groups]
+        for step in range(max(map(len, texts))):
+            here = [text[step] for text in texts if len(text) > step]
+            assert len(set(here)) == len(here)
+
+
+def test_diversity_changes_the_choice_and_not_the_score() -> None:
+    plain, diverse = groups_of(1, 0.0), groups_of(3, 0.7)
+    assert plain != diverse
+    for row, (prompt, groups) in enumerate(zip(PROMPTS, diverse, strict=True)):
+        for h in (h for hypotheses in groups for h in hypotheses):
+            text = [*h.tokens, EOS] if h.finished else h.tokens
+            logits, _ = Toy(2)(torch.tensor([[*prompt, *text[:-1]]]), start(3)[row : row + 1])
+            log_probs = logits[0, len(prompt) - 1 :].log_softmax(-1)
+            assert h.log_probability == pytest.approx(sum(float(log_probs[at, token]) for at, token in enumerate(text)), abs=1e-4)
+
+
+def test_the_best_of_every_group_come_first() -> None:
+    (found,) = decode(Toy(2), start(1), [[BOS]], [6], width=6, n_best=6, groups=3)
+    assert {h.sample for h in found[:3]} == {0, 1, 2} == {h.sample for h in found[3:]}
+    for some in (found[:3], found[3:]):
+        assert [h.score for h in some] == sorted((h.score for h in some), reverse=True)
+    assert [h.tokens for h in decode(Toy(2), start(1), [[BOS]], [6], width=6, n_best=2, groups=3)[0]] == [h.tokens for h in found[:2]]
+
+
+# A stop
+
+
+def test_a_row_ends_where_the_stop_says_so_and_its_tokens_stay() -> None:
+    stop = lambda live: live.tokens[:, -1] == 4  # noqa: E731
+    for beam in ({"width": 1}, {"width": 3, "n_best": 3}):
+        found = generate(Toy(1), start(3), PROMPTS, strategy=Beam(**beam), max_new_tokens=[9] * 3, eos=EOS, pad=PAD, rules=RULES, stop=stop)
+        for h in (h for hypotheses in found for h in hypotheses):
+            assert 4 not in h.tokens[:-1]
+            assert h.finished == (h.tokens[-1:] == [4] or len(h.tokens) < 9)
+            assert h.score == pytest.approx(h.log_probability / (len(h.tokens) + (h.finished and h.tokens[-1:] != [4])))
+        assert any(h.tokens[-1:] == [4] for hypotheses in found for h in hypotheses)
+
+
+# The trace
+
+
+def test_a_trace_says_why_each_candidate_fell() -> None:
+    table = {
+        (): {3: 0.6, 4: 0.3, 5: 0.1},
+        (3,): {EOS: 0.1, 3: 0.5, 4: 0.4},
+        (4,): {EOS: 0.9, 3: 0.1},
+        (3, 3): {EOS: 1.0},
+        (3, 4): {EOS: 1.0},
+    }
+    lines: list[str] = []
+    beam, rules = Beam(width=2, length_penalty=0.0), [*RULES, no_repeat_ngram(1, EOS)]
+    names = ["<pad>", "<s>", "</s>", "c", "d", "e"]
+    trace = Trace(lines.append, lambda ids: [names[i] for i in ids], beam, rules)
+    state = torch.zeros(1, 0).long()
+    (found,) = generate(Spelled(table), state, [[BOS]], strategy=beam, max_new_tokens=[5], eos=EOS, pad=PAD, rules=rules, watch=trace)
+    assert found[0].tokens == [4]
+    text = "\n".join(" ".join(line.split()) for line in lines)
+    assert text == "\n".join(
+        [
+            "step 1: 1 row",
+            "'' log p 0.0000",
+            "'c' -0.5108 goes on, log p -0.5108",
+            "'d' -1.2040 goes on, log p -1.2040",
+            "'e' -2.3026 falls: log p -2.3026, the last that is taken has -1.2040",
+            "step 2: 2 rows",
+            "'c' log p -0.5108",
+            "'d' -0.9163 falls: it cannot become better than what has ended",
+            "'</s>' -2.3026 falls: log p -2.8134, the last that is taken has -1.4271",
+            "'c' -0.6931 ruled out by no_repeat_ngram",
+            "'d' log p -1.2040",
+            "'</s>' -0.1054 ends, log p -1.3093",
+            "'c' -2.3026 falls: log p -3.5066, the last that is taken has -1.4271",
+        ]
+    )
+
+
+def test_a_trace_of_samples_and_of_groups() -> None:
+    for strategy, said in (
+        (Sample(seed=0, samples=20), "is not drawn"),
+        (Beam(width=4, groups=2, diversity=9.0), "groups before this one"),
+    ):
+        lines: list[str] = []
+        trace = Trace(lines.append, lambda ids: [str(i) for i in ids], strategy, RULES)
+        generate(Toy(0), start(1), [[BOS]], strategy=strategy, max_new_tokens=[4], eos=EOS, pad=PAD, rules=RULES, watch=trace)
+        assert any(said in line for line in lines)
+        assert any("goes on" in line for line in lines)
+        assert any("as long as it may be" in line for line in lines)

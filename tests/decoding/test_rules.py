@@ -12,7 +12,19 @@ from hypothesis import strategies as st
 
 from seqloom.config import DecodeConfig
 from seqloom.decoding.live import Live
-from seqloom.decoding.rules import Rule, forbid, most_likely, rules_of, temperature, top_k, top_p
+from seqloom.decoding.rules import (
+    Rule,
+    forbid,
+    min_length,
+    min_p,
+    most_likely,
+    no_repeat_ngram,
+    repetition_penalty,
+    rules_of,
+    temperature,
+    top_k,
+    top_p,
+)
 from seqloom.errors import UsageError
 
 VALUES = st.sampled_from([-math.inf, -3.0, -2.0, -1.0, -1.0 + 2**-20, -0.0, 0.0])
@@ -189,3 +201,59 @@ def test_rules_that_cannot_be_are_refused() -> None:
     for p in (0.0, 1.01, math.nan):
         with pytest.raises(UsageError, match="top_p must be above 0 and at most 1, but is"):
             top_p(p)
+
+
+# Length and repetition
+
+
+def prefix(prompt: list[list[int]], new: list[list[int]], drawn: list[int] | None = None) -> Live:
+    """Rows of one input each."""
+    return Live.first(torch.tensor(prompt, dtype=torch.long))._replace(
+        tokens=torch.tensor(new, dtype=torch.long), drawn=torch.tensor(drawn or [0] * len(prompt))
+    )
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.data())
+def test_no_run_of_n_tokens_comes_twice(data: st.DataObject) -> None:
+    n, rows, steps = (data.draw(st.integers(1, top)) for top in (4, 3, 8))
+    texts = data.draw(st.lists(st.lists(st.integers(3, 5), min_size=steps, max_size=steps), min_size=rows, max_size=rows))
+    prompt = data.draw(st.integers(0, steps))
+    log_probs = torch.randn(rows, 6).log_softmax(-1)
+    ruled = no_repeat_ngram(n, 2)(prefix([row[:prompt] for row in texts], [row[prompt:] for row in texts]), log_probs)
+    for row, text in enumerate(texts):
+        known = {tuple(text[at : at + n]) for at in range(len(text) - n + 1)}
+        for token in range(6):
+            again = (*text[len(text) - n + 1 :], token) in known
+            assert float(ruled[row, token]) == (-math.inf if again and token != 2 else float(log_probs[row, token]))
+
+
+def test_padding_before_a_text_repeats_nothing() -> None:
+    log_probs = torch.zeros(2, 6)
+    for n in (1, 2, 3):
+        together = no_repeat_ngram(n, 2)(prefix([[0, 0, 1, 3], [1, 3, 4, 3]], [[3], [4]]), log_probs)
+        alone = no_repeat_ngram(n, 2)(prefix([[1, 3]], [[3]]), log_probs[:1])
+        assert torch.equal(together[0, 1:], alone[0, 1:])
+
+
+def test_a_token_that_was_there_becomes_less_likely_and_others_stay() -> None:
+    log_probs = torch.tensor([[0.4, 0.3, 0.2, 0.1]]).log()
+    ruled = repetition_penalty(2.0)(prefix([[1]], [[3, 3]]), log_probs)
+    assert ruled.exp()[0].tolist() == pytest.approx([0.4, 0.09, 0.2, 0.01])
+    assert torch.equal(repetition_penalty(1.0)(prefix([[1]], [[3, 3]]), log_probs), log_probs)
+
+
+def test_no_text_ends_before_its_least_length() -> None:
+    log_probs = torch.zeros(2, 4)
+    for drawn, expected in (([0, 0], [True, True]), ([1, 0], [False, True]), ([3, 1], [False, False])):
+        ruled = min_length(3, 2)(prefix([[1, 3, 3, 3]] * 2, [[3, 3]] * 2, drawn), log_probs)
+        assert (ruled[:, 2] == -math.inf).tolist() == expected
+        assert torch.equal(ruled[:, [0, 1, 3]], log_probs[:, [0, 1, 3]])
+
+
+@given(rows=ROWS, share=st.sampled_from([0.0, 1e-3, 0.05, 0.5, 1.0]))
+def test_min_p_leaves_what_is_likely_enough_beside_the_likeliest(rows: list[list[float]], share: float) -> None:
+    log_probs = torch.tensor(rows)
+    least = math.log(share) if share else -math.inf
+    kept = [[i for i, x in enumerate(row) if x > -math.inf and x >= max(row) + least - 1e-6] for row in rows]
+    check_only(after(min_p(share), log_probs), log_probs, kept)

@@ -116,14 +116,17 @@ P = [0.0, 0.0, 0.1, 0.2, 0.3, 0.05, 0.15, 0.2]
 """Of the next token; 3 and 7 are equally likely."""
 
 
-def reference(beta: float = 1.0, k: int | None = None, p: float = 1.0) -> list[float]:
-    """What the rules leave of P, by plain arithmetic."""
-    hot = [x ** (1 / beta) for x in P]
+def reference(
+    temperature: float = 1.0, top_k: int | None = None, top_p: float = 1.0, min_p: float = 0.0, repetition_penalty: float = 1.0
+) -> list[float]:
+    """What the rules leave of P after a prompt that has a 4, by plain arithmetic."""
+    hot = [(x**repetition_penalty if i == 4 else x) ** (1 / temperature) for i, x in enumerate(P)]
     hot = [x / sum(hot) for x in hot]
-    ids = sorted(range(len(P)), key=lambda i: (-hot[i], i))[:k]
+    ids = sorted(range(len(P)), key=lambda i: (-hot[i], i))[:top_k]
     share = [hot[i] / sum(hot[j] for j in ids) for i in ids]
-    count = next(n for n in range(1, len(ids) + 1) if sum(share[:n]) >= p - 1e-9)
-    return [hot[i] / sum(hot[j] for j in ids[:count]) if i in ids[:count] else 0.0 for i in range(len(P))]
+    ids = ids[: next(n for n in range(1, len(ids) + 1) if sum(share[:n]) >= top_p - 1e-9)]
+    ids = [i for i in ids if hot[i] >= min_p * hot[ids[0]] - 1e-9]
+    return [hot[i] / sum(hot[j] for j in ids) if i in ids else 0.0 for i in range(len(P))]
 
 
 @pytest.mark.parametrize(
@@ -139,11 +142,15 @@ def reference(beta: float = 1.0, k: int | None = None, p: float = 1.0) -> list[f
         {"top_p": 0.2},
         {"temperature": 2.0, "top_k": 5, "top_p": 0.8},
         {"temperature": 0.5, "top_p": 0.9},
+        {"min_p": 0.6},
+        {"min_p": 0.4, "temperature": 2.0},
+        {"repetition_penalty": 2.5},
+        {"repetition_penalty": 1.5, "temperature": 0.7, "top_k": 4, "top_p": 0.95, "min_p": 0.5},
     ],
 )
 def test_tokens_come_as_often_as_each_rule_says(changes: dict[str, Any]) -> None:
-    expected = reference(changes.get("temperature", 1.0), changes.get("top_k"), changes.get("top_p", 1.0))
-    (found,) = decode(Chain({BOS: P}), [[BOS]], 1, n_best=6000, **changes)
+    expected = reference(**changes)
+    (found,) = decode(Chain({4: P}), [[BOS, 4]], 1, n_best=6000, **changes)
     drawn = Counter(EOS if h.finished else h.tokens[0] for h in found)
     assert fits([drawn[i] for i in range(len(P))], expected)
     assert not fits([drawn[i] for i in [*range(1, len(P)), 0]], expected)  # the test can fail

@@ -203,6 +203,16 @@ def test_a_lexicon_finds_what_a_look_at_all_finds(spelled: list[bytes], wanted: 
     assert set(lexicon.holding(string.encode()).tolist()) == {i for i, p in enumerate(spelled) if string.encode() in p}
 
 
+def test_before_the_first_word_of_a_text_stands_no_blank() -> None:
+    tokenizer = tokenizer_of("words")
+    (ab,) = tokenizer.encode(["ab"])[0]
+    rule, stop = ban(spelling_of("words"), [" ab"]), stops(spelling_of("words"), [" ab"])
+    for prompt, blank in (([1], False), ([1, 3], False), ([1, ab], True)):
+        after = rule(live([(prompt, [])]), torch.zeros(1, tokenizer.vocabulary_size))
+        assert bool(after[0, ab] == -math.inf) == blank
+        assert stop(live([(prompt, [ab])])).tolist() == [blank]
+
+
 def test_a_phrase_of_which_the_prompt_ends_in_the_half_of_a_character_in_bytes() -> None:
     tokenizer = tokenizer_of("bytes")
     first, *rest = (16 + byte for byte in "💡".encode())

@@ -16,10 +16,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqloom.decoding.generate import Beam, Hypothesis, generate
-from seqloom.decoding.rules import forbid
+from seqloom.config import DecodeConfig
+from seqloom.decoding.generate import Beam, Hypothesis, Sample, generate
+from seqloom.decoding.rules import forbid, rules_of
 from seqloom.layers.adaptive_softmax import AdaptiveOutput
-from seqloom.protocols import NeuralDecodable, Shared, State, fork, next_logits, select_rows, target_log_probs
+from seqloom.protocols import NeuralDecodable, Shared, State, fork, move_rows, next_logits, select_rows, target_log_probs
 from seqloom.shapes import IGNORE
 from seqloom.text.special import BOS, EOS, PAD
 
@@ -211,6 +212,21 @@ def test_choosing_rows_then_stepping_is_stepping_then_choosing(subject: Subject)
         close(subject.model(torch.tensor(MORE)[chosen], few)[0], again[chosen])
 
 
+def test_moving_rows_in_place_is_choosing_them(subject: Subject) -> None:
+    """Rows that were one text up to some place, and rows that never were, moved again and again while the state grows."""
+    texts = [[BOS, 3, 5, 4], [BOS, 3, 5, 6], [BOS, 3, 6, 4], [BOS, 4, 4, 4]]
+    inputs = [INPUTS[0], INPUTS[0], INPUTS[0], INPUTS[2]]
+    chance = random.Random(0)
+    with torch.inference_mode():
+        _, moved = subject.model(torch.tensor(texts), start(subject, inputs))
+        _, chosen = subject.model(torch.tensor(texts), start(subject, inputs))
+        for rows in ([0, 0, 2, 1, 3], [1, 0, 1, 3], [0, 1, 2, 2], [3, 2, 0], [0, 0, 2], [0, 1]):
+            at, next_tokens = torch.tensor(rows), torch.tensor([[chance.choice(LIVE)] for _ in rows])
+            logits, moved = subject.model(next_tokens, move_rows(moved, at))
+            expected, chosen = subject.model(next_tokens, select_rows(chosen, at))
+            close(logits, expected)
+
+
 def twice(subject: Subject) -> Tensor:
     """Logits of MORE the second time, without any choosing of rows."""
     _, state = subject.model(padded(TOKENS, "right"), start(subject))
@@ -289,6 +305,25 @@ def test_a_beam_as_wide_as_the_space_is_exhaustive_search(subject: Subject) -> N
             scored = sorted(((total / len(tokens) ** length_penalty, tokens) for tokens, total in space.items()), reverse=True)
             assert [(*h.tokens, EOS) if h.finished else tuple(h.tokens) for h in hypotheses] == [tokens for _, tokens in scored[:n_best]]
             assert [h.score for h in hypotheses] == pytest.approx([score for score, _ in scored[:n_best]], abs=1e-4)
+
+
+def test_every_rule_holds_with_every_model(subject: Subject) -> None:
+    """What each rule promises, in beams and samples of several inputs."""
+    rules = rules_of(DecodeConfig(min_length=3, no_repeat_ngram=2, repetition_penalty=1.5), [PAD, BOS, 6], EOS)
+    for strategy in (Beam(width=3, n_best=3), Beam(width=4, n_best=4, groups=2), Sample(seed=1, samples=5)):
+        limits = [8, 5, 6]
+        found = generate(
+            subject.model, start(subject, INPUTS), TOKENS, strategy=strategy, max_new_tokens=limits, eos=EOS, pad=PAD, rules=rules
+        )
+        for prompt, hypotheses in zip(TOKENS, found, strict=True):
+            assert hypotheses
+            for h in hypotheses:
+                text = [*prompt, *h.tokens]
+                fresh = list(itertools.pairwise(text))[len(prompt) - 1 :]
+                assert len(h.tokens) >= 3 or not h.finished
+                assert 6 not in h.tokens
+                assert len(set(fresh)) == len(fresh)
+                assert not set(fresh) & set(itertools.pairwise(prompt))
 
 
 @pytest.mark.parametrize("width", [1, 3])

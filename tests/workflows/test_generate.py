@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -268,3 +269,58 @@ def test_settings_that_cannot_be_or_would_change_nothing_are_refused(strategy: s
     if "n_best" not in changes:  # a stream has one output
         with pytest.raises(UsageError, match=message):
             next(writing.stream("", **changes))
+
+
+# Strings that end a text, that never come, and that it begins with
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("stop", [("a",), ("un", "s"), ("e", " "), ("🐕", "犬"), ("zzzzz",)])
+def test_a_stop_string_ends_the_text_that_would_have_come_exactly_before_it(kind: str, stop: tuple[str, ...]) -> None:
+    """Also across tokens, in a batch, and piece by piece."""
+    tokenizer = KINDS[kind]
+    model, prompts = Remembering(tokenizer.vocabulary_size, seed=3), ["", "ein Hund", "dogs"]
+    settings = {"seed": 4, "n_best": 4, "max_length": 25}
+    whole = writer(model, tokenizer).generate(prompts, **settings)
+    cut_off = writer(model, tokenizer).generate(prompts, **settings, stop=stop)
+    for prompt, longs, shorts in zip(prompts, whole, cut_off, strict=True):
+        for long, short in zip(longs, shorts, strict=True):
+            assert short.text == long.text[: min((long.text.index(s) for s in stop if s in long.text), default=len(long.text))]
+            assert short.finished == (long.finished or short.text != long.text)
+            assert short.tokens == long.tokens[: len(short.tokens)]
+        pieces = list(writer(model, tokenizer).stream(prompt, **settings, stop=stop))
+        assert "".join(pieces) == shorts[0].text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("strategy", ["beam", "sample"])
+def test_what_is_banned_never_comes_and_what_is_asked_for_begins(kind: str, strategy: str) -> None:
+    tokenizer = KINDS[kind]
+    model = Remembering(tokenizer.vocabulary_size, seed=3)
+    begin = "zwei Hunde"
+    settings: dict[str, Any] = {"strategy": strategy, "n_best": 5, "max_length": 20, "ban": ["u", "og", "日"], "begin": begin}
+    with pytest.raises(UsageError) if kind == "words" else nullcontext():
+        writer(model, tokenizer).generate([""], **settings | {"begin": "zweiHunde 5"} if kind == "words" else settings | {"ban": []})
+    for outputs in writer(model, tokenizer).generate(["", "dogs r"], **settings | {"begin": "", "ban": ["u", "og", "日"]}):
+        for one in outputs:
+            assert not any(string in one.text for string in ("u", "og", "日"))
+    for outputs in writer(model, tokenizer).generate(["", "dogs r"], **settings | {"ban": []}):
+        assert len(outputs) == 5
+        for one in outputs:
+            assert one.text.strip().startswith(begin)
+
+
+def test_translation_stops_bans_and_begins_too() -> None:
+    tokenizer = KINDS["bpe"]
+    torch.manual_seed(0)
+    model = Seq2Seq(Seq2SeqConfig(vocabulary_size=tokenizer.vocabulary_size, embedding_width=8, encoder_width=8, width=8)).eval()
+    plain = DecodeConfig(beam=1, max_length=20)
+    for text in TEXTS:
+        ((whole,),) = decode_texts(model, tokenizer, [text], plain)
+        letter = next(c for c in whole.text if c.isascii())
+        ((short,),) = decode_texts(model, tokenizer, [text], replace(plain, stop=(letter,)))
+        assert short.text == whole.text[: whole.text.index(letter)]
+        ((other,),) = decode_texts(model, tokenizer, [text], replace(plain, ban=(letter,)))
+        assert letter not in other.text
+        ((begun,),) = decode_texts(model, tokenizer, [text], replace(plain, begin="zwei D"))
+        assert begun.text.startswith("zwei D")

@@ -19,7 +19,7 @@ def read_json_lines(path: str, options: DataConfig, tally: Tally, wanted: Wanted
         if line.problem is not None or not line.text.strip():
             tally.skip(line.problem or "blank", path, line.number)
             continue
-        content = _object(line.text, path, line.number)
+        content = json_object(line.text, path, line.number)
         inner = content.get("translation")  # the form of Hugging Face's translation sets
         if wanted is PAIR and isinstance(inner, dict) and options.source not in content:
             content = inner
@@ -37,18 +37,18 @@ def _text(content: dict[str, Any], name: str, path: str, line: int) -> str:
         raise DataError(f"there is no {name!r} in this object (found: {listed(list(content))}{hint})", path, line)
     value = content[name]
     if not isinstance(value, str):
-        raise DataError(f"{name!r} must be a text, but is {_kind(value)}", path, line)
+        raise DataError(f"{name!r} must be a text, but is {kind_of(value)}", path, line)
     return value
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
     if value is None:
         return "null"
     kinds = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object", str: "a text"}
     return kinds[type(value)]
 
 
-def _object(text: str, path: str, line: int) -> dict[str, Any]:
+def json_object(text: str, path: str, line: int) -> dict[str, Any]:
     """The object that a line of JSONL holds. Raises DataError for anything that Python's reader would take but should not."""
     try:
         content = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite, parse_int=_integer)
@@ -64,7 +64,7 @@ def _object(text: str, path: str, line: int) -> dict[str, Any]:
     if isinstance(content, list):
         raise DataError(_several_lines(True), path, line)
     if not isinstance(content, dict):
-        raise DataError(f"must be a JSON object, but is {_kind(content)}", path, line)
+        raise DataError(f"must be a JSON object, but is {kind_of(content)}", path, line)
     return content
 
 
