@@ -104,11 +104,12 @@ def our_run(model: GPT, way: str, read: Tensor) -> Run:
 
 
 def peer_run(model: Any, way: str, read: Tensor) -> Run:
-    options: dict[str, Any] = {
+    every: dict[str, dict[str, Any]] = {
         "greedy": {"do_sample": False},
         "sample": {"do_sample": True, "top_k": TOP_K, "temperature": 1.0},
         "beam4": {"num_beams": 4, "do_sample": False},
-    }[way]
+    }
+    options = every[way]
 
     def run() -> list[list[int]]:
         with torch.inference_mode():
@@ -171,7 +172,7 @@ def measure(way: str, batch: int, rounds: int) -> dict[str, Any]:
     if way == "greedy":
         texts = {name: run() for name, run in runs.items()}
         assert texts[OURS] == texts[PEER], "the greedy texts must agree"
-    timing = interleaved(runs, rounds=rounds)  # type: ignore[arg-type]
+    timing = interleaved(runs, rounds=rounds)
     return {
         "way": way,
         "batch": batch,
@@ -213,7 +214,9 @@ def main() -> None:
     arguments = parsed()
     torch.set_num_threads(arguments.threads)
     points = [measure(way, batch, arguments.rounds) for way in arguments.ways for batch in arguments.batches]
-    title = f"Decoding with a GPT (width {WIDTH}, {LAYERS} layers, vocabulary {VOCABULARY:,}, prompts of {PROMPT}, {NEW} new tokens, float32)"
+    title = (
+        f"Decoding with a GPT (width {WIDTH}, {LAYERS} layers, vocabulary {VOCABULARY:,}, prompts of {PROMPT}, {NEW} new tokens, float32)"
+    )
     text = f"{title} beside transformers with the same weights.\n\n{report.table(HEADER, [shown(point) for point in points])}"
     waited = max(point["waited"] for point in points)
     text += f"\n\n`python -m benchmarks.generation`, {arguments.rounds} rounds. It waited for a core that others had for {waited:.0%} of its time."

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, NamedTuple, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -198,11 +198,16 @@ def _rebuild(state: State, change: Callable[[State], State]) -> State:
 def next_logits(model: Decodable, tokens: Tensor, state: State, rows: Tensor | None = None) -> tuple[Tensor, State]:
     """logits `(rows, vocabulary)` after the last step only: what decoding needs of a whole prompt. `rows` puts the logits into
     another order, and leaves the state in that of the tokens."""
-    if isinstance(model, NeuralDecodable):
+    if _in_two_halves(model):
         hidden, state = model.read(tokens, state)
         return model.output.logits(hidden[:, -1] if rows is None else hidden[rows, -1]), state
     logits, state = model(tokens, state)
     return logits[:, -1] if rows is None else logits[rows, -1], state
+
+
+def _in_two_halves(model: Decodable) -> TypeGuard[NeuralDecodable]:
+    """Whether it is a `NeuralDecodable`, which `isinstance` finds out too slowly for every step of decoding."""
+    return hasattr(model, "read") and hasattr(model, "output")
 
 
 def target_log_probs(model: Decodable, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, State]:
@@ -210,7 +215,7 @@ def target_log_probs(model: Decodable, tokens: Tensor, targets: Tensor, state: S
     where the model knows a shorter way."""
     if isinstance(model, TargetScorer):
         return model.log_probs(tokens, targets, state)
-    if isinstance(model, NeuralDecodable):
+    if _in_two_halves(model):
         hidden, state = model.read(tokens, state)
         return model.output.log_probs(hidden, targets), state
     logits, state = model(tokens, state)

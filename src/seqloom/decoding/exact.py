@@ -1,0 +1,240 @@
+"""Exact MAP: the most likely complete sequence, proven, by branch and bound.
+
+    argmax  Σ log p(y_t | y_<t) / n^α   over all sequences y_1 .. y_n that end in </s>, the end mark counted, n at most the cap
+
+The empty sequence (</s> alone) is one of them; one that the cap cuts off is not. A log-probability is at most 0, so a prefix with
+the sum L can end no better than L / cap^α, and where that is no better than a sequence already found, nothing that begins with the prefix
+needs to be looked at. With α = 0 this is exact inference of Stahlberg and Byrne 2019 (arXiv:1908.10090); the most promising prefix first is
+best-first search (Meister, Vieira and Cotterell 2020, arXiv:2007.03909). Prefixes of one length exclude each other, so fewer than
+1 / p(best) of one length are more likely than the best sequence: a proof reads at most cap / p(best) of them.
+
+Of equally good sequences the shortest is the answer, of these the one with the lowest ids.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from seqloom.decoding.live import Hypothesis, Live
+from seqloom.decoding.rules import Rule
+from seqloom.errors import SeqloomError, UsageError
+from seqloom.protocols import Decodable, State, next_logits, select_rows, tensors_of
+
+CHUNK = 64
+"""Prefixes that the model reads in one step."""
+MOST_BYTES = 2**29
+"""Of states that wait. With more, the longest prefixes go first: then at most one chunk for each length is added."""
+SLACK = 1e-3
+"""Nats by which a first look in float32 may err; the second, in float64, decides."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """Where a search gives up; None is never."""
+
+    nodes: int | None = None
+    """Prefixes that the model has read."""
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.nodes is not None and self.nodes < 1) or (self.seconds is not None and not self.seconds > 0):
+            raise UsageError(f"the budget must be at least 1 node and more than 0 seconds, but is {self.nodes} and {self.seconds}")
+
+
+UNLIMITED = Budget()
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ExactResult:
+    """The best complete sequence, or the best that was found and how much better one could be."""
+
+    best: Hypothesis | None
+    """None where none was found; where that is proven too, none is possible."""
+    proven: bool
+    """Whether nothing is better, but for the rounding of the model's float32."""
+    bound: float
+    """No complete sequence has a higher score."""
+    empty: float
+    """log p of the empty sequence."""
+    nodes: int
+    """Prefixes that the model has read."""
+    seconds: float
+
+    @property
+    def gap(self) -> float:
+        """How much better than `best` a sequence could still be, in the unit of the score (nats where α = 0); 0 where proven."""
+        if self.proven:
+            return 0.0
+        return math.inf if self.best is None else self.bound - self.best.score
+
+
+@torch.inference_mode()
+def exact_search(
+    model: Decodable,
+    state: State,
+    prompt: Sequence[int],
+    *,
+    max_new_tokens: int,
+    eos: int,
+    rules: Sequence[Rule] = (),
+    length_penalty: float = 0.0,
+    known: Sequence[Hypothesis] = (),
+    budget: Budget = UNLIMITED,
+    chunk: int = CHUNK,
+) -> ExactResult:
+    """The best continuation of one prompt that ends in `eos` within `max_new_tokens`, the end mark counted.
+
+    `state` has one row, or is None. `known` are hypotheses of the same prompt and rules, such as those of beams: the finished ones are a
+    first lower bound, so the answer is never worse than any of them. Rules may only lower log-probabilities, or keep them at most 0.
+    Raises UsageError for an empty prompt or a number out of range, SeqloomError where a logit is NaN or a rule gives more than 0.
+    """
+    _check(prompt, max_new_tokens, length_penalty, chunk)
+    began = time.monotonic()
+    device = next((p.device for p in getattr(model, "parameters", list)()), None)
+    goal = _Goal(max_new_tokens, length_penalty, known)
+    live = Live.first(torch.tensor([list(prompt)], device=device))
+    tokens, waiting, nodes, empty = live.given, list[_Frame](), 0, -math.inf
+    while True:
+        logits, state = next_logits(model, tokens, state)
+        allowed = _allowed(logits, live, rules)
+        nodes += len(tokens)
+        if nodes == 1:
+            empty = float(allowed[0, eos])
+        better = goal.see(live, live.total + allowed[:, eos])
+        new = _children(state, live, allowed.index_fill(1, torch.tensor([eos], device=device), -math.inf), goal)
+        for frame in [*waiting, new] if better else [new]:
+            goal.prune(frame)
+        waiting = [frame for frame in [*waiting, new] if len(frame.totals)]
+        room = chunk if budget.nodes is None else min(chunk, budget.nodes - nodes)
+        late = budget.seconds is not None and time.monotonic() - began >= budget.seconds
+        if not waiting or room < 1 or late:
+            break
+        frame = _next(waiting)
+        parents, live = frame.take(room)
+        state, tokens = select_rows(frame.state, parents), live.tokens[:, -1:]
+    best, score = goal.best, goal.best.score if goal.best else -math.inf
+    bound = max([score, *(goal.bound(frame.head) for frame in waiting)])
+    return ExactResult(best=best, proven=not waiting, bound=bound, empty=empty, nodes=nodes, seconds=time.monotonic() - began)
+
+
+def _check(prompt: Sequence[int], max_new_tokens: int, length_penalty: float, chunk: int) -> None:
+    if not prompt or max_new_tokens < 1:
+        raise UsageError("exact search needs a prompt of at least one token and a maximum of at least 1 new token")
+    if length_penalty < 0 or chunk < 1:
+        raise UsageError(f"length_penalty must be at least 0 and chunk at least 1, but they are {length_penalty} and {chunk}")
+
+
+def _allowed(logits: Tensor, live: Live, rules: Sequence[Rule]) -> Tensor:
+    """Log-probabilities `(rows, vocabulary)`, the same numbers as in a beam."""
+    allowed = logits.float().log_softmax(dim=-1)
+    for rule in rules:
+        allowed = rule(live, allowed)
+    highest = float(allowed.amax())
+    if not highest <= 0:
+        raise SeqloomError(
+            "logits must be numbers, but the model gave NaN: its weights or its state are broken"
+            if math.isnan(highest)
+            else f"rules of an exact search must keep log-probabilities at most 0, but one is {highest}; leave that rule out"
+        )
+    return allowed
+
+
+@final
+class _Goal:
+    """What is searched for: the best so far, and what could be better."""
+
+    def __init__(self, cap: int, length_penalty: float, known: Sequence[Hypothesis]) -> None:
+        self.cap, self.length_penalty = cap, length_penalty
+        self.best: Hypothesis | None = None
+        for one in known:
+            if one.finished and len(one.tokens) < cap:
+                self._offer(one.log_probability, one.tokens)
+
+    def bound(self, total: float) -> float:
+        """The best score that a prefix with this Σ log p can end with."""
+        return total / float(self.cap**self.length_penalty)
+
+    def see(self, live: Live, ended: Tensor) -> bool:
+        """Sequences that end after these rows, with Σ log p `(rows,)`, the end mark's too; whether one is better than the best so far."""
+        before, scores = self.best, ended / float((live.tokens.shape[1] + 1) ** self.length_penalty)
+        for row in ((scores == scores.max()) & (ended > -math.inf)).nonzero()[:, 0].tolist():
+            self._offer(float(ended[row]), live.tokens[row].tolist())
+        return self.best is not before
+
+    def _offer(self, total: float, tokens: list[int]) -> None:
+        length = len(tokens) + 1
+        new = Hypothesis(total / float(length**self.length_penalty), total, tokens, finished=True)
+        if self.best is None or _rank(new) < _rank(self.best):
+            self.best = new
+
+    def floor(self) -> float:
+        """The Σ log p below which no prefix can become better."""
+        return -math.inf if self.best is None else self.best.score * float(self.cap**self.length_penalty)
+
+    def alive(self, totals: Tensor, length: int) -> Tensor:
+        """`(n,)`: whether prefixes of `length` tokens with Σ log p `(n,)` can still become the answer."""
+        if length >= self.cap:  # there is no room for the end mark
+            return torch.zeros_like(totals, dtype=torch.bool)
+        if self.best is None:
+            return totals > -math.inf
+        bounds = totals / float(self.cap**self.length_penalty)
+        ties_count = length <= len(self.best.tokens)  # one that is as good but longer is not the answer
+        return bounds >= self.best.score if ties_count else bounds > self.best.score
+
+    def prune(self, frame: _Frame) -> None:
+        """Only what is alive stays in the frame."""
+        frame.keep(slice(int(self.alive(frame.totals, frame.length).sum())))
+
+
+def _rank(hypothesis: Hypothesis) -> tuple[float, int, list[int]]:
+    """Less is better."""
+    return -hypothesis.score, len(hypothesis.tokens), hypothesis.tokens
+
+
+@final
+class _Frame:
+    """Rows that were read, and their continuations by one token that wait to be read, the most likely first."""
+
+    def __init__(self, state: State, live: Live, parents: Tensor, ids: Tensor, totals: Tensor) -> None:
+        self.state, self.live = state, live
+        self.parents, self.ids, self.totals = parents, ids, totals
+        self.length = live.tokens.shape[1] + 1
+        """Tokens of a continuation."""
+        self.bytes = sum(part.numel() * part.element_size() for part in tensors_of(state))
+        self.head = -math.inf
+        """Σ log p of the most likely one that waits."""
+
+    def keep(self, some: slice) -> None:
+        self.parents, self.ids, self.totals = self.parents[some], self.ids[some], self.totals[some]
+        self.head = float(self.totals[0]) if len(self.totals) else -math.inf
+
+    def take(self, count: int) -> tuple[Tensor, Live]:
+        """The most likely `count` leave: the rows that they go on from, and what they are now."""
+        parents, ids, totals = self.parents[:count], self.ids[:count], self.totals[:count]
+        self.keep(slice(count, None))
+        live, zeros = self.live, torch.zeros_like(parents)
+        return parents, Live(zeros, zeros, zeros, totals, torch.cat([live.tokens[parents], ids[:, None]], dim=1), live.given)
+
+
+def _children(state: State, live: Live, allowed: Tensor, goal: _Goal) -> _Frame:
+    """All continuations of the rows that can still become the answer; of equals that of the first row, then the lowest id."""
+    least = (goal.floor() - live.total - SLACK).to(allowed.dtype)
+    parents, ids = ((allowed >= least[:, None]) & (allowed > -math.inf)).nonzero(as_tuple=True)
+    totals, order = (live.total[parents] + allowed[parents, ids]).sort(descending=True, stable=True)
+    return _Frame(state, live, parents[order], ids[order], totals)
+
+
+def _next(waiting: Sequence[_Frame]) -> _Frame:
+    """Best first; but the longest first, of these the best, where much is held."""
+    if sum(frame.bytes for frame in waiting) > MOST_BYTES:
+        return max(waiting, key=lambda frame: (frame.length, frame.head))
+    return max(waiting, key=lambda frame: frame.head)
