@@ -219,7 +219,7 @@ def main() -> None:
     )
     text = f"{title} beside transformers with the same weights.\n\n{report.table(HEADER, [shown(point) for point in points])}"
     waited = max(point["waited"] for point in points)
-    text += f"\n\n`python -m benchmarks.generation`, {arguments.rounds} rounds. It waited for a core that others had for {waited:.0%} of its time."
+    text += f"\n\n`python -m benchmarks.generation`, {arguments.rounds} rounds. It waited for a core for {waited:.0%} of its time."
     print(text)
     if arguments.write:
         report.publish("generation", {"decoding": points}, f"## Generation\n\n{text}")

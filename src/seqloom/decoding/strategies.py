@@ -162,9 +162,9 @@ class Sample:
 
     def choose(self, live: Live, log_probs: Tensor, allowed: Tensor, _: Sequence[Sequence[Hypothesis]]) -> Chosen:
         """One token for each row. A row that nothing may follow dies."""
-        ids, mass = draw(allowed, uniform(self.seed, live.sample, live.drawn + live.tokens.shape[1]))
+        ids = draw(allowed, uniform(self.seed, live.sample, live.drawn + live.tokens.shape[1]))
         totals = live.total + log_probs.gather(1, ids[:, None])[:, 0]
-        parents = _possible(mass.log())
+        parents = _possible(allowed.amax(dim=-1))
         return Chosen(None, ids, totals) if parents is None else Chosen(parents, ids[parents], totals[parents])
 
     def hopeless(self, live: Live, _: Tensor, __: Sequence[Sequence[Hypothesis]]) -> Tensor:
@@ -191,14 +191,13 @@ def strategy_of(decode: DecodeConfig) -> Strategy:
     )
 
 
-def draw(log_probs: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-    """The first id whose share of the cumulated probability exceeds u `(rows,)`: ids `(rows,)`, and the mass of all
-    `(rows,)`. Probabilities may sum to less than 1; they are added in float64, and what is impossible is never drawn."""
-    shares = log_probs.exp().cumsum(dim=-1, dtype=torch.float64)
+def draw(log_probs: Tensor, u: Tensor) -> Tensor:
+    """The first id whose share of the cumulated probability exceeds u `(rows,)`: ids `(rows,)`. Shares are added in float64, and what is
+    impossible is never drawn, unless nothing is possible."""
+    shares = log_probs.softmax(dim=-1).double().cumsum(dim=-1)  # exp is slow at -inf, and a cumsum that changes the type too
     total = shares[:, -1]
     point = torch.minimum(u * total, total.nextafter(torch.zeros_like(total)))  # rounding must not lead to what comes after the last
-    ids = torch.searchsorted(shares, point[:, None], right=True)[:, 0]
-    return ids.clamp(max=log_probs.shape[1] - 1), total
+    return torch.searchsorted(shares, point[:, None], right=True)[:, 0].clamp(max=log_probs.shape[1] - 1)
 
 
 def uniform(seed: int, samples: Tensor, steps: Tensor) -> Tensor:
