@@ -39,6 +39,8 @@ def test_what_it_remembers_is_not_tokenised_again_and_is_bounded(monkeypatch: py
 
     class Spy:
         vocabulary_size = 2**20
+        spelled: Sequence[bytes] = ()
+        joint = b""
 
         def encode(self, texts: Sequence[str]) -> list[list[int]]:
             asked.extend(texts)

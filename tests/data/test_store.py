@@ -24,6 +24,9 @@ TEXTS = [("ab", "c"), ("", "xyz"), ("äöü", "💡"), ("a" * 50, ""), ("q", "q"
 class Codes:
     """A tokenizer whose ids are code points, and which counts its calls."""
 
+    spelled: Sequence[bytes] = ()
+    joint = b""
+
     def __init__(self, vocabulary_size: int = 2**17) -> None:
         self.vocabulary_size = vocabulary_size
         self.calls = 0

@@ -280,7 +280,7 @@ def test_a_stop_string_ends_the_text_that_would_have_come_exactly_before_it(kind
     """Also across tokens, in a batch, and piece by piece."""
     tokenizer = KINDS[kind]
     model, prompts = Remembering(tokenizer.vocabulary_size, seed=3), ["", "ein Hund", "dogs"]
-    settings = {"seed": 4, "n_best": 4, "max_length": 25}
+    settings: dict[str, Any] = {"seed": 4, "n_best": 4, "max_length": 25}
     whole = writer(model, tokenizer).generate(prompts, **settings)
     cut_off = writer(model, tokenizer).generate(prompts, **settings, stop=stop)
     for prompt, longs, shorts in zip(prompts, whole, cut_off, strict=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import final
@@ -16,13 +16,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from seqloom.decoding.live import Live
+from seqloom.decoding.live import Live, Stop
 from seqloom.decoding.rules import Rule
 from seqloom.errors import UsageError, printable
 from seqloom.protocols import Tokenizer
-
-Stop = Callable[[Live], Tensor]
-"""rows -> `(rows,)` bool: whether the new text of each, its last token counted, holds a string that ends it."""
 
 
 @final
