@@ -11,10 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.layers import linear as module
-from seqloom.layers.linear import LARGE, MOST_ROWS, Linear, linear
+from seqloom.layers.linear import LARGE, MOST_ROWS, MUCH, Linear, linear
 
 WIDE = LARGE // 64
 """Entries of an output for which a weight of width 64 is large enough to be packed for one row."""
+FEW = MUCH // 64 // MOST_ROWS
+"""Entries for which it is packed for as many rows as that can be, and no fewer."""
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -71,14 +73,14 @@ def test_it_packs_where_that_pays_and_once(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(module, "_pack", pack)
     monkeypatch.setattr(module, "_product", lambda x, weight, bias, *_: F.linear(x, weight, bias))
-    large, small = Linear(64, WIDE), Linear(64, 64)
+    large, small = Linear(64, WIDE), Linear(64, FEW)
     with torch.no_grad():
         for rows in (1, 2, MOST_ROWS, MOST_ROWS + 1, 0):
             large(torch.randn(rows, 64))
             small(torch.randn(rows, 64))
-        assert packed == [WIDE, 64]
+        assert packed == [WIDE, FEW]
         copy.deepcopy(large)(torch.randn(2, 64))
-        assert packed == [WIDE, 64, WIDE]
+        assert packed == [WIDE, FEW, WIDE]
         for layer, x in (
             (Linear(64, WIDE).double(), torch.randn(2, 64).double()),
             (Linear(64, WIDE).bfloat16(), torch.randn(2, 64).bfloat16()),
@@ -88,7 +90,7 @@ def test_it_packs_where_that_pays_and_once(monkeypatch: pytest.MonkeyPatch) -> N
         with torch.autocast("cpu", torch.bfloat16):
             Linear(64, WIDE)(torch.randn(2, 64))
     Linear(64, WIDE)(torch.randn(2, 64))  # with a gradient
-    assert packed == [WIDE, 64, WIDE]
+    assert packed == [WIDE, FEW, WIDE]
 
 
 def test_without_the_operators_it_is_f_linear(monkeypatch: pytest.MonkeyPatch) -> None:

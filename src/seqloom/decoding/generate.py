@@ -146,35 +146,35 @@ class _Rows:
         self._model = model
         self._state = state
         self._count = count
-        self._place: Tensor | None = None
-        """`(rows,)`: where each live row stands; None where all stand in order."""
+        self._place = list(range(count))
+        """Where each live row stands."""
+        self._order: Tensor | None = None
+        """The same as a tensor, unless all stand in order."""
 
     def read(self, tokens: Tensor, parents: Tensor | None) -> Tensor:
         """tokens `(rows, 1)` of rows that go on from `parents` -> logits `(rows, vocabulary)`."""
         if parents is not None:
-            self._move(parents)
-        if self._place is not None:
-            ordered = torch.empty_like(tokens)
-            ordered[self._place] = tokens
-            tokens = ordered
-        logits, self._state = next_logits(self._model, tokens, self._state, self._place)
+            self._move(parents.tolist(), tokens.device)
+        if self._order is not None:
+            tokens = torch.empty_like(tokens).index_copy_(0, self._order, tokens)
+        logits, self._state = next_logits(self._model, tokens, self._state, self._order)
         return logits
 
-    def _move(self, parents: Tensor) -> None:
-        if self._place is not None:
-            parents = self._place[parents]
-        here = torch.arange(len(parents), device=parents.device)
-        first = here.new_full((self._count,), len(here)).scatter_reduce_(0, parents, here, "amin")  # child of each row
-        stays = (first[parents] == here) & (parents < len(here))
-        free = torch.ones_like(stays)
-        free[parents[stays]] = False
-        place = parents.clone()
-        place[~stays] = free.nonzero()[:, 0]
-        sources = torch.empty_like(parents)
-        sources[place] = parents
-        self._state = move_rows(self._state, sources)
-        self._count = len(here)
-        self._place = place
+    def _move(self, parents: list[int], device: torch.device) -> None:
+        old = [self._place[parent] for parent in parents]
+        first: dict[int, int] = {}  # the child that stays
+        for child, at in enumerate(old):
+            if at < len(old):
+                first.setdefault(at, child)
+        free = (at for at in range(len(old)) if at not in first)
+        self._place = [at if first.get(at) == child else next(free) for child, at in enumerate(old)]
+        sources = [0] * len(old)
+        for at, source in zip(self._place, old, strict=True):
+            sources[at] = source
+        if sources != list(range(self._count)):
+            self._state = move_rows(self._state, torch.tensor(sources, device=device))
+        self._count = len(old)
+        self._order = None if self._place == list(range(self._count)) else torch.tensor(self._place, device=device)
 
 
 def _padded(prompts: Sequence[Sequence[int]], pad: int, device: torch.device | None) -> Tensor:

@@ -182,11 +182,10 @@ def most_likely(log_probs: Tensor, k: int) -> tuple[Tensor, Tensor]:
     Of the impossible (-inf) any may come, last. On a CPU it looks into those blocks of a long row alone whose maxima are the largest.
     """
     rows, vocabulary = log_probs.shape
-    more = k + 1  # one more shows whether there are equals at the border
-    if log_probs.device.type != "cpu" or 4 * more * BLOCK > vocabulary or not rows:
+    if log_probs.device.type != "cpu" or 4 * k * BLOCK > vocabulary or not rows:
         return _largest(log_probs, k)
     blocks, rest = log_probs[:, : vocabulary // BLOCK * BLOCK].view(rows, -1, BLOCK), log_probs[:, vocabulary // BLOCK * BLOCK :]
-    chosen = _largest(blocks.amax(dim=2), more)[1].sort(dim=-1).values  # in order, so that of equals the first still come first
+    chosen = _largest(blocks.amax(dim=2), k)[1].sort(dim=-1).values  # in order, so that of equals the first still come first
     seen = torch.cat([blocks.gather(1, chosen[:, :, None].expand(-1, -1, BLOCK)).flatten(1), rest], dim=1)
     values, at = _largest(seen, k)
     first = torch.cat([chosen, torch.full_like(chosen[:, :1], vocabulary // BLOCK)], dim=1)

@@ -6,7 +6,9 @@ SplitMix64 (Steele, Lea and Flood 2014), so a text does not depend on what else 
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
@@ -74,6 +76,8 @@ class Beam:
         found = []
         for group in range(self.groups):
             rows = (live.sample == group).nonzero()[:, 0]
+            if not len(rows):
+                continue
             mine = live.select(rows)
             over = [[h for h in hypotheses if h.sample == group] for hypotheses in ended]
             parents, ids = _best(mine, allowed[rows] - costs[mine.owner], self.width // self.groups, over)
@@ -107,22 +111,23 @@ def _best(live: Live, allowed: Tensor, width: int, ended: Sequence[Sequence[Hypo
     if width == 1:
         return (None, ids[:, 0]) if possible is None else (possible, ids[possible, 0])
     totals = live.total[:, None] + values  # (rows, k)
-    groups, group, sizes = torch.unique_consecutive(live.owner, return_inverse=True, return_counts=True)
-    first = sizes.cumsum(0) - sizes
-    widest = int(sizes.max()) if len(sizes) else 0
-    if widest * len(groups) == len(totals):
-        table = totals.view(len(groups), widest * k)
+    owners = live.owner.tolist()
+    sizes = Counter(owners)  # in the order of the inputs
+    first = [0, *itertools.accumulate(sizes.values())][: len(sizes)]
+    widest = max(sizes.values(), default=0)
+    if widest * len(sizes) == len(owners):
+        table = totals.view(len(sizes), widest * k)
     else:
-        place = torch.arange(len(totals), device=totals.device) - first[group]  # of a row among the rows of its input
-        table = totals.new_full((len(groups), widest, k), -math.inf)
-        table[group, place] = totals
+        table = totals.new_full((len(sizes), widest, k), -math.inf)
+        group = [at for at, size in enumerate(sizes.values()) for _ in range(size)]
+        table[group, [row - first[at] for row, at in enumerate(group)]] = totals
         table = table.flatten(1)
     best, at = most_likely(table, min(width, table.shape[1]))
-    free = width - torch.tensor([len(ended[owner]) for owner in groups.tolist()], device=totals.device)
+    free = torch.tensor([width - len(ended[owner]) for owner in sizes], device=totals.device)
     taken = (torch.arange(best.shape[1], device=totals.device) < free[:, None]) & (best > -math.inf)
     group_at, rank = taken.nonzero(as_tuple=True)
     flat = at[group_at, rank]
-    parents = first[group_at] + flat // k
+    parents = torch.tensor(first, device=totals.device)[group_at] + flat // k
     return parents, ids[parents, flat % k]
 
 

@@ -18,8 +18,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 MOST_ROWS = 256
 """With more rows the layout of the weight hardly matters."""
-LARGE = 2**17
-"""Entries of a weight from which packing pays for a single row, too: a call of oneDNN costs as much as reading a small one."""
+LARGE, MUCH = 2**17, 2**21
+"""Entries of a weight, or multiplications, from which packing pays: a call of oneDNN costs as much as reading a small weight."""
 
 _pack: Any = getattr(torch.ops.mkldnn, "_reorder_linear_weight", None)
 _product: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
@@ -47,7 +47,8 @@ def _pays(x: Tensor, weight: Tensor) -> bool:
         return False
     rows = x.numel() // x.shape[-1]
     return (
-        (1 < rows <= MOST_ROWS or (rows == 1 and weight.numel() >= LARGE))
+        0 < rows <= MOST_ROWS
+        and (weight.numel() >= LARGE or rows * weight.numel() >= MUCH)
         and isinstance(weight, nn.Parameter)  # what is made anew for each call is not worth packing
         and x.dtype == weight.dtype == torch.float32
         and x.device.type == weight.device.type == "cpu"

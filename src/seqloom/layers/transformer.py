@@ -205,11 +205,14 @@ class Block(nn.Module):
         """x `(rows, steps, width)` -> the same shape; and the keys and values read so far."""
         if self.norm_first:
             attended, kept = self.attention(self.attention_norm(x), reading, past)
-            x = x + self.dropout(attended)
-            return x + self.dropout(self.feed_forward(self.feed_forward_norm(x))), kept
+            x = self._with(x, attended)
+            return self._with(x, self.feed_forward(self.feed_forward_norm(x))), kept
         attended, kept = self.attention(x, reading, past)
-        x = self.attention_norm(x + self.dropout(attended))
-        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x))), kept
+        x = self.attention_norm(self._with(x, attended))
+        return self.feed_forward_norm(self._with(x, self.feed_forward(x))), kept
+
+    def _with(self, x: Tensor, added: Tensor) -> Tensor:
+        return x + (self.dropout(added) if self.training else added)
 
     def weights(self, x: Tensor, reading: Reading) -> Tensor:
         """Where attention looks: `(rows, heads, steps, steps)`."""
