@@ -256,12 +256,15 @@ def groups_of(count: int, diversity: float, width: int = 6) -> list[list[list[Hy
     return [[[h for h in hypotheses if h.sample == group] for group in range(count)] for hypotheses in found]
 
 
-def test_groups_without_diversity_are_beams_of_their_width() -> None:
+def test_groups_without_diversity_are_one_beam_of_their_width_and_nothing_comes_twice() -> None:
     alone = decode(Toy(2), start(3), PROMPTS, [6, 4, 6], width=2, n_best=2)
     for groups, expected in zip(groups_of(3, 0.0), alone, strict=True):
-        for hypotheses in groups:
-            assert [h.tokens for h in hypotheses] == [h.tokens for h in expected]
-            assert [h.score for h in hypotheses] == pytest.approx([h.score for h in expected])
+        found = sorted((h for hypotheses in groups for h in hypotheses), key=lambda h: -h.score)
+        assert [h.tokens for h in found] == [h.tokens for h in expected]
+        assert [h.score for h in found] == pytest.approx([h.score for h in expected])
+    for groups in groups_of(3, 0.7):
+        texts = [(tuple(h.tokens), h.finished) for hypotheses in groups for h in hypotheses]
+        assert len(set(texts)) == len(texts) >= 2
 
 
 def test_with_much_diversity_groups_choose_other_tokens_at_every_step() -> None:
@@ -284,11 +287,12 @@ def test_diversity_changes_the_choice_and_not_the_score() -> None:
 
 
 def test_the_best_of_every_group_come_first() -> None:
-    (found,) = decode(Toy(2), start(1), [[BOS]], [6], width=6, n_best=6, groups=3)
-    assert {h.sample for h in found[:3]} == {0, 1, 2} == {h.sample for h in found[3:]}
-    for some in (found[:3], found[3:]):
+    (found,) = decode(Toy(2), start(1), [[BOS]], [6], width=6, n_best=6, groups=3, diversity=9.0)
+    firsts = len({h.sample for h in found})
+    assert firsts > 1
+    assert len({h.sample for h in found[:firsts]}) == firsts < len(found)
+    for some in (found[:firsts], found[firsts:]):
         assert [h.score for h in some] == sorted((h.score for h in some), reverse=True)
-    assert [h.tokens for h in decode(Toy(2), start(1), [[BOS]], [6], width=6, n_best=2, groups=3)[0]] == [h.tokens for h in found[:2]]
 
 
 # A stop

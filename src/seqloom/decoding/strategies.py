@@ -30,7 +30,8 @@ class Beam:
 
     With several `groups` it is diverse beam search (Vijayakumar et al. 2018, arXiv:1610.02424, algorithm 1, Hamming diversity):
     each group is a beam of width / groups, and for the choice, though not for the score, a token costs it `diversity` nats for every
-    hypothesis of the groups before it that chose this token at this step. The best of all groups come first, then their seconds.
+    hypothesis of the groups before it that chose this token at this step. The best of all groups come first, then their seconds; what
+    several groups found comes once.
     """
 
     width: int = 1
@@ -90,17 +91,23 @@ class Beam:
 
     def hopeless(self, live: Live, limits: Tensor, ended: Sequence[Sequence[Hypothesis]]) -> Tensor:
         """`(rows,)`: rows that cannot become better than what would be returned of their input, or of their group, already."""
-        wanted = -(-self.n_best // self.groups)
+        wanted = min(self.n_best, self.width // self.groups)
         scores = [[sorted((h.score for h in found if h.sample == group), reverse=True) for group in range(self.groups)] for found in ended]
         bars = [[(one[wanted - 1 :] or [-math.inf])[0] for one in groups] for groups in scores]
         bar = torch.tensor(bars, dtype=torch.float64, device=live.total.device)[live.owner, live.sample if self.groups > 1 else 0]
         return live.total / limits[live.owner].double() ** self.length_penalty <= bar
 
     def ranked(self, found: Sequence[Hypothesis]) -> list[Hypothesis]:
-        """What is returned, best first."""
+        """What is returned, best first; what several groups found is returned once."""
         best = sorted(found, key=lambda h: -h.score)
-        rank = {id(h): sum(other.sample == h.sample for other in best[:place]) for place, h in enumerate(best)}  # in its group
-        return sorted(best, key=lambda h: rank[id(h)])[: self.n_best] if self.groups > 1 else best[: self.n_best]
+        if self.groups > 1:
+            once: dict[tuple[tuple[int, ...], bool], Hypothesis] = {}
+            for h in best:
+                once.setdefault((tuple(h.tokens), h.finished), h)
+            best = list(once.values())
+            rank = [sum(other.sample == h.sample for other in best[:place]) for place, h in enumerate(best)]  # in its group
+            best = [h for _, h in sorted(zip(rank, best, strict=True), key=lambda one: one[0])]
+        return best[: self.n_best]
 
 
 def _best(live: Live, allowed: Tensor, width: int, ended: Sequence[Sequence[Hypothesis]]) -> tuple[Tensor | None, Tensor]:
