@@ -28,6 +28,9 @@ bench: .venv/dev.stamp
 	$(BIN)/python -m benchmarks.ngram --write
 	$(BIN)/python -m benchmarks.gpt --write
 	$(BIN)/python -m benchmarks.outputs --write
+	$(BIN)/python -m benchmarks.generation --write
+	$(BIN)/python -m benchmarks.tokenising --write
+	$(BIN)/python -m benchmarks.complete --write
 
 clean:
 	rm -rf .venv
