@@ -3,6 +3,7 @@
 seqloom.train("translation", ["train.en", "train.de"], output_dir="runs/captions")
 seqloom.load("runs/captions").predict(["A dog runs."])
 seqloom.load_generator("runs/book").generate(["ROMEO:"], seed=7)
+seqloom.load_completer("runs/book").complete("Once upon a ti")
 list(seqloom.Scorer("runs/book").score(["plays Kohli cricket for India Virat."]))
 """
 
@@ -15,6 +16,8 @@ from seqloom.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from seqloom.errors import SeqloomError
+    from seqloom.workflows.complete import load_completer
+    from seqloom.workflows.exact import load_searcher
     from seqloom.workflows.generate import load_generator
     from seqloom.workflows.predict import Predictor, load
     from seqloom.workflows.score import Scorer
@@ -25,11 +28,13 @@ _PUBLIC = {
     "Predictor": "seqloom.workflows.predict",
     "Scorer": "seqloom.workflows.score",
     "load": "seqloom.workflows.predict",
+    "load_completer": "seqloom.workflows.complete",
     "load_generator": "seqloom.workflows.generate",
+    "load_searcher": "seqloom.workflows.exact",
     "train": "seqloom.workflows.train",
 }
 
-__all__ = ["Predictor", "Scorer", "SeqloomError", "__version__", "load", "load_generator", "train"]
+__all__ = ["Predictor", "Scorer", "SeqloomError", "__version__", "load", "load_completer", "load_generator", "load_searcher", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -15,6 +15,7 @@ from torch import Tensor
 from seqloom.decoding.generate import Beam, Hypothesis, generate
 from seqloom.decoding.live import Live
 from seqloom.decoding.rules import forbid, no_repeat_ngram
+from seqloom.decoding.spelled import Spelling, stops
 from seqloom.decoding.strategies import Sample
 from seqloom.decoding.trace import Trace
 from seqloom.errors import SeqloomError, UsageError
@@ -215,6 +216,11 @@ def test_what_is_impossible_never_comes() -> None:
         assert [(h.tokens, h.finished) for h in found] == [([4], True)]
         assert found[0].score == pytest.approx(math.log(0.1) / 2)
     assert decode(model, torch.zeros(1, 0).long(), [[BOS]], [5], [nothing_after_3]) == [[]]
+    stop = stops(Spelling(pieces=[b"", b"", b"", b"c", b"d", b"e"], joint=b""), ["e"])
+    beam = Beam()
+    assert generate(
+        model, torch.zeros(1, 0).long(), [[BOS]], strategy=beam, max_new_tokens=[5], eos=EOS, pad=PAD, rules=[nothing_after_3], stop=stop
+    ) == [[]]
 
 
 def test_a_logit_that_is_not_a_number_is_an_error() -> None:

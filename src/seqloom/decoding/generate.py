@@ -112,18 +112,13 @@ def steps(
             allowed = rule(live, allowed)
         chosen = strategy.choose(live, log_probs, allowed, ended)
         going = _with_tokens(live, chosen)
-        over = chosen.ids == eos
-        finished = over if stop is None else over | stop(going)
-        if going.tokens.shape[1] >= shortest:
-            over = finished | (going.tokens.shape[1] >= limits[going.owner])
-        else:
-            over = finished
-        some_over = bool(over.any())  # on a GPU the one moment, but for a rule's own, when it is waited for
-        if some_over:
+        finished = chosen.ids == eos
+        if stop is not None:
+            finished = finished | stop(going)
+        over = finished if going.tokens.shape[1] < shortest else finished | (going.tokens.shape[1] >= limits[going.owner])
+        if bool(over.any()):  # here a GPU is waited for
             _end(going, over, finished, ended, strategy, eos)
-        kept = ~over
-        if any(ended):
-            kept &= ~strategy.hopeless(going, limits, ended)
+        kept = ~over & ~strategy.hopeless(going, limits, ended) if any(ended) else ~over
         if watch is not None:
             watch(Step(live, log_probs, allowed, chosen, going, over, finished, kept))
         yield chosen.ids

@@ -149,7 +149,8 @@ def stops(spelling: Spelling, phrases: Sequence[str]) -> Stop:
 
     def stop(live: Live) -> Tensor:
         rows = zip(live.text.tolist(), live.new.tolist(), strict=True)
-        return torch.tensor([holds(ids[: len(ids) - new], ids[len(ids) - new :]) for ids, new in rows], device=live.owner.device)
+        found = [holds(ids[: len(ids) - new], ids[len(ids) - new :]) for ids, new in rows]
+        return torch.tensor(found, dtype=torch.bool, device=live.owner.device)
 
     return stop
 
