@@ -147,9 +147,9 @@ class DecodeConfig:
     """Of sampling: the same seed and settings give the same text, whatever else is in the batch."""
     beam: Annotated[int, Field(ge=1, le=1000, strict=True)] = 5
     """Hypotheses kept; 1 is greedy."""
-    length_penalty: Annotated[float, Field(ge=0)] = 1.0
+    length_penalty: Annotated[float, Field(ge=0, le=10)] = 1.0
     """α of Σ log p / length^α, the end mark counted."""
-    groups: Positive = 1
+    groups: Annotated[int, Field(ge=1, le=1000, strict=True)] = 1
     """Groups that the beam is split into, each kept from what the groups before it chose: n_best that differ."""
     diversity: Annotated[float, Field(ge=0)] = 0.5
     """What a token costs a group, in nats, for each earlier group's hypothesis that chose it at this step."""

@@ -158,6 +158,9 @@ def test_how_many_tokens_is_shown_at_a_terminal_and_taken_away(opened: Any, monk
         (["--prompt", "ab", "--set", "decode.temperature=0"], "decode.temperature must be greater than 0", 2),
         (["--prompt", "ab", "--set", "decode.beam=3"], "decode.beam changes nothing with decode.strategy=sample", 2),
         (["nowhere.txt"], "nowhere.txt", 2),
+        (["--prompt", "ab", "--set", "decode.begin=\ud800"], "the beginning must be Unicode", 2),
+        (["--prompt", "ab", "--set", "decode.strategy=beam", "--set", "decode.length_penalty=1e300"], "decode.length_penalty must be", 2),
+        (["--prompt", "ab", "--set", "decode.groups=2000"], "decode.groups must be less than or equal to 1000", 2),
     ],
 )
 def test_mistakes_are_one_line(words: list[str], message: str, code: int, command: Any, opened: Any) -> None:
@@ -167,6 +170,19 @@ def test_mistakes_are_one_line(words: list[str], message: str, code: int, comman
     assert line.startswith("seqloom: ")
     assert message in line
     assert (ran.code, ran.out) == (code, "")
+
+
+@pytest.mark.parametrize(
+    "options", [["decode.n_best=2"], ["decode.strategy=beam", "decode.beam=3"], ["decode.strategy=beam", "decode.beam=1"]]
+)
+@pytest.mark.parametrize("json", [["--json"], []])
+def test_rules_that_leave_nothing_are_said(options: list[str], json: list[str], command: Any, opened: Any) -> None:
+    opened()
+    rules = ["decode.no_repeat_ngram=1", "decode.min_length=1000", "decode.max_length=1000", *options]
+    ran = command("generate", "runs/x", "--prompt", "ab", *json, *(word for rule in rules for word in ("--set", rule)))
+    (line,) = ran.err.splitlines()
+    assert "the rules must leave a token that may come next" in line
+    assert ran.code == 1
 
 
 def test_a_model_of_another_task_is_refused(command: Any, opened: Any) -> None:

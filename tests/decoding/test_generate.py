@@ -242,7 +242,7 @@ def test_what_is_wrong_is_refused() -> None:
     for width, n_best in ((2, 3), (2, 0), (0, 1)):
         with pytest.raises(UsageError, match=f"n_best must be from 1 to the beam's width {width}, but is {n_best}"):
             Beam(width=width, n_best=n_best)
-    with pytest.raises(UsageError, match="length_penalty and diversity must be at least 0, but they are -1"):
+    with pytest.raises(UsageError, match="length_penalty must be from 0 to 10 and diversity at least 0, but they are -1"):
         Beam(length_penalty=-1)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.decoding.toys import BOS, EOS, PAD, Chain, Remembering
 
-from seqloom.decoding.generate import finish, generate
+from seqloom.decoding.generate import finish, generate, steps
 from seqloom.decoding.live import Hypothesis
 from seqloom.decoding.rules import forbid
 from seqloom.decoding.strategies import Beam, Sample, Strategy
@@ -19,8 +19,8 @@ RULES = [forbid([PAD, BOS])]
 
 
 def long(model: Remembering | Chain, prompts: Sequence[Sequence[int]], limit: int, strategy: Strategy) -> list[list[Hypothesis]]:
-    steps = generate_windows(model, prompts, strategy=strategy, max_new_tokens=limit, context=model.context, eos=EOS, pad=PAD, rules=RULES)
-    return finish(steps)
+    made = generate_windows(model, prompts, strategy=strategy, max_new_tokens=limit, context=model.context, eos=EOS, pad=PAD, rules=RULES)
+    return finish(made)
 
 
 @given(st.integers(0, 200), st.integers(1, 40))
@@ -91,6 +91,22 @@ def test_random_numbers_go_on_from_window_to_window() -> None:
     texts = [long(Chain(even, context), [[BOS, 3], [BOS]], 60, strategy) for context in (None, 1, 2, 7)]
     assert [[h.tokens for found in text for h in found] for text in texts] == [[h.tokens for found in texts[0] for h in found]] * 4
     assert max(len(h.tokens) for found in texts[0] for h in found) > 40
+
+
+def test_a_text_of_a_diverse_beam_goes_on_in_its_group() -> None:
+    """After the first window each text is a beam of its own, as wide as its group."""
+    model, prompts = Remembering(context=6), [[BOS, 4], [BOS, 9, 5]]
+    beam = Beam(width=6, n_best=6, groups=3, diversity=2.0)
+    for prompt, texts in zip(prompts, long(model, prompts, 20, beam), strict=True):
+        first = finish(steps(model, None, [prompt], strategy=beam, max_new_tokens=[7 - len(prompt)], eos=EOS, pad=PAD, rules=RULES))[0]
+        for h in first:
+            if h.finished:
+                assert h in texts
+                continue
+            rest = long(model, [[*prompt, *h.tokens]], 20 - len(h.tokens), Beam(width=2))[0][0]
+            (whole,) = (text for text in texts if text.tokens[: len(h.tokens)] == h.tokens)
+            assert whole.tokens == [*h.tokens, *rest.tokens]
+            assert whole.sample == h.sample
 
 
 def test_what_fits_is_one_window() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import pickle
 from collections.abc import Callable
 
 import pytest
@@ -106,3 +108,30 @@ def test_a_gradient_goes_through() -> None:
         layer(x)
     layer(x).sum().backward()
     torch.testing.assert_close(x.grad, layer.weight.sum(0).expand(2, 8))
+
+
+@pytest.mark.parametrize("again", ["data", "vector"])
+def test_memory_that_comes_back_is_not_taken_for_the_old_weight(again: str) -> None:
+    """A new weight may lie where an old one was that is freed."""
+    torch.manual_seed(0)
+    layer, x = Linear(64, WIDE), torch.randn(4, 64)
+    for turn in range(20):
+        if again == "data":
+            layer.weight.data = torch.randn(WIDE, 64)
+        else:
+            nn.utils.vector_to_parameters(torch.randn(WIDE * 65), layer.parameters())
+        if turn % 2:
+            with torch.no_grad():
+                torch.testing.assert_close(layer(x), F.linear(x, layer.weight, layer.bias), rtol=1e-5, atol=1e-5)
+
+
+def test_a_packed_layer_is_pickled_and_a_weight_that_goes_takes_its_pack_along() -> None:
+    layer = Linear(64, WIDE)
+    before = len(module._packs)
+    with torch.no_grad():
+        layer(torch.randn(2, 64))
+    assert len(module._packs) == before + 1
+    assert pickle.loads(pickle.dumps(layer)).weight.equal(layer.weight)  # noqa: S301
+    del layer
+    gc.collect()
+    assert len(module._packs) == before

@@ -68,8 +68,11 @@ def generate(
         traced(place, prompts, writer.bundle, given, lambda text, watch: writer.generate([text], watch=watch, **decode)[0], tell)
     for some in () if place else _batches(prompts, 1 if file == "-" and sys.stdin.isatty() else given.batch_rows):
         if len(some) == 1 and given.n_best == 1 and not json:
+            pieces = writer.stream(some[0], **decode)
+            begun = next(pieces, "")  # what is refused is refused before anything is written
             _write(some[0], begins=True, first=first)
-            for piece in writer.stream(some[0], **decode):
+            _write(begun)
+            for piece in pieces:
                 _write(piece)
             _write("\n")
             first = False

@@ -113,7 +113,7 @@ def temperature(beta: float) -> Rule:
     """Softmax of logits / β, for β > 0: flatter above 1, sharper below; towards 0 it is the argmax."""
     if not beta > 0:
         raise UsageError(f"the temperature must be above 0, but is {beta}")
-    divisor = max(beta, 1e-30)  # the same argmax, and no float32 becomes 0 or infinite
+    divisor = min(max(beta, 1e-30), 1e30)  # the same choice, and no float32 becomes 0 or infinite
 
     def rule(_: Live, log_probs: Tensor) -> Tensor:
         best = log_probs.amax(dim=-1, keepdim=True)

@@ -123,7 +123,7 @@ def ban(spelling: Spelling, phrases: Sequence[str]) -> Rule:
         return completing(spelling.later if end else spelling.first, tuple(rests))
 
     def rule(live: Live, log_probs: Tensor) -> Tensor:
-        found = [banned(spelling.end(ids, max(1, longest - 1))) for ids in live.text.tolist()]
+        found = [banned(spelling.end(ids, max(1, longest - 1))) for ids in live.text[:, -longest:].tolist()]  # a token has a byte
         rows = torch.repeat_interleave(torch.tensor([len(ids) for ids in found]))
         at = (rows.to(log_probs.device), torch.cat(found).to(log_probs.device))
         return log_probs.index_put(at, log_probs.new_tensor(float("-inf")))
@@ -137,6 +137,7 @@ def stops(spelling: Spelling, phrases: Sequence[str]) -> Stop:
     """
     wanted = _encoded(phrases, "a string to stop at")
     longest = max(map(len, wanted), default=0)
+    last = longest + len(spelling.joint) + max(map(len, spelling.pieces), default=0) + 1  # more tokens than have to be looked at
 
     def holds(given: list[int], new: list[int]) -> bool:
         if not new:
@@ -148,7 +149,8 @@ def stops(spelling: Spelling, phrases: Sequence[str]) -> Stop:
         return any(phrase in end for phrase in wanted)
 
     def stop(live: Live) -> Tensor:
-        rows = zip(live.text.tolist(), live.new.tolist(), strict=True)
+        text, count = live.text[:, -last:].tolist(), live.new.clamp(max=last - 1).tolist()
+        rows = zip(text, count, strict=True)
         found = [holds(ids[: len(ids) - new], ids[len(ids) - new :]) for ids, new in rows]
         return torch.tensor(found, dtype=torch.bool, device=live.owner.device)
 

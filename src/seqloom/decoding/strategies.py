@@ -45,8 +45,9 @@ class Beam:
     def __post_init__(self) -> None:
         if not 1 <= self.n_best <= self.width:
             raise UsageError(f"n_best must be from 1 to the beam's width {self.width}, but is {self.n_best}")
-        if self.length_penalty < 0 or self.diversity < 0:
-            raise UsageError(f"length_penalty and diversity must be at least 0, but they are {self.length_penalty} and {self.diversity}")
+        if not 0 <= self.length_penalty <= 10 or not 0 <= self.diversity < math.inf:
+            given = f"{self.length_penalty} and {self.diversity}"
+            raise UsageError(f"length_penalty must be from 0 to 10 and diversity at least 0, but they are {given}")
         if self.groups < 1 or self.width % self.groups:
             raise UsageError(f"groups must divide the beam's width {self.width}, but are {self.groups}")
 
@@ -56,8 +57,8 @@ class Beam:
         return self.groups
 
     def one(self) -> Beam:
-        """The same for one output."""
-        return replace(self, n_best=1)
+        """The same for one output, which is of one group."""
+        return replace(self, n_best=1, groups=1, width=self.width // self.groups)
 
     def score(self, log_probability: float, length: int) -> float:
         return log_probability / float(max(length, 1) ** self.length_penalty)
@@ -92,7 +93,8 @@ class Beam:
     def hopeless(self, live: Live, limits: Tensor, ended: Sequence[Sequence[Hypothesis]]) -> Tensor:
         """`(rows,)`: rows that cannot become better than what would be returned of their input, or of their group, already."""
         wanted = min(self.n_best, self.width // self.groups)
-        scores = [[sorted((h.score for h in found if h.sample == group), reverse=True) for group in range(self.groups)] for found in ended]
+        mine = [[[h for h in found if self.groups == 1 or h.sample == group] for group in range(self.groups)] for found in ended]
+        scores = [[sorted((h.score for h in one), reverse=True) for one in groups] for groups in mine]
         bars = [[(one[wanted - 1 :] or [-math.inf])[0] for one in groups] for groups in scores]
         bar = torch.tensor(bars, dtype=torch.float64, device=live.total.device)[live.owner, live.sample if self.groups > 1 else 0]
         return live.total / limits[live.owner].double() ** self.length_penalty <= bar

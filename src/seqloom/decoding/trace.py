@@ -32,10 +32,11 @@ class Trace:
         self._rules = rules
 
     def __call__(self, step: Step) -> None:
-        self._write(f"step {step.live.tokens.shape[1] + 1}: {_counted(len(step.live.owner), 'row')}")
+        new, text = step.live.new.tolist(), step.live.text.tolist()
+        self._write(f"step {max(new, default=0) + 1}: {_counted(len(new), 'row')}")
         after = self._after_each_rule(step)
-        for row in range(len(step.live.owner)):
-            tokens = step.live.tokens[row].tolist()
+        for row in range(len(new)):
+            tokens = text[row][len(text[row]) - new[row] :]
             begun = "".join(self._pieces(tokens)) if tokens else ""
             self._write(f"  {begun!r}  log p {float(step.live.total[row]):.4f}")
             for line in self._candidates(step, row, after):

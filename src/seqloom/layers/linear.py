@@ -8,8 +8,9 @@ gradient is needed, elsewhere than in float32 on a CPU, and for many rows, it is
 
 from __future__ import annotations
 
+import weakref
 from functools import cache
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -57,14 +58,30 @@ def _pays(x: Tensor, weight: Tensor) -> bool:
     )
 
 
+class _Pack(NamedTuple):
+    weight: weakref.ref[Tensor]
+    changes: tuple[int, int]
+    """Changes of the weight, and steps of all optimizers, until it was packed."""
+    source: Tensor
+    """What was packed: while it is held, no other memory has its address."""
+    packed: Tensor
+
+
+_packs: dict[int, _Pack] = {}
+"""By the id of the weight, as long as that lives."""
+
+
 def _packed(weight: Tensor) -> Tensor:
-    """The weight as oneDNN reads it, kept beside it until it changes; as large as the weight."""
-    made_of = (weight._version, weight.data_ptr(), _updates())
-    kept: tuple[tuple[int, int, int], Tensor] | None = getattr(weight, "_packed", None)
-    if kept is None or kept[0] != made_of:
-        kept = (made_of, _pack(weight.detach()))
-        weight._packed = kept  # type: ignore[attr-defined]
-    return kept[1]
+    """The weight as oneDNN reads it, kept until the weight changes or goes; as large as the weight.
+
+    A change that torch does not count (through `weight.data` in place, or an array of NumPy on its memory) is not seen.
+    """
+    key, changes = id(weight), (weight._version, _updates())
+    kept = _packs.get(key)
+    if kept is None or kept.weight() is not weight or kept.changes != changes or kept.source.data_ptr() != weight.data_ptr():
+        source = weight.detach()
+        kept = _packs[key] = _Pack(weakref.ref(weight, lambda _: _packs.pop(key, None)), changes, source, _pack(source))
+    return kept.packed
 
 
 @cache

@@ -6,15 +6,26 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from seqloom.config import DecodeConfig
-from seqloom.decoding.live import Stop
+from seqloom.decoding.live import Hypothesis, Stop
 from seqloom.decoding.rules import Rule, rules_of
 from seqloom.decoding.spelled import Spelling, ban, begin, stops
-from seqloom.decoding.strategies import Strategy, strategy_of
+from seqloom.decoding.strategies import Sample, Strategy, strategy_of
+from seqloom.errors import SeqloomError
 from seqloom.protocols import Tokenizer
 from seqloom.text.special import EOS, SPECIAL_TOKENS
 
 FORBIDDEN = tuple(i for i in range(len(SPECIAL_TOKENS)) if i != EOS)
 """Special ids, which no text has."""
+
+
+def found_or_refused(found: Sequence[Hypothesis], strategy: Strategy) -> Sequence[Hypothesis]:
+    """The hypotheses of an input. Raises SeqloomError where the rules left none, or not every sample."""
+    if len(found) < (strategy.samples if isinstance(strategy, Sample) else 1):
+        raise SeqloomError(
+            "the rules must leave a token that may come next, but they left none; "
+            "make decode.ban, begin, min_length or no_repeat_ngram weaker"
+        )
+    return found
 
 
 class Decoding(NamedTuple):

@@ -20,14 +20,13 @@ from seqloom.bundles import Bundle
 from seqloom.config import DataConfig, DecodeConfig
 from seqloom.decoding.generate import Begun, finish, steps
 from seqloom.decoding.live import Hypothesis
-from seqloom.decoding.rules import rules_of
-from seqloom.decoding.strategies import strategy_of
-from seqloom.errors import DataError, SeqloomError, UsageError, printable
+from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.perplexity import score_texts
 from seqloom.evaluation.repetition import Statistics, Written, loop_at_end, repeated_share
 from seqloom.explaining.charts import require_extra, save_chart
 from seqloom.explaining.degeneration import Curve, Mean, degeneration_chart
-from seqloom.text.special import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
+from seqloom.text.special import BOS, EOS, PAD, UNK
+from seqloom.workflows.decoding import decoding_of, found_or_refused
 from seqloom.workflows.documents import each_document
 from seqloom.workflows.evaluate import as_trained
 from seqloom.workflows.explain import PICTURES
@@ -211,7 +210,7 @@ def read_excerpts(
 def continue_excerpts(bundle: Bundle, excerpts: Sequence[Excerpt], settings: DecodeConfig, new_tokens: int) -> list[Hypothesis]:
     """The best hypothesis, or a sample, for each prompt. Text number i draws its random numbers as sample i of the seed does."""
     model: Any = bundle.model
-    rules = rules_of(settings, [i for i in range(len(SPECIAL_TOKENS)) if i != EOS], EOS)
+    strategy, rules, stop = decoding_of(settings, bundle.tokenizer)
     rows = ROWS if settings.strategy == "sample" else max(ROWS // settings.beam, 1)
     made: list[Hypothesis] = []
     for at in range(0, len(excerpts), rows):
@@ -220,17 +219,15 @@ def continue_excerpts(bundle: Bundle, excerpts: Sequence[Excerpt], settings: Dec
             model,
             None,
             [[BOS, *one.prompt] for one in some],
-            strategy=strategy_of(settings),
+            strategy=strategy,
             max_new_tokens=[new_tokens] * len(some),
             eos=EOS,
             pad=PAD,
             rules=rules,
+            stop=stop,
             begun=[Begun(sample=at + number) for number in range(len(some))],
         )
-        for hypotheses in finish(working):
-            if not hypotheses:
-                raise SeqloomError("the rules must leave a token that may come next, but they left none; choose weaker ones")
-            made.append(hypotheses[0])
+        made += [found_or_refused(hypotheses, strategy)[0] for hypotheses in finish(working)]
     return made
 
 

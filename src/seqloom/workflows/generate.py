@@ -13,11 +13,12 @@ from seqloom.config import DecodeConfig
 from seqloom.decoding.generate import finish
 from seqloom.decoding.live import Hypothesis, Step
 from seqloom.decoding.spelled import cut, may_begin
+from seqloom.decoding.strategies import strategy_of
 from seqloom.decoding.windows import generate_windows, window_start
 from seqloom.errors import UsageError, printable
 from seqloom.protocols import Tokenizer
 from seqloom.text.special import BOS, EOS, PAD
-from seqloom.workflows.decoding import decoding_of
+from seqloom.workflows.decoding import decoding_of, found_or_refused
 from seqloom.workflows.reading import Say
 
 TASK = "text-generation"
@@ -87,7 +88,10 @@ class TextGenerator:
         for at in range(0, len(read), settings.batch_rows):
             found += finish(self._steps(read[at : at + settings.batch_rows], settings, watch), lambda new: progress(len(new)))
         return [
-            [self._continuation(prompt, ids, number, hypothesis, settings.stop) for number, hypothesis in enumerate(hypotheses)]
+            [
+                self._continuation(prompt, ids, number, hypothesis, settings.stop)
+                for number, hypothesis in enumerate(found_or_refused(hypotheses, strategy_of(settings)))
+            ]
             for prompt, ids, hypotheses in zip(prompts, read, found, strict=True)
         ]
 
@@ -98,11 +102,17 @@ class TextGenerator:
         pieces = Pieces(self.bundle.tokenizer, ids)
         steps = self._steps([ids], settings)
         if settings.strategy == "beam" and settings.beam > 1:
-            ((hypothesis, *_),) = finish(steps)
+            (found,) = finish(steps)
+            hypothesis = found_or_refused(found, strategy_of(settings))[0]
             yield self._continuation(prompt, ids, 0, hypothesis, settings.stop).text
             return
         made, open_ = 0, ""
-        for new in steps:
+        while True:
+            try:
+                new = next(steps)
+            except StopIteration as over:
+                found_or_refused(over.value[0], strategy_of(settings))
+                break
             for token in new.tolist():
                 made += 1
                 open_ += pieces.add(token)

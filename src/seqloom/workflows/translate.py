@@ -16,7 +16,7 @@ from seqloom.decoding.live import Step
 from seqloom.decoding.spelled import cut
 from seqloom.protocols import Tokenizer
 from seqloom.text.special import BOS, EOS, PAD
-from seqloom.workflows.decoding import decoding_of
+from seqloom.workflows.decoding import decoding_of, found_or_refused
 
 
 class Output(NamedTuple):
@@ -58,7 +58,8 @@ def decode_texts(
             watch=watch,
         )
         for i, hypotheses in zip(rows, found, strict=True):
-            outputs[i] = [Output(cut(tokenizer.decode(h.tokens), decode.stop), h.score, h.finished) for h in hypotheses] or outputs[i]
+            kept = found_or_refused(hypotheses, strategy)
+            outputs[i] = [Output(cut(tokenizer.decode(h.tokens), decode.stop), h.score, h.finished) for h in kept]
     return outputs
 
 
