@@ -172,9 +172,7 @@ def test_mistakes_are_one_line(words: list[str], message: str, code: int, comman
     assert (ran.code, ran.out) == (code, "")
 
 
-@pytest.mark.parametrize(
-    "options", [["decode.n_best=2"], ["decode.strategy=beam", "decode.beam=3"], ["decode.strategy=beam", "decode.beam=1"]]
-)
+@pytest.mark.parametrize("options", [["decode.n_best=2"], *(["decode.strategy=beam", f"decode.beam={width}"] for width in (1, 3))])
 @pytest.mark.parametrize("json", [["--json"], []])
 def test_rules_that_leave_nothing_are_said(options: list[str], json: list[str], command: Any, opened: Any) -> None:
     opened()

@@ -13,11 +13,13 @@ from tests.workflows.test_generate import KINDS
 from seqloom.bundles import Bundle
 from seqloom.config import DataConfig, DecodeConfig
 from seqloom.decoding.live import Hypothesis
+from seqloom.decoding.strategies import Beam
 from seqloom.errors import DataError, SeqloomError, UsageError
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLM, RecurrentLMConfig
 from seqloom.text.special import EOS, UNK
 from seqloom.workflows import degeneration as module
+from seqloom.workflows.decoding import Decoding
 from seqloom.workflows.degeneration import Excerpt, continue_excerpts, read_excerpts
 from seqloom.workflows.generate import TextGenerator
 from seqloom.workflows.reading import silent
@@ -98,7 +100,8 @@ def test_each_text_draws_numbers_of_its_own_those_of_generate(bundle: Bundle) ->
 
 
 def test_rules_that_leave_nothing_are_an_error(bundle: Bundle, excerpts: list[Excerpt], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "rules_of", lambda *_: [lambda _, log_probs: torch.full_like(log_probs, -torch.inf)])
+    nothing = Decoding(Beam(), [lambda _, log_probs: torch.full_like(log_probs, -torch.inf)], None)
+    monkeypatch.setattr(module, "decoding_of", lambda *_: nothing)
     with pytest.raises(SeqloomError, match="must leave a token that may come next"):
         continue_excerpts(bundle, excerpts, strategy_settings("greedy", 0), 10)
 
