@@ -19,7 +19,7 @@ from seqloom.errors import DataError, UsageError
 
 LINES = [
     {"id": "a", "ref": "x y", "nbest": [{"text": "x", "score": 0.0, "lm": -3}, {"text": "", "score": -1.5, "lm": -4}]},
-    {"id": "b", "ref": "", "nbest": [{"text": "z z", "score": 2, "lm": -1}]},
+    {"id": "b", "nbest": [{"text": "z z", "score": 2, "lm": -1}]},
 ]
 
 
@@ -36,7 +36,7 @@ def test_json_and_tables_of_the_same_lists_are_the_same(tmp_path: Path) -> None:
     lists = read(put(tmp_path / "a.jsonl", *LINES))
     assert [one.texts for one in lists] == [("x", ""), ("z z",)]
     assert [one.scores for one in lists] == [(0, -1.5), (2,)]
-    assert [one.reference for one in lists] == ["x y", ""]
+    assert [one.reference for one in lists] == ["x y", None]
     (tmp_path / "a.tsv").write_text(written(lists, "tsv"))
     again = read(str(tmp_path / "a.tsv"))
     assert [replace(one, path="", line=0) for one in again] == [replace(one, path="", line=0) for one in lists]
@@ -51,6 +51,45 @@ def test_what_else_is_given_is_kept(tmp_path: Path) -> None:
     assert (one.id, one.reference, one.scores, one.others) == (7, "x", (-3,), {"voice": {"name": "f1"}})
     assert json.loads(json_list(one)) == {"id": 7, "ref": "x", "voice": {"name": "f1"}, "nbest": line["nbest"]}
     assert list(table([one])) == ["id\ttext\tam\twords\tvoice\tref", '7\tx\t-3\t["x"]\t{"name": "f1"}\tx']
+
+
+@pytest.mark.parametrize("form", ["jsonl", "tsv"])
+def test_texts_are_written_under_the_name_they_were_read_from(form: Any, tmp_path: Path) -> None:
+    line = {
+        "id": "1",
+        "ref": "a cat",
+        "nbest": [{"sentence": "a hat", "text": "RAW1", "score": -3.1}, {"sentence": "a", "text": "RAW2", "score": 4}],
+    }
+    lists = read(put(tmp_path / "a.jsonl", line), text="sentence")
+    assert json.loads(json_list(lists[0])) == line
+    (tmp_path / f"b.{form}").write_text(written(lists, form))
+    (again,) = read(str(tmp_path / f"b.{form}"), text="sentence")
+    assert json.loads(json_list(again)) == line
+
+
+def test_cells_of_a_table_stay_as_they_are_but_the_score(tmp_path: Path) -> None:
+    content = "id\ttext\tscore\tcode\n" + "".join(f"a\tx\t{number}\t{cell}\n" for number, cell in enumerate([*NOT_AS_WRITTEN, "-3", "1.5"]))
+    (tmp_path / "a.tsv").write_text(content)
+    assert written(read(str(tmp_path / "a.tsv")), "tsv") == content
+    (tmp_path / "b.tsv").write_text("id\ttext\tam\nx\ta\t-1.10\nx\tb\t1e5\n")
+    (one,) = read(str(tmp_path / "b.tsv"), score="am")
+    assert one.scores == (-1.1, 1e5)
+    assert read(put(tmp_path / "b.jsonl", json_list(one)), score="am")[0].scores == one.scores
+
+
+def test_a_list_without_a_reference_has_none_after_a_table(tmp_path: Path) -> None:
+    lists = read(put(tmp_path / "a.jsonl", *LINES))
+    (tmp_path / "a.tsv").write_text(written(lists, "tsv"))
+    again = read(str(tmp_path / "a.tsv"))
+    assert [one.reference for one in again] == ["x y", None]
+    assert written(again, "tsv") == written(lists, "tsv")
+
+
+def test_in_a_table_a_field_of_the_hypothesis_goes_before_one_of_its_list(tmp_path: Path) -> None:
+    lists = read(
+        put(tmp_path / "a.jsonl", {"id": 1, "total": 99, "nbest": [{"text": "x", "total": 1}, {"text": "y", "total": 2}, {"text": "z"}]})
+    )
+    assert list(table(lists)) == ["id\ttext\ttotal", "1\tx\t1", "1\ty\t2", "1\tz\t99"]
 
 
 def test_lists_need_neither_id_nor_score_nor_reference(tmp_path: Path) -> None:
@@ -75,6 +114,7 @@ WRONG = [
     ({"nbest": ["x"]}, "hypothesis 1 must be an object with 'text', but is a text"),
     ({"nbest": [{"text": "x", "score": "1"}]}, "'score' of hypothesis 1 of list 2 must be a finite number, but is '1'"),
     ({"nbest": [{"text": "x", "score": True}]}, "must be a finite number, but is True"),
+    ({"nbest": [{"text": "x", "score": -1e308}]}, "must be a finite number of size 1e+100 at most, but is -1e+308"),
     ({"nbest": [{"text": "x"}]}, "hypothesis 1 of list 2 has no 'score'"),
     ({"ref": 3, "nbest": [{"text": "x", "score": 1}]}, "the reference must be a text, but is a number"),
     ('{"nbest": [{"text": "x", "score": NaN}]}', "NaN is no number in JSON"),
@@ -98,6 +138,8 @@ WRONG_TABLES = [
     ("id\tscore\na\t1\n", 1, "lacks 'text'"),
     ("id\ttext\ttext\na\tx\ty\n", 1, "'text' stands twice"),
     ("id\ttext\tscore\na\tx\t1\na\tx\n", 3, "must have 3 cells like the header, but has 2"),
+    ("id\ttext\tscore\na\tx\t-1e308\n", 2, "must be a finite number of size 1e+100 at most, but is -1e+308"),
+    ("id\ttext\tscore\na\tx\t" + "9" * 400 + "\n", 2, "must be a finite number, but is '999"),
     ("id\ttext\tscore\na\tx\tnan\n", 2, "must be a finite number, but is 'nan'"),
     ("id\ttext\tscore\na\tx\t1\na\tx\t\n", 3, "must be a finite number, but is ''"),
     ("id\ttext\na\tx\nb\tx\na\ty\n", 4, "must stand together, but 'a' began in line 2"),
@@ -116,8 +158,10 @@ def test_a_wrong_table_is_named_with_its_line(content: str, line: int, message: 
 
 def test_files_that_hold_no_lists(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("id\ttext\n")
-    with pytest.raises(DataError, match="no lists"):
+    with pytest.raises(DataError, match="no lists of hypotheses in it; each row below the header must be one hypothesis"):
         read(str(tmp_path / "a.tsv"))
+    with pytest.raises(DataError, match="one line of JSON must be one list"):
+        read(put(tmp_path / "empty.jsonl", ""))
     (tmp_path / "a.txt").write_text("x\n")
     with pytest.raises(UsageError, match=r"must be \.jsonl or \.tsv, but its name has \.txt"):
         read(str(tmp_path / "a.txt"))
@@ -139,6 +183,10 @@ def test_numbers_of_cells(number: float) -> None:
     assert number_in(str(number)) == number
 
 
-@pytest.mark.parametrize("cell", ["", "nan", "inf", "1_000", "a", "1e999", "9" * 5000])
+NOT_AS_WRITTEN = ["0012", "1.10", "1e5", "-0", "+1", " 1", "\u0661\u0662"]
+"""Cells that read as numbers which are written in another way."""
+
+
+@pytest.mark.parametrize("cell", ["", "nan", "inf", "1_000", "a", "1e999", "9" * 400, "9" * 5000, *NOT_AS_WRITTEN])
 def test_cells_that_are_no_number(cell: str) -> None:
     assert number_in(cell) == cell

@@ -75,3 +75,11 @@ def test_an_interval_holds_the_truth_in_95_of_100_corpora() -> None:
 def test_the_same_system_differs_by_nothing() -> None:
     counts = np.array([[1, 4], [2, 4], [0, 0]])
     assert difference_interval(METRICS["wer"], counts, counts) == (0, 0)
+
+
+def test_resamples_of_empty_references_only_do_not_count() -> None:
+    """Two texts, of which one has no reference: a quarter of the resamples has no rate, the others have 0 or 1 insertions less."""
+    before, after = np.array([[2, 0], [1, 4]]), np.array([[1, 0], [1, 4]])
+    assert difference_interval(METRICS["wer"], before, after) == (-25, 0)
+    nothing = np.array([[2, 0]])
+    assert np.isnan(difference_interval(METRICS["wer"], nothing, nothing)).all()

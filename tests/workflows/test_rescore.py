@@ -125,7 +125,14 @@ def test_weights_by_name() -> None:
     features, models = ["given", "a", "b", "words"], ["a", "b"]
     assert parsed_weights("given=1, lm=20,words=-2e1", features, models).tolist() == [1, 10, 10, -20]
     assert parsed_weights("b=3", features, models).tolist() == [0, 0, 3, 0]
-    for text, message in (("a", "name=number"), ("a=x", "name=number"), ("a=nan", "name=number"), ("c=1", "can name"), ("", "name=number")):
+    for text, message in (
+        ("a", "name=number"),
+        ("a=x", "name=number"),
+        ("a=nan", "name=number"),
+        ("c=1", "can name"),
+        ("", "name=number"),
+        ("a=1e308", "1e\\+100 at most"),
+    ):
         with pytest.raises(UsageError, match=message):
             parsed_weights(text, features, models)
     with pytest.raises(UsageError, match="no given score"):
@@ -135,8 +142,26 @@ def test_weights_by_name() -> None:
 def test_models_have_short_names_where_these_are_clear() -> None:
     assert model_names(["runs/a", "runs/b/"]) == ["a", "b"]
     assert model_names(["x/a", "y/a", "z/given"]) == ["x/a", "y/a", "z/given"]
-    with pytest.raises(UsageError, match="given twice"):
-        model_names(["a", "a"])
+    assert model_names(["given", "words/", "./lm", "a"]) == ["./given", "./words", "./lm", "a"]
+    for one, other in (("a", "a"), ("KN", "KN/"), ("x/KN", "./x/../x/KN"), ("a", str(Path.cwd() / "a"))):
+        with pytest.raises(UsageError, match=f"once, but {one} is given twice"):
+            model_names([one, other])
+
+
+def test_the_largest_scores_and_weights_that_are_taken_stay_finite(place: Path, tmp_path: Path) -> None:
+    lines = [json.loads(line) for line in (place / "dev.jsonl").read_text().splitlines()]
+    for line in lines:
+        for one in line["nbest"]:
+            one["score"] = float(np.sign(one["score"])) * 1e100
+    (tmp_path / "large.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    both: list[dict[str, Any]] = [{"weights": "given=1e100,lm=-1e100"}, {"development": str(tmp_path / "large.jsonl")}]
+    for options in both:
+        result = ran(place, tmp_path / "large.jsonl", **options)
+        assert all(np.isfinite(fields["total"]) for one in result.lists for fields in one.fields)
+    lines[0]["nbest"][0]["score"] = -1e308
+    (tmp_path / "large.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(DataError, match=r"'score' of hypothesis 1 of list 'u0' must be a finite number of size 1e\+100 at most"):
+        ran(place, tmp_path / "large.jsonl", weights="given=20")
 
 
 def test_what_cannot_be_is_said_before_the_work(place: Path, tmp_path: Path) -> None:
@@ -144,6 +169,7 @@ def test_what_cannot_be_is_said_before_the_work(place: Path, tmp_path: Path) -> 
     (tmp_path / "silent.jsonl").write_text('{"ref": "", "nbest": [{"text": "x"}]}\n')
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"weights": "given=1", "development": "dev.jsonl"}, "given or tuned, not both"),
+        ({"data": DataConfig(text="log_probability_spaced")}, "data.text is 'log_probability_spaced', under which results are written"),
         ({"metric": "per"}, "--metric must be one of wer, cer, bleu, exact_match"),
         ({"output": str(tmp_path / "there.jsonl")}, "must be a new file"),
         ({"output": str(tmp_path / "a.txt")}, "must end in .jsonl, .tsv"),

@@ -3,13 +3,14 @@
     .jsonl    one list a line: {"id": "a1", "ref": "...", "nbest": [{"text": "...", "score": -3.1}, ...]}
     .tsv      one hypothesis a row below a header with the columns id and text; the rows of a list stand together
 
-`ref` (or `reference`) may be missing. All other fields and columns are kept. A text may be empty: a recogniser may hear nothing.
+`ref` (or `reference`) may be missing; an empty cell is none. All other fields and columns are kept. A text may be empty.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, final
@@ -26,6 +27,8 @@ from seqloom.files import json_line
 REFERENCES = ("ref", "reference")
 FIRST_FIELDS = ("id", "nbest", *REFERENCES)
 """Fields of a list that are not just kept."""
+LARGEST = 1e100
+"""The largest size of a score or a weight: sums of their products, and squares, stay finite."""
 
 
 @final
@@ -45,6 +48,8 @@ class NBest:
     path: str
     line: int
     """Where it begins."""
+    text_field: str = "text"
+    """The name under which a hypothesis has its text."""
 
 
 def read_nbest(path: str, options: DataConfig, tally: Tally, score: str | None = None) -> Iterator[NBest]:
@@ -63,12 +68,15 @@ def read_nbest(path: str, options: DataConfig, tally: Tally, score: str | None =
             if first and field is None and "score" in one.fields[0]:
                 field = "score"
             first = False
+            if form != "jsonl" and field is not None:
+                one = replace(one, fields=tuple(_with_number(fields, field) for fields in one.fields))
             yield replace(one, scores=None if field is None else _scores(one, field, lines))
     except DataError as error:
         tally.rejected += error.line is not None
         raise
     if first:
-        raise DataError("there are no lists of hypotheses in it; one line of JSON must be one list: see docs/rescoring.md", path)
+        what = "one line of JSON must be one list" if form == "jsonl" else "each row below the header must be one hypothesis"
+        raise DataError(f"there are no lists of hypotheses in it; {what}: see docs/rescoring.md", path)
 
 
 def _form(path: str, options: DataConfig) -> str:
@@ -86,15 +94,16 @@ def _scores(one: NBest, field: str, lines: Sequence[int]) -> tuple[float, ...]:
         value = fields.get(field)
         if field not in fields:
             raise DataError(
-                f"hypothesis {number} of list {one.id!r} has no {field!r} (found: {listed(['text', *fields])}); "
+                f"hypothesis {number} of list {one.id!r} has no {field!r} (found: {listed([one.text_field, *fields])}); "
                 "give it to all, or name another field with --score FIELD",
                 one.path,
                 line,
             )
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
+            most = f" of size {LARGEST:g} at most" if type(value) in (int, float) else ""
             shown = repr(value) if isinstance(value, str | int | float) else kind_of(value)
             raise DataError(
-                f"{field!r} of hypothesis {number} of list {one.id!r} must be a finite number, but is {printable(shown[:40])}; "
+                f"{field!r} of hypothesis {number} of list {one.id!r} must be a finite number{most}, but is {printable(shown[:40])}; "
                 "correct it, or name another field with --score FIELD",
                 one.path,
                 line,
@@ -134,6 +143,7 @@ def _json_lists(path: str, options: DataConfig, tally: Tally) -> Iterator[Found]
             others={key: value for key, value in content.items() if key not in FIRST_FIELDS},
             path=path,
             line=line.number,
+            text_field=name,
         )
         yield found, [line.number] * len(texts)
 
@@ -206,7 +216,7 @@ def _check_header(head: Row, name: str, delimiter: str, path: str) -> None:
 def _table_list(some: Sequence[tuple[int, dict[str, str]]], name: str, path: str) -> Found:
     first = some[0][1]
     column = next((key for key in REFERENCES if key in first), None)
-    reference = None if column is None else first[column]
+    reference = None if column is None else first[column]  # an empty cell: there is none
     for line, cells in some:
         if column is not None and cells[column] != reference:
             raise DataError(
@@ -217,45 +227,61 @@ def _table_list(some: Sequence[tuple[int, dict[str, str]]], name: str, path: str
         texts=tuple(cells[name] for _, cells in some),
         fields=tuple({key: number_in(cell) for key, cell in cells.items() if key not in ("id", name, column)} for _, cells in some),
         scores=None,
-        reference=reference,
+        reference=reference or None,
         others={},
         path=path,
         line=some[0][0],
+        text_field=name,
     )
     return found, [line for line, _ in some]
 
 
 def number_in(cell: str) -> int | float | str:
-    """What a cell of a table holds: a number where it reads as a finite one."""
-    for kind in (int, float):
-        try:
-            number: int | float = kind(cell)
-        except ValueError:
-            continue
-        return number if math.isfinite(number) and "_" not in cell else cell
-    return cell
+    """What a cell of a table holds: a finite number only where that is written again as it stands, so 1.5 but not 1.50."""
+    number = _finite(cell)
+    if number is None:
+        return cell
+    return int(cell) if re.fullmatch("0|-?[1-9][0-9]*", cell) else number if str(number) == cell else cell
+
+
+def _with_number(fields: dict[str, Any], field: str) -> dict[str, Any]:
+    """The fields of a table's row, the score a number however it is written."""
+    value = fields.get(field)
+    number = _finite(value) if isinstance(value, str) else None
+    return fields if number is None else fields | {field: number}
+
+
+def _finite(cell: str) -> float | None:
+    try:
+        number = float(cell)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and "_" not in cell else None
 
 
 def json_list(one: NBest) -> str:
     """The list as a line of JSON, as `read_nbest` reads it."""
-    hypotheses = [{"text": text, **fields} for text, fields in zip(one.texts, one.fields, strict=True)]
+    hypotheses = [{one.text_field: text, **fields} for text, fields in zip(one.texts, one.fields, strict=True)]
     reference = {} if one.reference is None else {"ref": one.reference}
     return json_line({"id": one.id, **reference, **one.others, "nbest": hypotheses})
 
 
 def table(lists: Sequence[NBest]) -> Iterator[str]:
-    """The lines of a TSV file, the header first. Raises DataError where a text holds a tab or a line break, which have no place in it."""
+    """The lines of a TSV file, the header first. A hypothesis's own field goes before one of the same name of its list.
+
+    Raises DataError where a text holds a tab or a line break, which have no place in it.
+    """
     referenced = any(one.reference is not None for one in lists)
     others = list(dict.fromkeys(key for one in lists for key in one.others))
     names = list(dict.fromkeys(key for one in lists for fields in one.fields for key in fields if key not in others))
-    header = ["id", "text", *names, *others, *(["ref"] if referenced else [])]
+    header = ["id", lists[0].text_field, *names, *others, *(["ref"] if referenced else [])]
     if len(set(header)) < len(header):
         twice = next(name for name in header if header.count(name) > 1)
         raise DataError(f"a hypothesis has a field {twice!r} of its own, which a .tsv cannot hold; name an --output .jsonl", lists[0].path)
     yield "\t".join(header)
     for one in lists:
         for text, fields in zip(one.texts, one.fields, strict=True):
-            kept = [*(fields.get(key, "") for key in names), *(one.others.get(key, fields.get(key, "")) for key in others)]
+            kept = [*(fields.get(key, "") for key in names), *(fields.get(key, one.others.get(key, "")) for key in others)]
             cells = [str(one.id), text, *(cell if isinstance(cell, str) else json_line(cell) for cell in kept)]
             cells += [one.reference or ""] if referenced else []
             if any(character in cell for cell in cells for character in "\t\r\n"):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from seqloom import files
 from seqloom.config import DataConfig
 from seqloom.data.lines import Tally
-from seqloom.data.nbest import NBest, json_list, read_nbest, written
+from seqloom.data.nbest import LARGEST, NBest, json_list, read_nbest, written
 from seqloom.decoding.rescoring import Lists, oracle, tune
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.word_errors import METRICS, Metric, difference_interval
@@ -110,6 +110,8 @@ def rescore(
         raise UsageError(f"--metric must be one of {', '.join(METRICS)}, but is {printable(metric)!r}")
     place = None if output is None else new_file(output, (".jsonl", ".tsv"))
     models = model_names(folders)
+    if data.text in ("total", *(f"log_probability_{name}" for name in models)):
+        raise UsageError(f"data.text is {printable(data.text)!r}, under which results are written; rename that field of the lists")
     paths = [path] if development is None else [development, path]
     read = [_read(one, data, score, say) for one in paths]
     _same_scores(read)
@@ -147,12 +149,15 @@ def rescore(
 
 
 def model_names(folders: Sequence[str]) -> list[str]:
-    """A short name for each model: the last part of its folder, or all of it where that would be ambiguous."""
-    short = [os.path.basename(os.path.normpath(os.path.abspath(one))) for one in folders]
-    names = [one if short.count(one) == 1 and one not in (GIVEN, WORDS, MEAN) else whole for one, whole in zip(short, folders, strict=True)]
-    if len(set(names)) < len(names):
-        raise UsageError("each language model must be given once, but one is given twice")
-    return names
+    """A short name for each model: the last part of its folder, or all of it where that would be ambiguous. Raises UsageError."""
+    places = [os.path.abspath(one) for one in folders]
+    twice = next((one for one, place in zip(folders, places, strict=True) if places.count(place) > 1), None)
+    if twice is not None:
+        raise UsageError(f"each language model must be given once, but {printable(twice)} is given twice")
+    short = [os.path.basename(place) for place in places]
+    # A whole folder has a / in it, and so is no short name and no feature: ./given
+    whole = [one if os.sep in one else os.path.join(os.curdir, one) for one in map(os.path.normpath, folders)]
+    return [one if short.count(one) == 1 and one not in (GIVEN, WORDS, MEAN) else long for one, long in zip(short, whole, strict=True)]
 
 
 def parsed_weights(text: str, features: Sequence[str], models: Sequence[str]) -> Floats:
@@ -165,8 +170,9 @@ def parsed_weights(text: str, features: Sequence[str], models: Sequence[str]) ->
             weight = float(number)
         except ValueError:
             weight = np.inf
-        if not equals or not np.isfinite(weight):
-            raise UsageError(f"--weights must be name=number pairs such as given=1,lm=20,words=-20, but holds {printable(part)!r}")
+        if not equals or not abs(weight) <= LARGEST:
+            most = f" of size {LARGEST:g} at most" if equals and abs(weight) > LARGEST else ""
+            raise UsageError(f"--weights must be name=number pairs{most} such as given=1,lm=20,words=-20, but holds {printable(part)!r}")
         if name not in known:
             hint = "; the lists have no given score" if name == GIVEN else ""
             raise UsageError(f"--weights can name {', '.join(known)}, but names {printable(name)!r}{hint}")
