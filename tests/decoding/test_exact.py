@@ -259,12 +259,56 @@ def test_with_little_room_the_longest_go_first_and_the_answer_stays(monkeypatch:
     assert found.best == exact(Leveled(3, 30), cap=5, length_penalty=1.0, chunk=2).best
 
 
+def storage(tensors: Sequence[Tensor]) -> int:
+    return sum({part.untyped_storage().data_ptr(): part.untyped_storage().nbytes() for part in tensors}.values())
+
+
+def test_what_is_counted_is_what_is_held_and_leaves_when_it_is_taken() -> None:
+    """64 rows with a state of 400 bytes each, 1,000 continuations each, of which those of the first row are the likeliest."""
+    rows, vocabulary = 64, 1000
+    state, goal = torch.zeros(rows, 100), exact_module._Goal(5, 0.0, [])
+    live = Live.first(torch.ones(1, 1, dtype=torch.long)).select(torch.zeros(rows, dtype=torch.long))
+    live = live._replace(tokens=torch.arange(rows)[:, None])
+    log_probs = (
+        torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(0)).log_softmax(-1) - torch.arange(rows)[:, None] * 100
+    )
+    frame = exact_module._children(state, live, log_probs, goal)
+    assert frame.bytes == storage([frame.state, frame.places, frame.log_probs]) == rows * 400 + rows * vocabulary * 8
+    order = log_probs.flatten().argsort(descending=True, stable=True)
+    taken = list[tuple[int, int]]()
+    for left in (60_000, 30_000, 900, 1):
+        part, went = frame.take(len(frame.places) - left)
+        assert len(part) == len(went.tokens)
+        assert went.total.equal(log_probs.double()[went.tokens[:, 0], went.tokens[:, 1]])
+        taken += [(first, second) for first, second in went.tokens.tolist()]
+        held = storage([frame.state, frame.places, frame.log_probs])
+        assert frame.bytes == held
+        assert held <= 2 * (left * 8 + -(-left // vocabulary) * 400 + 400)
+        assert frame.head == float(frame.totals()[0])
+    assert taken == [divmod(int(place), vocabulary) for place in order[:-1]]
+
+
+def test_what_can_no_longer_become_the_answer_frees_its_memory() -> None:
+    goal = exact_module._Goal(5, 0.0, [Hypothesis(-2.0, -2.0, [3], finished=True)])
+    live = Live.first(torch.ones(1, 1, dtype=torch.long))
+    frame = exact_module._children(None, live, torch.linspace(-1.0, -1.99, 1000)[None], goal)
+    assert frame.bytes == 8000
+    goal._offer(-1.05, [4])
+    goal.prune(frame)
+    assert 0 < len(frame.places) < 60
+    assert frame.bytes == 8 * len(frame.places)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"prompt": []}, "at least one token"),
         ({"cap": 0}, "at least 1 new token"),
-        ({"length_penalty": -1.0}, "length_penalty"),
+        ({"length_penalty": -1.0}, "length_penalty must be a number from 0 to 100"),
+        ({"length_penalty": math.nan}, "but is nan"),
+        ({"length_penalty": math.inf}, "but is inf"),
+        ({"length_penalty": 1e300}, "from 0 to 100"),
+        ({"length_penalty": 100.0, "cap": 2000}, "smaller for a maximum of 2,000"),
         ({"chunk": 0}, "chunk"),
     ],
 )
@@ -275,7 +319,8 @@ def test_what_cannot_be_asked(options: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize("budget", [{"nodes": 0}, {"seconds": 0.0}, {"seconds": math.nan}])
 def test_a_budget_of_nothing_is_none(budget: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="budget"):
+    ((name, value),) = budget.items()
+    with pytest.raises(UsageError, match=f"^the budget of {name} must be .*, but is {value}$"):
         Budget(**budget)
 
 

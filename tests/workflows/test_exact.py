@@ -14,7 +14,7 @@ from tests.decoding.toys import Remembering
 
 from seqloom import files
 from seqloom.bundles import Bundle
-from seqloom.config import DecodeConfig
+from seqloom.config import DataConfig, DecodeConfig
 from seqloom.data.batches import source_batch
 from seqloom.decoding.exact import Budget, exact_search
 from seqloom.decoding.rules import forbid
@@ -23,7 +23,7 @@ from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from seqloom.text.special import BOS, EOS, SPECIAL_TOKENS
 from seqloom.text.tokenizers import train_tokenizer
 from seqloom.workflows import exact as workflow
-from seqloom.workflows.exact import BeamOutput, Compared, ExactSearcher, kept, report_of
+from seqloom.workflows.exact import BeamOutput, Compared, ExactSearcher, inputs_of, kept, report_of
 from seqloom.workflows.translate import decode_texts
 
 TOKENIZER = train_tokenizer(["a dog runs", "ein Hund läuft"], "characters", 100)
@@ -172,11 +172,50 @@ def test_with_a_length_penalty_all_are_measured_by_it(translator: Seq2Seq) -> No
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"decode": {"stop": ("x",)}}, "decode.stop"), ({"beams": [0]}, "1 to 1000"), ({"length_penalty": -1.0}, "length_penalty")],
+    [
+        ({"decode": {"stop": ("x",)}}, "decode.stop"),
+        ({"beams": [0]}, "1 to 1000"),
+        *(({"length_penalty": one}, "length_penalty must be a number from 0") for one in (-1.0, math.nan, math.inf, 1e300)),
+    ],
 )
 def test_what_cannot_be_asked(translator: Seq2Seq, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         ExactSearcher(bundle_of(translator, "translation"), **options)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "changes"),
+    [
+        ("beam", {"strategy": "sample", "top_k": 5}),
+        ("beam", {"strategy": "beam"}),
+        ("beam", {"n_best": 2}),
+        *(("sample", {name: 0.5}) for name in ("temperature", "top_p", "min_p")),
+        ("sample", {"beam": 3}),
+    ],
+)
+def test_settings_that_would_change_nothing_are_refused(translator: Seq2Seq, strategy: str, changes: dict[str, Any]) -> None:
+    (name, *_) = changes
+    with pytest.raises(UsageError, match=rf"^decode.{name} changes nothing in an exact search"):
+        ExactSearcher(bundle_of(translator, "translation", strategy=strategy), decode=changes)
+
+
+def test_blank_lines_are_inputs_of_a_language_model_only(tmp_path: Path) -> None:
+    path, notices = tmp_path / "inputs.txt", list[str]()
+    path.write_text("a\n\nb\n \n")
+    options: dict[str, Any] = {"path": str(path), "data": DataConfig(), "say": notices.append}
+    assert inputs_of(task="translation", **options) == ["a", "b"]
+    assert notices == [f"2 lines skipped: blank (first: {path}:2)"]
+    assert inputs_of(task="translation", limit=2, **options) == ["a"]
+    assert inputs_of(task="text-generation", **options) == ["a", "", "b", " "]
+    assert notices[-1].startswith("2 lines kept unchanged: blank")
+
+
+@pytest.mark.parametrize(("text", "task"), [("", "translation"), ("", "text-generation"), (" \n\n", "translation")])
+def test_a_file_without_inputs_is_refused(tmp_path: Path, text: str, task: str) -> None:
+    path = tmp_path / "inputs.txt"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"^there must be an input, but .*inputs.txt has none$"):
+        inputs_of(str(path), DataConfig(), task)
 
 
 # The report

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from seqloom.cli.generating import Prompts
@@ -41,12 +40,13 @@ def exact(
         prompt: An input, given here; may be given again.
         beams: Widths of the beams to compare with, such as 1,5,50.
         nodes: Prefixes that the model reads for each input, at most; then the gap that is left is said.
-        seconds: For each input, at most.
+        seconds: For the exact search of each input, at most; the beams before it are not counted.
         max_length: Longest output in ids, the end mark counted; by default that of the folder, or twice the source and 20 more, or 200.
         length_penalty: α of what is searched for, Σ log p / length^α; at 0 it is the most likely text.
         output: Also write a line of JSON for each input to this new file, as they come.
         limit: Only the first so many inputs.
-        settings: key=value for data.* and decode.*: rules for every search, and what the folder would decode with.
+        settings: key=value for data.* and decode.*: rules for every search, and what the folder would decode with; not those of
+            sampling.
         json: One JSON object a line for each input, and one for all at the end.
     """
     if file is not None and prompt:
@@ -56,17 +56,19 @@ def exact(
     data_config, decode = reading(settings)
     widths = _widths(beams)
     from seqloom.decoding.exact import Budget
-    from seqloom.workflows.exact import kept, load_searcher, report_of
+    from seqloom.workflows.exact import inputs_of, kept, load_searcher, report_of
     from seqloom.workflows.generate import TASK
-    from seqloom.workflows.reading import each_text
 
     decode |= {"max_length": max_length} if max_length is not None else {}
     searcher = load_searcher(
         folder, beams=widths, length_penalty=length_penalty, budget=Budget(nodes=nodes, seconds=seconds), decode=decode, say=say
     )
-    given = prompt or ([""] if searcher.bundle.task == TASK else None)
-    inputs = given if file is None and given is not None else each_text(file or "-", data_config, say)
-    texts = list(islice(inputs, limit))  # an error in the file comes before the work
+    task = searcher.bundle.task
+    if prompt and task != TASK and not all(text.strip() for text in prompt):
+        raise UsageError("each --prompt must have text for a translation model to read, but one is blank; leave it out")
+    given = prompt or ([""] if task == TASK else None)
+    # an error in the file comes before the work
+    texts = given[:limit] if file is None and given is not None else inputs_of(file or "-", data_config, task, limit, say)
     rows: list[Compared] = []
     for row in _counted(kept(searcher.compare(texts), output), len(texts)):
         rows.append(row)
@@ -79,8 +81,6 @@ def exact(
         put_json({"report": asdict(report_of(rows))})
     else:
         _put_report(report_of(rows), length_penalty)
-    if len(rows) < len(texts):
-        say(f"{len(texts) - len(rows):,} blank lines were left out: a translation model reads none")
 
 
 def _widths(text: str) -> list[int]:

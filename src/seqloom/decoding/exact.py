@@ -29,8 +29,8 @@ from seqloom.protocols import Decodable, State, next_logits, select_rows, tensor
 
 CHUNK = 64
 """Prefixes that the model reads in one step."""
-MOST_BYTES = 2**29
-"""Of states that wait. With more, the longest prefixes go first: then at most one chunk for each length is added."""
+MOST_BYTES = 3 * 2**27
+"""Of what waits, states and continuations. With more, the longest prefixes go first: then at most one chunk for each length is added."""
 SLACK = 1e-3
 """Nats by which a first look in float32 may err; the second, in float64, decides."""
 
@@ -45,8 +45,10 @@ class Budget:
     seconds: float | None = None
 
     def __post_init__(self) -> None:
-        if (self.nodes is not None and self.nodes < 1) or (self.seconds is not None and not self.seconds > 0):
-            raise UsageError(f"the budget must be at least 1 node and more than 0 seconds, but is {self.nodes} and {self.seconds}")
+        if self.nodes is not None and self.nodes < 1:
+            raise UsageError(f"the budget of nodes must be at least 1, but is {self.nodes}")
+        if self.seconds is not None and not self.seconds > 0:
+            raise UsageError(f"the budget of seconds must be more than 0, but is {self.seconds}")
 
 
 UNLIMITED = Budget()
@@ -113,14 +115,14 @@ def exact_search(
         new = _children(state, live, allowed.index_fill(1, torch.tensor([eos], device=device), -math.inf), goal)
         for frame in [*waiting, new] if better else [new]:
             goal.prune(frame)
-        waiting = [frame for frame in [*waiting, new] if len(frame.totals)]
+        waiting = [frame for frame in [*waiting, new] if len(frame.places)]
         room = chunk if budget.nodes is None else min(chunk, budget.nodes - nodes)
         late = budget.seconds is not None and time.monotonic() - began >= budget.seconds
         if not waiting or room < 1 or late:
             break
         frame = _next(waiting)
-        parents, live = frame.take(room)
-        state, tokens = select_rows(frame.state, parents), live.tokens[:, -1:]
+        state, live = frame.take(room)
+        tokens = live.tokens[:, -1:]
     best, score = goal.best, goal.best.score if goal.best else -math.inf
     bound = max([score, *(goal.bound(frame.head) for frame in waiting)])
     return ExactResult(best=best, proven=not waiting, bound=bound, empty=empty, nodes=nodes, seconds=time.monotonic() - began)
@@ -129,8 +131,17 @@ def exact_search(
 def _check(prompt: Sequence[int], max_new_tokens: int, length_penalty: float, chunk: int) -> None:
     if not prompt or max_new_tokens < 1:
         raise UsageError("exact search needs a prompt of at least one token and a maximum of at least 1 new token")
-    if length_penalty < 0 or chunk < 1:
-        raise UsageError(f"length_penalty must be at least 0 and chunk at least 1, but they are {length_penalty} and {chunk}")
+    if chunk < 1:
+        raise UsageError(f"chunk must be at least 1, but is {chunk}")
+    check_length_penalty(length_penalty)
+    if length_penalty * math.log(max_new_tokens) > 600:  # length^α is no float then
+        raise UsageError(f"length_penalty must be smaller for a maximum of {max_new_tokens:,} new tokens, but is {length_penalty:g}")
+
+
+def check_length_penalty(length_penalty: float) -> None:
+    """Raises UsageError for one that no search can have."""
+    if not 0 <= length_penalty <= 100:  # NaN is not
+        raise UsageError(f"length_penalty must be a number from 0 to 100, but is {length_penalty}")
 
 
 def _allowed(logits: Tensor, live: Live, rules: Sequence[Rule]) -> Tensor:
@@ -192,7 +203,7 @@ class _Goal:
 
     def prune(self, frame: _Frame) -> None:
         """Only what is alive stays in the frame."""
-        frame.keep(slice(int(self.alive(frame.totals, frame.length).sum())))
+        frame.keep(slice(int(self.alive(frame.totals(), frame.length).sum())))
 
 
 def _rank(hypothesis: Hypothesis) -> tuple[float, int, list[int]]:
@@ -202,35 +213,64 @@ def _rank(hypothesis: Hypothesis) -> tuple[float, int, list[int]]:
 
 @final
 class _Frame:
-    """Rows that were read, and their continuations by one token that wait to be read, the most likely first."""
+    """Rows that were read, and their continuations by one token that wait to be read, the most likely first.
 
-    def __init__(self, state: State, live: Live, parents: Tensor, ids: Tensor, totals: Tensor) -> None:
-        self.state, self.live = state, live
-        self.parents, self.ids, self.totals = parents, ids, totals
+    There are up to rows x vocabulary of these, so each is kept in 8 bytes: where it stands in `(rows, vocabulary)`, and log p of its
+    last token, `(n,)` both.
+    """
+
+    def __init__(self, state: State, live: Live, vocabulary: int, places: Tensor, log_probs: Tensor) -> None:
+        self.state, self.live, self.vocabulary = state, live, vocabulary
+        self.places, self.log_probs = places, log_probs
         self.length = live.tokens.shape[1] + 1
         """Tokens of a continuation."""
-        self.bytes = sum(part.numel() * part.element_size() for part in tensors_of(state))
         self.head = -math.inf
         """Σ log p of the most likely one that waits."""
+        self.bytes = 0
+        """Of all that it holds, what views leave unused too."""
+        self.keep(slice(None))
+
+    def totals(self, some: slice = slice(None)) -> Tensor:
+        """Σ log p `(n,)`."""
+        return self.live.total[self.places[some] // self.vocabulary] + self.log_probs[some]
 
     def keep(self, some: slice) -> None:
-        self.parents, self.ids, self.totals = self.parents[some], self.ids[some], self.totals[some]
-        self.head = float(self.totals[0]) if len(self.totals) else -math.inf
+        """The others leave, and where that is half of what is held, its memory is given back."""
+        self.places, self.log_probs = self.places[some], self.log_probs[some]
+        if 0 < 2 * self.places.nbytes <= self.places.untyped_storage().nbytes():
+            self.places, self.log_probs = self.places.clone(), self.log_probs.clone()
+            self._keep_rows()
+        self.head = float(self.totals(slice(1))[0]) if len(self.places) else -math.inf
+        storages = [part.untyped_storage() for part in (*tensors_of(self.state), self.places, self.log_probs)]
+        self.bytes = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
-    def take(self, count: int) -> tuple[Tensor, Live]:
-        """The most likely `count` leave: the rows that they go on from, and what they are now."""
-        parents, ids, totals = self.parents[:count], self.ids[:count], self.totals[:count]
+    def _keep_rows(self) -> None:
+        """Rows that nothing waits for leave, where they are half of all."""
+        parents = self.places.long() // self.vocabulary
+        used = torch.zeros(len(self.live.tokens), dtype=torch.bool, device=parents.device).index_fill(0, parents, True)
+        rows = used.nonzero()[:, 0]
+        if 2 * len(rows) <= len(used):
+            self.state, self.live = select_rows(self.state, rows), self.live.select(rows)
+            parents = (used.cumsum(0) - 1)[parents]
+            self.places = (parents * self.vocabulary + self.places % self.vocabulary).to(self.places.dtype)
+
+    def take(self, count: int) -> tuple[State, Live]:
+        """The most likely `count` leave: the states that they go on from, and what they are now."""
+        parents, ids = self.places[:count].long() // self.vocabulary, self.places[:count].long() % self.vocabulary
+        live, zeros, totals = self.live, torch.zeros_like(parents), self.totals(slice(count))
+        state, tokens = select_rows(self.state, parents), torch.cat([live.tokens[parents], ids[:, None]], dim=1)
         self.keep(slice(count, None))
-        live, zeros = self.live, torch.zeros_like(parents)
-        return parents, Live(zeros, zeros, zeros, totals, torch.cat([live.tokens[parents], ids[:, None]], dim=1), live.given)
+        return state, Live(zeros, zeros, zeros, totals, tokens, live.given)
 
 
 def _children(state: State, live: Live, allowed: Tensor, goal: _Goal) -> _Frame:
     """All continuations of the rows that can still become the answer; of equals that of the first row, then the lowest id."""
     least = (goal.floor() - live.total - SLACK).to(allowed.dtype)
-    parents, ids = ((allowed >= least[:, None]) & (allowed > -math.inf)).nonzero(as_tuple=True)
-    totals, order = (live.total[parents] + allowed[parents, ids]).sort(descending=True, stable=True)
-    return _Frame(state, live, parents[order], ids[order], totals)
+    places = ((allowed >= least[:, None]) & (allowed > -math.inf)).flatten().nonzero()[:, 0]
+    log_probs = allowed.flatten()[places]
+    order = (live.total[places // allowed.shape[1]] + log_probs).argsort(descending=True, stable=True)
+    small = torch.int32 if allowed.numel() < 2**31 else torch.int64
+    return _Frame(state, live, allowed.shape[1], places[order].to(small), log_probs[order])
 
 
 def _next(waiting: Sequence[_Frame]) -> _Frame:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
 import torch
 
 from seqloom import files
-from seqloom.bundles import Bundle, load_bundle
+from seqloom.bundles import IDLE, Bundle, load_bundle
+from seqloom.config import DataConfig
 from seqloom.data.batches import source_batch
-from seqloom.decoding.exact import UNLIMITED, Budget, ExactResult, exact_search
+from seqloom.data.lines import Tally
+from seqloom.data.records import read_texts
+from seqloom.decoding.exact import UNLIMITED, Budget, ExactResult, check_length_penalty, exact_search
 from seqloom.decoding.generate import generate
 from seqloom.decoding.live import Hypothesis
 from seqloom.decoding.strategies import Beam, Strategy
-from seqloom.errors import UsageError
+from seqloom.errors import UsageError, place
 from seqloom.protocols import State
 from seqloom.text.special import BOS, EOS, PAD
 from seqloom.workflows.decoding import decoding_of
@@ -100,6 +104,10 @@ class ExactSearcher:
         say: Say = silent,
     ) -> None:
         """`decode` changes the folder's settings; their rules hold in every search. Raises UsageError for what cannot be."""
+        check_length_penalty(length_penalty)
+        idle = ("strategy", "n_best", *IDLE["beam"], *(IDLE["sample"] if bundle.decode.strategy == "sample" else ()))
+        if given := [name for name in idle if name in (decode or {})]:
+            raise UsageError(f"decode.{given[0]} changes nothing in an exact search, which is for the most likely text; leave it out")
         self.bundle, self.length_penalty, self.budget = bundle, length_penalty, budget
         self.settings = bundle.decode_with({"n_best": 1} | (decode or {}))
         if self.settings.stop:
@@ -188,6 +196,22 @@ class ExactSearcher:
             seconds=found.seconds,
             beams={name: beside(beam, seconds) if beam else None for name, (beam, seconds) in beams.items()},
         )
+
+
+def inputs_of(path: str, data: DataConfig, task: str, limit: int | None = None, say: Say = silent) -> list[str]:
+    """The first lines of a file; a translation model is asked for no blank one, and of those that are left out there is a notice.
+    Raises UsageError where no input is left, and what `read_texts` raises."""
+    tally = Tally()
+    try:
+        texts = [record.fields["text"] for record in islice(read_texts(path, data, tally, every_line=True), limit)]
+    finally:
+        if task != TASK and "blank" in tally.oddities:
+            tally.skips["blank"] = tally.oddities.pop("blank")
+        for notice in tally.notices():
+            say(notice)
+    if inputs := [text for text in texts if text.strip() or task == TASK]:
+        return inputs
+    raise UsageError(f"there must be an input, but {place(path, None)} has none")
 
 
 def load_searcher(folder: str | Path, device: str = "auto", **options: Any) -> ExactSearcher:
@@ -294,16 +318,16 @@ def _mean(values: Sequence[float]) -> float:
 def kept(rows: Iterable[Compared], path: str | None) -> Iterator[Compared]:
     """The same rows, and where a path is given a new file of them, one JSON object a line: whole at any time, and up to date at the end,
     also where it ends early. Raises UsageError as `new_file` does, before the first row."""
-    place = None if path is None else new_file(path)
+    output = None if path is None else new_file(path)
     lines: list[str] = []
     written = time.monotonic()
     try:
         for row in rows:
             lines.append(files.json_line(row.summary()) + "\n")
-            if place is not None and time.monotonic() - written > KEPT_EVERY:
-                files.write_atomic(place, "".join(lines))
+            if output is not None and time.monotonic() - written > KEPT_EVERY:
+                files.write_atomic(output, "".join(lines))
                 written = time.monotonic()
             yield row
     finally:
-        if place is not None and lines:
-            files.write_atomic(place, "".join(lines))
+        if output is not None and lines:
+            files.write_atomic(output, "".join(lines))
