@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-MOST_ROWS = 256
+MOST_ROWS = 1024
 """With more rows the layout of the weight hardly matters."""
 LARGE, MUCH = 2**17, 2**21
 """Entries of a weight, or multiplications, from which packing pays: a call of oneDNN costs as much as reading a small weight."""
