@@ -100,7 +100,9 @@ class TextTokenizer:
         the middle of one. Raises UsageError where an id is outside of the vocabulary.
         """
         self._check_ids(ids)
-        spelled = (self._spelled[i] for i in ids if i >= len(SPECIAL_TOKENS))
+        spelled = [self._spelled[i] for i in ids]
+        if self.joint:
+            spelled = [piece for piece in spelled if piece]
         return self.joint.join(spelled).decode("utf-8", "replace")
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
