@@ -127,11 +127,11 @@ def test_memory_that_comes_back_is_not_taken_for_the_old_weight(again: str) -> N
 
 def test_a_packed_layer_is_pickled_and_a_weight_that_goes_takes_its_pack_along() -> None:
     layer = Linear(64, WIDE)
-    before = len(module._packs)
+    key = id(layer.weight)
     with torch.no_grad():
         layer(torch.randn(2, 64))
-    assert len(module._packs) == before + 1
+    assert key in module._packs
     assert pickle.loads(pickle.dumps(layer)).weight.equal(layer.weight)  # noqa: S301
     del layer
     gc.collect()
-    assert len(module._packs) == before
+    assert key not in module._packs
