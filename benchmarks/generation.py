@@ -11,7 +11,6 @@ Prints a table; with --write puts it into docs/benchmarks.md, and the figures in
 from __future__ import annotations
 
 import argparse
-import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from benchmarks import report
+from benchmarks.gpt import CONTEXT, HEADS, LAYERS, OURS, PEER, VOCABULARY, WIDTH, transformers_model
 from benchmarks.measuring import interleaved
 from seqloom.config import DecodeConfig
 from seqloom.decoding.generate import generate
@@ -27,8 +27,7 @@ from seqloom.decoding.rules import rules_of
 from seqloom.decoding.strategies import Beam, Sample, Strategy
 from seqloom.models.gpt import GPT, GPTConfig
 
-OURS, PEER, PLAIN = "seqloom", "transformers", "plain loop"
-VOCABULARY, WIDTH, LAYERS, HEADS, CONTEXT = 8000, 256, 4, 4, 256
+PLAIN = "plain loop"
 PROMPT, NEW, TOP_K = 16, 128, 50
 REQUIRED = {"greedy": 1.4, "sample": 1.4, "beam4": 1.6}
 Run = Callable[[], list[list[int]]]
@@ -53,19 +52,7 @@ def our_model() -> GPT:
 
 def peer_model(ours: GPT) -> Any:
     """The same weights in transformers."""
-    transformers: Any = importlib.import_module(PEER)
-    config = transformers.GPT2Config(
-        vocab_size=VOCABULARY,
-        n_positions=CONTEXT,
-        n_embd=WIDTH,
-        n_layer=LAYERS,
-        n_head=HEADS,
-        bos_token_id=BOS,
-        eos_token_id=EOS,
-        pad_token_id=PAD,
-        attn_implementation="sdpa",
-    )
-    model = transformers.GPT2LMHeadModel(config).eval()
+    model = transformers_model(pad_token_id=PAD).eval()
     mine = {name: value.clone() for name, value in ours.state_dict().items()}
     body = model.transformer
     with torch.no_grad():

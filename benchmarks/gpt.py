@@ -64,23 +64,16 @@ def seqloom_step(dtype: str) -> Step:
     return training_step(loss, make_optimizer(model, TrainConfig()), dtype)
 
 
-def transformers_step(dtype: str) -> Step:
+def transformers_model(**options: Any) -> Any:
+    """The peer, of the same sizes; `options` of its configuration."""
     transformers: Any = importlib.import_module(PEER)
-    config = transformers.GPT2Config(
-        vocab_size=VOCABULARY,
-        n_positions=CONTEXT,
-        n_embd=WIDTH,
-        n_layer=LAYERS,
-        n_head=HEADS,
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-        use_cache=False,
-        bos_token_id=1,
-        eos_token_id=2,
-        attn_implementation="sdpa",
-    )
-    model = transformers.GPT2LMHeadModel(config).train()
+    sizes = {"vocab_size": VOCABULARY, "n_positions": CONTEXT, "n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS}
+    config = transformers.GPT2Config(**sizes, bos_token_id=1, eos_token_id=2, attn_implementation="sdpa", **options)
+    return transformers.GPT2LMHeadModel(config)
+
+
+def transformers_step(dtype: str) -> Step:
+    model = transformers_model(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False).train()
 
     def loss(inputs: Tensor, targets: Tensor) -> Tensor:
         found: Tensor = model(input_ids=inputs, labels=inputs).loss  # it shifts the labels itself, so the work is the same

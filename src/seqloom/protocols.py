@@ -25,10 +25,12 @@ The loss
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Generic, NamedTuple, Protocol, TypeGuard, TypeVar, runtime_checkable
 
+import torch
 from torch import Tensor, nn
 
 from seqloom.shapes import IGNORE
@@ -193,6 +195,13 @@ def _rebuild(state: State, change: Callable[[State], State]) -> State:
         make = getattr(type(state), "_make", tuple)  # a NamedTuple stays what it is
         return make(change(part) for part in state)
     return state  # Shared, numbers and None belong to no row
+
+
+def device_of(model: Decodable) -> torch.device:
+    """Where a model is: its first parameter or buffer; the CPU where it has none."""
+    parts: Iterator[Tensor] = chain.from_iterable(getattr(model, name, tuple)() for name in ("parameters", "buffers"))
+    first = next(parts, None)
+    return torch.device("cpu") if first is None else first.device
 
 
 def next_logits(model: Decodable, tokens: Tensor, state: State, rows: Tensor | None = None) -> tuple[Tensor, State]:

@@ -50,7 +50,7 @@ def generate(
     notices: list[str] = []  # said after the text in whose midst they come up
     place = None if trace is None else new_file(trace)
     writer = load_generator(folder, say=notices.append)
-    given = writer.settings(decode)
+    given = writer.bundle.decode_with(decode)
     prompts = (prompt or [""]) if file is None else each_text(file, data_config, say)
     first = True
 

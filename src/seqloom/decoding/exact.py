@@ -22,10 +22,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from seqloom.decoding.live import Hypothesis, Live
+from seqloom.decoding.live import NOT_NUMBERS, Hypothesis, Live
 from seqloom.decoding.rules import Rule
 from seqloom.errors import SeqloomError, UsageError
-from seqloom.protocols import Decodable, State, next_logits, select_rows, tensors_of
+from seqloom.protocols import Decodable, State, device_of, next_logits, select_rows, tensors_of
 
 CHUNK = 64
 """Prefixes that the model reads in one step."""
@@ -101,7 +101,7 @@ def exact_search(
     """
     _check(prompt, max_new_tokens, length_penalty, chunk)
     began = time.monotonic()
-    device = next((p.device for p in getattr(model, "parameters", list)()), None)
+    device = device_of(model)
     goal = _Goal(max_new_tokens, length_penalty, known)
     live = Live.first(torch.tensor([list(prompt)], device=device))
     tokens, waiting, nodes, empty = live.given, list[_Frame](), 0, -math.inf
@@ -152,7 +152,7 @@ def _allowed(logits: Tensor, live: Live, rules: Sequence[Rule]) -> Tensor:
     highest = float(allowed.amax())
     if not highest <= 0:
         raise SeqloomError(
-            "logits must be numbers, but the model gave NaN: its weights or its state are broken"
+            NOT_NUMBERS
             if math.isnan(highest)
             else f"rules of an exact search must keep log-probabilities at most 0, but one is {highest}; leave that rule out"
         )

@@ -22,7 +22,7 @@ from seqloom.decoding.live import Chosen, Hypothesis, Live, Step, Stop
 from seqloom.decoding.rules import Rule
 from seqloom.decoding.strategies import Beam, Sample, Strategy
 from seqloom.errors import UsageError
-from seqloom.protocols import Decodable, State, move_rows, next_logits, select_rows
+from seqloom.protocols import Decodable, State, device_of, move_rows, next_logits, select_rows
 
 __all__ = ["Beam", "Begun", "Hypothesis", "Sample", "finish", "generate", "steps"]
 
@@ -55,9 +55,20 @@ def generate(
     that does not happen) but none is empty. `max_new_tokens` counts the end mark. A row ends with the token that makes `stop`
     true, as with the end mark. Raises UsageError for an empty prompt, or a maximum below 1; SeqloomError where a logit is NaN.
     """
-    limits = max_new_tokens
-    made = steps(model, state, prompts, strategy=strategy, max_new_tokens=limits, eos=eos, pad=pad, rules=rules, stop=stop, watch=watch)
-    return finish(made)
+    return finish(
+        steps(
+            model,
+            state,
+            prompts,
+            strategy=strategy,
+            max_new_tokens=max_new_tokens,
+            eos=eos,
+            pad=pad,
+            rules=rules,
+            stop=stop,
+            watch=watch,
+        )
+    )
 
 
 def finish(working: Generator[Tensor, None, T], watch: Callable[[Tensor], None] = lambda _: None) -> T:
@@ -96,7 +107,7 @@ def steps(
     ended: list[list[Hypothesis]] = [[] for _ in prompts]
     if not prompts:
         return ended
-    device = next((p.device for p in getattr(model, "parameters", list)()), None)
+    device = device_of(model)
     read = _padded(prompts, pad, device)
     given = read if before is None else _padded([[*one, *prompt] for one, prompt in zip(before, prompts, strict=True)], pad, device)
     limits = torch.tensor(list(max_new_tokens), device=device)
@@ -140,7 +151,6 @@ class _Rows:
     def __init__(self, model: Decodable, state: State, count: int) -> None:
         self._model = model
         self._state = state
-        self._count = count
         self._place = list(range(count))
         """Where each live row stands."""
         self._order: Tensor | None = None
@@ -156,7 +166,7 @@ class _Rows:
         return logits
 
     def _move(self, parents: list[int], device: torch.device) -> None:
-        old = [self._place[parent] for parent in parents]
+        before, old = len(self._place), [self._place[parent] for parent in parents]
         first: dict[int, int] = {}  # the child that stays
         for child, at in enumerate(old):
             if at < len(old):
@@ -166,13 +176,12 @@ class _Rows:
         sources = [0] * len(old)
         for at, source in zip(self._place, old, strict=True):
             sources[at] = source
-        if sources != list(range(self._count)):
+        if sources != list(range(before)):
             self._state = move_rows(self._state, torch.tensor(sources, device=device))
-        self._count = len(old)
-        self._order = None if self._place == list(range(self._count)) else torch.tensor(self._place, device=device)
+        self._order = None if self._place == list(range(len(old))) else torch.tensor(self._place, device=device)
 
 
-def _padded(prompts: Sequence[Sequence[int]], pad: int, device: torch.device | None) -> Tensor:
+def _padded(prompts: Sequence[Sequence[int]], pad: int, device: torch.device) -> Tensor:
     """`(prompts, longest)`, padded on the left."""
     longest = max(len(prompt) for prompt in prompts)
     return torch.tensor([[pad] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=device)

@@ -8,6 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+NOT_NUMBERS = "logits must be numbers, but the model gave NaN: its weights or its state are broken"
+"""What is said of a broken model."""
+
 
 class Hypothesis(NamedTuple):
     """One output for one input."""

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from seqloom.config import DecodeConfig
-from seqloom.decoding.live import Chosen, Hypothesis, Live
+from seqloom.decoding.live import NOT_NUMBERS, Chosen, Hypothesis, Live
 from seqloom.decoding.rules import most_likely
 from seqloom.errors import SeqloomError, UsageError
 
@@ -146,7 +146,7 @@ def _possible(best: Tensor) -> Tensor | None:
     if bool(possible.all()):
         return None
     if bool(best.isnan().any()):
-        raise SeqloomError("logits must be numbers, but the model gave NaN: its weights or its state are broken")
+        raise SeqloomError(NOT_NUMBERS)
     return possible.nonzero()[:, 0]
 
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from seqloom.data.batches import pad
 from seqloom.errors import UsageError
 from seqloom.evaluation.intervals import ratio_interval
-from seqloom.protocols import State, select_rows, target_log_probs
+from seqloom.protocols import State, device_of, select_rows, target_log_probs
 from seqloom.shapes import IGNORE
 from seqloom.text.special import BOS, EOS, PAD, UNK
 
@@ -112,7 +112,7 @@ def _score(
     places: list[NDArray[np.int64]] | None,
 ) -> None:
     """Reads the rows of a batch, longest first, segment by segment; puts what is counted into `found` and `places`."""
-    device = next(iter([*model.parameters(), *model.buffers()])).device
+    device = device_of(model)
     inputs = pad([[*_before(targets[one.text], one.start), *targets[one.text][one.start : one.end - 1]] for one in batch], PAD).to(device)
     wanted = pad([targets[one.text][one.start : one.end].tolist() for one in batch], IGNORE).to(device)
     steps = SEGMENT if model.context is None else inputs.shape[1]

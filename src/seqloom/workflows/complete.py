@@ -22,14 +22,16 @@ import torch
 from torch import Tensor
 
 from seqloom.bundles import load_bundle
+from seqloom.decoding.live import NOT_NUMBERS
 from seqloom.decoding.spelled import Lexicon, Spelling
 from seqloom.decoding.windows import window_start
-from seqloom.errors import SeqloomError, UsageError, printable
-from seqloom.protocols import State, fork, next_logits, select_rows
-from seqloom.text.special import BOS, EOS, SPECIAL_TOKENS
+from seqloom.errors import SeqloomError, UsageError
+from seqloom.protocols import State, device_of, fork, next_logits, select_rows
+from seqloom.text.special import BOS, EOS
 from seqloom.text.tokenizers import TextTokenizer
+from seqloom.workflows.decoding import FORBIDDEN
+from seqloom.workflows.generate import refuse_other_task
 
-TASK = "text-generation"
 KEPT = 8
 """Contexts whose states are kept, so that a keystroke reads what is new."""
 STEPS = {"bpe": 6, "words": 2, "characters": 16, "bytes": 24}
@@ -83,8 +85,8 @@ class Completer:
         self._bounds = bounds or Bounds()
         self._model = model
         self._context: int | None = getattr(model, "context", None)
-        self._device = next((p.device for p in getattr(model, "parameters", list)()), None)
-        self._never = torch.tensor([i for i in range(len(SPECIAL_TOKENS)) if i != EOS], device=self._device)
+        self._device = device_of(model)
+        self._never = torch.tensor(FORBIDDEN, device=self._device)
         self._known: dict[tuple[int, ...], tuple[Tensor, State]] = {}
 
     @torch.inference_mode()
@@ -134,7 +136,7 @@ class Completer:
     def _probabilities(self, logits: Tensor) -> Tensor:
         """`(rows, vocabulary)`, on the CPU, where the search is."""
         if bool(logits.isnan().any()):
-            raise SeqloomError("logits must be numbers, but the model gave NaN: its weights or its state are broken")
+            raise SeqloomError(NOT_NUMBERS)
         return logits.float().index_fill(1, self._never, float("-inf")).softmax(dim=-1).cpu()
 
 
@@ -253,9 +255,5 @@ def last_word(prefix: str, completion: Completion) -> str:
 def load_completer(folder: str | Path, device: str = "auto") -> Completer:
     """Opens a run folder. Raises FolderError where it is none, or is damaged; UsageError where its task is another."""
     bundle = load_bundle(folder, device)
-    if bundle.task != TASK:
-        name = printable(str(bundle.folder))
-        raise UsageError(
-            f"{name}: complete needs a model of {TASK}, but this one is of {printable(bundle.task)}; use: seqloom predict {name}"
-        )
+    refuse_other_task(bundle, "complete")
     return Completer(bundle.model, bundle.tokenizer)

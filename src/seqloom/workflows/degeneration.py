@@ -183,7 +183,8 @@ def read_excerpts(
     """
     found: list[Excerpt] = []
     lengths: list[int] = []
-    for number, ids in enumerate(_documents(bundle, paths, data, say)):
+    for number, document in enumerate(each_document(paths, data, bundle.tokenizer, say)):
+        ids: list[int] = document.ids.tolist()
         if len(ids) + 1 < prompt_tokens + new_tokens:
             lengths.append(len(ids) + 1)
             continue
@@ -229,11 +230,6 @@ def continue_excerpts(bundle: Bundle, excerpts: Sequence[Excerpt], settings: Dec
         )
         made += [found_or_refused(hypotheses, strategy)[0] for hypotheses in finish(working)]
     return made
-
-
-def _documents(bundle: Bundle, paths: Sequence[str], data: DataConfig, say: Say) -> Iterator[list[int]]:
-    for document in each_document(paths, data, bundle.tokenizer, say):
-        yield document.ids.tolist()
 
 
 def _fitting(bundle: Bundle, prompt_tokens: int, new_tokens: int | None, say: Say) -> int:

@@ -11,11 +11,10 @@ from torch import nn
 
 from seqloom.config import DataConfig
 from seqloom.data.documents import Piece, corpus_files, read_documents
-from seqloom.data.lines import Tally
 from seqloom.data.store import fingerprint
 from seqloom.evaluation.perplexity import Corpus, score_texts
 from seqloom.protocols import Tokenizer
-from seqloom.workflows.reading import Say
+from seqloom.workflows.reading import Say, tallied
 
 CHUNK = 2**16
 """Tokens of documents that are scored together."""
@@ -31,12 +30,8 @@ class Document(NamedTuple):
 
 def each_piece(paths: Sequence[str], data: DataConfig, say: Say) -> Generator[Piece, None, None]:
     """The documents of what was named, in pieces; at the end, or at an error, what was guessed, repaired and left out is said."""
-    tally = Tally()
-    try:
+    with tallied(say) as tally:
         yield from read_documents(corpus_files(paths, data, say), data, tally)
-    finally:
-        for notice in tally.notices():
-            say(notice)
 
 
 def each_document(paths: Sequence[str], data: DataConfig, tokenizer: Tokenizer, say: Say) -> Iterator[Document]:

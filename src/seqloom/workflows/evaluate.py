@@ -14,10 +14,10 @@ from seqloom.config import DataConfig, DecodeConfig, parse, read_run_file
 from seqloom.errors import UsageError, printable
 from seqloom.evaluation.metrics import bleu, chrf, exact_match
 from seqloom.evaluation.scoring import teacher_forced
-from seqloom.protocols import Tokenizer
+from seqloom.protocols import Tokenizer, device_of
 from seqloom.workflows.documents import convention, each_document, evaluate_documents, stride_of
 from seqloom.workflows.reading import Say, read_pair_list
-from seqloom.workflows.translate import batches_of_pairs, decode_texts, device_of
+from seqloom.workflows.translate import batches_of_pairs, decode_texts
 
 
 @final

@@ -15,20 +15,18 @@ from seqloom import files
 from seqloom.bundles import IDLE, Bundle, load_bundle
 from seqloom.config import DataConfig
 from seqloom.data.batches import source_batch
-from seqloom.data.lines import Tally
 from seqloom.data.records import read_texts
 from seqloom.decoding.exact import UNLIMITED, Budget, ExactResult, check_length_penalty, exact_search
 from seqloom.decoding.generate import generate
 from seqloom.decoding.live import Hypothesis
 from seqloom.decoding.strategies import Beam, Strategy
 from seqloom.errors import UsageError, place
-from seqloom.protocols import State
+from seqloom.protocols import State, device_of
 from seqloom.text.special import BOS, EOS, PAD
 from seqloom.workflows.decoding import decoding_of
 from seqloom.workflows.generate import NEW_TOKENS, TASK, text_after
 from seqloom.workflows.predict import new_file
-from seqloom.workflows.reading import Say, silent
-from seqloom.workflows.translate import device_of
+from seqloom.workflows.reading import Say, silent, tallied
 
 TOLERANCE = 1e-3
 """In the unit of the score: a beam that is worse by no more found something as good. Rounding of float32 differs from batch to batch."""
@@ -201,14 +199,12 @@ class ExactSearcher:
 def inputs_of(path: str, data: DataConfig, task: str, limit: int | None = None, say: Say = silent) -> list[str]:
     """The first lines of a file; a translation model is asked for no blank one, and of those that are left out there is a notice.
     Raises UsageError where no input is left, and what `read_texts` raises."""
-    tally = Tally()
-    try:
-        texts = [record.fields["text"] for record in islice(read_texts(path, data, tally, every_line=True), limit)]
-    finally:
-        if task != TASK and "blank" in tally.oddities:
-            tally.skips["blank"] = tally.oddities.pop("blank")
-        for notice in tally.notices():
-            say(notice)
+    with tallied(say) as tally:
+        try:
+            texts = [record.fields["text"] for record in islice(read_texts(path, data, tally, every_line=True), limit)]
+        finally:
+            if task != TASK and "blank" in tally.oddities:
+                tally.skips["blank"] = tally.oddities.pop("blank")
     if inputs := [text for text in texts if text.strip() or task == TASK]:
         return inputs
     raise UsageError(f"there must be an input, but {place(path, None)} has none")

@@ -22,6 +22,7 @@ from seqloom.errors import UsageError, printable
 from seqloom.explaining.charts import MOST_SERIES, attention_heat_map, save_chart
 from seqloom.explaining.gradient_flow import STATES, Curve, GradientFlow, LayerFlow, gradient_flow
 from seqloom.explaining.panels import Panel, line_panels
+from seqloom.protocols import device_of
 from seqloom.shapes import IGNORE
 from seqloom.text.special import BOS, EOS, PAD
 from seqloom.training.objectives import LanguageModelling, Translation
@@ -29,7 +30,7 @@ from seqloom.workflows.documents import each_piece
 from seqloom.workflows.evaluate import as_trained
 from seqloom.workflows.predict import new_file
 from seqloom.workflows.reading import Say, each_pair
-from seqloom.workflows.translate import decode_texts, device_of
+from seqloom.workflows.translate import decode_texts
 
 STEPS = 100
 """Of a row of text, in tokens."""

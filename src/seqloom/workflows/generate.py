@@ -13,12 +13,11 @@ from seqloom.config import DecodeConfig
 from seqloom.decoding.generate import finish
 from seqloom.decoding.live import Hypothesis, Step
 from seqloom.decoding.spelled import cut, may_begin
-from seqloom.decoding.strategies import strategy_of
 from seqloom.decoding.windows import generate_windows, window_start
 from seqloom.errors import UsageError, printable
 from seqloom.protocols import Tokenizer
 from seqloom.text.special import BOS, EOS, PAD
-from seqloom.workflows.decoding import decoding_of, found_or_refused
+from seqloom.workflows.decoding import Decoding, decoding_of, found_or_refused
 from seqloom.workflows.reading import Say
 
 TASK = "text-generation"
@@ -58,18 +57,10 @@ class TextGenerator:
 
     def __init__(self, bundle: Bundle, say: Say = lambda _: None) -> None:
         """Raises UsageError for a model of another task."""
-        folder = printable(str(bundle.folder))
-        if bundle.task != TASK:
-            raise UsageError(
-                f"{folder}: generate needs a model of {TASK}, but this one is of {printable(bundle.task)}; use: seqloom predict {folder}"
-            )
+        refuse_other_task(bundle, "generate")
         self.bundle = bundle
         self._say = say
         self._context: int | None = getattr(bundle.model, "context", None)
-
-    def settings(self, changes: dict[str, Any]) -> DecodeConfig:
-        """The folder's decode settings with these changes. Raises UsageError for one that cannot be, or that would change nothing."""
-        return self.bundle.decode_with(changes)
 
     def generate(
         self,
@@ -82,28 +73,30 @@ class TextGenerator:
 
         `batch_rows` prompts are read at a time; `progress` is told how many tokens each step made, `watch` sees each step.
         """
-        settings = self.settings(decode)
+        settings = self.bundle.decode_with(decode)
+        decoding = decoding_of(settings, self.bundle.tokenizer)
         read = self._read(prompts)
         found: list[list[Hypothesis]] = []
         for at in range(0, len(read), settings.batch_rows):
-            found += finish(self._steps(read[at : at + settings.batch_rows], settings, watch), lambda new: progress(len(new)))
+            found += finish(self._steps(read[at : at + settings.batch_rows], settings, decoding, watch), lambda new: progress(len(new)))
         return [
             [
                 self._continuation(prompt, ids, number, hypothesis, settings.stop)
-                for number, hypothesis in enumerate(found_or_refused(hypotheses, strategy_of(settings)))
+                for number, hypothesis in enumerate(found_or_refused(hypotheses, decoding.strategy))
             ]
             for prompt, ids, hypotheses in zip(prompts, read, found, strict=True)
         ]
 
     def stream(self, prompt: str, **decode: Any) -> Iterator[str]:
         """The new text of one output, in pieces as they come; of a wide beam, which may change its mind, all at once."""
-        settings = self.settings(decode | {"n_best": 1})
+        settings = self.bundle.decode_with(decode | {"n_best": 1})
+        decoding = decoding_of(settings, self.bundle.tokenizer)
         (ids,) = self._read([prompt])
         pieces = Pieces(self.bundle.tokenizer, ids)
-        steps = self._steps([ids], settings)
+        steps = self._steps([ids], settings, decoding)
         if settings.strategy == "beam" and settings.beam > 1:
             (found,) = finish(steps)
-            hypothesis = found_or_refused(found, strategy_of(settings))[0]
+            hypothesis = found_or_refused(found, decoding.strategy)[0]
             yield self._continuation(prompt, ids, 0, hypothesis, settings.stop).text
             return
         made, open_ = 0, ""
@@ -111,7 +104,7 @@ class TextGenerator:
             try:
                 new = next(steps)
             except StopIteration as over:
-                found_or_refused(over.value[0], strategy_of(settings))
+                found_or_refused(over.value[0], decoding.strategy)
                 break
             for token in new.tolist():
                 made += 1
@@ -128,20 +121,19 @@ class TextGenerator:
         return [[BOS, *ids] for ids in self.bundle.tokenizer.encode(prompts)]
 
     def _steps(
-        self, prompts: list[list[int]], settings: DecodeConfig, watch: Callable[[Step], None] | None = None
+        self, prompts: list[list[int]], settings: DecodeConfig, decoding: Decoding, watch: Callable[[Step], None] | None = None
     ) -> Generator[Tensor, None, list[list[Hypothesis]]]:
         model: Any = self.bundle.model
-        strategy, rules, stop = decoding_of(settings, self.bundle.tokenizer)
         return generate_windows(
             model,
             prompts,
-            strategy=strategy,
+            strategy=decoding.strategy,
             max_new_tokens=settings.max_length or NEW_TOKENS,
             context=self._context,
             eos=EOS,
             pad=PAD,
-            rules=rules,
-            stop=stop,
+            rules=decoding.rules,
+            stop=decoding.stop,
             watch=watch,
         )
 
@@ -185,6 +177,15 @@ class Pieces:
     def rest(self) -> str:
         """What never became a whole character."""
         return text_after(self._tokenizer, self._before, self._open)[self._given :]
+
+
+def refuse_other_task(bundle: Bundle, verb: str) -> None:
+    """Raises UsageError where the model is no language model."""
+    folder = printable(str(bundle.folder))
+    if bundle.task != TASK:
+        raise UsageError(
+            f"{folder}: {verb} needs a model of {TASK}, but this one is of {printable(bundle.task)}; use: seqloom predict {folder}"
+        )
 
 
 def text_after(tokenizer: Tokenizer, before: Sequence[int], tokens: Sequence[int]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from seqloom.config import DataConfig
@@ -21,14 +22,21 @@ def silent(_: str) -> None:
     """Tells nobody."""
 
 
-def each_pair(paths: Sequence[str], data: DataConfig, say: Say = lambda _: None) -> Generator[Record, None, None]:
-    """The pairs of files, one at a time; at the end, or at an error, what was guessed, repaired and left out is said."""
+@contextmanager
+def tallied(say: Say) -> Iterator[Tally]:
+    """A tally; at the end, or at an error, what it has noticed is said."""
     tally = Tally()
     try:
-        yield from read_pairs(paths, data, tally)
+        yield tally
     finally:
         for notice in tally.notices():
             say(notice)
+
+
+def each_pair(paths: Sequence[str], data: DataConfig, say: Say = lambda _: None) -> Generator[Record, None, None]:
+    """The pairs of files, one at a time; at the end, or at an error, what was guessed, repaired and left out is said."""
+    with tallied(say) as tally:
+        yield from read_pairs(paths, data, tally)
 
 
 def read_pair_list(paths: Sequence[str], data: DataConfig, say: Say) -> list[tuple[str, str]]:
@@ -38,13 +46,9 @@ def read_pair_list(paths: Sequence[str], data: DataConfig, say: Say) -> list[tup
 
 def each_text(path: str, data: DataConfig, say: Say) -> Iterator[str]:
     """The lines of a text that must each be answered: a blank or a skipped one is an empty text, an empty file has none."""
-    tally = Tally()
-    try:
+    with tallied(say) as tally:
         for record in read_texts(path, data, tally, every_line=True):
             yield record.fields["text"]
-    finally:
-        for notice in tally.notices():
-            say(notice)
 
 
 def counted(records: Iterable[T], what: str, say: Say, every: float = 5.0) -> Iterator[T]:

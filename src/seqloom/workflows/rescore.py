@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 
 from seqloom import files
 from seqloom.config import DataConfig
-from seqloom.data.lines import Tally
 from seqloom.data.nbest import LARGEST, NBest, json_list, read_nbest, written
 from seqloom.decoding.rescoring import Lists, oracle, tune
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.word_errors import METRICS, Metric, difference_interval
 from seqloom.workflows.predict import new_file
-from seqloom.workflows.reading import Say, counted
+from seqloom.workflows.reading import Say, counted, tallied
 from seqloom.workflows.score import Scorer
 
 GIVEN, WORDS, MEAN = "given", "words", "lm"
@@ -195,12 +194,8 @@ def starting_points(features: Sequence[str]) -> Floats:
 
 
 def _read(path: str, data: DataConfig, score: str | None, say: Say) -> list[NBest]:
-    tally = Tally()
-    try:
+    with tallied(say) as tally:
         return list(read_nbest(path, data, tally, score))
-    finally:
-        for notice in tally.notices():
-            say(notice)
 
 
 def _same_scores(read: Sequence[list[NBest]]) -> None:

@@ -14,7 +14,7 @@ from seqloom.data.batches import TranslationBatch, cuts, pair_batch, source_batc
 from seqloom.decoding.generate import generate
 from seqloom.decoding.live import Step
 from seqloom.decoding.spelled import cut
-from seqloom.protocols import Tokenizer
+from seqloom.protocols import Tokenizer, device_of
 from seqloom.text.special import BOS, EOS, PAD
 from seqloom.workflows.decoding import decoding_of, found_or_refused
 
@@ -76,7 +76,3 @@ def batches_of_pairs(
         batch = pair_batch([sources[i] for i in order[first:end]], [targets[i] for i in order[first:end]])
         yield TranslationBatch(*(part.to(device) for part in batch))
         first = end
-
-
-def device_of(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device
