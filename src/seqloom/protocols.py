@@ -106,9 +106,35 @@ Objective = Callable[[nn.Module, Any], Loss]
 """(model, batch) -> Loss. What a model is trained for."""
 
 
+class Marks(NamedTuple):
+    """The ids that mean something by themselves. Those of seqloom are in `text/special.py`; a checkpoint of others has its own."""
+
+    pad: int
+    """A step that does not happen. -1 where no entry of the vocabulary means just that: GPT-2 has none, T5 begins its decoder with it."""
+    begin: tuple[int, ...]
+    """What a language model, or a decoder, reads before a text; none where it reads nothing (GPT)."""
+    end: int | None
+    """What ends a text that a model writes; None where nothing does (GPT)."""
+    unknown: int | None
+    """What stands for text that has no other ids."""
+    before: tuple[int, ...]
+    """What an encoder reads before a text: `[CLS]`."""
+    between: tuple[int, ...]
+    """What it reads between two texts: `[SEP]`, or `</s></s>`."""
+    after: tuple[int, ...]
+    """What it reads after a text, or after the second of two."""
+    mask: int | None
+    """What stands for a token that is to be found out: `[MASK]`."""
+    forbidden: tuple[int, ...]
+    """What a model never writes: special ids other than `end`."""
+
+
 class Tokenizer(Protocol):
-    """Strings to ids and back. Ids 0 to 15 are special (`text/special.py`) and never come out of `encode`,
-    but for `<unk>` where a tokenizer has no way to spell a character."""
+    """Strings to ids and back. Special ids (`marks`) never come out of `encode`, but for the unknown one where a tokenizer
+    has no way to spell a character."""
+
+    @property
+    def marks(self) -> Marks: ...
 
     @property
     def vocabulary_size(self) -> int: ...

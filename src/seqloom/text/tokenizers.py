@@ -22,7 +22,8 @@ from typing import Any, Literal, final, get_args
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from seqloom.errors import DataError, FolderError, SeqloomError, UsageError, printable
-from seqloom.text.special import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
+from seqloom.protocols import Marks
+from seqloom.text.special import BOS, EOS, MARKS, PAD, SPECIAL_TOKENS, UNK
 
 Normalisation = Literal["none", "nfc"]
 Vocabulary = dict[str, int]
@@ -45,6 +46,11 @@ class TextTokenizer:
         self._tokenizer = _assemble(kind, vocabulary, merges, normalisation)
         learned = sorted(vocabulary, key=vocabulary.__getitem__)[len(SPECIAL_TOKENS) :]
         self._spelled = (*[b""] * len(SPECIAL_TOKENS), *map(KINDS[kind].spell, learned))
+
+    @property
+    def marks(self) -> Marks:
+        """The ids that mean something by themselves."""
+        return MARKS
 
     @property
     def vocabulary_size(self) -> int:
