@@ -24,9 +24,11 @@ class Task:
 
 TASKS: dict[str, Task] = {
     # text in, text out: pairs of source and target
-    "translation": Task(columns=("source", "target"), models=("seq2seq",)),
+    "translation": Task(columns=("source", "target"), models=("seq2seq", "transformer", "t5")),
     # language modelling: documents
     "text-generation": Task(columns=("text",), models=("gpt", "recurrent_lm", "ngram"), decode={"strategy": "sample"}),
+    # an image in, one label out
+    "image-classification": Task(columns=(), models=("vit",)),
 }
 
 

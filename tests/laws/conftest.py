@@ -23,6 +23,8 @@ from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.ngram import Ngram, NgramConfig
 from seqloom.models.recurrent_lm import RecurrentLM, RecurrentLMConfig
 from seqloom.models.seq2seq import SIZES, Seq2Seq, Seq2SeqConfig
+from seqloom.models.t5 import T5, T5Config
+from seqloom.models.transformer import Transformer, TransformerConfig
 from seqloom.protocols import State
 from seqloom.text.special import EOS
 
@@ -87,9 +89,7 @@ SEQ2SEQ: dict[str, dict[str, Any]] = {
 
 
 def seq2seq(options: dict[str, Any]) -> Subject:
-    model = Seq2Seq(Seq2SeqConfig(vocabulary_size=VOCABULARY, **options)).double().eval()
-    draw_parameters(model)
-    return Subject(model, model.encode)
+    return with_encoder(Seq2Seq(Seq2SeqConfig(vocabulary_size=VOCABULARY, **options)))
 
 
 def draw_parameters(model: nn.Module) -> None:
@@ -113,6 +113,20 @@ def gpt(options: dict[str, Any]) -> Subject:
     return language_model(GPT(GPTConfig(vocabulary_size=VOCABULARY, **SMALL_GPT | options)))
 
 
+def transformer(options: dict[str, Any]) -> Subject:
+    return with_encoder(Transformer(TransformerConfig(vocabulary_size=VOCABULARY, **SMALL_TRANSFORMER | options)))
+
+
+def t5(options: dict[str, Any]) -> Subject:
+    return with_encoder(T5(T5Config(vocabulary_size=VOCABULARY, **SMALL_TRANSFORMER | options)))
+
+
+def with_encoder(model: Any) -> Subject:
+    model = model.double().eval()
+    draw_parameters(model)
+    return Subject(model, model.encode)
+
+
 def ngram(order: int, prune: tuple[int, ...] = ()) -> Subject:
     """Counted in a random text in which some words often follow others."""
     chance = np.random.default_rng(0)
@@ -134,6 +148,17 @@ def ensemble() -> Subject:
 
 SMALL_LM: dict[str, Any] = {"embedding_width": 4, "width": 5, "layers": 2, "tie_output": False}
 SMALL_GPT: dict[str, Any] = {"context": 32, "width": 8, "layers": 2, "heads": 2}
+SMALL_TRANSFORMER: dict[str, Any] = {"width": 8, "encoder_layers": 2, "decoder_layers": 3, "heads": 2}
+TRANSFORMERS: dict[str, Callable[[], Subject]] = {
+    "transformer": partial(transformer, {}),
+    "transformer, norm after": partial(transformer, {"norm": "after", "share_embeddings": False, "tie_output": False, "output_bias": True}),
+    "transformer, learned positions": partial(
+        transformer, {"positions": "learned", "context": 32, "position_offset": 2, "embedding_norm": True, "activation": "swish"}
+    ),
+    "transformer, halves": partial(transformer, {"positions": "sinusoidal-halves", "decoder_heads": 4, "biases": False}),
+    "t5": partial(t5, {"buckets": 4, "furthest": 4}),
+    "t5, v1.1": partial(t5, {"gated": True, "activation": "gelu-tanh", "tie_output": False, "scale_output": False, "head_width": 3}),
+}
 NEURAL_LMS: dict[str, Callable[[], Subject]] = {
     **{f"{cell} language model": partial(recurrent_lm, {"cell": cell}) for cell in CELLS},
     "projected, tied language model": partial(recurrent_lm, {"projection": 3, "tie_output": True}),
@@ -154,7 +179,9 @@ LANGUAGE_MODELS: dict[str, Callable[[], Subject]] = NEURAL_LMS | {
     "pruned 3-gram": partial(ngram, 3, (0, 1, 2)),
     "ensemble": ensemble,
 }
-NEURAL: dict[str, Callable[[], Subject]] = {name: partial(seq2seq, options) for name, options in SEQ2SEQ.items()} | NEURAL_LMS
+NEURAL: dict[str, Callable[[], Subject]] = (
+    {name: partial(seq2seq, options) for name, options in SEQ2SEQ.items()} | TRANSFORMERS | NEURAL_LMS
+)
 SUBJECTS = NEURAL | LANGUAGE_MODELS
 
 

@@ -16,8 +16,9 @@ from torch.nn import functional as F
 
 from seqloom.errors import UsageError
 from seqloom.layers.positions import rotate, rotation, sinusoids
-from seqloom.layers.transformer import ACTIVATIONS
-from seqloom.models.gpt import ABOUT, GPT, SIZES, GPTConfig, GPTState
+from seqloom.layers.cache import Cache
+from seqloom.layers.feed_forward import ACTIVATIONS
+from seqloom.models.gpt import ABOUT, GPT, SIZES, GPTConfig
 from seqloom.protocols import NeuralDecodable, fork, select_rows
 from seqloom.shapes import IGNORE
 from seqloom.text.special import BOS, EOS, PAD
@@ -105,7 +106,7 @@ def written_out(model: GPT, tokens: list[int]) -> tuple[Tensor, Tensor]:
         b: Any = block
 
         def feed_forward(z: Tensor, b: Any = b) -> Tensor:
-            output: Tensor = b.feed_forward.output(ACTIVATIONS[c.activation](b.feed_forward.hidden(z)))
+            output: Tensor = b.feed_forward.output(ACTIVATIONS[c.activation]()(b.feed_forward.hidden(z)))
             return output
 
         if c.norm == "before":
@@ -299,7 +300,7 @@ def test_packed_documents_are_the_documents_one_by_one(model: GPT) -> None:
             pieces.append(part)
         close(torch.cat(pieces, 1), hidden)
         for after in (state, stepped):
-            assert isinstance(after, GPTState)
+            assert isinstance(after, Cache)
             close(model.read(torch.tensor([[6, 5]]), after)[0][0], alone(model, [*DOCUMENTS[-1], 6, 5])[-2:])
 
 

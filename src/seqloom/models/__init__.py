@@ -11,7 +11,11 @@ MODELS: dict[str, tuple[str, str, str]] = {
     "ngram": ("seqloom.models.ngram", "NgramConfig", "Ngram"),
     "recurrent_lm": ("seqloom.models.recurrent_lm", "RecurrentLMConfig", "RecurrentLM"),
     "seq2seq": ("seqloom.models.seq2seq", "Seq2SeqConfig", "Seq2Seq"),
+    "transformer": ("seqloom.models.transformer", "TransformerConfig", "Transformer"),
+    "t5": ("seqloom.models.t5", "T5Config", "T5"),
+    "bert": ("seqloom.models.bert", "BertConfig", "Bert"),
     "gpt": ("seqloom.models.gpt", "GPTConfig", "GPT"),
+    "vit": ("seqloom.models.vit", "ViTConfig", "ViT"),
     "ensemble": ("seqloom.models.ensemble", "EnsembleConfig", "Ensemble"),
 }
 """model_type -> (module, configuration, class). The only registry."""

@@ -9,20 +9,19 @@ A token sees itself and what stands before it in its document. `<pad>` is a step
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, final
+from typing import Any, Literal, final
 
-import torch
 from torch import Tensor, nn
 
 from seqloom.config import STRICT
 from seqloom.errors import UsageError
+from seqloom.layers.cache import Cache, Standing, embedded, extended, standing
+from seqloom.layers.feed_forward import ACTIVATIONS
 from seqloom.layers.output_kinds import OutputKind, make_output
 from seqloom.layers.positions import LearnedPositions, rotation, sinusoids
-from seqloom.layers.transformer import ACTIVATIONS, Block, KeysValues, Ragged, Reading, Stack, appended, causal_mask
-from seqloom.protocols import select_rows
+from seqloom.layers.transformer import Block, Reading, Stack, make_norm
 
 STD = 0.02
 """Of the weights at the start (Radford et al. 2018)."""
@@ -47,7 +46,7 @@ class GPTConfig:
     feed_forward_width: int | None = None
     """Width of the feed-forward layer's hidden state; by default four times the width."""
     activation: str = "gelu"
-    """gelu (exact), gelu-tanh (as the published GPTs approximate it; slower on a CPU), relu or silu."""
+    """gelu (exact), gelu-tanh (as the published GPTs approximate it; slower on a CPU), relu, silu or swish (with a trained β)."""
     norm: Literal["before", "after"] = "before"
     """Layer normalisation before each sub-block (GPT-2), or after it (GPT)."""
     positions: Literal["learned", "sinusoidal", "rotary", "none"] = "learned"
@@ -72,8 +71,10 @@ class GPTConfig:
     """Whether linear layers and norms have a bias."""
     documents: Literal["separate", "joined"] = "separate"
     """Whether nothing before an <s> is seen; joined: an <s> after the first is a token like any other."""
+    norm_epsilon: float = 1e-5
+    """What a norm adds to the variance."""
     pad_id: int = 0
-    """The id of <pad>."""
+    """The id of <pad>; -1 where the vocabulary has none: what is no step is then written so."""
     bos_id: int = 1
     """The id of <s>, which begins a document."""
 
@@ -111,6 +112,7 @@ class GPTConfig:
             biases=self.biases,
             dropout=self.dropout,
             attention_dropout=self.attention_dropout,
+            norm_epsilon=self.norm_epsilon,
         )
 
 
@@ -148,36 +150,6 @@ ABOUT: dict[str, str] = {
 """What each size is for, or where it was published."""
 
 
-class GPTState(NamedTuple):
-    layers: tuple[KeysValues, ...]
-    """Keys and values of each layer, `(rows, heads, slots, head_width)`."""
-    tokens: Tensor
-    """`(rows, slots)`: the ids that they are of."""
-    filled: int
-    """How many of the slots are filled."""
-    ragged: Ragged | None
-    """Where rows stand; None where all have read `filled` tokens and see them all."""
-
-    def moved(self, rows: Tensor) -> GPTState:
-        """These rows `(n,)`, in place. The keys and values of a token are a function of it and of those before it: rows that were one
-        text up to some place, such as the hypotheses of a beam, agree so far, and only what comes after is copied."""
-        ragged = self.ragged and select_rows(self.ragged, rows)
-        if len(rows) > len(self.tokens) or not torch.is_inference_mode_enabled():
-            layers, tokens, filled, _ = self
-            kept = tuple(KeysValues(keys[rows, :, :filled], values[rows, :, :filled]) for keys, values in layers)
-            return GPTState(kept, tokens[rows, :filled], filled, ragged)
-        at = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
-        if len(at):
-            unlike = self.tokens[rows[at], : self.filled] != self.tokens[at, : self.filled]
-            row, slot = unlike.cummax(dim=1).values.nonzero(as_tuple=True)
-            source, at = rows[at][row], at[row]
-            for part in itertools.chain(*self.layers):
-                part[at, :, slot] = part[source, :, slot]  # all is read before any is written
-            self.tokens[at, slot] = self.tokens[source, slot]
-        layers = tuple(KeysValues(keys[: len(rows)], values[: len(rows)]) for keys, values in self.layers)
-        return GPTState(layers, self.tokens[: len(rows)], self.filled, ragged)
-
-
 @final
 class GPT(nn.Module):
     """Embedding and positions, blocks, output. A `NeuralDecodable`."""
@@ -193,7 +165,8 @@ class GPT(nn.Module):
         self.embedding = nn.Embedding(c.vocabulary_size, c.width)
         self.positions = LearnedPositions(c.context, c.width) if c.positions == "learned" else None
         self.dropout = nn.Dropout(c.embedding_dropout)
-        self.stack = Stack([c.block() for _ in range(c.layers)], c.width, biases=c.biases)
+        final = make_norm("layer", c.width, c.norm_epsilon, biases=c.biases) if c.norm == "before" else None
+        self.stack = Stack([c.block() for _ in range(c.layers)], final)
         tied = self.embedding.weight if c.tie_output else None
         self.output = make_output(
             c.output,
@@ -216,19 +189,18 @@ class GPT(nn.Module):
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
 
-    def read(self, tokens: Tensor, state: GPTState | None = None) -> tuple[Tensor, GPTState | None]:
+    def read(self, tokens: Tensor, state: Cache | None = None) -> tuple[Tensor, Cache | None]:
         """tokens `(rows, steps)` -> hidden `(rows, steps, width)`, and the state after those tokens.
 
         Raises UsageError where a text is longer than learned positions reach.
         """
         if not tokens.shape[1]:
             return self.embedding(tokens), state
-        x, reading, ragged = self._embedded(tokens, state)
+        x, reading, stood = self._embedded(tokens, state)
         hidden, layers = self.stack(x, reading, state and state.layers)
-        known = tokens.clone() if state is None else appended(state.tokens, state.filled, tokens, dim=1)
-        return hidden, GPTState(layers, known, reading.filled + tokens.shape[1], ragged)
+        return hidden, extended(state, layers, tokens, stood)
 
-    def forward(self, tokens: Tensor, state: GPTState | None = None) -> tuple[Tensor, GPTState | None]:
+    def forward(self, tokens: Tensor, state: Cache | None = None) -> tuple[Tensor, Cache | None]:
         hidden, state = self.read(tokens, state)
         return self.output.logits(hidden), state
 
@@ -237,31 +209,14 @@ class GPT(nn.Module):
         x, reading, _ = self._embedded(tokens, None)
         return self.stack.weights(x, reading)
 
-    def _embedded(self, tokens: Tensor, state: GPTState | None) -> tuple[Tensor, Reading, Ragged | None]:
-        """`h_0`; what each token sees; and where the rows stand after these tokens, unless they stand alike."""
+    def _embedded(self, tokens: Tensor, state: Cache | None) -> tuple[Tensor, Reading, Standing]:
+        """`h_0`; what each token sees; and where the rows stand."""
         c = self.config
-        rows, steps = tokens.shape
-        filled = state.filled if state else 0
-        ragged = state.ragged if state else None
-        if ragged is None and self._even(tokens, first=filled == 0):
-            positions = torch.arange(filled, filled + steps, device=tokens.device)
-            seen = causal_mask(steps, filled, tokens.device)
-        else:
-            begins = tokens == c.bos_id if c.documents == "separate" else torch.zeros_like(tokens, dtype=torch.bool)
-            before = ragged or Ragged.even(rows, filled, tokens.device)
-            seen, positions, ragged = before.after(tokens != c.pad_id, begins)
-        x = self.embedding(tokens)
+        stood = standing(tokens, state, c.pad_id, c.bos_id if c.documents == "separate" else None)
+        x = embedded(self.embedding.weight, tokens, c.pad_id)
         if self.positions is not None:
-            x = x + self.positions(positions, filled + steps)
+            x = x + self.positions(stood.positions, stood.filled + tokens.shape[1])
         elif c.positions == "sinusoidal":  # tokens are scaled up to the sinusoids (Vaswani et al. 2017, 3.4)
-            x = x * math.sqrt(c.width) + sinusoids(positions, c.width, x.dtype)
-        turned = rotation(positions, c.width // c.heads, x.dtype) if c.positions == "rotary" else None
-        return self.dropout(x), Reading(seen, filled, turned), ragged
-
-    def _even(self, tokens: Tensor, *, first: bool) -> bool:
-        """Whether all rows read every token, as one document: no <pad>, and no <s> but at the very first place."""
-        uneven = tokens == self.config.pad_id
-        if self.config.documents == "separate":
-            begins = tokens == self.config.bos_id
-            uneven[:, int(first) :] |= begins[:, int(first) :]
-        return not bool(uneven.any())  # the one look at the tokens
+            x = x * math.sqrt(c.width) + sinusoids(stood.positions, c.width, x.dtype)
+        turned = rotation(stood.positions, c.width // c.heads, x.dtype) if c.positions == "rotary" else None
+        return self.dropout(x), Reading(stood.seen, stood.filled, turned), stood

@@ -1,0 +1,74 @@
+"""The Transformer's feed-forward layer and its activations.
+
+F(x) = W_2 φ(W_1 x + b_1) + b_2            Vaswani et al. 2017, equation 2
+F(x) = W_2 (φ(W_1 x) ⊙ V x)                gated: Shazeer 2020 (GEGLU with φ = gelu)
+
+gelu       x Φ(x), exactly                                   Hendrycks and Gimpel 2016
+gelu-tanh  x/2 (1 + tanh(√(2/π) (x + 0.044715 x³)))          the same paper's approximation, which GPT and T5 v1.1 have
+silu       x σ(x)                                            Elfwing et al. 2018
+swish      x σ(β x), β trained, 1 at the start               Ramachandran, Zoph and Le 2017
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqloom.layers.linear import Linear
+
+
+@final
+class Swish(nn.Module):
+    """`x σ(β x)`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.beta = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(...)` -> the same shape."""
+        return x * torch.sigmoid(self.beta * x)
+
+
+ACTIVATIONS: dict[str, Callable[[], Callable[[Tensor], Tensor]]] = {
+    "gelu": lambda: F.gelu,
+    "gelu-tanh": lambda: lambda x: F.gelu(x, approximate="tanh"),
+    "relu": lambda: F.relu,
+    "silu": lambda: F.silu,
+    "swish": Swish,
+    "tanh": lambda: torch.tanh,
+}
+"""φ, made for each layer: one of them has a parameter."""
+
+
+@final
+class FeedForward(nn.Module):
+    """`W_2 φ(W_1 x + b_1) + b_2`, or gated, with W_1 above V in one product."""
+
+    def __init__(
+        self, width: int, hidden_width: int, activation: str, *, gated: bool = False, biases: bool = True, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.gated = gated
+        self.dropout = dropout
+        """Share of the hidden features dropped in training."""
+        self.activation = ACTIVATIONS[activation]()
+        self.hidden = Linear(width, (2 if gated else 1) * hidden_width, bias=biases)
+        self.output = Linear(hidden_width, width, bias=biases)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(..., width)` -> the same shape."""
+        hidden = self.hidden(x)
+        if self.gated:
+            gate, hidden = hidden.chunk(2, dim=-1)
+            hidden = self.activation(gate) * hidden
+        else:
+            hidden = self.activation(hidden)
+        if self.training and self.dropout:
+            hidden = F.dropout(hidden, self.dropout)
+        output: Tensor = self.output(hidden)
+        return output

@@ -1,0 +1,249 @@
+"""BERT: a Transformer encoder that reads in both directions, and what it is trained with.
+
+    Devlin et al. 2019      x_0 = norm(E[token] + P[position] + S[segment]),  x_l = block(x_{l-1}), norms after;
+                            masked tokens are found out by norm(φ(W x_i)) Eᵀ + b; whether the second text follows the first by
+                            tanh(W x_1), of [CLS]
+    Liu et al. 2019         RoBERTa: no segments, positions from 2 on, no next sentence
+    Clark et al. 2020       ELECTRA: narrow embeddings projected to the width; a generator, and a discriminator that says of
+                            each token whether it was replaced: w · φ(W x_i)
+
+Padding is never read: rows are packed, and the result at padding is 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from seqloom.config import STRICT
+from seqloom.errors import UsageError
+from seqloom.layers.feed_forward import ACTIVATIONS
+from seqloom.layers.linear import Linear
+from seqloom.layers.output import FullOutput
+from seqloom.layers.positions import LearnedPositions
+from seqloom.layers.transformer import Block, Reading, Stack, make_norm, mask_of, read_places
+
+Head = Literal["none", "masked-lm", "replaced-token"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class BertConfig:
+    """The sizes and choices of a BERT."""
+
+    __pydantic_config__ = STRICT
+    vocabulary_size: int
+    """Entries of the vocabulary."""
+    context: int = 512
+    """The most tokens of an input, marks counted."""
+    width: int = 256
+    """Width of a hidden state."""
+    layers: int = 4
+    """Stacked blocks."""
+    heads: int = 4
+    """Heads of attention; they share the width."""
+    feed_forward_width: int | None = None
+    """Width of the feed-forward layer's hidden state; by default four times the width."""
+    embedding_width: int | None = None
+    """Width of an embedded token where it is another (ELECTRA); it is then projected."""
+    segments: int = 2
+    """How many kinds of text an input has: the first and the second; 0: no segment embeddings."""
+    position_offset: int = 0
+    """Rows of the table of positions that stand for nothing (RoBERTa: 2)."""
+    activation: str = "gelu"
+    """gelu (exact), gelu-tanh, relu, silu or swish (with a trained β)."""
+    norm: Literal["before", "after"] = "after"
+    """Layer normalisation before each sub-block, or after it (the paper)."""
+    norm_epsilon: float = 1e-12
+    """What a norm adds to the variance."""
+    dropout: float = 0.1
+    """Share of the embedded tokens' features, and of what each sub-block adds, that is dropped in training."""
+    attention_dropout: float = 0.1
+    """Share of the weights of attention dropped in training."""
+    pooler: bool = False
+    """Whether the state of the first token goes through tanh(W x + b)."""
+    next_sentence: bool = False
+    """Whether it says if the second text follows the first (needs the pooler)."""
+    head: Head = "masked-lm"
+    """What each token's state is for: masked-lm (which token it was), replaced-token (whether it was replaced), none."""
+    head_activation: str | None = None
+    """φ of the head, where it is another than the blocks'."""
+    tie_output: bool = True
+    """Whether the output's weight is the token embedding."""
+
+    def __post_init__(self) -> None:
+        sized = ("vocabulary_size", "context", "width", "layers", "heads", "feed_forward_width", "embedding_width")
+        problems = [
+            f"model.{name} must be at least 1, but is {getattr(self, name)}"
+            for name in sized
+            if getattr(self, name) is not None and getattr(self, name) < 1
+        ]
+        for name in ("segments", "position_offset"):
+            if getattr(self, name) < 0:
+                problems.append(f"model.{name} must be at least 0, but is {getattr(self, name)}")
+        for name in ("activation", "head_activation"):
+            if getattr(self, name) not in (*ACTIVATIONS, *((None,) if name == "head_activation" else ())):
+                problems.append(f"model.{name} must be one of {', '.join(ACTIVATIONS)}, but is {getattr(self, name)!r}")
+        if self.heads >= 1 and self.width % self.heads:
+            problems.append(f"model.heads must divide model.width, but {self.width} is not a multiple of {self.heads}")
+        for name in ("dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                problems.append(f"model.{name} must be in [0, 1), but is {getattr(self, name)}")
+        if self.next_sentence and not self.pooler:
+            problems.append("model.next_sentence needs model.pooler=true")
+        if problems:
+            raise UsageError("; ".join(problems))
+
+    def block(self) -> Block:
+        return Block(
+            self.width,
+            self.heads,
+            self.feed_forward_width or 4 * self.width,
+            activation=self.activation,
+            norm=self.norm,
+            dropout=self.dropout,
+            attention_dropout=self.attention_dropout,
+            norm_epsilon=self.norm_epsilon,
+        )
+
+
+def _published(layers: int, width: int, heads: int, **more: Any) -> dict[str, Any]:
+    return {"layers": layers, "width": width, "heads": heads, "pooler": True, "next_sentence": True, **more}
+
+
+def _roberta(layers: int, width: int, heads: int) -> dict[str, Any]:
+    return {"layers": layers, "width": width, "heads": heads, "segments": 1, "position_offset": 2, "norm_epsilon": 1e-5}
+
+
+def _electra(layers: int, width: int, heads: int, embedding_width: int, head: Head) -> dict[str, Any]:
+    return {"layers": layers, "width": width, "heads": heads, "embedding_width": embedding_width, "head": head}
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"layers": 2, "width": 64, "heads": 2, "context": 128},
+    "small": {},
+    "bert-tiny": _published(2, 128, 2),
+    "bert-mini": _published(4, 256, 4),
+    "bert-small": _published(4, 512, 8),
+    "bert-base": _published(12, 768, 12),
+    "bert-large": _published(24, 1024, 16),
+    "roberta-base": _roberta(12, 768, 12),
+    "roberta-large": _roberta(24, 1024, 16),
+    "electra-small": _electra(12, 256, 4, 128, "replaced-token"),
+    "electra-small-generator": _electra(12, 256, 4, 128, "masked-lm"),
+    "electra-base": _electra(12, 768, 12, 768, "replaced-token"),
+    "electra-large": _electra(24, 1024, 16, 1024, "replaced-token"),
+}
+"""Named sizes: laptop sizes, and the figures of the papers."""
+
+BERT = "Devlin et al.: BERT: Pre-training of Deep Bidirectional Transformers, NAACL 2019 (its vocabulary: 30,522)"
+MINIATURES = "Turc et al.: Well-Read Students Learn Better, 2019 (vocabulary: 30,522)"
+ROBERTA = "Liu et al.: RoBERTa: A Robustly Optimized BERT Pretraining Approach, 2019 (its vocabulary: 50,265)"
+ELECTRA = "Clark et al.: ELECTRA: Pre-training Text Encoders as Discriminators, ICLR 2020 (its vocabulary: 30,522)"
+
+ABOUT: dict[str, str] = {
+    "tiny": "for a minute on a laptop",
+    "small": "for a laptop (the default)",
+    "bert-tiny": MINIATURES,
+    "bert-mini": MINIATURES,
+    "bert-small": MINIATURES,
+    "bert-base": BERT,
+    "bert-large": BERT,
+    "roberta-base": ROBERTA,
+    "roberta-large": ROBERTA,
+    "electra-small": ELECTRA,
+    "electra-small-generator": ELECTRA,
+    "electra-base": ELECTRA,
+    "electra-large": ELECTRA,
+}
+"""What each size is for, or where it was published."""
+
+
+@final
+class Bert(nn.Module):
+    """Embedding, blocks, and the heads it is trained with. An `Encoder`."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.config = c = config
+        self.context = c.context
+        """The most tokens of an input."""
+        narrow = c.embedding_width or c.width
+        self.embedding = nn.Embedding(c.vocabulary_size, narrow)
+        self.positions = LearnedPositions(c.context, narrow, c.position_offset)
+        self.segments = nn.Embedding(c.segments, narrow) if c.segments else None
+        self.embedding_norm = make_norm("layer", narrow, c.norm_epsilon)
+        self.dropout = nn.Dropout(c.dropout)
+        self.projection = Linear(narrow, c.width) if narrow != c.width else None
+        final = make_norm("layer", c.width, c.norm_epsilon) if c.norm == "before" else None
+        self.stack = Stack([c.block() for _ in range(c.layers)], final)
+        self.pooler = Linear(c.width, c.width) if c.pooler else None
+        self.next_sentence = Linear(c.width, 2) if c.next_sentence else None
+        self.head = TokenHead(c, narrow) if c.head != "none" else None
+        if c.head == "masked-lm":
+            self.output = FullOutput(narrow, c.vocabulary_size, self.embedding.weight if c.tie_output else None)  # type: ignore[arg-type]
+        elif c.head == "replaced-token":
+            self.replaced = Linear(c.width, 1)
+        self._initialise()
+
+    def _initialise(self) -> None:
+        for name, parameter in self.named_parameters():
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=0.02)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+
+    def forward(self, inputs: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
+        """inputs, mask `(rows, steps)`, true at tokens, segments `(rows, steps)` of 0 and 1, by default 0 -> `(rows, steps, width)`.
+
+        Raises UsageError where an input is longer than the table of positions.
+        """
+        some, positions = read_places(mask)
+        return self.stack.encode(self._embedded(inputs, positions, segments), some)
+
+    def pooled(self, hidden: Tensor) -> Tensor:
+        """hidden `(rows, steps, width)` -> `(rows, width)`: tanh(W x + b) of the first place, which must not be padding."""
+        assert self.pooler is not None
+        return torch.tanh(self.pooler(hidden[:, 0]))
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """hidden `(..., width)` -> `(..., vocabulary)` of a masked LM; of replaced-token `(...)`, above 0 where it was replaced."""
+        assert self.head is not None
+        if self.config.head == "replaced-token":
+            replaced: Tensor = self.replaced(self.head(hidden))
+            return replaced[..., 0]
+        return self.output.logits(self.head(hidden))
+
+    def attended(self, inputs: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
+        """`(rows, layers, heads, steps, steps)`: where each head looks at each token."""
+        _, positions = read_places(mask)
+        return self.stack.weights(self._embedded(inputs, positions, segments), Reading(mask_of(mask)))
+
+    def _embedded(self, inputs: Tensor, positions: Tensor, segments: Tensor | None) -> Tensor:
+        """`x_0`: `(rows, steps, width)`."""
+        x = self.embedding(inputs) + self.positions(positions, inputs.shape[1])
+        if self.segments is not None:
+            x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
+        x = self.dropout(self.embedding_norm(x))
+        projected: Tensor = x if self.projection is None else self.projection(x)
+        return projected
+
+
+@final
+class TokenHead(nn.Module):
+    """`norm(φ(W x + b))` before the vocabulary; of replaced-token without the norm."""
+
+    def __init__(self, config: BertConfig, width: int) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[config.head_activation or config.activation]()
+        masked = config.head == "masked-lm"
+        self.hidden = Linear(config.width, width if masked else config.width)
+        self.norm = make_norm("layer", width, config.norm_epsilon) if masked else nn.Identity()
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """`(..., width)` -> `(..., width)`, or as wide as an embedding."""
+        output: Tensor = self.norm(self.activation(self.hidden(hidden)))
+        return output

@@ -1,0 +1,222 @@
+"""T5: everything text to text, by an encoder-decoder whose positions are a bias on the scores.
+
+    Raffel et al. 2020      norms before, RMS norm without bias, no biases in any map, scores q · k without 1/√d, plus a number for
+                            each head and distance that layer 0 holds and all layers use; output tied, on states times d^-0.5
+    Shazeer 2020            v1.1: gated feed-forward (GELU), output not tied and not scaled
+
+A distance is its own bucket up to half of them, then buckets widen up to `furthest`; the encoder keeps half for what comes after.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from seqloom.config import STRICT
+from seqloom.errors import UsageError
+from seqloom.layers.cache import Cache, Standing, embedded, extended, standing
+from seqloom.layers.cross_attention import DecoderState, Looking
+from seqloom.layers.feed_forward import ACTIVATIONS
+from seqloom.layers.output import FullOutput
+from seqloom.layers.positions import RelativeBias
+from seqloom.layers.transformer import Block, Reading, Stack, make_norm, read_places
+from seqloom.protocols import Shared
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class T5Config:
+    """The sizes and choices of a T5."""
+
+    __pydantic_config__ = STRICT
+    vocabulary_size: int
+    """Entries of the vocabulary, which source and target share."""
+    width: int = 256
+    """Width of a hidden state."""
+    encoder_layers: int = 3
+    """Stacked blocks of the encoder."""
+    decoder_layers: int = 3
+    """Stacked blocks of the decoder."""
+    heads: int = 4
+    """Heads of attention."""
+    head_width: int | None = None
+    """Width of a head; by default they share the width."""
+    feed_forward_width: int | None = None
+    """Width of the feed-forward layer's hidden state; by default four times the width."""
+    activation: str = "relu"
+    """relu (v1.0), gelu-tanh (v1.1), gelu, silu or swish (with a trained β)."""
+    gated: bool = False
+    """Whether the feed-forward layer has a gate (v1.1)."""
+    buckets: int = 32
+    """Of distances; the encoder has half for each direction."""
+    furthest: int = 128
+    """The distance from which all are in the last bucket."""
+    tie_output: bool = True
+    """Whether the output's weight is the embedding (v1.0)."""
+    scale_output: bool = True
+    """Whether states are multiplied by width^-0.5 before the output (v1.0)."""
+    norm_epsilon: float = 1e-6
+    """What a norm adds to the mean square."""
+    dropout: float = 0.1
+    """Share dropped in training: of embedded tokens, of what each sub-block adds, of feed-forward layers' and the last states."""
+    attention_dropout: float = 0.0
+    """Share of the weights of attention dropped in training (the paper: as dropout; slow on a CPU)."""
+    pad_id: int = 0
+    """The id of <pad>; -1 where the decoder begins with it: what is no step is then written so."""
+
+    def __post_init__(self) -> None:
+        sized = ("vocabulary_size", "width", "encoder_layers", "decoder_layers", "heads", "head_width", "feed_forward_width")
+        problems = [
+            f"model.{name} must be at least 1, but is {getattr(self, name)}"
+            for name in sized
+            if getattr(self, name) is not None and getattr(self, name) < 1
+        ]
+        if self.activation not in ACTIVATIONS:
+            problems.append(f"model.activation must be one of {', '.join(ACTIVATIONS)}, but is {self.activation!r}")
+        if self.head_width is None and self.heads >= 1 and self.width % self.heads:
+            problems.append(f"model.heads must divide model.width, but {self.width} is not a multiple of {self.heads}")
+        if self.buckets < 4 or self.buckets % 4:
+            problems.append(f"model.buckets must be a multiple of 4, but is {self.buckets}")
+        elif self.furthest <= self.buckets // 2:
+            problems.append(f"model.furthest must be above half of model.buckets, but is {self.furthest}")
+        for name in ("dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                problems.append(f"model.{name} must be in [0, 1), but is {getattr(self, name)}")
+        if problems:
+            raise UsageError("; ".join(problems))
+
+    def stack(self, *, decoder: bool) -> Stack:
+        """The encoder, or the decoder, which looks at the encoder too."""
+        blocks = [
+            Block(
+                self.width,
+                self.heads,
+                self.feed_forward_width or 4 * self.width,
+                activation=self.activation,
+                gated=self.gated,
+                biases=False,
+                dropout=self.dropout,
+                attention_dropout=self.attention_dropout,
+                hidden_dropout=self.dropout,
+                norm_kind="rms",
+                norm_epsilon=self.norm_epsilon,
+                head_width=self.head_width,
+                scale=1.0,
+                cross=decoder,
+            )
+            for _ in range(self.decoder_layers if decoder else self.encoder_layers)
+        ]
+        return Stack(blocks, make_norm("rms", self.width, self.norm_epsilon))
+
+
+def _published(layers: int, width: int, feed_forward: int, heads: int, *, newer: bool = False, head_width: int = 64) -> dict[str, Any]:
+    figures = {"width": width, "encoder_layers": layers, "decoder_layers": layers, "heads": heads, "head_width": head_width}
+    v11 = {"activation": "gelu-tanh", "gated": True, "tie_output": False, "scale_output": False} if newer else {}
+    return {**figures, "feed_forward_width": feed_forward, "attention_dropout": 0.1, **v11}
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"width": 64, "encoder_layers": 2, "decoder_layers": 2, "heads": 2, "dropout": 0.0},
+    "small": {},
+    "t5-small": _published(6, 512, 2048, 8),
+    "t5-base": _published(12, 768, 3072, 12),
+    "t5-large": _published(24, 1024, 4096, 16),
+    "t5-3b": _published(24, 1024, 16384, 32, head_width=128),
+    "t5-v1.1-small": _published(8, 512, 1024, 6, newer=True),
+    "t5-v1.1-base": _published(12, 768, 2048, 12, newer=True),
+    "t5-v1.1-large": _published(24, 1024, 2816, 16, newer=True),
+}
+"""Named sizes: laptop sizes, and the figures of the papers."""
+
+RAFFEL = "Raffel et al.: Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer, JMLR 2020"
+
+ABOUT: dict[str, str] = {
+    "tiny": "for a minute on a laptop",
+    "small": "for a laptop (the default)",
+    **{name: f"{RAFFEL} (its vocabulary: 32,128)" for name in SIZES if name.startswith("t5")},
+}
+"""What each size is for, or where it was published."""
+
+
+@final
+class T5(nn.Module):
+    """Embedding, encoder, decoder, output. A `NeuralDecodable`; `encode` makes its first state."""
+
+    def __init__(self, config: T5Config) -> None:
+        super().__init__()
+        self.config = c = config
+        self.embedding = nn.Embedding(c.vocabulary_size, c.width)
+        self.dropout = nn.Dropout(c.dropout)
+        self.encoder_bias = RelativeBias(c.heads, c.buckets, c.furthest, both_ways=True)
+        self.encoder = c.stack(decoder=False)
+        self.decoder_bias = RelativeBias(c.heads, c.buckets, c.furthest, both_ways=False)
+        self.decoder = c.stack(decoder=True)
+        self.output = FullOutput(c.width, c.vocabulary_size, self.embedding.weight if c.tie_output else None, bias=False)  # type: ignore[arg-type]
+        self._initialise()
+
+    def _initialise(self) -> None:
+        """As Mesh TensorFlow: N(0, 1/inputs), queries smaller by √head_width in place of the scores; embeddings N(0, 1).
+
+        Tied, the output would begin with logits of N(0, 1) only because of `scale_output`.
+        """
+        c = self.config
+        for name, parameter in self.named_parameters():
+            if name.endswith("embedding.weight"):
+                nn.init.normal_(parameter)
+            elif name.endswith("_bias.table"):
+                nn.init.normal_(parameter, std=c.width**-0.5)
+            elif parameter.dim() > 1:
+                nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
+                if name.endswith(("query_key_value.weight", "cross_attention.query.weight")):
+                    inner = c.heads * (c.head_width or c.width // c.heads)
+                    with torch.no_grad():
+                        parameter[:inner] /= math.sqrt(inner // c.heads)
+
+    def encode(self, source: Tensor) -> DecoderState:
+        """source `(inputs, steps)`, padded anywhere -> the state before the first token, one row per input."""
+        mask, positions = read_places(source != self.config.pad_id)
+        x = self.dropout(embedded(self.embedding.weight, source, self.config.pad_id))
+        memory = self.dropout(self.encoder.encode(x, mask, self.encoder_bias(positions, positions)))
+        layers = tuple(block.cross_attention.keys_values(memory) for block in self.decoder.blocks)  # type: ignore[operator, union-attr]
+        return DecoderState.first(layers, mask)
+
+    def read(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """tokens `(rows, steps)` -> hidden `(rows, steps, width)`, and the state after those tokens."""
+        if not tokens.shape[1]:
+            return self.embedding(tokens), state
+        past, looking = state.past, Looking.of(state)
+        x, reading, stood = self._embedded(tokens, past)
+        hidden, layers = self.decoder(x, reading, past and past.layers, looking)
+        hidden = self.dropout(hidden)
+        if self.config.scale_output:
+            hidden = hidden * self.config.width**-0.5
+        return hidden, state._replace(past=extended(past, layers, tokens, stood), seats=Shared(looking.seats))
+
+    def forward(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        hidden, state = self.read(tokens, state)
+        return self.output.logits(hidden), state
+
+    def attended(self, tokens: Tensor, state: DecoderState) -> Tensor:
+        """`(rows, layers, heads, steps, source)`: where each head looks when the model predicts what follows each token. The state is
+        that before the first token."""
+        x, reading, _ = self._embedded(tokens, None)
+        return self.decoder.weights(x, reading, Looking.of(state))
+
+    def _embedded(self, tokens: Tensor, past: Cache | None) -> tuple[Tensor, Reading, Standing]:
+        """`y_0`; what each token sees, and the bias of its distance; and where the rows stand."""
+        pad_id = self.config.pad_id
+        stood = standing(tokens, past, pad_id)
+        keys = torch.arange(stood.filled + tokens.shape[1], device=tokens.device)
+        if stood.ragged is not None:
+            known = tokens if past is None else torch.cat([past.tokens[:, : past.filled], tokens], dim=1)
+            keys = (known != pad_id).cumsum(1) - 1
+        bias = self.decoder_bias(stood.positions, keys)
+        if isinstance(stood.seen, Tensor):
+            bias = bias.masked_fill(~stood.seen, -math.inf)
+        elif stood.seen == "causal":
+            bias = bias + torch.full(bias.shape[2:], -math.inf, dtype=bias.dtype, device=bias.device).triu(1)
+        return self.dropout(embedded(self.embedding.weight, tokens, pad_id)), Reading(bias, stood.filled), stood

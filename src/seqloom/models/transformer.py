@@ -1,0 +1,266 @@
+"""The Transformer of Vaswani et al. 2017: an encoder that reads, a decoder that looks at what was read and writes.
+
+    encoder     x_0 = E[source] √d + PE,   x_l = FF(A(x_{l-1}))                     every token sees every one
+    decoder     y_0 = E[target] √d + PE,   y_l = FF(C(A(y_{l-1}), x_n))             a token sees those before it, and the source
+    output      p(y_t | y_<t, x) = softmax(W y_n)
+
+Marian (Junczys-Dowmunt et al. 2018) has the same with another order of the sinusoids; BART (Lewis et al. 2020) has learned
+positions and a norm after the embedding. The encoder is only what makes the decoder's first state.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+from torch import Tensor, nn
+
+from seqloom.config import STRICT
+from seqloom.errors import UsageError
+from seqloom.layers.cache import Cache, Standing, embedded, extended, standing
+from seqloom.layers.cross_attention import DecoderState, Looking
+from seqloom.layers.feed_forward import ACTIVATIONS
+from seqloom.layers.output import FullOutput
+from seqloom.layers.positions import LearnedPositions, sinusoids
+from seqloom.layers.transformer import Block, Reading, Stack, make_norm, read_places
+from seqloom.protocols import Shared
+
+SIZED = (
+    *("vocabulary_size", "context", "width", "encoder_layers", "decoder_layers"),
+    *("heads", "decoder_heads", "feed_forward_width", "decoder_feed_forward_width"),
+)
+"""Fields that are at least 1."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class TransformerConfig:
+    """The sizes and choices of an encoder-decoder."""
+
+    __pydantic_config__ = STRICT
+    vocabulary_size: int
+    """Entries of the vocabulary, which source and target share."""
+    width: int = 256
+    """Width of a hidden state."""
+    encoder_layers: int = 3
+    """Stacked blocks of the encoder."""
+    decoder_layers: int = 3
+    """Stacked blocks of the decoder."""
+    heads: int = 4
+    """Heads of attention; they share the width."""
+    decoder_heads: int | None = None
+    """Heads of the decoder, where it has others."""
+    feed_forward_width: int | None = None
+    """Width of the feed-forward layer's hidden state; by default four times the width."""
+    decoder_feed_forward_width: int | None = None
+    """The same of the decoder, where it has another."""
+    activation: str = "relu"
+    """relu, gelu (exact), gelu-tanh, silu or swish (with a trained β)."""
+    norm: Literal["before", "after"] = "before"
+    """Layer normalisation before each sub-block, which trains without care, or after it (the paper)."""
+    positions: Literal["sinusoidal", "sinusoidal-halves", "learned"] = "sinusoidal"
+    """How a token knows where it stands; halves: all sines before all cosines; only learned positions set a limit."""
+    context: int = 1024
+    """The most tokens of a source or target with learned positions."""
+    position_offset: int = 0
+    """Rows of the table of learned positions that stand for nothing (BART: 2)."""
+    scale_embeddings: bool = True
+    """Whether embeddings are multiplied by the root of the width."""
+    embedding_norm: bool = False
+    """Whether embedded tokens are normalised (BART)."""
+    share_embeddings: bool = True
+    """Whether source and target tokens have the same embedding."""
+    tie_output: bool = True
+    """Whether the output's weight is the target embedding."""
+    output_bias: bool = False
+    """Whether the output has a bias."""
+    biases: bool = True
+    """Whether linear layers and norms have a bias."""
+    norm_epsilon: float = 1e-5
+    """What a norm adds to the variance."""
+    dropout: float = 0.1
+    """Share of the embedded tokens' features, and of what each sub-block adds, that is dropped in training."""
+    attention_dropout: float = 0.0
+    """Share of the weights of attention dropped in training (slow on a CPU)."""
+    hidden_dropout: float = 0.0
+    """Share of the feed-forward layers' hidden features dropped in training."""
+    pad_id: int = 0
+    """The id of <pad>; -1 where the vocabulary has none: what is no step is then written so."""
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"model.{name} must be at least 1, but is {getattr(self, name)}"
+            for name in SIZED
+            if getattr(self, name) is not None and getattr(self, name) < 1
+        ]
+        if self.activation not in ACTIVATIONS:
+            problems.append(f"model.activation must be one of {', '.join(ACTIVATIONS)}, but is {self.activation!r}")
+        for name in ("heads", "decoder_heads"):
+            if (heads := getattr(self, name)) is not None and heads >= 1 and self.width % heads:
+                problems.append(f"model.{name} must divide model.width, but {self.width} is not a multiple of {heads}")
+        for name in ("dropout", "attention_dropout", "hidden_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                problems.append(f"model.{name} must be in [0, 1), but is {getattr(self, name)}")
+        if self.position_offset < 0:
+            problems.append(f"model.position_offset must be at least 0, but is {self.position_offset}")
+        if problems:
+            raise UsageError("; ".join(problems))
+
+    def block(self, *, decoder: bool) -> Block:
+        """A block of the encoder, or one of the decoder, which looks at the encoder too."""
+        width = (self.decoder_feed_forward_width if decoder else None) or self.feed_forward_width or 4 * self.width
+        return Block(
+            self.width,
+            ((self.decoder_heads if decoder else None) or self.heads),
+            width,
+            activation=self.activation,
+            norm=self.norm,
+            biases=self.biases,
+            dropout=self.dropout,
+            attention_dropout=self.attention_dropout,
+            hidden_dropout=self.hidden_dropout,
+            norm_epsilon=self.norm_epsilon,
+            cross=decoder,
+        )
+
+    def stack(self, *, decoder: bool) -> Stack:
+        final = make_norm("layer", self.width, self.norm_epsilon, biases=self.biases) if self.norm == "before" else None
+        return Stack([self.block(decoder=decoder) for _ in range(self.decoder_layers if decoder else self.encoder_layers)], final)
+
+
+def _vaswani(width: int, heads: int, dropout: float) -> dict[str, Any]:
+    return {"width": width, "encoder_layers": 6, "decoder_layers": 6, "heads": heads, "dropout": dropout, "norm": "after"}
+
+
+def _bart(width: int, layers: int, heads: int) -> dict[str, Any]:
+    figures = {"width": width, "encoder_layers": layers, "decoder_layers": layers, "heads": heads}
+    kinds = {"activation": "gelu", "norm": "after", "positions": "learned", "position_offset": 2, "scale_embeddings": False}
+    return {**figures, **kinds, "embedding_norm": True}
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"width": 64, "encoder_layers": 2, "decoder_layers": 2, "heads": 2, "dropout": 0.0},
+    "small": {},
+    "multi30k": {"width": 128, "encoder_layers": 4, "decoder_layers": 4, "feed_forward_width": 256, "dropout": 0.3},
+    "transformer-base": _vaswani(512, 8, 0.1),
+    "transformer-big": _vaswani(1024, 16, 0.3),
+    "marian": {
+        **_vaswani(512, 8, 0.1),
+        "activation": "silu",
+        "positions": "sinusoidal-halves",
+        "output_bias": True,
+    },
+    "bart-base": _bart(768, 6, 12),
+    "bart-large": _bart(1024, 12, 16),
+}
+"""Named sizes: laptop sizes, and the figures of the papers."""
+
+VASWANI = "Vaswani et al.: Attention Is All You Need, NIPS 2017"
+BART = "Lewis et al.: BART: Denoising Sequence-to-Sequence Pre-training, ACL 2020 (its vocabulary: 50,265)"
+
+ABOUT: dict[str, str] = {
+    "tiny": "for a minute on a laptop",
+    "small": "for a laptop (the default)",
+    "multi30k": "Transformer-tiny of Wu et al.: Good for Misconceived Reasons, ACL 2021 (Multi30k in an hour on a laptop)",
+    "transformer-base": f"{VASWANI} (65M; its vocabulary: 37,000)",
+    "transformer-big": f"{VASWANI} (213M)",
+    "marian": "Tiedemann and Thottingal: OPUS-MT, EAMT 2020 (its vocabulary: 58,101 for English to German)",
+    "bart-base": BART,
+    "bart-large": BART,
+}
+"""What each size is for, or where it was published."""
+
+
+@final
+class Transformer(nn.Module):
+    """Embedding, encoder, decoder, output. A `NeuralDecodable`; `encode` makes its first state."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = c = config
+        self.embedding = nn.Embedding(c.vocabulary_size, c.width)
+        self.source_embedding = self.embedding if c.share_embeddings else nn.Embedding(c.vocabulary_size, c.width)
+        learned = c.positions == "learned"
+        self.source_positions = LearnedPositions(c.context, c.width, c.position_offset) if learned else None
+        self.positions = LearnedPositions(c.context, c.width, c.position_offset) if learned else None
+        self.source_norm = make_norm("layer", c.width, c.norm_epsilon, biases=c.biases) if c.embedding_norm else nn.Identity()
+        self.norm = make_norm("layer", c.width, c.norm_epsilon, biases=c.biases) if c.embedding_norm else nn.Identity()
+        self.dropout = nn.Dropout(c.dropout)
+        self.encoder = c.stack(decoder=False)
+        self.decoder = c.stack(decoder=True)
+        self.output = FullOutput(c.width, c.vocabulary_size, self.embedding.weight if c.tie_output else None, bias=c.output_bias)  # type: ignore[arg-type]
+        self._initialise()
+
+    @property
+    def context(self) -> int | None:
+        """The most tokens of a target; None where there is no limit."""
+        return self.config.context if self.positions is not None else None
+
+    def _initialise(self) -> None:
+        """Embeddings N(0, 1/d), all else as Glorot and Bengio 2010 (Vaswani's code), query, key and value each by itself."""
+        for name, parameter in self.named_parameters():
+            if "embedding" in name:
+                nn.init.normal_(parameter, std=self.config.width**-0.5)
+            elif name.endswith("key_value.weight"):  # of several maps in one product
+                for part in parameter.chunk(len(parameter) // self.config.width):
+                    nn.init.xavier_uniform_(part)
+            elif parameter.dim() > 1 and not name.startswith("output."):
+                nn.init.xavier_uniform_(parameter)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+
+    def encode(self, source: Tensor) -> DecoderState:
+        """source `(inputs, steps)`, padded anywhere -> the state before the first token, one row per input.
+
+        Raises UsageError where a source is longer than learned positions reach.
+        """
+        mask, positions = read_places(source != self.config.pad_id)
+        x = embedded(self.source_embedding.weight, source, self.config.pad_id)
+        x = self._placed(x, positions, source.shape[1], self.source_positions, self.source_norm)
+        memory = self.encoder.encode(x, mask)
+        layers = tuple(block.cross_attention.keys_values(memory) for block in self.decoder.blocks)  # type: ignore[operator, union-attr]
+        return DecoderState.first(layers, mask)
+
+    def read(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """tokens `(rows, steps)` -> hidden `(rows, steps, width)`, and the state after those tokens.
+
+        Raises UsageError where a text is longer than learned positions reach.
+        """
+        if not tokens.shape[1]:
+            return self.embedding(tokens), state
+        x, reading, stood = self._embedded(tokens, state.past)
+        looking = Looking.of(state)
+        hidden, layers = self.decoder(x, reading, state.past and state.past.layers, looking)
+        past = extended(state.past, layers, tokens, stood)
+        return hidden, state._replace(past=past, seats=Shared(looking.seats))
+
+    def forward(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        hidden, state = self.read(tokens, state)
+        return self.output.logits(hidden), state
+
+    def attended(self, tokens: Tensor, state: DecoderState) -> Tensor:
+        """`(rows, layers, heads, steps, source)`: where each head looks when the model predicts what follows each token. The state is
+        that before the first token."""
+        x, reading, _ = self._embedded(tokens, None)
+        return self.decoder.weights(x, reading, Looking.of(state))
+
+    def _embedded(self, tokens: Tensor, past: Cache | None) -> tuple[Tensor, Reading, Standing]:
+        """`y_0`; what each token sees; and where the rows stand."""
+        stood = standing(tokens, past, self.config.pad_id)
+        x = embedded(self.embedding.weight, tokens, self.config.pad_id)
+        x = self._placed(x, stood.positions, stood.filled + tokens.shape[1], self.positions, self.norm)
+        return x, Reading(stood.seen, stood.filled), stood
+
+    def _placed(self, x: Tensor, positions: Tensor, bound: int, learned: LearnedPositions | None, norm: nn.Module) -> Tensor:
+        """Embedded tokens `(rows, steps, width)` with their positions, all below `bound`."""
+        c = self.config
+        if c.scale_embeddings:
+            x = x * math.sqrt(c.width)
+        x = x + (
+            sinusoids(positions, c.width, x.dtype, halves=c.positions == "sinusoidal-halves")
+            if learned is None
+            else learned(positions, bound)
+        )
+        placed: Tensor = self.dropout(norm(x))
+        return placed

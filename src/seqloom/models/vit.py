@@ -1,0 +1,206 @@
+"""The Vision Transformer: an image as a sequence of patches, read by an encoder, classified at [CLS].
+
+    Dosovitskiy, Beyer, Kolesnikov, Weissenborn, Zhai, Unterthiner et al.: An Image is Worth 16x16 Words, 2021
+
+    z_0 = [x_class; x_p^1 E; ...; x_p^N E] + E_pos        equation 1
+    z'_l = MSA(LN z_{l-1}) + z_{l-1}                      equation 2
+    z_l = MLP(LN z'_l) + z'_l                             equation 3
+    y = LN z_L^0,  logits = W y + b                       equation 4
+
+An image of another size than the positions were learned for has them interpolated (section 3.2, fine-tuning).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqloom.config import STRICT
+from seqloom.errors import UsageError
+from seqloom.layers.feed_forward import ACTIVATIONS
+from seqloom.layers.linear import Linear
+from seqloom.layers.transformer import Block, Reading, Stack, make_norm
+
+STD = 0.02
+"""Of patches, positions and [CLS] at the start: a patch must not drown where it stands."""
+READING = Reading("all")
+"""Each patch sees all."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ViTConfig:
+    """The sizes and choices of a Vision Transformer."""
+
+    __pydantic_config__ = STRICT
+    labels: tuple[str, ...] = ()
+    """Names of the classes, in the order of the logits; none: an encoder without a head."""
+    image_size: int = 224
+    """Height and width of an image in pixels."""
+    patch_size: int = 16
+    """Height and width of a patch in pixels."""
+    channels: int = 3
+    """3 for colours, 1 for shades of grey."""
+    width: int = 768
+    """Width of a hidden state."""
+    layers: int = 12
+    """Stacked blocks."""
+    heads: int = 12
+    """Heads of attention; they share the width."""
+    feed_forward_width: int | None = None
+    """Width of the feed-forward layer's hidden state; by default four times the width."""
+    activation: str = "gelu"
+    """gelu (exact), gelu-tanh, relu, silu, swish or tanh."""
+    query_key_value_biases: bool = True
+    """Whether the products that make queries, keys and values have a bias."""
+    dropout: float = 0.1
+    """Share dropped in training of the embedded patches' features, of hidden features and of what each sub-block adds."""
+    attention_dropout: float = 0.0
+    """Share of the weights of attention dropped in training (slow on a CPU)."""
+    norm_epsilon: float = 1e-6
+    """Added to the variance in layer normalisation."""
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"model.{name} must be at least 1, but is {getattr(self, name)}"
+            for name in ("image_size", "patch_size", "channels", "width", "layers", "heads", "feed_forward_width")
+            if getattr(self, name) is not None and getattr(self, name) < 1
+        ]
+        if self.patch_size >= 1 and self.image_size % self.patch_size:
+            problems.append(f"model.patch_size must divide model.image_size, but {self.image_size} is not a multiple of {self.patch_size}")
+        if self.heads >= 1 and self.width % self.heads:
+            problems.append(f"model.heads must divide model.width, but {self.width} is not a multiple of {self.heads}")
+        if self.activation not in ACTIVATIONS:
+            problems.append(f"model.activation must be one of {', '.join(ACTIVATIONS)}, but is {self.activation!r}")
+        for name in ("dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                problems.append(f"model.{name} must be in [0, 1), but is {getattr(self, name)}")
+        if self.norm_epsilon <= 0:
+            problems.append(f"model.norm_epsilon must be greater than 0, but is {self.norm_epsilon}")
+        if problems:
+            raise UsageError("; ".join(problems))
+
+    @property
+    def patches(self) -> int:
+        """Of an image of `image_size`."""
+        return (self.image_size // self.patch_size) ** 2
+
+    def block(self) -> Block:
+        block = Block(
+            self.width,
+            self.heads,
+            self.feed_forward_width or 4 * self.width,
+            activation=self.activation,
+            dropout=self.dropout,
+            hidden_dropout=self.dropout,
+            attention_dropout=self.attention_dropout,
+            norm_epsilon=self.norm_epsilon,
+        )
+        if not self.query_key_value_biases:
+            block.attention.query_key_value = Linear(self.width, 3 * self.width, bias=False)
+        return block
+
+
+def _published(layers: int, width: int, heads: int, patch_size: int) -> dict[str, Any]:
+    return {"layers": layers, "width": width, "heads": heads, "patch_size": patch_size}
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"image_size": 8, "patch_size": 2, "channels": 1, "layers": 4, "width": 64, "heads": 4},
+    "small": {"image_size": 28, "patch_size": 4, "channels": 1, "layers": 4, "width": 96, "heads": 4},
+    "vit-b16": _published(12, 768, 12, 16),
+    "vit-b32": _published(12, 768, 12, 32),
+    "vit-l16": _published(24, 1024, 16, 16),
+    "vit-h14": _published(32, 1280, 16, 14),
+}
+"""Named sizes: laptop sizes, and the figures of the paper."""
+
+PAPER = "Dosovitskiy et al.: An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale, 2021"
+
+ABOUT: dict[str, str] = {
+    "tiny": "for images of 8 x 8 in grey, a minute on a laptop",
+    "small": "for images of 28 x 28 in grey, such as MNIST (the default)",
+    "vit-b16": f"{PAPER} (ViT-B/16, 86M)",
+    "vit-b32": f"{PAPER} (ViT-B/32, 88M)",
+    "vit-l16": f"{PAPER} (ViT-L/16, 304M)",
+    "vit-h14": f"{PAPER} (ViT-H/14, 632M)",
+}
+"""What each size is for, or where it was published."""
+
+
+@final
+class ViT(nn.Module):
+    """Patches, [CLS] and positions, blocks, a head on [CLS]."""
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__()
+        self.config = c = config
+        self.patches = nn.Conv2d(c.channels, c.width, c.patch_size, stride=c.patch_size)
+        """E: the same linear projection of each patch."""
+        self.cls = nn.Parameter(torch.zeros(1, 1, c.width))
+        self.positions = nn.Parameter(torch.zeros(1, 1 + c.patches, c.width))
+        """E_pos: of [CLS], then of the patches line by line."""
+        self.dropout = nn.Dropout(c.dropout)
+        self.stack = Stack([c.block() for _ in range(c.layers)], make_norm("layer", c.width, c.norm_epsilon))
+        self.head = Linear(c.width, len(c.labels)) if c.labels else None
+        self._initialise()
+
+    def _initialise(self) -> None:
+        """Glorot and Bengio 2010 in the blocks, query, key and value each by itself; a head of 0, as the paper's code has it."""
+        for name, parameter in self.named_parameters():
+            if name in ("cls", "positions", "patches.weight"):
+                nn.init.trunc_normal_(parameter, std=STD)
+            elif name.endswith("bias") or name == "head.weight":
+                nn.init.zeros_(parameter)
+            elif name.endswith("query_key_value.weight"):
+                for part in parameter.chunk(3):
+                    nn.init.xavier_uniform_(part)
+            elif parameter.dim() == 2:
+                nn.init.xavier_uniform_(parameter)
+
+    def read(self, images: Tensor) -> Tensor:
+        """images `(rows, channels, height, width of the image)` -> `(rows, 1 + patches, width)`, [CLS] first.
+
+        Raises UsageError where an image is not made of whole patches, or has other channels.
+        """
+        hidden: Tensor = self.stack(self._embedded(images), READING)[0]
+        return hidden
+
+    def forward(self, images: Tensor) -> Tensor:
+        """images `(rows, channels, height, width of the image)` -> logits `(rows, labels)`; without a head [CLS] `(rows, width)`."""
+        state = self.read(images)[:, 0]
+        return state if self.head is None else self.head(state)
+
+    def attended(self, images: Tensor) -> Tensor:
+        """Where each head looks: `(rows, layers, heads, 1 + patches, 1 + patches)`."""
+        return self.stack.weights(self._embedded(images), READING)
+
+    def _embedded(self, images: Tensor) -> Tensor:
+        """`z_0`."""
+        c = self.config
+        channels, height, width = images.shape[1:]
+        if channels != c.channels or height % c.patch_size or width % c.patch_size or not height or not width:
+            raise UsageError(
+                f"an image must have {c.channels} channels and a height and width that model.patch_size={c.patch_size} divides, "
+                f"but has {channels} of {height} x {width}; resize it"
+            )
+        patches = self.patches(images).flatten(2).transpose(1, 2)
+        x = torch.cat([self.cls.expand(len(images), -1, -1), patches], dim=1)
+        embedded: Tensor = self.dropout(x + self.positions_of(height, width))
+        return embedded
+
+    def positions_of(self, height: int, width: int) -> Tensor:
+        """`(1, 1 + patches, width of a hidden state)` for an image of so many pixels: those of the patches interpolated
+        (bicubic) where it is not `image_size`."""
+        c = self.config
+        if height == width == c.image_size:
+            return self.positions
+        side = c.image_size // c.patch_size
+        grid = self.positions[:, 1:].view(1, side, side, -1).permute(0, 3, 1, 2)
+        size = (height // c.patch_size, width // c.patch_size)
+        other = F.interpolate(grid, size=size, mode="bicubic", align_corners=False)
+        return torch.cat([self.positions[:, :1], other.flatten(2).transpose(1, 2)], dim=1)
