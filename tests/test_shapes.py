@@ -8,13 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from seqloom.shapes import IGNORE, mask_of, reversal, reverse_each
+from seqloom.shapes import IGNORE, mask_of, prefix_mask, reversal, reverse_each
 
 MASKS = st.integers(0, 7).flatmap(lambda steps: st.lists(st.lists(st.booleans(), min_size=steps, max_size=steps), min_size=1, max_size=4))
 
 
 def test_mask_is_true_at_the_first_steps() -> None:
     assert mask_of(torch.tensor([2, 0, 3]), 3).tolist() == [[True, True, False], [False] * 3, [True] * 3]
+
+
+def test_a_prefix_is_seen_whole_and_the_rest_as_it_comes() -> None:
+    mask = prefix_mask(torch.tensor([0, 2, 4]), 4)
+    for row, prefix in enumerate((0, 2, 4)):
+        assert mask[row, 0].tolist() == [[seen <= step or seen < prefix for seen in range(4)] for step in range(4)]
 
 
 @settings(deadline=None)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from seqloom.layers.cache import KeysValues, Ragged, Seen, appended, causal_mask
 from seqloom.layers.feed_forward import ACTIVATIONS, FeedForward, Swish
 from seqloom.layers.transformer import Attention, Block, Reading, Stack
+from seqloom.shapes import prefix_mask
 
 CAUSAL = Reading("causal")
 WIDTH, HEADS = 6, 3
@@ -111,6 +112,19 @@ def test_the_weights_are_those_that_attention_uses() -> None:
             mixed, written = written_attention(layer, x[row], of_row[row])
             close(looks[row], written)
             close(found[row], mixed)
+
+
+@torch.no_grad()
+def test_a_prefix_reads_both_ways_and_what_follows_one_way() -> None:
+    stack = drawn(Stack([Block(WIDTH, HEADS, 7) for _ in range(2)], nn.LayerNorm(WIDTH)))
+    x = numbers(1, 5, WIDTH)
+    read = lambda x: stack(x, Reading(prefix_mask(torch.tensor([3]), x.shape[1])))[0]  # noqa: E731
+    close(read(x)[:, :3], stack(x[:, :3], Reading("all"))[0])
+    for place in range(5):
+        other = x.clone()
+        other[:, place, 0] += 1  # of all features alike a norm would see nothing
+        changed = ((read(other) - read(x)).abs().amax(-1)[0] > 1e-6).tolist()
+        assert changed == [place < 3 or step >= place for step in range(5)]
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
@@ -285,6 +299,7 @@ def test_the_slope_of_swish_is_trained() -> None:
     close(swish.beta.grad, (x**2 * sigmoid * (1 - sigmoid)).sum())
 
 
+@torch.no_grad()
 def test_a_gated_layer_multiplies_what_the_gate_lets_through() -> None:
     layer: FeedForward = drawn(FeedForward(WIDTH, 4, "gelu", gated=True))
     x = numbers(2, 3, WIDTH)
