@@ -1,9 +1,10 @@
 """The run folder: a model that anyone can open.
 
-    config.json             model_type, the model's sizes, special ids, task
+    config.json             model_type, the model's sizes, special ids, task; of an imported model also what it said there ("hub")
     tokenizer.json          the tokenizer, and nothing else of the text's treatment anywhere else
     tokenizer_config.json   what Hugging Face's readers ask for
     generation_config.json  how it decodes unless told otherwise
+    preprocessor_config.json  of a model of images in place of the last three: how a picture becomes what it reads
     run.yaml                the resolved configuration of the training
     data.json               fingerprints of what it was trained on
     metrics.jsonl           one line a report; whole lines only
@@ -17,11 +18,12 @@ Loading runs no code from a file: JSON, YAML (safe) and safetensors only.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import nn
@@ -29,13 +31,21 @@ from torch import nn
 from seqloom import files
 from seqloom.config import DecodeConfig, parse, to_plain
 from seqloom.errors import FolderError, UsageError, printable
+from seqloom.interop.checkpoint import assign, empty_model, is_hub_folder, read_checkpoint, read_family
+from seqloom.interop.families import FAMILIES
+from seqloom.interop.hub import fetched, is_hub_name
+from seqloom.interop.origin import TOKENIZER_CONFIG, HubOrigin, hub_tokenizer
+from seqloom.interop.weights import INDEX
 from seqloom.models import model_family
+from seqloom.tasks import TASKS
+from seqloom.text.hub_tokenizer import HubTokenizer
 from seqloom.text.special import BOS, EOS, PAD
 from seqloom.text.tokenizers import TextTokenizer, tokenizer_config
 from seqloom.training.checkpoints import (
     WEIGHTS,
     check_weights,
     checkpoint_path,
+    finite_tensors,
     load_model_tensors,
     newest_checkpoint,
     read_state,
@@ -49,11 +59,17 @@ IDLE = {
 }
 """Settings of decoding that change nothing, for each strategy."""
 CONFIG, TOKENIZER, GENERATION = "config.json", "tokenizer.json", "generation_config.json"
+PREPROCESSOR = "preprocessor_config.json"
 RUN, DATA, METRICS = "run.yaml", "data.json", "metrics.jsonl"
+IMAGES = "image-classification"
+"""The task whose models read no text."""
+FROM_DATA = {"labels"}
 FROM_TOKENIZER = {"vocabulary_size", "pad_id", "bos_id", "eos_id", "unk_id"}
 """Fields of a model's configuration that nobody sets."""
-SEALED = (CONFIG, TOKENIZER, "tokenizer_config.json", GENERATION, RUN, DATA, WEIGHTS)
+SEALED = (CONFIG, TOKENIZER, TOKENIZER_CONFIG, GENERATION, RUN, DATA, WEIGHTS)
 """What the manifest of a finished folder vouches for."""
+SEALED_OF_IMAGES = (CONFIG, PREPROCESSOR, RUN, DATA, WEIGHTS)
+"""The same for a model of images."""
 
 
 @final
@@ -65,7 +81,7 @@ class Bundle:
     task: str
     model_type: str
     model: nn.Module
-    tokenizer: TextTokenizer
+    tokenizer: TextTokenizer | HubTokenizer
     decode: DecodeConfig
     weights: Path
     """The file its weights came from."""
@@ -81,8 +97,29 @@ class Bundle:
         return settings
 
 
-def write_model_files(folder: Path, task: str, model_type: str, configured: Any, tokenizer: TextTokenizer, decode: DecodeConfig) -> None:
-    """All that inference needs, but for the weights."""
+@final
+class OpenedModel(NamedTuple):
+    """A model of a run folder without what turns its inputs into tensors."""
+
+    content: dict[str, Any]
+    """config.json."""
+    model: nn.Module
+    """On its device, in evaluation mode."""
+    weights: Path
+    """The file its weights came from."""
+
+
+def write_model_files(
+    folder: Path,
+    task: str,
+    model_type: str,
+    configured: Any,
+    tokenizer: TextTokenizer | HubTokenizer | None,
+    decode: DecodeConfig,
+    hub: HubOrigin | None = None,
+) -> None:
+    """All that inference needs, but for the weights; config.json, with which a folder is a model's, last. `hub`: where an imported
+    model comes from."""
     config = {
         "model_type": model_type,
         "architectures": [type(configured).__name__.removesuffix("Config")],
@@ -90,62 +127,76 @@ def write_model_files(folder: Path, task: str, model_type: str, configured: Any,
         "seqloom_version": VERSION,
         "torch_version": str(torch.__version__),
         **to_plain(configured),
-        "bos_token_id": BOS,
-        "eos_token_id": EOS,
-        "pad_token_id": PAD,
     }
+    marks = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD} if hub is None else hub.ids()
+    if hub is not None:
+        config["hub"] = {"config": hub.content, "generation": hub.generation}
+    if tokenizer is not None:
+        config |= marks if hub is None else {}
+        files.write_atomic(folder / TOKENIZER, tokenizer.to_json())
+        files.write_json(folder / TOKENIZER_CONFIG, tokenizer_config_of(tokenizer, hub))
+        files.write_json(folder / GENERATION, {**to_plain(decode), **marks})
     files.write_json(folder / CONFIG, config)
-    files.write_atomic(folder / TOKENIZER, tokenizer.to_json())
-    files.write_json(folder / "tokenizer_config.json", tokenizer_config(tokenizer))
-    files.write_json(folder / GENERATION, {**to_plain(decode), "bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD})
 
 
-def build_model(model_type: str, size: str, vocabulary_size: int, fields: dict[str, Any]) -> tuple[nn.Module, Any]:
+def tokenizer_config_of(tokenizer: TextTokenizer | HubTokenizer, hub: HubOrigin | None) -> dict[str, Any]:
+    """The content of tokenizer_config.json."""
+    return tokenizer_config(tokenizer) if isinstance(tokenizer, TextTokenizer) else hub.tokenizer_config() if hub is not None else {}
+
+
+def build_model(
+    model_type: str, size: str, vocabulary_size: int, fields: dict[str, Any], labels: tuple[str, ...] = ()
+) -> tuple[nn.Module, Any]:
     """A new model and its configuration. Raises UsageError for an unknown family, size or field."""
-    config = model_config(model_type, size, vocabulary_size, fields)
+    config = model_config(model_type, size, vocabulary_size, fields, labels)
     model: nn.Module = model_family(model_type)[1](config)
     return model, config
 
 
-def model_config(model_type: str, size: str, vocabulary_size: int, fields: dict[str, Any]) -> Any:
-    """The configuration of a named size, changed by `fields`. Raises UsageError that names all that is wrong."""
+def model_config(model_type: str, size: str, vocabulary_size: int, fields: dict[str, Any], labels: tuple[str, ...] = ()) -> Any:
+    """The configuration of a named size, changed by `fields`; of `vocabulary_size` and `labels` what the family has. Raises
+    UsageError that names all that is wrong."""
     config_class, _, sizes = model_family(model_type)
     if size not in sizes:
         raise UsageError(f"the size of {model_type} must be one of {', '.join(sizes)}, but is {size!r}")
-    given = sorted(fields.keys() & FROM_TOKENIZER)
-    if given:
-        raise UsageError(f"model.{given[0]} comes from the tokenizer and cannot be set; leave it out")
-    return parse(config_class, {"vocabulary_size": vocabulary_size, **sizes[size], **fields}, prefix="model.")
+    for source, names in (("tokenizer", FROM_TOKENIZER), ("data", FROM_DATA)):
+        if given := sorted(fields.keys() & names):
+            raise UsageError(f"model.{given[0]} comes from the {source} and cannot be set; leave it out")
+    found = {"vocabulary_size": vocabulary_size, "labels": labels}
+    known = {field.name for field in dataclasses.fields(config_class)}
+    return parse(config_class, {**{key: v for key, v in found.items() if key in known}, **sizes[size], **fields}, prefix="model.")
+
+
+def located(place: str | Path) -> Path:
+    """The folder that a user means: a path, or `hf://NAME@REVISION`, which is fetched into the hub's cache where it is not there yet."""
+    return fetched(str(place)) if is_hub_name(place) else Path(place)
 
 
 def load_bundle(folder: str | Path, device: str = "auto") -> Bundle:
-    """Opens a run folder: its final weights, or while it still trains, its best checkpoint so far.
+    """Opens the run folder of a model of texts: its final weights, or while it still trains, its best checkpoint so far; or a
+    Hugging Face directory as it is.
 
-    Raises FolderError where the folder is not a run folder, or a file in it is missing or damaged.
+    Raises FolderError where the folder is not a run folder, or a file in it is missing or damaged; UsageError where its model
+    reads no text.
     """
-    folder = Path(folder)
-    if not (folder / CONFIG).is_file():
-        raise FolderError(f"{printable(str(folder))}: must be a run folder, but holds no {CONFIG}; make one with: seqloom train")
-    if (folder / files.MANIFEST).exists() and (problem := files.manifest_problem(folder)):
-        raise FolderError(f"{printable(str(folder))}: {problem}")
-    content = dict(files.read_json(folder / CONFIG))
-    if missing := [key for key in ("model_type", "task", "vocabulary_size") if key not in content]:
-        raise FolderError(f"{printable(str(folder / CONFIG))}: must say {', '.join(missing)}, but does not")
-    tokenizer = read_tokenizer(folder / TOKENIZER)
-    weights = _weights_of(folder)
-    model = _model_of(content, folder, weights)
-    load_model_tensors(model, weights)
+    folder = located(folder)
+    if task_of(folder) == IMAGES:
+        raise UsageError(f"{printable(str(folder))} is a model of {IMAGES}, which reads no text; ask it with evaluate, predict or explain")
+    content, model, weights = open_model(folder, device)
+    if is_hub_folder(folder):
+        origin = HubOrigin.of(folder)
+        imported = hub_tokenizer(folder, origin.content, content["vocabulary_size"])
+        tokenizer: TextTokenizer | HubTokenizer = imported
+        decode, _ = origin.decoding(TASKS[content["task"]].decode if content["task"] in TASKS else {}, imported)
+    else:
+        hub, size = content.get("hub"), content["vocabulary_size"]
+        tokenizer = read_tokenizer(folder / TOKENIZER) if hub is None else hub_tokenizer(folder, hub["config"], size)
+        decode = _decoding(folder / GENERATION)
     if tokenizer.vocabulary_size != content["vocabulary_size"]:
         raise FolderError(
             f"{printable(str(folder))}: tokenizer and weights must belong together, but the vocabulary has "
             f"{tokenizer.vocabulary_size} entries and the model {content['vocabulary_size']}"
         )
-    generation = files.read_json(folder / GENERATION)
-    try:
-        decode = parse(DecodeConfig, {k: v for k, v in generation.items() if not k.endswith("_token_id")}, "decode.")
-    except UsageError as error:
-        raise FolderError(f"{printable(str(folder / GENERATION))}: {error}") from None
-    model.to(choose_device(device)).eval()
     return Bundle(
         folder=folder,
         task=str(content["task"]),
@@ -157,17 +208,64 @@ def load_bundle(folder: str | Path, device: str = "auto") -> Bundle:
     )
 
 
-def _model_of(content: dict[str, Any], folder: Path, weights: Path) -> nn.Module:
-    ours = ("architectures", "task", "seqloom_version", "torch_version", "bos_token_id", "eos_token_id", "pad_token_id")
-    fields = {key: value for key, value in content.items() if key not in (*ours, "model_type")}
+def _decoding(path: Path) -> DecodeConfig:
+    generation = files.read_json(path)
     try:
-        config_class, model_class, _ = model_family(str(content.get("model_type")))
+        return parse(DecodeConfig, {k: v for k, v in generation.items() if not k.endswith("_token_id")}, "decode.")
+    except UsageError as error:
+        raise FolderError(f"{printable(str(path))}: {error}") from None
+
+
+def task_of(folder: str | Path) -> str | None:
+    """What the model of a folder was trained for; None where that is not known before it is opened."""
+    try:
+        folder = located(folder)
+        if is_hub_folder(folder):
+            return read_family(folder)[2].task
+        content = files.read_json(folder / CONFIG)
+    except FolderError:
+        return None
+    return content.get("task") if isinstance(content, dict) else None
+
+
+def open_model(folder: str | Path, device: str = "auto") -> OpenedModel:
+    """The model of a run folder, or of a Hugging Face directory. Raises FolderError where the folder is neither, or a file in it is
+    missing or damaged."""
+    folder = located(folder)
+    if not (folder / CONFIG).is_file():
+        raise FolderError(f"{printable(str(folder))}: must be a run folder, but holds no {CONFIG}; make one with: seqloom train")
+    if is_hub_folder(folder):
+        found = read_checkpoint(folder)
+        content = {"model_type": found.model_type, "task": found.task, **to_plain(found.config)}
+        return OpenedModel(content, found.model.to(choose_device(device)), folder / (WEIGHTS if (folder / WEIGHTS).is_file() else INDEX))
+    if (folder / files.MANIFEST).exists() and (problem := files.manifest_problem(folder)):
+        raise FolderError(f"{printable(str(folder))}: {problem}")
+    content = dict(files.read_json(folder / CONFIG))
+    needed = ("model_type", "task") if content.get("task") == IMAGES else ("model_type", "task", "vocabulary_size")
+    if missing := [key for key in needed if key not in content]:
+        raise FolderError(f"{printable(str(folder / CONFIG))}: must say {', '.join(missing)}, but does not")
+    weights = _weights_of(folder)
+    model = _model_of(content, folder, weights)
+    return OpenedModel(content, model.to(choose_device(device)).eval(), weights)
+
+
+def _model_of(content: dict[str, Any], folder: Path, weights: Path) -> nn.Module:
+    """The model with its weights."""
+    ours = ("architectures", "task", "seqloom_version", "torch_version", "bos_token_id", "eos_token_id", "pad_token_id", "hub")
+    fields = {key: value for key, value in content.items() if key not in (*ours, "model_type")}
+    model_type = str(content.get("model_type"))
+    try:
+        config_class, model_class, _ = model_family(model_type)
         config = parse(config_class, fields, prefix="model.")
-        with torch.device("meta"):  # nothing is allocated before the sizes are known to fit the weights
-            check_weights(model_class(config), shapes_in(weights), weights)
+        empty = empty_model(model_class, config)  # nothing is allocated before the sizes are known to fit the weights
+        check_weights(empty, shapes_in(weights), weights)
+        if model_type in {family.model_type for family in FAMILIES.values()}:  # of parameters alone: no time goes into a random start
+            assign(empty, finite_tensors(weights))
+            return empty
         model: nn.Module = model_class(config)
     except UsageError as error:
         raise FolderError(f"{printable(str(folder / CONFIG))}: {error}") from None
+    load_model_tensors(model, weights)
     return model
 
 
@@ -191,17 +289,17 @@ def seal(folder: Path, best: Path) -> None:
     """Makes a checkpoint's weights the folder's, and vouches for all with a manifest, the last file written."""
     (folder / files.MANIFEST).unlink(missing_ok=True)
     files.link_atomic(best / WEIGHTS, folder / WEIGHTS)
-    listed = {name: {"bytes": (folder / name).stat().st_size, "sha256": files.sha256(folder / name)} for name in SEALED}
+    sealed = SEALED_OF_IMAGES if task_of(folder) == IMAGES else SEALED
+    listed = {name: {"bytes": (folder / name).stat().st_size, "sha256": files.sha256(folder / name)} for name in sealed}
     files.write_json(folder / files.MANIFEST, {"files": listed, "best": best.name})
 
 
 def read_tokenizer(path: Path) -> TextTokenizer:
+    """One that seqloom learned. Raises FolderError where it is missing or damaged."""
     try:
-        text = path.read_text("utf-8")
+        return TextTokenizer.from_json(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise FolderError(f"{printable(str(path))}: cannot be read ({error})") from None
-    try:
-        return TextTokenizer.from_json(text)
     except FolderError as error:
         raise FolderError(f"{printable(str(path))}: {error}") from None
 

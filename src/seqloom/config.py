@@ -46,11 +46,13 @@ class DataConfig:
     format: Literal["auto", "parallel", "text", "tsv", "csv", "jsonl", "parquet"] = "auto"
     """Form of the files; auto goes by their names."""
     source: str | None = None
-    """Column (or language suffix) of the input; guessed with a notice."""
+    """Column (or language suffix) of the input; guessed with a notice. In a table without a header columns have numbers, from 1."""
     target: str | None = None
     """Column (or language suffix) of the output; guessed with a notice."""
     text: str | None = None
     """Column of the text, for language models; guessed with a notice."""
+    score: str | None = None
+    """Column of the score of a pair, for how alike two texts are; guessed with a notice."""
     document: Literal["line", "paragraph", "file"] = "line"
     """What a document of plain text is: a line, what stands between blank lines, or a file. Of a table it is a row."""
     encoding: str = "utf-8"
@@ -65,8 +67,8 @@ class DataConfig:
     """Whether quotes wrap cells; by default in csv, not in tsv."""
     max_line_bytes: Positive = 1_000_000
     """A longer line is an error."""
-    tokenizer: Literal["bpe", "bytes", "characters", "words"] = "bpe"
-    """How text is cut: byte-level BPE, bytes, characters or words."""
+    tokenizer: Literal["bpe", "bytes", "characters", "words", "wordpiece", "unigram"] = "bpe"
+    """How text is cut: byte-level BPE, bytes, characters, words, WordPiece, or unigram (needs the extra `unigram`)."""
     vocabulary: Positive = 8000
     """Entries of the vocabulary, at most."""
     learn_from: Positive = 100_000_000
@@ -107,10 +109,12 @@ class TrainConfig:
     """Longest gradient; longer ones are scaled down."""
     label_smoothing: Share = 0.0
     """Share of the target that goes to the whole vocabulary."""
+    shift: Annotated[int, Field(ge=0, strict=True)] = 0
+    """Of images: each is moved at random by up to so many pixels up or down and left or right, anew in each epoch."""
     evaluate_every: Positive | None = None
     """Steps between validations, each with a checkpoint; by default twenty in a run."""
-    best: Literal["loss", "bleu", "chrf", "exact_match"] = "loss"
-    """What chooses the best checkpoint; all but loss decode the validation data."""
+    best: Literal["loss", "accuracy", "bleu", "chrf", "exact_match"] = "loss"
+    """What chooses the best checkpoint: accuracy where labels are predicted; the last three decode the validation data."""
     patience: Positive | None = None
     """Stop after so many validations without a better one."""
     log_every: Positive = 50

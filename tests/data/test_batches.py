@@ -14,7 +14,7 @@ import seqloom.data.batches
 from seqloom.data.batches import BatchPlan, costs, pad, pair_batch, share, translation_batch
 from seqloom.data.store import TokenStore
 from seqloom.shapes import IGNORE
-from seqloom.text.special import BOS, EOS, PAD
+from seqloom.text.special import BOS, EOS, MARKS, PAD
 
 
 def make_store(rows: int, seed: int = 0, longest: int = 30) -> TokenStore:
@@ -106,6 +106,20 @@ def test_the_target_is_shifted_once() -> None:
     assert batch.source.tolist() == [[20, 21, EOS], [22, EOS, PAD]]
     assert batch.inputs.tolist() == [[BOS, 30, PAD], [BOS, 31, 32]]
     assert batch.targets.tolist() == [[30, EOS, IGNORE], [31, 32, EOS]]
+
+
+def test_a_budget_counts_the_marks() -> None:
+    """What a row costs is what it holds."""
+    store, marks = make_store(40), MARKS._replace(begin=(5, 6), before=(7,), after=(8, 9))
+    for used in (MARKS, marks, MARKS._replace(end=None)):
+        rows = np.arange(40)
+        for row, cost in zip(rows, costs(store, rows, used), strict=True):
+            batch = translation_batch(store, rows[row : row + 1], rows, None, used)
+            assert cost == batch.source.shape[1] + batch.inputs.shape[1]
+        plan = BatchPlan(seed=0, batch_tokens=60, batch_rows=None, marks=used)
+        for some in plan.epoch(store, 0):
+            batch = translation_batch(store, some, some, None, used)
+            assert len(some) == 1 or batch.source.numel() + batch.inputs.numel() <= 60
 
 
 def test_texts_are_cut_before_their_end_mark() -> None:

@@ -16,6 +16,7 @@ import seqloom.data.corpus
 from seqloom.data.corpus import CorpusStore, Totals, build_corpus, open_corpus
 from seqloom.data.documents import Piece
 from seqloom.errors import DataError
+from seqloom.text.special import MARKS
 
 PIECES = [
     Piece("ab c", "a.txt", 1, False),
@@ -52,6 +53,17 @@ def test_it_is_the_documents_in_a_row(tmp_path: Path) -> None:
         "b.txt:2",
         "b.txt:2",
     ]
+
+
+def test_where_nothing_ends_a_text_documents_follow_each_other(tmp_path: Path) -> None:
+    tokenizer = Codes()
+    tokenizer.marks = MARKS._replace(end=None, unknown=ord("b"))
+    store, ended = build(tmp_path, tokenizer=tokenizer), build(tmp_path)
+    assert store.tokens.tolist() == [*map(ord, "ab c d\n"), *map(ord, "é 💡\x03"), ord("x")]
+    assert [store.document(number).tolist() for number in range(3)] == [ended.document(number).tolist() for number in range(3)]
+    assert (store.totals.ids, store.totals.documents, store.totals.unknown) == (12, 3, 1)
+    again = build(tmp_path, tokenizer=tokenizer)
+    assert again.document(2).tolist() == [ord("x")]
 
 
 def test_totals(tmp_path: Path) -> None:

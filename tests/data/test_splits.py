@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from seqloom.data.documents import Piece
-from seqloom.data.splits import HeldOut, held_out, hold_out, kept
+from seqloom.data.splits import HeldOut, held_out, held_out_evenly, hold_out, kept
 from seqloom.errors import UsageError
 
 BOOK = [Piece("one\ntwo", "b", 1, False), Piece("\nthree\nfour", "b", 2, False), Piece("\nfive", "b", 4, True)]
@@ -56,3 +57,27 @@ def test_a_book_is_cut_as_it_is_read() -> None:
 def test_too_little_to_hold_out() -> None:
     with pytest.raises(UsageError, match="validation needs text of its own, but there are only 1 characters"):
         hold_out([Piece("x", "b", 1, True)], 0)
+
+
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=300), st.integers(0, 99))
+def test_each_label_gives_its_share(labels: list[int], seed: int) -> None:
+    """As many as without labels, of each its part to within one, and never the only one that it has."""
+    given_labels = np.array(labels)
+    sizes = np.bincount(given_labels)
+    if sizes.max() == 1:
+        with pytest.raises(UsageError, match="no label has two"):
+            held_out_evenly(given_labels, seed)
+        return
+    held = held_out_evenly(given_labels, seed)
+    assert len(set(held.tolist())) == len(held) == len(held_out(len(labels), seed))
+    assert held.tolist() == sorted(held.tolist()) == held_out_evenly(given_labels, seed).tolist()
+    taken = np.bincount(given_labels[held], minlength=len(sizes))
+    assert bool((taken < np.maximum(sizes, 1)).all())
+    assert float(np.abs(taken - len(held) * sizes / len(labels)).max()) <= 1
+
+
+def test_each_label_gives_others_by_another_seed() -> None:
+    labels = np.arange(3000) % 10
+    one, other = held_out_evenly(labels, 0), held_out_evenly(labels, 1)
+    assert np.bincount(labels[one]).tolist() == [6] * 10
+    assert len(set(one.tolist()) & set(other.tolist())) < 20

@@ -17,6 +17,7 @@ import seqloom.data.store
 from seqloom.data.columns import Record
 from seqloom.data.store import TokenStore, build_store, cache_folder, chunked, fingerprint, open_store
 from seqloom.errors import DataError, FolderError
+from seqloom.text.special import MARKS
 
 TEXTS = [("ab", "c"), ("", "xyz"), ("äöü", "💡"), ("a" * 50, ""), ("q", "q")]
 
@@ -26,6 +27,7 @@ class Codes:
 
     spelled: Sequence[bytes] = ()
     joint = b""
+    marks = MARKS
 
     def __init__(self, vocabulary_size: int = 2**17) -> None:
         self.vocabulary_size = vocabulary_size

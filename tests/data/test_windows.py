@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from seqloom.data.batches import share
 from seqloom.data.windows import Plan, StreamPlan, TextBatch, WindowPlan, load_windows
 from seqloom.shapes import IGNORE
+from seqloom.text.special import MARKS
 
 
 class Text(NamedTuple):
@@ -139,6 +140,22 @@ def test_windows_stand_alone() -> None:
         batch = load_windows(corpus, plan, rows, rows)
         assert batch.lanes.tolist() == [-1] * len(rows)
         assert batch.begins.tolist() == [True] * len(rows)
+
+
+@given(corpus=TEXTS, plan=PLANS, begin=st.sampled_from([(), (1,), (2,), (7, 8)]), end=st.sampled_from([2, None]))
+def test_each_target_is_read_after_what_its_marks_say(corpus: Text, plan: Plan, begin: tuple[int, ...], end: int | None) -> None:
+    """After an end what begins a text, or the end itself where nothing does; no first id is trained where nothing stands before it."""
+    marks = MARKS._replace(pad=-1, begin=begin, end=end)
+    tokens = corpus.tokens.tolist()
+    for rows in plan.epoch(corpus, 0):
+        batch = load_windows(corpus, plan, rows, rows, marks)
+        for row, places in enumerate(positions(corpus, plan, rows)):
+            for at, place in enumerate(places):
+                starts = tokens[place - 1] == end if end is not None else place == 0
+                known = begin or not starts or end is not None
+                assert int(batch.targets[row, at]) == (tokens[place] if known else IGNORE)
+                assert int(batch.inputs[row, at]) == (begin[-1] if starts and begin else tokens[place - 1])
+            assert batch.inputs[row, len(places) :].tolist() == [-1] * (batch.inputs.shape[1] - len(places))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -229,11 +229,12 @@ def test_no_run_of_n_tokens_comes_twice(data: st.DataObject) -> None:
 
 
 def test_padding_before_a_text_repeats_nothing() -> None:
-    log_probs = torch.zeros(2, 6)
-    for n in (1, 2, 3):
-        together = no_repeat_ngram(n, 2)(prefix([[0, 0, 1, 3], [1, 3, 4, 3]], [[3], [4]]), log_probs)
-        alone = no_repeat_ngram(n, 2)(prefix([[1, 3]], [[3]]), log_probs[:1])
-        assert torch.equal(together[0, 1:], alone[0, 1:])
+    """Not even the last id, which -1 would be the place of."""
+    log_probs = torch.randn(2, 6).log_softmax(-1)
+    for rule in (*(no_repeat_ngram(n, eos) for n in (1, 2, 3) for eos in (2, None)), repetition_penalty(2.0)):
+        together = rule(prefix([[-1, -1, 1, 3], [1, 3, 4, 3]], [[3], [4]]), log_probs)
+        alone = rule(prefix([[1, 3]], [[3]]), log_probs[:1])
+        assert torch.equal(together[:1], alone)
 
 
 def test_a_token_that_was_there_becomes_less_likely_and_others_stay() -> None:
@@ -241,6 +242,8 @@ def test_a_token_that_was_there_becomes_less_likely_and_others_stay() -> None:
     ruled = repetition_penalty(2.0)(prefix([[1]], [[3, 3]]), log_probs)
     assert ruled.exp()[0].tolist() == pytest.approx([0.4, 0.09, 0.2, 0.01])
     assert torch.equal(repetition_penalty(1.0)(prefix([[1]], [[3, 3]]), log_probs), log_probs)
+    ended = repetition_penalty(2.0, eos=1)(prefix([[1]], [[3, 3]]), log_probs)  # what begins a text may end it too
+    assert ended.exp()[0].tolist() == pytest.approx([0.4, 0.3, 0.2, 0.01])
 
 
 def test_no_text_ends_before_its_least_length() -> None:

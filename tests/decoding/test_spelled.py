@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqloom.decoding.live import Live
+from seqloom.decoding.live import NOTHING, Live
 from seqloom.decoding.spelled import Lexicon, Spelling, ban, begin, cut, may_begin, stops
 from seqloom.errors import UsageError
 from seqloom.text.special import EOS
@@ -55,7 +55,7 @@ def texts(draw: st.DrawFn, kinds: st.SearchStrategy[str] = KIND) -> tuple[str, l
 def live(rows: Sequence[tuple[Sequence[int], Sequence[int]]], drawn: int = 0) -> Live:
     """Rows of (prompt, new ids), as many new ids in each; `drawn` of the last of each prompt are new too."""
     longest = max(len(prompt) for prompt, _ in rows)
-    first = Live.first(torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt, _ in rows]))
+    first = Live.first(torch.tensor([[NOTHING] * (longest - len(prompt)) + list(prompt) for prompt, _ in rows], dtype=torch.long))
     return first._replace(tokens=torch.tensor([list(new) for _, new in rows], dtype=torch.long), drawn=first.drawn + drawn)
 
 
@@ -132,24 +132,30 @@ def test_a_text_begins_as_it_must_in_every_way_that_tokens_allow(
     kind, prompt, _ = text
     tokenizer, joint = tokenizer_of(kind), KINDS[kind].joint.decode()
     spelling = spelling_of(kind)
-    target = beginning.removeprefix(joint).encode()
+    lead = spelling.lead
+    target = beginning.removeprefix(joint or lead.decode()).encode()
     try:
         rule = begin(spelling, beginning)
     except UsageError:
-        assert kind in ("words", "characters")
+        assert kind not in ("bytes", "bpe")
         assert not spellable(kind, b"", target)
         return
+
+    def written(ids: list[int]) -> bytes:
+        return spelling.spell(ids).removeprefix(lead)
+
     new: list[int] = []
     while True:
-        before = spelling.spell(new)
+        before = written(new)
         allowed = rule(live([(prompt, new)]), torch.zeros(1, tokenizer.vocabulary_size))[0]
         over = before.startswith(target)
-        expected = [over or (i >= 16 and spellable(kind, spelling.spell([*new, i]), target)) for i in range(tokenizer.vocabulary_size)]
+        after = [written([*new, i]) for i in range(tokenizer.vocabulary_size)]
+        expected = [over or (i >= 16 and text != before and spellable(kind, text, target)) for i, text in enumerate(after)]
         assert torch.equal(allowed == 0, torch.tensor(expected))
         if over:
             break
         new.append(draw.choice((allowed[16:] == 0).nonzero()[:, 0].tolist()) + 16)
-    assert spelling.spell(new).startswith(target)
+    assert written(new).startswith(target)
 
 
 @functools.lru_cache(maxsize=10_000)
@@ -158,14 +164,27 @@ def spellable(kind: str, text: bytes, target: bytes) -> bool:
     if text.startswith(target) or not target.startswith(text):
         return text.startswith(target)
     before = text + KINDS[kind].joint if text else b""
-    return any(spellable(kind, before + piece, target) for piece in useful_pieces(kind, target))
+    return any(spellable(kind, before + piece, target) for piece in useful_pieces(kind, target, not text))
 
 
 @functools.lru_cache(maxsize=1000)
-def useful_pieces(kind: str, target: bytes) -> list[bytes]:
-    """All that may spell a part of the target."""
-    pieces = tokenizer_of(kind).spelled
+def useful_pieces(kind: str, target: bytes, first: bool) -> list[bytes]:
+    """All that may spell a part of the target, or its begin, where what leads a text is dropped."""
+    pieces = [piece.removeprefix(spelling_of(kind).lead if first else b"") for piece in tokenizer_of(kind).spelled]
     return [piece for piece in pieces if piece and any(piece.startswith(target[at : at + len(piece)]) for at in range(len(target)))]
+
+
+def test_where_nothing_stands_nothing_is_spelled() -> None:
+    """Not even the last id, which -1 would be the place of."""
+    spelling = Spelling(pieces=[b"a", b"b"], joint=b"")
+    together, alone = live([([0], [0]), ([1, 1, 1, 1], [1])]), live([([0], [0])])
+    zeros = torch.zeros(2, 2)
+    for phrase in ("baab", "baaa", "aab"):
+        assert torch.equal(ban(spelling, [phrase])(together, zeros)[:1], ban(spelling, [phrase])(alone, zeros[:1]))
+    joined = Spelling(pieces=[b"a", b"b"], joint=b" ")
+    for phrase in (" a", "a"):
+        for rows in (live([([], [0]), ([1, 1], [1])]), live([([], [0])])):
+            assert stops(joined, [phrase])(rows)[:1].tolist() == [phrase == "a"]
 
 
 def test_what_cannot_be_spelled_is_said_at_once() -> None:

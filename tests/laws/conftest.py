@@ -151,7 +151,9 @@ SMALL_GPT: dict[str, Any] = {"context": 32, "width": 8, "layers": 2, "heads": 2}
 SMALL_TRANSFORMER: dict[str, Any] = {"width": 8, "encoder_layers": 2, "decoder_layers": 3, "heads": 2}
 TRANSFORMERS: dict[str, Callable[[], Subject]] = {
     "transformer": partial(transformer, {}),
-    "transformer, norm after": partial(transformer, {"norm": "after", "share_embeddings": False, "tie_output": False, "output_bias": True}),
+    "transformer, norm after": partial(
+        transformer, {"norm": "after", "decoder_layers": 1, "share_embeddings": False, "tie_output": False, "output_bias": True}
+    ),
     "transformer, learned positions": partial(
         transformer, {"positions": "learned", "context": 32, "position_offset": 2, "embedding_norm": True, "activation": "swish"}
     ),

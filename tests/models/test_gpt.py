@@ -478,7 +478,7 @@ def test_every_size_is_described_and_valid() -> None:
         ({"heads": 8, "positions": "rotary"}, "rotary needs heads of an even width, .* is 1"),
         ({"width": 0, "heads": 0}, r"model\.width must be at least 1, but is 0; model\.heads must be at least 1, but is 0"),
         ({"feed_forward_width": 0}, r"model\.feed_forward_width must be at least 1"),
-        ({"activation": "swish"}, r"model\.activation must be one of gelu, gelu-tanh, relu, silu, but is 'swish'"),
+        ({"activation": "swich"}, r"model\.activation must be one of gelu, gelu-tanh, relu, silu, swish, tanh, but is 'swich'"),
         ({"attention_dropout": 1.0}, r"model\.attention_dropout must be in \[0, 1\), but is 1.0"),
         ({"bos_id": 0}, "must differ, but both are 0"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import unicodedata
@@ -18,9 +19,10 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
 from seqloom import protocols
-from seqloom.errors import DataError, FolderError, SeqloomError, UsageError
+from seqloom.errors import DataError, FolderError, MissingExtraError, SeqloomError, UsageError
+from seqloom.text.library import panics_are_errors
 from seqloom.text.special import SPECIAL_TOKENS, UNK
-from seqloom.text.tokenizers import KINDS, TextTokenizer, _panics_are_errors, tokenizer_config, train_tokenizer
+from seqloom.text.tokenizers import KINDS, TextTokenizer, tokenizer_config, train_tokenizer
 
 EVERY_KIND = list(KINDS)
 EXACT_KINDS = ["bytes", "bpe"]
@@ -127,6 +129,31 @@ def test_words_lose_nothing_but_blanks(text: str) -> None:
     assert "".join(tokenizer.decode(ids).split()) == "".join(text.split())
 
 
+@given(text=seen_text)
+def test_wordpiece_loses_nothing_but_blanks_of_characters_that_it_knows(text: str) -> None:
+    tokenizer = trained("wordpiece")
+    ids = alone(tokenizer, text)
+    assert UNK not in ids
+    assert "".join(tokenizer.decode(ids).split()) == "".join(text.split())
+
+
+@given(text=seen_text.map(lambda text: text.replace("\r", "")))  # which sentencepiece takes for the end of a sentence
+def test_unigram_makes_runs_of_blanks_one_and_drops_those_at_the_ends(text: str) -> None:
+    tokenizer = trained("unigram")
+    ids = alone(tokenizer, text)
+    assert UNK not in ids
+    assert tokenizer.decode(ids) == re.sub(" +", " ", text).strip(" ")
+
+
+def test_wordpiece_takes_the_longest_piece_and_unigram_the_likeliest_ones() -> None:
+    vocabulary = {token: i for i, token in enumerate([*SPECIAL_TOKENS, "a", "ab", "##b", "##c", "##bc"])}
+    wordpiece = TextTokenizer("wordpiece", vocabulary, [])
+    assert wordpiece.pieces(alone(wordpiece, "abc a<s>")) == [" ab", "c", " a", "<unk>", "<unk>", "<unk>"]
+    pieces = {token: i for i, token in enumerate([*SPECIAL_TOKENS, "▁", "▁ab", "▁a", "bc", "c"])}
+    unigram = TextTokenizer("unigram", pieces, [], scores=[0.0] * 16 + [-9.0, -2.0, -1.0, -1.5, -1.0])
+    assert unigram.pieces(alone(unigram, "abc")) == [" a", "bc"]  # -2.5, and -3 the other way
+
+
 @pytest.mark.parametrize("kind", EVERY_KIND)
 @given(texts=st.lists(any_text, max_size=8))
 def test_a_batch_gives_what_each_text_gives_alone(kind: str, texts: list[str]) -> None:
@@ -228,12 +255,12 @@ def test_neither_threads_nor_the_hash_seed_matter() -> None:
     program = (
         "from seqloom.text.tokenizers import train_tokenizer\n"
         "texts = [f'w{i % 97} word{i % 31}s are {i * i}' for i in range(3000)]\n"
-        "print([train_tokenizer(texts, kind, 500).fingerprint for kind in ('words', 'bpe', 'characters')])"
+        "print([train_tokenizer(texts, kind, 500).fingerprint for kind in ('words', 'bpe', 'characters', 'wordpiece', 'unigram')])"
     )
     one, _ = in_a_process(program, RAYON_NUM_THREADS="1", PYTHONHASHSEED="1")
     four, _ = in_a_process(program, RAYON_NUM_THREADS="4", PYTHONHASHSEED="2")
     assert one == four
-    assert len(set(json.loads(one.replace("'", '"')))) == 3
+    assert len(set(json.loads(one.replace("'", '"')))) == 5
 
 
 def test_sizes_are_as_asked_for_where_the_text_allows() -> None:
@@ -298,7 +325,7 @@ def test_config_names_the_marks() -> None:
 
 
 def test_an_unknown_kind_lists_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="characters, words, bytes, bpe"):
+    with pytest.raises(UsageError, match="characters, words, bytes, bpe, wordpiece, unigram"):
         train_tokenizer(TEXTS, "wordpiece\n")
     with pytest.raises(UsageError, match="none, nfc"):
         train_tokenizer(TEXTS, "bpe", 300, "nfkc")  # type: ignore[arg-type]
@@ -309,6 +336,18 @@ def test_an_unknown_kind_lists_the_known_ones() -> None:
 def test_no_text_is_refused(kind: str, texts: list[str]) -> None:
     with pytest.raises(DataError, match="must hold a character"):
         train_tokenizer(texts, kind)
+
+
+def test_without_sentencepiece_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'seqloom\[unigram\]'"):
+        train_tokenizer(TEXTS, "unigram")
+
+
+def test_what_sentencepiece_refuses_is_refused_in_one_line() -> None:
+    with pytest.raises(UsageError, match="cannot learn a unigram vocabulary of 18 entries") as caught:
+        train_tokenizer(TEXTS, "unigram", 18)
+    assert "\n" not in str(caught.value)
 
 
 def test_blanks_hold_no_word() -> None:
@@ -350,7 +389,7 @@ class Stop(Exception):
     pass
 
 
-@pytest.mark.parametrize("kind", ["characters", "words", "bpe"])
+@pytest.mark.parametrize("kind", ["characters", "words", "bpe", "wordpiece", "unigram"])
 @pytest.mark.parametrize("error", [OSError("the disk"), KeyboardInterrupt(), SystemExit(3), DataError("bad", "file", 7), Stop()])
 def test_errors_of_whoever_reads_the_texts_pass(kind: str, error: BaseException) -> None:
     def texts() -> Iterator[str]:
@@ -363,7 +402,7 @@ def test_errors_of_whoever_reads_the_texts_pass(kind: str, error: BaseException)
 
 
 def test_a_panic_of_the_library_is_an_error_of_ours() -> None:
-    with pytest.raises(SeqloomError, match="could not load") as caught, _panics_are_errors("load"):
+    with pytest.raises(SeqloomError, match="could not load") as caught, panics_are_errors("load"):
         models.BPE({"a": 0, "b": 1}, [("a", "b")])  # panics in tokenizers 0.23, an Exception in others
     assert "\n" not in str(caught.value)
 
@@ -409,6 +448,12 @@ DAMAGE: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "a merge without its piece": ("bpe", lambda c: c["model"]["merges"].append(["q", "q"])),
     "a merge of three": ("bpe", lambda c: c["model"]["merges"].append(["a", "b", "c"])),
     "merges that are a number": ("bpe", lambda c: c["model"].update(merges=3)),
+    "a piece of unigram twice": ("unigram", lambda c: c["model"]["vocab"].append(c["model"]["vocab"][-1])),
+    "a score that is no number": ("unigram", lambda c: c["model"]["vocab"].append(["new", "x"])),
+    "a score that is infinite": ("unigram", lambda c: c["model"]["vocab"].append(["new", float("inf")])),
+    "a piece that is empty": ("unigram", lambda c: c["model"]["vocab"].append(["", -1.0])),
+    "another unknown piece": ("unigram", lambda c: c["model"].update(unk_id=2)),
+    "another mark of what goes on": ("wordpiece", lambda c: c["model"].update(continuing_subword_prefix="@@")),
     "merges for characters": ("characters", lambda c: c["model"]["merges"].append(["a", "b"])),
 }
 

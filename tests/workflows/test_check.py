@@ -24,6 +24,7 @@ from seqloom.data.columns import Record
 from seqloom.errors import DataError, UsageError
 from seqloom.shapes import IGNORE
 from seqloom.text.special import EOS
+from seqloom.text.tokenizers import train_tokenizer
 from seqloom.workflows.check import check
 from seqloom.workflows.check_pairs import Report, batch_errors
 from seqloom.workflows.train import train
@@ -211,12 +212,12 @@ def test_the_first_batch_is_shown_as_a_model_gets_it(tmp_path: Path) -> None:
 
 
 def test_a_batch_must_train_and_teach_to_stop() -> None:
-    good = pair_batch([[20], [21, 22]], [[23], [24, 25]])
-    assert batch_errors(good) == []
-    assert "none is trained" in batch_errors(good._replace(targets=torch.full_like(good.targets, IGNORE)))[0]
+    good, tokenizer = pair_batch([[20], [21, 22]], [[23], [24, 25]]), train_tokenizer(["a"], "bytes", 272)
+    assert batch_errors(good, tokenizer) == []
+    assert "none is trained" in batch_errors(good._replace(targets=torch.full_like(good.targets, IGNORE)), tokenizer)[0]
     endless = good.targets.clone()
     endless[1][endless[1] == EOS] = IGNORE
-    assert "would not learn to stop" in batch_errors(good._replace(targets=endless))[0]
+    assert "must end in </s>" in batch_errors(good._replace(targets=endless), tokenizer)[0]
 
 
 def test_a_split_that_stands_in_train_is_an_error(tmp_path: Path) -> None:

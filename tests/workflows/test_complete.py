@@ -25,7 +25,7 @@ from seqloom.workflows.complete import Bounds, Completer, Completion, last_word,
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 ALL = Bounds(rows=10**6, given_back=100, least=0.0, steps=3)
-ALIVE = {"characters": "ab é,", "words": "", "bytes": "ab é,", "bpe": "ab ,"}
+ALIVE = {"characters": "ab é,", "words": "", "bytes": "ab é,", "bpe": "ab ,", "wordpiece": "ab ,", "unigram": "ab ,"}
 """Characters whose tokens the tiny models may say; of words all."""
 
 
@@ -112,6 +112,8 @@ PREFIXES = {
     "words": ["", "a", "ab a", "ab ", "b ,", "q ab", "ab q", "ab,"],
     "characters": ["", "a", "ab ", "é", "ab,"],
     "bytes": ["", "a", "b ", "é"],
+    "wordpiece": ["a", "ab", "ab a", "b ", "ab,"],
+    "unigram": ["a", "ab", "ab a", "b ", "ab,"],
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import time
@@ -10,18 +11,21 @@ import cyclopts
 from rich.console import Console
 
 import seqloom
-from seqloom.cli import completing, degenerating, generating, learning, looking, probing, rescoring, scoring, searching
+from seqloom.cli import completing, degenerating, exchanging, generating, learning, looking, probing, rescoring, scoring, searching
 from seqloom.errors import SeqloomError, printable
 
 app = cyclopts.App(
     name="seqloom",
-    help="Sequence models on your own text: train, score, generate, explain. With --debug, errors show where they come from.",
+    help="Sequence models on your own text: train, score, generate, explain. FOLDER is a run folder, a Hugging Face "
+    "directory or hf://NAME@REVISION; --from FOLDER says the same. With --debug, errors show where they come from.",
     version=seqloom.__version__,
     help_format="plaintext",
     error_console=Console(stderr=True),
 )
 WORKER_WAITS = 10.0
 """Seconds, at most: the end of the first worker ends the others too."""
+TAKE_A_FOLDER = {"import"}
+"""Verbs whose first argument is a model: a run folder, a Hugging Face directory or hf://NAME@REVISION."""
 
 for verb in (
     *learning.VERBS,
@@ -33,16 +37,19 @@ for verb in (
     *degenerating.VERBS,
     *searching.VERBS,
     *completing.VERBS,
+    *exchanging.VERBS,
 ):
     app.command(verb)
-app.command(scoring.import_model, name="import")  # a word that Python keeps for itself
+    if next(iter(inspect.signature(verb).parameters)) == "folder":
+        TAKE_A_FOLDER.add(verb.__name__.replace("_", "-"))
+app.command(exchanging.import_model, name="import")  # a word that Python keeps for itself
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs a command line and ends the process: 0 done, 1 failed, 2 asked wrongly, 130 and 143 stopped by Ctrl-C and SIGTERM."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
-    words = [word for word in words if word != "--debug"]
+    words = _named([word for word in words if word != "--debug"])
     try:
         code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except cyclopts.CycloptsError as error:
@@ -61,6 +68,18 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         code = _fail(f"{type(error).__name__}: {error} (run it again with --debug to see where)", 1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _named(words: list[str]) -> list[str]:
+    """`VERB ... --from MODEL` as `VERB MODEL ...`: another way to say the first argument."""
+    if not words or words[0] not in TAKE_A_FOLDER:
+        return words
+    for at, word in enumerate(words):
+        if word.startswith("--from="):
+            return [words[0], word.removeprefix("--from="), *words[1:at], *words[at + 1 :]]
+        if word == "--from" and at + 1 < len(words):
+            return [words[0], words[at + 1], *words[1:at], *words[at + 2 :]]
+    return words
 
 
 def _refuse(message: str, code: int) -> int:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from seqloom.cli.terminal import progress_bar, put, put_json, put_table, say
 from seqloom.config import DataConfig, DecodeConfig, apply_settings, parse
-from seqloom.errors import UsageError
+from seqloom.errors import UsageError, printable
+
+if TYPE_CHECKING:
+    from seqloom.bundles import Bundle
 
 
 def _not_an_option(_: object, word: object) -> None:
@@ -60,9 +63,10 @@ def train(
     """Train a model on your own text into a new run folder, or go on with one: train --resume DIR.
 
     Args:
-        task: translation or text-generation.
+        task: translation, text-generation or image-classification.
         data: Two parallel files, a prefix such as data/train (for train.en, train.de), or one .tsv, .csv or .jsonl; for text-generation
-            any number of texts, tables, folders and patterns such as 'news/*.txt'; also .gz.
+            any number of texts, tables, folders and patterns such as 'news/*.txt'; also .gz. For image-classification two IDX files
+            (images, labels), an .npz with images and labels, or a folder with a folder of image files for each label.
         model: NAME or NAME:SIZE; seqloom models lists them.
         output_dir: The new run folder.
         validation: Validation files in the same form; without them 2 % is split off.
@@ -108,14 +112,17 @@ def train(
 def evaluate(
     folder: str, /, *data: Data, settings: Settings = None, outputs: str | None = None, stride: int | None = None, json: Flag = False
 ) -> None:
-    """Measure a trained model: loss, perplexity; on pairs also BLEU, chrF, exact match; of a language model bits per byte, with intervals.
+    """Measure a trained model: loss, perplexity; on pairs also BLEU, chrF, exact match; of a language model bits per byte; of labels
+    accuracy and macro F1; of a masked language model pseudo-perplexity; of sentence vectors how well their cosines agree with scores of
+    similarity; with intervals.
 
     Args:
         folder: A run folder.
-        data: Files of pairs, or of texts for a language model, in the same forms as for train.
+        data: Files of pairs, of texts for a language model, or images with labels, in the same forms as for train; for sentence vectors a
+            table of two texts and a score.
         stride: Of a language model with limited context: how far the windows over a long text move on; by default half a window.
         settings: key=value for data.* and decode.*, such as decode.beam=1.
-        outputs: Also write the model's texts to this new file, one a line.
+        outputs: Also write the model's texts, or labels, to this new file, one a line.
         json: One JSON line instead of a table.
     """
     from seqloom.workflows.evaluate import evaluate as run_evaluate
@@ -126,7 +133,7 @@ def evaluate(
         new_file(outputs)  # said before the work, not after it
     result = run_evaluate(folder, data, data_config, decode, say, stride)
     if json:
-        put_json(result.metrics | {f"{name}_signature": signature for name, signature in result.signatures.items()})
+        put_json(result.metrics | {f"{name}_signature": signature for name, signature in result.signatures.items()} | result.details)
     else:
         put_table(f"{folder} on {' '.join(data)}", _rows(result.metrics), ("metric", "value"))
         for name, signature in result.signatures.items():
@@ -135,27 +142,45 @@ def evaluate(
         write_lines(outputs, result.outputs)
 
 
-def predict(folder: str, file: Data = "-", /, *, settings: Settings = None, trace: str | None = None, json: Flag = False) -> None:
-    """Write the model's output for each line of a file or of standard input; an empty or skipped line gives an empty line.
+def predict(folder: str, /, *file: Data, settings: Settings = None, trace: str | None = None, json: Flag = False) -> None:
+    """Write the model's output for each line of a file or of standard input (an empty or skipped line gives an empty line): a text,
+    the text with its masks filled, or its vector; or the label and its probability for each image.
 
     Args:
         folder: A run folder.
-        file: A text file, one input a line; - is standard input.
+        file: A text file, one input a line; - or nothing is standard input. For a model of images any number of image files, .npz or
+            IDX files.
         settings: key=value for data.* and decode.*, such as decode.beam=1 or decode.n_best=3.
         trace: A new file for every step of the search: the candidates, which of them go on, and why the others fall.
-        json: One JSON object a line, with all n-best outputs and their scores.
+        json: One JSON object a line, with all n-best outputs and their scores, the likeliest tokens of each mask, the vector, or the
+            probabilities of all labels.
     """
     import sys
 
+    from seqloom.bundles import IMAGES, task_of
+    from seqloom.workflows.evaluate import ENCODED
     from seqloom.workflows.predict import CHUNK, load, new_file
     from seqloom.workflows.reading import each_text
     from seqloom.workflows.trace import traced
     from seqloom.workflows.translate import Output
 
+    if task_of(folder) == IMAGES:
+        if settings or trace is not None:
+            raise UsageError(f"--set and --trace belong to texts, but {folder} is a model of {IMAGES}; leave them out")
+        _predict_images(folder, file, json)
+        return
+    if len(file) > 1:
+        raise UsageError(f"predict takes FOLDER and one FILE, but {len(file)} files are given; ask for one after the other")
     data_config, decode = reading(settings)
     place = None if trace is None else new_file(trace)
     model = load(folder)
-    interactive = file == "-" and sys.stdin.isatty()
+    (name,) = file or ("-",)
+    interactive = name == "-" and sys.stdin.isatty()
+    if model.bundle.task in ENCODED:
+        if place is not None:
+            raise UsageError(f"--trace belongs to a search for text, but {folder} is a model of {model.bundle.task}; leave it out")
+        _predict_encoded(model.bundle, name, data_config, decode, json, interactive)
+        return
 
     def tell(outputs: list[Output]) -> None:
         if json:
@@ -166,13 +191,63 @@ def predict(folder: str, file: Data = "-", /, *, settings: Settings = None, trac
             sys.stdout.flush()
 
     try:
-        texts = each_text(file, data_config, say)
+        texts = each_text(name, data_config, say)
         if place is not None:
             bundle = model.bundle
             traced(place, texts, bundle, bundle.decode_with(decode), lambda text, watch: model.n_best([text], watch, **decode)[0], tell)
             return
         for outputs in model.stream(texts, chunk=1 if interactive else CHUNK, **decode):
             tell(outputs)
+    finally:
+        sys.stdout.flush()  # what came before an error stands before it
+
+
+def _predict_images(folder: str, paths: tuple[str, ...], json: bool) -> None:
+    """A line for each image: label, probability, image."""
+    from seqloom.workflows.classify import ImageClassifier
+
+    for found in ImageClassifier.load(folder).stream(paths):
+        if json:
+            put_json(found._asdict())
+        else:
+            put(f"{printable(found.label)}\t{found.probability:.4f}\t{found.image}")
+
+
+def _predict_encoded(bundle: Bundle, name: str, data: DataConfig, decode: dict[str, Any], json: bool, interactive: bool) -> None:
+    """A line for each text: its vector, or the text with its masks filled."""
+    import sys
+
+    from seqloom.workflows import masks, vectors
+    from seqloom.workflows.reading import each_text, tallied
+
+    masked = bundle.task == "fill-mask"
+    if other := sorted(decode.keys() - ({"n_best"} if masked else set())):
+        raise UsageError(
+            f"decode.{other[0]} changes nothing here, where nothing is decoded"
+            + (": only decode.n_best says how many tokens each mask is told; leave it out" if masked else "; leave it out")
+        )
+    texts = each_text(name, data, say)
+    try:
+        if masked:
+            with tallied(say) as tally:
+                skipped = tally if data.on_bad_line == "skip" else None
+                filler, most = masks.MaskFiller(bundle), decode.get("n_best", masks.LIKELIEST)
+                for filled in filler.fill(texts, most, path=name, skipped=skipped, chunk=1 if interactive else masks.CHUNK):
+                    if json:
+                        put_json({"text": filled.text, "masks": [[one._asdict() for one in mask] for mask in filled.masks]})
+                    else:
+                        put(filled.text)
+                    if interactive:
+                        sys.stdout.flush()
+            return
+        for vector in vectors.SentenceEncoder(bundle, say).stream(texts, 1 if interactive else vectors.CHUNK):
+            numbers = vector.tolist()
+            if json:
+                put_json({"vector": numbers})
+            else:
+                put(" ".join(f"{number:.8g}" for number in numbers))
+            if interactive:
+                sys.stdout.flush()
     finally:
         sys.stdout.flush()  # what came before an error stands before it
 

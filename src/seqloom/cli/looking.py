@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from seqloom.cli.learning import Data, Flag, Folders, Settings, Several, reading
 from seqloom.cli.terminal import put, put_json, put_table, say
-from seqloom.errors import UsageError
+from seqloom.errors import UsageError, printable
 
 
 def explain(
@@ -19,11 +19,12 @@ def explain(
     settings: Settings = None,
     json: Flag = False,
 ) -> None:
-    """Draw where the model looks in a text while it writes its answer, or how gradient flows back through time in it.
+    """Draw where the model looks in a text while it writes its answer, or in an image; or how gradient flows back through time in it.
 
     Args:
         folder: A run folder; of a model with attention, to see where it looks.
-        text: The source. With --gradient-flow: files of pairs, or of texts for a language model, in the same forms as for train.
+        text: The source, or an image file. With --gradient-flow: files of pairs, or of texts for a language model, in the same forms as
+            for train.
         target: A given output; by default the model's own.
         gradient_flow: Follow the gradient of the loss through the recurrent layers, step by step, on the first pairs of the files.
         rows: With --gradient-flow: so many pairs; by default 64.
@@ -41,6 +42,13 @@ def explain(
         raise UsageError("--rows and --beside belong to --gradient-flow; leave them out, or add it")
     if len(text) != 1:
         raise UsageError(f"explain takes FOLDER and one TEXT, but {len(text)} texts are given; put the text in quotes")
+    from seqloom.bundles import IMAGES, task_of
+
+    if task_of(folder) == IMAGES:
+        if target is not None or settings:
+            raise UsageError(f"--target and --set belong to texts, but {folder} is a model of {IMAGES}; leave them out")
+        _explain_image(folder, text[0], output or "attention.png", json)
+        return
     from seqloom.workflows.explain import explain as run_explain
 
     _, decode = reading(settings, ("decode",))
@@ -50,6 +58,17 @@ def explain(
     else:
         put(result.attention.output)
         put(f"heat map: {result.picture}")
+
+
+def _explain_image(folder: str, image: str, output: str, json: bool) -> None:
+    from seqloom.workflows.explain_image import explain_image
+
+    found = explain_image(folder, image, output)
+    if json:
+        put_json(found.summary())
+    else:
+        put(f"{printable(found.label)}\t{found.probability:.4f}\t{found.image}")
+        put(f"where [CLS] looks: {found.picture}")
 
 
 def _gradient_flow(folders: list[str], data: tuple[str, ...], rows: int, output: str | None, settings: Settings, json: bool) -> None:

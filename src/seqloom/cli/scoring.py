@@ -61,7 +61,7 @@ def score(
     from seqloom.workflows.score import Scorer
 
     scorer = Scorer(folder)
-    say(convention(scorer.bundle.model, stride))
+    say(convention(scorer.bundle.model, stride, scorer.bundle.tokenizer))
     texts = chain(text) if text else each_text(file[0] if file else "-", data_config, say)
     scores = scorer.score(texts, prompt=prompt, tokens=tokens, stride=stride)
     if json:
@@ -167,37 +167,4 @@ def ensemble(
         )
 
 
-def export(folder: str, file: str, /, *, json: Flag = False) -> None:
-    """Write an n-gram model as an ARPA file, which KenLM, SRILM and speech recognisers read.
-
-    Args:
-        folder: A run folder of an n-gram model.
-        file: The new file, .arpa or .gz.
-        json: One JSON line instead of a table.
-    """
-    from seqloom.workflows.arpa import export_arpa
-
-    _put_sizes(file, export_arpa(folder, file), json)
-
-
-def import_model(file: str, folder: str, /, *, json: Flag = False) -> None:
-    """Make a run folder of an n-gram model in an ARPA file.
-
-    Args:
-        file: The ARPA file; also .gz.
-        folder: The new run folder.
-        json: One JSON line instead of a table.
-    """
-    from seqloom.workflows.arpa import import_arpa
-
-    _put_sizes(folder, import_arpa(file, folder), json)
-
-
-def _put_sizes(where: str, sizes: dict[str, int], json: bool) -> None:
-    if json:
-        put_json({"output": where, "ngrams": sizes})
-    else:
-        put_table(where, [(order, f"{size:,}") for order, size in sizes.items()], ("order", "n-grams"))
-
-
-VERBS = (score, ensemble, export)
+VERBS = (score, ensemble)

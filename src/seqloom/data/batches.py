@@ -18,8 +18,9 @@ from torch import Tensor
 
 from seqloom.data.order import Rows, order, permute
 from seqloom.data.store import TokenStore
+from seqloom.protocols import Marks
 from seqloom.shapes import IGNORE
-from seqloom.text.special import BOS, EOS, PAD
+from seqloom.text.special import MARKS
 
 POOL = 8192
 """Rows that are sorted by length together."""
@@ -29,7 +30,8 @@ SOURCE, TARGET = 0, 1
 
 
 class TranslationBatch(NamedTuple):
-    """Pairs as ids. `source` ends in `</s>`; `inputs` is `<s> y…`; `targets` is `y… </s>`, IGNORE at padding."""
+    """Pairs as ids. `source` ends in `</s>`; `inputs` is `<s> y…`; `targets` is `y… </s>`, IGNORE at padding. The marks of others
+    stand where these would."""
 
     source: Tensor
     """`(rows, source)`"""
@@ -49,13 +51,15 @@ class BatchPlan:
     """Budget of a global batch: rows × (longest source + longest target), marks counted."""
     batch_rows: int | None
     """Or a fixed number of rows."""
+    marks: Marks = MARKS
 
     def epoch(self, store: TokenStore, epoch: int, start: int = 0) -> Iterator[Rows]:
         """The global batches of an epoch from the `start`-th on: arrays of row numbers."""
         seen = 0
         for pool in range(-(-len(store) // POOL)):
             rows = order(self.seed, epoch, pool * POOL, min((pool + 1) * POOL, len(store)), len(store))
-            batches = self._cut(rows, store.lengths(rows, SOURCE) + 1, store.lengths(rows, TARGET) + 1)
+            source, target = marks_of_pair(self.marks)
+            batches = self._cut(rows, store.lengths(rows, SOURCE) + source, store.lengths(rows, TARGET) + target)
             if seen + len(batches) > start:
                 for at in permute(np.arange(len(batches)), len(batches), self.seed, epoch, pool + 1)[max(start - seen, 0) :]:
                     yield batches[at]
@@ -87,9 +91,14 @@ def cuts(sources: NDArray[np.int64], targets: NDArray[np.int64], budget: int) ->
     return [*ends, len(sources)]
 
 
-def costs(store: TokenStore, rows: Rows) -> NDArray[np.int64]:
+def costs(store: TokenStore, rows: Rows, marks: Marks = MARKS) -> NDArray[np.int64]:
     """Tokens that each row needs, source and target with their marks."""
-    return store.lengths(rows, SOURCE) + store.lengths(rows, TARGET) + 2
+    return store.lengths(rows, SOURCE) + store.lengths(rows, TARGET) + sum(marks_of_pair(marks))
+
+
+def marks_of_pair(marks: Marks) -> tuple[int, int]:
+    """How many steps the marks of a source are, and those of a target."""
+    return len(marks.before) + len(marks.after), len(marks.begin) + (marks.end is not None) - 1
 
 
 def share(rows: Rows, part: int, parts: int) -> Rows:
@@ -97,29 +106,44 @@ def share(rows: Rows, part: int, parts: int) -> Rows:
     return rows[part::parts]
 
 
-def translation_batch(store: TokenStore, rows: Rows, whole: Rows, max_length: int | None) -> TranslationBatch:
+def translation_batch(store: TokenStore, rows: Rows, whole: Rows, max_length: int | None, marks: Marks = MARKS) -> TranslationBatch:
     """The batch of these rows, each text cut to `max_length` ids.
 
     No rows: the first of the `whole` batch with nothing trained, since a worker must take part even where a batch has
     fewer rows than there are workers.
     """
     used = rows if len(rows) else whole[:1]
-    batch = pair_batch(*([store.sequence(row, column)[:max_length].tolist() for row in used] for column in (SOURCE, TARGET)))
+    sources, targets = ([store.sequence(row, column)[:max_length].tolist() for row in used] for column in (SOURCE, TARGET))
+    batch = pair_batch(sources, targets, marks)
     return batch if len(rows) else batch._replace(targets=torch.full_like(batch.targets, IGNORE))
 
 
-def pair_batch(sources: Sequence[list[int]], targets: Sequence[list[int]]) -> TranslationBatch:
-    """Pairs of ids with their marks, padded on the right. The target is shifted here and nowhere else."""
+def pair_batch(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], marks: Marks = MARKS) -> TranslationBatch:
+    """Pairs of ids with their marks, padded on the right. The target is shifted here and nowhere else; marks that begin it are fed and
+    never trained."""
+    written = [written_with(target, marks) for target in targets]
+    given = max(len(marks.begin) - 1, 0)
     return TranslationBatch(
-        source_batch(sources),
-        pad([[BOS, *target] for target in targets], PAD),
-        pad([[*target, EOS] for target in targets], IGNORE),
+        source_batch(sources, marks),
+        pad([one[:-1] for one in written], marks.pad),
+        pad([[*[IGNORE] * given, *one[given + 1 :]] for one in written], IGNORE),
     )
 
 
-def source_batch(sources: Sequence[Sequence[int]]) -> Tensor:
-    """Sources as an encoder reads them, ended by `</s>` and padded: `(rows, source)`."""
-    return pad([[*source, EOS] for source in sources], PAD)
+def source_batch(sources: Sequence[Sequence[int]], marks: Marks = MARKS) -> Tensor:
+    """Sources as an encoder reads them, with their marks and padded: `(rows, source)`."""
+    return pad([read_with(source, marks) for source in sources], marks.pad)
+
+
+def read_with(ids: Sequence[int], marks: Marks) -> list[int]:
+    """A text as an encoder reads it."""
+    return [*marks.before, *ids, *marks.after]
+
+
+def written_with(ids: Sequence[int], marks: Marks) -> list[int]:
+    """A text with what a model reads before it and what ends it: of this, each id but those that begin it is predicted from the ids
+    before it. Where nothing begins a text its first id is read and never predicted."""
+    return [*marks.begin, *ids, *([] if marks.end is None else [marks.end])]
 
 
 def pad(sequences: Sequence[Sequence[int]], value: int) -> Tensor:

@@ -43,8 +43,12 @@ class Wanted(NamedTuple):
     """(names of the columns, options, tally, path, line) -> those to read; raises DataError where that cannot be told."""
     record: Callable[[list[str], str, int, Tally], Iterator[Record]]
     """(their texts, path, line, tally) -> the record, or none where the texts are blank."""
-    count: int  # type: ignore[assignment]  # tuple.count is of no use here
-    """How many columns that is; a table without a header has so many."""
+    roles: tuple[str, ...]
+    """What the columns are; a table without a header has so many, unless they are named by their numbers."""
+    numbers: tuple[str, ...] = ()
+    """Those that may hold numbers in place of texts."""
+    known: frozenset[str] = frozenset()
+    """Names by which a header is known, where they are not those of pairs or texts."""
 
 
 def pair_record(texts: list[str], path: str, line: int, tally: Tally) -> Iterator[Record]:
@@ -89,8 +93,8 @@ def choose_columns(
     names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None, what: str = "column"
 ) -> tuple[str, str] | None:
     """The names of source and target, by option or by guess; None where neither helps."""
-    _require("source", options.source, names, path, line, what)
-    _require("target", options.target, names, path, line, what)
+    require("source", options.source, names, path, line, what)
+    require("target", options.target, names, path, line, what)
     source, target = options.source, options.target
     if source is not None and target is not None:
         return source, target
@@ -112,7 +116,7 @@ def choose_columns(
     return taken(pair[0], pair[1], tally, path)
 
 
-def _require(role: str, name: str | None, names: list[str], path: str, line: int | None, what: str) -> None:
+def require(role: str, name: str | None, names: list[str], path: str, line: int | None, what: str) -> None:
     """Raises DataError where a column that was asked for is not there."""
     if name is not None and name not in names:
         folded = {other.strip().casefold(): other for other in names}
@@ -143,7 +147,7 @@ def columns_of(names: list[str], options: DataConfig, tally: Tally, path: str, l
 
 def text_column(names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None) -> tuple[str]:
     """The name of the column of texts, by option or by guess."""
-    _require("text", options.text, names, path, line, "column")
+    require("text", options.text, names, path, line, "column")
     if options.text is not None:
         return (options.text,)
     known = {name.strip().casefold(): name for name in names}
@@ -162,5 +166,5 @@ def listed(names: list[str]) -> str:
     return shown if len(names) <= 20 else f"{shown} and {len(names) - 20} more"
 
 
-PAIR = Wanted(columns_of, pair_record, 2)
-TEXT = Wanted(text_column, text_record, 1)
+PAIR = Wanted(columns_of, pair_record, ("source", "target"))
+TEXT = Wanted(text_column, text_record, ("text",))

@@ -2,6 +2,8 @@
 
     u₁ .. u_L </s> v₁ .. v_M </s> ..
 
+Where the marks of a tokenizer have no end, documents follow each other without one.
+
 A stream for truncated backpropagation is the file itself, and so are packed windows (`windows.py`). The files are those
 of `store.py` with one column; `meta.json` also has the totals, without which no bits per byte nor perplexity per word
 can be told.
@@ -27,7 +29,6 @@ from seqloom.data.segments import SegmentEncoder
 from seqloom.data.store import array_files, dtype_of, made_once, map_arrays
 from seqloom.errors import DataError, FolderError, place
 from seqloom.protocols import Tokenizer
-from seqloom.text.special import EOS, UNK
 
 FORMAT = 1
 """Raised whenever what is written changes its meaning."""
@@ -44,7 +45,7 @@ class Totals:
 
     documents: int = 0
     ids: int = 0
-    """With one `</s>` for each document: the number of predictions."""
+    """With one `</s>` for each document, where there is one: the number of predictions."""
     unknown: int = 0
     """`<unk>` among the ids."""
     bytes: int = 0
@@ -67,6 +68,8 @@ class CorpusStore:
     """`(documents,)`: the line of its file where each document starts."""
     totals: Totals
     folder: Path
+    ended: bool = True
+    """Whether each document has its `</s>`."""
 
     def __len__(self) -> int:
         """How many documents there are."""
@@ -74,7 +77,7 @@ class CorpusStore:
 
     def document(self, number: int) -> NDArray[Any]:
         """The ids of one document, without its `</s>`."""
-        return self.tokens[self.offsets[number] : self.offsets[number + 1] - 1]
+        return self.tokens[self.offsets[number] : self.offsets[number + 1] - self.ended]
 
     def place(self, position: int) -> str:
         """`path:line` where the document of the id at `position` starts; the path is that of the first reading."""
@@ -101,7 +104,7 @@ def build_corpus(
     `identity` tells what the documents are (hashes, read options, what is held out) and what tokenises them. `progress`
     hears the totals so far. Raises DataError where there is no document at all, FolderError where the disk is full.
     """
-    meta = {"corpus": FORMAT, **identity}
+    meta = {"corpus": FORMAT, "end": tokenizer.marks.end, **identity}
 
     def write(place: Path) -> None:
         totals = _write(pieces(), tokenizer, place, progress)
@@ -113,17 +116,19 @@ def build_corpus(
 def open_corpus(place: Path) -> CorpusStore | None:
     """Maps a finished store; None where its files are not as long as they must be."""
     try:
-        totals = Totals(**files.read_json(place / "meta.json")["totals"])
+        meta = files.read_json(place / "meta.json")
+        totals, ended = Totals(**meta["totals"]), meta["end"] is not None
         tokens, offsets, lines = map_arrays(place)
     except (FolderError, OSError, ValueError, KeyError, TypeError):
         return None
     fits = len(offsets) == len(lines) + 1 == totals.documents + 1 and len(tokens) == offsets[-1] == totals.ids
-    return CorpusStore(tokens, offsets, lines, totals, place) if fits and (place / "files.jsonl").exists() else None
+    return CorpusStore(tokens, offsets, lines, totals, place, ended) if fits and (place / "files.jsonl").exists() else None
 
 
 def _write(pieces: Iterable[Piece], tokenizer: Tokenizer, folder: Path, progress: Callable[[Totals], None]) -> Totals:
     totals, dtype = Totals(), dtype_of(tokenizer)
-    end = array(dtype.char, [EOS]).tobytes()
+    marks = tokenizer.marks
+    end = array(dtype.char, [] if marks.end is None else [marks.end]).tobytes()
     with array_files(folder, dtype) as (tokens, offsets, lines), open(folder / "files.jsonl", "w", encoding="utf-8") as names:
         offsets.write(np.zeros(1, np.int64).data)
         path, begins = "", True  # the file that was named last; whether a piece begins a document
@@ -138,10 +143,11 @@ def _write(pieces: Iterable[Piece], tokenizer: Tokenizer, folder: Path, progress
                 totals.ids += len(ids) // dtype.itemsize
                 if begins := piece.last:
                     tokens.write(end)
-                    totals.ids += 1
+                    totals.ids += marks.end is not None
                     totals.documents += 1
                     offsets.write(totals.ids.to_bytes(8, sys.byteorder))
-            totals.unknown += int(np.count_nonzero(np.frombuffer(b"".join(encoded), dtype) == UNK))
+            if marks.unknown is not None:
+                totals.unknown += int(np.count_nonzero(np.frombuffer(b"".join(encoded), dtype) == marks.unknown))
             _count(totals, chunk)
             progress(totals)
         if not totals.documents:

@@ -25,17 +25,20 @@ def read_json_lines(path: str, options: DataConfig, tally: Tally, wanted: Wanted
             content = inner
         if columns is None:
             columns = wanted.choose(list(content), options, tally, path, line.number)
-        texts = [_text(content, name, path, line.number) for name in columns]
+        named = zip(wanted.roles, columns, strict=True)
+        texts = [_text(content, name, path, line.number, role in wanted.numbers) for role, name in named]
         if (kept := writable(texts, options, tally, path, line.number)) is not None:
             yield from wanted.record(kept, path, line.number, tally)
 
 
-def _text(content: dict[str, Any], name: str, path: str, line: int) -> str:
+def _text(content: dict[str, Any], name: str, path: str, line: int, number: bool) -> str:
     if name not in content:
         near = difflib.get_close_matches(name, content, n=1)
         hint = f"; nearest: {near[0]!r}" if near else ""
         raise DataError(f"there is no {name!r} in this object (found: {listed(list(content))}{hint})", path, line)
     value = content[name]
+    if number and type(value) in (int, float):
+        return repr(value)
     if not isinstance(value, str):
         raise DataError(f"{name!r} must be a text, but is {kind_of(value)}", path, line)
     return value

@@ -29,22 +29,24 @@ def read_parquet(path: str, options: DataConfig, tally: Tally, wanted: Wanted = 
         try:
             table = parquet.ParquetFile(file)
             columns = wanted.choose(list(table.schema_arrow.names), options, tally, path, None)
-            for name in columns:
-                _check_type(arrow, table.schema_arrow.field(name), path)
+            for role, name in zip(wanted.roles, columns, strict=True):
+                _check_type(arrow, table.schema_arrow.field(name), path, role in wanted.numbers)
             row = 0
             for batch in table.iter_batches(BATCH, columns=list(dict.fromkeys(columns)), use_threads=False):
                 for texts in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
                     row += 1
                     if None in texts:
                         tally.skip("null", path, row)
-                    elif (kept := writable(list(texts), options, tally, path, row)) is not None:
+                    elif (kept := writable(list(map(str, texts)), options, tally, path, row)) is not None:
                         yield from wanted.record(kept, path, row, tally)
         except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
             reason = printable(" ".join(str(error).split()))[:200]
             raise DataError(f"must be a whole Parquet file, but cannot be read ({reason}); fetch it again", path) from None
 
 
-def _check_type(arrow: Any, field: Any, path: str) -> None:
+def _check_type(arrow: Any, field: Any, path: str, number: bool) -> None:
     kind = field.type.value_type if arrow.types.is_dictionary(field.type) else field.type
+    if number and (arrow.types.is_floating(kind) or arrow.types.is_integer(kind)):
+        return
     if not (arrow.types.is_string(kind) or arrow.types.is_large_string(kind) or arrow.types.is_string_view(kind)):
         raise DataError(f"the column {field.name!r} must hold texts, but holds {printable(str(field.type))}", path)

@@ -13,7 +13,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from seqloom.config import DataConfig
-from seqloom.data.columns import Record, choose_columns, lines_of, listed, pair_record, taken
+from seqloom.data.columns import PAIR, Record, Wanted, choose_columns, lines_of, listed, pair_record, taken
 from seqloom.data.jsonl import read_json_lines
 from seqloom.data.lines import Tally, read_lines
 from seqloom.data.parquet import read_parquet
@@ -49,8 +49,8 @@ def read_texts(path: str, options: DataConfig, tally: Tally, *, every_line: bool
         yield Record({"text": text}, path, number)
 
 
-def read_pairs(paths: Sequence[str], options: DataConfig, tally: Tally) -> Iterator[Record]:
-    """One record `{"source", "target"}` for each pair; a generator that holds one row at a time.
+def read_pairs(paths: Sequence[str], options: DataConfig, tally: Tally, wanted: Wanted = PAIR) -> Iterator[Record]:
+    """One record `{"source", "target"}` for each pair, or what else is wanted of it; a generator that holds one row at a time.
 
     `paths` is two files of parallel text; a prefix such as `data/train` beside which `data/train.en` and `data/train.de`
     stand (`.gz` or not); or one table: `.tsv`, `.csv`, `.jsonl`, or any name (`-` too) with `options.format`.
@@ -61,7 +61,7 @@ def read_pairs(paths: Sequence[str], options: DataConfig, tally: Tally) -> Itera
     """
     before, used = tally.read, 0
     try:
-        for record in _pairs(list(paths), options, tally):
+        for record in _pairs(list(paths), options, tally, wanted):
             used += 1
             tally.used += 1
             yield record
@@ -72,10 +72,12 @@ def read_pairs(paths: Sequence[str], options: DataConfig, tally: Tally) -> Itera
         raise DataError(f"there are no usable pairs in it (rows read: {tally.read - before}, all blank on a side or skipped)", paths[0])
 
 
-def _pairs(paths: list[str], options: DataConfig, tally: Tally) -> Iterator[Record]:
+def _pairs(paths: list[str], options: DataConfig, tally: Tally, wanted: Wanted) -> Iterator[Record]:
     if not 1 <= len(paths) <= 2:
         raise UsageError(f"pairs need one table, two parallel files or their prefix, but {len(paths)} files are given")
     form = _form(paths, options)
+    if wanted is not PAIR and form in ("parallel", "text"):
+        raise UsageError(f"{', '.join(wanted.roles)} must be columns of one table (tsv, csv, jsonl or parquet), but {form} text is given")
     if form == "parallel":
         return _parallel(paths if len(paths) == 2 else _sides(paths[0], options, tally), options, tally)
     if len(paths) == 2:
@@ -83,8 +85,8 @@ def _pairs(paths: list[str], options: DataConfig, tally: Tally) -> Iterator[Reco
     if form == "text":
         raise UsageError("pairs must be parallel, tsv, csv, jsonl or parquet, but data.format is text; two files of lines are parallel")
     if form == "parquet":
-        return read_parquet(paths[0], options, tally)
-    return read_json_lines(paths[0], options, tally) if form == "jsonl" else read_table(paths[0], form, options, tally)
+        return read_parquet(paths[0], options, tally, wanted)
+    return read_json_lines(paths[0], options, tally, wanted) if form == "jsonl" else read_table(paths[0], form, options, tally, wanted)
 
 
 def data_files(paths: Sequence[str], data: DataConfig) -> list[str]:

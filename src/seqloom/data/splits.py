@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seqloom.data.documents import Piece
 from seqloom.data.order import permute
@@ -40,6 +41,27 @@ def held_out(count: int, seed: int) -> frozenset[int]:
     """Which of `count` things are held out: a function of the seed."""
     most = min(SPLIT_MOST, max(round(SPLIT_SHARE * count), 1))
     return frozenset(permute(np.arange(most), count, seed, SPLIT_STREAM).tolist())
+
+
+def held_out_evenly(labels: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+    """Which rows are held out, in order: as many as `held_out` would take, of each label its share, and never the only one.
+
+    The k-th of the n rows of a label, in an order by seed, stands at (k + 1/2) / n: the first on this line are taken.
+    Raises UsageError where no label has two rows.
+    """
+    count = len(labels)
+    shuffled = permute(np.arange(count), count, seed, SPLIT_STREAM)
+    by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    _, starts, sizes = np.unique(labels[by_label], return_index=True, return_counts=True)
+    nth = np.arange(count) - np.repeat(starts, sizes)
+    total = np.repeat(sizes, sizes)
+    may_go = nth + 1 < total
+    if not may_go.any():
+        raise UsageError("validation needs examples of its own, but no label has two; name more data or --validation files")
+    most = min(SPLIT_MOST, max(round(SPLIT_SHARE * count), 1))
+    along = np.where(may_go, (nth + 0.5) / total, np.inf)
+    first = np.argsort(along, kind="stable")[: min(most, int(may_go.sum()))]
+    return np.sort(by_label[first])
 
 
 def hold_out(pieces: Iterable[Piece], seed: int) -> HeldOut:

@@ -94,15 +94,23 @@ def read_table(path: str, form: str, options: DataConfig, tally: Tally, wanted: 
     head = next(rows, None)
     if head is None:
         return
+    numbered = False
     if _is_header(head.cells, options, wanted):
         _refuse_columns(head, delimiter, path, wanted)
         columns = [head.cells.index(name) for name in wanted.choose(head.cells, options, tally, path, head.line)]
     else:
-        accept = _accept_headerless if wanted is PAIR else _accept_texts
-        accept(head, delimiter, options, tally, path)
-        columns, rows = list(range(wanted.count)), chain([head], rows)
+        rows = chain([head], rows)
+        numbered = _by_number(options, wanted)
+        if numbered:
+            names = [str(at) for at in range(1, len(head.cells) + 1)]
+            columns = [names.index(name) for name in wanted.choose(names, options, tally, path, head.line)]
+        else:
+            _accept_headerless(head, delimiter, tally, path, wanted)
+            columns = list(range(len(wanted.roles)))
     for row in rows:
-        if len(row.cells) != len(head.cells):
+        if numbered and len(row.cells) != len(head.cells) and len(row.cells) > max(columns):
+            tally.keep("the row has other cells than the first, but those that are read", path, row.line)
+        elif len(row.cells) != len(head.cells):
             if options.on_bad_line != "skip":
                 raise DataError(_wrong_width(row, len(head.cells), delimiter), path, row.line)
             tally.skip("wrong number of cells", path, row.line)
@@ -139,16 +147,18 @@ def _is_header(cells: list[str], options: DataConfig, wanted: Wanted) -> bool:
         return options.header
     if wanted is TEXT:
         return options.text is not None or any(cell.strip().casefold() in TEXTS for cell in cells)
-    if options.source is not None or options.target is not None:
+    if any(getattr(options, role) is not None for role in wanted.roles):
         return True
     names = [cell.strip().casefold() for cell in cells]
+    if wanted is not PAIR:
+        return any(name in wanted.known for name in names)
     known = [name in SOURCES or name in TARGETS or name in LANGUAGES.split() for name in names]
     return len(cells) > 1 and (all(known) if len(cells) == 2 else sum(known) >= 2)
 
 
 def _refuse_columns(head: Row, delimiter: str, path: str, wanted: Wanted) -> None:
     """Raises DataError where a header has one column of a pair, or two of the same name."""
-    if wanted is PAIR:
+    if wanted is not TEXT:
         _refuse_one_column(head, delimiter, path)
     twice = next((name for name in head.cells if head.cells.count(name) > 1), None)
     if twice is not None:
@@ -167,38 +177,38 @@ def _refuse_one_column(head: Row, delimiter: str, path: str) -> None:
     raise DataError(f"one column found; {advice} (the row: {_shown(head)})", path, head.line)
 
 
-def _accept_headerless(head: Row, delimiter: str, options: DataConfig, tally: Tally, path: str) -> None:
-    if options.source is not None or options.target is not None:
-        raise UsageError("data.source and data.target name columns, so there must be a header; leave out data.header=false")
-    _refuse_one_column(head, delimiter, path)
-    if len(head.cells) != 2:
+def _by_number(options: DataConfig, wanted: Wanted) -> bool:
+    """Whether the columns of a table without a header are named by their numbers. Raises UsageError where they have other names."""
+    asked = {f"data.{role}": name for role in wanted.roles if (name := getattr(options, role)) is not None}
+    if worded := [role for role, name in asked.items() if not name.isdecimal()]:
+        raise UsageError(
+            f"{worded[0]} names a column, so there must be a header; leave out data.header=false, or give the column's number, from 1"
+        )
+    return bool(asked)
+
+
+def _accept_headerless(head: Row, delimiter: str, tally: Tally, path: str, wanted: Wanted) -> None:
+    """A table without a header, whose columns nobody named, has as many as are wanted. Raises DataError where it has others."""
+    if wanted is not TEXT:
+        _refuse_one_column(head, delimiter, path)
+    number, columns = len(wanted.roles), "column" if wanted is TEXT else "columns"
+    if len(head.cells) != number:
+        names = " ".join(f"--set data.{role}=NAME" for role in wanted.roles)
         raise DataError(
-            f"a table without a header must have 2 columns, but has {len(head.cells)}; put a header above the first row, or "
-            f"name columns of the one it has with --set data.source=NAME --set data.target=NAME (the row: {_shown(head)})",
+            f"a table {'of texts ' if wanted is TEXT else ''}without a header must have {number} {columns}, but has {len(head.cells)}; "
+            f"put a header above the first row, or name {columns} of the one it has with {names} (without one, by number: "
+            f"--set data.header=false --set data.{wanted.roles[0]}=1) (the row: {_shown(head)})",
             path,
             head.line,
         )
-    names = [cell.strip().casefold() for cell in head.cells]
-    looks = ", though it looks like a header" if any(name in SOURCES or name in TARGETS for name in names) else ""
+    taken = ""
+    if wanted is not TEXT:
+        known = any(cell.strip().casefold() in (*SOURCES, *TARGETS, *wanted.known) for cell in head.cells)
+        places = (f"the {nth} column as {role}" for nth, role in zip(("first", "second", "third"), wanted.roles, strict=False))
+        taken = f"{', though it looks like a header' if known else ''}, {', '.join(places)}"
     tally.remark(
-        f"{place(path, head.line)}: no header; the first row is read as data{looks}, the first column as source and the second as "
-        f"target (if it is a header: --set data.header=true): {_shown(head)}"
-    )
-
-
-def _accept_texts(head: Row, delimiter: str, options: DataConfig, tally: Tally, path: str) -> None:
-    """A table of texts without a header has one column."""
-    if options.text is not None:
-        raise UsageError("data.text names a column, so there must be a header; leave out data.header=false")
-    if len(head.cells) != 1:
-        raise DataError(
-            f"a table of texts without a header must have 1 column, but has {len(head.cells)}; put a header above the first row, or "
-            f"name the column of the one it has with --set data.text=NAME (the row: {_shown(head)})",
-            path,
-            head.line,
-        )
-    tally.remark(
-        f"{place(path, head.line)}: no header; the first row is read as data (if it is a header: --set data.header=true): {_shown(head)}"
+        f"{place(path, head.line)}: no header; the first row is read as data{taken} (if it is a header: --set data.header=true): "
+        f"{_shown(head)}"
     )
 
 

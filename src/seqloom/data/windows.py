@@ -4,7 +4,11 @@ A window is a run of ids, `[start, start + length)`. Its targets are these ids; 
 them, where `</s>` (and what is before all) is `<s>`: what ends a document is predicted, what begins one is read. So a
 window is several documents in a row, of which the first may have begun before it, and the last goes on behind it.
 
-Which windows are read when is a function of (seed, epoch). In each epoch every id is a target exactly once.
+With the marks of others `</s>` and `<s>` may be the same, or there is no `<s>` and `</s>` itself is read. Where nothing ends a document
+it goes on with the next one.
+
+Which windows are read when is a function of (seed, epoch). In each epoch every id is a target exactly once, but for the first of all
+where nothing stands before it.
 """
 
 from __future__ import annotations
@@ -20,8 +24,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seqloom.data.order import Rows, order
+from seqloom.protocols import Marks
 from seqloom.shapes import IGNORE
-from seqloom.text.special import BOS, EOS, PAD
+from seqloom.text.special import MARKS
 
 
 class Corpus(Protocol):
@@ -143,7 +148,7 @@ def drawn(below: int, seed: int, epoch: int) -> int:
     return int(np.random.SeedSequence([seed, epoch, 1]).generate_state(1, np.uint64)[0]) % below
 
 
-def load_windows(corpus: Corpus, plan: Plan, rows: Rows, whole: Rows) -> TextBatch:
+def load_windows(corpus: Corpus, plan: Plan, rows: Rows, whole: Rows, marks: Marks = MARKS) -> TextBatch:
     """The batch of these rows.
 
     No rows: the first of the `whole` batch with nothing trained and no stream, since a worker must take part even where a
@@ -152,9 +157,12 @@ def load_windows(corpus: Corpus, plan: Plan, rows: Rows, whole: Rows) -> TextBat
     starts, lengths, lanes, begins = plan.windows(corpus, rows if len(rows) else whole[:1])
     steps = np.arange(max(int(lengths.max()), 1))  # a share of a tiny batch may be all empty
     inside = steps < lengths[:, None]
-    targets = corpus.tokens[(starts[:, None] + steps) % len(corpus.tokens)].astype(np.int64)
-    before = corpus.tokens[(starts[:, None] + steps - 1) % len(corpus.tokens)].astype(np.int64)  # before the first stands the last, a </s>
-    inputs = np.where(before == EOS, BOS, before)
+    places = (starts[:, None] + steps) % len(corpus.tokens)
+    targets, inputs = (corpus.tokens[at].astype(np.int64) for at in (places, places - 1))  # before the first stands the last, a </s>
+    if marks.begin:
+        inputs[inputs == marks.end if marks.end is not None else places == 0] = marks.begin[-1]
+    elif marks.end is None:
+        targets[places == 0] = IGNORE
     if not len(rows):
         inside, lanes, begins = np.zeros_like(inside), np.full(1, -1), np.ones(1, bool)
-    return TextBatch(*map(torch.from_numpy, (np.where(inside, inputs, PAD), np.where(inside, targets, IGNORE), lanes, begins)))
+    return TextBatch(*map(torch.from_numpy, (np.where(inside, inputs, marks.pad), np.where(inside, targets, IGNORE), lanes, begins)))

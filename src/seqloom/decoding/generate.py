@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from seqloom.decoding.live import Chosen, Hypothesis, Live, Step, Stop
+from seqloom.decoding.live import NOTHING, Chosen, Hypothesis, Live, Step, Stop
 from seqloom.decoding.rules import Rule
 from seqloom.decoding.strategies import Beam, Sample, Strategy
 from seqloom.errors import UsageError
@@ -43,7 +43,7 @@ def generate(
     *,
     strategy: Strategy,
     max_new_tokens: Sequence[int],
-    eos: int,
+    eos: int | None,
     pad: int,
     rules: Sequence[Rule] = (),
     stop: Stop | None = None,
@@ -53,7 +53,8 @@ def generate(
 
     `state` has one row per prompt, or is None. Prompts may differ in length (they are padded on the left: a `<pad>` is a step
     that does not happen) but none is empty. `max_new_tokens` counts the end mark. A row ends with the token that makes `stop`
-    true, as with the end mark. Raises UsageError for an empty prompt, or a maximum below 1; SeqloomError where a logit is NaN.
+    true, as with the end mark; with `eos` None there is no such mark. Raises UsageError for an empty prompt, or a maximum below 1;
+    SeqloomError where a logit is NaN.
     """
     return finish(
         steps(
@@ -89,7 +90,7 @@ def steps(
     *,
     strategy: Strategy,
     max_new_tokens: Sequence[int],
-    eos: int,
+    eos: int | None,
     pad: int,
     rules: Sequence[Rule] = (),
     stop: Stop | None = None,
@@ -109,7 +110,7 @@ def steps(
         return ended
     device = device_of(model)
     read = _padded(prompts, pad, device)
-    given = read if before is None else _padded([[*one, *prompt] for one, prompt in zip(before, prompts, strict=True)], pad, device)
+    given = _padded([[*one, *prompt] for one, prompt in zip(before or [()] * len(prompts), prompts, strict=True)], NOTHING, device)
     limits = torch.tensor(list(max_new_tokens), device=device)
     shortest = min(max_new_tokens)
     live = _first_rows(begun or [Begun()] * len(prompts), strategy.rows, given)
@@ -123,7 +124,7 @@ def steps(
             allowed = rule(live, allowed)
         chosen = strategy.choose(live, log_probs, allowed, ended)
         going = _with_tokens(live, chosen)
-        finished = chosen.ids == eos
+        finished = torch.zeros_like(chosen.ids, dtype=torch.bool) if eos is None else chosen.ids == eos
         if stop is not None:
             finished = finished | stop(going)
         over = finished if going.tokens.shape[1] < shortest else finished | (going.tokens.shape[1] >= limits[going.owner])
@@ -202,7 +203,7 @@ def _with_tokens(live: Live, chosen: Chosen) -> Live:
     return live._replace(total=chosen.totals, tokens=torch.cat([live.tokens, chosen.ids[:, None]], dim=1))
 
 
-def _end(live: Live, over: Tensor, finished: Tensor, ended: list[list[Hypothesis]], strategy: Strategy, eos: int) -> None:
+def _end(live: Live, over: Tensor, finished: Tensor, ended: list[list[Hypothesis]], strategy: Strategy, eos: int | None) -> None:
     """Moves the rows that are over to `ended`."""
     for row in over.nonzero()[:, 0].tolist():
         total, new = float(live.total[row]), live.tokens[row].tolist()

@@ -12,6 +12,10 @@ NOT_NUMBERS = "logits must be numbers, but the model gave NaN: its weights or it
 """What is said of a broken model."""
 
 
+NOTHING = -1
+"""In the place of an id: nothing stands there."""
+
+
 class Hypothesis(NamedTuple):
     """One output for one input."""
 
@@ -41,11 +45,11 @@ class Live(NamedTuple):
     tokens: Tensor
     """`(rows, steps)`: the new tokens so far."""
     given: Tensor
-    """`(inputs, longest)`: what stood before these, padded on the left. The last `drawn` of it are new too."""
+    """`(inputs, longest)`: what stood before these, with NOTHING on the left of what is shorter. The last `drawn` of it are new too."""
 
     @property
     def text(self) -> Tensor:
-        """`(rows, longest + steps)`: all that stands before the next token, padded on the left."""
+        """`(rows, longest + steps)`: all that stands before the next token, with NOTHING on the left of what is shorter."""
         return torch.cat([self.given[self.owner], self.tokens], dim=1)
 
     @property

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqloom.config import DecodeConfig
-from seqloom.decoding.live import Live
+from seqloom.decoding.live import NOTHING, Live
 from seqloom.errors import UsageError
 
 Rule = Callable[[Live, Tensor], Tensor]
@@ -28,16 +28,16 @@ BLOCK = 64
 """Tokens that `most_likely` looks at together."""
 
 
-def rules_of(decode: DecodeConfig, forbidden: Sequence[int], eos: int, spelled: Sequence[Rule] = ()) -> list[Rule]:
+def rules_of(decode: DecodeConfig, forbidden: Sequence[int], eos: int | None, spelled: Sequence[Rule] = ()) -> list[Rule]:
     """The rules in their order, each over what the one before left: forbidden tokens, those on what tokens spell, length, repetition;
     and in sampling temperature, top-k, top-p, min-p."""
     rules = [forbid(forbidden), *spelled]
-    if decode.min_length:
+    if decode.min_length and eos is not None:
         rules.append(min_length(decode.min_length, eos))
     if decode.no_repeat_ngram is not None:
         rules.append(no_repeat_ngram(decode.no_repeat_ngram, eos))
     if decode.repetition_penalty > 1:
-        rules.append(repetition_penalty(decode.repetition_penalty))
+        rules.append(repetition_penalty(decode.repetition_penalty, eos))
     if decode.strategy == "sample":
         if decode.temperature != 1 or decode.top_p < 1:  # top-p is about shares of 1
             rules.append(temperature(decode.temperature))
@@ -74,7 +74,7 @@ def min_length(tokens: int, eos: int) -> Rule:
     return rule
 
 
-def no_repeat_ngram(n: int, eos: int) -> Rule:
+def no_repeat_ngram(n: int, eos: int | None) -> Rule:
     """No token that would make a run of n tokens which the text, its prompt too, holds already. The end may always come."""
     if n < 1:
         raise UsageError(f"no_repeat_ngram must be at least 1, but is {n}")
@@ -85,17 +85,19 @@ def no_repeat_ngram(n: int, eos: int) -> Rule:
             return log_probs
         runs = text.unfold(1, n, 1)  # (rows, places, n)
         last = text[:, text.shape[1] - n + 1 :]
-        row, place = (runs[:, :, :-1] == last[:, None]).all(dim=2).nonzero(as_tuple=True)
+        row, place = ((runs[:, :, :-1] == last[:, None]).all(dim=2) & (runs[:, :, -1] >= 0)).nonzero(as_tuple=True)
         result = log_probs.clone()
         result[row, runs[row, place, -1]] = -math.inf
-        result[:, eos] = log_probs[:, eos]
+        if eos is not None:
+            result[:, eos] = log_probs[:, eos]
         return result
 
     return rule
 
 
-def repetition_penalty(theta: float) -> Rule:
-    """The probability p of a token that stands in the text already, its prompt too, becomes p^θ, for θ >= 1.
+def repetition_penalty(theta: float, eos: int | None = None) -> Rule:
+    """The probability p of a token that stands in the text already, its prompt too, becomes p^θ, for θ >= 1; not that of the end, which
+    may be what begins a text too (GPT-2).
 
     Keskar et al. divide logits, which are defined up to a constant only; of these the log-probabilities are taken.
     """
@@ -104,7 +106,9 @@ def repetition_penalty(theta: float) -> Rule:
 
     def rule(live: Live, log_probs: Tensor) -> Tensor:
         text = live.text
-        return log_probs.scatter(1, text, theta * log_probs.gather(1, text))
+        row, place = ((text >= 0) & (text != (NOTHING if eos is None else eos))).nonzero(as_tuple=True)
+        at = (row, text[row, place])
+        return log_probs.index_put(at, theta * log_probs[at])
 
     return rule
 

@@ -66,40 +66,47 @@ class Lexicon:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Spelling:
-    """How ids become bytes: the pieces, those of special ids empty, and the joint that stands before each but the first of a text."""
+    """How ids become bytes: the pieces, those of special ids empty, and the joint that stands before each but the first of a text. What is
+    no id (a place where nothing stands) spells nothing."""
 
     pieces: Sequence[bytes]
     joint: bytes
+    lead: bytes = b""
+    """What is dropped at the begin of a text, where pieces that begin a word spell it: a blank."""
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Spelling:
-        return cls(pieces=tokenizer.spelled, joint=tokenizer.joint)
+        return cls(pieces=tokenizer.spelled, joint=tokenizer.joint, lead=getattr(tokenizer, "lead", b""))
 
     def spell(self, ids: Iterable[int]) -> bytes:
-        """The bytes of a text."""
-        return self.joint.join([piece for i in ids if (piece := self.pieces[i])])
+        """What pieces spell, a lead too."""
+        return self.joint.join([piece for i in ids if i >= 0 and (piece := self.pieces[i])])
 
     def end(self, ids: Sequence[int], size: int) -> bytes:
         """At least the last `size` bytes of a text, or all of it where it has fewer."""
         taken: list[bytes] = []
         length = -len(self.joint)
         for i in reversed(ids):
-            if piece := self.pieces[i]:
+            if i >= 0 and (piece := self.pieces[i]):
                 taken.append(piece)
                 length += len(self.joint) + len(piece)
                 if length >= size:
-                    break
-        return self.joint.join(reversed(taken))
+                    return self.joint.join(reversed(taken))
+        return self.joint.join(reversed(taken)).removeprefix(self.lead)
+
+    def begun(self, ids: Sequence[int]) -> bool:
+        """Whether a piece is among them, if only a lead."""
+        return any(i >= 0 and self.pieces[i] for i in ids)
 
     @cached_property
     def first(self) -> Lexicon:
         """What a token adds to a text that is empty."""
-        return Lexicon(self.pieces)
+        return Lexicon([piece.removeprefix(self.lead) for piece in self.pieces] if self.lead else self.pieces)
 
     @cached_property
     def later(self) -> Lexicon:
         """What a token adds to a text that is not."""
-        return Lexicon(self.pieces, self.joint) if self.joint else self.first
+        return Lexicon(self.pieces, self.joint) if self.joint or self.lead else self.first
 
 
 def ban(spelling: Spelling, phrases: Sequence[str]) -> Rule:
@@ -118,12 +125,14 @@ def ban(spelling: Spelling, phrases: Sequence[str]) -> Rule:
     def completing(lexicon: Lexicon, rests: tuple[bytes, ...]) -> Tensor:
         return torch.cat([held(lexicon), *(lexicon.ids[lexicon.starting(rest)] for rest in rests)])
 
-    def banned(end: bytes) -> Tensor:
+    def banned(ids: Sequence[int]) -> Tensor:
+        end = spelling.end(ids, max(1, longest - 1))
         rests = [rest for n in range(1, min(len(end), longest - 1) + 1) for rest in rest_of.get(end[-n:], ())]
-        return completing(spelling.later if end else spelling.first, tuple(rests))
+        return completing(spelling.later if end or spelling.begun(ids) else spelling.first, tuple(rests))
 
     def rule(live: Live, log_probs: Tensor) -> Tensor:
-        found = [banned(spelling.end(ids, max(1, longest - 1))) for ids in live.text[:, -longest:].tolist()]  # a token has a byte
+        text = live.text if spelling.lead else live.text[:, -longest:]  # a token has a byte; a lead is dropped where the text begins
+        found = [banned(ids) for ids in text.tolist()]
         rows = torch.repeat_interleave(torch.tensor([len(ids) for ids in found]))
         at = (rows.to(log_probs.device), torch.cat(found).to(log_probs.device))
         return log_probs.index_put(at, log_probs.new_tensor(float("-inf")))
@@ -159,11 +168,12 @@ def stops(spelling: Spelling, phrases: Sequence[str]) -> Stop:
 
 def begin(spelling: Spelling, text: str) -> Rule:
     """The new text begins with `text`, however tokens cut it: a token must go on with it, or reach its end and go on from there. The end
-    of the text comes no sooner. Where pieces are joined, the joint to the prompt does not count, and `text` may leave it out.
+    of the text comes no sooner. Where pieces are joined or led, the joint or the lead after the prompt does not count, and `text` may
+    leave it out.
 
     Raises UsageError where the tokens cannot spell the text.
     """
-    target = _utf8(text, "the beginning").removeprefix(spelling.joint)
+    target = _utf8(text, "the beginning").removeprefix(spelling.joint or spelling.lead)
     allowed = _allowed(spelling, target, text)
     mask = lru_cache(lambda offset, size: torch.zeros(size, dtype=torch.bool).index_fill(0, allowed[offset], True))
 
@@ -171,7 +181,7 @@ def begin(spelling: Spelling, text: str) -> Rule:
         if live.tokens.shape[1] >= len(target):  # each token spells at least a byte
             return log_probs
         rows = zip(live.text.tolist(), live.new.tolist(), strict=True)
-        offsets = [len(spelling.spell(ids[len(ids) - new :])) for ids, new in rows]
+        offsets = [len(spelling.spell(ids[len(ids) - new :]).removeprefix(spelling.lead)) for ids, new in rows]
         every = torch.ones(log_probs.shape[1], dtype=torch.bool)
         masks = [mask(offset, log_probs.shape[1]) if offset < len(target) else every for offset in offsets]
         return log_probs.masked_fill(~torch.stack(masks).to(log_probs.device), float("-inf"))

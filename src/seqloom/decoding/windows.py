@@ -36,7 +36,7 @@ def generate_windows(
     strategy: Strategy,
     max_new_tokens: int,
     context: int | None,
-    eos: int,
+    eos: int | None,
     pad: int,
     rules: Sequence[Rule] = (),
     stop: Stop | None = None,

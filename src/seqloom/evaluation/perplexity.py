@@ -5,6 +5,9 @@
     per word    N = words (between white space) + one end a text
     bits/byte   Σ -log2 p / (bytes of the texts in UTF-8 + one end a text)
 
+With the marks of others: where nothing begins a text (GPT) u_1 is read and not predicted, though its words and bytes count; where
+nothing ends one, no end is predicted and none counts.
+
 A model that can look back on `context` tokens only is read in windows of that many. Each token is scored once; the windows move
 on by `stride`, so a token has at least `context - stride` tokens before it where its text has them.
 """
@@ -22,11 +25,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seqloom.data.batches import pad
-from seqloom.errors import UsageError
+from seqloom.errors import DataError, UsageError
 from seqloom.evaluation.intervals import ratio_interval
-from seqloom.protocols import State, device_of, select_rows, target_log_probs
+from seqloom.protocols import Marks, State, device_of, select_rows, target_log_probs
 from seqloom.shapes import IGNORE
-from seqloom.text.special import BOS, EOS, PAD, UNK
+from seqloom.text.special import MARKS
 
 BATCH, COUNTED = 2**13, 2**16
 """Tokens that are scored together by a network, and by counts."""
@@ -46,9 +49,11 @@ class TextScore(NamedTuple):
     """What a model says of one text."""
 
     log_probs: NDArray[np.float64]
-    """`(L + 1,)`: log p of each token and of the end, in nats."""
+    """`(L + 1,)`: log p of each token and of the end, in nats; `(L,)` or fewer where the marks have no begin or no end."""
     ranks: NDArray[np.int64] | None
-    """`(L + 1,)`: 1 where the model held nothing more likely; None where not asked for."""
+    """In the same shape: 1 where the model held nothing more likely; None where not asked for."""
+    ended: bool = True
+    """Whether the last is that of the end."""
 
     @property
     def complete(self) -> float:
@@ -58,11 +63,16 @@ class TextScore(NamedTuple):
     @property
     def prefix(self) -> float:
         """log P of a text that begins so."""
-        return float(self.log_probs[:-1].sum())
+        return float(self.log_probs[: len(self.log_probs) - self.ended].sum())
+
+    def last(self, tokens: int) -> TextScore:
+        """The score of the last tokens of the text, and of its end."""
+        first = max(len(self.log_probs) - tokens - self.ended, 0)
+        return TextScore(self.log_probs[first:], None if self.ranks is None else self.ranks[first:], self.ended)
 
 
 class Span(NamedTuple):
-    """Tokens start..end of a text are read as one row, of which those from `scored` on are counted."""
+    """Ids start..end of a text are read as one row, and those after each are predicted; the ones from `scored` on are counted."""
 
     text: int
     start: int
@@ -73,7 +83,8 @@ class Span(NamedTuple):
 def spans(text: int, length: int, context: int | None, stride: int | None) -> Iterator[Span]:
     """The windows over a text of `length` predicted tokens. Raises UsageError for a stride that is not from 1 to the context."""
     if context is None or length <= context:
-        yield Span(text, 0, 0, length)
+        if length:
+            yield Span(text, 0, 0, length)
         return
     step = context if stride is None else stride
     if not 1 <= step <= context:
@@ -86,35 +97,48 @@ def spans(text: int, length: int, context: int | None, stride: int | None) -> It
 
 @torch.inference_mode()
 def score_texts(
-    model: Any, texts: Sequence[Ids], *, stride: int | None = None, ranks: bool = False, budget: int | None = None
+    model: Any,
+    texts: Sequence[Ids],
+    marks: Marks = MARKS,
+    *,
+    stride: int | None = None,
+    ranks: bool = False,
+    budget: int | None = None,
 ) -> list[TextScore]:
     """The score of each text of ids (without marks). `budget` is the tokens of a batch and changes no result."""
     budget = budget or (BATCH if next(model.parameters(), None) is not None else COUNTED)
-    targets = [np.append(np.asarray(text, np.int64), EOS) for text in texts]
-    found = [np.zeros(len(target)) for target in targets]
-    places = [np.ones(len(target), np.int64) for target in targets]
-    rows = [span for at, target in enumerate(targets) for span in spans(at, len(target), model.context, stride)]
+    ends = [] if marks.end is None else [marks.end]
+    whole = [np.concatenate([np.asarray(part, np.int64) for part in (marks.begin, text, ends)]) for text in texts]
+    lengths = [max(len(ids) - 1, 0) for ids in whole]  # the first is read only
+    found = [np.zeros(length) for length in lengths]
+    places = [np.ones(length, np.int64) for length in lengths]
+    rows = [span for at, length in enumerate(lengths) for span in spans(at, length, model.context, stride)]
     rows.sort(key=lambda span: span.start - span.end)  # the longest first: those that end leave from the end of the batch
     first = 0
     while first < len(rows):
         longest = min(rows[first].end - rows[first].start, SEGMENT if model.context is None else model.context)
         batch = rows[first : first + max(budget // longest, 1)]
-        _score(model, batch, targets, found, places if ranks else None)
+        _score(model, batch, whole, marks.pad, found, places if ranks else None)
         first += len(batch)
-    return [TextScore(log_probs, place if ranks else None) for log_probs, place in zip(found, places, strict=True)]
+    given = max(len(marks.begin) - 1, 0)  # marks that were fed and not predicted
+    return [
+        TextScore(log_probs[given:], place[given:] if ranks else None, marks.end is not None)
+        for log_probs, place in zip(found, places, strict=True)
+    ]
 
 
 def _score(
     model: Any,
     batch: Sequence[Span],
-    targets: Sequence[NDArray[np.int64]],
+    texts: Sequence[NDArray[np.int64]],
+    padding: int,
     found: list[NDArray[np.float64]],
     places: list[NDArray[np.int64]] | None,
 ) -> None:
     """Reads the rows of a batch, longest first, segment by segment; puts what is counted into `found` and `places`."""
     device = device_of(model)
-    inputs = pad([[*_before(targets[one.text], one.start), *targets[one.text][one.start : one.end - 1]] for one in batch], PAD).to(device)
-    wanted = pad([targets[one.text][one.start : one.end].tolist() for one in batch], IGNORE).to(device)
+    inputs = pad([texts[one.text][one.start : one.end].tolist() for one in batch], padding).to(device)
+    wanted = pad([texts[one.text][one.start + 1 : one.end + 1].tolist() for one in batch], IGNORE).to(device)
     steps = SEGMENT if model.context is None else inputs.shape[1]
     if places is not None:
         steps = max(min(steps, RANKED // (model.config.vocabulary_size * len(batch))), 1)
@@ -139,10 +163,6 @@ def _score(
                     places[one.text][low:high] = order[here]
 
 
-def _before(targets: NDArray[np.int64], start: int) -> list[int]:
-    return [BOS] if start == 0 else [int(targets[start - 1])]
-
-
 def _ranked(model: Any, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
     logits, state = model(tokens, state)
     log_probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
@@ -155,6 +175,7 @@ def _ranked(model: Any, tokens: Tensor, targets: Tensor, state: State) -> tuple[
 class Corpus:
     """Sums over a corpus, added up text by text."""
 
+    marks: Marks
     nats: list[float]
     tokens: list[int]
     blocks: list[tuple[float, int]]
@@ -164,8 +185,8 @@ class Corpus:
     unknown: int = 0
 
     @classmethod
-    def empty(cls) -> Corpus:
-        return cls([], [], [])
+    def empty(cls, marks: Marks = MARKS) -> Corpus:
+        return cls(marks, [], [], [])
 
     def add(self, score: TextScore, ids: Ids, *, words: int, size: int) -> None:
         """A text with its number of words and its size in bytes of UTF-8."""
@@ -176,12 +197,18 @@ class Corpus:
             self.blocks += [(-float(part.sum()), len(part)) for part in (score.log_probs[at : at + BLOCK] for at in cuts)]
         self.words += words
         self.bytes += size
-        self.unknown += int(np.count_nonzero(np.asarray(ids) == UNK))
+        if self.marks.unknown is not None:
+            self.unknown += int(np.count_nonzero(np.asarray(ids) == self.marks.unknown))
 
     def metrics(self) -> dict[str, float]:
-        """loss (nats a token), perplexity, word_perplexity, bits_per_byte, each with `_low` and `_high`, the ends of its 95 % interval."""
+        """loss (nats a token), perplexity, word_perplexity, bits_per_byte, each with `_low` and `_high`, the ends of its 95 % interval.
+
+        Raises DataError where no token was predicted.
+        """
         total, tokens = sum(self.nats), sum(self.tokens)
-        loss, ends = total / tokens, len(self.nats)
+        if not tokens:
+            raise DataError("there must be a token that is predicted, but there is none; give longer texts")
+        loss, ends = total / tokens, len(self.nats) * (self.marks.end is not None)
         few = len(self.nats) < FEW
         units = np.asarray(self.blocks) if few else np.asarray([self.nats, self.tokens]).T
         low, high = ratio_interval(units[:, 0], units[:, 1])
@@ -191,7 +218,7 @@ class Corpus:
             metrics[f"perplexity{end}"] = _exp(nats)
             metrics[f"word_perplexity{end}"] = _exp(nats * tokens / (self.words + ends))
             metrics[f"bits_per_byte{end}"] = nats * tokens / math.log(2) / (self.bytes + ends)
-        counts = {"documents": ends, "tokens": tokens, "words": self.words, "bytes": self.bytes}
+        counts = {"documents": len(self.nats), "tokens": tokens, "words": self.words, "bytes": self.bytes}
         return metrics | counts | {"unknown_percent": 100 * self.unknown / max(tokens - ends, 1)}
 
 

@@ -23,7 +23,6 @@ import numpy
 
 from seqloom.errors import MissingExtraError, UsageError, printable
 from seqloom.files import write_atomic
-from seqloom.text.special import SPECIAL_TOKENS
 
 if TYPE_CHECKING:
     import altair as alt
@@ -46,7 +45,7 @@ _ROUNDING = 0.01  # how far from 0..1 a weight may be: bfloat16 has 8 bits
 _BLANK, _EMPTY = "˽", "(empty)"  # the usual ␣ is not in the font below
 _FONT = "Liberation Sans, Arial, DejaVu Sans, sans-serif"  # vl-convert brings the first
 _INK, _FAINT_INK = "#1c2733", "#5b6875"
-_BLUES = ["#edf2f8", "#5b90c4", "#08306b"]  # evenly spaced in CIELAB lightness (95, 58, 21): equal steps look equal
+BLUES = ["#edf2f8", "#5b90c4", "#08306b"]  # evenly spaced in CIELAB lightness (95, 58, 21): equal steps look equal
 _LINES = ["#0868ac", "#e6550d", "#1b9e77", "#b5179e", "#7a5195", "#8c6d31", "#e7298a", "#41ab9d", "#636363", "#a6761d"]
 
 # The page may load nothing at all; Vega compiles its expressions, hence unsafe-eval.
@@ -92,14 +91,14 @@ def attention_heat_map(
     Raises UsageError where the shapes disagree, a side is empty or longer than MOST_WORDS, or a weight is not in 0..1;
     MissingExtraError without the extra `plot`.
     """
-    _check_words("source", source)
-    _check_words("target", target)
-    grid = _weights(weights, len(target), len(source))
+    check_words("source", source)
+    check_words("target", target)
+    grid = weight_grid(weights, len(target), len(source))
     require_extra()
     import altair as alt
 
     axes = (printable(axes[0]), printable(axes[1]))
-    columns, rows = _labels(source, pieces), _labels(target, pieces)
+    columns, rows = word_labels(source, pieces), word_labels(target, pieces)
     cell = max(13, min(34, 780 // max(len(source), len(target))))  # pixels: 34 up to 22 words, 13 from 60 on
     font = max(10, min(13, cell // 2))
     turned = max(map(_width, columns)) * font > cell - 4
@@ -107,12 +106,12 @@ def attention_heat_map(
     x = alt.X(
         "source:O",
         scale=alt.Scale(domain=list(range(len(columns))), padding=0),
-        axis=_word_axis(columns, axes[0], font, orient="top", labelAngle=0 if not turned else -45 if cell > 20 else -90),
+        axis=word_axis(columns, axes[0], font, orient="top", labelAngle=0 if not turned else -45 if cell > 20 else -90),
     )
     y = alt.Y(
         "target:O",
         scale=alt.Scale(domain=list(range(len(rows))), padding=0),
-        axis=_word_axis(rows, axes[1], font, orient="left"),
+        axis=word_axis(rows, axes[1], font, orient="left"),
     )
     legend = alt.Legend(
         title="weight" if not stretch else "weight (0 to max)",
@@ -120,7 +119,7 @@ def attention_heat_map(
         format=".2~g",
         gradientLength=max(110, min(200, cell * len(rows))),
     )
-    colour = alt.Color("weight:Q", scale=alt.Scale(domain=[0, top], range=_BLUES, interpolate="lab"), legend=legend)
+    colour = alt.Color("weight:Q", scale=alt.Scale(domain=[0, top], range=BLUES, interpolate="lab"), legend=legend)
     tooltip = [alt.Tooltip("from:N", title=axes[0]), alt.Tooltip("to:N", title=axes[1]), alt.Tooltip("weight:Q", format=".3f")]
     marks = _cells(grid, columns, rows).mark_rect(stroke="white", strokeWidth=1 if cell > 20 else 0.5, aria=False)
     width = cell * len(columns)
@@ -246,13 +245,15 @@ def require_extra() -> None:
         raise MissingExtraError("pictures", "plot") from None
 
 
-def _check_words(side: str, words: Sequence[str]) -> None:
+def check_words(side: str, words: Sequence[str]) -> None:
+    """Raises UsageError where one side of a heat map cannot be drawn."""
     if isinstance(words, str) or not 1 <= len(words) <= MOST_WORDS:
         given = "one string" if isinstance(words, str) else f"{len(words)} words"
         raise UsageError(f"the {side} of a heat map must be a list of 1 to {MOST_WORDS} words, but is {given}; show a shorter sentence")
 
 
-def _weights(weights: Any, rows: int, columns: int) -> _Grid:
+def weight_grid(weights: Any, rows: int, columns: int) -> _Grid:
+    """`(rows, columns)` in 0..1. Raises UsageError for another shape, or what is no weight."""
     shape = f"weights must be ({rows}, {columns}): a row for each target word and a column for each source word"
     try:
         grid = numpy.asarray(weights, dtype=numpy.float64)
@@ -280,7 +281,7 @@ def _cells(grid: _Grid, columns: list[str], rows: list[str]) -> alt.Chart:
     return cells.transform_calculate("to", f"{json.dumps(rows)}[datum.target]")
 
 
-def _labels(words: Sequence[str], pieces: bool) -> list[str]:
+def word_labels(words: Sequence[str], pieces: bool) -> list[str]:
     """Words as they are shown: never empty, never with a character that disturbs, at most 20 characters."""
     shown = [_piece(words, i) if pieces else word for i, word in enumerate(words)]
     return [_cut(_visible(word)) for word in shown]
@@ -289,11 +290,9 @@ def _labels(words: Sequence[str], pieces: bool) -> list[str]:
 def _piece(words: Sequence[str], i: int) -> str:
     """A piece without the mark that starts a word, or with `·` where it goes on inside one."""
     word = words[i]
-    if word in SPECIAL_TOKENS:
-        return word
     if word[:1] in ("▁", " "):
         return word[1:] or " "
-    before = words[i - 1] if i and words[i - 1] not in SPECIAL_TOKENS else ""
+    before = words[i - 1] if i else ""  # a special token ends in no letter: </s>, [SEP]
     return f"·{word}" if _in_word(before[-1:]) and _in_word(word[:1]) else word
 
 
@@ -319,7 +318,7 @@ def _width(word: str) -> float:
     return sum(1.0 if unicodedata.east_asian_width(c) in "WF" else 0.58 for c in word)
 
 
-def _word_axis(labels: list[str], title: str, font: int, **where: Any) -> alt.Axis:
+def word_axis(labels: list[str], title: str, font: int, **where: Any) -> alt.Axis:
     """An axis over positions whose labels are words. The words are a JSON list, which no word can leave."""
     import altair as alt
 

@@ -47,7 +47,7 @@ class Seats(NamedTuple):
     @classmethod
     def of(cls, source: Tensor, memory: Memory) -> Seats:
         """source `(rows,)`, in any order."""
-        inputs = len(memory.inputs)
+        inputs = memory.inputs.shape[0]
         if source is memory.inputs:
             return cls(source, 1, None)
         counts = torch.bincount(source, minlength=inputs)
@@ -74,7 +74,7 @@ class DecoderState(NamedTuple):
     @classmethod
     def first(cls, layers: tuple[KeysValues, ...], mask: Tensor | None) -> DecoderState:
         """Before the first token, one row per input; mask `(inputs, source)`."""
-        inputs = torch.arange(len(layers[0].keys), device=layers[0].keys.device)
+        inputs = torch.arange(layers[0].keys.shape[0], device=layers[0].keys.device)
         return cls(None, inputs, Shared(Memory(layers, mask, inputs)), Shared(None))
 
     def seated(self) -> Seats:
@@ -143,7 +143,7 @@ class CrossAttention(nn.Module):
         """x `(rows, steps, width)` -> the same shape."""
         steps = x.shape[1]
         keys, values = looking.memory.layers[layer]
-        inputs, (_, width, at) = len(keys), looking.seats
+        inputs, (_, width, at) = keys.shape[0], looking.seats
         query = self.query(x)
         if at is not None:
             query = query.new_zeros(inputs * width, steps, query.shape[2]).index_copy_(0, at, query)

@@ -189,7 +189,7 @@ class ViT(nn.Module):
                 f"but has {channels} of {height} x {width}; resize it"
             )
         patches = self.patches(images).flatten(2).transpose(1, 2)
-        x = torch.cat([self.cls.expand(len(images), -1, -1), patches], dim=1)
+        x = torch.cat([self.cls.expand(images.shape[0], -1, -1), patches], dim=1)
         embedded: Tensor = self.dropout(x + self.positions_of(height, width))
         return embedded
 

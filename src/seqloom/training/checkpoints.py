@@ -124,12 +124,18 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 def load_model_tensors(model: nn.Module, path: Path) -> None:
     """Raises FolderError where names or shapes are not the model's, or a value is not finite."""
-    tensors = read_tensors(path)
+    tensors = finite_tensors(path)
     check_weights(model, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, path)
+    model.load_state_dict(tensors, strict=False)  # names were checked; tied ones stand once
+
+
+def finite_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file by name. Raises FolderError where a value is not finite."""
+    tensors = read_tensors(path)
     broken = [name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())]
     if broken:
         raise FolderError(f"{printable(str(path))}: weights must be finite, but those of {', '.join(broken[:5])} are not")
-    model.load_state_dict(tensors, strict=False)  # names were checked; tied ones stand once
+    return tensors
 
 
 def check_weights(model: nn.Module, shapes: dict[str, tuple[int, ...]], path: Path) -> None:

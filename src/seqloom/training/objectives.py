@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from torch import nn
+from torch.nn import functional as F
 
 from seqloom.data.batches import TranslationBatch
+from seqloom.data.image_store import ImageBatch
 from seqloom.data.windows import TextBatch
 from seqloom.protocols import Loss
+from seqloom.shapes import IGNORE
 from seqloom.training.carry import Carry
 
 
@@ -45,3 +48,16 @@ class LanguageModelling:
             carry.put(batch.lanes, state)
         loss: Loss = language_model.output.loss(hidden, batch.targets, self.smoothing)
         return loss
+
+
+@final
+@dataclass(frozen=True)
+class ImageClassification:
+    """Cross-entropy of an image's label."""
+
+    smoothing: float = 0.0
+
+    def __call__(self, model: nn.Module, batch: ImageBatch) -> Loss:
+        logits = model(batch.images)
+        total = F.cross_entropy(logits.float(), batch.labels, ignore_index=IGNORE, reduction="sum", label_smoothing=self.smoothing)
+        return Loss(total, (batch.labels != IGNORE).sum())

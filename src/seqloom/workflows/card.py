@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from seqloom import files
+from seqloom.bundles import IMAGES
 from seqloom.config import RunConfig
 from seqloom.errors import printable
 from seqloom.training.checkpoints import TrainerState
 from seqloom.version import VERSION
 
 CARD = "README.md"
+USES = {"text-generation": 'seqloom generate {} --prompt "..."', IMAGES: "seqloom predict {} image.png"}
+"""task -> how to use a run folder; else it answers lines."""
 
 
 def write_card(folder: Path, run: RunConfig, state: TrainerState, metrics: dict[str, float]) -> None:
@@ -18,11 +21,12 @@ def write_card(folder: Path, run: RunConfig, state: TrainerState, metrics: dict[
     rows = "\n".join(f"| {name} | {value:,.4g} |" for name, value in metrics.items())
     data = "\n".join(f"- `{printable(path)}`" for path in run.data.train)
     place = printable(str(folder))
-    use = f'seqloom generate {place} --prompt "..."' if run.task == "text-generation" else f"seqloom predict {place} -"
+    use = USES.get(run.task, "seqloom predict {} -").format(place)
     how = f"made with seqloom {VERSION} in one go"
     if state.tokens:
+        read = "images" if run.task == IMAGES else "tokens"
         how = f"""trained with seqloom {VERSION} for {state.step:,} steps
-({state.tokens:,} tokens); its weights are those of step {state.best_step or state.step:,}, the best by validation {run.train.best}"""
+({state.tokens:,} {read}); its weights are those of step {state.best_step or state.step:,}, the best by validation {run.train.best}"""
     text = f"""---
 library_name: seqloom
 pipeline_tag: {run.task}

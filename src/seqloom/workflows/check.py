@@ -35,6 +35,10 @@ def check(
 
 def _configured(task: str, data: Sequence[str], validation: Sequence[str], settings: Sequence[str]) -> RunConfig:
     task_named(task)
+    if task not in CHECKS:
+        raise UsageError(
+            f"TASK must be one of {', '.join(CHECKS)} to be checked, but is {task!r}, whose data are checked as train reads them"
+        )
     content = apply_settings({}, list(settings))
     if not data:
         raise UsageError("a check needs data: name its files after the task")

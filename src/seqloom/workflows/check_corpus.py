@@ -17,11 +17,9 @@ from seqloom.data.checks import Finding
 from seqloom.data.corpus import CorpusStore
 from seqloom.data.documents import Piece
 from seqloom.errors import place
-from seqloom.shapes import IGNORE
 from seqloom.tasks import task_named
-from seqloom.text.special import UNK
 from seqloom.training.distributed import World
-from seqloom.workflows.check_pairs import LEAK, Table, problems_of, quantiles, shown_pieces
+from seqloom.workflows.check_pairs import LEAK, Table, pieces_of, problems_of, quantiles, shown_pieces, unknown_among
 from seqloom.workflows.corpus import PreparedCorpus, prepare_corpus
 from seqloom.workflows.documents import each_document, each_piece
 from seqloom.workflows.prepare import prepared, total_steps
@@ -89,11 +87,10 @@ def check_corpus(run: RunConfig, test: Sequence[str], folder: Path, say: Say) ->
             texts[name] = Prints.of(each_piece(paths, run.data, lambda _: None))
     if test:
         documents = list(each_document(test, run.data, tokenizer, lambda _: None))
-        lengths["test"] = np.asarray([len(one.ids) + 1 for one in documents])
+        lengths["test"] = np.asarray([len(one.ids) + corpus.corpus.ended for one in documents])
         words, size = sum(one.words for one in documents), sum(one.bytes for one in documents)
-        splits["test"] = _sizes(
-            len(documents), int(lengths["test"].sum()), words, size, sum(int((one.ids == UNK).sum()) for one in documents)
-        )
+        unknown = sum(unknown_among(one.ids, tokenizer.marks) for one in documents)
+        splits["test"] = _sizes(len(documents), sum(len(one.ids) for one in documents), words, size, unknown, corpus.corpus.ended)
     rows = next(corpus.batches(0, 0))
     return CorpusReport(
         splits=splits,
@@ -170,11 +167,13 @@ def _leaks(texts: dict[str, Prints]) -> list[str]:
 
 def _about(store: CorpusStore) -> dict[str, float]:
     totals = store.totals
-    return _sizes(totals.documents, totals.ids, totals.words, totals.bytes, totals.unknown)
+    inside = totals.ids - store.ended * totals.documents
+    return _sizes(totals.documents, inside, totals.words, totals.bytes, totals.unknown, store.ended)
 
 
-def _sizes(documents: int, tokens: int, words: int, size: int, unknown: int) -> dict[str, float]:
-    inside = max(tokens - documents, 1)
+def _sizes(documents: int, inside: int, words: int, size: int, unknown: int, ended: bool) -> dict[str, float]:
+    """Of documents of so many ids inside of them, with or without an end each."""
+    tokens, inside = inside + ended * documents, max(inside, 1)
     return {
         "documents": documents,
         "tokens": tokens,
@@ -189,12 +188,11 @@ def _sizes(documents: int, tokens: int, words: int, size: int, unknown: int) -> 
 def _view(corpus: PreparedCorpus, rows: NDArray[np.int64]) -> list[dict[str, Any]]:
     batch = corpus.load(rows, rows)
     starts = corpus.plan.windows(corpus.corpus, rows).starts.tolist()
-    pieces = corpus.tokenizer.pieces
     return [
         {
             "line": corpus.corpus.place(start),
-            "inputs": pieces(inputs),
-            "targets": [None if one == IGNORE else pieces([one])[0] for one in targets],
+            "inputs": pieces_of(corpus.tokenizer, inputs),
+            "targets": pieces_of(corpus.tokenizer, targets),
         }
         for start, inputs, targets in zip(starts, batch.inputs.tolist(), batch.targets.tolist(), strict=True)
     ]

@@ -19,9 +19,8 @@ from seqloom.data.batches import TranslationBatch, costs, translation_batch
 from seqloom.data.checks import SIDES, Finding, Split, read_split, store_findings, text_findings
 from seqloom.data.store import TokenStore
 from seqloom.errors import place
+from seqloom.protocols import Marks, Tokenizer
 from seqloom.shapes import IGNORE
-from seqloom.text.special import EOS, SPECIAL_TOKENS, UNK
-from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training.distributed import World
 from seqloom.workflows.prepare import PreparedPairs, prepare_pairs, prepared, total_steps
 from seqloom.workflows.reading import Say, read_pair_list
@@ -33,6 +32,8 @@ LEAK = 0.9
 """A validation or test set with at least this share of its pairs in train measures nothing."""
 SHOWN = 16
 """Pieces of a text that are shown."""
+PADDING = "<pad>"
+"""How a step that does not happen is shown."""
 
 Lengths = dict[str, dict[str, int]]
 """Split and side -> quantiles."""
@@ -105,7 +106,8 @@ def check_pairs(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -> 
     store, train, plan = pairs.store, splits[0], pairs.plan
     budget = None if plan.batch_rows else plan.batch_tokens
     rows = next(plan.epoch(store, 0))
-    batch = translation_batch(store, rows, rows, run.data.max_length)
+    marks = pairs.tokenizer.marks
+    batch = translation_batch(store, rows, rows, run.data.max_length, marks)
     texts = {"validation" if run.data.validation else SPLIT_OFF: pairs.validation}
     if test:
         texts["test"] = read_pair_list(test, run.data, lambda _: None)
@@ -118,7 +120,7 @@ def check_pairs(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -> 
         tokenizer=tokenizer,
         training={
             "pairs": len(store),
-            "longest_pair_in_ids": int(costs(store, np.arange(len(store))).max()),
+            "longest_pair_in_ids": int(costs(store, np.arange(len(store)), marks).max()),
             "batch": f"{plan.batch_rows:,} pairs" if budget is None else f"{budget:,} ids",
             "batches_an_epoch": plan.count(store),
             "steps": total_steps(run.train, pairs),
@@ -126,7 +128,7 @@ def check_pairs(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -> 
             "trained_tokens_of_the_first_batch": int((batch.targets != IGNORE).sum()),
         },
         batch=batch_view(batch, pairs.tokenizer, [place(train.path, int(store.lines[row])) for row in rows]),
-        errors=[*split_errors(splits), *cut_errors(store, run.data.max_length), *batch_errors(batch)],
+        errors=[*split_errors(splits), *cut_errors(store, run.data.max_length), *batch_errors(batch, pairs.tokenizer)],
     )
 
 
@@ -142,18 +144,23 @@ def measured(prepared: PreparedPairs, texts: dict[str, list[tuple[str, str]]], t
     """
     tokenizer, store = prepared.tokenizer, prepared.store
     lengths = {f"train {side}": quantiles(store.lengths(np.arange(len(store)), column)) for column, side in enumerate(SIDES)}
-    unknown: dict[str, float] = {"train": 100 * np.count_nonzero(store.tokens == UNK) / max(len(store.tokens), 1)}
+    unknown: dict[str, float] = {"train": 100 * unknown_among(store.tokens, tokenizer.marks) / max(len(store.tokens), 1)}
     words = {name: sum(len(text.split()) for pair in pairs for text in pair) for name, pairs in texts.items()}
     words_in_store = sum(sum(side) for side in train.words) - words.get(SPLIT_OFF, 0)
     per_word = {"train": len(store.tokens) / words_in_store}
     for name, pairs in texts.items():
         ids = [tokenizer.encode([pair[column] for pair in pairs]) for column in range(len(SIDES))]
         lengths |= {f"{name} {side}": quantiles(np.array([len(one) for one in ids[column]])) for column, side in enumerate(SIDES)}
-        count = sum(len(one) for side in ids for one in side)
-        per_word[name] = count / words[name]
-        unknown[name] = 100 * sum(one.count(UNK) for side in ids for one in side) / max(count, 1)
+        together = np.concatenate([np.asarray(one, np.int64) for side in ids for one in side])
+        per_word[name] = len(together) / words[name]
+        unknown[name] = 100 * unknown_among(together, tokenizer.marks) / max(len(together), 1)
     about = {"kind": tokenizer.kind, "vocabulary": tokenizer.vocabulary_size, "ids_per_word": per_word, "unknown_percent": unknown}
     return lengths, about
+
+
+def unknown_among(ids: NDArray[Any], marks: Marks) -> int:
+    """How many ids are the unknown one."""
+    return 0 if marks.unknown is None else int(np.count_nonzero(ids == marks.unknown))
 
 
 def quantiles(values: NDArray[Any]) -> dict[str, int]:
@@ -186,24 +193,30 @@ def cut_errors(store: TokenStore, max_length: int | None) -> list[str]:
     return [f"data.max_length={max_length} must leave most training texts whole, but cuts {cut:,} of {len(lengths):,}; raise it"]
 
 
-def batch_errors(batch: TranslationBatch) -> list[str]:
+def batch_errors(batch: TranslationBatch, tokenizer: Tokenizer) -> list[str]:
     """What is wrong with the targets of a batch: a model that is never taught to end never ends."""
     if not bool((batch.targets != IGNORE).any()):
         return ["a batch must train at least one token, but in the first batch none is trained"]
-    if not bool((batch.targets == EOS).any(dim=1).all()):
-        return [f"every target must end in {SPECIAL_TOKENS[EOS]}, but in the first batch some do not: a model would not learn to stop"]
+    end = tokenizer.marks.end
+    if end is not None and not bool((batch.targets == end).any(dim=1).all()):
+        (name,) = tokenizer.pieces([end])
+        return [f"every target must end in {name}, but in the first batch some do not: a model would not learn to stop"]
     return []
 
 
-def batch_view(batch: TranslationBatch, tokenizer: TextTokenizer, lines: Sequence[str]) -> list[dict[str, Any]]:
+def batch_view(batch: TranslationBatch, tokenizer: Tokenizer, lines: Sequence[str]) -> list[dict[str, Any]]:
     """The rows with the longest, the middle and the shortest target, as a model gets them."""
     by_length = (batch.targets != IGNORE).sum(dim=1).argsort(stable=True).tolist()
     view = []
     for row in dict.fromkeys((by_length[-1], by_length[len(by_length) // 2], by_length[0])):
-        targets = [None if one == IGNORE else tokenizer.pieces([one])[0] for one in batch.targets[row].tolist()]
-        source, inputs = (tokenizer.pieces(part[row].tolist()) for part in (batch.source, batch.inputs))
+        source, inputs, targets = (pieces_of(tokenizer, part[row].tolist()) for part in (batch.source, batch.inputs, batch.targets))
         view.append({"line": lines[row], "source": source, "inputs": inputs, "targets": targets})
     return view
+
+
+def pieces_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str | None]:
+    """Pieces of a row of a batch: None where nothing is trained, <pad> where nothing is read."""
+    return [None if one == IGNORE else PADDING if one == tokenizer.marks.pad else tokenizer.pieces([one])[0] for one in ids]
 
 
 def _batch_rows(row: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -216,7 +229,7 @@ def shown_pieces(pieces: Sequence[str | None]) -> str:
     shown: list[str] = []
     for piece, run in groupby("(untrained)" if piece is None else piece.replace(" ", "␣") for piece in pieces):
         count = len(list(run))
-        shown += [f"{piece}×{count}"] if piece in ("(untrained)", "<pad>") else [piece] * count
+        shown += [f"{piece}×{count}"] if piece in ("(untrained)", PADDING) else [piece] * count
     left_out = len(shown) - SHOWN
     return " ".join(shown if left_out <= 1 else [*shown[: SHOWN // 2], f"[… {left_out} more …]", *shown[-SHOWN // 2 :]])
 

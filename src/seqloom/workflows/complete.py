@@ -27,14 +27,13 @@ from seqloom.decoding.spelled import Lexicon, Spelling
 from seqloom.decoding.windows import window_start
 from seqloom.errors import SeqloomError, UsageError
 from seqloom.protocols import State, device_of, fork, next_logits, select_rows
-from seqloom.text.special import BOS, EOS
+from seqloom.text.hub_tokenizer import HubTokenizer
 from seqloom.text.tokenizers import TextTokenizer
-from seqloom.workflows.decoding import FORBIDDEN
-from seqloom.workflows.generate import refuse_other_task
+from seqloom.workflows.generate import begun, refuse_other_task
 
 KEPT = 8
 """Contexts whose states are kept, so that a keystroke reads what is new."""
-STEPS = {"bpe": 6, "words": 2, "characters": 16, "bytes": 24}
+STEPS = {"bpe": 6, "wordpiece": 6, "unigram": 6, "words": 2, "characters": 16, "bytes": 24}
 """Tokens of a word that is looked for, and one more that ends it, for each kind of tokenizer."""
 
 _WORD = rb"\w\x80-\xff"  # what is not ASCII belongs to words
@@ -79,20 +78,22 @@ class Completer:
     It keeps the states of the last contexts, so the next keystroke is cheap.
     """
 
-    def __init__(self, model: Any, tokenizer: TextTokenizer, bounds: Bounds | None = None) -> None:
+    def __init__(self, model: Any, tokenizer: TextTokenizer | HubTokenizer, bounds: Bounds | None = None) -> None:
         self._tokenizer = tokenizer
         self._spelling = Spelling.of(tokenizer)
         self._bounds = bounds or Bounds()
         self._model = model
         self._context: int | None = getattr(model, "context", None)
         self._device = device_of(model)
-        self._never = torch.tensor(FORBIDDEN, device=self._device)
+        self._marks = tokenizer.marks
+        self._never = torch.tensor(self._marks.forbidden, dtype=torch.long, device=self._device)
         self._known: dict[tuple[int, ...], tuple[Tensor, State]] = {}
 
     @torch.inference_mode()
     def complete(self, prefix: str, n: int = 5, words: int = 1) -> list[Completion]:
         """The `n` likeliest completions, the likeliest first, each up to the end of `words` words: that which is being typed and those
-        after it. Special tokens but `</s>` have no share. Raises UsageError for a number below 1, or text that is no Unicode.
+        after it. Special tokens but `</s>` have no share. Raises UsageError for a number below 1, text that is no Unicode, or no text
+        where nothing begins a text of this model.
         """
         if n < 1 or words < 1:
             raise UsageError(f"the numbers of completions and of words must be at least 1, but are {n} and {words}")
@@ -100,10 +101,19 @@ class Completer:
         calls = (self._bounds.steps or STEPS[self._tokenizer.kind]) * words
         if self._context is not None:
             calls = min(calls, self._context // 4)
-        read = [BOS, *ids]
+        read = begun(self._tokenizer, ids)
         logits, state = self._after(tuple(read[window_start(len(read) + calls, self._context) :]))
         inside = bool(_INSIDE.search(prefix.encode()))
-        search = _Search(self._spelling, self._bounds, rest=rest, inside=inside, follows=bool(ids), words=words, n=n)
+        search = _Search(
+            self._spelling,
+            self._bounds,
+            end=self._marks.end,
+            rest=rest,
+            inside=inside,
+            follows=bool(ids or (rest and self._spelling.lead)),  # the rest has its lead, at the begin of a text too
+            words=words,
+            n=n,
+        )
         rows = search.grow([_Row(1.0, b"", 0, 0)], self._probabilities(logits))
         for _ in range(calls):
             if not rows:
@@ -120,7 +130,15 @@ class Completer:
             return ids, rest
         (last,) = self._tokenizer.encode([rest.decode()])
         sure = max(0, len(last) - self._bounds.given_back)
-        return ids + last[:sure], self._spelling.spell(last[sure:])
+        if not sure and not ids and not self._marks.begin:
+            sure = min(1, len(last))  # something must be read first
+        whole = self._spelling.spell(last)
+        if self._spelling.lead and not whole.startswith(rest):  # a blank alone is no token
+            return ids, rest
+        # A piece may spell a blank after it that is not typed yet (GPT).
+        untyped = len(whole) - len(rest) if whole.startswith(rest) else 0
+        given_back = self._spelling.spell(last[sure:])
+        return ids + last[:sure], given_back[: max(0, len(given_back) - untyped)]
 
     def _after(self, ids: tuple[int, ...]) -> tuple[Tensor, State]:
         """The logits `(1, vocabulary)` after a context, and its state, to select from."""
@@ -157,8 +175,11 @@ class _Row(NamedTuple):
 class _Search:
     """What is known of the two sums, while rows go on."""
 
-    def __init__(self, spelling: Spelling, bounds: Bounds, *, rest: bytes, inside: bool, follows: bool, words: int, n: int) -> None:
+    def __init__(
+        self, spelling: Spelling, bounds: Bounds, *, end: int | None, rest: bytes, inside: bool, follows: bool, words: int, n: int
+    ) -> None:
         self._bounds = bounds
+        self._end = end
         self._rest = rest
         self._inside = inside
         """Whether the typed text ends inside of a word."""
@@ -175,7 +196,7 @@ class _Search:
         """Adds up what one more token completes, of probabilities `(rows, vocabulary)`; returns the likeliest of the others."""
         lexicon, self._lexicon = self._lexicon, self._later
         shares = torch.tensor([[row.mass] for row in rows])
-        ends = (probabilities[:, EOS] * shares[:, 0]).tolist()
+        ends = [0.0] * len(rows) if self._end is None else (probabilities[:, self._end] * shares[:, 0]).tolist()
         mass = probabilities.index_select(1, lexicon.ids) * shares  # in the order of what tokens spell
         for at, row in enumerate(rows):
             if len(row.text) < len(self._rest):

@@ -48,6 +48,7 @@ class PreparedCorpus:
     corpus: CorpusStore
     validation: CorpusStore
     plan: WindowPlan | StreamPlan
+    labels: tuple[str, ...] = ()
 
     def about(self) -> str:
         trained, held = self.corpus.totals, self.validation.totals
@@ -60,7 +61,7 @@ class PreparedCorpus:
         return self.plan.count(self.corpus)
 
     def load(self, rows: Rows, whole: Rows) -> TextBatch:
-        return load_windows(self.corpus, self.plan, rows, whole)
+        return load_windows(self.corpus, self.plan, rows, whole, self.tokenizer.marks)
 
     def describe(self, rows: Rows) -> str:
         starts = self.plan.windows(self.corpus, rows[:4]).starts
@@ -89,7 +90,8 @@ class PreparedCorpus:
 
     def validate(self, model: nn.Module) -> dict[str, float]:
         """Perplexity and its kin; a long document is read in windows that do not overlap."""
-        corpus = score_documents(model, (Document(self.validation.document(at), 0, 0) for at in range(len(self.validation))))
+        documents = (Document(self.validation.document(at), 0, 0) for at in range(len(self.validation)))
+        corpus = score_documents(model, documents, marks=self.tokenizer.marks)
         corpus.words, corpus.bytes = self.validation.totals.words, self.validation.totals.bytes  # which the store counted
         return corpus.metrics()
 

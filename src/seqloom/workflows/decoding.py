@@ -12,10 +12,6 @@ from seqloom.decoding.spelled import Spelling, ban, begin, stops
 from seqloom.decoding.strategies import Sample, Strategy, strategy_of
 from seqloom.errors import SeqloomError
 from seqloom.protocols import Tokenizer
-from seqloom.text.special import EOS, SPECIAL_TOKENS
-
-FORBIDDEN = tuple(i for i in range(len(SPECIAL_TOKENS)) if i != EOS)
-"""Special ids, which no text has."""
 
 
 def found_or_refused(found: Sequence[Hypothesis], strategy: Strategy) -> Sequence[Hypothesis]:
@@ -42,5 +38,5 @@ def decoding_of(decode: DecodeConfig, tokenizer: Tokenizer) -> Decoding:
         spelled.append(ban(spelling, decode.ban))
     if decode.begin:
         spelled.append(begin(spelling, decode.begin))
-    rules = rules_of(decode, FORBIDDEN, EOS, spelled)
+    rules = rules_of(decode, tokenizer.marks.forbidden, tokenizer.marks.end, spelled)
     return Decoding(strategy_of(decode), rules, stops(spelling, decode.stop) if decode.stop else None)

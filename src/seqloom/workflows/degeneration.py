@@ -25,7 +25,6 @@ from seqloom.evaluation.perplexity import score_texts
 from seqloom.evaluation.repetition import Statistics, Written, loop_at_end, repeated_share
 from seqloom.explaining.charts import require_extra, save_chart
 from seqloom.explaining.degeneration import Curve, Mean, degeneration_chart
-from seqloom.text.special import BOS, EOS, PAD, UNK
 from seqloom.workflows.decoding import decoding_of, found_or_refused
 from seqloom.workflows.documents import each_document
 from seqloom.workflows.evaluate import as_trained
@@ -160,7 +159,7 @@ def degeneration(
             listed, "".join(files.json_line(one) + "\n" for name, some in texts.items() for one in _records(bundle, name, excerpts, some))
         )
     _draw(bundle, excerpts, texts, rows, place)
-    unknown = sum(one.tokens.count(UNK) for one in excerpts)
+    unknown = unknown_tokens(bundle, excerpts)
     return Degeneration(
         rows=rows,
         texts=len(excerpts),
@@ -183,13 +182,14 @@ def read_excerpts(
     """
     found: list[Excerpt] = []
     lengths: list[int] = []
+    end = ends_of(bundle)
     for number, document in enumerate(each_document(paths, data, bundle.tokenizer, say)):
         ids: list[int] = document.ids.tolist()
-        if len(ids) + 1 < prompt_tokens + new_tokens:
-            lengths.append(len(ids) + 1)
+        if len(ids) + len(end) < prompt_tokens + new_tokens:
+            lengths.append(len(ids) + len(end))
             continue
-        rest = [*ids[prompt_tokens:], EOS][:new_tokens]
-        finished = rest[-1] == EOS
+        rest = [*ids[prompt_tokens:], *end][:new_tokens]
+        finished = rest[-1:] == end
         found.append(Excerpt(number, ids[:prompt_tokens], rest[: len(rest) - finished], finished))
         if len(found) == limit:
             break
@@ -203,15 +203,28 @@ def read_excerpts(
         f"{len(found):,} texts: the first {prompt_tokens} tokens of each are the prompt, {new_tokens} more are compared; "
         f"{len(lengths):,} documents were too short"
     )
-    if unknown := sum(one.tokens.count(UNK) for one in found):
+    if unknown := unknown_tokens(bundle, found):
         say(f"{unknown:,} tokens of the human texts are <unk>: scored as such, and never decoded")
     return found, len(lengths)
+
+
+def unknown_tokens(bundle: Bundle, excerpts: Sequence[Excerpt]) -> int:
+    """How many tokens of the human continuations are the unknown one."""
+    unknown = bundle.tokenizer.marks.unknown
+    return 0 if unknown is None else sum(one.tokens.count(unknown) for one in excerpts)
+
+
+def ends_of(bundle: Bundle) -> list[int]:
+    """The end mark, or nothing where nothing ends a text."""
+    end = bundle.tokenizer.marks.end
+    return [] if end is None else [end]
 
 
 def continue_excerpts(bundle: Bundle, excerpts: Sequence[Excerpt], settings: DecodeConfig, new_tokens: int) -> list[Hypothesis]:
     """The best hypothesis, or a sample, for each prompt. Text number i draws its random numbers as sample i of the seed does."""
     model: Any = bundle.model
     strategy, rules, stop = decoding_of(settings, bundle.tokenizer)
+    marks = bundle.tokenizer.marks
     rows = ROWS if settings.strategy == "sample" else max(ROWS // settings.beam, 1)
     made: list[Hypothesis] = []
     for at in range(0, len(excerpts), rows):
@@ -219,11 +232,11 @@ def continue_excerpts(bundle: Bundle, excerpts: Sequence[Excerpt], settings: Dec
         working = steps(
             model,
             None,
-            [[BOS, *one.prompt] for one in some],
+            [[*marks.begin, *one.prompt] for one in some],
             strategy=strategy,
             max_new_tokens=[new_tokens] * len(some),
-            eos=EOS,
-            pad=PAD,
+            eos=marks.end,
+            pad=marks.pad,
             rules=rules,
             stop=stop,
             begun=[Begun(sample=at + number) for number in range(len(some))],
@@ -235,7 +248,8 @@ def continue_excerpts(bundle: Bundle, excerpts: Sequence[Excerpt], settings: Dec
 def _fitting(bundle: Bundle, prompt_tokens: int, new_tokens: int | None, say: Say) -> int:
     """How many new tokens: none may be read without all that stands before it. Raises UsageError where so many do not fit the context."""
     context: int | None = getattr(bundle.model, "context", None)
-    room = math.inf if context is None else context - prompt_tokens
+    begin = len(bundle.tokenizer.marks.begin)
+    room = math.inf if context is None else context + 1 - begin - prompt_tokens  # the last token is not read
     if room < (new_tokens or 1):
         raise UsageError(
             f"--prompt-tokens and --new-tokens must sum to at most the model's context of {context} tokens, "
@@ -247,10 +261,10 @@ def _fitting(bundle: Bundle, prompt_tokens: int, new_tokens: int | None, say: Sa
 
 
 def _scored(bundle: Bundle, excerpts: Sequence[Excerpt], texts: Sequence[tuple[list[int], bool]]) -> list[Written]:
-    scores = score_texts(bundle.model, [[*one.prompt, *tokens] for one, (tokens, _) in zip(excerpts, texts, strict=True)])
+    whole = [[*one.prompt, *tokens] for one, (tokens, _) in zip(excerpts, texts, strict=True)]
     return [
-        Written(tokens, finished, score.log_probs[len(one.prompt) :][: len(tokens) + finished])
-        for one, (tokens, finished), score in zip(excerpts, texts, scores, strict=True)
+        Written(tokens, finished, score.last(len(tokens)).log_probs[: len(tokens) + finished])
+        for (tokens, finished), score in zip(texts, score_texts(bundle.model, whole, bundle.tokenizer.marks), strict=True)
     ]
 
 
@@ -274,7 +288,7 @@ def _records(bundle: Bundle, strategy: str, excerpts: Sequence[Excerpt], texts: 
 
 def _pieces(bundle: Bundle, text: Written) -> list[str]:
     """As many as there are probabilities."""
-    return bundle.tokenizer.pieces([*text.tokens, EOS][: len(text.log_probs)])
+    return bundle.tokenizer.pieces([*text.tokens, *ends_of(bundle)][: len(text.log_probs)])
 
 
 def _draw(bundle: Bundle, excerpts: Sequence[Excerpt], texts: dict[str, list[Written]], rows: dict[str, Statistics], place: Path) -> None:

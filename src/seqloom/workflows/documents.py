@@ -13,7 +13,8 @@ from seqloom.config import DataConfig
 from seqloom.data.documents import Piece, corpus_files, read_documents
 from seqloom.data.store import fingerprint
 from seqloom.evaluation.perplexity import Corpus, score_texts
-from seqloom.protocols import Tokenizer
+from seqloom.protocols import Marks, Tokenizer
+from seqloom.text.special import MARKS
 from seqloom.workflows.reading import Say, tallied
 
 CHUNK = 2**16
@@ -52,15 +53,17 @@ def fingerprints(paths: Sequence[str], data: DataConfig) -> list[dict[str, Any]]
     return [fingerprint(path) for path in corpus_files(paths, data)] if paths else []
 
 
-def evaluate_documents(model: nn.Module, documents: Iterator[Document], stride: int | None = None) -> dict[str, float]:
+def evaluate_documents(
+    model: nn.Module, documents: Iterator[Document], stride: int | None = None, marks: Marks = MARKS
+) -> dict[str, float]:
     """Perplexity and its kin over documents; memory is bounded by the longest. The model must be in evaluation mode."""
-    return score_documents(model, documents, stride).metrics()
+    return score_documents(model, documents, stride, marks).metrics()
 
 
-def score_documents(model: nn.Module, documents: Iterator[Document], stride: int | None = None) -> Corpus:
-    corpus = Corpus.empty()
+def score_documents(model: nn.Module, documents: Iterator[Document], stride: int | None = None, marks: Marks = MARKS) -> Corpus:
+    corpus = Corpus.empty(marks)
     for some in chunks(documents):
-        for document, score in zip(some, score_texts(model, [one.ids for one in some], stride=stride), strict=True):
+        for document, score in zip(some, score_texts(model, [one.ids for one in some], marks, stride=stride), strict=True):
             corpus.add(score, document.ids, words=document.words, size=document.bytes)
     return corpus
 
@@ -83,10 +86,12 @@ def stride_of(model: Any, stride: int | None) -> int | None:
     return stride or (None if model.context is None else max(model.context // 2, 1))
 
 
-def convention(model: Any, stride: int | None) -> str:
+def convention(model: Any, stride: int | None, tokenizer: Tokenizer) -> str:
     """How log-probabilities come about, in one line."""
-    context, step = model.context, stride_of(model, stride)
-    text = "log-probabilities in nats; <s> is fed and never predicted, </s> is"
+    context, step, marks = model.context, stride_of(model, stride), tokenizer.marks
+    begin = " ".join(tokenizer.pieces(marks.begin))
+    end = "nothing ends a text" if marks.end is None else f"{tokenizer.pieces([marks.end])[0]} at the end is predicted"
+    text = f"log-probabilities in nats; {begin or 'the first token'} is fed and never predicted, {end}"
     if context is None:
         return f"{text}; every token is read with all that stands before it in its text"
     return f"{text}; a text longer than {context} tokens is read in windows of {context}, each {step} further on"

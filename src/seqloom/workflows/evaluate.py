@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
 from torch import nn
 
-from seqloom.bundles import RUN, load_bundle
+from seqloom.bundles import IMAGES, RUN, load_bundle, task_of
 from seqloom.config import DataConfig, DecodeConfig, parse, read_run_file
 from seqloom.errors import UsageError, printable
 from seqloom.evaluation.metrics import bleu, chrf, exact_match
 from seqloom.evaluation.scoring import teacher_forced
 from seqloom.protocols import Tokenizer, device_of
+from seqloom.workflows.classify import evaluate_images
 from seqloom.workflows.documents import convention, each_document, evaluate_documents, stride_of
+from seqloom.workflows.masks import evaluate_masked
 from seqloom.workflows.reading import Say, read_pair_list
 from seqloom.workflows.translate import batches_of_pairs, decode_texts
+from seqloom.workflows.vectors import evaluate_similarity
+
+ENCODED = ("fill-mask", "feature-extraction", "sentence-similarity")
+"""Tasks of models that read texts and write none."""
 
 
 @final
@@ -30,7 +36,9 @@ class Evaluation:
     signatures: dict[str, str]
     """How sacreBLEU computed its scores."""
     outputs: list[str]
-    """The model's texts, in the order of the pairs; empty where nothing was decoded."""
+    """The model's texts, in the order of the pairs, or labels; empty where nothing was decoded."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """What is too long for a table: of labels the counts of each confusion."""
 
 
 def evaluate_pairs(model: nn.Module, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], decode: DecodeConfig | None) -> Evaluation:
@@ -60,19 +68,33 @@ def evaluate_pairs(model: nn.Module, tokenizer: Tokenizer, pairs: Sequence[tuple
 def evaluate(
     folder: str | Path, paths: Sequence[str], data: DataConfig, decode: dict[str, Any], say: Say, stride: int | None = None
 ) -> Evaluation:
-    """The verb: the model of a run folder on files of pairs, in the direction that it was trained for; a language model on texts.
+    """The verb: the model of a run folder on files of pairs, in the direction that it was trained for; a language model on texts; one of
+    images on labelled images; a masked one on texts; one of sentence vectors on pairs with a score of how alike they are.
 
     `stride` is how far the windows of a language model with limited context move on; by default half a window.
     """
+    if task_of(folder) == IMAGES:
+        if decode or stride is not None or data != DataConfig():
+            raise UsageError(f"--set and --stride belong to texts, but {printable(str(folder))} is a model of {IMAGES}; leave them out")
+        found = evaluate_images(folder, paths, say)
+        return Evaluation(found.metrics, {}, found.predicted, {"labels": list(found.labels), "confusion": found.confusion})
     bundle = load_bundle(folder)
+    if bundle.task in ENCODED:
+        if decode or stride is not None:
+            raise UsageError(f"--stride and decode.* belong to models that write text, but this is one of {bundle.task}; leave them out")
+        if bundle.task == "fill-mask":
+            return Evaluation(evaluate_masked(bundle, paths, data, say), {}, [])
+        similarity = evaluate_similarity(bundle, paths, data, say)
+        return Evaluation(similarity.metrics, {}, [f"{one:.6f}" for one in similarity.cosines])
     settings = bundle.decode_with(decode)
     data = as_trained(Path(folder), data)
     if bundle.task == "text-generation":
         if decode:
             raise UsageError("--set can change data.* here, but not decode.*: a language model is evaluated without decoding")
-        say(convention(bundle.model, stride))
+        say(convention(bundle.model, stride, bundle.tokenizer))
         documents = each_document(paths, data, bundle.tokenizer, say)
-        return Evaluation(evaluate_documents(bundle.model, documents, stride_of(bundle.model, stride)), {}, [])
+        metrics = evaluate_documents(bundle.model, documents, stride_of(bundle.model, stride), bundle.tokenizer.marks)
+        return Evaluation(metrics, {}, [])
     if stride is not None:
         raise UsageError(f"--stride belongs to language models, but {printable(str(folder))} is one of {bundle.task}; leave it out")
     pairs = read_pair_list(paths, data, say)

@@ -22,11 +22,11 @@ from seqloom.decoding.live import Hypothesis
 from seqloom.decoding.strategies import Beam, Strategy
 from seqloom.errors import UsageError, place
 from seqloom.protocols import State, device_of
-from seqloom.text.special import BOS, EOS, PAD
 from seqloom.workflows.decoding import decoding_of
-from seqloom.workflows.generate import NEW_TOKENS, TASK, text_after
+from seqloom.workflows.generate import NEW_TOKENS, TASK, begun, text_after
 from seqloom.workflows.predict import new_file
 from seqloom.workflows.reading import Say, silent, tallied
+from seqloom.workflows.translate import longest_output
 
 TOLERANCE = 1e-3
 """In the unit of the score: a beam that is worse by no more found something as good. Rounding of float32 differs from batch to batch."""
@@ -106,6 +106,10 @@ class ExactSearcher:
         idle = ("strategy", "n_best", *IDLE["beam"], *(IDLE["sample"] if bundle.decode.strategy == "sample" else ()))
         if given := [name for name in idle if name in (decode or {})]:
             raise UsageError(f"decode.{given[0]} changes nothing in an exact search, which is for the most likely text; leave it out")
+        marks = bundle.tokenizer.marks
+        if marks.end is None:
+            raise UsageError("exact search is for texts that end, but nothing ends a text of this model; use: seqloom generate")
+        self._end, self._marks = marks.end, marks
         self.bundle, self.length_penalty, self.budget = bundle, length_penalty, budget
         self.settings = bundle.decode_with({"n_best": 1} | (decode or {}))
         if self.settings.stop:
@@ -131,9 +135,9 @@ class ExactSearcher:
         model: Any = self.bundle.model
         (ids,) = self.bundle.tokenizer.encode([text])
         if self.bundle.task != TASK:
-            source = source_batch([ids]).to(device_of(model))
-            return _Start(lambda: model.encode(source), [BOS], self.settings.max_length or 2 * len(ids) + 20)
-        prompt, context = [BOS, *ids], getattr(model, "context", None)
+            source = source_batch([ids], self._marks).to(device_of(model))
+            return _Start(lambda: model.encode(source), [*self._marks.begin], longest_output(model, len(ids), self.settings, self._marks))
+        prompt, context = begun(self.bundle.tokenizer, ids), getattr(model, "context", None)
         cap = self.settings.max_length or NEW_TOKENS
         if context is not None:
             room = max(0, context + 1 - len(prompt))  # the last token is not read
@@ -154,7 +158,7 @@ class ExactSearcher:
             start.state(),
             start.prompt,
             max_new_tokens=start.cap,
-            eos=EOS,
+            eos=self._end,
             rules=self._rules,
             length_penalty=self.length_penalty,
             known=[beam for beam, _ in beams.values() if beam],
@@ -166,7 +170,14 @@ class ExactSearcher:
         model: Any = self.bundle.model
         began = time.monotonic()
         (found,) = generate(
-            model, start.state(), [start.prompt], strategy=strategy, max_new_tokens=[start.cap], eos=EOS, pad=PAD, rules=self._rules
+            model,
+            start.state(),
+            [start.prompt],
+            strategy=strategy,
+            max_new_tokens=[start.cap],
+            eos=self._end,
+            pad=self._marks.pad,
+            rules=self._rules,
         )
         return next(iter(found), None), time.monotonic() - began
 

@@ -15,16 +15,16 @@ from torch import Tensor
 
 from seqloom.bundles import RUN, Bundle, load_bundle
 from seqloom.config import DataConfig, DecodeConfig, TrainConfig, parse, read_run_file
-from seqloom.data.batches import TranslationBatch, pad, pair_batch, source_batch
+from seqloom.data.batches import TranslationBatch, pad, pair_batch, read_with, source_batch, written_with
 from seqloom.data.documents import Piece
 from seqloom.data.windows import TextBatch
 from seqloom.errors import UsageError, printable
 from seqloom.explaining.charts import MOST_SERIES, attention_heat_map, save_chart
 from seqloom.explaining.gradient_flow import STATES, Curve, GradientFlow, LayerFlow, gradient_flow
+from seqloom.explaining.head_maps import head_heat_maps
 from seqloom.explaining.panels import Panel, line_panels
 from seqloom.protocols import device_of
 from seqloom.shapes import IGNORE
-from seqloom.text.special import BOS, EOS, PAD
 from seqloom.training.objectives import LanguageModelling, Translation
 from seqloom.workflows.documents import each_piece
 from seqloom.workflows.evaluate import as_trained
@@ -49,7 +49,7 @@ class Attention:
     target: list[str]
     """Pieces of the output, with `</s>`."""
     weights: Tensor
-    """`(target, source)`: each row sums to 1."""
+    """`(target, source)`: each row sums to 1; of a Transformer `(layers, heads, target, source)`."""
     output: str
 
 
@@ -76,24 +76,28 @@ def attention_of(bundle: Bundle, text: str, target: str | None = None, decode: D
     Raises UsageError for an empty text, or a model without attention.
     """
     model: Any = bundle.model
-    if getattr(model, "attention", None) is None:
+    if not hasattr(model, "encode") or not hasattr(model, "attended"):
+        raise UsageError(f"explain needs a model that looks at a source while it writes, but this one is of {printable(bundle.task)}")
+    if getattr(model, "attention", model) is None:
         raise UsageError("a model must have attention to be looked at, but this one has one context vector (model.attention=none)")
     if not text.strip():
         raise UsageError("the text must hold a word, but it is empty")
     if target is None:
         target = decode_texts(model, bundle.tokenizer, [text], decode or bundle.decode)[0][0].text
-    source, written = bundle.tokenizer.encode([text, target])
+    marks, (source, written) = bundle.tokenizer.marks, bundle.tokenizer.encode([text, target])
+    ids = written_with(written, marks)
     with torch.inference_mode():
-        state = model.encode(source_batch([source]).to(device_of(model)))
-        weights = model.attended(torch.tensor([[BOS, *written]], device=device_of(model)), state)[0]
-    pieces = bundle.tokenizer.pieces
-    return Attention(pieces([*source, EOS]), pieces([*written, EOS]), weights.float().cpu(), target)
+        state = model.encode(source_batch([source], marks).to(device_of(model)))
+        weights = model.attended(torch.tensor([ids[:-1]], device=device_of(model)), state)[0]
+    pieces, first = bundle.tokenizer.pieces, len(marks.begin)
+    weights = weights[..., first - 1 :, :]  # what the marks at the beginning were read for is no output
+    return Attention(pieces(read_with(source, marks)), pieces(ids[first:]), weights.float().cpu(), target)
 
 
 def draw_attention(attention: Attention, path: Path, title: str = "", *, pieces: bool = True) -> None:
-    """The heat map as a picture. Raises MissingExtraError where the extra `plot` is not installed."""
-    chart = attention_heat_map(attention.weights.numpy(), attention.source, attention.target, title=title, pieces=pieces)
-    save_chart(chart, path)
+    """The heat map as a picture, or one for each head. Raises MissingExtraError where the extra `plot` is not installed."""
+    draw = attention_heat_map if attention.weights.dim() == 2 else head_heat_maps
+    save_chart(draw(attention.weights.numpy(), attention.source, attention.target, title=title, pieces=pieces), path)
 
 
 def explain(folder: str | Path, text: str, target: str | None, output: str, decode: dict[str, Any]) -> Explanation:
@@ -107,7 +111,7 @@ def explain(folder: str | Path, text: str, target: str | None, output: str, deco
 
 def spells_words(bundle: Bundle) -> bool:
     """Whether pieces are parts of words, so that a picture should show where a word goes on."""
-    return bundle.tokenizer.kind == "bpe"
+    return bundle.tokenizer.kind not in ("words", "characters", "bytes")
 
 
 LEGEND = (
@@ -208,8 +212,8 @@ def _run_names(folders: Sequence[str | Path]) -> dict[str, str | Path]:
 
 
 def _pair_rows(bundle: Bundle, pairs: Sequence[tuple[str, str]], max_length: int | None) -> tuple[Translation, TranslationBatch]:
-    sides = [[ids[:max_length] for ids in bundle.tokenizer.encode(texts)] for texts in zip(*pairs, strict=True)]
-    return Translation(_smoothing(bundle)), pair_batch(*sides)
+    sources, targets = ([ids[:max_length] for ids in bundle.tokenizer.encode(texts)] for texts in zip(*pairs, strict=True))
+    return Translation(_smoothing(bundle)), pair_batch(sources, targets, bundle.tokenizer.marks)
 
 
 def _first_texts(pieces: Iterator[Piece], rows: int) -> list[str]:
@@ -226,9 +230,10 @@ def _first_texts(pieces: Iterator[Piece], rows: int) -> list[str]:
 
 def _text_rows(bundle: Bundle, texts: Sequence[str], rows: int) -> tuple[LanguageModelling, TextBatch]:
     """At most so many rows of at most STEPS tokens; a row that begins in the midst of a text begins without a state."""
-    documents = [[BOS, *ids, EOS] for ids in bundle.tokenizer.encode(texts)]
+    marks = bundle.tokenizer.marks
+    documents = [written_with(ids, marks) for ids in bundle.tokenizer.encode(texts)]
     cut = [ids[at : at + STEPS + 1] for ids in documents for at in range(0, len(ids) - 1, STEPS)][:rows]
-    inputs, targets = pad([row[:-1] for row in cut], PAD), pad([row[1:] for row in cut], IGNORE)
+    inputs, targets = pad([row[:-1] for row in cut], marks.pad), pad([row[1:] for row in cut], IGNORE)
     alone, begins = torch.full((len(cut),), -1), torch.ones(len(cut), dtype=torch.bool)
     return LanguageModelling(_smoothing(bundle)), TextBatch(inputs, targets, alone, begins)
 

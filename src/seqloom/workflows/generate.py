@@ -16,7 +16,6 @@ from seqloom.decoding.spelled import cut, may_begin
 from seqloom.decoding.windows import generate_windows, window_start
 from seqloom.errors import UsageError, printable
 from seqloom.protocols import Tokenizer
-from seqloom.text.special import BOS, EOS, PAD
 from seqloom.workflows.decoding import Decoding, decoding_of, found_or_refused
 from seqloom.workflows.reading import Say
 
@@ -69,7 +68,8 @@ class TextGenerator:
         watch: Callable[[Step], None] | None = None,
         **decode: Any,
     ) -> list[list[Continuation]]:
-        """For each prompt its `n_best` texts: samples in order, or of a beam the best first. A prompt may be empty.
+        """For each prompt its `n_best` texts: samples in order, or of a beam the best first. A prompt may be empty, unless nothing begins
+        a text of this model (GPT): then that raises UsageError.
 
         `batch_rows` prompts are read at a time; `progress` is told how many tokens each step made, `watch` sees each step.
         """
@@ -118,7 +118,7 @@ class TextGenerator:
         self._notice(len(ids) + made)
 
     def _read(self, prompts: Sequence[str]) -> list[list[int]]:
-        return [[BOS, *ids] for ids in self.bundle.tokenizer.encode(prompts)]
+        return [begun(self.bundle.tokenizer, ids) for ids in self.bundle.tokenizer.encode(prompts)]
 
     def _steps(
         self, prompts: list[list[int]], settings: DecodeConfig, decoding: Decoding, watch: Callable[[Step], None] | None = None
@@ -130,8 +130,8 @@ class TextGenerator:
             strategy=decoding.strategy,
             max_new_tokens=settings.max_length or NEW_TOKENS,
             context=self._context,
-            eos=EOS,
-            pad=PAD,
+            eos=self.bundle.tokenizer.marks.end,
+            pad=self.bundle.tokenizer.marks.pad,
             rules=decoding.rules,
             stop=decoding.stop,
             watch=watch,
@@ -186,6 +186,13 @@ def refuse_other_task(bundle: Bundle, verb: str) -> None:
         raise UsageError(
             f"{folder}: {verb} needs a model of {TASK}, but this one is of {printable(bundle.task)}; use: seqloom predict {folder}"
         )
+
+
+def begun(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
+    """What a language model reads before it goes on with a text. Raises UsageError where that is nothing."""
+    if read := [*tokenizer.marks.begin, *ids]:
+        return read
+    raise UsageError("the text to go on with must not be empty: this model knows no mark that begins a text; give it a first word")
 
 
 def text_after(tokenizer: Tokenizer, before: Sequence[int], tokens: Sequence[int]) -> str:

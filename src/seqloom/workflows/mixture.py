@@ -32,6 +32,7 @@ def mix(folders: Sequence[str], output_dir: str, weights: str | None, tune: Sequ
     given = parsed_weights(weights, len(folders))
     members = [language_model(one) for one in folders]
     first = members[0]
+    marks = first.tokenizer.marks
     for one in members[1:]:
         if one.tokenizer.fingerprint != first.tokenizer.fingerprint:
             raise UsageError(
@@ -52,12 +53,12 @@ def mix(folders: Sequence[str], output_dir: str, weights: str | None, tune: Sequ
         documents = list(each_document(tune, data, first.tokenizer, say))
         parts = []
         for one in members:
-            scores = score_texts(one.model, [document.ids for document in documents], stride=stride_of(one.model, None))
+            scores = score_texts(one.model, [document.ids for document in documents], marks, stride=stride_of(one.model, None))
             parts.append(torch.cat([torch.from_numpy(score.log_probs) for score in scores]))
         given = mixture_weights(torch.stack(parts, dim=1))
     model.weights.copy_(given)
     if tune:
-        metrics = evaluate_documents(model, iter(documents), stride_of(model, None))
+        metrics = evaluate_documents(model, iter(documents), stride_of(model, None), marks)
     named = {str(path): float(weight) for path, weight in zip(folders, given.tolist(), strict=True)}
     run = RunConfig(
         task=first.task,

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from seqloom import files
 from seqloom.bundles import Bundle, load_bundle
 from seqloom.decoding.live import Step
-from seqloom.errors import SeqloomError, UsageError, printable
+from seqloom.errors import UsageError, printable
+from seqloom.workflows.masks import LIKELIEST, Filled, MaskFiller
+from seqloom.workflows.reading import in_chunks
 from seqloom.workflows.translate import Output, decode_texts
+from seqloom.workflows.vectors import SentenceEncoder
 
 CHUNK = 512
 """Lines that are in memory at one time."""
@@ -42,20 +47,16 @@ class Predictor:
         Where `texts` raises a SeqloomError, what came before it is answered first.
         """
         settings = self.bundle.decode_with(decode)
-        remaining = iter(texts)
-        failure: SeqloomError | None = None
-        while failure is None:
-            some: list[str] = []
-            try:
-                for text in islice(remaining, chunk):  # not list(): an error would lose what came before it
-                    some.append(text)
-            except SeqloomError as error:
-                failure = error
-            if some:
-                yield from decode_texts(self.bundle.model, self.bundle.tokenizer, some, settings)
-            elif failure is None:
-                return
-        raise failure
+        for some in in_chunks(texts, chunk):
+            yield from decode_texts(self.bundle.model, self.bundle.tokenizer, some, settings)
+
+    def vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """The vector of each text, `(texts, width)`: of an encoder (`workflows.vectors`)."""
+        return SentenceEncoder(self.bundle).encode(texts)
+
+    def fill_masks(self, texts: Sequence[str], n_best: int = LIKELIEST) -> list[Filled]:
+        """The likeliest tokens at each mask of each text: of a masked language model (`workflows.masks`)."""
+        return list(MaskFiller(self.bundle).fill(texts, n_best))
 
 
 def load(folder: str | Path, device: str = "auto") -> Predictor:

@@ -34,7 +34,14 @@ class Material(Protocol):
     """What a training needs of its data, whatever the task: pairs here, a corpus in `corpus.py`."""
 
     @property
-    def tokenizer(self) -> TextTokenizer: ...
+    def tokenizer(self) -> TextTokenizer | None:
+        """None where no text is read."""
+        ...
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the classes, in order; none where nothing is classified."""
+        ...
 
     def about(self) -> str:
         """How much there is, in words."""
@@ -78,11 +85,12 @@ class PreparedPairs:
     tokenizer: TextTokenizer
     store: TokenStore
     validation: list[tuple[str, str]]
+    labels: tuple[str, ...] = ()
 
     @property
     def plan(self) -> BatchPlan:
         train = self.run.train
-        return BatchPlan(seed=train.seed, batch_tokens=train.batch_tokens, batch_rows=train.batch_rows)
+        return BatchPlan(seed=train.seed, batch_tokens=train.batch_tokens, batch_rows=train.batch_rows, marks=self.tokenizer.marks)
 
     def about(self) -> str:
         return f"{len(self.store):,} pairs ({len(self.validation):,} for validation)"
@@ -94,7 +102,7 @@ class PreparedPairs:
         return self.plan.count(self.store)
 
     def load(self, rows: Rows, whole: Rows) -> TranslationBatch:
-        return translation_batch(self.store, rows, whole, self.run.data.max_length)
+        return translation_batch(self.store, rows, whole, self.run.data.max_length, self.tokenizer.marks)
 
     def describe(self, rows: Rows) -> str:
         return "the pairs of lines " + ", ".join(str(line) for line in self.store.lines[rows[:8]]) + (", ..." if len(rows) > 8 else "")
@@ -172,7 +180,7 @@ def learned_tokenizer(folder: Path, data: DataConfig, texts: Callable[[], Iterat
     if not first or (folder / bundles.TOKENIZER).exists():
         return bundles.read_tokenizer(folder / bundles.TOKENIZER)
     tokenizer = train_tokenizer(texts(), data.tokenizer, data.vocabulary, data.normalisation)
-    if data.tokenizer in ("bpe", "words") and tokenizer.vocabulary_size < data.vocabulary:
+    if data.tokenizer in ("bpe", "words", "wordpiece", "unigram") and tokenizer.vocabulary_size < data.vocabulary:
         say(f"the text allows {tokenizer.vocabulary_size:,} pieces, fewer than data.vocabulary={data.vocabulary:,}")
     files.write_atomic(folder / bundles.TOKENIZER, tokenizer.to_json())
     return tokenizer

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import TypeVar
 
 from seqloom.config import DataConfig
 from seqloom.data.columns import Record
 from seqloom.data.lines import Tally
 from seqloom.data.records import read_pairs, read_texts
+from seqloom.errors import SeqloomError
 
 T = TypeVar("T")
 
@@ -59,3 +61,21 @@ def counted(records: Iterable[T], what: str, say: Say, every: float = 5.0) -> It
             say(f"{number:,} {what}")
             said = time.monotonic()
         yield record
+
+
+def in_chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Up to `size` at a time, in order. Where `items` raises a SeqloomError, what came before it is given first."""
+    remaining = iter(items)
+    failure: SeqloomError | None = None
+    while failure is None:
+        some: list[T] = []
+        try:
+            for item in islice(remaining, size):  # not list(): an error would lose what came before it
+                some.append(item)
+        except SeqloomError as error:
+            failure = error
+        if some:
+            yield some
+        elif failure is None:
+            return
+    raise failure

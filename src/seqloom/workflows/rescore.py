@@ -210,7 +210,9 @@ def _features(folders: Sequence[str], names: Sequence[str], read: Sequence[list[
     texts = list(dict.fromkeys(text for lists in read for one in lists for text in one.texts))
     scores = []
     for folder, name in zip(folders, names, strict=True):
-        found = counted(Scorer(folder).score(texts), f"of {len(texts):,} texts scored by {name}", say, every=15)
+        scorer = Scorer(folder)
+        scorer.notice(say)
+        found = counted(scorer.score(texts), f"of {len(texts):,} texts scored by {name}", say, every=15)
         scores.append({one.text: max(one.log_probability, IMPOSSIBLE) for one in found})
 
     def columns(one: NBest) -> list[Iterable[float]]:

@@ -17,7 +17,6 @@ from seqloom.errors import UsageError, printable
 from seqloom.evaluation.intervals import share_interval
 from seqloom.evaluation.perplexity import TextScore, score_texts
 from seqloom.protocols import Tokenizer
-from seqloom.text.special import EOS, SPECIAL_TOKENS, UNK
 from seqloom.workflows.documents import stride_of
 from seqloom.workflows.reading import Say, each_pair, silent
 
@@ -47,23 +46,26 @@ class Scored:
     log_probability_without_end: float
     """Of a text that begins so."""
     tokens: int
-    """Predicted ones, the end counted."""
+    """Predicted ones, the end counted; a first token that nothing stands before (GPT) is not predicted."""
     unknown: int
     """Tokens of it that are `<unk>`: their spelling is not scored."""
     bytes: int
+    ended: bool = True
+    """Whether an end is predicted."""
     table: tuple[Token, ...] = ()
     """Token by token, where asked for."""
 
     @property
     def perplexity(self) -> float:
-        """A token."""
-        mean = -self.log_probability / self.tokens
-        return math.exp(mean) if mean < 700 else math.inf
+        """A token; NaN where none is predicted."""
+        mean = -self.log_probability / self.tokens if self.tokens else math.nan
+        return math.exp(mean) if not mean >= 700 else math.inf
 
     @property
     def bits_per_byte(self) -> float:
-        """The end counts as one byte."""
-        return -self.log_probability / math.log(2) / (self.bytes + 1)
+        """The end counts as one byte; NaN where there is no byte."""
+        size = self.bytes + self.ended
+        return -self.log_probability / math.log(2) / size if size else math.nan
 
     def summary(self) -> dict[str, Any]:
         names = ("text", "log_probability", "log_probability_without_end", "tokens", "unknown", "perplexity", "bits_per_byte")
@@ -81,24 +83,31 @@ class Scorer:
     def __init__(self, folder: str | Path) -> None:
         self.bundle = language_model(folder)
 
+    def notice(self, say: Say) -> None:
+        """Says where texts that differ in their first token are not compared by it."""
+        if not self.bundle.tokenizer.marks.begin:
+            say(f"{printable(str(self.bundle.folder))}: nothing begins a text of this model: its first token is read and not scored")
+
     def score(self, texts: Iterable[str], *, prompt: str = "", tokens: bool = False, stride: int | None = None) -> Iterator[Scored]:
         """The score of each text, in order; memory is bounded. With a prompt, log P(text | prompt), cut into tokens apart from it."""
         tokenizer, model = self.bundle.tokenizer, self.bundle.model
+        marks = tokenizer.marks
         step = stride_of(model, stride)
         given = tokenizer.encode([prompt])[0]
         remaining = iter(texts)
         while some := list(islice(remaining, CHUNK)):
             ids = tokenizer.encode(some)
-            scores = score_texts(model, [[*given, *one] for one in ids], stride=step, ranks=tokens)
+            scores = score_texts(model, [[*given, *one] for one in ids], marks, stride=step, ranks=tokens)
             for text, one, whole in zip(some, ids, scores, strict=True):
-                score = TextScore(whole.log_probs[len(given) :], None if whole.ranks is None else whole.ranks[len(given) :])
+                score = whole.last(len(one))
                 yield Scored(
                     text=text,
                     log_probability=score.complete,
                     log_probability_without_end=score.prefix,
-                    tokens=len(one) + 1,
-                    unknown=one.count(UNK),
+                    tokens=len(score.log_probs),
+                    unknown=0 if marks.unknown is None else one.count(marks.unknown),
                     bytes=len(text.encode()),
+                    ended=score.ended,
                     table=token_table(tokenizer, one, score),
                 )
 
@@ -106,7 +115,8 @@ class Scorer:
 def token_table(tokenizer: Tokenizer, ids: Sequence[int], score: TextScore) -> tuple[Token, ...]:
     if score.ranks is None:
         return ()
-    pieces = [*tokenizer.pieces(ids), SPECIAL_TOKENS[EOS]]
+    pieces = tokenizer.pieces([*ids, *([] if tokenizer.marks.end is None else [tokenizer.marks.end])])
+    pieces = pieces[len(pieces) - len(score.log_probs) :]
     bits = -score.log_probs / math.log(2)
     return tuple(
         Token(piece, float(np.exp(log_prob)), int(rank), float(bit))
@@ -153,6 +163,8 @@ def contrast(
     UsageError and DataError.
     """
     models = [(folder, Scorer(folder)) for folder in folders]
+    for _, scorer in models:
+        scorer.notice(say)
     found = [Contrast(folder=folder, hits={}, halves={}, pairs={}) for folder in folders]
     for path in paths:
         said = say if path == paths[0] else silent

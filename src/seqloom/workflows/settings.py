@@ -50,6 +50,9 @@ def resolve(
     chosen = {"name": known[0], "size": "small"} | run_config.model
     if chosen["name"] not in known:
         raise UsageError(f"the model of {run_config.task} must be one of {', '.join(known)}, but is {printable(repr(chosen['name']))}")
+    best = task_named(run_config.task).best
+    if run_config.train.best not in best:
+        raise UsageError(f"train.best must be {' or '.join(best)} for {run_config.task}, but is {run_config.train.best!r}")
     bundles.model_config(chosen["name"], chosen["size"], run_config.data.vocabulary, model_fields(chosen))  # said before the work
     bundles.choose_device(run_config.train.device)
     return replace(run_config, model=chosen)

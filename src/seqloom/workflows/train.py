@@ -40,6 +40,7 @@ from seqloom.training.loop import Job, Progress, run
 from seqloom.training.optimisation import make_optimizer
 from seqloom.workflows.card import write_card
 from seqloom.workflows.corpus import prepare_corpus
+from seqloom.workflows.images import prepare_images
 from seqloom.workflows.prepare import Material, Prepare, prepare_pairs, prepared, total_steps
 from seqloom.workflows.reading import Say
 from seqloom.workflows.settings import (
@@ -120,13 +121,14 @@ def train(
 
 def forget(folder: Path) -> None:
     """Removes what a run wrote that failed before it had a model, so that the mended command can be given again."""
-    for name in (bundles.TOKENIZER, bundles.DATA, STANDARD_INPUT, bundles.RUN):  # last what makes it a run
+    for name in (bundles.TOKENIZER, bundles.PREPROCESSOR, bundles.DATA, STANDARD_INPUT, bundles.RUN):  # last what makes it a run
         (folder / name).unlink(missing_ok=True)
 
 
 MATERIALS: dict[str, Prepare[Any]] = {
     "translation": prepare_pairs,
     "text-generation": prepare_corpus,
+    "image-classification": prepare_images,
 }
 """task -> what makes its data ready."""
 
@@ -134,7 +136,8 @@ MATERIALS: dict[str, Prepare[Any]] = {
 def _train(run_config: RunConfig, folder: Path, world: World, say: Say, progress: Callable[[Progress], None]) -> TrainResult:
     material = prepared(MATERIALS[run_config.task], run_config, folder, world, say)
     name, size = run_config.model["name"], run_config.model["size"]
-    vocabulary, fields = material.tokenizer.vocabulary_size, model_fields(run_config.model)
+    tokenizer, fields = material.tokenizer, model_fields(run_config.model)
+    vocabulary = tokenizer.vocabulary_size if tokenizer is not None else 0
     if hasattr(model_family(name)[1], "fit"):
         with world.together():
             if world.first:
@@ -142,9 +145,9 @@ def _train(run_config: RunConfig, folder: Path, world: World, say: Say, progress
         world.barrier()
         return finish(run_config, folder, world, read_state(checkpoint_path(folder, 1)), say)
     config = run_config.train
-    fresh = not (folder / bundles.GENERATION).exists()  # the last of the model's files
+    fresh = not (folder / bundles.CONFIG).exists()  # the last of the model's files
     torch.manual_seed(config.seed)
-    model, configured = bundles.build_model(name, size, vocabulary, fields)
+    model, configured = bundles.build_model(name, size, vocabulary, fields, material.labels)
     with world.together():
         if fresh and world.first:
             bundles.write_model_files(folder, run_config.task, name, configured, material.tokenizer, run_config.decode)
@@ -158,7 +161,7 @@ def _train(run_config: RunConfig, folder: Path, world: World, say: Say, progress
     state.total_steps = state.total_steps or total_steps(config, material)
     parameters = sum(p.numel() for p in model.parameters())
     say(
-        f"training {name}:{size} ({parameters:,} parameters, vocabulary {vocabulary:,}) on {material.about()} "
+        f"training {name}:{size} ({parameters:,} parameters{f', vocabulary {vocabulary:,}' if vocabulary else ''}) on {material.about()} "
         f"for {state.total_steps:,} steps"
     )
     with stop_signals(say) as interrupted:
@@ -169,7 +172,7 @@ def _train(run_config: RunConfig, folder: Path, world: World, say: Say, progress
 def fit(run_config: RunConfig, folder: Path, config: Any, material: Material, say: Say) -> None:
     """A model without gradients: it takes the data in one go. Its only checkpoint is that of step 1."""
     name = run_config.model["name"]
-    say(f"fitting {name}:{run_config.model['size']} (vocabulary {material.tokenizer.vocabulary_size:,}) on {material.about()}")
+    say(f"fitting {name}:{run_config.model['size']} on {material.about()}")
     model: nn.Module = material.fit(model_family(name)[1], config, say)
     model.eval()
     bundles.write_model_files(folder, run_config.task, name, model.config, material.tokenizer, run_config.decode)

@@ -10,12 +10,11 @@ import torch
 from torch import nn
 
 from seqloom.config import DecodeConfig
-from seqloom.data.batches import TranslationBatch, cuts, pair_batch, source_batch
+from seqloom.data.batches import TranslationBatch, cuts, marks_of_pair, pair_batch, source_batch
 from seqloom.decoding.generate import generate
 from seqloom.decoding.live import Step
 from seqloom.decoding.spelled import cut
-from seqloom.protocols import Tokenizer, device_of
-from seqloom.text.special import BOS, EOS, PAD
+from seqloom.protocols import Marks, Tokenizer, device_of
 from seqloom.workflows.decoding import decoding_of, found_or_refused
 
 
@@ -36,7 +35,7 @@ def decode_texts(
 
     Texts of like length are decoded together; the order of the answers is that of the texts. `watch` sees each step.
     """
-    sources = tokenizer.encode(texts)
+    sources, marks = tokenizer.encode(texts), tokenizer.marks
     outputs = [[Output("", 0.0, True)] for _ in texts]
     waiting = sorted((i for i, text in enumerate(texts) if text.strip()), key=lambda i: (len(sources[i]), i))
     strategy, rules, stop = decoding_of(decode, tokenizer)
@@ -44,15 +43,15 @@ def decode_texts(
     for at in range(0, len(waiting), decode.batch_rows):
         rows = waiting[at : at + decode.batch_rows]
         with torch.inference_mode():
-            state = encoder_decoder.encode(source_batch([sources[i] for i in rows]).to(device_of(model)))
+            state = encoder_decoder.encode(source_batch([sources[i] for i in rows], marks).to(device_of(model)))
         found = generate(
             encoder_decoder,
             state,
-            [[BOS]] * len(rows),
+            [[*marks.begin]] * len(rows),
             strategy=strategy,
-            max_new_tokens=[decode.max_length or 2 * len(sources[i]) + 20 for i in rows],
-            eos=EOS,
-            pad=PAD,
+            max_new_tokens=[longest_output(model, len(sources[i]), decode, marks) for i in rows],
+            eos=marks.end,
+            pad=marks.pad,
             rules=rules,
             stop=stop,
             watch=watch,
@@ -63,16 +62,25 @@ def decode_texts(
     return outputs
 
 
+def longest_output(model: Any, source: int, decode: DecodeConfig, marks: Marks) -> int:
+    """New tokens at most, the end mark counted, for a source of so many ids; no more than the positions of the decoder allow."""
+    wanted = decode.max_length or 2 * source + 20
+    context: int | None = getattr(model, "context", None)
+    return wanted if context is None else min(wanted, context + 1 - len(marks.begin))  # the last token is not read
+
+
 def batches_of_pairs(
     tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], device: torch.device, budget: int = 8192
 ) -> Iterator[TranslationBatch]:
     """Pairs as batches for scoring, longest together, within a budget of tokens."""
     sources = tokenizer.encode([source for source, _ in pairs])
     targets = tokenizer.encode([target for _, target in pairs])
-    lengths = np.array([[len(source) + 1, len(target) + 1] for source, target in zip(sources, targets, strict=True)]).reshape(-1, 2)
+    pairs_of_ids = zip(sources, targets, strict=True)
+    lengths = np.array([[len(source), len(target)] for source, target in pairs_of_ids]).reshape(-1, 2) + marks_of_pair(tokenizer.marks)
     order = lengths.sum(axis=1).argsort(kind="stable")
     first = 0
     for end in cuts(lengths[order, 0], lengths[order, 1], budget):
-        batch = pair_batch([sources[i] for i in order[first:end]], [targets[i] for i in order[first:end]])
+        rows = order[first:end]
+        batch = pair_batch([sources[i] for i in rows], [targets[i] for i in rows], tokenizer.marks)
         yield TranslationBatch(*(part.to(device) for part in batch))
         first = end

@@ -1,0 +1,1 @@
+"""Checkpoints of others: Hugging Face directories, read and written."""

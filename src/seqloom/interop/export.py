@@ -1,0 +1,110 @@
+"""A model of ours as a checkpoint of the hub: `config.json` and the weights, by the tables that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields as fields_of
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+from torch import Tensor, nn
+
+from seqloom import files
+from seqloom.errors import UsageError, printable
+from seqloom.interop.checkpoint import CONFIG, first_names
+from seqloom.interop.families import FAMILIES, Architecture, Family
+from seqloom.interop.weights import write_weights
+
+TRANSFORMERS = "5.0.0"
+"""The version whose names of keys are written."""
+
+
+@final
+class Target(NamedTuple):
+    """What a model is written as."""
+
+    hub_type: str
+    architecture: str
+    family: Family
+    form: Architecture
+    content: dict[str, Any]
+    """Of config.json, as far as the model says it."""
+
+
+def target_of(model_type: str, config: Any, task: str, origin: Mapping[str, Any] | None = None) -> Target:
+    """The family and architecture that a model is; `origin`, the config.json that it came with, decides where several would do.
+
+    Raises UsageError where there is none, naming the field that no family of the hub has.
+    """
+    values = {one.name: getattr(config, one.name) for one in fields_of(config)}
+    problems = []
+    for hub_type, family in FAMILIES.items():
+        if family.model_type != model_type or (origin and origin.get("model_type") != hub_type):
+            continue
+        try:
+            content = family.options.write(values, hub_type) | (family.back(config) if family.back else {})
+            name = _architecture(family, values, task, (origin or {}).get("architectures"))
+            return Target(hub_type, name, family, family.architectures[name], content)
+        except UsageError as error:
+            problems.append(str(error))
+    if not problems:
+        known = sorted({family.model_type for family in FAMILIES.values()})
+        raise UsageError(f"models of the hub's families can be written so ({', '.join(known)}), but this is a {model_type}")
+    raise UsageError("; ".join(dict.fromkeys(problems)))
+
+
+def _architecture(family: Family, values: Mapping[str, Any], task: str, origin: Any) -> str:
+    """The one that a model came as, or else the first whose fields and task are the model's."""
+    fitting = [
+        name
+        for name, form in family.architectures.items()
+        if form.task == task and all(values[field] == value for field, value in form.fields.items() if field != "head_activation")
+    ]
+    if not fitting:
+        raise UsageError(
+            f"no architecture of the family does {printable(task)} with this model's heads, only {', '.join(family.architectures)}"
+        )
+    fullest = max(fitting, key=lambda name: len(family.architectures[name].fields))  # the first of those that say as much
+    return next((name for name in origin or () if name in fitting), fullest)
+
+
+def their_tensors(model: nn.Module, config: Any, target: Target) -> dict[str, Tensor]:
+    """Names of theirs -> tensors, without a copy where nothing is transposed or taken apart."""
+    names = target.family.names
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in first_names(model).items():
+        rule = names.of(name, config)
+        for theirs, part in zip(rule.theirs, rule.split(tensor.detach()), strict=True):
+            tensors[theirs.removeprefix(names.prefix) if target.form.bare else theirs] = part
+            if theirs in names.fallbacks:  # which is always there, though nothing looks at it
+                tensors[names.fallbacks[theirs]] = part.clone()
+    return tensors
+
+
+def write_checkpoint(
+    folder: Path,
+    model: nn.Module,
+    config: Any,
+    target: Target,
+    *,
+    origin: Mapping[str, Any] | None = None,
+    ids: Mapping[str, Any] | None = None,
+    shard_bytes: int | None = None,
+) -> list[str]:
+    """Writes `config.json` and the weights into a folder that is there; returns the names of the files.
+
+    `origin`: the config.json that the model came with, whose other keys stay. `ids`: keys such as `eos_token_id`.
+    """
+    tensors = their_tensors(model, config, target)
+    dtype = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
+    content = {
+        "transformers_version": TRANSFORMERS,
+        **(ids or {}),
+        **{key: value for key, value in (origin or {}).items() if key != "torch_dtype"},
+        "model_type": target.hub_type,
+        "architectures": [target.architecture],
+        **target.content,
+        "dtype": dtype,
+    }
+    files.write_json(folder / CONFIG, content)
+    return [CONFIG, *write_weights(folder, tensors, shard_bytes)]

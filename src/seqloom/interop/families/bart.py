@@ -1,0 +1,136 @@
+"""BART and Marian of the hub: the Transformer with norms after, which differ in positions and in what stands around the embedding."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from seqloom.errors import FolderError
+from seqloom.interop.families.family import ACTIVATIONS, Architecture, Family
+from seqloom.interop.names import Names, Rule, layer
+from seqloom.interop.options import Option, Options
+
+
+def _block(side: str) -> tuple[Rule, ...]:
+    """The rules of a block of the encoder or the decoder."""
+    ours, theirs = f"{side}.blocks.{{i}}", f"model.{side}.layers.{{i}}"
+    attention = [f"{theirs}.self_attn.{part}_proj" for part in ("q", "k", "v")]
+    cross = f"{theirs}.encoder_attn"
+    return (
+        layer(f"{ours}.attention.query_key_value", *attention),
+        layer(f"{ours}.attention.output", f"{theirs}.self_attn.out_proj"),
+        layer(f"{ours}.attention_norm", f"{theirs}.self_attn_layer_norm"),
+        layer(f"{ours}.cross_attention.query", f"{cross}.q_proj"),
+        layer(f"{ours}.cross_attention.key_value", f"{cross}.k_proj", f"{cross}.v_proj"),
+        layer(f"{ours}.cross_attention.output", f"{cross}.out_proj"),
+        layer(f"{ours}.cross_attention_norm", f"{cross}_layer_norm"),
+        layer(f"{ours}.feed_forward.hidden", f"{theirs}.fc1"),
+        layer(f"{ours}.feed_forward.output", f"{theirs}.fc2"),
+        layer(f"{ours}.feed_forward_norm", f"{theirs}.final_layer_norm"),
+    )
+
+
+ENCODER_EMBEDDING, DECODER_EMBEDDING = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
+
+NAMES = Names(
+    prefix="model.",
+    rules=(
+        Rule("embedding.weight", ("model.shared.weight",), when=("share_embeddings", True)),
+        Rule("embedding.weight", (DECODER_EMBEDDING,), when=("share_embeddings", False)),
+        Rule("source_embedding.weight", (ENCODER_EMBEDDING,)),
+        Rule("source_positions.embedding.weight", ("model.encoder.embed_positions.weight",)),
+        Rule("positions.embedding.weight", ("model.decoder.embed_positions.weight",)),
+        layer("source_norm", "model.encoder.layernorm_embedding"),
+        layer("norm", "model.decoder.layernorm_embedding"),
+        *_block("encoder"),
+        *_block("decoder"),
+        Rule("output.weight", ("lm_head.weight",)),
+        Rule("output.bias", ("final_logits_bias",), ones=1),
+    ),
+    copies={
+        "lm_head.weight": DECODER_EMBEDDING,
+        DECODER_EMBEDDING: "model.shared.weight",
+        ENCODER_EMBEDDING: "model.shared.weight",
+    },
+    unused={"model.shared.weight": "an embedding beside those of encoder and decoder"},
+    constants=("model.encoder.version", "model.decoder.version"),
+)
+MARIAN_NAMES = Names(
+    prefix="model.",
+    rules=NAMES.rules,
+    copies=NAMES.copies,
+    unused=NAMES.unused,
+    sinusoids=("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"),
+)
+
+SIZES = (
+    Option("d_model", "width", 1024),
+    Option("encoder_layers", "encoder_layers", 12),
+    Option("decoder_layers", "decoder_layers", 12),
+    Option("encoder_attention_heads", "heads", 16),
+    Option("decoder_attention_heads", "decoder_heads", 16),
+    Option("encoder_ffn_dim", "feed_forward_width", 4096),
+    Option("decoder_ffn_dim", "decoder_feed_forward_width", 4096),
+    Option("max_position_embeddings", "context", 1024),
+    Option("activation_function", "activation", "gelu", ACTIVATIONS),
+    Option("scale_embedding", "scale_embeddings", False),
+    Option("dropout", "dropout", 0.1),
+    Option("attention_dropout", "attention_dropout", 0.0),
+    Option("activation_dropout", "hidden_dropout", 0.0),
+    Option("tie_word_embeddings", "tie_output", True),
+)
+LAYERDROP = (Option("encoder_layerdrop", None, 0.0), Option("decoder_layerdrop", None, 0.0))
+ALWAYS = {"norm": "after", "biases": True, "norm_epsilon": 1e-5}
+
+
+def _refine(content: Mapping[str, Any], fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Embeddings are shared unless nothing is tied and there are two; an output bias that is missing is 0."""
+    vocabulary = content.get("decoder_vocab_size") or fields["vocabulary_size"]
+    if vocabulary != fields["vocabulary_size"]:
+        raise FolderError(
+            f"source and target must have one vocabulary here, but vocab_size is {fields['vocabulary_size']} and "
+            f"decoder_vocab_size {vocabulary}"
+        )
+    untied = not fields["tie_output"] and all(
+        one in names or one.removeprefix("model.") in names for one in (ENCODER_EMBEDDING, DECODER_EMBEDDING)
+    )
+    shared = bool(content.get("share_encoder_decoder_embeddings", True)) and not untied
+    return fields | {"share_embeddings": shared, "output_bias": "final_logits_bias" in names}
+
+
+def _marian(config: Any) -> dict[str, Any]:
+    return {"share_encoder_decoder_embeddings": config.share_embeddings, "decoder_vocab_size": config.vocabulary_size}
+
+
+BART = Family(
+    model_type="transformer",
+    options=Options(
+        table=(Option("vocab_size", "vocabulary_size", 50265), *SIZES),
+        training=LAYERDROP,
+        always={**ALWAYS, "positions": "learned", "position_offset": 2, "embedding_norm": True},
+        either={"pad_id": -1, "output_bias": True, "share_embeddings": True},
+    ),
+    names=NAMES,
+    architectures={
+        "BartForConditionalGeneration": Architecture(task="translation"),
+        "BartModel": Architecture(task="translation", bare=True),
+    },
+    refine=_refine,
+)
+
+MARIAN = Family(
+    model_type="transformer",
+    options=Options(
+        table=(Option("vocab_size", "vocabulary_size", 58101), *SIZES),
+        training=LAYERDROP,
+        always={**ALWAYS, "positions": "sinusoidal-halves", "position_offset": 0, "embedding_norm": False},
+        either={"pad_id": -1, "output_bias": True, "share_embeddings": True},
+    ),
+    names=MARIAN_NAMES,
+    architectures={
+        "MarianMTModel": Architecture(task="translation"),
+        "MarianModel": Architecture(task="translation", bare=True),
+    },
+    refine=_refine,
+    back=_marian,
+)

@@ -1,0 +1,102 @@
+"""GPT and GPT-2 of the hub. Their Conv1D has its weight transposed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from seqloom.errors import UsageError
+from seqloom.interop.families.family import ACTIVATIONS, Architecture, Family
+from seqloom.interop.names import Names, Rule, layer
+from seqloom.interop.options import Option, Options
+
+
+def _names(embedding: str, positions: str) -> Names:
+    block, theirs = "stack.blocks.{i}", "transformer.h.{i}"
+    return Names(
+        prefix="transformer.",
+        rules=(
+            Rule("embedding.weight", (f"transformer.{embedding}.weight",)),
+            Rule("positions.embedding.weight", (f"transformer.{positions}.weight",)),
+            layer(f"{block}.attention_norm", f"{theirs}.ln_1"),
+            layer(f"{block}.attention.query_key_value", f"{theirs}.attn.c_attn", transposed=True),
+            layer(f"{block}.attention.output", f"{theirs}.attn.c_proj", transposed=True),
+            layer(f"{block}.feed_forward_norm", f"{theirs}.ln_2"),
+            layer(f"{block}.feed_forward.hidden", f"{theirs}.mlp.c_fc", transposed=True),
+            layer(f"{block}.feed_forward.output", f"{theirs}.mlp.c_proj", transposed=True),
+            layer("stack.norm", "transformer.ln_f"),
+            Rule("output.weight", ("lm_head.weight",)),
+        ),
+        copies={"lm_head.weight": f"transformer.{embedding}.weight"},
+        constants=(f"{theirs}.attn.bias", f"{theirs}.attn.masked_bias", "transformer.position_ids"),
+    )
+
+
+SIZES = (
+    Option("n_embd", "width", 768),
+    Option("n_layer", "layers", 12),
+    Option("n_head", "heads", 12),
+    Option("resid_pdrop", "dropout", 0.1),
+    Option("embd_pdrop", "embedding_dropout", 0.1),
+    Option("attn_pdrop", "attention_dropout", 0.1),
+    Option("layer_norm_epsilon", "norm_epsilon", 1e-5),
+    Option("tie_word_embeddings", "tie_output", True),
+)
+ALWAYS = {"positions": "learned", "biases": True, "output": "full"}
+EITHER = {
+    "documents": "joined",
+    "pad_id": -1,
+    "bos_id": 0,
+    "output_samples": 4096,
+    "output_alpha": None,
+    "output_cutoffs": (),
+}
+
+
+def _one_width(config: Any) -> dict[str, Any]:
+    if config.feed_forward_width not in (None, 4 * config.width):
+        raise UsageError(f"an openai-gpt has model.feed_forward_width four times the width, but this model has {config.feed_forward_width}")
+    return {}
+
+
+GPT2 = Family(
+    model_type="gpt",
+    options=Options(
+        table=(
+            *SIZES,
+            Option("vocab_size", "vocabulary_size", 50257),
+            Option("n_positions", "context", 1024),
+            Option("n_inner", "feed_forward_width", None),
+            Option("activation_function", "activation", "gelu_new", ACTIVATIONS),
+            Option("scale_attn_weights", None, True),
+            Option("scale_attn_by_inverse_layer_idx", None, False),
+            Option("add_cross_attention", None, False),
+        ),
+        always={**ALWAYS, "norm": "before"},
+        either=EITHER,
+    ),
+    names=_names("wte", "wpe"),
+    architectures={
+        "GPT2LMHeadModel": Architecture(task="text-generation"),
+        "GPT2Model": Architecture(task="text-generation", bare=True),
+    },
+)
+
+GPT1 = Family(
+    model_type="gpt",
+    options=Options(
+        table=(
+            *SIZES,
+            Option("vocab_size", "vocabulary_size", 40478),
+            Option("n_positions", "context", 512),
+            Option("afn", "activation", "gelu", {"gelu": "gelu-tanh", "relu": "relu", "silu": "silu", "swish": "silu"}),
+        ),
+        always={**ALWAYS, "norm": "after"},
+        either={**EITHER, "feed_forward_width": None},
+    ),
+    names=_names("tokens_embed", "positions_embed"),
+    architectures={
+        "OpenAIGPTLMHeadModel": Architecture(task="text-generation"),
+        "OpenAIGPTModel": Architecture(task="text-generation", bare=True),
+    },
+    back=_one_width,
+)

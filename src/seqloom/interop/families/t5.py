@@ -1,0 +1,134 @@
+"""T5 of the hub, v1.0 and v1.1."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from seqloom.errors import FolderError, UsageError, printable
+from seqloom.interop.families.family import Architecture, Family
+from seqloom.interop.names import Names, Rule
+from seqloom.interop.options import Option, Options
+
+FEED_FORWARD = {
+    "relu": ("relu", False),
+    "gated-gelu": ("gelu-tanh", True),
+    "gelu": ("gelu", False),
+    "gelu_new": ("gelu-tanh", False),
+    "silu": ("silu", False),
+    "gated-relu": ("relu", True),
+    "gated-silu": ("silu", True),
+}
+"""feed_forward_proj -> φ, and whether there is a gate. A gated gelu is the approximation."""
+
+
+def _attention(ours: str, theirs: str) -> tuple[Rule, ...]:
+    return (
+        Rule(f"{ours}.query_key_value.weight", (f"{theirs}.q.weight", f"{theirs}.k.weight", f"{theirs}.v.weight")),
+        Rule(f"{ours}.output.weight", (f"{theirs}.o.weight",)),
+    )
+
+
+def _stack(side: str, feed_forward: int) -> tuple[Rule, ...]:
+    """The encoder or the decoder, whose layers have the feed-forward part at this place."""
+    ours, theirs = f"{side}.blocks.{{i}}", f"{side}.block.{{i}}.layer"
+    hidden = f"{theirs}.{feed_forward}.DenseReluDense"
+    return (
+        Rule(f"{side}_bias.table", (f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",)),
+        Rule(f"{ours}.attention_norm.weight", (f"{theirs}.0.layer_norm.weight",)),
+        *_attention(f"{ours}.attention", f"{theirs}.0.SelfAttention"),
+        Rule(f"{ours}.feed_forward_norm.weight", (f"{theirs}.{feed_forward}.layer_norm.weight",)),
+        Rule(f"{ours}.feed_forward.hidden.weight", (f"{hidden}.wi.weight",), when=("gated", False)),
+        Rule(f"{ours}.feed_forward.hidden.weight", (f"{hidden}.wi_0.weight", f"{hidden}.wi_1.weight"), when=("gated", True)),
+        Rule(f"{ours}.feed_forward.output.weight", (f"{hidden}.wo.weight",)),
+        Rule(f"{side}.norm.weight", (f"{side}.final_layer_norm.weight",)),
+    )
+
+
+CROSS, THEIRS = "decoder.blocks.{i}.cross_attention", "decoder.block.{i}.layer.1"
+
+
+def _refine(content: Mapping[str, Any], fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """v1.1 is told by `tie_word_embeddings`, of which `transformers` makes whether states are scaled before the output."""
+    kind = content.get("feed_forward_proj", "relu")
+    if kind not in FEED_FORWARD or content.get("dense_act_fn", None) not in (None, _dense(kind)):
+        shown = f"feed_forward_proj={kind}, dense_act_fn={content.get('dense_act_fn')}"
+        raise FolderError(f"t5's {printable(shown)} is not known here, only feed_forward_proj of {', '.join(FEED_FORWARD)}")
+    activation, gated = FEED_FORWARD[kind]
+    first = content.get("tie_word_embeddings") is not False
+    return fields | {
+        "activation": activation,
+        "gated": gated,
+        "scale_output": bool(content.get("scale_decoder_outputs", first)),
+        "tie_output": first or "lm_head.weight" not in names,
+        "decoder_layers": content.get("num_decoder_layers") or fields["encoder_layers"],
+        "attention_dropout": fields["dropout"],
+    }
+
+
+def _dense(kind: str) -> str:
+    return "gelu_new" if kind == "gated-gelu" else kind.removeprefix("gated-")
+
+
+def _back(config: Any) -> dict[str, Any]:
+    kind = next((kind for kind, made in FEED_FORWARD.items() if made == (config.activation, config.gated)), None)
+    if kind is None:
+        gate = "with" if config.gated else "without"
+        raise UsageError(f"a t5 cannot have model.activation={config.activation} {gate} a gate, as this model has")
+    return {
+        "feed_forward_proj": kind,
+        "dense_act_fn": _dense(kind),
+        "is_gated_act": config.gated,
+        "tie_word_embeddings": config.tie_output or config.scale_output,
+        "scale_decoder_outputs": config.scale_output,
+        "num_decoder_layers": config.decoder_layers,
+    }
+
+
+T5 = Family(
+    model_type="t5",
+    options=Options(
+        table=(
+            Option("vocab_size", "vocabulary_size", 32128),
+            Option("d_model", "width", 512),
+            Option("d_kv", "head_width", 64),
+            Option("d_ff", "feed_forward_width", 2048),
+            Option("num_layers", "encoder_layers", 6),
+            Option("num_heads", "heads", 8),
+            Option("relative_attention_num_buckets", "buckets", 32),
+            Option("relative_attention_max_distance", "furthest", 128),
+            Option("dropout_rate", "dropout", 0.1),
+            Option("layer_norm_epsilon", "norm_epsilon", 1e-6),
+        ),
+        either={
+            "pad_id": -1,
+            "attention_dropout": 0.1,
+            "decoder_layers": 6,
+            "activation": "relu",
+            "gated": False,
+            "tie_output": True,
+            "scale_output": True,
+        },
+    ),
+    names=Names(
+        rules=(
+            Rule("embedding.weight", ("shared.weight",)),
+            *_stack("encoder", 1),
+            *_stack("decoder", 2),
+            Rule(f"{CROSS}.query.weight", (f"{THEIRS}.EncDecAttention.q.weight",)),
+            Rule(f"{CROSS}.key_value.weight", (f"{THEIRS}.EncDecAttention.k.weight", f"{THEIRS}.EncDecAttention.v.weight")),
+            Rule(f"{CROSS}.output.weight", (f"{THEIRS}.EncDecAttention.o.weight",)),
+            Rule(f"{CROSS}_norm.weight", (f"{THEIRS}.layer_norm.weight",)),
+            Rule("output.weight", ("lm_head.weight",)),
+        ),
+        copies={
+            "lm_head.weight": "shared.weight",
+            "encoder.embed_tokens.weight": "shared.weight",
+            "decoder.embed_tokens.weight": "shared.weight",
+        },
+        unused={f"{THEIRS}.EncDecAttention.relative_attention_bias.weight": "a bias that no layer uses"},
+    ),
+    architectures={"T5ForConditionalGeneration": Architecture(task="translation")},
+    refine=_refine,
+    back=_back,
+)

@@ -1,0 +1,73 @@
+"""ViT of the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from seqloom.interop.families.family import ACTIVATIONS, Architecture, Family
+from seqloom.interop.names import Names, Rule, layer
+from seqloom.interop.options import Option, Options
+
+BLOCK, THEIRS = "stack.blocks.{i}", "vit.encoder.layer.{i}"
+
+
+def _labels(content: Mapping[str, Any], fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """The names of the classes, by number; without a head there are none."""
+    named = content.get("id2label") or {str(number): f"LABEL_{number}" for number in range(int(content.get("num_labels") or 2))}
+    has_head = any(name.startswith("classifier.") for name in names)
+    return fields | {"labels": tuple(str(named[key]) for key in sorted(named, key=int)) if has_head else ()}
+
+
+def _back(config: Any) -> dict[str, Any]:
+    if not config.labels:
+        return {}
+    return {
+        "id2label": {str(number): label for number, label in enumerate(config.labels)},
+        "label2id": {label: number for number, label in enumerate(config.labels)},
+    }
+
+
+VIT = Family(
+    model_type="vit",
+    options=Options(
+        table=(
+            Option("hidden_size", "width", 768),
+            Option("num_hidden_layers", "layers", 12),
+            Option("num_attention_heads", "heads", 12),
+            Option("intermediate_size", "feed_forward_width", 3072),
+            Option("hidden_act", "activation", "gelu", ACTIVATIONS),
+            Option("hidden_dropout_prob", "dropout", 0.0),
+            Option("attention_probs_dropout_prob", "attention_dropout", 0.0),
+            Option("layer_norm_eps", "norm_epsilon", 1e-12),
+            Option("image_size", "image_size", 224),
+            Option("patch_size", "patch_size", 16),
+            Option("num_channels", "channels", 3),
+            Option("qkv_bias", "query_key_value_biases", True),
+        ),
+        either={"labels": ()},
+    ),
+    names=Names(
+        prefix="vit.",
+        rules=(
+            Rule("cls", ("vit.embeddings.cls_token",)),
+            Rule("positions", ("vit.embeddings.position_embeddings",)),
+            layer("patches", "vit.embeddings.patch_embeddings.projection"),
+            layer(f"{BLOCK}.attention_norm", f"{THEIRS}.layernorm_before"),
+            layer(f"{BLOCK}.attention.query_key_value", *(f"{THEIRS}.attention.attention.{part}" for part in ("query", "key", "value"))),
+            layer(f"{BLOCK}.attention.output", f"{THEIRS}.attention.output.dense"),
+            layer(f"{BLOCK}.feed_forward_norm", f"{THEIRS}.layernorm_after"),
+            layer(f"{BLOCK}.feed_forward.hidden", f"{THEIRS}.intermediate.dense"),
+            layer(f"{BLOCK}.feed_forward.output", f"{THEIRS}.output.dense"),
+            layer("stack.norm", "vit.layernorm"),
+            layer("head", "classifier"),
+        ),
+        unused={"vit.pooler.dense.{kind}": "the pooler", "vit.embeddings.mask_token": "the token of masked patches"},
+    ),
+    architectures={
+        "ViTForImageClassification": Architecture(task="image-classification"),
+        "ViTModel": Architecture(task="feature-extraction", bare=True),
+    },
+    refine=_labels,
+    back=_back,
+)

@@ -1,0 +1,72 @@
+"""How a checkpoint of others decodes unless told otherwise: `generation_config.json` <-> our settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from seqloom.config import DecodeConfig, parse
+from seqloom.errors import UsageError
+
+SAME = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "length_penalty": "length_penalty",
+    "repetition_penalty": "repetition_penalty",
+}
+"""Theirs -> ours, of one meaning."""
+COUNTS = {"top_k": "top_k", "no_repeat_ngram_size": "no_repeat_ngram"}
+"""The same, where 0 stands for none."""
+
+
+def decode_fields(generation: Mapping[str, Any], *, writes_after: int | None, usual: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Our settings, beginning with those `usual` for the task; and what is said of settings that cannot be kept.
+
+    `writes_after`: of an encoder-decoder the number of ids that its output begins with, which their lengths count; None of a language
+    model, whose lengths count the prompt and are not taken.
+    """
+    found = {ours: generation[theirs] for theirs, ours in SAME.items() if generation.get(theirs) is not None}
+    found |= {ours: generation[theirs] or None for theirs, ours in COUNTS.items() if generation.get(theirs) is not None}
+    if generation.get("do_sample") is not None or generation.get("num_beams") is not None:
+        found["strategy"] = "sample" if generation.get("do_sample") else "beam"
+        found["beam"] = generation.get("num_beams") or 1
+    if (groups := generation.get("num_beam_groups")) is not None and groups > 1:
+        found |= {"groups": groups, "diversity": generation.get("diversity_penalty") or 0.0}
+    if generation.get("max_new_tokens") is not None:
+        found["max_length"] = generation["max_new_tokens"]
+    elif writes_after is not None and isinstance(generation.get("max_length"), int):
+        found["max_length"] = max(1, generation["max_length"] - writes_after)
+    if writes_after is not None and isinstance(generation.get("min_length"), int):
+        found["min_length"] = max(0, generation["min_length"] - writes_after)
+    settings, notes = dict(usual), []
+    for name, value in found.items():
+        try:
+            parse(DecodeConfig, settings | {name: value} | ({"beam": 1000} if name == "groups" else {}), "decode.")
+        except UsageError as error:
+            notes.append(f"not kept of generation_config.json: {error}")
+            continue
+        settings[name] = value
+    try:
+        parse(DecodeConfig, settings, "decode.")
+    except UsageError as error:
+        return dict(usual), [*notes, f"generation_config.json is not kept: {error}"]
+    return settings, notes
+
+
+def generation_content(decode: DecodeConfig, *, writes_after: int | None) -> dict[str, Any]:
+    """The inverse, as far as there are words for it."""
+    content: dict[str, Any] = {
+        "do_sample": decode.strategy == "sample",
+        "num_beams": decode.beam if decode.strategy == "beam" else 1,
+        "repetition_penalty": decode.repetition_penalty,
+        "no_repeat_ngram_size": decode.no_repeat_ngram or 0,
+    }
+    if decode.strategy == "sample":
+        content |= {"temperature": decode.temperature, "top_k": decode.top_k or 0, "top_p": decode.top_p}
+    else:
+        content["length_penalty"] = decode.length_penalty
+    if decode.max_length is not None:
+        length = {"max_new_tokens": decode.max_length} if writes_after is None else {"max_length": decode.max_length + writes_after}
+        content |= length
+    return content

@@ -1,0 +1,118 @@
+"""The files that sentence-transformers puts beside an encoder: how the states of a text's tokens become one vector.
+
+Reimers and Gurevych: Sentence-BERT, EMNLP 2019.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, final
+
+from pydantic import Field
+
+from seqloom import files
+from seqloom.config import STRICT, parse
+from seqloom.errors import FolderError, UsageError, printable
+from seqloom.interop.checkpoint import CONFIG, is_hub_folder, read_object
+
+MODULES, POOLING = "modules.json", "1_Pooling"
+SETTINGS = ("sentence_bert_config.json", "sentence_roberta_config.json")
+MODES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean-sqrt",
+}
+"""Their key -> our mode, in the order in which they stand side by side."""
+NAMED = {"mean_sqrt_len_tokens": "mean-sqrt"}
+"""Modes whose name is another in newer files, which have one key pooling_mode."""
+MODULE = "sentence_transformers.models."
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Pooling:
+    """How the states of a text's tokens, marks counted, become one vector."""
+
+    __pydantic_config__ = STRICT
+    modes: Annotated[tuple[Literal["cls", "max", "mean", "mean-sqrt"], ...], Field(min_length=1)] = ("mean",)
+    """The first state, the largest of each feature, the mean, or the sum / √tokens; several stand side by side."""
+    normalise: bool = False
+    """Whether the vector is divided by its length."""
+    max_length: Annotated[int, Field(ge=1, strict=True)] | None = None
+    """The most tokens of a text, marks counted; what is longer is cut. None: as many as the model can read."""
+    lower_case: bool = False
+    """Whether texts are written small before they are cut into tokens."""
+
+
+def pooling_of(folder: Path) -> Pooling | None:
+    """That of a Hugging Face directory, or of a run folder made of one; None where it says nothing of it. Raises FolderError where a
+    file is damaged, or has a module that is not known here."""
+    if is_hub_folder(folder):
+        return read_pooling(folder)
+    hub = read_object(folder / CONFIG).get("hub")
+    kept = hub.get("pooling") if isinstance(hub, dict) else None
+    return None if kept is None else _parsed(kept, folder / CONFIG)
+
+
+def read_pooling(folder: Path) -> Pooling | None:
+    """What `modules.json` says, None where there is none. Raises FolderError as `pooling_of` does."""
+    path = folder / MODULES
+    if not path.is_file():
+        return None
+    modules = files.read_json(path)
+    try:
+        listed = [(str(one["type"]).rpartition(".")[2], str(one["path"])) for one in modules]
+    except (TypeError, KeyError):
+        raise FolderError(f"{printable(str(path))}: must be a list of modules, each with a type and a path, but is not") from None
+    kinds = [kind for kind, _ in listed]
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise FolderError(
+            f"{printable(str(path))}: the modules must be Transformer, Pooling and perhaps Normalize, but are {printable(', '.join(kinds))}"
+        )
+    if wrong := [name for _, name in listed if Path(name).name != name]:
+        raise FolderError(f"{printable(str(path))}: the path of a module must be a folder beside it, but is {printable(wrong[0])}")
+    (_, first), (_, second), *_ = listed
+    if first:
+        raise FolderError(f"{printable(str(path))}: the Transformer must lie in the folder itself, but lies in {printable(first)}")
+    settings = next((content for name in SETTINGS if (content := read_object(folder / name))), {})
+    fields = {
+        "modes": _modes(folder / second / CONFIG),
+        "normalise": len(listed) == 3,
+        "max_length": settings.get("max_seq_length"),
+        "lower_case": settings.get("do_lower_case", False),
+    }
+    return _parsed(fields, folder / MODULES)
+
+
+def _modes(path: Path) -> tuple[str, ...]:
+    content = read_object(path)
+    named = content.get("pooling_mode")
+    if named is not None:
+        return tuple(NAMED.get(str(mode), str(mode)) for mode in (named if isinstance(named, list) else [named]))
+    if not content:
+        raise FolderError(f"{printable(str(path))}: must say how states are pooled, but is not there; get the files again")
+    chosen = [key for key, value in content.items() if key.startswith("pooling_mode_") and value]
+    if unknown := sorted(set(chosen) - MODES.keys()):
+        raise FolderError(f"{printable(str(path))}: the pooling must be one of {', '.join(MODES)}, but is {printable(unknown[0])}")
+    return tuple(mode for key, mode in MODES.items() if key in chosen)
+
+
+def _parsed(content: Any, path: Path) -> Pooling:
+    try:
+        return parse(Pooling, content, "pooling.")
+    except UsageError as error:
+        raise FolderError(f"{printable(str(path))}: {error}") from None
+
+
+def write_pooling(folder: Path, pooling: Pooling, width: int) -> list[str]:
+    """Writes those files; returns their names. `width` is that of a state."""
+    kinds = [("Transformer", ""), ("Pooling", POOLING), *([("Normalize", "2_Normalize")] if pooling.normalise else [])]
+    modules = [{"idx": at, "name": str(at), "path": path, "type": MODULE + kind} for at, (kind, path) in enumerate(kinds)]
+    files.write_json(folder / MODULES, modules)
+    files.write_json(folder / SETTINGS[0], {"max_seq_length": pooling.max_length, "do_lower_case": pooling.lower_case})
+    (folder / POOLING).mkdir(exist_ok=True)
+    chosen = {key: mode in pooling.modes for key, mode in MODES.items()}
+    files.write_json(folder / POOLING / CONFIG, {"word_embedding_dimension": width, **chosen})
+    return [MODULES, SETTINGS[0], f"{POOLING}/{CONFIG}"]

@@ -1,0 +1,144 @@
+"""A trained model of images measured and asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn import functional as F
+
+from seqloom import bundles, files
+from seqloom.data.image_store import unknown_label
+from seqloom.data.images import Picture, read_pictures
+from seqloom.data.pixels import Preprocessing
+from seqloom.errors import DataError, FolderError, UsageError, printable
+from seqloom.evaluation.classification import Confusion
+from seqloom.protocols import device_of
+from seqloom.workflows.reading import Say, counted
+
+CHUNK = 256
+"""Images that a model reads at one time when it does not learn."""
+
+Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
+"""Pixels `(rows, size, size, channels)` and labels `(rows,)`."""
+
+
+@torch.no_grad()
+def classified(
+    model: nn.Module,
+    batches: Iterable[Labelled],
+    preprocessing: Preprocessing,
+    labels: int,
+    see: Callable[[NDArray[np.int64]], None] = lambda _: None,
+) -> Confusion:
+    """What a model in evaluation mode makes of these images; `see` is told each batch's predictions."""
+    confusion, device = Confusion(labels), device_of(model)
+    for pixels, true in batches:
+        logits = model(preprocessing.scaled(pixels).to(device, next(model.parameters()).dtype))
+        loss = F.cross_entropy(logits, torch.from_numpy(true).to(device), reduction="sum")
+        predicted = logits.argmax(dim=-1).cpu().numpy()
+        confusion.add(true, predicted, float(loss))
+        see(predicted)
+    return confusion
+
+
+class ImageEvaluation(NamedTuple):
+    metrics: dict[str, float]
+    """loss, accuracy and its interval, macro_f1, images."""
+    predicted: list[str]
+    """A label for each image."""
+    labels: tuple[str, ...]
+    confusion: list[list[int]]
+    """`confusion[true][predicted]`, in the order of `labels`."""
+
+
+class ImageLabel(NamedTuple):
+    """What a model says of an image."""
+
+    image: str
+    label: str
+    probability: float
+    probabilities: dict[str, float]
+    """Of every label."""
+
+
+@final
+class ImageClassifier:
+    """A trained model that is ready to be asked.
+
+    ImageClassifier.load("runs/digits").predict(["seven.png"])
+    """
+
+    def __init__(self, model: nn.Module, preprocessing: Preprocessing, labels: tuple[str, ...]) -> None:
+        self.model, self.preprocessing, self.labels = model, preprocessing, labels
+
+    @classmethod
+    def load(cls, folder: str | Path, device: str = "auto") -> ImageClassifier:
+        """Opens a run folder. Raises FolderError where it is none, is damaged, or its model classifies no images."""
+        folder = bundles.located(folder)
+        opened = bundles.open_model(folder, device)
+        config: Any = opened.model.config
+        labels = getattr(config, "labels", ())
+        if opened.content["task"] != bundles.IMAGES or not labels:
+            raise FolderError(f"{printable(str(folder))}: must be a model of {bundles.IMAGES} with labels, but is none")
+        try:
+            content = files.read_json(folder / bundles.PREPROCESSOR)
+            preprocessing = Preprocessing.from_json(content, config.image_size, config.channels)
+        except UsageError as error:
+            raise FolderError(f"{printable(str(folder / bundles.PREPROCESSOR))}: {error}") from None
+        return cls(opened.model, preprocessing, labels)
+
+    def predict(self, paths: Sequence[str]) -> list[ImageLabel]:
+        """The label of each image in these files."""
+        return list(self.stream(paths))
+
+    @torch.no_grad()
+    def stream(self, paths: Sequence[str], chunk: int = CHUNK) -> Iterator[ImageLabel]:
+        """The same, in order; memory is bounded by the chunk."""
+        weight = next(self.model.parameters())
+        for pictures in _chunks(read_pictures(paths, labelled=False), chunk):
+            logits = self.model(self.preprocessing.scaled(self._pixels(pictures)).to(weight.device, weight.dtype))
+            for picture, probabilities in zip(pictures, logits.softmax(dim=-1).tolist(), strict=True):
+                named = dict(zip(self.labels, probabilities, strict=True))
+                best = max(range(len(probabilities)), key=probabilities.__getitem__)
+                yield ImageLabel(picture.place, self.labels[best], probabilities[best], named)
+
+    def evaluate(self, paths: Sequence[str], say: Say) -> ImageEvaluation:
+        """How good it is on labelled images. Raises DataError where a label is none of its own."""
+        number = {label: at for at, label in enumerate(self.labels)}
+        predicted: list[str] = []
+
+        def batches() -> Iterator[Labelled]:
+            for pictures in _chunks(counted(read_pictures(paths), "images read", say), CHUNK):
+                for picture in pictures:
+                    if picture.label not in number:
+                        raise DataError(f"{picture.place}: {unknown_label(str(picture.label), self.labels)}")
+                yield self._pixels(pictures), np.array([number[str(picture.label)] for picture in pictures])
+
+        def see(labels: NDArray[np.int64]) -> None:
+            predicted.extend(self.labels[at] for at in labels)
+
+        confusion = classified(self.model, batches(), self.preprocessing, len(self.labels), see)
+        if not predicted:
+            raise DataError(f"{printable(paths[0])}: must hold at least one image, but holds none")
+        return ImageEvaluation(confusion.metrics("images"), predicted, self.labels, confusion.counts.tolist())
+
+    def _pixels(self, pictures: Sequence[Picture]) -> NDArray[np.uint8]:
+        return np.stack([self.preprocessing.fitted(picture.pixels) for picture in pictures])
+
+
+def _chunks(pictures: Iterable[Picture], size: int) -> Iterator[list[Picture]]:
+    remaining = iter(pictures)
+    while chunk := list(islice(remaining, size)):
+        yield chunk
+
+
+def evaluate_images(folder: str | Path, paths: Sequence[str], say: Say) -> ImageEvaluation:
+    """The verb: the model of a run folder on labelled images."""
+    return ImageClassifier.load(folder).evaluate(paths, say)

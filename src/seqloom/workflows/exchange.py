@@ -1,0 +1,198 @@
+"""Models in and out of the field's formats: Hugging Face directories, ARPA files, ONNX."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import nn
+
+from seqloom import bundles, files
+from seqloom.config import DataConfig, DecodeConfig, RunConfig, run_file_text
+from seqloom.data.store import fingerprint
+from seqloom.errors import UsageError, printable
+from seqloom.interop.checkpoint import CONFIG, GENERATION, is_hub_folder, read_checkpoint
+from seqloom.interop.export import Target, target_of, write_checkpoint
+from seqloom.interop.generation import generation_content
+from seqloom.interop.hub import is_hub_name
+from seqloom.interop.origin import TOKENIZER_CONFIG, HubOrigin, hub_tokenizer
+from seqloom.models.ngram import Ngram
+from seqloom.tasks import TASKS
+from seqloom.training.checkpoints import TrainerState, checkpoint_path, save_checkpoint
+from seqloom.workflows.arpa import SUFFIXES, export_arpa, import_arpa
+from seqloom.workflows.card import write_card
+
+FORMATS = ("huggingface", "arpa", "onnx")
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
+"""What weights may be made on the way."""
+ENCODER_DECODERS = ("transformer", "t5")
+
+Say = Callable[[str], None]
+
+
+def import_model(place: str, output_dir: str, say: Say, dtype: str | None = None) -> dict[str, Any]:
+    """Makes a run folder of a Hugging Face directory, of `hf://NAME@REVISION` or of an ARPA file; returns what it holds.
+
+    Raises UsageError where the folder is there already or the place is neither; DataError and FolderError where it is damaged.
+    """
+    if dtype is not None and dtype not in DTYPES:
+        raise UsageError(f"--dtype must be one of {', '.join(DTYPES)}, but is {printable(dtype)}")
+    if is_hub_name(place) or Path(place).is_dir():
+        return _import_folder(place, Path(output_dir), say, None if dtype is None else DTYPES[dtype])
+    if dtype is not None:
+        raise UsageError(f"--dtype belongs to Hugging Face directories, but {printable(place)} is none; leave it out")
+    return {"output": output_dir, "ngrams": import_arpa(place, output_dir)}
+
+
+def _import_folder(place: str, folder: Path, say: Say, dtype: torch.dtype | None) -> dict[str, Any]:
+    source = bundles.located(place)
+    if is_hub_name(place):
+        say(f"{printable(place)} is commit {printable(source.name)}")
+    if not is_hub_folder(source):
+        raise UsageError(
+            f"{printable(place)}: must be a Hugging Face directory (config.json, model.safetensors) or an ARPA file, but is neither"
+            + ("; it is a run folder of seqloom already" if (source / CONFIG).is_file() else "")
+        )
+    found = read_checkpoint(source, dtype)
+    origin = HubOrigin.of(source)
+    decode, notes = DecodeConfig(), list(found.notes)
+    tokenizer = None
+    if found.task != bundles.IMAGES:
+        tokenizer = hub_tokenizer(source, origin.content, found.config.vocabulary_size)
+        decode, said = origin.decoding(TASKS[found.task].decode if found.task in TASKS else {}, tokenizer)
+        notes += said
+    for note in notes:
+        say(note)
+    files.new_folder(folder, "an imported model")
+    run = RunConfig(
+        task=found.task,
+        output_dir=str(folder),
+        model={"name": found.model_type, "size": "small"},
+        data=DataConfig(train=(place if is_hub_name(place) else str(source.resolve()),)),
+        decode=decode,
+    )
+    state = TrainerState(step=1, total_steps=1, best_step=1, stopped="max_steps")
+    files.write_atomic(folder / bundles.RUN, run_file_text(run))
+    files.write_json(folder / bundles.DATA, {"files": [fingerprint(str(path)) for path in sorted(source.glob("*.safetensors"))]})
+    if found.task == bundles.IMAGES:
+        shutil.copyfile(source / bundles.PREPROCESSOR, folder / bundles.PREPROCESSOR)
+    bundles.write_model_files(folder, found.task, found.model_type, found.config, tokenizer, decode, origin)
+    save_checkpoint(folder, found.model, None, state)
+    write_card(folder, run, state, {})
+    bundles.seal(folder, checkpoint_path(folder, 1))
+    return {"output": str(folder), **_sizes(found.model, found.model_type, found.task), "notes": notes}
+
+
+def _sizes(model: nn.Module, model_type: str, task: str) -> dict[str, Any]:
+    return {"model": model_type, "task": task, "parameters": sum(one.numel() for one in model.parameters())}
+
+
+@final
+class _Source(NamedTuple):
+    """What is exported."""
+
+    model: nn.Module
+    task: str
+    model_type: str
+    bundle: bundles.Bundle | None
+    """None of a model of images."""
+    folder: Path
+    origin: HubOrigin | None
+
+
+def export_model(folder: str, out: str, say: Say, form: str | None = None, shard_mib: int | None = None) -> dict[str, Any]:
+    """Writes the model of a run folder in a format of the field; returns what was written.
+
+    `form` is one of FORMATS, by default arpa for an n-gram model and huggingface for others. Raises UsageError where the format cannot
+    hold the model (the option is named), or where the output is there already.
+    """
+    if form is not None and form not in FORMATS:
+        raise UsageError(f"--format must be one of {', '.join(FORMATS)}, but is {printable(form)}")
+    if shard_mib is not None and shard_mib < 1:
+        raise UsageError(f"--shard-size must be at least 1 (MiB), but is {shard_mib}")
+    if form == "arpa" or (form is None and Path(out).suffix.lower() in SUFFIXES):
+        return {"output": out, "ngrams": export_arpa(folder, out)}
+    if form == "onnx":
+        from seqloom.workflows.onnx import export_onnx
+
+        return export_onnx(folder, out, say)
+    source = _opened(folder)
+    if form is None and isinstance(source.model, Ngram):
+        return {"output": out, "ngrams": export_arpa(folder, out)}
+    return _export_folder(source, Path(out), None if shard_mib is None else shard_mib * 2**20)
+
+
+def _opened(folder: str) -> _Source:
+    place = bundles.located(folder)
+    if bundles.task_of(place) == bundles.IMAGES:
+        opened = bundles.open_model(place)
+        model, model_type, task, bundle = opened.model, str(opened.content["model_type"]), bundles.IMAGES, None
+    else:
+        bundle = bundles.load_bundle(place)
+        model, model_type, task = bundle.model, bundle.model_type, bundle.task
+    content = files.read_json(place / CONFIG)
+    if is_hub_folder(place):
+        origin: HubOrigin | None = HubOrigin.of(place)
+    elif "hub" in content:
+        origin = HubOrigin(content["hub"]["config"], content["hub"]["generation"], HubOrigin.of(place).tokenizer)
+    else:
+        origin = None
+    return _Source(model, task, model_type, bundle, place, origin)
+
+
+def _export_folder(source: _Source, out: Path, shard_bytes: int | None) -> dict[str, Any]:
+    config: Any = source.model.config
+    origin = None if source.origin is None else source.origin.content
+    target = target_of(source.model_type, config, source.task, origin)
+    files.new_folder(out, "an exported model")
+    if source.bundle is not None:
+        _write_tokenizer(source, source.bundle, out)
+    elif (source.folder / bundles.PREPROCESSOR).is_file():
+        shutil.copyfile(source.folder / bundles.PREPROCESSOR, out / bundles.PREPROCESSOR)
+    ids = {} if source.bundle is None or source.origin is not None else _ids(source.bundle)
+    written = write_checkpoint(out, source.model, config, target, origin=origin, ids=ids, shard_bytes=shard_bytes)
+    files.write_atomic(out / "README.md", _card(source, target))
+    weights = [name for name in written if name.endswith(".safetensors")]
+    return {"output": str(out), **_sizes(source.model, target.hub_type, source.task), "architecture": target.architecture, "files": weights}
+
+
+def _write_tokenizer(source: _Source, bundle: bundles.Bundle, out: Path) -> None:
+    files.write_atomic(out / bundles.TOKENIZER, bundle.tokenizer.to_json())
+    files.write_json(out / TOKENIZER_CONFIG, bundles.tokenizer_config_of(bundle.tokenizer, source.origin))
+    if source.task == "translation" or source.task == "text-generation":
+        begins = len(bundle.tokenizer.marks.begin) if source.model_type in ENCODER_DECODERS else None
+        own = {key: value for key, value in _ids(bundle).items() if key.endswith("_id") and value is not None}
+        own |= generation_content(bundle.decode, writes_after=begins)
+        files.write_json(out / GENERATION, own if source.origin is None else source.origin.generation or own)
+
+
+def _ids(bundle: bundles.Bundle) -> dict[str, Any]:
+    """The marks of a tokenizer of ours as keys of config.json."""
+    marks = bundle.tokenizer.marks
+    begin = marks.begin[0] if marks.begin else None
+    ids: dict[str, Any] = {"bos_token_id": begin, "eos_token_id": marks.end, "pad_token_id": marks.pad if marks.pad >= 0 else None}
+    if bundle.model_type in ENCODER_DECODERS:
+        forced = marks.begin[1] if len(marks.begin) > 1 else None
+        ids |= {"is_encoder_decoder": True, "decoder_start_token_id": begin, "forced_bos_token_id": forced}
+    return ids
+
+
+def _card(source: _Source, target: Target) -> str:
+    return f"""---
+library_name: transformers
+pipeline_tag: {source.task}
+---
+
+# {printable(source.folder.resolve().name)}
+
+A `{target.architecture}`, written by seqloom. It opens with
+
+    transformers.{target.architecture}.from_pretrained(FOLDER)
+
+and with seqloom as it is:
+
+    seqloom {"predict FOLDER -" if source.task != "text-generation" else 'generate FOLDER --prompt "..."'}
+"""

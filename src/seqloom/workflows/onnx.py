@@ -1,0 +1,171 @@
+"""A trained model as ONNX graphs, which run without seqloom and without torch.
+
+    encoder.onnx, step.onnx     of a model that writes (an encoder only where it reads a source)
+    model.onnx                  of one that only reads
+    onnx.json                   inputs, outputs and their shapes; the state, in order; special ids
+    tokenizer.json              of a model of texts; preprocessor_config.json of one of images
+    README.md                   how to run them
+
+Every graph is compared with the model before the folder is there.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from seqloom import bundles, files
+from seqloom.errors import UsageError, printable
+from seqloom.interop.onnx_check import cases, check
+from seqloom.interop.onnx_graph import Exportable, require_onnx, write_graph
+from seqloom.interop.onnx_models import exportable
+from seqloom.version import VERSION
+from seqloom.workflows.reading import Say
+
+ABOUT = "onnx.json"
+
+READS = """\
+import json
+
+import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+tokenizer = Tokenizer.from_file("tokenizer.json")
+model = onnxruntime.InferenceSession("model.onnx")
+marks = json.load(open("onnx.json", encoding="utf-8"))["marks"]
+
+ids = tokenizer.encode("A text to read.", add_special_tokens=False).ids
+inputs = np.array([[*marks["before"], *ids, *marks["after"]]])
+given = {"inputs": inputs, "mask": np.ones_like(inputs, bool), "segments": np.zeros_like(inputs)}
+names = [value.name for value in model.get_inputs()]
+hidden, *heads = model.run(None, {name: given[name] for name in names})
+print(hidden.shape)
+"""
+
+SEES = """\
+import numpy as np
+import onnxruntime
+
+model = onnxruntime.InferenceSession("model.onnx")
+images = np.zeros((1, *model.get_inputs()[0].shape[1:]), np.float32)  # resized and normalised as preprocessor_config.json says
+(logits,) = model.run(None, {"images": images})
+print(logits.argmax(axis=1))
+"""
+
+WRITES = """\
+import json
+
+import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+about = json.load(open("onnx.json", encoding="utf-8"))
+tokenizer, marks = Tokenizer.from_file("tokenizer.json"), about["marks"]
+step = onnxruntime.InferenceSession("step.onnx")
+ids = tokenizer.encode("A text.", add_special_tokens=False).ids
+sizes = {"rows": 1, "past": 0}
+known = {
+    value["name"]: np.zeros([sizes.get(size, size) for size in value["shape"]], value["type"])
+    for value in about["state"]
+}
+START
+written = []
+while len(written) < 20:
+    logits, *after = step.run(None, {"tokens": np.array([tokens]), **known})
+    known |= zip([value["name"] for value in about["state"]], after)
+    logits[:, marks["forbidden"]] = -np.inf
+    tokens = [int(logits[0].argmax())]  # greedy; any other strategy goes here
+    if tokens == [marks["end"]]:
+        break
+    written += tokens
+print(tokenizer.decode(written))
+"""
+
+FROM_SOURCE = """\
+encoder = onnxruntime.InferenceSession("encoder.onnx")
+source = np.array([[*marks["before"], *ids, *marks["after"]]])
+known |= zip([value.name for value in encoder.get_outputs()], encoder.run(None, {"source": source}))
+tokens = marks["begin"]"""
+
+FROM_PROMPT = 'tokens = [*marks["begin"], *ids]'
+
+
+def export_onnx(folder: str, out: str, say: Say = lambda _: None) -> dict[str, Any]:
+    """Writes the model of a run folder as ONNX graphs into the new folder `out`; returns what was written and how well it agrees.
+
+    Raises MissingExtraError without the extra `onnx`; UsageError where `out` holds something, or for a model that ONNX does not
+    hold; SeqloomError where a graph does not do what the model does. Nothing is left behind then.
+    """
+    require_onnx()
+    place = Path(out).resolve()
+    if files.holds_something(place):
+        raise UsageError(
+            f"{printable(out)}: an export must go to a new or empty folder, but this holds something; name another or empty it"
+        )
+    task = bundles.task_of(folder)
+    bundle = None if task == bundles.IMAGES else bundles.load_bundle(folder, "cpu")
+    model = bundles.open_model(Path(folder), "cpu").model if bundle is None else bundle.model
+    with files.writing(place):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".tmp", dir=place.parent))
+    try:
+        found, worst = _write_graphs(model.float(), beside, say)
+        about = {
+            "seqloom_version": VERSION,
+            "model": type(model).__name__,
+            "task": task,
+            "graphs": {graph.name: graph.described() for graph in found.graphs},
+            "state": [value.described() for value in found.state],
+        }
+        if bundle is None:
+            files.write_atomic(beside / bundles.PREPROCESSOR, (Path(folder) / bundles.PREPROCESSOR).read_bytes())
+        else:
+            about["marks"] = bundle.tokenizer.marks._asdict()
+            files.write_atomic(beside / bundles.TOKENIZER, bundle.tokenizer.to_json())
+        files.write_json(beside / ABOUT, about)
+        files.write_atomic(beside / "README.md", read_me(place.name, found, example(found, texts=bundle is not None)))
+        with files.writing(place):
+            beside.chmod(0o755)
+            beside.rename(place)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return {"output": out, "files": sorted(path.name for path in place.iterdir()), "largest_difference": worst}
+
+
+def _write_graphs(model: Any, folder: Path, say: Say) -> tuple[Exportable, float]:
+    """The graphs of a model, written and compared with it, and the largest difference."""
+    expected = cases(model)  # first, for the graphs take the model apart
+    found = exportable(model)
+    for graph in found.graphs:
+        say(f"writing {graph.file}")
+        write_graph(graph, folder)
+    say("comparing with the model")
+    return found, check(found, expected, folder)
+
+
+def example(found: Exportable, *, texts: bool) -> str:
+    """A program that runs the graphs, in the folder that holds them."""
+    if found.step is None:
+        return READS if texts else SEES
+    return WRITES.replace("START", FROM_PROMPT if found.encoder is None else FROM_SOURCE)
+
+
+def read_me(name: str, found: Exportable, program: str) -> str:
+    """README.md."""
+    rows = [
+        f"| `{graph.file}` | {role} | `{value.name}` | {value.described()['type']} | {', '.join(map(str, value.shape))} |"
+        for graph in found.graphs
+        for role, values in (("in", graph.inputs), ("out", graph.outputs))
+        for value in values
+    ]
+    state = ""
+    if found.step is not None:
+        state = (
+            "\nThe state starts as the encoder's outputs of the same names, where there are such, else as zeros with no past; each\n"
+            "call gives it back as `next_NAME`. Rows of unlike length are padded on the left with `marks.pad`, which changes nothing.\n"
+        )
+    table = "\n".join(["| graph | | name | type | shape |", "| --- | --- | --- | --- | --- |", *rows])
+    return f"# {printable(name)}\n\nONNX graphs made with seqloom {VERSION}.\n\n```python\n{program}```\n\n{table}\n{state}"

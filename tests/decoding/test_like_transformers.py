@@ -1,0 +1,249 @@
+"""Greedy and beam search beside `generate` of transformers, for GPT-2, T5, BART and Marian with the same random weights.
+
+The two searches differ in one thing: here a hypothesis that ends keeps its place in the beam, there another takes it. `written_search`
+is both, and each must be its own. Where what the place would have gone to cannot become better than what was found (`Places`), both must
+find the same.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import pytest
+import torch
+from torch import Tensor
+
+from seqloom.decoding.generate import generate
+from seqloom.decoding.live import Hypothesis, Step
+from seqloom.decoding.strategies import Beam
+from seqloom.interop.checkpoint import read_checkpoint
+from seqloom.protocols import select_rows
+
+hf = pytest.importorskip("transformers")
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+VOCABULARY, LONGEST, WIDTH = 17, 9, 4
+PENALTIES = (0.0, 0.6, 1.0, 2.0)
+SEEDS = (0, 1)
+LAST_NORM = {"gpt2": "transformer.ln_f", "t5": "decoder.final_layer_norm"}
+BART: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "d_model": 16,
+    "encoder_layers": 1,
+    "decoder_layers": 2,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "max_position_embeddings": 24,
+    "forced_eos_token_id": None,
+}
+
+
+class Family(NamedTuple):
+    """A class of transformers, its configuration, and the ids that mean something."""
+
+    kind: Any
+    config: Any
+    begin: int | None
+    end: int
+    pad: int
+
+
+def families() -> dict[str, Family]:
+    gpt: dict[str, Any] = {"vocab_size": VOCABULARY, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 24}
+    t5: dict[str, Any] = {"vocab_size": VOCABULARY, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2}
+    ids = {"eos_token_id": 1, "pad_token_id": 0}
+    near = {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 6}
+    bart = {"pad_token_id": 1, "eos_token_id": 2, "bos_token_id": 0, "decoder_start_token_id": 2}
+    marian = {"pad_token_id": 16, "eos_token_id": 0, "bos_token_id": None, "decoder_start_token_id": 16, "scale_embedding": True}
+    return {
+        "gpt2": Family(hf.GPT2LMHeadModel, hf.GPT2Config(**gpt, **ids, bos_token_id=1), None, 1, 0),
+        "t5": Family(hf.T5ForConditionalGeneration, hf.T5Config(**t5, **ids, **near, decoder_start_token_id=0), 0, 1, 0),
+        "bart": Family(hf.BartForConditionalGeneration, hf.BartConfig(**BART, **bart), 2, 2, 1),
+        "marian": Family(hf.MarianMTModel, hf.MarianConfig(**BART, **marian, activation_function="swish"), 16, 0, 16),
+    }
+
+
+NAMES = ("gpt2", "t5", "bart", "marian")
+
+
+@cache
+def models(name: str, seed: int) -> tuple[Any, Any]:
+    """Theirs, and ours with the same weights."""
+    torch.manual_seed(seed)
+    family = families()[name]
+    theirs = family.kind(family.config).double().eval()
+    for part, parameter in theirs.named_parameters():
+        if parameter.dim() > 1 and not (part.endswith("embed_positions.weight") and name == "marian"):
+            torch.nn.init.normal_(parameter, std=0.35)
+    sharpened = theirs.get_parameter(LAST_NORM.get(name, "model.decoder.layers.1.final_layer_norm") + ".weight")
+    torch.nn.init.normal_(sharpened, std=6.0)  # likely and unlikely tokens; of both signs, or a tied output would say the last token again
+    with torch.no_grad():  # and texts that end, some early, some late
+        if hasattr(theirs, "final_logits_bias"):
+            theirs.final_logits_bias[0, family.end] = 13.0
+        else:
+            theirs.get_input_embeddings().weight[family.end] *= 1.7
+    with tempfile.TemporaryDirectory() as folder:
+        theirs.save_pretrained(folder)
+        return theirs, read_checkpoint(folder, torch.float64).model
+
+
+def texts(seed: int) -> list[list[int]]:
+    """Eight sources or prompts of 1 to 7 tokens, none of them special."""
+    chance = torch.Generator().manual_seed(seed + 100)
+    lengths = [7, 1, 3, 5, 2, 7, 4, 6]
+    return [torch.randint(3, 16, (length,), generator=chance).tolist() for length in lengths]
+
+
+def padded(rows: Sequence[Sequence[int]], pad: int, *, left: bool) -> Tensor:
+    longest = max(map(len, rows))
+    return torch.tensor([[pad] * (longest - len(row)) * left + [*row] + [pad] * (longest - len(row)) * (not left) for row in rows])
+
+
+def theirs_found(name: str, seed: int, rows: list[list[int]], width: int, penalty: float) -> list[list[int]]:
+    family, (model, _) = families()[name], models(name, seed)
+    inputs = padded(rows, family.pad, left=family.begin is None)
+    lengths = torch.tensor([len(row) for row in rows])[:, None]
+    at = torch.arange(inputs.shape[1])
+    mask = at >= inputs.shape[1] - lengths if family.begin is None else at < lengths
+    options: dict[str, Any] = {"early_stopping": "never", "length_penalty": penalty} if width > 1 else {}
+    with torch.inference_mode():
+        made = model.generate(
+            inputs,
+            attention_mask=mask.long(),
+            num_beams=width,
+            do_sample=False,
+            max_new_tokens=LONGEST,
+            pad_token_id=family.pad,
+            eos_token_id=family.end,
+            **options,
+        )
+    new = made[:, inputs.shape[1] if family.begin is None else 1 :].tolist()
+    return [row[: row.index(family.end)] if family.end in row else row for row in new]
+
+
+class Places:
+    """Looks on, and remembers for each input the best continuation that found no place when some hypothesis had one and was over."""
+
+    def __init__(self, inputs: int) -> None:
+        self.over = [0] * inputs
+        self.without = [-math.inf] * inputs
+        """Σ log p."""
+
+    def __call__(self, step: Step) -> None:
+        parents = torch.arange(len(step.live.owner)) if step.chosen.parents is None else step.chosen.parents
+        left = step.live.total[:, None] + step.allowed.double()
+        left[parents, step.chosen.ids] = -math.inf
+        for row in step.over.nonzero()[:, 0].tolist():
+            self.over[int(step.going.owner[row])] += 1
+        for of, over in enumerate(self.over):
+            mine = left[step.live.owner == of]
+            if over and len(mine):
+                self.without[of] = max(self.without[of], float(mine.max()))
+
+    def same(self, of: int, best: Hypothesis, penalty: float) -> bool:
+        """Whether none of those could have become better, however long: so whoever has their places, the best is the best."""
+        return self.without[of] / float(LONGEST**penalty) < best.score - 1e-4
+
+
+def ours_found(
+    name: str, seed: int, rows: list[list[int]], width: int, penalty: float, watch: Callable[[Step], None] | None = None
+) -> list[Hypothesis]:
+    family, (_, model) = families()[name], models(name, seed)
+    state = None
+    prompts = rows
+    if family.begin is not None:
+        with torch.inference_mode():
+            state = model.encode(padded(rows, -1, left=seed % 2 == 0))  # on which side is the same
+        prompts = [[family.begin]] * len(rows)
+    found = generate(
+        model,
+        state,
+        prompts,
+        strategy=Beam(width=width, length_penalty=penalty),
+        max_new_tokens=[LONGEST] * len(rows),
+        eos=family.end,
+        pad=-1,
+        watch=watch,
+    )
+    return [hypotheses[0] for hypotheses in found]
+
+
+@torch.no_grad()
+def written_search(name: str, seed: int, text: list[int], penalty: float, *, keeps_its_place: bool) -> list[int]:
+    """Beam search in plain words, every prefix read from its start."""
+    family, (_, model) = families()[name], models(name, seed)
+    first = [family.begin] if family.begin is not None else text
+    live: list[tuple[float, list[int]]] = [(0.0, [])]
+    ended: list[tuple[float, list[int]]] = []
+    for step in range(1, LONGEST + 1):
+        tokens = torch.tensor([[*first, *new] for _, new in live])
+        state = None
+        if family.begin is not None:
+            state = select_rows(model.encode(torch.tensor([text])), torch.zeros(len(live), dtype=torch.long))
+        log_probs = model(tokens, state)[0][:, -1].float().log_softmax(-1).double()
+        longer = [
+            (total + float(log_p), [*new, token])
+            for (total, new), row in zip(live, log_probs, strict=True)
+            for token, log_p in enumerate(row)
+        ]
+        longer.sort(key=lambda one: -one[0])
+        places = WIDTH - len(ended) if keeps_its_place else WIDTH
+        ended += [(total / step**penalty, new) for total, new in longer[:places] if new[-1] == family.end or step == LONGEST]
+        going = [one for one in (longer[:places] if keeps_its_place else longer) if one[1][-1] != family.end]
+        live = going[:places]
+        if not live:
+            break
+    best = max(ended)[1]
+    return best[:-1] if best[-1] == family.end else best
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", NAMES)
+def test_greedy_texts_are_theirs(name: str, seed: int) -> None:
+    rows = texts(seed)
+    found = [one.tokens for one in ours_found(name, seed, rows, 1, 1.0)]
+    assert found == theirs_found(name, seed, rows, 1, 1.0)
+    assert found[:1] == theirs_found(name, seed, rows[:1], 1, 1.0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_beams_are_theirs(name: str) -> None:
+    """Wherever they must be, which is in half of the searches at least; they end early, late and not at all."""
+    same, asked, lengths = 0, 0, set()
+    for seed in SEEDS:
+        rows = texts(seed)
+        for penalty in PENALTIES:
+            for batch in (rows, rows[:1]):
+                places = Places(len(batch))
+                found = ours_found(name, seed, batch, WIDTH, penalty, places)
+                theirs = theirs_found(name, seed, batch, WIDTH, penalty)
+                for of, (one, its) in enumerate(zip(found, theirs, strict=True)):
+                    asked += 1
+                    if places.same(of, one, penalty):
+                        assert one.tokens == its, (seed, penalty, of)
+                        same += 1
+                        lengths.add((len(its), one.finished))
+    assert same >= asked / 2
+    assert len({length for length, finished in lengths if finished}) >= 2
+    assert (LONGEST, False) in lengths
+
+
+def test_what_differs_is_the_place_of_what_has_ended() -> None:
+    differ = 0
+    for name, penalty, seed in (("gpt2", 0.6, 0), ("t5", 1.0, 1), ("bart", 1.0, 0), ("bart", 2.0, 1), ("marian", 0.6, 1)):
+        rows = texts(seed)
+        ours = [one.tokens for one in ours_found(name, seed, rows, WIDTH, penalty)]
+        theirs = theirs_found(name, seed, rows, WIDTH, penalty)
+        assert ours == [written_search(name, seed, row, penalty, keeps_its_place=True) for row in rows]
+        assert theirs == [written_search(name, seed, row, penalty, keeps_its_place=False) for row in rows]
+        differ += sum(one != its for one, its in zip(ours, theirs, strict=True))
+    assert differ  # it does make a difference

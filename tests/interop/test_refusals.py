@@ -1,0 +1,229 @@
+"""What is no checkpoint of ours is refused in one line that names what is wrong, and nothing is left at random."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tests.interop.published import saved
+from torch import Tensor
+
+from seqloom.errors import FolderError, UsageError
+from seqloom.interop.checkpoint import is_hub_folder, read_checkpoint
+from seqloom.interop.export import target_of
+from seqloom.interop.weights import Weights, write_weights
+from seqloom.models.gpt import GPT, GPTConfig
+from seqloom.models.recurrent_lm import RecurrentLMConfig
+
+WEIGHTS = "model.safetensors"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    saved("gpt2", tmp_path / "gpt2")
+    return tmp_path / "gpt2"
+
+
+def change(folder: Path, **values: Any) -> None:
+    content = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({key: value for key, value in (content | values).items() if value != "gone"}))
+
+
+def rewrite(folder: Path, **tensors: Tensor | None) -> None:
+    """Tensors changed, added, or taken out where None; a name's dots are written as __."""
+    known = load_file(folder / WEIGHTS)
+    changed = {name.replace("__", "."): tensor for name, tensor in tensors.items()}
+    save_file({name: tensor for name, tensor in (known | changed).items() if tensor is not None}, folder / WEIGHTS)
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(FolderError) as caught:
+        read_checkpoint(folder)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            {"model_type": "llama"},
+            "model_type must be one of bert, roberta, electra, openai-gpt, gpt2, t5, bart, marian, vit, but is llama",
+        ),
+        ({"model_type": "gone"}, "model_type must be one of"),
+        ({"architectures": ["GPT2ForSequenceClassification"]}, "must be one of GPT2LMHeadModel, GPT2Model, but is GPT2ForSequence"),
+        ({"scale_attn_by_inverse_layer_idx": True}, "gpt2's scale_attn_by_inverse_layer_idx=True is not known here, only False"),
+        ({"add_cross_attention": True}, "gpt2's add_cross_attention=True is not known here"),
+        ({"activation_function": "quick_gelu"}, "gpt2's activation_function=quick_gelu is not known here, only gelu"),
+        ({"activation_function": ["gelu"]}, "is not known here"),
+        ({"n_head": 5}, "heads must divide"),
+        ({"n_head": "three"}, "heads must be"),
+        ({"n_embd": 24}, "transformer.wte.weight must have shape (19, 24), but has (19, 12)"),
+        ({"n_layer": 4}, "these tensors are missing: transformer.h.3.ln_1.weight"),
+        ({"n_layer": 2}, "have none: transformer.h.2."),
+        ({"tie_word_embeddings": False}, "these tensors are missing: lm_head.weight"),
+    ],
+)
+def test_a_configuration_that_is_not_ours(folder: Path, values: dict[str, Any], said: str) -> None:
+    change(folder, **values)
+    assert said in refusal(folder)
+
+
+def test_a_tensor_too_few_too_many_or_of_another_shape_is_named(folder: Path) -> None:
+    rewrite(folder, transformer__wpe__weight=None)
+    assert "missing: transformer.wpe.weight" in refusal(folder)
+    rewrite(folder, transformer__wpe__weight=torch.zeros(10, 12))
+    assert "transformer.wpe.weight must have shape (11, 12), but has (10, 12)" in refusal(folder)
+    rewrite(folder, transformer__wpe__weight=torch.zeros(11, 12), transformer__h__0__ln_3__weight=torch.zeros(2))
+    assert "have none: transformer.h.0.ln_3.weight" in refusal(folder)
+
+
+def test_buffers_that_carry_nothing_and_true_copies_are_taken_in_silence(folder: Path) -> None:
+    embedding = load_file(folder / WEIGHTS)["transformer.wte.weight"]
+    mask = torch.ones(1, 1, 11, 11, dtype=torch.bool).tril()
+    rewrite(folder, transformer__h__0__attn__bias=mask, transformer__h__1__attn__masked_bias=torch.tensor(-1e4), lm_head__weight=embedding)
+    found = read_checkpoint(folder)
+    assert found.notes == []
+    assert found.config.tie_output
+
+
+def test_an_output_that_is_not_what_it_is_said_to_be_tied_with_is_kept_and_said(folder: Path) -> None:
+    rewrite(folder, lm_head__weight=torch.ones(19, 12))
+    found = read_checkpoint(folder)
+    assert not found.config.tie_output
+    assert "lm_head.weight is not transformer.wte.weight" in found.notes[0]
+
+
+def test_copies_and_sinusoids_that_are_none_are_refused(tmp_path: Path) -> None:
+    saved("marian", tmp_path)
+    known = load_file(tmp_path / WEIGHTS)
+    rewrite(tmp_path, model__encoder__embed_tokens__weight=known["model.shared.weight"] + 1)
+    assert "model.encoder.embed_tokens.weight must be the same as model.shared.weight" in refusal(tmp_path)
+    angles = torch.arange(12)[:, None] * 10000.0 ** (-torch.arange(0, 12, 2) / 12)
+    table = torch.cat([angles.sin(), angles.cos()], dim=1)
+    rewrite(tmp_path, model__encoder__embed_tokens__weight=None, model__encoder__embed_positions__weight=table)
+    assert read_checkpoint(tmp_path).notes == []
+    rewrite(tmp_path, model__encoder__embed_positions__weight=table.flip(0))
+    assert "have none: model.encoder.embed_positions.weight" in refusal(tmp_path)
+
+
+def test_what_our_model_has_not_got_is_said(tmp_path: Path) -> None:
+    saved("bert-pre", tmp_path)
+    change(tmp_path, architectures=["BertForMaskedLM"])
+    notes = read_checkpoint(tmp_path).notes
+    assert notes == [
+        "not read: the pooler (2 tensors), which the model here has not got",
+        "not read: the head of next sentences (2 tensors), which the model here has not got",
+    ]
+    saved("bart", tmp_path / "bart")
+    change(tmp_path / "bart", encoder_layerdrop=0.1)
+    assert read_checkpoint(tmp_path / "bart").notes == ["encoder_layerdrop=0.1 changes training only, and there is none here"]
+
+
+def test_a_new_head_is_named_as_new_and_only_where_it_may_be(tmp_path: Path) -> None:
+    saved("bert", tmp_path)
+    change(tmp_path, architectures=["BertForMaskedLM"])
+    assert "missing: cls.predictions.transform.dense.weight" in refusal(tmp_path)
+    found = read_checkpoint(tmp_path, new=("head.", "output."))
+    (new,) = [note for note in found.notes if note.startswith("new")]
+    assert new == "new, and to be trained: head.hidden.bias, head.hidden.weight, head.norm.bias, head.norm.weight, output.bias"
+    assert not any(parameter.is_meta for parameter in found.model.parameters())
+
+
+def test_names_of_old_files_are_understood(tmp_path: Path) -> None:
+    saved("bert-mlm", tmp_path)
+    known = load_file(tmp_path / WEIGHTS)
+    old = {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): t for name, t in known.items()}
+    before = read_checkpoint(tmp_path).model.state_dict()
+    save_file(old | {"bert.embeddings.position_ids": torch.arange(13)[None]}, tmp_path / WEIGHTS)
+    after = read_checkpoint(tmp_path).model.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "tf_model.h5", "flax_model.msgpack", "model.pt"])
+def test_pickles_are_not_opened(folder: Path, name: str) -> None:
+    (folder / WEIGHTS).rename(folder / name)
+    message = refusal(folder)
+    assert name in message
+    assert "save_pretrained" in message
+
+
+def test_a_folder_without_weights_or_with_damaged_ones_is_refused(folder: Path) -> None:
+    content = (folder / WEIGHTS).read_bytes()
+    for damaged in (content[:-3], content[:40], b"", b"\xff" * 64):
+        (folder / WEIGHTS).write_bytes(damaged)
+        assert "must be a safetensors file" in refusal(folder)
+    (folder / WEIGHTS).unlink()
+    assert "must hold model.safetensors or model.safetensors.index.json" in refusal(folder)
+
+
+def test_quantised_numbers_are_refused(folder: Path) -> None:
+    rewrite(folder, transformer__wpe__weight=torch.zeros(11, 12).to(torch.float8_e4m3fn))
+    assert "transformer.wpe.weight is F8_E4M3" in refusal(folder)
+
+
+def test_sixteen_bits_become_thirty_two_unless_asked_and_it_is_said(folder: Path) -> None:
+    known = load_file(folder / WEIGHTS)
+    save_file({name: tensor.bfloat16() for name, tensor in known.items()}, folder / WEIGHTS)
+    found = read_checkpoint(folder)
+    assert found.notes == ["weights in bfloat16 were made float32"]
+    assert {parameter.dtype for parameter in found.model.parameters()} == {torch.float32}
+    assert {parameter.dtype for parameter in read_checkpoint(folder, torch.bfloat16).model.parameters()} == {torch.bfloat16}
+
+
+def test_shards_are_one_whole_and_stay_in_the_folder(tmp_path: Path) -> None:
+    saved("t5", tmp_path / "whole")
+    saved("t5", tmp_path / "shards", max_shard_size="2KB")
+    index = tmp_path / "shards" / "model.safetensors.index.json"
+    one, two = (read_checkpoint(tmp_path / name).model.state_dict() for name in ("whole", "shards"))
+    assert len(list(index.parent.glob("model-*.safetensors"))) > 2
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    content = json.loads(index.read_text())
+    name, shard = next(iter(content["weight_map"].items()))
+    (index.parent / shard).rename(tmp_path / "elsewhere.safetensors")
+    assert f"{shard} is missing" in refusal(index.parent)
+    for outside in ("../elsewhere.safetensors", str(tmp_path / "elsewhere.safetensors"), "..", ""):
+        moved = {key: outside if value == shard else value for key, value in content["weight_map"].items()}
+        index.write_text(json.dumps({"weight_map": moved}))
+        assert "a shard must be a file in the folder itself" in refusal(index.parent)
+    broken: Any
+    for broken in ({}, {"weight_map": {}}, {"weight_map": {name: 1}}, []):
+        index.write_text(json.dumps(broken))
+        assert "weight_map must say" in refusal(index.parent)
+
+
+@pytest.mark.parametrize("limit", [1, 100, 10**9])
+def test_shards_that_are_written_are_read_again(tmp_path: Path, limit: int) -> None:
+    tensors = {f"t{i}": torch.full((i + 1,), float(i)) for i in range(9)}
+    names = write_weights(tmp_path, tensors, limit)
+    assert (len(names) == 1) == (limit == 10**9)
+    weights = Weights(tmp_path)
+    assert {name: weights.read(name).tolist() for name in weights.stored} == {name: tensor.tolist() for name, tensor in tensors.items()}
+    assert all((tmp_path / name).stat().st_size < limit + 1000 for name in names)
+
+
+def test_what_the_hub_has_no_name_for_is_refused_by_the_option() -> None:
+    small: dict[str, Any] = {"vocabulary_size": 9, "width": 4, "layers": 1, "heads": 1, "context": 5}
+    options: dict[str, Any]
+    for options, said in (
+        ({"positions": "rotary"}, "model.positions=learned, but this model has rotary"),
+        ({"biases": False}, "model.biases=True, but this model has False"),
+        ({"activation": "swish"}, "cannot have model.activation=swish"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            target_of("gpt", GPTConfig(**small, **options), "text-generation")
+    assert target_of("gpt", GPT(GPTConfig(**small)).config, "text-generation").architecture == "GPT2LMHeadModel"
+    assert target_of("gpt", GPTConfig(**small, norm="after", activation="gelu-tanh"), "text-generation").hub_type == "openai-gpt"
+    with pytest.raises(UsageError, match="but this is a recurrent_lm"):
+        target_of("recurrent_lm", RecurrentLMConfig(vocabulary_size=9), "text-generation")
+
+
+def test_what_is_a_directory_of_the_hub_is_known_by_its_configuration(folder: Path, tmp_path: Path) -> None:
+    assert is_hub_folder(folder)
+    assert not is_hub_folder(tmp_path)
+    change(folder, seqloom_version="1")
+    assert not is_hub_folder(folder)

@@ -1,0 +1,231 @@
+"""A model of the hub as a run folder, and back: the same texts everywhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+import torch
+from tests.interop.published import BART, BERT, GPT, VIT, hf
+from tokenizers import decoders, models, pre_tokenizers, processors, trainers
+from torch import nn
+
+import seqloom
+from seqloom import bundles
+from seqloom.errors import FolderError, UsageError
+from seqloom.interop import hub
+from seqloom.workflows.exchange import export_model, import_model
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+MARKS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "forced_bos_token_id": 0}
+TEXTS = ["a dog runs in the rain", "the cat sleeps", "rain and sun"]
+
+
+def byte_level(folder: Path, **special: str) -> int:
+    """A byte-level BPE, saved as `transformers` does; returns its size."""
+    made = tokenizers.Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=list(dict.fromkeys(special.values())),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    made.train_from_iterator(TEXTS * 3, trainer)
+    if "cls_token" in special:
+        made.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    hf.PreTrainedTokenizerFast(tokenizer_object=made, **special).save_pretrained(folder)
+    return made.get_vocab_size()
+
+
+def sharpened(model: Any, folder: Path) -> None:
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    model.eval().save_pretrained(folder)
+
+
+def log_probabilities(folder: Path) -> list[float]:
+    """Of the texts."""
+    return [one.log_probability for one in seqloom.Scorer(folder).score(TEXTS)]
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hub") / "gpt2"
+    size = byte_level(folder, eos_token="<|endoftext|>", bos_token="<|endoftext|>")
+    torch.manual_seed(1)
+    sharpened(hf.GPT2LMHeadModel(hf.GPT2Config(**{**GPT, "vocab_size": size, "n_positions": 40}, bos_token_id=0, eos_token_id=0)), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bart(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hub") / "bart"
+    size = byte_level(folder, bos_token="<s>", pad_token="<pad>", eos_token="</s>", unk_token="<unk>", cls_token="<s>", sep_token="</s>")
+    torch.manual_seed(3)
+    config = hf.BartConfig(**{**BART, "vocab_size": size, "max_position_embeddings": 40}, forced_bos_token_id=0, num_beams=2, max_length=9)
+    sharpened(hf.BartForConditionalGeneration(config), folder)
+    (folder / "generation_config.json").write_text(json.dumps({"num_beams": 2, "max_length": 9, **MARKS}))
+    return folder
+
+
+def test_a_directory_is_opened_as_it_is_and_as_a_run_folder_alike(gpt2: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    result = import_model(str(gpt2), str(tmp_path / "run"), said.append)
+    assert (result["model"], result["task"]) == ("gpt", "text-generation")
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert names >= {"config.json", "tokenizer.json", "generation_config.json", "model.safetensors", "manifest.json", "README.md"}
+    one, two = bundles.load_bundle(gpt2), bundles.load_bundle(tmp_path / "run")
+    assert one.tokenizer.marks == two.tokenizer.marks
+    assert one.tokenizer.marks.pad == -1 == one.model.config.pad_id  # type: ignore[union-attr]
+    assert one.tokenizer.encode(TEXTS) == two.tokenizer.encode(TEXTS)
+    assert one.decode == two.decode
+    for name, tensor in one.model.state_dict().items():
+        assert torch.equal(tensor, two.model.state_dict()[name])
+    assert log_probabilities(gpt2) == pytest.approx(log_probabilities(tmp_path / "run"), abs=1e-4)
+
+
+def test_a_language_model_scores_as_transformers_does(gpt2: Path) -> None:
+    theirs = hf.GPT2LMHeadModel.from_pretrained(gpt2).eval()
+    tokenizer = hf.AutoTokenizer.from_pretrained(gpt2)
+    for text, scored in zip(TEXTS, log_probabilities(gpt2), strict=True):
+        ids = torch.tensor([[0, *tokenizer(text).input_ids, 0]])
+        with torch.no_grad():
+            logp = theirs(ids).logits.log_softmax(-1)[0, :-1].gather(1, ids[0, 1:, None]).sum()
+        assert scored == pytest.approx(float(logp), abs=1e-3)
+
+
+def test_an_encoder_decoder_writes_what_transformers_writes(bart: Path, tmp_path: Path) -> None:
+    import_model(str(bart), str(tmp_path / "run"), lambda _: None)
+    bundle = bundles.load_bundle(tmp_path / "run")
+    assert (bundle.task, bundle.decode.beam, bundle.decode.max_length) == ("translation", 2, 7)
+    assert bundle.tokenizer.marks.begin == (2, 0)
+    theirs, tokenizer = hf.BartForConditionalGeneration.from_pretrained(bart).eval(), hf.AutoTokenizer.from_pretrained(bart)
+    expected = []
+    for text in TEXTS:
+        ids = torch.tensor([tokenizer(text).input_ids])
+        rules: dict[str, Any] = {"num_beams": 1, "do_sample": False, "max_length": 9, "forced_eos_token_id": None}
+        out = theirs.generate(ids, attention_mask=torch.ones_like(ids), bad_words_ids=[[0], [1], [3]], **rules)
+        expected.append(tokenizer.decode(out[0], skip_special_tokens=True))
+    assert seqloom.load(tmp_path / "run").predict(TEXTS, beam=1) == expected
+
+
+@pytest.mark.parametrize("source", ["gpt2", "bart"])
+def test_in_and_out_is_the_same_checkpoint(source: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    folder: Path = request.getfixturevalue(source)
+    import_model(str(folder), str(tmp_path / "run"), lambda _: None)
+    result = export_model(str(tmp_path / "run"), str(tmp_path / "out"), lambda _: None)
+    assert result["files"] == ["model.safetensors"]
+    assert (tmp_path / "out" / "model.safetensors").stat().st_size == pytest.approx((folder / "model.safetensors").stat().st_size, rel=0.01)
+    ours, theirs = (hf.AutoModel.from_pretrained(path).state_dict() for path in (tmp_path / "out", folder))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    mine, known = (hf.AutoTokenizer.from_pretrained(path) for path in (tmp_path / "out", folder))
+    assert mine(TEXTS).input_ids == known(TEXTS).input_ids
+    assert mine.eos_token == known.eos_token
+    for name in ("config.json", "generation_config.json"):
+        before, after = (json.loads((path / name).read_text()) for path in (folder, tmp_path / "out"))
+        assert {key: value for key, value in after.items() if key in before} == before
+
+
+def test_shards_are_written_where_asked(gpt2: Path, tmp_path: Path) -> None:
+    export_model(str(gpt2), str(tmp_path / "out"), lambda _: None, shard_mib=1)
+    again = hf.GPT2LMHeadModel.from_pretrained(tmp_path / "out")
+    assert torch.equal(again.transformer.wte.weight, hf.GPT2LMHeadModel.from_pretrained(gpt2).transformer.wte.weight)
+
+
+def test_a_model_of_our_own_opens_in_transformers(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("\n".join(TEXTS * 20))
+    settings = ["train.max_steps=2", "data.tokenizer=bytes", "model.context=32", "train.evaluate_every=2"]
+    seqloom.train("text-generation", [str(tmp_path / "text.txt")], output_dir=tmp_path / "run", model="gpt:tiny", settings=settings)
+    export_model(str(tmp_path / "run"), str(tmp_path / "out"), lambda _: None)
+    ours = bundles.load_bundle(tmp_path / "run")
+    theirs, tokenizer = hf.GPT2LMHeadModel.from_pretrained(tmp_path / "out").eval(), hf.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert tokenizer(TEXTS, add_special_tokens=False).input_ids == ours.tokenizer.encode(TEXTS)
+    assert (theirs.config.bos_token_id, theirs.config.eos_token_id, theirs.config.pad_token_id) == (1, 2, 0)
+    ids = torch.tensor([[1, *ours.tokenizer.encode(TEXTS[:1])[0]]])
+    model: Any = ours.model
+    with torch.no_grad():
+        assert torch.allclose(theirs(ids).logits, model(ids)[0], atol=1e-5)
+    assert log_probabilities(tmp_path / "out") == pytest.approx(log_probabilities(tmp_path / "run"), abs=1e-3)
+
+
+def test_an_encoder_and_a_model_of_images_are_imported(tmp_path: Path) -> None:
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "runs", "##s", "rain", "the"]
+    made = tokenizers.Tokenizer(models.WordPiece({word: at for at, word in enumerate(words)}, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.decoder = decoders.WordPiece()
+    made.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+    hf.PreTrainedTokenizerFast(tokenizer_object=made, **special).save_pretrained(tmp_path / "bert")
+    sharpened(hf.BertModel(hf.BertConfig(**{**BERT, "vocab_size": 11})), tmp_path / "bert")
+    result = import_model(str(tmp_path / "bert"), str(tmp_path / "run"), lambda _: None)
+    assert result["task"] == "feature-extraction"
+    bundle = bundles.load_bundle(tmp_path / "run")
+    assert bundle.tokenizer.marks[4:8] == ((2,), (3,), (3,), 4)
+    sharpened(hf.ViTForImageClassification(hf.ViTConfig(**VIT)), tmp_path / "vit")
+    (tmp_path / "vit" / "preprocessor_config.json").write_text('{"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}')
+    import_model(str(tmp_path / "vit"), str(tmp_path / "vit-run"), lambda _: None)
+    assert bundles.open_model(tmp_path / "vit-run").model.config.labels == ("cat", "dog", "a b")  # type: ignore[union-attr]
+    export_model(str(tmp_path / "vit-run"), str(tmp_path / "vit-out"), lambda _: None)
+    assert hf.ViTForImageClassification.from_pretrained(tmp_path / "vit-out").config.id2label == {0: "cat", 1: "dog", 2: "a b"}
+
+
+def test_an_id_that_the_tokenizer_has_and_the_model_not_is_refused(gpt2: Path, tmp_path: Path) -> None:
+    byte_level(tmp_path, eos_token="<|endoftext|>", bos_token="<|endoftext|>")
+    torch.manual_seed(1)
+    sharpened(hf.GPT2LMHeadModel(hf.GPT2Config(**GPT, bos_token_id=0, eos_token_id=0)), tmp_path)
+    with pytest.raises(FolderError, match="only 19"):
+        bundles.load_bundle(tmp_path)
+
+
+def test_what_is_neither_a_directory_of_the_hub_nor_arpa_is_refused(gpt2: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="must be a Hugging Face directory"):
+        import_model(str(tmp_path / "empty"), str(tmp_path / "run"), lambda _: None)
+    (tmp_path / "text.txt").write_text("no arpa")
+    with pytest.raises(UsageError, match="--dtype"):
+        import_model(str(tmp_path / "text.txt"), str(tmp_path / "run"), lambda _: None, "float32")
+    with pytest.raises(UsageError, match="--dtype must be one of"):
+        import_model(str(gpt2), str(tmp_path / "run"), lambda _: None, "int8")
+    with pytest.raises(UsageError, match="--format must be one of huggingface, arpa, onnx"):
+        export_model(str(gpt2), str(tmp_path / "out"), lambda _: None, "tensorflow")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").touch()
+    for ask in (import_model, export_model):
+        with pytest.raises(UsageError, match="must be new or empty"):
+            ask(str(gpt2), str(tmp_path / "taken"), lambda _: None)
+
+
+def test_only_hf_names_touch_the_network_and_offline_says_so(gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    asked: list[Any] = []
+
+    def snapshot(name: str, *, revision: str | None, allow_patterns: list[str]) -> str:
+        asked.append((name, revision))
+        assert "model.safetensors" in allow_patterns
+        assert not any(pattern.endswith((".bin", ".py", ".pt", "*")) for pattern in allow_patterns)
+        return str(gpt2)
+
+    hub.fetched.cache_clear()
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    assert bundles.load_bundle("hf://someone/gpt2@v1").folder == gpt2
+    assert bundles.task_of(Path("hf://someone/gpt2@v1")) == "text-generation"
+    said: list[str] = []
+    import_model("hf://someone/gpt2", str(tmp_path / "run"), said.append)
+    assert said[0] == "hf://someone/gpt2 is commit gpt2"
+    assert asked == [("someone/gpt2", "v1"), ("someone/gpt2", "v1"), ("someone/gpt2", None)]
+    monkeypatch.undo()
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    hub.fetched.cache_clear()
+    with pytest.raises(FolderError, match=r"hf://no/such: is not in the cache .* and HF_HUB_OFFLINE is set"):
+        bundles.load_bundle("hf://no/such")
+    with pytest.raises(UsageError, match="a name must be such as"):
+        bundles.load_bundle("hf://a b/../c")
+    with pytest.raises(FolderError, match=r"holds no config\.json"):
+        bundles.load_bundle("no/such")
