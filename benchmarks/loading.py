@@ -1,6 +1,6 @@
 """Opening a large checkpoint beside transformers: seconds, and the memory that it takes at most.
 
-    python -m benchmarks.loading [--gigabytes 1] [--family gpt2] [--rounds 5] [--write]
+    python -m benchmarks.loading [--gigabytes 1] [--families gpt2 bert] [--rounds 5] [--write]
 
 A random checkpoint in float32 (12 or more layers of width 1,024), saved by transformers. Each side opens it in fresh processes, by turns,
 the file being in the page cache; the time is that of the one call, the imports done before. Memory is what the process has more than
@@ -27,6 +27,8 @@ from typing import Any
 from benchmarks import report
 
 OURS, PEER = "seqloom", "transformers"
+FAMILIES = ("gpt2", "bert")
+"""GPT-2 has query, key and value in one matrix, as we have; of BERT they are joined."""
 REQUIRED_MEMORY, REQUIRED_RATIO = 1.1, 1.0
 WIDTH, VOCABULARY = 1024, 30522
 
@@ -129,53 +131,56 @@ def measure(folder: str, family: str, rounds: int) -> dict[str, list[dict[str, f
     found: dict[str, list[dict[str, float]]] = {OURS: [], PEER: []}
     for number in range(rounds + 1):
         for side in (OURS, PEER) if number % 2 else (PEER, OURS):
-            command = [sys.executable, "-m", "benchmarks.loading", "--once", side, folder, "--family", family]
+            command = [sys.executable, "-m", "benchmarks.loading", "--once", side, family, folder]
             one: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout.splitlines()[-1])
             if number:  # the first fills the page cache
                 found[side].append(one)
     return found
 
 
-def main() -> None:
-    """Measures both and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gigabytes", type=float, default=1.0)
-    parser.add_argument("--family", choices=["gpt2", "bert"], default="gpt2")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--once", nargs=2, metavar=("SIDE", "FOLDER"), help=argparse.SUPPRESS)
-    parser.add_argument("--write", action="store_true", help="publish in docs/, in the place of the last figures")
-    arguments = parser.parse_args()
-    if arguments.once:
-        print(json.dumps(open_once(arguments.once[0], arguments.family, arguments.once[1])))
-        return
+def compared(family: str, gigabytes: float, rounds: int) -> tuple[dict[str, Any], str]:
+    """The figures of one family, and what is said of them."""
     with tempfile.TemporaryDirectory() as folder:
-        size = write_checkpoint(Path(folder), arguments.family, arguments.gigabytes)
-        found = measure(folder, arguments.family, arguments.rounds)
+        size = write_checkpoint(Path(folder), family, gigabytes)
+        found = measure(folder, family, rounds)
     sums = {one["sum"] for side in found.values() for one in side}
     assert max(sums) - min(sums) <= 1e-3 * max(map(abs, sums)), "both must have the same weights"
     medians = {side: {name: statistics.median(one[name] for one in of) for name in of[0]} for side, of in found.items()}
     header = ["", "seconds", "with a sum over all weights", "peak / file", "peak of its own / file", "its own afterwards / file"]
+    memories = ("peak", "own_peak", "own_after")
     rows = [
-        [
-            side,
-            f"{one['seconds']:.2f}",
-            f"{one['seconds_and_read']:.2f}",
-            *(f"{one[name] / size:.2f}" for name in ("peak", "own_peak", "own_after")),
-        ]
+        [side, f"{one['seconds']:.2f}", f"{one['seconds_and_read']:.2f}", *(f"{one[name] / size:.2f}" for name in memories)]
         for side, one in medians.items()
     ]
     ours, peer = medians[OURS], medians[PEER]
     ratio = peer["seconds_and_read"] / ours["seconds_and_read"]
     passes = ours["peak"] <= REQUIRED_MEMORY * size and ratio >= REQUIRED_RATIO
     text = (
-        f"A {arguments.family} of {size / 1e9:.2f} GB in float32, from the page cache, in fresh processes by turns; memory beyond that of "
+        f"A {family} of {size / 1e9:.2f} GB in float32, from the page cache, in fresh processes by turns; memory beyond that of "
         f"the process before.\n\n{report.table(header, rows)}\n\n{ratio:.2f} times as fast as transformers (required: {REQUIRED_RATIO}), "
         f"at most {ours['peak'] / size:.2f} times the file in memory (required: at most {REQUIRED_MEMORY}): "
-        f"{'passes' if passes else 'does not pass'}.\n\n`python -m benchmarks.loading`, median of {arguments.rounds} rounds."
+        f"{'passes' if passes else 'does not pass'}."
     )
+    return {"bytes": size, "rounds": found, "ratio": ratio}, text
+
+
+def main() -> None:
+    """Measures what was asked for and prints a table of each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gigabytes", type=float, default=1.0)
+    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--once", nargs=3, metavar=("SIDE", "FAMILY", "FOLDER"), help=argparse.SUPPRESS)
+    parser.add_argument("--write", action="store_true", help="publish in docs/, in the place of the last figures")
+    arguments = parser.parse_args()
+    if arguments.once:
+        print(json.dumps(open_once(*arguments.once)))
+        return
+    found = {family: compared(family, arguments.gigabytes, arguments.rounds) for family in arguments.families}
+    text = "\n\n".join([said for _, said in found.values()] + [f"`python -m benchmarks.loading`, median of {arguments.rounds} rounds."])
     print(text)
     if arguments.write:
-        report.publish("loading", {"bytes": size, "rounds": found, "ratio": ratio}, f"## Opening a checkpoint\n\n{text}")
+        report.publish("loading", {family: figures for family, (figures, _) in found.items()}, f"## Opening a checkpoint\n\n{text}")
 
 
 if __name__ == "__main__":

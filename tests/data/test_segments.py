@@ -12,6 +12,7 @@ from tests.data.test_documents import TEXTS
 
 import seqloom.data.segments
 from seqloom.data.segments import SegmentEncoder
+from seqloom.text.special import MARKS
 from seqloom.text.tokenizers import KINDS, TextTokenizer, train_tokenizer
 
 TEXT = ["the cat's  1st \n\n é漢 \u3000 it's the catalogue of the cats\n" * 3, "e\u0301 a\u0308 \u2000 cats  cats\t\tcats"]
@@ -41,6 +42,8 @@ def test_what_it_remembers_is_not_tokenised_again_and_is_bounded(monkeypatch: py
         vocabulary_size = 2**20
         spelled: Sequence[bytes] = ()
         joint = b""
+
+        marks = MARKS
 
         def encode(self, texts: Sequence[str]) -> list[list[int]]:
             asked.extend(texts)

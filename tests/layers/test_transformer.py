@@ -118,7 +118,11 @@ def test_the_weights_are_those_that_attention_uses() -> None:
 def test_a_prefix_reads_both_ways_and_what_follows_one_way() -> None:
     stack = drawn(Stack([Block(WIDTH, HEADS, 7) for _ in range(2)], nn.LayerNorm(WIDTH)))
     x = numbers(1, 5, WIDTH)
-    read = lambda x: stack(x, Reading(prefix_mask(torch.tensor([3]), x.shape[1])))[0]  # noqa: E731
+
+    def read(x: Tensor) -> Tensor:
+        hidden: Tensor = stack(x, Reading(prefix_mask(torch.tensor([3]), x.shape[1])))[0]
+        return hidden
+
     close(read(x)[:, :3], stack(x[:, :3], Reading("all"))[0])
     for place in range(5):
         other = x.clone()

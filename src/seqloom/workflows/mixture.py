@@ -13,6 +13,7 @@ from seqloom.config import DataConfig, RunConfig, to_plain
 from seqloom.errors import UsageError, printable
 from seqloom.evaluation.perplexity import score_texts
 from seqloom.models.ensemble import Ensemble, EnsembleConfig, mixture_weights
+from seqloom.text.tokenizers import TextTokenizer
 from seqloom.workflows.documents import each_document, evaluate_documents, fingerprints, stride_of
 from seqloom.workflows.made import write_made
 from seqloom.workflows.reading import Say
@@ -39,6 +40,10 @@ def mix(folders: Sequence[str], output_dir: str, weights: str | None, tune: Sequ
                 f"{printable(str(one.folder))}: all members must have the same tokenizer, but this has another than "
                 f"{printable(str(first.folder))}; train both on the same text with the same data.tokenizer and data.vocabulary"
             )
+    if not isinstance(tokenizer := first.tokenizer, TextTokenizer):
+        raise UsageError(
+            f"an ensemble is of models that seqloom trained, but {printable(str(first.folder))} is imported; score with each by itself"
+        )
     config = EnsembleConfig(
         vocabulary_size=first.tokenizer.vocabulary_size,
         members=tuple({"model_type": one.model_type, **to_plain(one.model.config)} for one in members),
@@ -66,7 +71,7 @@ def mix(folders: Sequence[str], output_dir: str, weights: str | None, tune: Sequ
         model={"name": "ensemble", "size": f"{len(members)} members", "weights": named},
         decode=first.decode,
     )
-    write_made(folder, run, model, first.tokenizer, fingerprints(tune, data), metrics)
+    write_made(folder, run, model, tokenizer, fingerprints(tune, data), metrics)
     return {"output_dir": str(folder), "weights": named, **metrics}
 
 
