@@ -55,7 +55,7 @@ from seqloom.version import VERSION
 
 IDLE = {
     "beam": ("temperature", "top_k", "top_p", "min_p", "seed"),
-    "sample": ("beam", "length_penalty", "groups", "diversity"),
+    "sample": ("beam", "length_penalty", "groups", "diversity", "refill"),
 }
 """Settings of decoding that change nothing, for each strategy."""
 CONFIG, TOKENIZER, GENERATION = "config.json", "tokenizer.json", "generation_config.json"
@@ -130,7 +130,7 @@ def write_model_files(
     }
     marks = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD} if hub is None else hub.ids()
     if hub is not None:
-        config["hub"] = {"config": hub.content, "generation": hub.generation}
+        config["hub"] = {"config": hub.content, "generation": hub.generation, "pooling": to_plain(hub.pooling)}
     if tokenizer is not None:
         config |= marks if hub is None else {}
         files.write_atomic(folder / TOKENIZER, tokenizer.to_json())
@@ -183,6 +183,8 @@ def load_bundle(folder: str | Path, device: str = "auto") -> Bundle:
     if task_of(folder) == IMAGES:
         raise UsageError(f"{printable(str(folder))} is a model of {IMAGES}, which reads no text; ask it with evaluate, predict or explain")
     content, model, weights = open_model(folder, device)
+    if "vocabulary_size" not in content:
+        raise UsageError(f"{printable(str(folder))}: its model reads no text")
     if is_hub_folder(folder):
         origin = HubOrigin.of(folder)
         imported = hub_tokenizer(folder, origin.content, content["vocabulary_size"])

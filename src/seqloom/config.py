@@ -157,6 +157,8 @@ class DecodeConfig:
     """Groups that the beam is split into, each kept from what the groups before it chose: n_best that differ."""
     diversity: Annotated[float, Field(ge=0)] = 0.5
     """What a token costs a group, in nats, for each earlier group's hypothesis that chose it at this step."""
+    refill: bool = False
+    """Whether a hypothesis that ends gives up its place in the beam to the next best one (as transformers does), or keeps it."""
     repetition_penalty: Annotated[float, Field(ge=1)] = 1.0
     """θ: the probability of a token that stands in the text already becomes p^θ."""
     no_repeat_ngram: Positive | None = None

@@ -210,3 +210,13 @@ def test_the_verb_writes_one_vector_a_line(tmp_path: Path, capfd: pytest.Capture
 def test_cosine() -> None:
     x = np.array([[3.0, 4.0], [0.0, 0.0], [1.0, 1.0]])
     assert cosine(x, np.array([[6.0, 8.0], [1.0, 0.0], [-2.0, -2.0]])) == pytest.approx([1, 0, -1])
+
+
+def test_pooling_goes_through_import_and_export(tmp_path: Path) -> None:
+    saved(tmp_path / "hub")
+    pooled_as(tmp_path / "hub", "cls_token", normalise=False)
+    import_model(str(tmp_path / "hub"), str(tmp_path / "run"), lambda _: None)
+    export_model(str(tmp_path / "run"), str(tmp_path / "again"), lambda _: None)
+    first, *others = (SentenceEncoder(load_bundle(tmp_path / name)).encode(TEXTS) for name in ("hub", "run", "again"))
+    for other in others:
+        np.testing.assert_array_equal(first, other)

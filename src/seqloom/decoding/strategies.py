@@ -26,7 +26,8 @@ from seqloom.errors import SeqloomError, UsageError
 @final
 @dataclass(frozen=True, kw_only=True)
 class Beam:
-    """Keeps the `width` most likely hypotheses of each input; one that ends keeps its place in the beam until the end.
+    """Keeps the `width` most likely hypotheses of each input; one that ends keeps its place in the beam until the end (Bahdanau et al.
+    2015), or, where `end` is given, the next best one takes it, and only the first `width` may end (transformers, fairseq).
 
     With several `groups` it is diverse beam search (Vijayakumar et al. 2018, arXiv:1610.02424, algorithm 1, Hamming diversity):
     each group is a beam of width / groups, and for the choice, though not for the score, a token costs it `diversity` nats for every
@@ -41,6 +42,8 @@ class Beam:
     groups: int = 1
     diversity: float = 0.5
     """λ."""
+    end: int | None = None
+    """The id whose hypotheses give up their places."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_best <= self.width:
@@ -66,7 +69,7 @@ class Beam:
     def choose(self, live: Live, _: Tensor, allowed: Tensor, ended: Sequence[Sequence[Hypothesis]]) -> Chosen:
         """For each input its best continuations, as many as places are free in its beam; impossible ones never."""
         if self.groups == 1:
-            parents, ids = _best(live, allowed, self.width, ended)
+            parents, ids = _best(live, allowed, self.width, ended, self.end)
         else:
             parents, ids = self._by_groups(live, allowed, ended)
         if parents is None:
@@ -82,7 +85,7 @@ class Beam:
                 continue
             mine = live.select(rows)
             over = [[h for h in hypotheses if h.sample == group] for hypotheses in ended]
-            parents, ids = _best(mine, allowed[rows] - costs[mine.owner], self.width // self.groups, over)
+            parents, ids = _best(mine, allowed[rows] - costs[mine.owner], self.width // self.groups, over, self.end)
             parents = rows if parents is None else rows[parents]
             costs.index_put_((live.owner[parents], ids), costs.new_tensor(self.diversity), accumulate=True)
             found.append((parents, ids))
@@ -97,7 +100,12 @@ class Beam:
         scores = [[sorted((h.score for h in one), reverse=True) for one in groups] for groups in mine]
         bars = [[(one[wanted - 1 :] or [-math.inf])[0] for one in groups] for groups in scores]
         bar = torch.tensor(bars, dtype=torch.float64, device=live.total.device)[live.owner, live.sample if self.groups > 1 else 0]
-        return live.total / limits[live.owner].double() ** self.length_penalty <= bar
+        hopeless = live.total / limits[live.owner].double() ** self.length_penalty <= bar
+        if self.end is None:
+            return hopeless
+        beams = live.owner * self.groups + (live.sample if self.groups > 1 else 0)  # one that went would leave its place to a worse one
+        hoping = torch.zeros(len(ended) * self.groups, dtype=torch.bool, device=beams.device).index_fill_(0, beams[~hopeless], True)
+        return ~hoping[beams]
 
     def ranked(self, found: Sequence[Hypothesis]) -> list[Hypothesis]:
         """What is returned, best first; what several groups found is returned once."""
@@ -112,9 +120,10 @@ class Beam:
         return best[: self.n_best]
 
 
-def _best(live: Live, allowed: Tensor, width: int, ended: Sequence[Sequence[Hypothesis]]) -> tuple[Tensor | None, Tensor]:
+def _best(live: Live, allowed: Tensor, width: int, ended: Sequence[Sequence[Hypothesis]], end: int | None) -> tuple[Tensor | None, Tensor]:
     """For each input the parents and the tokens of its best continuations; for one row each the parents may be None (themselves)."""
-    k = min(width, allowed.shape[1])
+    looked = width if end is None or width == 1 else 2 * width
+    k = min(looked, allowed.shape[1])
     values, ids = most_likely(allowed, k)
     possible = _possible(values[:, 0])
     if width == 1:
@@ -131,13 +140,17 @@ def _best(live: Live, allowed: Tensor, width: int, ended: Sequence[Sequence[Hypo
         group = [at for at, size in enumerate(sizes.values()) for _ in range(size)]
         table[group, [row - first[at] for row, at in enumerate(group)]] = totals
         table = table.flatten(1)
-    best, at = most_likely(table, min(width, table.shape[1]))
-    free = torch.tensor([width - len(ended[owner]) for owner in sizes], device=totals.device)
-    taken = (torch.arange(best.shape[1], device=totals.device) < free[:, None]) & (best > -math.inf)
-    group_at, rank = taken.nonzero(as_tuple=True)
-    flat = at[group_at, rank]
-    parents = torch.tensor(first, device=totals.device)[group_at] + flat // k
-    return parents, ids[parents, flat % k]
+    best, at = most_likely(table, min(looked, table.shape[1]))
+    parents = torch.tensor(first, device=totals.device)[:, None] + at // k
+    chosen = ids[parents.clamp(max=len(ids) - 1), at % k]  # a place of the table that no row has is never taken
+    rank = torch.arange(best.shape[1], device=totals.device)
+    if end is None:
+        taken = rank < torch.tensor([width - len(ended[owner]) for owner in sizes], device=totals.device)[:, None]
+    else:
+        ends = chosen == end
+        taken = torch.where(ends, rank < width, (~ends).cumsum(1) <= width)
+    taken = taken & (best > -math.inf)
+    return parents[taken], chosen[taken]
 
 
 def _possible(best: Tensor) -> Tensor | None:
@@ -193,7 +206,8 @@ class Sample:
 Strategy = Beam | Sample
 
 
-def strategy_of(decode: DecodeConfig) -> Strategy:
+def strategy_of(decode: DecodeConfig, end: int | None = None) -> Strategy:
+    """`end` is the id that ends a text."""
     if decode.strategy == "sample":
         return Sample(seed=decode.seed, samples=decode.n_best)
     return Beam(
@@ -202,6 +216,7 @@ def strategy_of(decode: DecodeConfig) -> Strategy:
         n_best=decode.n_best,
         groups=decode.groups,
         diversity=decode.diversity,
+        end=end if decode.refill else None,
     )
 
 

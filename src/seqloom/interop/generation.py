@@ -39,7 +39,7 @@ def decode_fields(generation: Mapping[str, Any], *, writes_after: int | None, us
         found["max_length"] = max(1, generation["max_length"] - writes_after)
     if writes_after is not None and isinstance(generation.get("min_length"), int):
         found["min_length"] = max(0, generation["min_length"] - writes_after)
-    settings, notes = dict(usual), []
+    settings, notes = dict(usual) | {"refill": True}, []  # as transformers searches
     for name, value in found.items():
         try:
             parse(DecodeConfig, settings | {name: value} | ({"beam": 1000} if name == "groups" else {}), "decode.")
@@ -66,6 +66,7 @@ def generation_content(decode: DecodeConfig, *, writes_after: int | None) -> dic
         content |= {"temperature": decode.temperature, "top_k": decode.top_k or 0, "top_p": decode.top_p}
     else:
         content["length_penalty"] = decode.length_penalty
+        content |= {"early_stopping": "never"} if decode.refill else {}
     if decode.max_length is not None:
         length = {"max_new_tokens": decode.max_length} if writes_after is None else {"max_length": decode.max_length + writes_after}
         content |= length

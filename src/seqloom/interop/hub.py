@@ -13,6 +13,7 @@ FILES = (
     *("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.txt", "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "source.spm", "target.spm"),
+    *("modules.json", "sentence_bert_config.json", "sentence_roberta_config.json", "1_Pooling/config.json"),
 )
 """What is read of a repository; nothing else is fetched."""
 

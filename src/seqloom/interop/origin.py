@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, final
 from seqloom.config import DecodeConfig, parse
 from seqloom.interop.checkpoint import CONFIG, GENERATION, read_object
 from seqloom.interop.generation import decode_fields
+from seqloom.interop.pooling import Pooling, pooling_of
 from seqloom.text.hub_tokenizer import HubTokenizer, read_hub_tokenizer
 
 TOKENIZER_CONFIG, SPECIAL_TOKENS = "tokenizer_config.json", "special_tokens_map.json"
@@ -26,12 +27,14 @@ class HubOrigin(NamedTuple):
     """generation_config.json; empty where there is none."""
     tokenizer: dict[str, Any]
     """tokenizer_config.json and special_tokens_map.json; empty where there are none."""
+    pooling: Pooling | None = None
+    """What the files of sentence-transformers say; None where there are none."""
 
     @classmethod
     def of(cls, folder: Path) -> HubOrigin:
         """Raises FolderError where a file is damaged."""
         tokenizer = {**read_object(folder / SPECIAL_TOKENS), **read_object(folder / TOKENIZER_CONFIG)}
-        return cls(read_object(folder / CONFIG), read_object(folder / GENERATION), tokenizer)
+        return cls(read_object(folder / CONFIG), read_object(folder / GENERATION), tokenizer, pooling_of(folder))
 
     def ids(self) -> dict[str, Any]:
         """Keys such as eos_token_id; those of generation_config.json go first."""

@@ -39,4 +39,4 @@ def decoding_of(decode: DecodeConfig, tokenizer: Tokenizer) -> Decoding:
     if decode.begin:
         spelled.append(begin(spelling, decode.begin))
     rules = rules_of(decode, tokenizer.marks.forbidden, tokenizer.marks.end, spelled)
-    return Decoding(strategy_of(decode), rules, stops(spelling, decode.stop) if decode.stop else None)
+    return Decoding(strategy_of(decode, tokenizer.marks.end), rules, stops(spelling, decode.stop) if decode.stop else None)

@@ -103,6 +103,8 @@ def evaluate(
 
 def as_trained(folder: Path, data: DataConfig) -> DataConfig:
     """Read settings that are not given are those of the training: which column is the source, the encoding, ..."""
+    if not (folder / RUN).is_file():  # a checkpoint of others says nothing of it
+        return data
     trained = parse(DataConfig, read_run_file(str(folder / RUN))["data"], "data.")
     names = ("source", "target", "text", "document", "encoding", "delimiter", "header", "quoting")
     default = DataConfig()

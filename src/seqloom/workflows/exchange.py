@@ -19,6 +19,7 @@ from seqloom.interop.export import Target, target_of, write_checkpoint
 from seqloom.interop.generation import generation_content
 from seqloom.interop.hub import is_hub_name
 from seqloom.interop.origin import TOKENIZER_CONFIG, HubOrigin, hub_tokenizer
+from seqloom.interop.pooling import write_pooling
 from seqloom.models.ngram import Ngram
 from seqloom.tasks import TASKS
 from seqloom.training.checkpoints import TrainerState, checkpoint_path, save_checkpoint
@@ -137,7 +138,7 @@ def _opened(folder: str) -> _Source:
     if is_hub_folder(place):
         origin: HubOrigin | None = HubOrigin.of(place)
     elif "hub" in content:
-        origin = HubOrigin(content["hub"]["config"], content["hub"]["generation"], HubOrigin.of(place).tokenizer)
+        origin = HubOrigin(content["hub"]["config"], content["hub"]["generation"], *HubOrigin.of(place)[2:])
     else:
         origin = None
     return _Source(model, task, model_type, bundle, place, origin)
@@ -152,6 +153,8 @@ def _export_folder(source: _Source, out: Path, shard_bytes: int | None) -> dict[
         _write_tokenizer(source, source.bundle, out)
     elif (source.folder / bundles.PREPROCESSOR).is_file():
         shutil.copyfile(source.folder / bundles.PREPROCESSOR, out / bundles.PREPROCESSOR)
+    if source.origin is not None and source.origin.pooling is not None:
+        write_pooling(out, source.origin.pooling, config.width)
     ids = {} if source.bundle is None or source.origin is not None else _ids(source.bundle)
     written = write_checkpoint(out, source.model, config, target, origin=origin, ids=ids, shard_bytes=shard_bytes)
     files.write_atomic(out / "README.md", _card(source, target))

@@ -8,7 +8,7 @@ from seqloom.config import DecodeConfig, apply_settings, parse
 from seqloom.errors import UsageError, printable
 
 WORDS: dict[str, dict[str, Any]] = {"greedy": {"strategy": "beam", "beam": 1}, "sampling": {"strategy": "sample"}}
-SEARCH, SAMPLE = ("beam", "length_penalty"), ("temperature", "top_k", "top_p", "min_p")
+SEARCH, SAMPLE = ("beam", "length_penalty", "refill"), ("temperature", "top_k", "top_p", "min_p")
 EITHER = ("repetition_penalty", "no_repeat_ngram", "min_length")
 
 
