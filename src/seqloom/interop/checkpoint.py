@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -80,7 +81,9 @@ def read_checkpoint(folder: str | Path, dtype: torch.dtype | None = None, new: C
     notes += names.left(rules)
     dtype, told = _dtype(weights, dtype)
     notes += told
-    tensors = {name: names.tensor(rule, dtype) for name, rule in rules.items() if name not in missing}
+    there = [name for name in rules if name not in missing]
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # what is copied waits for fresh memory more than for the file
+        tensors = dict(zip(there, pool.map(lambda name: names.tensor(rules[name], dtype), there), strict=True))
     if missing:
         notes.append(f"new, and to be trained: {', '.join(sorted(missing))}")
         fresh = model_class(config)
@@ -181,8 +184,12 @@ class _Theirs:
     def tensor(self, rule: Rule, dtype: torch.dtype) -> Tensor:
         """A tensor of ours: where nothing is joined or converted, the file's own memory."""
         found = [self.found(part) for part in rule.theirs]
-        as_it_is = len(found) == 1 and self.weights.stored[found[0]].dtype == dtype
-        return rule.join([self.weights.mapped(found[0])] if as_it_is else [self.weights.read(part) for part in found]).to(dtype)
+        kinds = {self.weights.stored[part].dtype for part in found}
+        if len(found) == 1 and kinds == {dtype}:
+            return rule.join([self.weights.mapped(found[0])])
+        if len(kinds) == 1 and not rule.transposed and not rule.ones:
+            return self.weights.read(*found).to(dtype)
+        return rule.join([self.weights.read(part) for part in found]).to(dtype)
 
     def source(self, copy: str) -> str | None:
         """The name in the file of what this is a copy of."""

@@ -1,12 +1,13 @@
 """The tensors of a folder of others: `model.safetensors`, whole or in shards, read one tensor at a time.
 
 A file is mapped into memory, and a tensor that stays as it is stays there: what nobody looks at is never read from the disk, and
-nothing is copied. Whoever changes the file changes the model. What is joined or converted is a copy, for which the file is mapped
-once more, and only for so long, so that no page is held twice.
+nothing is copied. Whoever changes the file changes the model. What is joined or converted is a copy, read from the file straight to its
+place, so that no page is held twice.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,6 +43,9 @@ class Stored(NamedTuple):
     path: Path
     shape: tuple[int, ...]
     dtype: torch.dtype
+    begin: int
+    """Of its bytes in the file."""
+    end: int
 
 
 @final
@@ -70,15 +74,25 @@ class Weights:
             raise _unreadable(path, name, error) from None
         return tensor
 
-    def read(self, name: str) -> Tensor:
-        """The tensor for a while: its pages are held as long as it is."""
-        path = self.stored[name].path
-        try:
-            with safe_open(path, framework="pt") as file:
-                tensor: Tensor = file.get_tensor(name)
-        except (OSError, SafetensorError) as error:
-            raise _unreadable(path, name, error) from None
-        return tensor
+    def read(self, *names: str) -> Tensor:
+        """A copy of a tensor; of several, all of one type, one above the other."""
+        parts = [self.stored[name] for name in names]
+        memory = torch.empty(sum(part.end - part.begin for part in parts), dtype=torch.uint8)
+        at = 0
+        for name, part in zip(names, parts, strict=True):
+            room = memoryview(memory.numpy().data)[at : at + part.end - part.begin]
+            at += len(room)
+            try:
+                with part.path.open("rb", buffering=0) as file:
+                    file.seek(part.begin)
+                    while room and (count := file.readinto(room)):
+                        room = room[count:]
+            except OSError as error:
+                raise _unreadable(part.path, name, error) from None
+            if room:
+                raise _unreadable(part.path, name, EOFError("the file ends before it"))
+        shape = parts[0].shape if len(parts) == 1 else (sum(part.shape[0] for part in parts), *parts[0].shape[1:])
+        return memory.view(parts[0].dtype).view(shape)
 
 
 def _unreadable(path: Path, name: str, error: Exception) -> FolderError:
@@ -95,6 +109,7 @@ def _header(path: Path) -> dict[str, Stored]:
             parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
             types = {name: str(part.get_dtype()) for name, part in parts.items()}
             shapes = {name: tuple(part.get_shape()) for name, part in parts.items()}
+        places = _places(path)
     except (OSError, SafetensorError) as error:
         raise FolderError(f"{_shown(path)}: must be a safetensors file, but cannot be read ({printable(str(error))})") from None
     if strange := sorted(name for name, kind in types.items() if kind not in DTYPES):
@@ -102,7 +117,18 @@ def _header(path: Path) -> dict[str, Stored]:
             f"{_shown(path)}: numbers must be of a type among {', '.join(DTYPES)}, but {printable(strange[0])} is {types[strange[0]]}; "
             "take a checkpoint that is not quantised"
         )
-    return {name: Stored(path, shapes[name], DTYPES[types[name]]) for name in shapes}
+    return {name: Stored(path, shapes[name], DTYPES[types[name]], *places[name]) for name in shapes}
+
+
+def _places(path: Path) -> dict[str, tuple[int, int]]:
+    """Where the bytes of each tensor begin and end, of a file that the library has found to be in order: its header is the length of
+    some JSON, and that."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+    begin = 8 + length
+    offsets = {name: entry["data_offsets"] for name, entry in header.items() if name != "__metadata__"}
+    return {name: (begin + first, begin + last) for name, (first, last) in offsets.items()}
 
 
 def _weight_files(folder: Path) -> list[Path]:
