@@ -31,6 +31,9 @@ bench: .venv/dev.stamp
 	$(BIN)/python -m benchmarks.generation --write
 	$(BIN)/python -m benchmarks.tokenising --write
 	$(BIN)/python -m benchmarks.complete --write
+	$(BIN)/python -m benchmarks.encoders --write
+	$(BIN)/python -m benchmarks.encoder_decoders --write
+	$(BIN)/python -m benchmarks.loading --write
 
 clean:
 	rm -rf .venv

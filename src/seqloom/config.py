@@ -42,7 +42,8 @@ class DataConfig:
     """Training files. Pairs: two parallel ones, a prefix such as data/train, or one .tsv, .csv or .jsonl. Language models: any
     number of texts, tables, folders and patterns such as 'news/*.txt'. All also .gz."""
     validation: tuple[str, ...] = ()
-    """Validation files, in the same form. Without them 2 % of the data, at most 1,000, is split off by seed."""
+    """Validation files, in the same form. Without them 2 % of the data (of labelled images 10 %), at most 1,000, is split off by
+    seed."""
     format: Literal["auto", "parallel", "text", "tsv", "csv", "jsonl", "parquet"] = "auto"
     """Form of the files; auto goes by their names."""
     source: str | None = None

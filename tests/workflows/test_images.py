@@ -35,7 +35,7 @@ SETTINGS = [
     "model.width=32",
     "model.layers=2",
 ]
-"""200 images, 4 of them held out: an epoch has 5 steps."""
+"""200 images, 20 of them held out: an epoch has 5 steps."""
 NAMES = np.array(["lower left", "lower right", "upper left", "upper right"])
 
 
@@ -75,9 +75,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("images") / "run"
     said: list[str] = []
     assert go_on(folder, said=said).stopped == "max_steps"
-    assert said[0] == "no validation data given: 4 images split off by seed 0, of each label its share"
+    assert said[0] == "no validation data given: 20 images split off by seed 0, of each label its share"
     assert said[1].startswith("training vit:tiny (")
-    assert said[1].endswith(" parameters) on 196 images of 4 labels (4 for validation) for 40 steps")
+    assert said[1].endswith(" parameters) on 180 images of 4 labels (20 for validation) for 40 steps")
     return folder
 
 

@@ -69,7 +69,7 @@ def train(
             (images, labels), an .npz with images and labels, or a folder with a folder of image files for each label.
         model: NAME or NAME:SIZE; seqloom models lists them.
         output_dir: The new run folder.
-        validation: Validation files in the same form; without them 2 % is split off.
+        validation: Validation files in the same form; without them 2 % (of images 10 %) is split off.
         config: A run file (YAML); arguments and --set change its values.
         resume: A run folder to go on with, to the same bits as if it had never stopped.
         settings: key=value, such as train.max_steps=60 or model.width=300; seqloom models NAME lists all keys.

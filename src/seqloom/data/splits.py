@@ -17,6 +17,8 @@ SPLIT_SHARE, SPLIT_MOST = 0.02, 1000
 """This share of the records or documents is split off, at most this many, at least one."""
 SPLIT_STREAM = 2**32 - 1
 """The split's key beside the seed: no epoch has this number."""
+LABELLED_SHARE = 0.1
+"""Of labelled examples this share, with the same bounds: each tells no more than right or wrong."""
 TAIL_TENTHS = 1
 """Of a corpus of one document the last tenth is held out, as is the custom for books (tiny Shakespeare)."""
 
@@ -44,7 +46,7 @@ def held_out(count: int, seed: int) -> frozenset[int]:
 
 
 def held_out_evenly(labels: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """Which rows are held out, in order: as many as `held_out` would take, of each label its share, and never the only one.
+    """Which rows are held out, in order: of each label its share (LABELLED_SHARE), and never the only one.
 
     The k-th of the n rows of a label, in an order by seed, stands at (k + 1/2) / n: the first on this line are taken.
     Raises UsageError where no label has two rows.
@@ -58,7 +60,7 @@ def held_out_evenly(labels: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
     may_go = nth + 1 < total
     if not may_go.any():
         raise UsageError("validation needs examples of its own, but no label has two; name more data or --validation files")
-    most = min(SPLIT_MOST, max(round(SPLIT_SHARE * count), 1))
+    most = min(SPLIT_MOST, max(round(LABELLED_SHARE * count), 1))
     along = np.where(may_go, (nth + 0.5) / total, np.inf)
     first = np.argsort(along, kind="stable")[: min(most, int(may_go.sum()))]
     return np.sort(by_label[first])

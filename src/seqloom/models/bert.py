@@ -19,12 +19,12 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.config import STRICT
-from seqloom.errors import UsageError
 from seqloom.layers.feed_forward import ACTIVATIONS
 from seqloom.layers.linear import Linear
 from seqloom.layers.output import FullOutput
 from seqloom.layers.positions import LearnedPositions
 from seqloom.layers.transformer import Block, Reading, Stack, make_norm, mask_of, read_places
+from seqloom.models.limits import among, at_least, dividing, refuse, shares
 
 Head = Literal["none", "masked-lm", "replaced-token"]
 
@@ -76,26 +76,12 @@ class BertConfig:
 
     def __post_init__(self) -> None:
         sized = ("vocabulary_size", "context", "width", "layers", "heads", "feed_forward_width", "embedding_width")
-        problems = [
-            f"model.{name} must be at least 1, but is {getattr(self, name)}"
-            for name in sized
-            if getattr(self, name) is not None and getattr(self, name) < 1
-        ]
-        for name in ("segments", "position_offset"):
-            if getattr(self, name) < 0:
-                problems.append(f"model.{name} must be at least 0, but is {getattr(self, name)}")
-        for name in ("activation", "head_activation"):
-            if getattr(self, name) not in (*ACTIVATIONS, *((None,) if name == "head_activation" else ())):
-                problems.append(f"model.{name} must be one of {', '.join(ACTIVATIONS)}, but is {getattr(self, name)!r}")
-        if self.heads >= 1 and self.width % self.heads:
-            problems.append(f"model.heads must divide model.width, but {self.width} is not a multiple of {self.heads}")
-        for name in ("dropout", "attention_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                problems.append(f"model.{name} must be in [0, 1), but is {getattr(self, name)}")
+        problems = at_least(1, self, *sized) + at_least(0, self, "segments", "position_offset")
+        problems += among(ACTIVATIONS, self, "activation", "head_activation")
+        problems += dividing("width", self, "heads") + shares(self, "dropout", "attention_dropout")
         if self.next_sentence and not self.pooler:
             problems.append("model.next_sentence needs model.pooler=true")
-        if problems:
-            raise UsageError("; ".join(problems))
+        refuse(problems)
 
     def block(self) -> Block:
         return Block(

@@ -16,12 +16,12 @@ from typing import Any, Literal, final
 from torch import Tensor, nn
 
 from seqloom.config import STRICT
-from seqloom.errors import UsageError
 from seqloom.layers.cache import Cache, Standing, embedded, extended, standing
 from seqloom.layers.feed_forward import ACTIVATIONS
 from seqloom.layers.output_kinds import OutputKind, make_output
 from seqloom.layers.positions import LearnedPositions, rotation, sinusoids
 from seqloom.layers.transformer import Block, Reading, Stack, make_norm
+from seqloom.models.limits import among, at_least, dividing, refuse, shares
 
 STD = 0.02
 """Of the weights at the start (Radford et al. 2018)."""
@@ -79,28 +79,19 @@ class GPTConfig:
     """The id of <s>, which begins a document."""
 
     def __post_init__(self) -> None:
-        problems = [
-            f"model.{name} must be at least 1, but is {getattr(self, name)}"
-            for name in ("vocabulary_size", "context", "width", "layers", "heads", "feed_forward_width", "output_samples")
-            if getattr(self, name) is not None and getattr(self, name) < 1
-        ]
+        problems = at_least(1, self, "vocabulary_size", "context", "width", "layers", "heads", "feed_forward_width", "output_samples")
         if self.output == "adaptive" and self.tie_output:
             problems.append("model.tie_output must be false with model.output=adaptive, whose words have states of several widths")
-        if self.activation not in ACTIVATIONS:
-            problems.append(f"model.activation must be one of {', '.join(ACTIVATIONS)}, but is {self.activation!r}")
-        if self.heads >= 1 and self.width % self.heads:
-            problems.append(f"model.heads must divide model.width, but {self.width} is not a multiple of {self.heads}")
-        elif self.heads >= 1 and self.positions == "rotary" and self.width // self.heads % 2:
+        problems += among(ACTIVATIONS, self, "activation")
+        problems += dividing("width", self, "heads")
+        if self.positions == "rotary" and self.heads >= 1 and not self.width % self.heads and self.width // self.heads % 2:
             problems.append(
                 f"model.positions=rotary needs heads of an even width, but model.width / model.heads is {self.width // self.heads}"
             )
-        for name in ("dropout", "embedding_dropout", "attention_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                problems.append(f"model.{name} must be in [0, 1), but is {getattr(self, name)}")
+        problems += shares(self, "dropout", "embedding_dropout", "attention_dropout")
         if self.pad_id == self.bos_id:
             problems.append(f"model.pad_id and model.bos_id must differ, but both are {self.pad_id}")
-        if problems:
-            raise UsageError("; ".join(problems))
+        refuse(problems)
 
     def block(self) -> Block:
         return Block(

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.config import STRICT
-from seqloom.errors import UsageError
 from seqloom.layers.cells import CELLS
 from seqloom.layers.maxent import LARGEST_ID, NOTHING, PRIME, MaxEntOutput, histories, past_after
 from seqloom.layers.output import FullOutput
@@ -29,6 +28,7 @@ from seqloom.layers.recurrent import Recurrent
 from seqloom.layers.recurrent_layer import RecurrentLayer
 from seqloom.layers.segments import Segments, cut_rows
 from seqloom.layers.weight_drop import dropped_recurrent_weights, embed
+from seqloom.models.limits import among, at_least, refuse, shares
 from seqloom.protocols import Output, select_rows
 
 
@@ -94,10 +94,8 @@ class RecurrentLMConfig:
     """The id of </s>."""
 
     def __post_init__(self) -> None:
-        sizes = ("vocabulary_size", "embedding_width", "width", "layers")
-        problems = [f"model.{name} must be at least 1, but is {getattr(self, name)}" for name in sizes if getattr(self, name) < 1]
-        if self.cell not in CELLS:
-            problems.append(f"model.cell must be one of {', '.join(CELLS)}, but is {self.cell!r}")
+        problems = at_least(1, self, "vocabulary_size", "embedding_width", "width", "layers")
+        problems += among(CELLS, self, "cell")
         if self.projection is not None and (self.cell != "lstm" or self.projection < 1):
             problems.append(f"model.projection needs model.cell=lstm and at least 1, but is {self.projection} with {self.cell}")
         if self.last_width is not None and (self.last_width < 1 or self.layers < 2 or self.projection is not None):
@@ -105,14 +103,10 @@ class RecurrentLMConfig:
                 f"model.last_width needs at least 1, model.layers of 2 or more and no model.projection, but is {self.last_width} "
                 f"with layers {self.layers} and projection {self.projection}"
             )
-        for name in ("dropout", "input_dropout", "output_dropout", "state_dropout", "weight_dropout", "embedding_dropout"):
-            share = getattr(self, name)
-            if share is not None and not 0 <= share < 1:
-                problems.append(f"model.{name} must be in [0, 1), but is {share}")
+        problems += shares(self, "dropout", "input_dropout", "output_dropout", "state_dropout", "weight_dropout", "embedding_dropout")
         if self.output == "adaptive" and self.tie_output:
             problems.append("model.tie_output must be false with model.output=adaptive, whose words have states of several widths")
-        if self.output_samples < 1:
-            problems.append(f"model.output_samples must be at least 1, but is {self.output_samples}")
+        problems += at_least(1, self, "output_samples")
         if self.maxent is not None:
             if self.output != "full":
                 problems.append(f"model.maxent needs model.output=full, but it is {self.output}")
@@ -123,8 +117,7 @@ class RecurrentLMConfig:
                     f"model.maxent_size must be at least the vocabulary's {self.vocabulary_size} (itself at most {LARGEST_ID}) and less "
                     f"than {PRIME}, but is {self.maxent_size}"
                 )
-        if problems:
-            raise UsageError("; ".join(problems))
+        refuse(problems)
 
     @property
     def top_width(self) -> int:

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.config import STRICT
-from seqloom.errors import UsageError
 from seqloom.layers.attention import SCORES, Scores, attention_weights, weighted_mean
 from seqloom.layers.cells import CELLS, CellState
 from seqloom.layers.output import FullOutput
 from seqloom.layers.recurrent import Recurrent, Stepper, layer_state, stack_states
 from seqloom.layers.recurrent_layer import StepMask
+from seqloom.models.limits import among, at_least, refuse, shares
 from seqloom.protocols import Shared
 from seqloom.shapes import reverse_each
 
@@ -87,20 +87,12 @@ class Seq2SeqConfig:
 
     def __post_init__(self) -> None:
         sizes = ("vocabulary_size", "embedding_width", "encoder_width", "width", "encoder_layers", "decoder_layers")
-        problems = [
-            f"model.{name} must be at least 1, but is {getattr(self, name)}"
-            for name in (*sizes, "attention_width", "readout_width")
-            if getattr(self, name) < 1
-        ]
-        if self.cell not in CELLS:
-            problems.append(f"model.cell must be one of {', '.join(CELLS)}, but is {self.cell!r}")
+        problems = at_least(1, self, *sizes, "attention_width", "readout_width")
+        problems += among(CELLS, self, "cell")
         if self.projection is not None and (self.cell != "lstm" or self.projection < 1):
             problems.append(f"model.projection needs model.cell=lstm and at least 1, but is {self.projection} with {self.cell}")
-        for name in ("dropout", "state_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                problems.append(f"model.{name} must be in [0, 1), but is {getattr(self, name)}")
-        if self.attention != "none" and self.attention not in SCORES:
-            problems.append(f"model.attention must be one of {', '.join(SCORES)}, none, but is {self.attention!r}")
+        problems += shares(self, "dropout", "state_dropout")
+        problems += among((*SCORES, "none"), self, "attention")
         if self.attention == "dot" and self.output_width != self.memory_width:
             problems.append(
                 f"dot attention needs model.width equal to the encoder's output width, but {self.output_width} is not {self.memory_width}"
@@ -119,8 +111,7 @@ class Seq2SeqConfig:
             problems.append("model.bridge can be 'backward' only where model.bidirectional is true")
         if self.bridge == "backward" and self.attention == "none" and self.context == "initial":
             problems.append("model.bridge=backward leaves the forward direction unused where the context enters the first state only")
-        if problems:
-            raise UsageError("; ".join(problems))
+        refuse(problems)
 
     @property
     def memory_width(self) -> int:

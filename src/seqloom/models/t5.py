@@ -17,13 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.config import STRICT
-from seqloom.errors import UsageError
 from seqloom.layers.cache import Cache, Standing, embedded, extended, standing
 from seqloom.layers.cross_attention import DecoderState, Looking
 from seqloom.layers.feed_forward import ACTIVATIONS
 from seqloom.layers.output import FullOutput
 from seqloom.layers.positions import RelativeBias
 from seqloom.layers.transformer import Block, Reading, Stack, make_norm, read_places
+from seqloom.models.limits import among, at_least, dividing, refuse, shares
 from seqloom.protocols import Shared
 
 
@@ -70,24 +70,14 @@ class T5Config:
 
     def __post_init__(self) -> None:
         sized = ("vocabulary_size", "width", "encoder_layers", "decoder_layers", "heads", "head_width", "feed_forward_width")
-        problems = [
-            f"model.{name} must be at least 1, but is {getattr(self, name)}"
-            for name in sized
-            if getattr(self, name) is not None and getattr(self, name) < 1
-        ]
-        if self.activation not in ACTIVATIONS:
-            problems.append(f"model.activation must be one of {', '.join(ACTIVATIONS)}, but is {self.activation!r}")
-        if self.head_width is None and self.heads >= 1 and self.width % self.heads:
-            problems.append(f"model.heads must divide model.width, but {self.width} is not a multiple of {self.heads}")
+        problems = at_least(1, self, *sized) + among(ACTIVATIONS, self, "activation")
+        problems += dividing("width", self, "heads") if self.head_width is None else []
         if self.buckets < 4 or self.buckets % 4:
             problems.append(f"model.buckets must be a multiple of 4, but is {self.buckets}")
         elif self.furthest <= self.buckets // 2:
             problems.append(f"model.furthest must be above half of model.buckets, but is {self.furthest}")
-        for name in ("dropout", "attention_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                problems.append(f"model.{name} must be in [0, 1), but is {getattr(self, name)}")
-        if problems:
-            raise UsageError("; ".join(problems))
+        problems += shares(self, "dropout", "attention_dropout")
+        refuse(problems)
 
     def stack(self, *, decoder: bool) -> Stack:
         """The encoder, or the decoder, which looks at the encoder too."""

@@ -17,13 +17,13 @@ from typing import Any, Literal, final
 from torch import Tensor, nn
 
 from seqloom.config import STRICT
-from seqloom.errors import UsageError
 from seqloom.layers.cache import Cache, Standing, embedded, extended, standing
 from seqloom.layers.cross_attention import DecoderState, Looking
 from seqloom.layers.feed_forward import ACTIVATIONS
 from seqloom.layers.output import FullOutput
 from seqloom.layers.positions import LearnedPositions, sinusoids
 from seqloom.layers.transformer import Block, Reading, Stack, make_norm, read_places
+from seqloom.models.limits import among, at_least, dividing, refuse, shares
 from seqloom.protocols import Shared
 
 SIZED = (
@@ -89,23 +89,10 @@ class TransformerConfig:
     """The id of <pad>; -1 where the vocabulary has none: what is no step is then written so."""
 
     def __post_init__(self) -> None:
-        problems = [
-            f"model.{name} must be at least 1, but is {getattr(self, name)}"
-            for name in SIZED
-            if getattr(self, name) is not None and getattr(self, name) < 1
-        ]
-        if self.activation not in ACTIVATIONS:
-            problems.append(f"model.activation must be one of {', '.join(ACTIVATIONS)}, but is {self.activation!r}")
-        for name in ("heads", "decoder_heads"):
-            if (heads := getattr(self, name)) is not None and heads >= 1 and self.width % heads:
-                problems.append(f"model.{name} must divide model.width, but {self.width} is not a multiple of {heads}")
-        for name in ("dropout", "attention_dropout", "hidden_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                problems.append(f"model.{name} must be in [0, 1), but is {getattr(self, name)}")
-        if self.position_offset < 0:
-            problems.append(f"model.position_offset must be at least 0, but is {self.position_offset}")
-        if problems:
-            raise UsageError("; ".join(problems))
+        problems = at_least(1, self, *SIZED) + at_least(0, self, "position_offset") + among(ACTIVATIONS, self, "activation")
+        problems += dividing("width", self, "heads", "decoder_heads")
+        problems += shares(self, "dropout", "attention_dropout", "hidden_dropout")
+        refuse(problems)
 
     def block(self, *, decoder: bool) -> Block:
         """A block of the encoder, or one of the decoder, which looks at the encoder too."""

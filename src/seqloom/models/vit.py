@@ -24,6 +24,7 @@ from seqloom.errors import UsageError
 from seqloom.layers.feed_forward import ACTIVATIONS
 from seqloom.layers.linear import Linear
 from seqloom.layers.transformer import Block, Reading, Stack, make_norm
+from seqloom.models.limits import among, at_least, dividing, refuse, shares
 
 STD = 0.02
 """Of patches, positions and [CLS] at the start: a patch must not drown where it stands."""
@@ -65,24 +66,12 @@ class ViTConfig:
     """Added to the variance in layer normalisation."""
 
     def __post_init__(self) -> None:
-        problems = [
-            f"model.{name} must be at least 1, but is {getattr(self, name)}"
-            for name in ("image_size", "patch_size", "channels", "width", "layers", "heads", "feed_forward_width")
-            if getattr(self, name) is not None and getattr(self, name) < 1
-        ]
-        if self.patch_size >= 1 and self.image_size % self.patch_size:
-            problems.append(f"model.patch_size must divide model.image_size, but {self.image_size} is not a multiple of {self.patch_size}")
-        if self.heads >= 1 and self.width % self.heads:
-            problems.append(f"model.heads must divide model.width, but {self.width} is not a multiple of {self.heads}")
-        if self.activation not in ACTIVATIONS:
-            problems.append(f"model.activation must be one of {', '.join(ACTIVATIONS)}, but is {self.activation!r}")
-        for name in ("dropout", "attention_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                problems.append(f"model.{name} must be in [0, 1), but is {getattr(self, name)}")
+        problems = at_least(1, self, "image_size", "patch_size", "channels", "width", "layers", "heads", "feed_forward_width")
+        problems += dividing("image_size", self, "patch_size") + dividing("width", self, "heads")
+        problems += among(ACTIVATIONS, self, "activation") + shares(self, "dropout", "attention_dropout")
         if self.norm_epsilon <= 0:
             problems.append(f"model.norm_epsilon must be greater than 0, but is {self.norm_epsilon}")
-        if problems:
-            raise UsageError("; ".join(problems))
+        refuse(problems)
 
     @property
     def patches(self) -> int:
