@@ -17,6 +17,7 @@ import seqloom
 from seqloom import bundles
 from seqloom.errors import FolderError, UsageError
 from seqloom.interop import hub
+from seqloom.interop.generation import not_kept
 from seqloom.workflows.exchange import export_model, import_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -229,3 +230,9 @@ def test_only_hf_names_touch_the_network_and_offline_says_so(gpt2: Path, tmp_pat
         bundles.load_bundle("hf://a b/../c")
     with pytest.raises(FolderError, match=r"holds no config\.json"):
         bundles.load_bundle("no/such")
+
+
+def test_settings_of_decoding_that_are_not_known_are_said() -> None:
+    generation = {"bad_words_ids": [[16]], "suppress_tokens": [3], "typical_p": 1.0, "num_beams": 4}
+    assert not_kept(generation, (16,)) == ["not kept of generation_config.json: suppress_tokens, which is not known here"]
+    assert [note.split()[4] for note in not_kept(generation, ())] == ["bad_words_ids,", "suppress_tokens,"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqloom.config import DecodeConfig, parse
@@ -18,6 +18,13 @@ SAME = {
 """Theirs -> ours, of one meaning."""
 COUNTS = {"top_k": "top_k", "no_repeat_ngram_size": "no_repeat_ngram"}
 """The same, where 0 stands for none."""
+UNKNOWN = (
+    *("bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "encoder_no_repeat_ngram_size", "encoder_repetition_penalty"),
+    *("typical_p", "epsilon_cutoff", "eta_cutoff", "sequence_bias", "force_words_ids", "constraints", "exponential_decay_length_penalty"),
+)
+"""Settings that change what is written and that we have not got."""
+NOTHING: tuple[Any, ...] = (None, 0, 1, 0.0, 1.0, [])
+"""Values with which they change nothing."""
 
 
 def decode_fields(generation: Mapping[str, Any], *, writes_after: int | None, usual: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -52,6 +59,15 @@ def decode_fields(generation: Mapping[str, Any], *, writes_after: int | None, us
     except UsageError as error:
         return dict(usual), [*notes, f"generation_config.json is not kept: {error}"]
     return settings, notes
+
+
+def not_kept(generation: Mapping[str, Any], forbidden: Sequence[int]) -> list[str]:
+    """What is said of settings that we have not got; `forbidden` are never written anyhow; Marian bans no more than its `<pad>`."""
+    never = [[i] for i in forbidden]
+    found = [name for name in UNKNOWN if generation.get(name) not in NOTHING]
+    if all(one in never for one in generation.get("bad_words_ids") or []):
+        found = [name for name in found if name != "bad_words_ids"]
+    return [f"not kept of generation_config.json: {name}, which is not known here" for name in found]
 
 
 def generation_content(decode: DecodeConfig, *, writes_after: int | None) -> dict[str, Any]:

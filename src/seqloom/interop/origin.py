@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, final
 
 from seqloom.config import DecodeConfig, parse
 from seqloom.interop.checkpoint import CONFIG, GENERATION, read_object
-from seqloom.interop.generation import decode_fields
+from seqloom.interop.generation import decode_fields, not_kept
 from seqloom.interop.pooling import Pooling, pooling_of
 from seqloom.text.hub_tokenizer import HubTokenizer, read_hub_tokenizer
 
@@ -52,7 +52,7 @@ class HubOrigin(NamedTuple):
         encodes = bool(self.content.get("is_encoder_decoder", self.content.get("model_type") in ("t5", "bart", "marian")))
         writes_after = len(tokenizer.marks.begin) if encodes else None
         fields, notes = decode_fields(self.generation or self.content, writes_after=writes_after, usual=task_decode)
-        return parse(DecodeConfig, fields, "decode."), notes
+        return parse(DecodeConfig, fields, "decode."), notes + not_kept(self.generation, tokenizer.marks.forbidden)
 
 
 def hub_tokenizer(folder: Path, hub_config: Mapping[str, Any], vocabulary_size: int) -> HubTokenizer:
