@@ -23,6 +23,7 @@ from seqloom.errors import DataError, FolderError, UsageError
 from seqloom.interop.pooling import Pooling, read_pooling, write_pooling
 from seqloom.workflows import vectors
 from seqloom.workflows.evaluate import evaluate
+from seqloom.workflows.exchange import export_model, import_model
 from seqloom.workflows.vectors import SentenceEncoder, cosine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
