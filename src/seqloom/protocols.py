@@ -145,6 +145,11 @@ class Tokenizer(Protocol):
         ...
 
     @property
+    def lead(self) -> bytes:
+        """What pieces that begin a word spell first, a blank or nothing: `decode` drops it at the begin of a text."""
+        ...
+
+    @property
     def joint(self) -> bytes:
         """What stands between the pieces of a text."""
         ...

@@ -44,6 +44,7 @@ def test_what_it_remembers_is_not_tokenised_again_and_is_bounded(monkeypatch: py
         joint = b""
 
         marks = MARKS
+        lead = b""
 
         def encode(self, texts: Sequence[str]) -> list[list[int]]:
             asked.extend(texts)

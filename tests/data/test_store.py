@@ -27,6 +27,7 @@ class Codes:
 
     spelled: Sequence[bytes] = ()
     joint = b""
+    lead = b""
     marks = MARKS
 
     def __init__(self, vocabulary_size: int = 2**17) -> None:

@@ -55,6 +55,7 @@ class Letters:
     number: Sequence[int] = tuple(range(SIZE))
     kind = "characters"
     joint = b""
+    lead = b""
     vocabulary_size = SIZE
 
     @property

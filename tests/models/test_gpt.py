@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.errors import UsageError
-from seqloom.layers.positions import rotate, rotation, sinusoids
 from seqloom.layers.cache import Cache
 from seqloom.layers.feed_forward import ACTIVATIONS
+from seqloom.layers.positions import rotate, rotation, sinusoids
 from seqloom.models.gpt import ABOUT, GPT, SIZES, GPTConfig
 from seqloom.protocols import NeuralDecodable, fork, select_rows
 from seqloom.shapes import IGNORE

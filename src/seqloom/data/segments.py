@@ -2,7 +2,8 @@
 
 A segment is white space and what follows it up to the next white space, ` word,`. As no tokenizer of ours joins anything
 over the places between (see `documents.py`), the ids of a text are those of its segments, one after the other. Each
-segment is tokenised when it is first met; the memory is of bounded size.
+segment is tokenised when it is first met; the memory is of bounded size. A tokenizer that puts a blank before a text (unigram) is
+asked for whole texts.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class SegmentEncoder:
 
     def encode(self, texts: Sequence[str]) -> list[bytes]:
         """The ids of each text."""
+        if self.tokenizer.lead:
+            return [array(self.code, ids).tobytes() for ids in self.tokenizer.encode(texts)]
         cut = [_SEGMENT.findall(text) for text in texts]
         long = self._meet(set(filterfalse(self.young.__contains__, chain.from_iterable(cut))))
         joined = [b"".join(map(self.young.__getitem__, segments)) for segments in cut]

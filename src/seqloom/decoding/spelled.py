@@ -76,7 +76,7 @@ class Spelling:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Spelling:
-        return cls(pieces=tokenizer.spelled, joint=tokenizer.joint, lead=getattr(tokenizer, "lead", b""))
+        return cls(pieces=tokenizer.spelled, joint=tokenizer.joint, lead=tokenizer.lead)
 
     def spell(self, ids: Iterable[int]) -> bytes:
         """What pieces spell, a lead too."""

@@ -105,7 +105,9 @@ class ImageClassifier:
         for pictures in _chunks(read_pictures(paths, labelled=False), chunk):
             logits = self.model(self.preprocessing.scaled(self._pixels(pictures)).to(weight.device, weight.dtype))
             for picture, probabilities in zip(pictures, logits.softmax(dim=-1).tolist(), strict=True):
-                named = dict(zip(self.labels, probabilities, strict=True))
+                named = dict.fromkeys(self.labels, 0.0)  # of two classes of ImageNet with one name, a crane is of either
+                for label, probability in zip(self.labels, probabilities, strict=True):
+                    named[label] += probability
                 best = max(range(len(probabilities)), key=probabilities.__getitem__)
                 yield ImageLabel(picture.place, self.labels[best], probabilities[best], named)
 
