@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields as fields_of
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -31,12 +31,22 @@ class Target(NamedTuple):
     """Of config.json, as far as the model says it."""
 
 
+USUAL: dict[str, Callable[[Any], int]] = {
+    "feed_forward_width": lambda config: 4 * config.width,
+    "decoder_feed_forward_width": lambda config: config.feed_forward_width or 4 * config.width,
+    "decoder_heads": lambda config: config.heads,
+    "head_width": lambda config: config.width // config.heads,
+}
+"""What None stands for in our configurations; theirs say the number."""
+
+
 def target_of(model_type: str, config: Any, task: str, origin: Mapping[str, Any] | None = None) -> Target:
     """The family and architecture that a model is; `origin`, the config.json that it came with, decides where several would do.
 
     Raises UsageError where there is none, naming the field that no family of the hub has.
     """
     values = {one.name: getattr(config, one.name) for one in fields_of(config)}
+    values |= {name: usual(config) for name, usual in USUAL.items() if values.get(name, 0) is None}
     problems = []
     for hub_type, family in FAMILIES.items():
         if family.model_type != model_type or (origin and origin.get("model_type") != hub_type):

@@ -173,4 +173,5 @@ ELECTRA = Family(
         "ElectraForMaskedLM": Architecture(task="fill-mask", fields={"head": "masked-lm", "head_activation": "gelu"}),
         "ElectraForPreTraining": Architecture(task="replaced-token", fields={"head": "replaced-token"}),
     },
+    back=lambda config: {"embedding_size": config.embedding_width or config.width},
 )

@@ -20,10 +20,9 @@ def _labels(content: Mapping[str, Any], fields: dict[str, Any], names: Collectio
 
 
 def _back(config: Any) -> dict[str, Any]:
-    written = {"intermediate_size": config.feed_forward_width or 4 * config.width}
     if not config.labels:
-        return written
-    return written | {
+        return {}
+    return {
         "id2label": {str(number): label for number, label in enumerate(config.labels)},
         "label2id": {label: number for number, label in enumerate(config.labels)},
     }

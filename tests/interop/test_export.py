@@ -1,0 +1,64 @@
+"""Models of our own, with what their configurations leave open, in transformers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import pytest
+import torch
+import transformers as hf
+
+from seqloom.interop.export import target_of, write_checkpoint
+from seqloom.models import model_family
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SMALL: dict[str, Any] = {"vocabulary_size": 20, "width": 8, "heads": 2}
+LAYERS: dict[str, Any] = {"encoder_layers": 1, "decoder_layers": 2}
+MARIAN: dict[str, Any] = {"norm": "after", "positions": "sinusoidal-halves", "output_bias": True, "context": 32}
+BART: dict[str, Any] = {
+    "norm": "after",
+    "positions": "learned",
+    "position_offset": 2,
+    "embedding_norm": True,
+    "context": 32,
+    "output_bias": True,
+}
+CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "gpt2": ("gpt", "text-generation", {"layers": 2, "context": 32, "activation": "gelu-tanh", "documents": "joined"}),
+    "marian": ("transformer", "translation", LAYERS | MARIAN),
+    "bart": ("transformer", "translation", LAYERS | BART),
+    "t5": ("t5", "translation", LAYERS),
+    "t5, v1.1": ("t5", "translation", LAYERS | {"gated": True, "activation": "gelu-tanh", "tie_output": False, "scale_output": False}),
+    "bert": ("bert", "fill-mask", {"layers": 2, "context": 32}),
+    "electra": ("bert", "replaced-token", {"layers": 2, "context": 32, "head": "replaced-token"}),
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_left_open_is_written_as_a_number(case: str, tmp_path: Path) -> None:
+    model_type, task, options = CASES[case]
+    config_class, model_class, _ = model_family(model_type)
+    torch.manual_seed(0)
+    config = config_class(**SMALL | options)
+    model = model_class(config).eval()
+    target = target_of(model_type, config, task)
+    ids = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "decoder_start_token_id": 1}
+    write_checkpoint(tmp_path, model, config, target, ids=ids)
+    theirs = getattr(hf, target.architecture).from_pretrained(tmp_path).eval()
+    tokens, written = torch.randint(3, 20, (2, 6)), torch.randint(3, 20, (2, 5))
+    if hasattr(model, "encode"):
+        found, _ = model(written, model.encode(tokens))
+        expected = theirs(input_ids=tokens, decoder_input_ids=written).logits
+    elif model_type == "bert":
+        found = model.logits(model(tokens, torch.ones_like(tokens, dtype=torch.bool)))
+        expected = theirs(tokens).logits
+    else:
+        found, _ = model(tokens, None)
+        expected = theirs(tokens).logits
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
