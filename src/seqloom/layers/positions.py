@@ -40,7 +40,7 @@ class LearnedPositions(nn.Module):
         if bound > self.context and (longest := int(positions.max()) + 1) > self.context:  # looked at only where it may be so
             raise UsageError(
                 f"a text must have at most {self.context} tokens here, `<s>` included, but one has {longest}; "
-                "cut it, or train with a larger model.context, or with model.positions=rotary, which has no limit"
+                "cut it, or train with a larger model.context, or with other model.positions, which have no limit"
             )
         embedded: Tensor = self.embedding(positions + self.offset if self.offset else positions)
         return embedded

@@ -29,7 +29,8 @@ from seqloom.errors import SeqloomError, UsageError
 from seqloom.protocols import State, device_of, fork, next_logits, select_rows
 from seqloom.text.hub_tokenizer import HubTokenizer
 from seqloom.text.tokenizers import TextTokenizer
-from seqloom.workflows.generate import begun, refuse_other_task
+from seqloom.workflows.generate import begun
+from seqloom.workflows.verbs import refuse_other_task
 
 KEPT = 8
 """Contexts whose states are kept, so that a keystroke reads what is new."""
@@ -276,5 +277,5 @@ def last_word(prefix: str, completion: Completion) -> str:
 def load_completer(folder: str | Path, device: str = "auto") -> Completer:
     """Opens a run folder. Raises FolderError where it is none, or is damaged; UsageError where its task is another."""
     bundle = load_bundle(folder, device)
-    refuse_other_task(bundle, "complete")
+    refuse_other_task(bundle, "complete", "text-generation")
     return Completer(bundle.model, bundle.tokenizer)

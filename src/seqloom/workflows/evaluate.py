@@ -21,6 +21,7 @@ from seqloom.workflows.masks import evaluate_masked
 from seqloom.workflows.reading import Say, read_pair_list
 from seqloom.workflows.translate import batches_of_pairs, decode_texts
 from seqloom.workflows.vectors import evaluate_similarity
+from seqloom.workflows.verbs import refuse_other_task
 
 ENCODED = ("fill-mask", "feature-extraction", "sentence-similarity")
 """Tasks of models that read texts and write none."""
@@ -86,6 +87,8 @@ def evaluate(
             return Evaluation(evaluate_masked(bundle, paths, data, say), {}, [])
         similarity = evaluate_similarity(bundle, paths, data, say)
         return Evaluation(similarity.metrics, {}, [f"{one:.6f}" for one in similarity.cosines])
+    if bundle.task != "text-generation":
+        refuse_other_task(bundle, "evaluate", "translation")
     settings = bundle.decode_with(decode)
     data = as_trained(Path(folder), data)
     if bundle.task == "text-generation":

@@ -27,6 +27,7 @@ from seqloom.workflows.generate import NEW_TOKENS, TASK, begun, text_after
 from seqloom.workflows.predict import new_file
 from seqloom.workflows.reading import Say, silent, tallied
 from seqloom.workflows.translate import longest_output
+from seqloom.workflows.verbs import refuse_other_task
 
 TOLERANCE = 1e-3
 """In the unit of the score: a beam that is worse by no more found something as good. Rounding of float32 differs from batch to batch."""
@@ -106,6 +107,8 @@ class ExactSearcher:
         idle = ("strategy", "n_best", *IDLE["beam"], *(IDLE["sample"] if bundle.decode.strategy == "sample" else ()))
         if given := [name for name in idle if name in (decode or {})]:
             raise UsageError(f"decode.{given[0]} changes nothing in an exact search, which is for the most likely text; leave it out")
+        if bundle.task != "text-generation":
+            refuse_other_task(bundle, "exact", "translation")
         marks = bundle.tokenizer.marks
         if marks.end is None:
             raise UsageError("exact search is for texts that end, but nothing ends a text of this model; use: seqloom generate")

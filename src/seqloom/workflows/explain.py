@@ -159,6 +159,8 @@ def explain_gradient_flow(
     bundles = {run: load_bundle(folder) for run, folder in runs.items()}
     if len({bundle.task for bundle in bundles.values()}) > 1:
         raise UsageError("runs that are compared must be of one task, but these are of two; draw each by itself")
+    if strange := [folder for folder in folders if not (Path(folder) / RUN).is_file()]:
+        raise UsageError(f"{printable(str(strange[0]))}: must be a run folder of a recurrent model, but holds no {RUN}")
     data = as_trained(Path(folders[0]), data)
     given: dict[str, tuple[Any, Any]]
     if next(iter(bundles.values())).task == "text-generation":

@@ -14,10 +14,11 @@ from seqloom.decoding.generate import finish
 from seqloom.decoding.live import Hypothesis, Step
 from seqloom.decoding.spelled import cut, may_begin
 from seqloom.decoding.windows import generate_windows, window_start
-from seqloom.errors import UsageError, printable
+from seqloom.errors import UsageError
 from seqloom.protocols import Tokenizer
 from seqloom.workflows.decoding import Decoding, decoding_of, found_or_refused
 from seqloom.workflows.reading import Say
+from seqloom.workflows.verbs import refuse_other_task
 
 TASK = "text-generation"
 NEW_TOKENS = 200
@@ -56,7 +57,7 @@ class TextGenerator:
 
     def __init__(self, bundle: Bundle, say: Say = lambda _: None) -> None:
         """Raises UsageError for a model of another task."""
-        refuse_other_task(bundle, "generate")
+        refuse_other_task(bundle, "generate", TASK)
         self.bundle = bundle
         self._say = say
         self._context: int | None = getattr(bundle.model, "context", None)
@@ -177,15 +178,6 @@ class Pieces:
     def rest(self) -> str:
         """What never became a whole character."""
         return text_after(self._tokenizer, self._before, self._open)[self._given :]
-
-
-def refuse_other_task(bundle: Bundle, verb: str) -> None:
-    """Raises UsageError where the model is no language model."""
-    folder = printable(str(bundle.folder))
-    if bundle.task != TASK:
-        raise UsageError(
-            f"{folder}: {verb} needs a model of {TASK}, but this one is of {printable(bundle.task)}; use: seqloom predict {folder}"
-        )
 
 
 def begun(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:

@@ -17,6 +17,7 @@ from seqloom.workflows.masks import LIKELIEST, Filled, MaskFiller
 from seqloom.workflows.reading import in_chunks
 from seqloom.workflows.translate import Output, decode_texts
 from seqloom.workflows.vectors import SentenceEncoder
+from seqloom.workflows.verbs import refuse_other_task
 
 CHUNK = 512
 """Lines that are in memory at one time."""
@@ -39,6 +40,7 @@ class Predictor:
 
     def n_best(self, texts: Sequence[str], watch: Callable[[Step], None] | None = None, **decode: Any) -> list[list[Output]]:
         """The `n_best` outputs for each text, best first, with scores. `watch` sees each step (`decoding.trace`)."""
+        refuse_other_task(self.bundle, "predict", "translation")
         return decode_texts(self.bundle.model, self.bundle.tokenizer, list(texts), self.bundle.decode_with(decode), watch)
 
     def stream(self, texts: Iterable[str], chunk: int = CHUNK, **decode: Any) -> Iterator[list[Output]]:
@@ -46,6 +48,7 @@ class Predictor:
 
         Where `texts` raises a SeqloomError, what came before it is answered first.
         """
+        refuse_other_task(self.bundle, "predict", "translation")
         settings = self.bundle.decode_with(decode)
         for some in in_chunks(texts, chunk):
             yield from decode_texts(self.bundle.model, self.bundle.tokenizer, some, settings)
