@@ -1,7 +1,8 @@
 """The run folder: a model that anyone can open.
 
     config.json             model_type, the model's sizes, special ids, task; of an imported model also what it said there ("hub")
-    tokenizer.json          the tokenizer, and nothing else of the text's treatment anywhere else
+    tokenizer.json          the tokenizer, and nothing else of the text's treatment anywhere else; of an imported Marian model
+                            source.spm, target.spm and vocab.json in its place, for its two languages have pieces of their own
     tokenizer_config.json   what Hugging Face's readers ask for
     generation_config.json  how it decodes unless told otherwise
     preprocessor_config.json  of a model of images in place of the last three: how a picture becomes what it reads
@@ -38,6 +39,7 @@ from seqloom.interop.origin import TOKENIZER_CONFIG, HubOrigin, hub_tokenizer
 from seqloom.interop.weights import INDEX
 from seqloom.models import model_family
 from seqloom.tasks import TASKS
+from seqloom.text.hub_files import kept_files
 from seqloom.text.hub_tokenizer import HubTokenizer
 from seqloom.text.special import BOS, EOS, PAD
 from seqloom.text.tokenizers import TextTokenizer, tokenizer_config
@@ -66,10 +68,10 @@ IMAGES = "image-classification"
 FROM_DATA = {"labels"}
 FROM_TOKENIZER = {"vocabulary_size", "pad_id", "bos_id", "eos_id", "unk_id"}
 """Fields of a model's configuration that nobody sets."""
-SEALED = (CONFIG, TOKENIZER, TOKENIZER_CONFIG, GENERATION, RUN, DATA, WEIGHTS)
-"""What the manifest of a finished folder vouches for."""
+SEALED = (CONFIG, TOKENIZER_CONFIG, GENERATION, RUN, DATA, WEIGHTS)
+"""What the manifest of a finished folder vouches for, beside the files of its tokenizer."""
 SEALED_OF_IMAGES = (CONFIG, PREPROCESSOR, RUN, DATA, WEIGHTS)
-"""The same for a model of images."""
+"""The same for a model of images, which has no tokenizer."""
 
 
 @final
@@ -85,6 +87,8 @@ class Bundle:
     decode: DecodeConfig
     weights: Path
     """The file its weights came from."""
+    notes: tuple[str, ...] = ()
+    """What was left of a checkpoint of others, and what was changed, in words."""
 
     def decode_with(self, changes: dict[str, Any]) -> DecodeConfig:
         """The folder's decode settings with changes. Raises UsageError for one that cannot be, or that would change nothing."""
@@ -107,6 +111,8 @@ class OpenedModel(NamedTuple):
     """On its device, in evaluation mode."""
     weights: Path
     """The file its weights came from."""
+    notes: tuple[str, ...] = ()
+    """What was left of a checkpoint of others, and what was changed, in words."""
 
 
 def write_model_files(
@@ -133,10 +139,20 @@ def write_model_files(
         config["hub"] = {"config": hub.content, "generation": hub.generation, "pooling": to_plain(hub.pooling)}
     if tokenizer is not None:
         config |= marks if hub is None else {}
-        files.write_atomic(folder / TOKENIZER, tokenizer.to_json())
-        files.write_json(folder / TOKENIZER_CONFIG, tokenizer_config_of(tokenizer, hub))
+        write_tokenizer(folder, tokenizer, hub)
         files.write_json(folder / GENERATION, {**to_plain(decode), **marks})
     files.write_json(folder / CONFIG, config)
+
+
+def write_tokenizer(folder: Path, tokenizer: TextTokenizer | HubTokenizer, hub: HubOrigin | None) -> None:
+    """The files of a tokenizer, for readers of ours and of Hugging Face."""
+    content = tokenizer_config_of(tokenizer, hub)
+    kept = tokenizer.files if isinstance(tokenizer, HubTokenizer) else {TOKENIZER: tokenizer.to_json().encode()}
+    for name, file in kept.items():
+        files.write_atomic(folder / name, file)
+    if TOKENIZER not in kept:
+        content |= {"tokenizer_class": "MarianTokenizer"}
+    files.write_json(folder / TOKENIZER_CONFIG, content)
 
 
 def tokenizer_config_of(tokenizer: TextTokenizer | HubTokenizer, hub: HubOrigin | None) -> dict[str, Any]:
@@ -182,14 +198,15 @@ def load_bundle(folder: str | Path, device: str = "auto") -> Bundle:
     folder = located(folder)
     if task_of(folder) == IMAGES:
         raise UsageError(f"{printable(str(folder))} is a model of {IMAGES}, which reads no text; ask it with evaluate, predict or explain")
-    content, model, weights = open_model(folder, device)
+    content, model, weights, notes = open_model(folder, device)
     if "vocabulary_size" not in content:
         raise UsageError(f"{printable(str(folder))}: its model reads no text")
     if is_hub_folder(folder):
         origin = HubOrigin.of(folder)
         imported = hub_tokenizer(folder, origin.content, content["vocabulary_size"])
         tokenizer: TextTokenizer | HubTokenizer = imported
-        decode, _ = origin.decoding(TASKS[content["task"]].decode if content["task"] in TASKS else {}, imported)
+        decode, said = origin.decoding(TASKS[content["task"]].decode if content["task"] in TASKS else {}, imported)
+        notes += tuple(said)
     else:
         hub, size = content.get("hub"), content["vocabulary_size"]
         tokenizer = read_tokenizer(folder / TOKENIZER) if hub is None else hub_tokenizer(folder, hub["config"], size)
@@ -207,6 +224,7 @@ def load_bundle(folder: str | Path, device: str = "auto") -> Bundle:
         tokenizer=tokenizer,
         decode=decode,
         weights=weights,
+        notes=notes,
     )
 
 
@@ -239,7 +257,8 @@ def open_model(folder: str | Path, device: str = "auto") -> OpenedModel:
     if is_hub_folder(folder):
         found = read_checkpoint(folder)
         content = {"model_type": found.model_type, "task": found.task, **to_plain(found.config)}
-        return OpenedModel(content, found.model.to(choose_device(device)), folder / (WEIGHTS if (folder / WEIGHTS).is_file() else INDEX))
+        weights = folder / (WEIGHTS if (folder / WEIGHTS).is_file() else INDEX)
+        return OpenedModel(content, found.model.to(choose_device(device)), weights, tuple(found.notes))
     if (folder / files.MANIFEST).exists() and (problem := files.manifest_problem(folder)):
         raise FolderError(f"{printable(str(folder))}: {problem}")
     content = dict(files.read_json(folder / CONFIG))
@@ -291,7 +310,7 @@ def seal(folder: Path, best: Path) -> None:
     """Makes a checkpoint's weights the folder's, and vouches for all with a manifest, the last file written."""
     (folder / files.MANIFEST).unlink(missing_ok=True)
     files.link_atomic(best / WEIGHTS, folder / WEIGHTS)
-    sealed = SEALED_OF_IMAGES if task_of(folder) == IMAGES else SEALED
+    sealed = SEALED_OF_IMAGES if task_of(folder) == IMAGES else (*kept_files(folder), *SEALED)
     listed = {name: {"bytes": (folder / name).stat().st_size, "sha256": files.sha256(folder / name)} for name in sealed}
     files.write_json(folder / files.MANIFEST, {"files": listed, "best": best.name})
 

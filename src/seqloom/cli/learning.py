@@ -174,6 +174,8 @@ def predict(folder: str, /, *file: Data, settings: Settings = None, trace: str |
     data_config, decode = reading(settings)
     place = None if trace is None else new_file(trace)
     model = load(folder)
+    for note in model.bundle.notes:
+        say(note)
     (name,) = file or ("-",)
     interactive = name == "-" and sys.stdin.isatty()
     if model.bundle.task in ENCODED:

@@ -61,6 +61,8 @@ def score(
     from seqloom.workflows.score import Scorer
 
     scorer = Scorer(folder)
+    for note in scorer.bundle.notes:
+        say(note)
     say(convention(scorer.bundle.model, stride, scorer.bundle.tokenizer))
     texts = chain(text) if text else each_text(file[0] if file else "-", data_config, say)
     scores = scorer.score(texts, prompt=prompt, tokens=tokens, stride=stride)

@@ -3,7 +3,7 @@
     tokenizer.json                          as it is
     vocab.txt                               WordPiece (BERT, ELECTRA)
     vocab.json, merges.txt                  byte-level BPE (GPT-2, RoBERTa, BART), or BPE whose words end in `</w>` (GPT-1)
-    source.spm, target.spm, vocab.json      Marian: pieces of sentencepiece, ids of vocab.json
+    source.spm, target.spm, vocab.json      Marian: pieces of sentencepiece, ids of vocab.json; they go before a tokenizer.json
     spiece.model, *.model                   sentencepiece, unigram or BPE (T5 and others)
 
 Everything is data. Code that a file names (`auto_map`) is never looked at.
@@ -23,6 +23,7 @@ from seqloom.files import read_json
 from seqloom.text.sentencepiece_model import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, SentencePieceModel, read_sentencepiece
 
 Side = Literal["source", "target"]
+JSON, MARIAN, ADDED = "tokenizer.json", ("source.spm", "target.spm", "vocab.json"), "added_tokens.json"
 SENTENCEPIECE = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
 LOOKED_FOR = "tokenizer.json, vocab.txt, vocab.json with merges.txt, source.spm with target.spm and vocab.json, " + ", ".join(SENTENCEPIECE)
 SENTINELS = 100
@@ -55,15 +56,27 @@ class Settings(NamedTuple):
         return found if isinstance(found, str) else None
 
 
+def is_marian(folder: Path) -> bool:
+    """Whether it has the pieces of two languages. `transformers` reads no tokenizer.json beside them, and one has only one language."""
+    return all((folder / name).exists() for name in MARIAN)
+
+
+def kept_files(folder: Path) -> tuple[str, ...]:
+    """The files that must stand in a folder of ours for its tokenizer, beside tokenizer_config.json."""
+    if not is_marian(folder):
+        return (JSON,)
+    return (*MARIAN, ADDED) if (folder / ADDED).exists() else MARIAN
+
+
 def pipeline_of(folder: Path, config: Mapping[str, Any], side: Side) -> str:
     """The `tokenizer.json` of a folder, made of its other files where it has none. Raises FolderError where it has none of these either."""
     settings = Settings.of(folder)
-    if (folder / "tokenizer.json").exists():
-        return _text(folder / "tokenizer.json")
-    if (folder / "vocab.txt").exists():
-        tokenizer = word_piece(folder, settings)
-    elif (folder / "source.spm").exists():
+    if is_marian(folder):
         tokenizer = marian(folder, settings, side)
+    elif (folder / JSON).exists():
+        return _text(folder / JSON)
+    elif (folder / "vocab.txt").exists():
+        tokenizer = word_piece(folder, settings)
     elif (folder / "merges.txt").exists():
         tokenizer = byte_pairs(folder, settings, str(config.get("model_type", "")))
     elif found := next((folder / name for name in SENTENCEPIECE if (folder / name).exists()), None):
@@ -159,6 +172,8 @@ def sentence_pieces(model: SentencePieceModel, settings: Settings, family: str) 
 
 def marian(folder: Path, settings: Settings, side: Side) -> Tokenizer:
     """The pieces of one language, with the ids of vocab.json; a piece that is not in it comes after, and is unknown to the model."""
+    if settings.content.get("separate_vocabs"):
+        raise FolderError(f"{printable(str(folder))}: must have one vocabulary for both languages, but has two (separate_vocabs)")
     model, path = read_sentencepiece(folder / f"{side}.spm"), folder / "vocab.json"
     vocabulary = _vocabulary(path)
     unknown = _known(settings.token("unk", "<unk>"), vocabulary, path)
@@ -175,7 +190,7 @@ def marian(folder: Path, settings: Settings, side: Side) -> Tokenizer:
     tokenizer = Tokenizer(models.Unigram([(text, score.get(text, 0.0)) for text in entries], vocabulary[unknown], False))
     tokenizer.add_special_tokens(special)
     tokenizer.add_tokens([AddedToken(token, normalized=False) for token in languages])
-    _sentencepiece_text(tokenizer, model)
+    _sentencepiece_text(tokenizer, model, decoders.Replace(OTHER_SIDE, ""))
     _end_texts(tokenizer, settings)
     return tokenizer
 
@@ -195,8 +210,8 @@ def _sentencepiece_model(model: SentencePieceModel, scores: list[tuple[str, floa
     )
 
 
-def _sentencepiece_text(tokenizer: Tokenizer, model: SentencePieceModel) -> None:
-    """What sentencepiece does to a text: its table, its blanks (U+0020 alone), a `▁` for each; and back."""
+def _sentencepiece_text(tokenizer: Tokenizer, model: SentencePieceModel, *plain: decoders.Decoder) -> None:
+    """What sentencepiece does to a text: its table, its blanks (U+0020 alone), a `▁` for each; and back, `plain` first."""
     steps: list[normalizers.Normalizer] = [normalizers.Precompiled(model.charsmap)] if model.charsmap else []
     if model.one_blank:
         steps += [normalizers.Replace(Regex(r"\A +| +\z"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
@@ -207,7 +222,7 @@ def _sentencepiece_text(tokenizer: Tokenizer, model: SentencePieceModel) -> None
     across = any(_BLANK in piece.text[1:] for piece in model.pieces if piece.kind == NORMAL)  # pieces that go across words
     scheme = "always" if model.dummy_prefix else "never"
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=_BLANK, prepend_scheme=scheme, split=not across)
-    parts: list[decoders.Decoder] = [decoders.Replace(_BLANK, " "), decoders.ByteFallback(), decoders.Fuse()]
+    parts: list[decoders.Decoder] = [*plain, decoders.Replace(_BLANK, " "), decoders.ByteFallback(), decoders.Fuse()]
     tokenizer.decoder = decoders.Sequence([*parts, decoders.Strip(" ", 1, 0)] if model.dummy_prefix else parts)
 
 
@@ -220,8 +235,8 @@ def _end_texts(tokenizer: Tokenizer, settings: Settings) -> None:
 def _add_tokens(tokenizer: Tokenizer, folder: Path, settings: Settings) -> None:
     """The entries that `tokenizer_config.json` or `added_tokens.json` add, which must get the ids that stand there."""
     wanted: dict[int, AddedToken] = {}
-    if (folder / "added_tokens.json").exists():
-        wanted = {i: AddedToken(token, normalized=True) for token, i in _vocabulary(folder / "added_tokens.json").items()}
+    if (folder / ADDED).exists():
+        wanted = {i: AddedToken(token, normalized=True) for token, i in _vocabulary(folder / ADDED).items()}
     for i, options in settings.content.get("added_tokens_decoder", {}).items():
         wanted[int(i)] = AddedToken(**{key: options[key] for key in options if key != "__type"})
     for i, token in sorted(wanted.items()):

@@ -22,7 +22,7 @@ from seqloom.errors import FolderError, SeqloomError, UsageError, printable
 from seqloom.files import read_json
 from seqloom.protocols import Marks
 from seqloom.text.byte_symbols import readable
-from seqloom.text.hub_files import OTHER_SIDE, Settings, Side, pipeline_of
+from seqloom.text.hub_files import JSON, MARIAN, Settings, Side, is_marian, kept_files, pipeline_of
 from seqloom.text.hub_marks import Roles, frame_of, marks_of
 from seqloom.text.hub_spelling import spelling_of
 from seqloom.text.library import batch_of, checked, panics_are_errors, prepare_forks
@@ -40,6 +40,10 @@ class HubTokenizer:
         self.marks = marks
         self.vocabulary_size = size
         """The number of ids of the model; those that no entry has spell nothing."""
+        self.target = self
+        """The tokenizer of what a model writes. Marian's other language has pieces of its own, and the same ids."""
+        self.files: Mapping[str, bytes] = {JSON: content.encode()}
+        """What a folder must hold for it, by name: `tokenizer.json`, or the files of Marian's two languages."""
         self._content = content
         self._entries = entries
         self._special = _special(pipeline, marks)
@@ -55,11 +59,8 @@ class HubTokenizer:
         spelled = [b""] * self.vocabulary_size
         for token, i in self._entries.items():
             if i < self.vocabulary_size and i not in self._special:
-                spelled[i] = self._spelling.spell(self._plain(token))
+                spelled[i] = self._spelling.spell(token)
         return tuple(spelled)
-
-    def _plain(self, token: str) -> str:
-        return token.removeprefix(OTHER_SIDE) if self.kind == "unigram" else token
 
     @property
     def joint(self) -> bytes:
@@ -149,7 +150,7 @@ class HubTokenizer:
 
     @cached_property
     def _names(self) -> dict[int, str]:
-        return {i: self._plain(token) for token, i in self._entries.items()}
+        return {i: token for token, i in self._entries.items()}
 
     def _check_ids(self, ids: Sequence[int]) -> None:
         size = self.vocabulary_size
@@ -167,12 +168,23 @@ class HubTokenizer:
         return hashlib.sha256(self._content.encode()).hexdigest()
 
 
-def read_hub_tokenizer(folder: Path, config: Mapping[str, Any], side: Side = "source") -> HubTokenizer:
+def read_hub_tokenizer(folder: Path, config: Mapping[str, Any]) -> HubTokenizer:
     """The tokenizer of a checkpoint's folder, whose `config.json` is `config`; `generation_config.json` goes before it where it is there.
 
-    `side` is the language that a Marian tokenizer encodes. Raises FolderError, in one line, where files are missing or damaged, where two
-    entries share an id, or where there are more entries than the model has ids.
+    Raises FolderError, in one line, where files are missing or damaged, where two entries share an id, or where there are more entries
+    than the model has ids.
     """
+    tokenizer = _read(folder, config, "source")
+    if is_marian(folder):
+        tokenizer.files = {name: (folder / name).read_bytes() for name in kept_files(folder)}
+        source, target, _ = (tokenizer.files[name] for name in MARIAN)
+        if source != target:
+            tokenizer.target = _read(folder, config, "target")
+    return tokenizer
+
+
+def _read(folder: Path, config: Mapping[str, Any], side: Side) -> HubTokenizer:
+    """That of one language of Marian, of others the one."""
     content = pipeline_of(folder, config, side)
     where = printable(str(folder))
     if (folder / "generation_config.json").exists():

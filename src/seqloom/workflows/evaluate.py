@@ -80,6 +80,8 @@ def evaluate(
         found = evaluate_images(folder, paths, say)
         return Evaluation(found.metrics, {}, found.predicted, {"labels": list(found.labels), "confusion": found.confusion})
     bundle = load_bundle(folder)
+    for note in bundle.notes:
+        say(note)
     if bundle.task in ENCODED:
         if decode or stride is not None:
             raise UsageError(f"--stride and decode.* belong to models that write text, but this is one of {bundle.task}; leave them out")

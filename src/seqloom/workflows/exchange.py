@@ -18,7 +18,7 @@ from seqloom.interop.checkpoint import CONFIG, GENERATION, is_hub_folder, read_c
 from seqloom.interop.export import Target, target_of, write_checkpoint
 from seqloom.interop.generation import generation_content
 from seqloom.interop.hub import is_hub_name
-from seqloom.interop.origin import TOKENIZER_CONFIG, HubOrigin, hub_tokenizer
+from seqloom.interop.origin import HubOrigin, hub_tokenizer
 from seqloom.interop.pooling import write_pooling
 from seqloom.models.ngram import Ngram
 from seqloom.tasks import TASKS
@@ -163,8 +163,7 @@ def _export_folder(source: _Source, out: Path, shard_bytes: int | None) -> dict[
 
 
 def _write_tokenizer(source: _Source, bundle: bundles.Bundle, out: Path) -> None:
-    files.write_atomic(out / bundles.TOKENIZER, bundle.tokenizer.to_json())
-    files.write_json(out / TOKENIZER_CONFIG, bundles.tokenizer_config_of(bundle.tokenizer, source.origin))
+    bundles.write_tokenizer(out, bundle.tokenizer, source.origin)
     if source.task == "translation" or source.task == "text-generation":
         begins = len(bundle.tokenizer.marks.begin) if source.model_type in ENCODER_DECODERS else None
         own = {key: value for key, value in _ids(bundle).items() if key.endswith("_id") and value is not None}

@@ -30,7 +30,7 @@ from seqloom.workflows.documents import each_piece
 from seqloom.workflows.evaluate import as_trained
 from seqloom.workflows.predict import new_file
 from seqloom.workflows.reading import Say, each_pair
-from seqloom.workflows.translate import decode_texts
+from seqloom.workflows.translate import decode_texts, target_tokenizer
 
 STEPS = 100
 """Of a row of text, in tokens."""
@@ -84,7 +84,8 @@ def attention_of(bundle: Bundle, text: str, target: str | None = None, decode: D
         raise UsageError("the text must hold a word, but it is empty")
     if target is None:
         target = decode_texts(model, bundle.tokenizer, [text], decode or bundle.decode)[0][0].text
-    marks, (source, written) = bundle.tokenizer.marks, bundle.tokenizer.encode([text, target])
+    marks, (source,) = bundle.tokenizer.marks, bundle.tokenizer.encode([text])
+    (written,) = target_tokenizer(bundle.tokenizer).encode([target])
     ids = written_with(written, marks)
     with torch.inference_mode():
         state = model.encode(source_batch([source], marks).to(device_of(model)))
@@ -214,7 +215,8 @@ def _run_names(folders: Sequence[str | Path]) -> dict[str, str | Path]:
 
 
 def _pair_rows(bundle: Bundle, pairs: Sequence[tuple[str, str]], max_length: int | None) -> tuple[Translation, TranslationBatch]:
-    sources, targets = ([ids[:max_length] for ids in bundle.tokenizer.encode(texts)] for texts in zip(*pairs, strict=True))
+    sides = zip((bundle.tokenizer, target_tokenizer(bundle.tokenizer)), zip(*pairs, strict=True), strict=True)
+    sources, targets = ([ids[:max_length] for ids in tokenizer.encode(texts)] for tokenizer, texts in sides)
     return Translation(_smoothing(bundle)), pair_batch(sources, targets, bundle.tokenizer.marks)
 
 

@@ -60,6 +60,8 @@ class TextGenerator:
         refuse_other_task(bundle, "generate", TASK)
         self.bundle = bundle
         self._say = say
+        for note in bundle.notes:
+            say(note)
         self._context: int | None = getattr(bundle.model, "context", None)
 
     def generate(

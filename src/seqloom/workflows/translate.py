@@ -69,12 +69,18 @@ def longest_output(model: Any, source: int, decode: DecodeConfig, marks: Marks) 
     return wanted if context is None else min(wanted, context + 1 - len(marks.begin))  # the last token is not read
 
 
+def target_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer of the texts that a model writes: another one where the two languages have pieces of their own (Marian)."""
+    target: Tokenizer = getattr(tokenizer, "target", tokenizer)
+    return target
+
+
 def batches_of_pairs(
     tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], device: torch.device, budget: int = 8192
 ) -> Iterator[TranslationBatch]:
     """Pairs as batches for scoring, longest together, within a budget of tokens."""
     sources = tokenizer.encode([source for source, _ in pairs])
-    targets = tokenizer.encode([target for _, target in pairs])
+    targets = target_tokenizer(tokenizer).encode([target for _, target in pairs])
     pairs_of_ids = zip(sources, targets, strict=True)
     lengths = np.array([[len(source), len(target)] for source, target in pairs_of_ids]).reshape(-1, 2) + marks_of_pair(tokenizer.marks)
     order = lengths.sum(axis=1).argsort(kind="stable")
