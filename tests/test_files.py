@@ -210,6 +210,15 @@ def test_a_manifest_that_is_none(vouched: Path, content: Any) -> None:
     assert files.manifest_problem(vouched) is not None
 
 
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+def test_a_number_that_is_not_finite_is_not_json(tmp_path: Path, number: str) -> None:
+    (tmp_path / "a.json").write_text(f"[1.5, -0.25e1, {number}]")
+    with pytest.raises(FolderError, match=f"a number must be finite, but one is {number}"):
+        files.read_json(tmp_path / "a.json")
+    (tmp_path / "a.json").write_text("[1.5, -0.25e1]")
+    assert files.read_json(tmp_path / "a.json") == [1.5, -2.5]
+
+
 # New folders and locks
 
 
@@ -222,8 +231,10 @@ def test_a_new_folder_is_made_where_nothing_is(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "a" / "b" / "c").touch()
     for place in ("file", "a/b"):
-        with pytest.raises(UsageError, match="must be new or empty, but it holds something; name another --output-dir"):
+        with pytest.raises(UsageError, match=r"must be new or empty, but it holds something; name another folder$"):
             files.new_folder(tmp_path / place, "a new run")
+    with pytest.raises(UsageError, match=r"it holds something; go on$"):
+        files.new_folder(tmp_path / "a", "a new run", "go on")
     with pytest.raises(FolderError, match="cannot be written"):
         files.new_folder(tmp_path / "file" / "c", "a new run")
 

@@ -157,7 +157,9 @@ def write_tokenizer(folder: Path, tokenizer: TextTokenizer | HubTokenizer, hub: 
 
 def tokenizer_config_of(tokenizer: TextTokenizer | HubTokenizer, hub: HubOrigin | None) -> dict[str, Any]:
     """The content of tokenizer_config.json."""
-    return tokenizer_config(tokenizer) if isinstance(tokenizer, TextTokenizer) else hub.tokenizer_config() if hub is not None else {}
+    if isinstance(tokenizer, TextTokenizer):
+        return tokenizer_config(tokenizer)
+    return {} if hub is None else hub.tokenizer_config(tokenizer)
 
 
 def build_model(

@@ -123,15 +123,21 @@ def _finite(content: Any) -> Any:
 
 
 def read_json(path: Path, limit: int = 2**26) -> Any:
-    """A JSON file that a program wrote. Raises FolderError where it is missing, too large or not JSON."""
+    """A JSON file that a program wrote. Raises FolderError where it is missing, too large or not JSON, as NaN and 1e999 are not."""
     try:
         if path.stat().st_size > limit:
             raise FolderError(f"{printable(str(path))}: must be at most {limit} bytes, but has {path.stat().st_size}")
-        return json.loads(path.read_bytes(), object_pairs_hook=_unique_keys)
+        return json.loads(path.read_bytes(), object_pairs_hook=_unique_keys, parse_constant=_number, parse_float=_number)
     except OSError as error:
         raise FolderError(f"{printable(str(path))}: cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError) as error:
         raise FolderError(f"{printable(str(path))}: is not JSON as it must be ({error})") from None
+
+
+def _number(written: str) -> float:
+    if not math.isfinite(number := float(written)):
+        raise ValueError(f"a number must be finite, but one is {written[:20]}")
+    return number
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -235,12 +241,10 @@ def holds_something(path: Path) -> bool:
     return path.exists() and (not path.is_dir() or bool(set(path.iterdir()) - {path / LOCK, *leftovers(path)}))
 
 
-def new_folder(path: Path, what: str) -> None:
-    """Creates a folder that must not hold anything yet (but for a lock and leftovers). Raises UsageError where it does."""
+def new_folder(path: Path, what: str, hint: str = "name another folder") -> None:
+    """Creates a folder that must not hold anything yet (but for a lock and leftovers). Raises UsageError where it does; `hint` says what
+    to do then."""
     if holds_something(path):
-        raise UsageError(
-            f"{printable(str(path))}: the folder for {what} must be new or empty, but it holds something; "
-            f"name another --output-dir, or go on with that run: seqloom train --resume {printable(str(path))}"
-        )
+        raise UsageError(f"{printable(str(path))}: the folder for {what} must be new or empty, but it holds something; {hint}")
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)

@@ -71,7 +71,7 @@ CHECKPOINTS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "marian-two": (hf.MarianMTModel, hf.MarianConfig, {**MARIAN, "share_encoder_decoder_embeddings": False}),
     "marian-untied": (hf.MarianMTModel, hf.MarianConfig, {**MARIAN, "tie_word_embeddings": False}),
     "vit": (hf.ViTForImageClassification, hf.ViTConfig, VIT),
-    "vit-bare": (hf.ViTModel, hf.ViTConfig, {**VIT, "qkv_bias": False, "num_channels": 1}),
+    "vit-unbiased": (hf.ViTForImageClassification, hf.ViTConfig, {**VIT, "qkv_bias": False, "num_channels": 1}),
     "vit-grey": (hf.ViTForImageClassification, hf.ViTConfig, {**VIT, "num_channels": 1, "patch_size": 4, "hidden_act": "gelu_new"}),
 }
 """name -> class, configuration, its fields."""

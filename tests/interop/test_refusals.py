@@ -60,6 +60,11 @@ def refusal(folder: Path) -> str:
         ({"add_cross_attention": True}, "gpt2's add_cross_attention=True is not known here"),
         ({"activation_function": "quick_gelu"}, "gpt2's activation_function=quick_gelu is not known here, only gelu"),
         ({"activation_function": ["gelu"]}, "is not known here"),
+        ({"architectures": [["x"]]}, "must be one of GPT2LMHeadModel, GPT2Model, but is ['x']"),
+        ({"n_embd": 3 * 2**40}, "sizes must be those of a model, but with these none can be made"),
+        ({"n_embd": 3 * 10**30}, "sizes must be those of a model, but with these none can be made"),
+        ({"n_layer": 2**40}, f"n_layer must be at most the number of tensors, 40, but is {2**40}"),
+        ({"resid_pdrop": float("nan")}, "a number must be finite, but one is NaN"),
         ({"n_head": 5}, "heads must divide"),
         ({"n_head": "three"}, "heads must be"),
         ({"n_embd": 24}, "transformer.wte.weight must have shape (19, 24), but has (19, 12)"),
@@ -71,6 +76,27 @@ def refusal(folder: Path) -> str:
 def test_a_configuration_that_is_not_ours(folder: Path, values: dict[str, Any], said: str) -> None:
     change(folder, **values)
     assert said in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "said"),
+    [
+        ("t5", {"feed_forward_proj": ["relu"]}, "t5's feed_forward_proj=['relu']"),
+        ("t5", {"num_decoder_layers": 2**40}, "num_decoder_layers must be at most the number of tensors"),
+        ("roberta", {"pad_token_id": "a"}, "roberta's pad_token_id must be a number from 0 on, but is a"),
+        ("roberta", {"pad_token_id": [1]}, "roberta's pad_token_id must be a number from 0 on, but is [1]"),
+        ("roberta", {"max_position_embeddings": "13"}, "roberta's max_position_embeddings must be a number from 0 on, but is 13"),
+        ("vit", {"id2label": {"a": "x"}}, "vit's id2label must name each number, but is {'a': 'x'}"),
+        ("vit", {"id2label": ["x"]}, "vit's id2label must name each number, but is ['x']"),
+        ("vit", {"id2label": None, "num_labels": 10**12}, "vit's num_labels must be from 1 to"),
+        ("vit", {"architectures": ["ViTModel"]}, "must be one of ViTForImageClassification, but is ViTModel"),
+        ("marian", {"decoder_layers": 2**40}, "decoder_layers must be at most the number of tensors"),
+    ],
+)
+def test_a_value_that_is_none(tmp_path: Path, name: str, values: dict[str, Any], said: str) -> None:
+    saved(name, tmp_path)
+    change(tmp_path, **values)
+    assert said in refusal(tmp_path)
 
 
 def test_a_tensor_too_few_too_many_or_of_another_shape_is_named(folder: Path) -> None:
@@ -119,6 +145,8 @@ def test_what_our_model_has_not_got_is_said(tmp_path: Path) -> None:
         "not read: the pooler (2 tensors), which the model here has not got",
         "not read: the head of next sentences (2 tensors), which the model here has not got",
     ]
+    change(tmp_path, quantization_config={"bits": 8})
+    assert read_checkpoint(tmp_path).notes[0].startswith("quantization_config of config.json changes nothing here")
     saved("bart", tmp_path / "bart")
     change(tmp_path / "bart", encoder_layerdrop=0.1)
     assert read_checkpoint(tmp_path / "bart").notes == ["encoder_layerdrop=0.1 changes training only, and there is none here"]

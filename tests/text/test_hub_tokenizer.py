@@ -214,12 +214,49 @@ def test_marian_has_the_pieces_of_the_source_and_the_ids_of_the_vocabulary(text:
     assert alone(ours, ">>de<<" + text) == [code, *expected]
 
 
-def test_the_target_of_marian_has_other_pieces_and_the_same_ids() -> None:
-    folder, config, source = made("marian")
-    target = read_hub_tokenizer(folder, config, side="target")
-    assert target.spelled == source.spelled
-    assert target.encode(TEXTS[:3]) != source.encode(TEXTS[:3])
-    assert [max(ids) < config["vocab_size"] for ids in target.encode(TEXTS[:3])] == [True] * 3
+@cache
+def marian_tokenizer() -> Any:
+    with pytest.warns(UserWarning, match="sacremoses"):
+        return importlib.import_module("transformers").MarianTokenizer.from_pretrained(str(made("marian")[0]))
+
+
+@settings(max_examples=40)
+@given(text=st.lists(words.filter(lambda word: word not in SPELLED), max_size=10).map(" ".join))
+@example(text=TEXTS[1])
+def test_both_sides_of_marian_are_those_of_transformers(text: str) -> None:
+    ours, theirs = made("marian")[2], marian_tokenizer()
+    assert ours.target is not ours
+    for tokenizer, ids in ((ours, theirs(text).input_ids), (ours.target, theirs(text_target=text).input_ids)):
+        assert [*alone(tokenizer, text), 0] == ids
+        assert ours.decode(ids).strip() == tokenizer.decode(ids).strip() == theirs.decode(ids, skip_special_tokens=True)
+
+
+def test_the_sides_of_marian_differ_in_their_pieces_and_share_the_rest(tmp_path: Path) -> None:
+    _, config, source = made("marian")
+    assert (source.target.spelled, source.target.marks) == (source.spelled, source.marks)
+    assert source.target.encode(TEXTS[:3]) != source.encode(TEXTS[:3])
+    assert set(source.files) == {"source.spm", "target.spm", "vocab.json"}
+    for name, content in source.files.items():
+        (tmp_path / name).write_bytes(content)
+    write(tmp_path, tokenizer__json=made("t5")[2].to_json(), added_tokens__json={"<pad>": config["pad_token_id"]})
+    again = read_hub_tokenizer(tmp_path, config)  # `transformers` does not look at a tokenizer.json there
+    assert again.files.keys() - source.files.keys() == {"added_tokens.json"}
+    assert again.target.encode(TEXTS) == source.target.encode(TEXTS)
+    (tmp_path / "target.spm").write_bytes(source.files["source.spm"])
+    alike = read_hub_tokenizer(tmp_path, config)
+    assert alike.target is alike
+    assert (t5_made := made("t5")[2]).target is t5_made
+    write(tmp_path, tokenizer_config__json={"separate_vocabs": True})
+    with pytest.raises(FolderError, match="one vocabulary for both languages"):
+        read_hub_tokenizer(tmp_path, config)
+
+
+def test_the_json_of_marian_decodes_either_language() -> None:
+    ours = made("marian")[2]
+    library = Tokenizer.from_str(ours.to_json())
+    for tokenizer in (ours, ours.target):
+        ids = alone(tokenizer, TEXTS[1])
+        assert library.decode(ids) == ours.decode(ids)
 
 
 def test_the_likelier_merge_comes_first_wherever_its_piece_stands() -> None:

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tokenizers
 import torch
+from safetensors.torch import load_file, save_file
 from tests.interop.published import BART, BERT, GPT, VIT, hf
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 from torch import nn
 
 import seqloom
 from seqloom import bundles
+from seqloom.config import DataConfig
 from seqloom.errors import FolderError, UsageError
 from seqloom.interop import hub
-from seqloom.interop.generation import not_kept
+from seqloom.interop.generation import decode_fields, not_kept
+from seqloom.protocols import Marks
+from seqloom.text.hub_tokenizer import read_hub_tokenizer
+from seqloom.workflows.evaluate import evaluate
 from seqloom.workflows.exchange import export_model, import_model
+from seqloom.workflows.explain import attention_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 MARKS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "forced_bos_token_id": 0}
+MARKS_OF = Marks(pad=-1, begin=(2,), end=1, unknown=None, before=(), between=(), after=(1,), mask=None, forbidden=())
 TEXTS = ["a dog runs in the rain", "the cat sleeps", "rain and sun"]
 
 
@@ -41,6 +50,10 @@ def byte_level(folder: Path, **special: str) -> int:
         made.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
     hf.PreTrainedTokenizerFast(tokenizer_object=made, **special).save_pretrained(folder)
     return made.get_vocab_size()
+
+
+def rewrite(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
 def sharpened(model: Any, folder: Path) -> None:
@@ -232,7 +245,179 @@ def test_only_hf_names_touch_the_network_and_offline_says_so(gpt2: Path, tmp_pat
         bundles.load_bundle("no/such")
 
 
-def test_settings_of_decoding_that_are_not_known_are_said() -> None:
-    generation = {"bad_words_ids": [[16]], "suppress_tokens": [3], "typical_p": 1.0, "num_beams": 4}
-    assert not_kept(generation, (16,)) == ["not kept of generation_config.json: suppress_tokens, which is not known here"]
-    assert [note.split()[4] for note in not_kept(generation, ())] == ["bad_words_ids,", "suppress_tokens,"]
+@pytest.mark.parametrize(
+    ("generation", "encodes", "names"),
+    [
+        ({"bad_words_ids": [[16]], "suppress_tokens": [3], "typical_p": 1.0, "num_beams": 4}, True, ["suppress_tokens"]),
+        ({"bad_words_ids": [[17]], "suppress_tokens": [3]}, True, ["bad_words_ids", "suppress_tokens"]),
+        ({"bad_words_ids": 5}, True, ["bad_words_ids"]),
+        ({"sequence_bias": True}, True, ["sequence_bias"]),
+        ({"early_stopping": True, "num_beams": 4}, True, ["early_stopping"]),
+        ({"early_stopping": True, "num_beams": 1}, True, []),
+        ({"early_stopping": False, "num_beams": 4}, True, []),
+        ({"forced_eos_token_id": 1}, True, []),
+        ({"forced_eos_token_id": 0}, True, ["forced_eos_token_id"]),
+        ({"forced_eos_token_id": 1}, False, ["forced_eos_token_id"]),
+        ({"min_new_tokens": 1, "stop_strings": ["."]}, False, ["min_new_tokens", "stop_strings"]),
+        ({"min_new_tokens": None, "stop_strings": None, "eos_token_id": [1]}, False, []),
+        ({"eos_token_id": [1, 7, 8]}, False, ["eos_token_id"]),
+    ],
+)
+def test_settings_of_decoding_that_are_not_known_are_said(generation: dict[str, Any], encodes: bool, names: list[str]) -> None:
+    notes = not_kept(generation, MARKS_OF._replace(forbidden=(16,)), encodes=encodes)
+    assert [note.split()[4].removesuffix(",") for note in notes] == names
+    assert "eos_token_id" not in names or "[7, 8]" in notes[0]
+
+
+def test_a_number_of_groups_that_is_none_is_said() -> None:
+    settings, notes = decode_fields({"num_beams": 4, "num_beam_groups": "2"}, writes_after=1, usual={})
+    assert (settings["beam"], "groups" in settings) == (4, False)
+    assert "groups" in notes[0]
+
+
+def test_config_json_says_how_it_decodes_where_no_other_file_does(bart: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(bart, tmp_path / "bart")
+    (copied / "generation_config.json").unlink()
+    rewrite(copied / "config.json", early_stopping=True, num_beams=3)
+    said: list[str] = []
+    import_model(str(copied), str(tmp_path / "run"), said.append)
+    assert any("early_stopping" in line for line in said)
+
+
+def test_what_is_not_true_of_what_is_written_is_left_out(gpt2: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(gpt2, tmp_path / "gpt2")
+    rewrite(copied / "config.json", auto_map={"AutoModel": "a.B"}, quantization_config={"bits": 8}, _name_or_path="/home/a", mine=3)
+    export_model(str(copied), str(tmp_path / "out"), lambda _: None)
+    content = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert not content.keys() & {"auto_map", "quantization_config", "_name_or_path"}
+    assert content["mine"] == 3
+
+
+def test_weights_that_are_not_finite_leave_no_folder(gpt2: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(gpt2, tmp_path / "gpt2")
+    tensors = load_file(copied / "model.safetensors")
+    tensors["transformer.wpe.weight"][3, 2] = float("nan")
+    save_file(tensors, copied / "model.safetensors")
+    with pytest.raises(FolderError, match=r"weights must be finite, but those of positions\.embedding\.weight are not"):
+        import_model(str(copied), str(tmp_path / "run"), lambda _: None)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("content", "said"), [(None, "cannot be read"), ("[]", "must be a JSON object"), ('{"size": {"a": []}}', "")])
+def test_a_model_of_images_without_its_preparation_leaves_no_folder(content: str | None, said: str, tmp_path: Path) -> None:
+    sharpened(hf.ViTForImageClassification(hf.ViTConfig(**VIT)), tmp_path / "vit")
+    if content is not None:
+        (tmp_path / "vit" / "preprocessor_config.json").write_text(content)
+    with pytest.raises(FolderError, match=rf"preprocessor_config\.json: .*{said}"):
+        import_model(str(tmp_path / "vit"), str(tmp_path / "run"), lambda _: None)
+    assert not (tmp_path / "run").exists()
+
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "runs", "##s", "rain", "the"]
+
+
+@pytest.mark.parametrize("settings", [None, {"do_lower_case": True}])
+def test_an_export_has_the_special_tokens_that_its_source_took_for_granted(settings: Any, tmp_path: Path) -> None:
+    sharpened(hf.BertForMaskedLM(hf.BertConfig(**{**BERT, "vocab_size": 11})), tmp_path / "bert")
+    (tmp_path / "bert" / "vocab.txt").write_text("\n".join(WORDS))
+    if settings is not None:
+        (tmp_path / "bert" / "tokenizer_config.json").write_text(json.dumps(settings))
+    import_model(str(tmp_path / "bert"), str(tmp_path / "run"), lambda _: None)
+    assert bundles.load_bundle(tmp_path / "run").tokenizer.marks == bundles.load_bundle(tmp_path / "bert").tokenizer.marks
+    for source in ("bert", "run"):
+        export_model(str(tmp_path / source), str(tmp_path / f"of-{source}"), lambda _: None)
+        tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path / f"of-{source}")
+        names = (tokenizer.pad_token, tokenizer.unk_token, tokenizer.cls_token, tokenizer.sep_token, tokenizer.mask_token)
+        assert names == tuple(WORDS[:5])
+        assert tokenizer(["a dog [MASK]", "the"], padding=True).input_ids == [[2, 5, 6, 4, 3], [2, 10, 3, 0, 0]]
+
+
+def test_a_language_model_has_no_marks_of_an_encoder(gpt2: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(gpt2, tmp_path / "gpt2")
+    (copied / "tokenizer_config.json").unlink()
+    rewrite(copied / "config.json", pad_token_id=5)
+    export_model(str(copied), str(tmp_path / "out"), lambda _: None)
+    tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert (tokenizer.bos_token, tokenizer.eos_token, tokenizer.cls_token, tokenizer.sep_token) == ("<|endoftext|>",) * 2 + (None,) * 2
+    assert tokenizer.pad_token_id == 5
+
+
+@pytest.mark.parametrize("added", [["x"], {"4": 1}, {"a": {"content": "x"}}, {"4": {"content": 5}}, {"4": {}}])
+def test_added_tokens_that_are_none_are_refused(added: Any, tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": added}))
+    with pytest.raises(FolderError, match=r"added_tokens_decoder of tokenizer_config\.json must say|must have the id 4"):
+        read_hub_tokenizer(tmp_path, {"model_type": "bert", "vocab_size": 11})
+    (tmp_path / "tokenizer_config.json").write_text('{"added_tokens_decoder": null}')
+    assert read_hub_tokenizer(tmp_path, {"model_type": "bert", "vocab_size": 11}).token(6) == "dog"
+
+
+PAIRS = [("a dog runs in the rain", "ein Hund läuft im Regen"), ("the cat sleeps", "die Katze schläft"), ("rain and sun", "Sonne")]
+
+
+def pieces_of(texts: list[str], path: Path) -> list[str]:
+    """The pieces of a model of sentencepiece, trained on texts and written."""
+    library: Any = importlib.import_module("sentencepiece")
+    with path.open("wb") as file:
+        library.SentencePieceTrainer.train(
+            sentence_iterator=iter(texts * 9), model_writer=file, vocab_size=60, hard_vocab_limit=False, minloglevel=2, num_threads=1
+        )
+    processor = library.SentencePieceProcessor(model_file=str(path))
+    return [processor.id_to_piece(i) for i in range(3, processor.get_piece_size())]
+
+
+@pytest.fixture(scope="module")
+def marian(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hub") / "marian"
+    folder.mkdir()
+    source, target = (pieces_of([pair[side] for pair in PAIRS], folder / name) for side, name in enumerate(("source.spm", "target.spm")))
+    entries = [*dict.fromkeys(["</s>", "<unk>", *source, *target, "<pad>"])]
+    (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(entries)}))
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "MarianTokenizer", "source_lang": "en", "target_lang": "de"}')
+    pad = len(entries) - 1
+    torch.manual_seed(5)
+    ids = {"pad_token_id": pad, "eos_token_id": 0, "decoder_start_token_id": pad, "forced_eos_token_id": 0}
+    sharpened(hf.MarianMTModel(hf.MarianConfig(**{**BART, "vocab_size": pad + 1, "max_position_embeddings": 40, **ids})), folder)
+    return folder
+
+
+@pytest.mark.filterwarnings("ignore:.*sacremoses:UserWarning")
+def test_marian_keeps_its_two_languages_on_the_way_in_and_out(marian: Path, tmp_path: Path) -> None:
+    import_model(str(marian), str(tmp_path / "run"), lambda _: None)
+    export_model(str(tmp_path / "run"), str(tmp_path / "out"), lambda _: None)
+    assert not (tmp_path / "out" / "tokenizer.json").exists()
+    theirs = hf.AutoTokenizer.from_pretrained(marian)
+    again = hf.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert type(again) is type(theirs) is hf.MarianTokenizer
+    for text, written in PAIRS:
+        read, ids = theirs(text).input_ids, theirs(text_target=written).input_ids
+        assert (again(text).input_ids, again(text_target=written).input_ids) == (read, ids)
+        assert again.decode(ids, skip_special_tokens=True) == theirs.decode(ids, skip_special_tokens=True) == written
+        for folder in (marian, tmp_path / "run", tmp_path / "out"):
+            ours: Any = bundles.load_bundle(folder).tokenizer
+            assert [ours.encode([text])[0] + [0], ours.target.encode([written])[0] + [0]] == [read, ids]
+            assert ours.decode(ids) == written
+    assert {"source.spm", "target.spm", "vocab.json"} <= json.loads((tmp_path / "run" / "manifest.json").read_text())["files"].keys()
+    (tmp_path / "run" / "target.spm").write_bytes((marian / "source.spm").read_bytes())
+    with pytest.raises(FolderError, match=r"target\.spm"):
+        bundles.load_bundle(tmp_path / "run")
+
+
+@pytest.mark.filterwarnings("ignore:.*sacremoses:UserWarning")
+def test_the_loss_and_the_looks_of_marian_are_at_what_its_target_language_spells(marian: Path, tmp_path: Path) -> None:
+    import_model(str(marian), str(tmp_path / "run"), lambda _: None)
+    model, tokenizer = hf.MarianMTModel.from_pretrained(marian).eval(), hf.AutoTokenizer.from_pretrained(marian)
+    total = count = 0.0
+    for source, target in PAIRS:
+        both = tokenizer(source, text_target=target, return_tensors="pt")
+        with torch.no_grad():
+            total += float(model(**both).loss) * both["labels"].numel()
+        count += both["labels"].numel()
+    (tmp_path / "pairs.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS))
+    for folder in (marian, tmp_path / "run"):
+        found = evaluate(folder, [str(tmp_path / "pairs.tsv")], DataConfig(), {"max_length": 3}, lambda _: None).metrics
+        assert found["tokens"] == count
+        assert found["loss"] == pytest.approx(total / count, abs=1e-5)
+        bundle = bundles.load_bundle(folder)
+        for source, target in PAIRS:
+            assert attention_of(bundle, source, target).target == bundle.tokenizer.pieces(tokenizer(text_target=target).input_ids)

@@ -321,3 +321,23 @@ def test_explain_draws_where_it_looks(trained: Path, test_data: str, tmp_path: P
         code, _, err = run(capfd, "explain", trained, *words)
         assert code == 2
         assert err.count("\n") == 1
+
+
+def test_a_label_that_is_renamed_is_not_taken_from_the_cache(tmp_path: Path) -> None:
+    from PIL import Image
+
+    images, _ = squares(0, 20)
+    for number, image in enumerate(images):
+        place = tmp_path / "all" / ("cat" if number % 2 else "dog")
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(place / f"{number}.png")
+    settings = ["train.max_steps=2", "train.batch_rows=8", "model.image_size=8", "model.patch_size=4"]
+
+    def labels(name: str) -> list[str]:
+        train("image-classification", [str(tmp_path / "all")], output_dir=tmp_path / name, model="vit:tiny", settings=settings)
+        found: list[str] = json.loads((tmp_path / name / "config.json").read_text())["labels"]
+        return found
+
+    assert labels("first") == ["cat", "dog"]
+    (tmp_path / "all" / "cat").rename(tmp_path / "all" / "bat")
+    assert labels("second") == ["bat", "dog"]

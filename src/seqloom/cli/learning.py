@@ -139,6 +139,8 @@ def evaluate(
         for name, signature in result.signatures.items():
             put(f"{name}: {signature}")
     if outputs is not None:  # last, so that a full disk costs no metric
+        if not result.outputs:
+            raise UsageError(f"--outputs is for models that answer each input, but {folder} was only measured; leave it out")
         write_lines(outputs, result.outputs)
 
 

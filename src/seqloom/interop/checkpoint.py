@@ -65,17 +65,26 @@ def read_checkpoint(folder: str | Path, dtype: torch.dtype | None = None, new: C
     names = _Theirs(weights, family)
     fields = {**family.options.read(content, where, str(content["model_type"])), **architecture.fields}
     if family.refine is not None:
-        fields = family.refine(content, fields, names.by_today)
+        try:
+            fields = family.refine(content, fields, names.by_today)
+        except FolderError as error:
+            raise FolderError(f"{printable(where)}: {error}") from None
     notes = family.options.said(content)
+    if content.get("quantization_config") is not None:
+        notes.append("quantization_config of config.json changes nothing here: the weights are not quantised")
     if fields.get("tie_output") and (twin := names.untied()) is not None:
         fields["tie_output"] = False
         notes.append(f"{printable(twin[0])} is not {printable(twin[1])}, though config.json says that they are tied: both are kept")
     config_class, model_class, _ = model_family(family.model_type)
     try:
         config = parse(config_class, fields, prefix="")
+        _check_layers(config, family, weights, where)
         model = empty_model(model_class, config)
     except UsageError as error:
         raise FolderError(f"{printable(where)}: {error}") from None
+    except (RuntimeError, TypeError, OverflowError) as error:  # sizes beyond what torch counts to
+        reason = printable(str(error).partition("\n")[0])[:200]
+        raise FolderError(f"{printable(where)}: sizes must be those of a model, but with these none can be made ({reason})") from None
     rules = {name: family.names.of(name, config) for name in first_names(model)}
     missing = _check(model, rules, names, new)
     notes += names.left(rules)
@@ -108,13 +117,24 @@ def read_family(folder: Path) -> tuple[dict[str, Any], Family, Architecture]:
         raise FolderError(f"{printable(str(path))}: model_type must be one of {', '.join(FAMILIES)}, but is {printable(str(hub_type))}")
     family = FAMILIES[hub_type]
     named = content.get("architectures") or [next(iter(family.architectures))]
-    if not isinstance(named, list) or len(named) != 1 or named[0] not in family.architectures:
+    if not isinstance(named, list) or len(named) != 1 or not isinstance(named[0], str) or named[0] not in family.architectures:
         shown = ", ".join(map(str, named)) if isinstance(named, list) else str(named)
         raise FolderError(
             f"{printable(str(path))}: the architecture of a {hub_type} must be one of {', '.join(family.architectures)}, "
             f"but is {printable(shown)}"
         )
     return content, family, family.architectures[named[0]]
+
+
+def _check_layers(config: Any, family: Family, weights: Weights, where: str) -> None:
+    """Raises FolderError for more layers than there are tensors, which would take for ever to make."""
+    for name in ("layers", "encoder_layers", "decoder_layers"):
+        if (count := getattr(config, name, 0)) > len(weights.stored):
+            theirs = next((option.theirs for option in family.options.table if option.ours == name), f"num_{name}")
+            raise FolderError(
+                f"{printable(where)}: {theirs} must be at most the number of tensors, {len(weights.stored)}, but is {count}; do its files "
+                "belong together?"
+            )
 
 
 class _NoStart(TorchFunctionMode):
@@ -224,7 +244,7 @@ class _Theirs:
                 unused[part] = unused.get(part, 0) + 1
         if strange:
             raise FolderError(
-                f"{printable(str(self.weights.folder))}: every tensor must have its place, but these have none: {_listed(strange)}"
+                f"{printable(str(self.weights.folder))}: every tensor must have its place, but these have none: {listed(strange)}"
             )
         return [f"not read: {part} ({count} tensors), which the model here has not got" for part, count in unused.items()]
 
@@ -268,13 +288,13 @@ def _check(model: nn.Module, rules: Mapping[str, Rule], names: _Theirs, new: Col
                 wrong.append(f"{printable(found)} must have shape {expected}, but has {shape}")
     where = printable(str(names.weights.folder))
     if missing:
-        raise FolderError(f"{where}: the weights must be whole, but these tensors are missing: {_listed(missing)}")
+        raise FolderError(f"{where}: the weights must be whole, but these tensors are missing: {listed(missing)}")
     if wrong:
         raise FolderError(f"{where}: weights must have the shapes that {CONFIG} says, but {'; '.join(wrong[:3])}")
     return fresh
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: list[str]) -> str:
     more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
     return ", ".join(printable(name) for name in names[:LISTED]) + more
 

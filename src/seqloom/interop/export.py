@@ -15,6 +15,8 @@ from seqloom.interop.checkpoint import CONFIG, first_names
 from seqloom.interop.families import FAMILIES, Architecture, Family
 from seqloom.interop.weights import write_weights
 
+DROPPED = {"torch_dtype", "auto_map", "quantization_config", "_name_or_path"}
+"""Keys of a config.json that came with a model and are not true of what is written: code, a place, a form of other weights."""
 TRANSFORMERS = "5.0.0"
 """The version whose names of keys are written."""
 
@@ -46,7 +48,8 @@ def target_of(model_type: str, config: Any, task: str, origin: Mapping[str, Any]
     Raises UsageError where there is none, naming the field that no family of the hub has.
     """
     values = {one.name: getattr(config, one.name) for one in fields_of(config)}
-    values |= {name: usual(config) for name, usual in USUAL.items() if values.get(name, 0) is None}
+    if origin is None:  # what came open goes back open
+        values |= {name: usual(config) for name, usual in USUAL.items() if values.get(name, 0) is None}
     problems = []
     for hub_type, family in FAMILIES.items():
         if family.model_type != model_type or (origin and origin.get("model_type") != hub_type):
@@ -110,7 +113,7 @@ def write_checkpoint(
     content = {
         "transformers_version": TRANSFORMERS,
         **(ids or {}),
-        **{key: value for key, value in (origin or {}).items() if key != "torch_dtype"},
+        **{key: value for key, value in (origin or {}).items() if key not in DROPPED},
         "model_type": target.hub_type,
         "architectures": [target.architecture],
         **target.content,

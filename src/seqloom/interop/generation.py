@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from seqloom.config import DecodeConfig, parse
-from seqloom.errors import UsageError
+from seqloom.errors import UsageError, printable
+from seqloom.protocols import Marks
 
 SAME = {
     "temperature": "temperature",
@@ -24,7 +25,7 @@ UNKNOWN = (
 )
 """Settings that change what is written and that we have not got."""
 NOTHING: tuple[Any, ...] = (None, 0, 1, 0.0, 1.0, [])
-"""Values with which they change nothing."""
+"""Values with which they change nothing; True, which equals 1, is none of them."""
 
 
 def decode_fields(generation: Mapping[str, Any], *, writes_after: int | None, usual: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -38,7 +39,7 @@ def decode_fields(generation: Mapping[str, Any], *, writes_after: int | None, us
     if generation.get("do_sample") is not None or generation.get("num_beams") is not None:
         found["strategy"] = "sample" if generation.get("do_sample") else "beam"
         found["beam"] = generation.get("num_beams") or 1
-    if (groups := generation.get("num_beam_groups")) is not None and groups > 1:
+    if (groups := generation.get("num_beam_groups")) not in (None, 1):
         found |= {"groups": groups, "diversity": generation.get("diversity_penalty") or 0.0}
     if generation.get("max_new_tokens") is not None:
         found["max_length"] = generation["max_new_tokens"]
@@ -61,13 +62,29 @@ def decode_fields(generation: Mapping[str, Any], *, writes_after: int | None, us
     return settings, notes
 
 
-def not_kept(generation: Mapping[str, Any], forbidden: Sequence[int]) -> list[str]:
-    """What is said of settings that we have not got; `forbidden` are never written anyhow; Marian bans no more than its `<pad>`."""
-    never = [[i] for i in forbidden]
-    found = [name for name in UNKNOWN if generation.get(name) not in NOTHING]
-    if all(one in never for one in generation.get("bad_words_ids") or []):
+def not_kept(generation: Mapping[str, Any], marks: Marks, *, encodes: bool) -> list[str]:
+    """What is said of settings that we have not got; `encodes`: of an encoder-decoder.
+
+    Forbidden ids are never written anyhow: Marian bans no more than its `<pad>`. An encoder-decoder that is forced to its end at the last
+    step writes what one does that is cut there.
+    """
+    never = [[i] for i in marks.forbidden]
+    found = [name for name in UNKNOWN if (value := generation.get(name)) is True or value not in NOTHING]
+    banned = generation.get("bad_words_ids")
+    if isinstance(banned, list) and all(one in never for one in banned):
         found = [name for name in found if name != "bad_words_ids"]
-    return [f"not kept of generation_config.json: {name}, which is not known here" for name in found]
+    beams = generation.get("num_beams")
+    if generation.get("early_stopping") is True and isinstance(beams, int) and beams > 1:
+        found.append("early_stopping")
+    forced = generation.get("forced_eos_token_id")
+    if forced is not None and not (encodes and forced in (marks.end, [marks.end])):
+        found.append("forced_eos_token_id")
+    found += [name for name in ("min_new_tokens", "stop_strings") if generation.get(name) not in (None, 0, [])]
+    notes = [f"not kept of generation_config.json: {name}, which is not known here" for name in found]
+    ends = generation.get("eos_token_id")
+    if isinstance(ends, list) and len(ends) > 1:
+        notes.append(f"not kept of generation_config.json: eos_token_id after the first, {printable(str(ends[1:]))}; one ends a text")
+    return notes
 
 
 def generation_content(decode: DecodeConfig, *, writes_after: int | None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from seqloom.config import DecodeConfig, parse
 from seqloom.interop.checkpoint import CONFIG, GENERATION, read_object
 from seqloom.interop.generation import decode_fields, not_kept
 from seqloom.interop.pooling import Pooling, pooling_of
+from seqloom.text.hub_marks import DECODERS, DEFAULTS, ENCODER_DECODERS
 from seqloom.text.hub_tokenizer import HubTokenizer, read_hub_tokenizer
 
 TOKENIZER_CONFIG, SPECIAL_TOKENS = "tokenizer_config.json", "special_tokens_map.json"
@@ -40,19 +41,44 @@ class HubOrigin(NamedTuple):
         """Keys such as eos_token_id; those of generation_config.json go first."""
         return {key: value for key, value in {**self.content, **self.generation}.items() if key.endswith("_token_id")}
 
-    def tokenizer_config(self) -> dict[str, Any]:
-        """The content of our tokenizer_config.json: as it came, but for what names code or places."""
+    @property
+    def encodes(self) -> bool:
+        """Whether it is an encoder-decoder."""
+        return bool(self.content.get("is_encoder_decoder", self.content.get("model_type") in ENCODER_DECODERS))
+
+    def tokenizer_config(self, tokenizer: HubTokenizer) -> dict[str, Any]:
+        """The content of our tokenizer_config.json: as it came, but for what names code or places, and with the special tokens that the
+        classes of `transformers` take for granted."""
         return {
+            **self._special_tokens(tokenizer),
             **{key: value for key, value in self.tokenizer.items() if key not in NOT_KEPT},
             "tokenizer_class": "PreTrainedTokenizerFast",
         }
 
+    def _special_tokens(self, tokenizer: HubTokenizer) -> dict[str, str]:
+        """What stands for each role, as far as the marks and the ids of the configuration say it."""
+        marks, kind = tokenizer.marks, str(self.content.get("model_type"))
+        ids = {**DEFAULTS.get(kind, {}), **self.ids()}
+        end = marks.end if marks.end is not None else ids.get("eos_token_id")
+        begin = ids.get("bos_token_id")
+        framed = bool(marks.before) and kind not in DECODERS
+        roles = {
+            "unk": marks.unknown,
+            "mask": marks.mask,
+            "eos": end,
+            "cls": marks.before[0] if framed else None,
+            "sep": marks.after[-1] if framed and marks.after else None,
+            "pad": marks.pad if marks.pad >= 0 else ids.get("pad_token_id"),
+            "bos": None if self.encodes and begin == end else begin,
+        }
+        found = {role: tokenizer.token(i) for role, i in roles.items() if isinstance(i, int)}
+        return {f"{role}_token": token for role, token in found.items() if token is not None}
+
     def decoding(self, task_decode: Mapping[str, Any], tokenizer: HubTokenizer) -> tuple[DecodeConfig, list[str]]:
         """How it decodes, beginning with what is usual for its task; and what is said of that."""
-        encodes = bool(self.content.get("is_encoder_decoder", self.content.get("model_type") in ("t5", "bart", "marian")))
-        writes_after = len(tokenizer.marks.begin) if encodes else None
-        fields, notes = decode_fields(self.generation or self.content, writes_after=writes_after, usual=task_decode)
-        return parse(DecodeConfig, fields, "decode."), notes + not_kept(self.generation, tokenizer.marks.forbidden)
+        writes_after, asked = len(tokenizer.marks.begin) if self.encodes else None, self.generation or self.content
+        fields, notes = decode_fields(asked, writes_after=writes_after, usual=task_decode)
+        return parse(DecodeConfig, fields, "decode."), notes + not_kept(asked, tokenizer.marks, encodes=self.encodes)
 
 
 def hub_tokenizer(folder: Path, hub_config: Mapping[str, Any], vocabulary_size: int) -> HubTokenizer:

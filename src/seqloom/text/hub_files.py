@@ -237,8 +237,15 @@ def _add_tokens(tokenizer: Tokenizer, folder: Path, settings: Settings) -> None:
     wanted: dict[int, AddedToken] = {}
     if (folder / ADDED).exists():
         wanted = {i: AddedToken(token, normalized=True) for token, i in _vocabulary(folder / ADDED).items()}
-    for i, options in settings.content.get("added_tokens_decoder", {}).items():
-        wanted[int(i)] = AddedToken(**{key: options[key] for key in options if key != "__type"})
+    decoder = settings.content.get("added_tokens_decoder")
+    try:
+        for i, options in ({} if decoder is None else decoder).items():
+            wanted[int(i)] = AddedToken(**{key: options[key] for key in options if key != "__type"})
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise FolderError(
+            f"{printable(str(folder))}: added_tokens_decoder of tokenizer_config.json must say of each id what it adds, but does not "
+            f"({printable(str(error))[:100]}); get the file again"
+        ) from None
     for i, token in sorted(wanted.items()):
         if tokenizer.token_to_id(token.content) != i or token.special:
             (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])

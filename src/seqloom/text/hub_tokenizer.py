@@ -22,7 +22,7 @@ from seqloom.errors import FolderError, SeqloomError, UsageError, printable
 from seqloom.files import read_json
 from seqloom.protocols import Marks
 from seqloom.text.byte_symbols import readable
-from seqloom.text.hub_files import JSON, MARIAN, Settings, Side, is_marian, kept_files, pipeline_of
+from seqloom.text.hub_files import JSON, MARIAN, OTHER_SIDE, Settings, Side, is_marian, kept_files, pipeline_of
 from seqloom.text.hub_marks import Roles, frame_of, marks_of
 from seqloom.text.hub_spelling import spelling_of
 from seqloom.text.library import batch_of, checked, panics_are_errors, prepare_forks
@@ -48,6 +48,7 @@ class HubTokenizer:
         self._entries = entries
         self._special = _special(pipeline, marks)
         self._spelling = spelling_of(pipeline.get("decoder"))
+        self._lent = {token.removeprefix(OTHER_SIDE): i for token, i in entries.items() if token.startswith(OTHER_SIDE)}
         self._surplus = marks.unknown if max(entries.values()) >= size else None
         self._settles = _settles(pipeline)
         self._composes = '"type": "Precompiled"' in json.dumps(pipeline.get("normalizer"))
@@ -84,10 +85,18 @@ class HubTokenizer:
         """
         prepare_forks()
         with panics_are_errors("encode"):
-            found = [one.ids for one in self.running.encode_batch_fast(batch_of(texts), add_special_tokens=False)]
+            encode = self.running.encode_batch if self._lent else self.running.encode_batch_fast  # which leaves the pieces out
+            found = [self._ids_of(one) for one in encode(batch_of(texts), add_special_tokens=False)]
         if self._surplus is None:
             return found
         return [[i if i < self.vocabulary_size else self._surplus for i in ids] for ids in found]
+
+    def _ids_of(self, encoding: Encoding) -> list[int]:
+        """What the pieces of one language of Marian cannot spell stays whole, and may be an entry of the other."""
+        ids: list[int] = encoding.ids
+        if self._lent and self.marks.unknown in ids:
+            return [self._lent.get(token, i) if i == self.marks.unknown else i for i, token in zip(ids, encoding.tokens, strict=True)]
+        return ids
 
     def offsets(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
         """The characters `text[begin:end]` that each id of `encode` comes from. Those of one character may share it."""
@@ -147,6 +156,10 @@ class HubTokenizer:
         """What each id spells, for looking at: blanks are kept, special ids have their names."""
         self._check_ids(ids)
         return [readable(self.spelled[i]) or self._names.get(i, f"<{i}>") for i in ids]
+
+    def token(self, i: int) -> str | None:
+        """The entry of an id, as the files have it; None where none has it."""
+        return next((token for token, known in self._entries.items() if known == i), None)
 
     @cached_property
     def _names(self) -> dict[int, str]:

@@ -51,7 +51,7 @@ def import_arpa(path: str, output_dir: str) -> dict[str, int]:
     Raises DataError for what is no such file, and UsageError where the folder is there already.
     """
     folder = Path(output_dir)
-    files.new_folder(folder, "a new run")
+    files.new_folder(folder, "a new run", "name another --output-dir")
     with files.open_binary(path) as file:
         try:
             arpa = read_arpa(file, path)

@@ -12,9 +12,10 @@ from torch import nn
 
 from seqloom import bundles, files
 from seqloom.config import DataConfig, DecodeConfig, RunConfig, run_file_text
+from seqloom.data.pixels import Preprocessing
 from seqloom.data.store import fingerprint
-from seqloom.errors import UsageError, printable
-from seqloom.interop.checkpoint import CONFIG, GENERATION, is_hub_folder, read_checkpoint
+from seqloom.errors import FolderError, UsageError, printable
+from seqloom.interop.checkpoint import CONFIG, GENERATION, first_names, is_hub_folder, listed, read_checkpoint
 from seqloom.interop.export import Target, target_of, write_checkpoint
 from seqloom.interop.generation import generation_content
 from seqloom.interop.hub import is_hub_name
@@ -67,7 +68,9 @@ def _import_folder(place: str, folder: Path, say: Say, dtype: torch.dtype | None
         notes += said
     for note in notes:
         say(note)
-    files.new_folder(folder, "an imported model")
+    preprocessor = _preprocessor(source, found.config) if found.task == bundles.IMAGES else None
+    _check_finite(found.model, source)
+    files.new_folder(folder, "an imported model", "name another --output-dir")
     run = RunConfig(
         task=found.task,
         output_dir=str(folder),
@@ -78,13 +81,29 @@ def _import_folder(place: str, folder: Path, say: Say, dtype: torch.dtype | None
     state = TrainerState(step=1, total_steps=1, best_step=1, stopped="max_steps")
     files.write_atomic(folder / bundles.RUN, run_file_text(run))
     files.write_json(folder / bundles.DATA, {"files": [fingerprint(str(path)) for path in sorted(source.glob("*.safetensors"))]})
-    if found.task == bundles.IMAGES:
-        shutil.copyfile(source / bundles.PREPROCESSOR, folder / bundles.PREPROCESSOR)
+    if preprocessor is not None:
+        files.write_atomic(folder / bundles.PREPROCESSOR, preprocessor)
     bundles.write_model_files(folder, found.task, found.model_type, found.config, tokenizer, decode, origin)
     save_checkpoint(folder, found.model, None, state)
     write_card(folder, run, state, {})
     bundles.seal(folder, checkpoint_path(folder, 1))
     return {"output": str(folder), **_sizes(found.model, found.model_type, found.task), "notes": notes}
+
+
+def _preprocessor(source: Path, config: Any) -> bytes:
+    """The file that says how a picture becomes what the model reads. Raises FolderError where there is none, or a damaged one."""
+    path = source / bundles.PREPROCESSOR
+    try:
+        Preprocessing.from_json(files.read_json(path), config.image_size, config.channels)
+    except (UsageError, TypeError, ValueError) as error:
+        raise FolderError(f"{printable(str(path))}: {error}") from None
+    return path.read_bytes()
+
+
+def _check_finite(model: nn.Module, source: Path) -> None:
+    broken = [name for name, tensor in first_names(model).items() if not bool(torch.isfinite(tensor).all())]
+    if broken:
+        raise FolderError(f"{printable(str(source))}: weights must be finite, but those of {listed(broken)} are not; get the files again")
 
 
 def _sizes(model: nn.Module, model_type: str, task: str) -> dict[str, Any]:

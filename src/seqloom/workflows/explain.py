@@ -215,8 +215,7 @@ def _run_names(folders: Sequence[str | Path]) -> dict[str, str | Path]:
 
 
 def _pair_rows(bundle: Bundle, pairs: Sequence[tuple[str, str]], max_length: int | None) -> tuple[Translation, TranslationBatch]:
-    sides = zip((bundle.tokenizer, target_tokenizer(bundle.tokenizer)), zip(*pairs, strict=True), strict=True)
-    sources, targets = ([ids[:max_length] for ids in tokenizer.encode(texts)] for tokenizer, texts in sides)
+    sources, targets = ([ids[:max_length] for ids in bundle.tokenizer.encode(texts)] for texts in zip(*pairs, strict=True))
     return Translation(_smoothing(bundle)), pair_batch(sources, targets, bundle.tokenizer.marks)
 
 

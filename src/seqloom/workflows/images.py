@@ -85,7 +85,8 @@ def prepare_images(run_config: RunConfig, folder: Path, first: bool, say: Say) -
     check_same_data(folder, prints)
 
     def build(paths: Sequence[str], part: Sequence[str], what: str) -> ImageStore:
-        identity = {"paths": list(paths), "files": [one["sha256"] for one in prints if one["path"] in set(part)]}
+        files_of = [[one["path"], one["sha256"]] for one in prints if one["path"] in set(part)]  # a label is the name of a folder
+        identity = {"paths": list(paths), "files": files_of}
 
         def pictures() -> Iterator[Picture]:
             return counted(read_pictures(paths), "images read", say)

@@ -23,7 +23,7 @@ from seqloom.workflows.score import language_model
 def mix(folders: Sequence[str], output_dir: str, weights: str | None, tune: Sequence[str], data: DataConfig, say: Say) -> dict[str, Any]:
     """Writes the run folder; returns what it holds. Raises UsageError for members that do not fit together, or bad weights."""
     folder = Path(output_dir)
-    files.new_folder(folder, "a new run")
+    files.new_folder(folder, "a new run", "name another --output-dir")
     if len(folders) < 2:
         raise UsageError(f"a mixture needs at least 2 run folders, but has {len(folders)}")
     if len(set(folders)) < len(folders):

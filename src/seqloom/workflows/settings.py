@@ -50,6 +50,8 @@ def resolve(
     chosen = {"name": known[0], "size": "small"} | run_config.model
     if chosen["name"] not in known:
         raise UsageError(f"the model of {run_config.task} must be one of {', '.join(known)}, but is {printable(repr(chosen['name']))}")
+    if run_config.train.shift and run_config.task != bundles.IMAGES:
+        raise UsageError(f"train.shift moves images, but the task is {run_config.task}; leave it out")
     best = task_named(run_config.task).best
     if run_config.train.best not in best:
         raise UsageError(f"train.best must be {' or '.join(best)} for {run_config.task}, but is {run_config.train.best!r}")

@@ -101,12 +101,13 @@ def train(
         quiet: Say = say if world.first else lambda _: None
         if run_config.train.threads:
             torch.set_num_threads(run_config.train.threads)
+        taken = f"name another --output-dir, or go on with that run: seqloom train --resume {printable(str(folder))}"
         if resume is None and world.first:
-            files.new_folder(folder, "a new run")
+            files.new_folder(folder, "a new run", taken)
         world.barrier()
         with one_at_a_time(folder, world):
             if resume is None and world.first:
-                files.new_folder(folder, "a new run")  # again: another process may have held the lock before
+                files.new_folder(folder, "a new run", taken)  # again: another process may have held the lock before
                 run_config = keep_standard_input(run_config, folder)
                 files.write_atomic(folder / bundles.RUN, run_file_text(run_config))
             world.barrier()

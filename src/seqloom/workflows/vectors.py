@@ -88,8 +88,10 @@ class SentenceEncoder:
         stripped = [text.strip() for text in texts]  # as sentence-transformers does
         ids = self.tokenizer.encode([text.lower() for text in stripped] if self.pooling.lower_case else stripped)
         rows = [read_with(one[: self.room], self.tokenizer.marks) for one in ids]
-        for batch in batches([len(row) for row in rows], device_of(self.model)):
-            vectors[batch] = self._pooled([rows[i] for i in batch]).float().cpu().numpy()
+        read = [i for i, row in enumerate(rows) if row]  # a blank text without marks has nothing to be read: its vector is 0
+        for batch in batches([len(rows[i]) for i in read], device_of(self.model)):
+            which = [read[at] for at in batch]
+            vectors[which] = self._pooled([rows[i] for i in which]).float().cpu().numpy()
         return vectors, sum(len(one) > self.room for one in ids)
 
     def _pooled(self, rows: Sequence[Sequence[int]]) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from seqloom.errors import FolderError, printable
 from seqloom.interop.families.family import ACTIVATIONS, Architecture, Family
 from seqloom.interop.names import Names, Rule, layer
 from seqloom.interop.options import Option, Options
@@ -85,8 +86,12 @@ def _pooler(content: Mapping[str, Any], fields: dict[str, Any], names: Collectio
 
 def _roberta(content: Mapping[str, Any], fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
     """The rows of the table of positions up to that of padding stand for nothing."""
-    offset = 1 + int(content.get("pad_token_id", 1) or 0)
-    return _pooler(content, fields, names) | {"position_offset": offset, "context": fields["context"] - offset}
+    pad, positions = content.get("pad_token_id", 1), fields["context"]
+    for name, number in (("pad_token_id", 0 if pad is None else pad), ("max_position_embeddings", positions)):
+        if type(number) is not int or number < 0:
+            raise FolderError(f"roberta's {name} must be a number from 0 on, but is {printable(str(number))[:50]}")
+    offset = 1 + (pad or 0)
+    return _pooler(content, fields, names) | {"position_offset": offset, "context": positions - offset}
 
 
 def _roberta_back(config: Any) -> dict[str, Any]:

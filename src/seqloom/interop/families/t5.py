@@ -51,7 +51,7 @@ CROSS, THEIRS = "decoder.blocks.{i}.cross_attention", "decoder.block.{i}.layer.1
 def _refine(content: Mapping[str, Any], fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
     """v1.1 is told by `tie_word_embeddings`, of which `transformers` makes whether states are scaled before the output."""
     kind = content.get("feed_forward_proj", "relu")
-    if kind not in FEED_FORWARD or content.get("dense_act_fn", None) not in (None, _dense(kind)):
+    if not isinstance(kind, str) or kind not in FEED_FORWARD or content.get("dense_act_fn", None) not in (None, _dense(kind)):
         shown = f"feed_forward_proj={kind}, dense_act_fn={content.get('dense_act_fn')}"
         raise FolderError(f"t5's {printable(shown)} is not known here, only feed_forward_proj of {', '.join(FEED_FORWARD)}")
     activation, gated = FEED_FORWARD[kind]

@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from seqloom.errors import FolderError, printable
 from seqloom.interop.families.family import ACTIVATIONS, Architecture, Family
 from seqloom.interop.names import Names, Rule, layer
 from seqloom.interop.options import Option, Options
 
+MOST_LABELS = 2**20
 BLOCK, THEIRS = "stack.blocks.{i}", "vit.encoder.layer.{i}"
 
 
 def _labels(content: Mapping[str, Any], fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """The names of the classes, by number; without a head there are none."""
-    named = content.get("id2label") or {str(number): f"LABEL_{number}" for number in range(int(content.get("num_labels") or 2))}
-    has_head = any(name.startswith("classifier.") for name in names)
-    return fields | {"labels": tuple(str(named[key]) for key in sorted(named, key=int)) if has_head else ()}
+    """The names of the classes, by number."""
+    named, count = content.get("id2label"), content.get("num_labels") or 2
+    if not named:
+        if type(count) is not int or not 1 <= count <= MOST_LABELS:
+            raise FolderError(f"vit's num_labels must be from 1 to {MOST_LABELS}, but is {printable(str(count))[:50]}")
+        named = {str(number): f"LABEL_{number}" for number in range(count)}
+    if not isinstance(named, dict) or not all(key.isascii() and key.isdigit() for key in named):
+        raise FolderError(f"vit's id2label must name each number, but is {printable(str(named))[:50]}")
+    return fields | {"labels": tuple(str(named[key]) for key in sorted(named, key=int))}
 
 
 def _back(config: Any) -> dict[str, Any]:
@@ -66,7 +73,6 @@ VIT = Family(
     ),
     architectures={
         "ViTForImageClassification": Architecture(task="image-classification"),
-        "ViTModel": Architecture(task="feature-extraction", bare=True),
     },
     refine=_labels,
     back=_back,
