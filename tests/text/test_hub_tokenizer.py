@@ -293,6 +293,7 @@ def test_a_text_that_spells_a_special_token_stays_text(family: str, text: str) -
 @example(text="to\u0300an và e\u0301 e\u0301")
 @example(text="\x080 the \x0bcat\x1f")
 @example(text="0´\x1f the")
+@example(text="\x1f0\r0")
 def test_offsets_are_what_the_ids_spell(family: str, text: str) -> None:
     ours = made(family)[2]
     assert misplaced(ours, text) == []
