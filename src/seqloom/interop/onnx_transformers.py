@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from seqloom.interop.onnx_graph import SOURCE, Exportable, Graph, Value, general, step_graph
 from seqloom.layers.cache import Cache, KeysValues, Ragged
 from seqloom.layers.cross_attention import DecoderState, Memory
-from seqloom.layers.transformer import Reading, Stack, mask_of
+from seqloom.layers.transformer import Reading, Stack, seen_of
 from seqloom.models.bert import Bert
 from seqloom.models.gpt import GPT
 from seqloom.models.t5 import T5
@@ -47,7 +47,7 @@ def _see_padding(stack: Stack) -> None:
     """Has an encoder compute padding too: a graph can do without, but only by tensors whose size depends on what another holds."""
 
     def encode(x: Tensor, mask: Tensor, bias: Tensor | None = None) -> Tensor:
-        hidden: Tensor = stack(x, Reading(mask_of(mask, bias)))[0]
+        hidden: Tensor = stack(x, Reading(seen_of(mask, bias)))[0]
         return hidden
 
     stack.encode = encode  # type: ignore[method-assign, assignment]

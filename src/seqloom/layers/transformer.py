@@ -71,9 +71,9 @@ def read_places(mask: Tensor) -> tuple[Tensor | None, Tensor]:
     return mask, (mask.cumsum(1) - 1).clamp(min=0) if bool((mask[:, 1:] & ~mask[:, :-1]).any()) else in_order
 
 
-def mask_of(mask: Tensor, bias: Tensor | None = None) -> Tensor:
+def seen_of(mask: Tensor, bias: Tensor | None = None) -> Tensor:
     """mask `(rows, steps)`, true at tokens -> what every query sees: `(rows, 1, 1, steps)`, or bias `(1 or rows, heads, queries, steps)`
-    and -inf at padding. A row of padding alone sees itself, as nothing is nothing in any case."""
+    and -inf at padding."""
     seen = mask[:, None, None]
     return seen if bias is None else bias.masked_fill(~seen, -math.inf)
 
@@ -245,7 +245,7 @@ class Stack(nn.Module):
         if mask is None:
             return self(x, Reading("all" if bias is None else bias))[0]  # type: ignore[no-any-return]
         packing = Packing.of(mask)
-        packed, _ = self(packing.pack(x), Reading(mask_of(mask, bias), packing=packing))
+        packed, _ = self(packing.pack(x), Reading(seen_of(mask, bias), packing=packing))
         return packing.pad(packed)
 
     def weights(self, x: Tensor, reading: Reading, looking: Looking | None = None) -> Tensor:

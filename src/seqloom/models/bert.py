@@ -23,7 +23,7 @@ from seqloom.layers.feed_forward import ACTIVATIONS
 from seqloom.layers.linear import Linear
 from seqloom.layers.output import FullOutput
 from seqloom.layers.positions import LearnedPositions
-from seqloom.layers.transformer import Block, Reading, Stack, make_norm, mask_of, read_places
+from seqloom.layers.transformer import Block, Reading, Stack, make_norm, read_places, seen_of
 from seqloom.models.limits import among, at_least, dividing, refuse, shares
 
 Head = Literal["none", "masked-lm", "replaced-token"]
@@ -206,7 +206,7 @@ class Bert(nn.Module):
     def attended(self, inputs: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
         """`(rows, layers, heads, steps, steps)`: where each head looks at each token."""
         _, positions = read_places(mask)
-        return self.stack.weights(self._embedded(inputs, positions, segments), Reading(mask_of(mask)))
+        return self.stack.weights(self._embedded(inputs, positions, segments), Reading(seen_of(mask)))
 
     def _embedded(self, inputs: Tensor, positions: Tensor, segments: Tensor | None) -> Tensor:
         """`x_0`: `(rows, steps, width)`."""
