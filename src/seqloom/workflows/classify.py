@@ -87,12 +87,7 @@ class ImageClassifier:
         labels = getattr(config, "labels", ())
         if opened.content["task"] != bundles.IMAGES or not labels:
             raise FolderError(f"{printable(str(folder))}: must be a model of {bundles.IMAGES} with labels, but is none")
-        try:
-            content = files.read_json(folder / bundles.PREPROCESSOR)
-            preprocessing = Preprocessing.from_json(content, config.image_size, config.channels)
-        except UsageError as error:
-            raise FolderError(f"{printable(str(folder / bundles.PREPROCESSOR))}: {error}") from None
-        return cls(opened.model, preprocessing, labels)
+        return cls(opened.model, read_preprocessing(folder, config), labels)
 
     def predict(self, paths: Sequence[str]) -> list[ImageLabel]:
         """The label of each image in these files."""
@@ -133,6 +128,15 @@ class ImageClassifier:
 
     def _pixels(self, pictures: Sequence[Picture]) -> NDArray[np.uint8]:
         return np.stack([self.preprocessing.fitted(picture.pixels) for picture in pictures])
+
+
+def read_preprocessing(folder: Path, config: Any) -> Preprocessing:
+    """How a picture becomes what a model of this configuration reads. Raises FolderError where no file says so, or a damaged one."""
+    path = folder / bundles.PREPROCESSOR
+    try:
+        return Preprocessing.from_json(files.read_json(path), config.image_size, config.channels)
+    except (UsageError, TypeError, ValueError) as error:
+        raise FolderError(f"{printable(str(path))}: {error}") from None
 
 
 def _chunks(pictures: Iterable[Picture], size: int) -> Iterator[list[Picture]]:

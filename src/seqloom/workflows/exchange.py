@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from seqloom import bundles, files
-from seqloom.config import DataConfig, DecodeConfig, RunConfig, run_file_text
-from seqloom.data.pixels import Preprocessing
+from seqloom.config import DataConfig, DecodeConfig, RunConfig
 from seqloom.data.store import fingerprint
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.interop.checkpoint import CONFIG, GENERATION, first_names, is_hub_folder, listed, read_checkpoint
@@ -23,9 +22,9 @@ from seqloom.interop.origin import HubOrigin, hub_tokenizer
 from seqloom.interop.pooling import write_pooling
 from seqloom.models.ngram import Ngram
 from seqloom.tasks import TASKS
-from seqloom.training.checkpoints import TrainerState, checkpoint_path, save_checkpoint
 from seqloom.workflows.arpa import SUFFIXES, export_arpa, import_arpa
-from seqloom.workflows.card import write_card
+from seqloom.workflows.classify import read_preprocessing
+from seqloom.workflows.made import write_made
 
 FORMATS = ("huggingface", "arpa", "onnx")
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -68,7 +67,8 @@ def _import_folder(place: str, folder: Path, say: Say, dtype: torch.dtype | None
         notes += said
     for note in notes:
         say(note)
-    preprocessor = _preprocessor(source, found.config) if found.task == bundles.IMAGES else None
+    if found.task == bundles.IMAGES:
+        read_preprocessing(source, found.config)  # said before anything is written
     _check_finite(found.model, source)
     files.new_folder(folder, "an imported model", "name another --output-dir")
     run = RunConfig(
@@ -78,26 +78,11 @@ def _import_folder(place: str, folder: Path, say: Say, dtype: torch.dtype | None
         data=DataConfig(train=(place if is_hub_name(place) else str(source.resolve()),)),
         decode=decode,
     )
-    state = TrainerState(step=1, total_steps=1, best_step=1, stopped="max_steps")
-    files.write_atomic(folder / bundles.RUN, run_file_text(run))
-    files.write_json(folder / bundles.DATA, {"files": [fingerprint(str(path)) for path in sorted(source.glob("*.safetensors"))]})
-    if preprocessor is not None:
-        files.write_atomic(folder / bundles.PREPROCESSOR, preprocessor)
-    bundles.write_model_files(folder, found.task, found.model_type, found.config, tokenizer, decode, origin)
-    save_checkpoint(folder, found.model, None, state)
-    write_card(folder, run, state, {})
-    bundles.seal(folder, checkpoint_path(folder, 1))
+    if found.task == bundles.IMAGES:
+        files.write_atomic(folder / bundles.PREPROCESSOR, (source / bundles.PREPROCESSOR).read_bytes())
+    used = [fingerprint(str(path)) for path in sorted(source.glob("*.safetensors"))]
+    write_made(folder, run, found.model, tokenizer, used, None, origin)
     return {"output": str(folder), **_sizes(found.model, found.model_type, found.task), "notes": notes}
-
-
-def _preprocessor(source: Path, config: Any) -> bytes:
-    """The file that says how a picture becomes what the model reads. Raises FolderError where there is none, or a damaged one."""
-    path = source / bundles.PREPROCESSOR
-    try:
-        Preprocessing.from_json(files.read_json(path), config.image_size, config.channels)
-    except (UsageError, TypeError, ValueError) as error:
-        raise FolderError(f"{printable(str(path))}: {error}") from None
-    return path.read_bytes()
 
 
 def _check_finite(model: nn.Module, source: Path) -> None:
@@ -157,7 +142,7 @@ def _opened(folder: str) -> _Source:
     if is_hub_folder(place):
         origin: HubOrigin | None = HubOrigin.of(place)
     elif "hub" in content:
-        origin = HubOrigin(content["hub"]["config"], content["hub"]["generation"], *HubOrigin.of(place)[2:])
+        origin = HubOrigin.of(place)._replace(content=content["hub"]["config"], generation=content["hub"]["generation"])
     else:
         origin = None
     return _Source(model, task, model_type, bundle, place, origin)

@@ -1,4 +1,4 @@
-"""The run folder of a model that was not trained by steps: mixed, or read from a file."""
+"""The run folder of a model that was not trained by steps: mixed, or read from files."""
 
 from __future__ import annotations
 
@@ -9,20 +9,28 @@ from torch import nn
 
 from seqloom import bundles, files
 from seqloom.config import RunConfig, run_file_text
+from seqloom.interop.origin import HubOrigin
+from seqloom.text.hub_tokenizer import HubTokenizer
 from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training.checkpoints import TrainerState, checkpoint_path, save_checkpoint
 from seqloom.workflows.card import write_card
 
 
 def write_made(
-    folder: Path, run: RunConfig, model: nn.Module, tokenizer: TextTokenizer, used: list[dict[str, Any]], metrics: dict[str, float] | None
+    folder: Path,
+    run: RunConfig,
+    model: nn.Module,
+    tokenizer: TextTokenizer | HubTokenizer | None,
+    used: list[dict[str, Any]],
+    metrics: dict[str, float] | None,
+    hub: HubOrigin | None = None,
 ) -> None:
     """Writes all of a finished folder; `used` are the fingerprints of the files that the model was made of. metrics: None where
-    nothing is measured."""
+    nothing is measured. `hub`: where an imported model comes from."""
     state = TrainerState(step=1, total_steps=1, best_step=1, stopped="max_steps")
     files.write_atomic(folder / bundles.RUN, run_file_text(run))
     files.write_json(folder / bundles.DATA, {"files": used})
-    bundles.write_model_files(folder, run.task, run.model["name"], model.config, tokenizer, run.decode)
+    bundles.write_model_files(folder, run.task, run.model["name"], model.config, tokenizer, run.decode, hub)
     if metrics is not None:
         bundles.append_metrics(folder, {"step": 1, **{f"validation_{key}": value for key, value in metrics.items()}})
     save_checkpoint(folder, model, None, state)

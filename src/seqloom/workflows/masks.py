@@ -19,7 +19,7 @@ from torch import Tensor
 
 from seqloom.bundles import Bundle
 from seqloom.config import DataConfig
-from seqloom.data.batches import pad, read_with
+from seqloom.data.batches import read_with
 from seqloom.data.lines import Tally
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.perplexity import Corpus, TextScore
@@ -28,7 +28,7 @@ from seqloom.protocols import Marks, device_of
 from seqloom.text.hub_tokenizer import HubTokenizer
 from seqloom.workflows.documents import chunks, each_document
 from seqloom.workflows.reading import Say, in_chunks, silent
-from seqloom.workflows.vectors import batches
+from seqloom.workflows.vectors import batches, encoded
 
 CHUNK = 512
 """Texts that are in memory at one time."""
@@ -139,12 +139,6 @@ class MaskFiller:
             token = candidates[0].token
             filled = (filled + token.lstrip() if token[:1] == " " else filled.rstrip() + token) + after
         return filled
-
-
-def encoded(model: Bert, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """hidden `(rows, steps, width)` and what was read, `(rows, steps)`, -1 at padding."""
-    inputs = pad(rows, -1).to(device_of(model))
-    return model(inputs.clamp(min=0), inputs >= 0), inputs
 
 
 def _masked_model(bundle: Bundle) -> Bert:

@@ -95,11 +95,9 @@ class SentenceEncoder:
         return vectors, sum(len(one) > self.room for one in ids)
 
     def _pooled(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        device = device_of(self.model)
-        inputs = pad(rows, 0).to(device)
-        lengths = torch.tensor([len(row) for row in rows], device=device)[:, None]
-        mask = torch.arange(inputs.shape[1], device=device) < lengths
-        hidden = self.model(inputs, mask)  # 0 at padding
+        hidden, inputs = encoded(self.model, rows)
+        mask = inputs >= 0
+        lengths = mask.sum(dim=1, keepdim=True)
         parts = {
             "cls": lambda: hidden[:, 0],
             "max": lambda: hidden.masked_fill(~mask[..., None], -math.inf).amax(dim=1),
@@ -118,6 +116,12 @@ def batches(lengths: Sequence[int], device: torch.device) -> Iterator[list[int]]
     for end in cuts(sizes[order], np.zeros_like(sizes), BUDGET[device.type]) if len(sizes) else ():
         yield order[first:end].tolist()
         first = end
+
+
+def encoded(model: Bert, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """hidden `(rows, steps, width)` and what was read, `(rows, steps)`, -1 at padding, where hidden is 0."""
+    inputs = pad(rows, -1).to(device_of(model))
+    return model(inputs.clamp(min=0), inputs >= 0), inputs
 
 
 def encoder_of(bundle: Bundle) -> Bert:
