@@ -36,6 +36,7 @@ from seqloom.interop.checkpoint import assign, empty_model, is_hub_folder, read_
 from seqloom.interop.families import FAMILIES
 from seqloom.interop.hub import fetched, is_hub_name
 from seqloom.interop.origin import TOKENIZER_CONFIG, HubOrigin, hub_tokenizer
+from seqloom.interop.start import Started, start_encoder, start_of_run
 from seqloom.interop.weights import INDEX
 from seqloom.models import model_family
 from seqloom.tasks import TASKS
@@ -65,7 +66,7 @@ PREPROCESSOR = "preprocessor_config.json"
 RUN, DATA, METRICS = "run.yaml", "data.json", "metrics.jsonl"
 IMAGES = "image-classification"
 """The task whose models read no text."""
-FROM_DATA = {"labels"}
+FROM_DATA = {"labels", "alphabet"}
 FROM_TOKENIZER = {"vocabulary_size", "pad_id", "bos_id", "eos_id", "unk_id"}
 """Fields of a model's configuration that nobody sets."""
 SEALED = (CONFIG, TOKENIZER_CONFIG, GENERATION, RUN, DATA, WEIGHTS)
@@ -210,8 +211,7 @@ def load_bundle(folder: str | Path, device: str = "auto") -> Bundle:
         decode, said = origin.decoding(TASKS[content["task"]].decode if content["task"] in TASKS else {}, imported)
         notes += tuple(said)
     else:
-        hub, size = content.get("hub"), content["vocabulary_size"]
-        tokenizer = read_tokenizer(folder / TOKENIZER) if hub is None else hub_tokenizer(folder, hub["config"], size)
+        tokenizer = tokenizer_of(folder, content)
         decode = _decoding(folder / GENERATION)
     if tokenizer.vocabulary_size != content["vocabulary_size"]:
         raise FolderError(
@@ -230,12 +230,42 @@ def load_bundle(folder: str | Path, device: str = "auto") -> Bundle:
     )
 
 
+def start_of(place: str | Path) -> Started:
+    """What a reader begins with that begins with this folder, or name of the hub. Raises FolderError where it is damaged or no model's,
+    UsageError where its model does not read for a head."""
+    folder = located(place)
+    if not (folder / CONFIG).is_file():
+        raise FolderError(f"{printable(str(folder))}: must be a model to begin with, but holds no {CONFIG}")
+    if is_hub_folder(folder):
+        return start_encoder(folder)
+    content = dict(files.read_json(folder / CONFIG))
+    tokenizer, hub = tokenizer_of(folder, content), content.get("hub")
+    origin = None if hub is None else HubOrigin.of(folder)._replace(content=hub["config"], generation=hub["generation"])
+    return dataclasses.replace(start_of_run(content, _weights_of(folder)), tokenizer=tokenizer, origin=origin)
+
+
+def tokenizer_of(folder: Path, content: dict[str, Any]) -> TextTokenizer | HubTokenizer:
+    """That of a run folder with this config.json. Raises FolderError where it is missing or damaged."""
+    hub = content.get("hub")
+    return read_tokenizer(folder / TOKENIZER) if hub is None else hub_tokenizer(folder, hub["config"], content["vocabulary_size"])
+
+
 def _decoding(path: Path) -> DecodeConfig:
     generation = files.read_json(path)
     try:
         return parse(DecodeConfig, {k: v for k, v in generation.items() if not k.endswith("_token_id")}, "decode.")
     except UsageError as error:
         raise FolderError(f"{printable(str(path))}: {error}") from None
+
+
+def encoder_of(folder: str | Path) -> str:
+    """The family of the encoder of a folder's model. Raises FolderError where the folder is no model's."""
+    folder = located(folder)
+    if is_hub_folder(folder):
+        return read_family(folder)[1].model_type
+    content = files.read_json(folder / CONFIG)
+    encoder = content.get("encoder") if content.get("model_type") == "reader" else None
+    return str(encoder["model_type"] if isinstance(encoder, dict) else content.get("model_type"))
 
 
 def task_of(folder: str | Path) -> str | None:
@@ -274,12 +304,10 @@ def open_model(folder: str | Path, device: str = "auto") -> OpenedModel:
 
 def _model_of(content: dict[str, Any], folder: Path, weights: Path) -> nn.Module:
     """The model with its weights."""
-    ours = ("architectures", "task", "seqloom_version", "torch_version", "bos_token_id", "eos_token_id", "pad_token_id", "hub")
-    fields = {key: value for key, value in content.items() if key not in (*ours, "model_type")}
     model_type = str(content.get("model_type"))
     try:
-        config_class, model_class, _ = model_family(model_type)
-        config = parse(config_class, fields, prefix="model.")
+        model_class = model_family(model_type)[1]
+        config = _config_of(content)
         empty = empty_model(model_class, config)  # nothing is allocated before the sizes are known to fit the weights
         check_weights(empty, shapes_in(weights), weights)
         if model_type in {family.model_type for family in FAMILIES.values()}:  # of parameters alone: no time goes into a random start
@@ -290,6 +318,34 @@ def _model_of(content: dict[str, Any], folder: Path, weights: Path) -> nn.Module
         raise FolderError(f"{printable(str(folder / CONFIG))}: {error}") from None
     load_model_tensors(model, weights)
     return model
+
+
+NOT_OF_THE_MODEL = {
+    "model_type",
+    "architectures",
+    "task",
+    "seqloom_version",
+    "torch_version",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "hub",
+}
+"""Keys of config.json beside the fields of the model's configuration."""
+
+
+def _config_of(content: dict[str, Any]) -> Any:
+    fields = {key: value for key, value in content.items() if key not in NOT_OF_THE_MODEL}
+    return parse(model_family(str(content.get("model_type")))[0], fields, prefix="model.")
+
+
+def config_in(folder: Path) -> tuple[dict[str, Any], Any]:
+    """config.json of a run folder, and the configuration of its model. Raises FolderError where it is damaged."""
+    content = dict(files.read_json(folder / CONFIG))
+    try:
+        return content, _config_of(content)
+    except UsageError as error:
+        raise FolderError(f"{printable(str(folder / CONFIG))}: {error}") from None
 
 
 def _weights_of(folder: Path) -> Path:

@@ -1,11 +1,12 @@
 """One schema for flags and run files. Every field of a run stands here, but for those of a model, which stand beside it.
 
-A run is a YAML file (or what `--set key=value` says) with five parts:
+A run is a YAML file (or what `--set key=value` says) with six parts:
 
     task: translation
     output_dir: runs/captions
     data:   {train: [train.en, train.de], validation: [val.en, val.de]}
     model:  {name: seq2seq, size: small, dropout: 0.3}
+    head:   {pooling: mean}
     train:  {max_steps: 6000}
     decode: {beam: 5}
 
@@ -28,6 +29,7 @@ from seqloom.errors import UsageError, printable
 
 Positive = Annotated[int, Field(ge=1, strict=True)]
 Share = Annotated[float, Field(ge=0, lt=1)]
+Pooling = Literal["auto", "first", "last", "mean", "max", "sum", "attention"]
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 """Nothing unknown, nothing infinite."""
 
@@ -44,8 +46,23 @@ class DataConfig:
     validation: tuple[str, ...] = ()
     """Validation files, in the same form. Without them 2 % of the data (of labelled images 10 %), at most 1,000, is split off by
     seed."""
-    format: Literal["auto", "parallel", "text", "tsv", "csv", "jsonl", "parquet"] = "auto"
-    """Form of the files; auto goes by their names."""
+    format: Literal[
+        "auto",
+        "parallel",
+        "text",
+        "tsv",
+        "csv",
+        "jsonl",
+        "parquet",
+        "json",
+        "folder",
+        "fasttext",
+        "label_first",
+        "conll",
+        "conllu",
+        "tagged",
+    ] = "auto"
+    """Form of the files; auto goes by their names. fasttext: `__label__NAME text`; label_first: `LABEL text`; tagged: `word_TAG`."""
     source: str | None = None
     """Column (or language suffix) of the input; guessed with a notice. In a table without a header columns have numbers, from 1."""
     target: str | None = None
@@ -54,6 +71,30 @@ class DataConfig:
     """Column of the text, for language models; guessed with a notice."""
     score: str | None = None
     """Column of the score of a pair, for how alike two texts are; guessed with a notice."""
+    label: str | None = None
+    """Column of the label; guessed with a notice."""
+    second: str | None = None
+    """Column of the second of two texts (the first is `text`); guessed with a notice."""
+    options: tuple[str, ...] = ()
+    """Columns of the options, where one of several is to be chosen; guessed with a notice."""
+    group: str | None = None
+    """Column whose equal values stay on one side when data are split."""
+    label_separator: str | None = None
+    """What stands between the labels of a text that may have several (or none)."""
+    label_until: str | None = None
+    """A label ends before this: ':' makes DESC of DESC:manner."""
+    part: str | None = None
+    """Of a JSON file with several parts, such as train and test: the one to read."""
+    columns: tuple[Positive, Positive] | None = None
+    """Columns of word and tag in files of a word a line, from 1; by default the first and the last."""
+    tags: Literal["upos", "xpos", "deprel", "feats"] = "upos"
+    """Which tags of a CoNLL-U file."""
+    repair_tags: bool = False
+    """Whether an I- tag that nothing begins becomes B-, counted; else it is an error."""
+    unseen_labels: Literal["error", "ignore"] = "error"
+    """What happens at labels that the training has not got: ignored ones are counted, and every answer to them is wrong."""
+    stride: Positive | None = None
+    """Tokens that two windows of a text share that is longer than the model reads; by default a quarter of a window."""
     document: Literal["line", "paragraph", "file"] = "line"
     """What a document of plain text is: a line, what stands between blank lines, or a file. Of a table it is a row."""
     encoding: str = "utf-8"
@@ -68,16 +109,43 @@ class DataConfig:
     """Whether quotes wrap cells; by default in csv, not in tsv."""
     max_line_bytes: Positive = 1_000_000
     """A longer line is an error."""
-    tokenizer: Literal["bpe", "bytes", "characters", "words", "wordpiece", "unigram"] = "bpe"
-    """How text is cut: byte-level BPE, bytes, characters, words, WordPiece, or unigram (needs the extra `unigram`)."""
+    tokenizer: Literal["bpe", "bytes", "characters", "words", "blanks", "wordpiece", "unigram"] = "bpe"
+    """How text is cut: byte-level BPE, bytes, characters, words, words between blanks, WordPiece, or unigram (needs the extra
+    `unigram`)."""
     vocabulary: Positive = 8000
     """Entries of the vocabulary, at most."""
     learn_from: Positive = 100_000_000
     """Of a corpus of documents the tokenizer is learned from so many characters, from the beginning; of `characters` from all."""
-    normalisation: Literal["none", "nfc"] = "none"
-    """Unicode normalisation, stored with the tokenizer."""
+    normalisation: Literal["none", "nfc", "lower"] = "none"
+    """Unicode normalisation, stored with the tokenizer; lower: composed and in small letters."""
     max_length: Positive | None = None
     """Longest text in ids; what is longer is cut, counted and said. None: nothing is cut."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class HeadConfig:
+    """What turns the states of a reader into an answer."""
+
+    __pydantic_config__ = STRICT
+    pooling: Pooling = "auto"
+    """How the states of a text become one: the first ([CLS]), the last (of both directions their final states; GPT's extract), their
+    mean, largest values, sum, or a mean with learned weights. auto: what the encoder's paper takes."""
+    hidden_width: Annotated[int, Field(ge=0, strict=True)] | None = None
+    """Width of a hidden layer before the answer; 0: none. None: what the encoder's paper has."""
+    activation: Literal["auto", "tanh", "relu", "gelu"] = "auto"
+    """Of the hidden layer."""
+    dropout: Share = 0.1
+    """Share of what the last layer reads that is dropped in training."""
+    pair: Literal["auto", "joined", "compared", "both_orders"] = "auto"
+    """Two texts as one row with a mark between them; each by itself, then [u; v; |u-v|; u*v]; or joined in both orders, whose states
+    are added (GPT-1's similarity). auto: joined for Transformers, else compared."""
+    crf: bool = False
+    """Whether tags are a linear-chain conditional random field."""
+    class_weights: Literal["none", "balanced"] = "none"
+    """balanced: the loss of a label is weighted by examples / (labels x its examples)."""
+    lm_weight: Annotated[float, Field(ge=0)] = 0.0
+    """λ of an auxiliary language modelling loss of a causal encoder (GPT-1: 0.5)."""
 
 
 @final
@@ -104,6 +172,16 @@ class TrainConfig:
     """What the learning rate does after the warm-up."""
     warmup_steps: Annotated[int, Field(ge=0, strict=True)] | None = None
     """Steps in which the learning rate climbs from 0; by default a tenth of all, at most 200."""
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Each layer learns at this times the rate of the layer above it; the head learns at the full rate."""
+    head_learning_rate: Annotated[float, Field(gt=0)] | None = None
+    """The highest learning rate of what is new on top of a model that was trained before; by default that of all."""
+    freeze: tuple[str, ...] = ()
+    """Beginnings of names of parameters that stay as they are, such as encoder.embedding."""
+    word_vectors: str | None = None
+    """File of word vectors (word2vec, GloVe, fastText; text or binary) that the embedding begins with."""
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.98
+    """Decay of the mean of squared gradients (AdamW)."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     """Decay of matrices (AdamW); biases and embeddings have none."""
     clip_norm: Annotated[float, Field(gt=0)] = 1.0
@@ -114,8 +192,9 @@ class TrainConfig:
     """Of images: each is moved at random by up to so many pixels up or down and left or right, anew in each epoch."""
     evaluate_every: Positive | None = None
     """Steps between validations, each with a checkpoint; by default twenty in a run."""
-    best: Literal["loss", "accuracy", "bleu", "chrf", "exact_match"] = "loss"
-    """What chooses the best checkpoint: accuracy where labels are predicted; the last three decode the validation data."""
+    best: Literal["loss", "accuracy", "macro_f1", "f1", "matthews", "pearson", "spearman", "bleu", "chrf", "exact_match"] = "loss"
+    """What chooses the best checkpoint: loss, or what the task is measured by (there by default); bleu, chrf and exact_match decode the
+    validation data."""
     patience: Positive | None = None
     """Stop after so many validations without a better one."""
     log_every: Positive = 50
@@ -201,11 +280,12 @@ class RunConfig:
     model: dict[str, Any] = field(default_factory=dict)
     """`name`, `size`, and fields of the model's own configuration."""
     data: DataConfig = field(default_factory=DataConfig)
+    head: HeadConfig = field(default_factory=HeadConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     decode: DecodeConfig = field(default_factory=DecodeConfig)
 
 
-SECTIONS: dict[str, type] = {"data": DataConfig, "train": TrainConfig, "decode": DecodeConfig}
+SECTIONS: dict[str, type] = {"data": DataConfig, "head": HeadConfig, "train": TrainConfig, "decode": DecodeConfig}
 
 C = TypeVar("C")
 

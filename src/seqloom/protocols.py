@@ -102,6 +102,27 @@ class Encoder(Protocol):
         ...
 
 
+class ReadingBatch(NamedTuple):
+    """Texts to be read and answered: what a `Reader` (`models/reader.py`) and its head are given. An example is one row, or several: one
+    for each of two texts that are compared, for each order of them, for each option; the rows of an example stand together."""
+
+    tokens: Tensor
+    """`(rows, steps)`, -1 at padding, which stands at the end."""
+    segments: Tensor
+    """`(rows, steps)`: 0, and 1 in the second of two texts."""
+    characters: Tensor
+    """`(rows, steps, letters)`: of the word at each step, -1 at padding; no letters where they are not read."""
+    owner: Tensor
+    """`(rows,)`: the example of each row, 0 0 1 1 2 2 ..."""
+    places: Tensor
+    """`(rows, places)`: steps that are asked for, -1 where none is: of tags the first token of each word; of a span where it may begin
+    and end, the first place standing for no answer. `(rows, 0)` where the row as a whole is asked for."""
+    targets: Tensor
+    """Of labels `(examples,)` their numbers, IGNORE where nothing is trained; where there may be several `(examples, labels)` of 0 and 1,
+    IGNORE likewise; of numbers `(examples,)`, nan likewise; of tags `(rows, places)`; of spans `(rows, 2)`, the first and the last place;
+    of options `(examples,)`, which of the example's rows."""
+
+
 Objective = Callable[[nn.Module, Any], Loss]
 """(model, batch) -> Loss. What a model is trained for."""
 

@@ -22,9 +22,24 @@ class Task:
     """What may choose its best checkpoint."""
     decode: Mapping[str, Any] = field(default_factory=dict)
     """Settings of decoding where this task has other defaults."""
+    train: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of training where this task has other defaults."""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of data where this task has other defaults, for a model that begins anew."""
     trained: bool = True
     """Whether `train` can train a model for it; models for the others are imported."""
 
+
+READERS = ("recurrent", "bag_of_words", "convolution", "bert", "gpt", "t5")
+"""Families that read for a head."""
+READING: dict[str, Any] = {"batch_rows": 32, "epochs": 10.0}
+FINE_TUNING: dict[str, Any] = {
+    "learning_rate": 5e-5,
+    "epochs": 3.0,
+    "schedule": "linear",
+    "beta2": 0.999,
+}
+"""Settings of training where a model begins with weights that were trained before (Devlin et al. 2019, appendix A.3)."""
 
 TASKS: dict[str, Task] = {
     # text in, text out: pairs of source and target
@@ -39,9 +54,34 @@ TASKS: dict[str, Task] = {
     "fill-mask": Task(columns=("text",), models=("bert",), trained=False),
     # a text in, one vector out
     "feature-extraction": Task(columns=("text",), models=("bert",), trained=False),
-    # two texts in, how alike they are out: what vectors are measured by
-    "sentence-similarity": Task(columns=("source", "target", "score"), models=("bert",), trained=False),
+    # a text, or two, in; a label out, or several
+    "text-classification": Task(
+        columns=("text",), models=READERS, best=("accuracy", "loss", "macro_f1", "matthews"), train=READING | {"best": "accuracy"}
+    ),
+    # two texts in, how alike they are out
+    "sentence-similarity": Task(
+        columns=("text",), models=READERS, best=("spearman", "pearson", "loss"), train=READING | {"best": "spearman"}
+    ),
+    # words in, a tag for each out
+    "token-classification": Task(
+        columns=("text",),
+        models=("recurrent", "convolution", "bert", "gpt", "t5"),
+        best=("accuracy", "loss", "macro_f1", "f1"),
+        train=READING | {"best": "f1"},
+        data={"tokenizer": "blanks", "vocabulary": 20_000},
+    ),
+    # a question and a context in, the part of the context that answers it out
+    "question-answering": Task(
+        columns=("text",),
+        models=("bert", "recurrent", "convolution", "t5"),
+        best=("f1", "loss", "exact_match"),
+        train=READING | {"best": "f1"},
+    ),
+    # a text and what may follow it in, which of them out
+    "multiple-choice": Task(columns=("text",), models=READERS, best=("accuracy", "loss"), train=READING | {"best": "accuracy"}),
 }
+READING_TASKS = ("text-classification", "sentence-similarity", "token-classification", "question-answering", "multiple-choice")
+"""Tasks whose models are readers: an encoder and a head."""
 
 
 def task_named(name: str) -> Task:

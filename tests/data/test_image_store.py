@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from seqloom.data.image_store import ImagePlan, ImageStore, build_image_store, open_image_store, ordered
+from seqloom.data.image_store import ImagePlan, ImageStore, build_image_store, open_image_store
 from seqloom.data.images import Picture
 from seqloom.data.pixels import Preprocessing
 from seqloom.errors import DataError
@@ -77,9 +77,11 @@ def test_what_is_resized_is_counted(tmp_path: Path) -> None:
         built(tmp_path / "none", [])
 
 
-def test_labels_keep_one_order() -> None:
-    assert ordered(["10", "9", "-1", "09"]) == ["-1", "09", "9", "10"]
-    assert ordered(["b", "10", "9"]) == ["10", "9", "b"]
+def test_images_without_labels_have_no_names(tmp_path: Path) -> None:
+    found = built(tmp_path, [picture._replace(label=None) for picture in pictures()], labelled=False)
+    assert found.names == ()
+    assert found.labels.tolist() == [0] * COUNT
+    assert [found.place(row) for row in range(COUNT)] == [picture.place for picture in pictures()]
 
 
 def test_labels_of_other_data_take_the_numbers_of_the_training(tmp_path: Path, store: ImageStore) -> None:

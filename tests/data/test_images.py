@@ -61,7 +61,9 @@ def test_idx(packed: str, tmp_path: Path) -> None:
     paths = pair(tmp_path, packed=packed)
     assert_same(read(paths), PIXELS, ["7", "0", "255"], [1, 2, 3])
     assert_same(read(paths[:1], labelled=False), PIXELS, [None] * 3, [1, 2, 3])
+    assert_same(read(paths, labelled=False), PIXELS, [None] * 3, [1, 2, 3])
     assert image_files(paths) == paths
+    assert image_files([*paths, paths[0]], labelled=False) == [paths[0], paths[0]]
     assert read(paths)[1].place == f"{paths[0]}:2"
 
 
@@ -95,6 +97,10 @@ def test_a_folder_of_folders(tmp_path: Path) -> None:
     assert [Path(picture.path).name for picture in found] == ["x.bmp", "1.PNG", "2.png"]
     assert image_files([str(tmp_path / "all")]) == [picture.path for picture in found]
     assert_same(read([found[1].path], labelled=False), colours[1:2], [None], [None])
+    save(tmp_path / "all" / "z.png", PIXELS[1])
+    without = read([str(tmp_path / "all")], labelled=False)
+    assert_same(without, [PIXELS[2], colours[1], PIXELS[0], PIXELS[1]], [None] * 4, [None] * 4)
+    assert image_files([str(tmp_path / "all")], labelled=False) == [picture.path for picture in without]
 
 
 def test_several_at_once_in_order(tmp_path: Path) -> None:
@@ -239,6 +245,12 @@ def test_without_pillow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.M
         read([str(tmp_path / "x.png")], labelled=False)
 
 
-def test_a_folder_cannot_be_predicted(tmp_path: Path) -> None:
-    with pytest.raises(SeqloomError, match="must be a file, but is a folder; name the images in it"):
+def test_without_labels_there_must_be_images(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with pytest.raises(SeqloomError, match=r"must hold image files \(.png, .* however deep, but holds none"):
         read([str(tmp_path)], labelled=False)
+    for words in (pair(tmp_path)[1:], pair(tmp_path)[::-1]):
+        with pytest.raises(DataError, match="labels-idx1-ubyte: must be the images, but holds labels"):
+            read(words, labelled=False)
+    with pytest.raises(UsageError, match="read from files, and not from standard input"):
+        read(["-"], labelled=False)

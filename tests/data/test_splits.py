@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqloom.data.documents import Piece
-from seqloom.data.splits import HeldOut, held_out, held_out_evenly, hold_out, kept
+from seqloom.data.examples import Labelled
+from seqloom.data.splits import HeldOut, held_out, held_out_evenly, hold_out, kept, split_labelled, units_of
 from seqloom.errors import UsageError
 
 BOOK = [Piece("one\ntwo", "b", 1, False), Piece("\nthree\nfour", "b", 2, False), Piece("\nfive", "b", 4, True)]
@@ -81,3 +82,58 @@ def test_each_label_gives_others_by_another_seed() -> None:
     one, other = held_out_evenly(labels, 0), held_out_evenly(labels, 1)
     assert np.bincount(labels[one]).tolist() == [30] * 10
     assert len(set(one.tolist()) & set(other.tolist())) < 60
+
+
+ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 12), st.one_of(st.none(), st.integers(0, 6))), min_size=2, max_size=60)
+
+
+@given(ROWS, st.integers(0, 99), st.booleans())
+def test_what_is_alike_or_of_one_group_stays_together(rows: list[tuple[int, int, int | None]], seed: int, stratified: bool) -> None:
+    examples = [
+        Labelled(f"Text {text}" if at % 2 else f"text  {text} ", None, (str(label),), None if group is None else str(group), "t", at)
+        for at, (label, text, group) in enumerate(rows)
+    ]
+    try:
+        held = split_labelled(examples, seed, stratified=stratified)
+    except UsageError:
+        return
+    sides = set(held.tolist()), set(range(len(rows))) - set(held.tolist())
+    assert sides[0]
+    assert sides[1]
+    for column in (1, 2):
+        assert not {rows[at][column] for at in sides[0]} & {rows[at][column] for at in sides[1]} - {None}
+    if stratified:
+        assert {rows[at][0] for at in sides[0]} <= {rows[at][0] for at in sides[1]}
+    assert held.tolist() == sorted(held.tolist()) == split_labelled(examples, seed, stratified=stratified).tolist()
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.one_of(st.none(), st.integers(0, 4))), max_size=30))
+def test_units_are_what_keys_and_groups_join(rows: list[tuple[int, int | None]]) -> None:
+    """Against the closure of being alike, step by step."""
+    units = units_of([str(key) for key, _ in rows], [None if group is None else str(group) for _, group in rows])
+    reached = np.array([[a == b or (c == d and c is not None) for b, d in rows] for a, c in rows], bool).reshape(len(rows), len(rows))
+    for _ in rows:
+        reached = reached @ reached
+    assert (units[:, None] == units).tolist() == reached.tolist()
+    assert sorted(set(units.tolist())) == list(range(len(set(units.tolist()))))
+
+
+@given(st.lists(st.integers(0, 40), min_size=30, max_size=400), st.integers(0, 9))
+def test_groups_meet_the_share_to_half_of_one(groups: list[int], seed: int) -> None:
+    examples = [Labelled(str(at), None, ("x",), f"g{group}", "t", at) for at, group in enumerate(groups)]
+    if len(set(groups)) < 2:
+        return
+    held = split_labelled(examples, seed)
+    largest = max(groups.count(group) for group in set(groups))
+    assert len(held) <= round(len(groups) / 10) + largest / 2 or len({groups[at] for at in held}) == 1
+    assert len(held) + largest / 2 >= round(len(groups) / 10) or len({groups[at] for at in held}) == len(set(groups)) - 1
+
+
+def test_a_label_never_goes_with_a_group_of_others() -> None:
+    """Two groups, one of them alone with a label: the other one goes, whatever the seed."""
+    rows = [("a", "one")] * 9 + [("b", "one")] + [("a", "two")] * 5
+    examples = [Labelled(str(at), None, (label,), group, "t", at) for at, (label, group) in enumerate(rows)]
+    for seed in range(20):
+        assert {rows[at][1] for at in split_labelled(examples, seed)} == {"two"}
+    with pytest.raises(UsageError, match="that may be parted"):
+        split_labelled([example._replace(group="one") for example in examples], 0)

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]
+from sklearn.metrics import mean_squared_error  # type: ignore[import-untyped]
 
-from seqloom.evaluation.correlation import correlations, pearson, ranks, spearman
+from seqloom.evaluation.correlation import correlations, number_metrics, pearson, ranks, spearman
 from seqloom.evaluation.intervals import bootstrap_interval
 
 items = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 3)), min_size=2, max_size=30)
@@ -50,3 +51,16 @@ def test_a_bootstrap_of_a_mean() -> None:
     error = 1.96 * values.std() / np.sqrt(len(values))
     assert (low, high) == pytest.approx((values.mean() - error, values.mean() + error), abs=error / 8)
     assert np.isnan(bootstrap_interval(lambda weights: np.full(len(weights), np.nan), 3)).all()
+
+
+def test_numbers_are_measured_as_by_scikit_learn() -> None:
+    generator = np.random.default_rng(2)
+    true = generator.normal(size=500)
+    told = true + generator.normal(size=500)
+    found = number_metrics(true, told)
+    assert found["mean_squared_error"] == pytest.approx(mean_squared_error(true, told))
+    assert found["spearman"] == pytest.approx(100 * stats.spearmanr(true, told)[0])
+    error = 1.96 * ((told - true) ** 2).std() / np.sqrt(500)
+    ends = found["mean_squared_error_low"], found["mean_squared_error_high"]
+    assert ends == pytest.approx((found["mean_squared_error"] - error, found["mean_squared_error"] + error), abs=error / 5)
+    assert found["examples"] == 500

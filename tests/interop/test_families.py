@@ -22,9 +22,10 @@ from tests.interop.published import (
 )
 from torch import Tensor
 
-from seqloom.interop.checkpoint import first_names, read_checkpoint
+from seqloom.interop.checkpoint import read_checkpoint
 from seqloom.interop.export import target_of, write_checkpoint
 from seqloom.interop.families import FAMILIES
+from seqloom.interop.placing import first_names
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PADDINGS = ("none", "left", "right")

@@ -25,6 +25,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "grey, one patch, one head": {"channels": 1, "patch_size": 8, "heads": 1, "activation": "gelu-tanh"},
     "odd width": {"width": 15, "heads": 5, "layers": 3, "norm_epsilon": 1e-12, "activation": "relu"},
     "no head": {"labels": ()},
+    "head on patches": {"labels": (), "head": "patches", "channels": 1},
 }
 
 
@@ -81,7 +82,8 @@ def written_out(model: ViT, image: Tensor) -> tuple[Tensor, list[Tensor]]:
         x = norm(layer.feed_forward_norm, z, c.norm_epsilon)
         hidden = activation(x @ layer.feed_forward.hidden.weight.T + layer.feed_forward.hidden.bias)
         z = hidden @ layer.feed_forward.output.weight.T + layer.feed_forward.output.bias + z
-    y = norm(model.stack.norm, z, c.norm_epsilon)[0]
+    y = norm(model.stack.norm, z, c.norm_epsilon)
+    y = y[1:] if c.head == "patches" else y[0]
     return y if model.head is None else model.head(y), looks
 
 
@@ -112,12 +114,14 @@ def transformers_model(model: ViT) -> Any:
         qkv_bias=c.query_key_value_biases,
         num_labels=max(len(c.labels), 1),
     )
-    kind = transformers.ViTForImageClassification if c.labels else partial(transformers.ViTModel, add_pooling_layer=False)
+    without = partial(transformers.ViTModel, add_pooling_layer=False, use_mask_token=c.head == "patches")
+    kind = transformers.ViTForImageClassification if c.labels else without
     theirs = kind(config)
     theirs = theirs.to(model.cls.dtype).eval()
     inner, tensors = getattr(theirs, "vit", theirs), model.state_dict()
     names = {
         "embeddings.cls_token": "cls",
+        "embeddings.mask_token": "mask",
         "embeddings.position_embeddings": "positions",
         "embeddings.patch_embeddings.projection": "patches",
         "layernorm": "stack.norm",
@@ -140,9 +144,9 @@ def transformers_model(model: ViT) -> Any:
         stem, _, kind = name.rpartition(".")
         return renamed.get(name) or (f"{renamed[stem]}.{kind}" if stem in renamed else name)
 
-    heads = {name: tensors.pop(f"head.{name}") for name in ("weight", "bias") if c.labels}
+    heads = {name: tensors.pop(f"head.{name}") for name in ("weight", "bias") if c.outputs}
     inner.load_state_dict({their_name(name): tensor for name, tensor in tensors.items()})
-    if heads:
+    if c.labels:
         theirs.classifier.load_state_dict(heads)
     return theirs
 
@@ -155,10 +159,17 @@ def test_equals_transformers(kind: str, dtype: torch.dtype, tolerance: float) ->
     for size in (model.config.image_size, 2 * model.config.image_size):
         images = images_for(model, size=size)
         given = theirs(images, interpolate_pos_encoding=True, output_hidden_states=True)
-        if model.head is None:
+        if not model.config.labels:
             close(model.read(images), given.last_hidden_state, tolerance)
         else:
             close(model(images), given.logits, tolerance * max(1.0, float(given.logits.detach().abs().max())))
+
+
+def test_masked_patches_are_those_of_transformers() -> None:
+    model = drawn(**KINDS["head on patches"])
+    images, hidden = images_for(model), torch.rand(3, 16, generator=torch.Generator().manual_seed(3)) < 0.5
+    given = transformers_model(model)(images, bool_masked_pos=hidden)
+    close(model.read(images, torch.arange(16).where(~hidden, -1)), given.last_hidden_state)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +213,8 @@ def test_permuting_patches_with_their_positions_changes_nothing(model: ViT) -> N
     other.load_state_dict(model.state_dict())
     with torch.no_grad():
         other.positions[:, 1:] = model.positions[:, 1:][:, order]
-    close(other(moved), model(images))
+    logits = model(images)
+    close(other(moved), logits[:, order] if c.head == "patches" else logits)
     hidden, theirs = model.read(images), other.read(moved)
     close(theirs[:, 1:], hidden[:, 1:][:, order])
     if c.patches > 1:  # the positions do count
@@ -212,6 +224,41 @@ def test_permuting_patches_with_their_positions_changes_nothing(model: ViT) -> N
 def test_batched_equals_alone(model: ViT) -> None:
     images = images_for(model, rows=5)
     close(model(images), torch.cat([model(image[None]) for image in images]))
+
+
+def test_a_source_is_the_patch_that_is_read_at_a_place() -> None:
+    """As if the image had that patch there; each its own is the image as it is; alone as in a batch."""
+    model = drawn(**KINDS["head on patches"])
+    images, size = images_for(model, rows=4), model.config.patch_size
+    own = torch.arange(16).expand(4, 16)
+    assert torch.equal(model(images, own), model(images))
+    sources = torch.randint(16, (4, 16), generator=torch.Generator().manual_seed(4))
+    cut = F.unfold(images, size, stride=size)
+    moved = F.fold(cut.gather(2, sources[:, None].expand_as(cut)), 8, size, stride=size)
+    close(model(images, sources), model(moved))
+    sources = sources.where(sources % 3 > 0, -1)
+    together = model(images, sources)
+    assert together.shape == (4, 16, 8)
+    close(together, torch.cat([model(images[i : i + 1], sources[i : i + 1]) for i in range(4)]))
+
+
+def test_what_is_masked_is_not_seen() -> None:
+    model = drawn(**KINDS["head on patches"])
+    images, sources = images_for(model), torch.arange(16).repeat(3, 1)
+    sources[:, 5] = -1
+    other = images.clone()
+    other[:, :, 2:4, 2:4] += 1  # patch 5 of four by four
+    close(model(other, sources), model(images, sources))
+    assert not torch.allclose(model(other), model(images))
+    with pytest.raises(UsageError, match=r"must have model.head=patches, but this one has no \[mask\]"):
+        drawn(channels=1)(images, sources)
+
+
+def test_every_weight_learns_from_masked_patches() -> None:
+    model = drawn(**KINDS["head on patches"])
+    sources = torch.arange(16).where(torch.arange(16) % 2 > 0, -1).expand(3, 16)
+    (model(images_for(model), sources) ** 2).sum().backward()
+    assert [name for name, parameter in model.named_parameters() if parameter.grad is None or not bool(parameter.grad.any())] == []
 
 
 def test_positions_at_other_sizes() -> None:
@@ -270,6 +317,12 @@ def test_an_image_that_does_not_fit_is_refused(shape: tuple[int, ...]) -> None:
         ({"activation": "sine"}, "model.activation must be one of gelu, "),
         ({"dropout": 1.0}, "model.dropout must be in [0, 1), but is 1.0"),
         ({"norm_epsilon": 0.0}, "model.norm_epsilon must be greater than 0"),
+        ({"head": "pixels"}, "model.head must be one of labels, patches, but is 'pixels'"),
+        ({"head": "patches"}, "model.head=patches tells colours and has no labels, but model.labels names 3"),
+        (
+            {"head": "patches", "labels": (), "patch_size": 8},
+            "model.patch_size must be below model.image_size=8 with model.head=patches, but is as large",
+        ),
     ],
 )
 def test_sizes_that_cannot_be(changes: dict[str, Any], message: str) -> None:

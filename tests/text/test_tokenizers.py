@@ -162,7 +162,7 @@ def test_a_batch_gives_what_each_text_gives_alone(kind: str, texts: list[str]) -
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
-@pytest.mark.parametrize("normalisation", ["none", "nfc"])
+@pytest.mark.parametrize("normalisation", ["none", "nfc", "lower"])
 def test_json_gives_the_same_tokenizer_back(kind: str, normalisation: Any) -> None:
     tokenizer = train_tokenizer(TEXTS, kind, 400, normalisation)
     again = TextTokenizer.from_json(tokenizer.to_json())
@@ -325,7 +325,7 @@ def test_config_names_the_marks() -> None:
 
 
 def test_an_unknown_kind_lists_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="characters, words, bytes, bpe, wordpiece, unigram"):
+    with pytest.raises(UsageError, match="characters, words, blanks, bytes, bpe, wordpiece, unigram"):
         train_tokenizer(TEXTS, "wordpiece\n")
     with pytest.raises(UsageError, match="none, nfc"):
         train_tokenizer(TEXTS, "bpe", 300, "nfkc")  # type: ignore[arg-type]

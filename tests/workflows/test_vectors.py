@@ -147,7 +147,7 @@ def test_similarity_of_a_table_without_header(tmp_path: Path, capfd: pytest.Capt
     rows = [line.split("\t") for line in TABLE.splitlines()]
     one, two = (reference(tmp_path, model, [row[at] for row in rows]).astype(np.float64) for at in (2, 3))
     cosines, scores = (one * two).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(two, axis=1), [float(row[1]) for row in rows]
-    data = DataConfig(format="tsv", header=False, source="3", target="4", score="2")
+    data = DataConfig(format="tsv", header=False, text="3", second="4", score="2")
     said: list[str] = []
     found = evaluate(tmp_path, [str(tmp_path / "sts.csv")], data, {}, said.append)
     assert found.metrics["pearson"] == pytest.approx(100 * stats.pearsonr(cosines, scores)[0], abs=1e-3)
@@ -180,10 +180,10 @@ def test_columns_are_known_by_name(tmp_path: Path) -> None:
         ("a\tb\tnan\n", {}, "must be a number"),
         ("a\tb\n", {}, "must have 3 columns, but has 2"),
         ("a\tb\t1\n", {}, "at least two pairs"),
-        ("a\tb\t1\n", {"header": False, "source": "1", "target": "2", "score": "4"}, "there is no column '4' for data.score"),
+        ("a\tb\t1\n", {"header": False, "text": "1", "second": "2", "score": "4"}, "there is no column '4' for data.score"),
         ("a\tb\t1\n", {"header": False, "score": "last"}, r"leave out data\.header=false, or give the column's number"),
-        ("a\tb\t1\n", {"header": False, "score": "3"}, r"say which with --set data\.source=NAME"),
-        ("a\tb\t1\na\tb\n", {"header": False, "source": "1", "target": "2", "score": "3"}, "sts.tsv:2: the row must have 3 cells"),
+        ("a\tb\t1\n", {"header": False, "score": "3"}, r"say which with --set data\.text=NAME --set data\.second=NAME"),
+        ("a\tb\t1\na\tb\n", {"header": False, "text": "1", "second": "2", "score": "3"}, "sts.tsv:2: the row must have 3 cells"),
     ],
 )
 def test_tables_that_are_wrong_are_refused(tmp_path: Path, text: str, settings: dict[str, Any], message: str) -> None:

@@ -11,7 +11,19 @@ import cyclopts
 from rich.console import Console
 
 import seqloom
-from seqloom.cli import completing, degenerating, exchanging, generating, learning, looking, probing, rescoring, scoring, searching
+from seqloom.cli import (
+    comparing,
+    completing,
+    degenerating,
+    exchanging,
+    generating,
+    learning,
+    looking,
+    probing,
+    rescoring,
+    scoring,
+    searching,
+)
 from seqloom.errors import SeqloomError, printable
 
 app = cyclopts.App(
@@ -29,6 +41,7 @@ TAKE_A_FOLDER = {"import"}
 
 for verb in (
     *learning.VERBS,
+    *comparing.VERBS,
     *generating.VERBS,
     *scoring.VERBS,
     *looking.VERBS,

@@ -57,13 +57,15 @@ def train(
     validation: Several = None,
     config: str | None = None,
     resume: str | None = None,
+    start: Annotated[str | None, Parameter(name="--from")] = None,
     settings: Settings = None,
     json: Flag = False,
 ) -> int:
     """Train a model on your own text into a new run folder, or go on with one: train --resume DIR.
 
     Args:
-        task: translation, text-generation or image-classification.
+        task: translation, text-generation, image-classification, text-classification, sentence-similarity, token-classification,
+            question-answering or multiple-choice.
         data: Two parallel files, a prefix such as data/train (for train.en, train.de), or one .tsv, .csv or .jsonl; for text-generation
             any number of texts, tables, folders and patterns such as 'news/*.txt'; also .gz. For image-classification two IDX files
             (images, labels), an .npz with images and labels, or a folder with a folder of image files for each label.
@@ -72,6 +74,7 @@ def train(
         validation: Validation files in the same form; without them 2 % (of images 10 %) is split off.
         config: A run file (YAML); arguments and --set change its values.
         resume: A run folder to go on with, to the same bits as if it had never stopped.
+        start: A run folder, a Hugging Face directory or hf://NAME whose weights and tokenizer the model begins with: fine-tuning.
         settings: key=value, such as train.max_steps=60 or model.width=300; seqloom models NAME lists all keys.
         json: One JSON line instead of a table.
     """
@@ -87,6 +90,7 @@ def train(
             settings=settings or (),
             config=config,
             resume=resume,
+            start=start,
             say=say,
             progress=progress,
         )
@@ -160,6 +164,7 @@ def predict(folder: str, /, *file: Data, settings: Settings = None, trace: str |
     import sys
 
     from seqloom.bundles import IMAGES, task_of
+    from seqloom.models.reader import Reader
     from seqloom.workflows.evaluate import ENCODED
     from seqloom.workflows.predict import CHUNK, load, new_file
     from seqloom.workflows.reading import each_text
@@ -180,6 +185,9 @@ def predict(folder: str, /, *file: Data, settings: Settings = None, trace: str |
         say(note)
     (name,) = file or ("-",)
     interactive = name == "-" and sys.stdin.isatty()
+    if isinstance(model.bundle.model, Reader):
+        _predict_read(model.bundle, name, data_config, decode, trace, json, interactive)
+        return
     if model.bundle.task in ENCODED:
         if place is not None:
             raise UsageError(f"--trace belongs to a search for text, but {folder} is a model of {model.bundle.task}; leave it out")
@@ -215,6 +223,28 @@ def _predict_images(folder: str, paths: tuple[str, ...], json: bool) -> None:
             put_json(found._asdict())
         else:
             put(f"{printable(found.label)}\t{found.probability:.4f}\t{found.image}")
+
+
+def _predict_read(
+    bundle: Bundle, name: str, data: DataConfig, decode: dict[str, Any], trace: str | None, json: bool, interactive: bool
+) -> None:
+    """A line for each example: its label, tags, answer or choice."""
+    import sys
+
+    from seqloom.workflows import read
+
+    if decode or trace is not None:
+        raise UsageError(f"--trace and decode.* belong to models that write text, but this is one of {bundle.task}; leave them out")
+    try:
+        for reply in read.TextReader(bundle, data, say).stream([name], 1 if interactive else read.CHUNK):
+            if json:
+                put_json(reply.content)
+            else:
+                put(reply.text)
+            if interactive:
+                sys.stdout.flush()
+    finally:
+        sys.stdout.flush()  # what came before an error stands before it
 
 
 def _predict_encoded(bundle: Bundle, name: str, data: DataConfig, decode: dict[str, Any], json: bool, interactive: bool) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from cyclopts import Parameter
+
 from seqloom.cli.learning import Data, Flag, Folders, Settings, Several, reading
 from seqloom.cli.terminal import put, put_json, put_table, say
 from seqloom.errors import UsageError, printable
@@ -91,21 +95,33 @@ def _gradient_flow(folders: list[str], data: tuple[str, ...], rows: int, output:
 
 
 def check(
-    task: str, /, *data: Data, validation: Several = None, test: Several = None, settings: Settings = None, json: Flag = False
+    task: str,
+    /,
+    *data: Data,
+    validation: Several = None,
+    test: Several = None,
+    model: str | None = None,
+    start: Annotated[str | None, Parameter(name="--from")] = None,
+    settings: Settings = None,
+    json: Flag = False,
 ) -> int:
-    """Examine data before it is trained on: counts, lengths, duplicates, overlap, unknown share, the first batch.
+    """Examine data before it is trained on: counts, lengths, duplicates, overlap, unknown share, the first batch; of labels, tags, answers
+    and choices also what a training would cost.
 
     Args:
-        task: translation or text-generation.
+        task: translation, text-generation, text-classification, sentence-similarity, token-classification, question-answering or
+            multiple-choice.
         data: Training files, in the same forms as for train.
         validation: Validation files, to look for overlap with the training data.
         test: Test files, likewise.
-        settings: key=value for data.* and train.*, as for train.
+        model: NAME or NAME:SIZE, as for train: what the training would cost with it.
+        start: A run folder, a Hugging Face directory or hf://NAME to begin with, as for train.
+        settings: key=value for data.* and train.*, as for train; where a model is made also head.* and model.*.
         json: One JSON line instead of tables.
     """
     from seqloom.workflows.check import check as run_check
 
-    report = run_check(task, data, validation or (), test or (), settings or [], say)
+    report = run_check(task, data, validation or (), test or (), settings or [], say, model=model, start=start)
     if json:
         put_json(report.summary())
     else:

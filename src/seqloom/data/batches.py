@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import NamedTuple, Protocol, final
 
 import numpy as np
 import torch
@@ -41,6 +41,16 @@ class TranslationBatch(NamedTuple):
     """`(rows, steps)`"""
 
 
+class Measured(Protocol):
+    """Rows whose lengths are known."""
+
+    def __len__(self) -> int: ...
+
+    def lengths(self, rows: Rows, column: int) -> NDArray[np.int64]:
+        """`(n,)`: in a column, SOURCE or TARGET."""
+        ...
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class BatchPlan:
@@ -51,21 +61,22 @@ class BatchPlan:
     """Budget of a global batch: rows × (longest source + longest target), marks counted."""
     batch_rows: int | None
     """Or a fixed number of rows."""
-    marks: Marks = MARKS
+    marks: Marks | None = MARKS
+    """None: the lengths of the store are those with marks."""
 
-    def epoch(self, store: TokenStore, epoch: int, start: int = 0) -> Iterator[Rows]:
+    def epoch(self, store: Measured, epoch: int, start: int = 0) -> Iterator[Rows]:
         """The global batches of an epoch from the `start`-th on: arrays of row numbers."""
         seen = 0
         for pool in range(-(-len(store) // POOL)):
             rows = order(self.seed, epoch, pool * POOL, min((pool + 1) * POOL, len(store)), len(store))
-            source, target = marks_of_pair(self.marks)
+            source, target = (0, 0) if self.marks is None else marks_of_pair(self.marks)
             batches = self._cut(rows, store.lengths(rows, SOURCE) + source, store.lengths(rows, TARGET) + target)
             if seen + len(batches) > start:
                 for at in permute(np.arange(len(batches)), len(batches), self.seed, epoch, pool + 1)[max(start - seen, 0) :]:
                     yield batches[at]
             seen += len(batches)
 
-    def count(self, store: TokenStore, epoch: int = 0) -> int:
+    def count(self, store: Measured, epoch: int = 0) -> int:
         """How many global batches an epoch has (epochs differ by a few)."""
         return sum(1 for _ in self.epoch(store, epoch))
 

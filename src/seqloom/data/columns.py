@@ -39,35 +39,54 @@ def lines_of(path: str, options: DataConfig, tally: Tally) -> Iterator[Line]:
 class Wanted(NamedTuple):
     """What is taken of the rows of a table."""
 
-    choose: Callable[[list[str], DataConfig, Tally, str, int | None], tuple[str, ...]]
-    """(names of the columns, options, tally, path, line) -> those to read; raises DataError where that cannot be told."""
-    record: Callable[[list[str], str, int, Tally], Iterator[Record]]
-    """(their texts, path, line, tally) -> the record, or none where the texts are blank."""
+    choose: Callable[[list[str], DataConfig, Tally, str, int | None], dict[str, str]]
+    """(names of the columns, options, tally, path, line) -> role: the column to read; raises DataError where that cannot be told."""
+    record: Callable[[dict[str, str], str, int, Tally], Iterator[Record]]
+    """(role: text, path, line, tally) -> the record, or none where the texts are blank."""
     roles: tuple[str, ...]
-    """What the columns are; a table without a header has so many, unless they are named by their numbers."""
-    numbers: tuple[str, ...] = ()
-    """Those that may hold numbers in place of texts."""
+    """Settings that name columns; a table without a header has so many, unless they are named by their numbers."""
+    loose: tuple[str, ...] = ()
+    """Roles that may hold something else than text: a number, yes or no, nothing, or a list, whose items UNIT joins."""
     known: frozenset[str] = frozenset()
     """Names by which a header is known, where they are not those of pairs or texts."""
+    alone: tuple[str, ...] | None = None
+    """Roles of the columns of a table without a header where nobody named them: those of `roles`; empty where they must be named."""
 
 
-def pair_record(texts: list[str], path: str, line: int, tally: Tally) -> Iterator[Record]:
+UNIT = "\x1f"
+"""ASCII's unit separator: between the items of a list that stood in one place."""
+
+
+def pair_record(texts: dict[str, str], path: str, line: int, tally: Tally) -> Iterator[Record]:
     """The record of a pair, or none where a side is blank."""
-    source, target = texts
+    source, target = texts["source"], texts["target"]
     if source.strip() and target.strip():
-        yield Record({"source": source, "target": target}, path, line)
+        yield Record(texts, path, line)
     elif source.strip() or target.strip():
         tally.skip("one side of the pair is blank", path, line)
     else:
         tally.skip("blank", path, line)
 
 
-def text_record(texts: list[str], path: str, line: int, tally: Tally) -> Iterator[Record]:
+def text_record(texts: dict[str, str], path: str, line: int, tally: Tally) -> Iterator[Record]:
     """The record of a text, or none where it is blank."""
-    if texts[0].strip():
-        yield Record({"text": texts[0]}, path, line)
+    if texts["text"].strip():
+        yield Record(texts, path, line)
     else:
         tally.skip("blank", path, line)
+
+
+def numbers_of(options: DataConfig, roles: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """role: the columns that settings name for it, several numbers such as 2,3 apart."""
+    asked = {}
+    for role in roles:
+        value: str | tuple[str, ...] | None = getattr(options, role)
+        if isinstance(value, str):
+            parts = tuple(value.split(","))
+            value = parts if all(part.isdecimal() for part in parts) else (value,)
+        if value:
+            asked[role] = value
+    return asked
 
 
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
@@ -133,7 +152,7 @@ def taken(source: str, target: str, tally: Tally, path: str) -> tuple[str, str]:
     return source, target
 
 
-def columns_of(names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None) -> tuple[str, str]:
+def columns_of(names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None) -> dict[str, str]:
     pair = choose_columns(names, options, tally, path, line)
     if pair is None:
         raise DataError(
@@ -142,14 +161,14 @@ def columns_of(names: list[str], options: DataConfig, tally: Tally, path: str, l
             path,
             line,
         )
-    return pair
+    return {"source": pair[0], "target": pair[1]}
 
 
-def text_column(names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None) -> tuple[str]:
+def text_column(names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None) -> dict[str, str]:
     """The name of the column of texts, by option or by guess."""
     require("text", options.text, names, path, line, "column")
     if options.text is not None:
-        return (options.text,)
+        return {"text": options.text}
     known = {name.strip().casefold(): name for name in names}
     found = next((known[name] for name in TEXTS if name in known), names[0] if len(names) == 1 else None)
     if found is None:
@@ -158,7 +177,7 @@ def text_column(names: list[str], options: DataConfig, tally: Tally, path: str, 
         )
     if found != "text":  # nothing was guessed
         tally.remark(f"{place(path)}: {printable(found)!r} is taken as the text; to take another: --set data.text=NAME")
-    return (found,)
+    return {"text": found}
 
 
 def listed(names: list[str]) -> str:

@@ -2,7 +2,7 @@
 
     .seqloom-cache/HASH/   beside the data
         pixels.bin         uint8 (rows, size, size, channels)
-        labels.npy         int64: the number of each row's label
+        labels.npy         int64: the number of each row's label; 0 where images are read without labels
         places.json        names of the labels, in order; which file each row came from
         meta.json          what it was made of
 
@@ -25,6 +25,7 @@ from torch import Tensor
 
 from seqloom import files
 from seqloom.data.images import Picture
+from seqloom.data.labels import label_order
 from seqloom.data.order import Rows, order
 from seqloom.data.pixels import Preprocessing, shifted
 from seqloom.data.store import made_once
@@ -50,7 +51,7 @@ class ImageStore:
     pixels: NDArray[np.uint8]
     labels: NDArray[np.int64]
     names: tuple[str, ...]
-    """Of the labels, in order: whole numbers by size, else texts."""
+    """Of the labels, in order: whole numbers by size, else texts; none where images are read without labels."""
     places: list[tuple[str, int, bool]]
     """(path, its first row, whether it holds many)."""
     changed: dict[str, int]
@@ -98,33 +99,26 @@ def build_image_store(
 
 def _write(pictures: Iterable[Picture], preprocessing: Preprocessing, folder: Path) -> None:
     labels: list[int] = []
-    met: dict[str, int] = {}
+    met: dict[str | None, int] = {}
     places: list[tuple[str, int, bool]] = []
     changed = {f"are resized to {preprocessing.size} x {preprocessing.size} (model.image_size)": 0, "change colours (model.channels)": 0}
     with open(folder / "pixels.bin", "wb") as file:
         for row, picture in enumerate(pictures):
             if not places or places[-1][0] != picture.path:
                 places.append((picture.path, row, picture.number is not None))
-            labels.append(met.setdefault(str(picture.label), len(met)))
+            labels.append(met.setdefault(picture.label, len(met)))
             for how, differs in zip(changed, preprocessing.changes(picture.pixels), strict=True):
                 changed[how] += differs
             file.write(preprocessing.fitted(picture.pixels).tobytes())
     if not labels:
         raise DataError("there must be at least one image, but there is none")
-    names = ordered(met)
+    names = label_order(name for name in met if name is not None)
     rank = {name: at for at, name in enumerate(names)}
-    np.save(folder / "labels.npy", np.array([rank[name] for name in met], np.int64)[labels], allow_pickle=False)
+    np.save(folder / "labels.npy", np.array([rank.get(str(name), 0) for name in met], np.int64)[labels], allow_pickle=False)
     size = [preprocessing.size, preprocessing.size, preprocessing.channels]
     files.write_json(
         folder / "places.json", {"names": names, "places": places, "size": size, "changed": {k: v for k, v in changed.items() if v}}
     )
-
-
-def ordered(labels: Iterable[str]) -> list[str]:
-    """Labels in the order that a model keeps: whole numbers by size, else by their characters."""
-    found = list(labels)
-    whole = all(label.removeprefix("-").isascii() and label.removeprefix("-").isdigit() for label in found)
-    return sorted(found, key=lambda label: (int(label), label)) if whole else sorted(found)
 
 
 def open_image_store(folder: Path) -> ImageStore | None:
@@ -170,12 +164,17 @@ class ImagePlan:
 
     def load(self, rows: Rows, whole: Rows) -> ImageBatch:
         """The batch of these rows. No rows: the first of the `whole` batch with nothing trained, since a worker must take part."""
-        epochs, at = np.divmod(rows if len(rows) else whole[:1], len(self.store))
+        pixels, at, _ = self.pixels(rows if len(rows) else whole[:1])
+        labels = torch.from_numpy(np.asarray(self.store.labels[at]))
+        return ImageBatch(self.preprocessing.scaled(pixels), labels if len(rows) else torch.full_like(labels, IGNORE))
+
+    def pixels(self, rows: Rows) -> tuple[NDArray[np.uint8], Rows, Rows]:
+        """(pixels as they are trained, their rows in the store, their epochs) of the rows of a batch."""
+        epochs, at = np.divmod(rows, len(self.store))
         pixels = self.store.pixels[at]
         if self.shift:
             pixels = shifted(pixels, self.shift, at, epochs, len(self.store), self.seed)
-        labels = torch.from_numpy(np.asarray(self.store.labels[at]))
-        return ImageBatch(self.preprocessing.scaled(pixels), labels if len(rows) else torch.full_like(labels, IGNORE))
+        return pixels, at, epochs
 
     def describe(self, rows: Rows) -> str:
         """Where the rows of a batch come from, for messages."""

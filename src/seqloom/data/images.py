@@ -1,10 +1,11 @@
-"""Files to pictures, each with its label: IDX (as MNIST comes), arrays of NumPy, folders of image files.
+"""Files to pictures, with their labels or without: IDX (as MNIST comes), arrays of NumPy, folders of image files.
 
     IMAGES LABELS    two IDX files, such as train-images-idx3-ubyte.gz and train-labels-idx1-ubyte.gz (LeCun et al. 1998)
     DATA.npz         arrays `images` (uint8; number, height, width, and where there are colours 3) and `labels` (integers or texts)
     FOLDER           a folder of image files for each label, FOLDER/LABEL/NAME.png (needs Pillow, the extra `images`)
 
-One picture is in memory at a time, but for `.npz`, which is read whole.
+Without labels the same are read, and what is not there of labels is not missed: images by themselves, single image files, a folder of image
+files however deep. One picture is in memory at a time, but for `.npz`, which is read whole.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Source(NamedTuple):
 
 
 def read_pictures(paths: Sequence[str], *, labelled: bool = True) -> Iterator[Picture]:
-    """The pictures of what a user named, in order; not `labelled`: also single image files, and IDX images by themselves.
+    """The pictures of what a user named, in order; not `labelled`: without their labels, and where there are none.
 
     Raises DataError where a file is not what it must be, UsageError where nothing that can be read was named.
     """
@@ -70,14 +71,14 @@ def read_pictures(paths: Sequence[str], *, labelled: bool = True) -> Iterator[Pi
         elif source.kind == "file":
             yield Picture(decoded(source.path), None, source.path, None)
         else:
-            yield from (Picture(decoded(path), label, path, None) for label, path in _labelled_files(source.path))
+            yield from (Picture(decoded(path), label, path, None) for label, path in _files_in(source.path, labelled))
 
 
-def image_files(paths: Sequence[str]) -> list[str]:
+def image_files(paths: Sequence[str], *, labelled: bool = True) -> list[str]:
     """Every file behind what was named, in the order of reading."""
     found: list[str] = []
-    for source in sources(paths):
-        found += [path for _, path in _labelled_files(source.path)] if source.kind == "folder" else [source.path, source.labels or ""]
+    for source in sources(paths, labelled=labelled):
+        found += [path for _, path in _files_in(source.path, labelled)] if source.kind == "folder" else [source.path, source.labels or ""]
     return [path for path in found if path]
 
 
@@ -89,8 +90,6 @@ def sources(paths: Sequence[str], *, labelled: bool = True) -> list[Source]:
     remaining = iter(paths)
     for path in remaining:
         if os.path.isdir(path):
-            if not labelled:
-                raise DataError("must be a file, but is a folder; name the images in it", path)
             found.append(Source("folder", path))
         elif path.endswith(".npz"):
             found.append(Source("npz", path))
@@ -98,24 +97,37 @@ def sources(paths: Sequence[str], *, labelled: bool = True) -> list[Source]:
             if labelled:
                 raise DataError(f"is one image without a label; images with labels are {FORMS}", path)
             found.append(Source("file", path))
-        else:
-            found.append(_idx_source(path, next(remaining, None) if labelled else None, labelled))
+        elif labelled:
+            found.append(_idx_source(path, next(remaining, None)))
+        elif not (found and found[-1].kind == "idx" and _begin(path) == LABELS):  # their labels are not needed
+            _check_idx_images(path)
+            found.append(Source("idx", path))
     return found
 
 
-def _idx_source(path: str, labels: str | None, labelled: bool) -> Source:
-    if path == "-":
-        raise UsageError("images are read from files, and not from standard input; name them")
-    with open_binary(path) as file, whole(path):
-        begin = file.read(4)
-    if begin == LABELS and labelled:
+def _idx_source(path: str, labels: str | None) -> Source:
+    _check_idx_images(path)
+    if labels is None:
+        raise DataError("these images must be followed by their labels: name the second IDX file too", path)
+    return Source("idx", path, labels)
+
+
+def _check_idx_images(path: str) -> None:
+    """Raises DataError where a file holds no IDX images."""
+    begin = _begin(path)
+    if begin == LABELS:
         raise DataError("must be the images, but holds labels; name the images first, then their labels", path)
     if begin != IMAGES:
         packed = "; it is gzip data, so name it .gz" if begin[:2] == b"\x1f\x8b" else ""
         raise DataError(f"must hold images, but begins with the bytes {begin.hex(' ') or '(none)'}{packed}; images are {FORMS}", path)
-    if labelled and labels is None:
-        raise DataError("these images must be followed by their labels: name the second IDX file too", path)
-    return Source("idx", path, labels)
+
+
+def _begin(path: str) -> bytes:
+    """The first bytes of a file, which say what an IDX file holds."""
+    if path == "-":
+        raise UsageError("images are read from files, and not from standard input; name them")
+    with open_binary(path) as file, whole(path):
+        return file.read(4)
 
 
 @contextmanager
@@ -201,6 +213,16 @@ def _arrays(path: str, labelled: bool) -> tuple[NDArray[Any], NDArray[Any] | Non
         except (ValueError, OSError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
             reason = printable(" ".join(str(error).split()))[:200]
             raise DataError(f"must be a whole .npz of NumPy without objects, but cannot be read ({reason})", path) from None
+
+
+def _files_in(folder: str, labelled: bool) -> Sequence[tuple[str | None, str]]:
+    """(label, path) of all image files of a folder in order; without labels of those beside the folders of labels too."""
+    if labelled:
+        return _labelled_files(folder)
+    found: list[tuple[str | None, str]] = [(None, path) for path in sorted(_image_files_in(folder))]
+    if not found:
+        raise DataError(f"must hold image files ({', '.join(IMAGE_ENDINGS)}), however deep, but holds none", folder)
+    return found
 
 
 def _labelled_files(folder: str) -> list[tuple[str, str]]:

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from seqloom.config import DataConfig
-from seqloom.data.columns import PAIR, Record, Wanted, lines_of, listed, writable
+from seqloom.data.columns import PAIR, UNIT, Record, Wanted, lines_of, listed, writable
 from seqloom.data.lines import Tally
 from seqloom.errors import DataError
 
 
 def read_json_lines(path: str, options: DataConfig, tally: Tally, wanted: Wanted = PAIR) -> Iterator[Record]:
-    columns: tuple[str, ...] | None = None
+    columns: dict[str, str] | None = None
     for line in lines_of(path, options, tally):
         if line.problem is not None or not line.text.strip():
             tally.skip(line.problem or "blank", path, line.number)
@@ -25,23 +25,42 @@ def read_json_lines(path: str, options: DataConfig, tally: Tally, wanted: Wanted
             content = inner
         if columns is None:
             columns = wanted.choose(list(content), options, tally, path, line.number)
-        named = zip(wanted.roles, columns, strict=True)
-        texts = [_text(content, name, path, line.number, role in wanted.numbers) for role, name in named]
-        if (kept := writable(texts, options, tally, path, line.number)) is not None:
-            yield from wanted.record(kept, path, line.number, tally)
+        yield from object_record(content, columns, options, tally, path, line.number, wanted)
 
 
-def _text(content: dict[str, Any], name: str, path: str, line: int, number: bool) -> str:
+def object_record(
+    content: dict[str, Any], columns: dict[str, str], options: DataConfig, tally: Tally, path: str, line: int, wanted: Wanted
+) -> Iterator[Record]:
+    """The record of a JSON object whose columns are known, if it makes one."""
+    texts = {role: _text(content, name, path, line, role in wanted.loose) for role, name in columns.items()}
+    if (kept := writable(list(texts.values()), options, tally, path, line)) is not None:
+        yield from wanted.record(dict(zip(texts, kept, strict=True)), path, line, tally)
+
+
+def _text(content: dict[str, Any], name: str, path: str, line: int, loose: bool) -> str:
     if name not in content:
         near = difflib.get_close_matches(name, content, n=1)
         hint = f"; nearest: {near[0]!r}" if near else ""
         raise DataError(f"there is no {name!r} in this object (found: {listed(list(content))}{hint})", path, line)
     value = content[name]
-    if number and type(value) in (int, float):
-        return repr(value)
-    if not isinstance(value, str):
+    if isinstance(value, str):
+        return value
+    text = loose_text(value) if loose else None
+    if text is None:
         raise DataError(f"{name!r} must be a text, but is {kind_of(value)}", path, line)
-    return value
+    return text
+
+
+def loose_text(value: object) -> str | None:
+    """What is no text, as one: `2.5`, `true`, nothing for null, a list of such with UNIT between; None for anything else."""
+    if isinstance(value, list):
+        items = [None if isinstance(item, list) else loose_text(item) for item in value]
+        return None if None in items else "".join(f"{item}{UNIT}" for item in items)
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, (str, int, float)) else None
 
 
 def kind_of(value: object) -> str:
@@ -54,7 +73,7 @@ def kind_of(value: object) -> str:
 def json_object(text: str, path: str, line: int) -> dict[str, Any]:
     """The object that a line of JSONL holds. Raises DataError for anything that Python's reader would take but should not."""
     try:
-        content = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite, parse_int=_integer)
+        content = _loaded(text)
     except json.JSONDecodeError as error:
         array = line == 1 and text.lstrip().startswith("[")
         if array or text.strip() == "{":
@@ -69,6 +88,23 @@ def json_object(text: str, path: str, line: int) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise DataError(f"must be a JSON object, but is {kind_of(content)}", path, line)
     return content
+
+
+def json_value(text: str, path: str) -> Any:
+    """The value that a whole file holds. Raises DataError as `json_object` does."""
+    try:
+        return _loaded(text)
+    except json.JSONDecodeError as error:
+        hint = "; one object a line is JSONL: --set data.format=jsonl" if error.msg == "Extra data" else ""
+        raise DataError(f"is not JSON at column {error.colno}: {error.msg}{hint}", path, error.lineno) from None
+    except RecursionError:
+        raise DataError("is JSON nested too deeply to be read", path) from None
+    except ValueError as error:
+        raise DataError(f"is not JSON that can be used: {error}", path) from None
+
+
+def _loaded(text: str) -> Any:
+    return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite, parse_int=_integer)
 
 
 def _several_lines(array: bool) -> str:

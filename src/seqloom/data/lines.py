@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import BinaryIO, Literal, NamedTuple
@@ -153,8 +153,10 @@ def scan_lines(
     on_bad_line: Policy = "error",
     max_line_bytes: int = MAX_LINE_BYTES,
     may_be_empty: bool = False,
+    open_file: Callable[[], BinaryIO] | None = None,
 ) -> Iterator[Line]:
-    """Every line of a file, those to skip too; only repairs and oddities are counted in `tally`.
+    """Every line of a file, those to skip too; only repairs and oddities are counted in `tally`. `open_file` opens what is no
+    file of its own, such as one in an archive; `path` then only says where.
 
     Raises DataError where the file cannot be opened or read, is empty (unless it may be), is no text (an archive, a PDF, UTF-16 read as
     something else), ends in zeros or has a line over `max_line_bytes`; with `on_bad_line="error"` also where a line
@@ -162,7 +164,7 @@ def scan_lines(
     """
     codec = line_codec(encoding)
     number = offset = 0
-    with _opened(path) as file:
+    with _opened(path, open_file) as file:
         try:
             codec, start = _byte_order(file, codec)
             newline, carriage = "\n".encode(codec), "\r".encode(codec)
@@ -208,8 +210,8 @@ def line_codec(encoding: str) -> str:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[BinaryIO]:
-    file = open_binary(path)
+def _opened(path: str, open_file: Callable[[], BinaryIO] | None) -> Iterator[BinaryIO]:
+    file = open_binary(path) if open_file is None else open_file()
     try:
         yield file
     finally:

@@ -185,4 +185,4 @@ def _parallel(paths: list[str], options: DataConfig, tally: Tally) -> Iterator[R
         path = paths[1] if source.text.strip() and not target.text.strip() else paths[0]  # of the blank side, if one is
         if one_sided is None and bool(source.text.strip()) != bool(target.text.strip()):
             one_sided = place(path, source.number)
-        yield from pair_record([source.text, target.text], path, source.number, tally)
+        yield from pair_record({"source": source.text, "target": target.text}, path, source.number, tally)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqloom.data.documents import Piece
+from seqloom.data.examples import Labelled
+from seqloom.data.labels import text_key
 from seqloom.data.order import permute
 from seqloom.errors import UsageError
 
@@ -45,25 +47,85 @@ def held_out(count: int, seed: int) -> frozenset[int]:
     return frozenset(permute(np.arange(most), count, seed, SPLIT_STREAM).tolist())
 
 
-def held_out_evenly(labels: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """Which rows are held out, in order: of each label its share (LABELLED_SHARE), and never the only one.
+def held_out_evenly(labels: NDArray[np.int64], seed: int, units: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    """Which rows are held out, in order: of each label its share (LABELLED_SHARE), and never all.
 
-    The k-th of the n rows of a label, in an order by seed, stands at (k + 1/2) / n: the first on this line are taken.
-    Raises UsageError where no label has two rows.
+    `units` `(rows,)` are numbers from 0, `units_of` makes them: rows of one unit go together, by the label of its first row, and with
+    them the share is met to within half a unit. The k-th of the n rows of a label, in an order by seed, stands at (k + 1/2) / n, a unit
+    at its middle: the first on this line are taken. Raises UsageError where no label has two rows, or units.
     """
     count = len(labels)
-    shuffled = permute(np.arange(count), count, seed, SPLIT_STREAM)
-    by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
-    _, starts, sizes = np.unique(labels[by_label], return_index=True, return_counts=True)
-    nth = np.arange(count) - np.repeat(starts, sizes)
-    total = np.repeat(sizes, sizes)
-    may_go = nth + 1 < total
+    units = np.arange(count) if units is None else units
+    firsts = np.unique(units, return_index=True)[1]
+    sizes, kinds = np.bincount(units), labels[firsts]
+    shuffled = permute(np.arange(len(sizes)), len(sizes), seed, SPLIT_STREAM)
+    only = _only(labels, units)
+    by_label = shuffled[np.lexsort((only[shuffled], kinds[shuffled]))]
+    _, starts, numbers = np.unique(kinds[by_label], return_index=True, return_counts=True)
+    size, number = sizes[by_label], np.repeat(numbers, numbers)
+    before = np.cumsum(size) - size
+    before -= np.repeat(before[starts], numbers)
+    total = np.repeat(np.add.reduceat(size, starts), numbers) if count else size
+    may_go = (np.arange(len(sizes)) - np.repeat(starts, numbers) + 1 < number) & ~only[by_label]
     if not may_go.any():
-        raise UsageError("validation needs examples of its own, but no label has two; name more data or --validation files")
+        raise UsageError(_NOTHING)
     most = min(SPLIT_MOST, max(round(LABELLED_SHARE * count), 1))
-    along = np.where(may_go, (nth + 0.5) / total, np.inf)
-    first = np.argsort(along, kind="stable")[: min(most, int(may_go.sum()))]
-    return np.sort(by_label[first])
+    along = np.where(may_go, (before + size / 2) / total, np.inf)
+    first = np.argsort(along, kind="stable")[: int(may_go.sum())]
+    fits = np.cumsum(size[first]) - size[first] / 2 < most
+    fits[0] = True
+    out = np.isin(units, by_label[first[np.logical_and.accumulate(fits)]])
+    for label in np.setdiff1d(labels[out], labels[~out]):  # units of several labels: the last rows of one may not go with another
+        if label not in labels[~out]:
+            out &= units != units[out & (labels == label)][0]
+    if not out.any():
+        raise UsageError(_NOTHING)
+    return np.flatnonzero(out)
+
+
+def _only(labels: NDArray[np.int64], units: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Of each unit whether it is the only one that has some label."""
+    number = int(units.max(initial=-1)) + 1
+    pairs = np.unique(np.unique(labels, return_inverse=True)[1] * number + units)
+    kinds = pairs // number
+    only = np.zeros(number, bool)
+    only[pairs[np.bincount(kinds)[kinds] == 1] % number] = True
+    return only
+
+
+_NOTHING = "validation needs examples of its own, but no label has two that may be parted; name more data or --validation files"
+
+
+def units_of(keys: Sequence[str], groups: Sequence[str | None] | None = None) -> NDArray[np.int64]:
+    """`(rows,)`: numbers of units from 0. Rows with one key, or with one group, are in one unit, and so are those that others join."""
+    first: dict[str, int] = {}
+    units = np.unique([first.setdefault(key, row) for row, key in enumerate(keys)], return_inverse=True)[1]
+    if groups is None:
+        return units
+    owner = list(range(len(first)))  # a unit of equal keys belongs to another, or to itself
+
+    def root(unit: int) -> int:
+        while owner[unit] != unit:
+            owner[unit] = owner[owner[unit]]
+            unit = owner[unit]
+        return unit
+
+    met: dict[str, int] = {}
+    for unit, group in zip(units.tolist(), groups, strict=True):
+        if group is not None:
+            low, high = sorted((root(unit), root(met.setdefault(group, unit))))
+            owner[high] = low
+    return np.unique([root(unit) for unit in range(len(owner))], return_inverse=True)[1][units]
+
+
+def split_labelled(examples: Sequence[Labelled], seed: int, *, stratified: bool = True) -> NDArray[np.int64]:
+    """Which examples are held out, in order: see `held_out_evenly`. Those with the same texts stay together, as do those of one group;
+    not `stratified` where labels are numbers. Raises UsageError where nothing can be parted."""
+    kinds: dict[str, int] = {}
+    first = ("".join(example.labels[:1]) if stratified else "" for example in examples)
+    labels = np.array([kinds.setdefault(label, len(kinds)) for label in first], np.int64)
+    groups = [example.group for example in examples]
+    return held_out_evenly(labels, seed, units_of([text_key(example) for example in examples], groups if any(groups) else None))
 
 
 def hold_out(pieces: Iterable[Piece], seed: int) -> HeldOut:

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from seqloom.config import DataConfig
-from seqloom.data.columns import LANGUAGES, PAIR, SOURCES, TARGETS, TEXT, TEXTS, Record, Wanted, lines_of
+from seqloom.data.columns import LANGUAGES, PAIR, SOURCES, TARGETS, TEXT, TEXTS, Record, Wanted, lines_of, numbers_of
 from seqloom.data.lines import Line, Tally
 from seqloom.errors import DataError, UsageError, place, printable
 
@@ -97,26 +97,32 @@ def read_table(path: str, form: str, options: DataConfig, tally: Tally, wanted: 
     numbered = False
     if _is_header(head.cells, options, wanted):
         _refuse_columns(head, delimiter, path, wanted)
-        columns = [head.cells.index(name) for name in wanted.choose(head.cells, options, tally, path, head.line)]
+        columns = {role: head.cells.index(name) for role, name in wanted.choose(head.cells, options, tally, path, head.line).items()}
     else:
         rows = chain([head], rows)
         numbered = _by_number(options, wanted)
         if numbered:
+            if options.header == "auto":
+                tally.remark(
+                    f"{place(path, head.line)}: no header; columns are counted from 1, and the first row is read as data "
+                    f"(if it is a header, name its columns): {_shown(head)}"
+                )
             names = [str(at) for at in range(1, len(head.cells) + 1)]
-            columns = [names.index(name) for name in wanted.choose(names, options, tally, path, head.line)]
+            columns = {role: int(name) - 1 for role, name in wanted.choose(names, options, tally, path, head.line).items()}
         else:
             _accept_headerless(head, delimiter, tally, path, wanted)
-            columns = list(range(len(wanted.roles)))
+            columns = {role: at for at, role in enumerate(_alone(wanted))}
+    last = max(columns.values())
     for row in rows:
-        if numbered and len(row.cells) != len(head.cells) and len(row.cells) > max(columns):
+        if numbered and len(row.cells) != len(head.cells) and len(row.cells) > last:
             tally.keep("the row has other cells than the first, but those that are read", path, row.line)
         elif len(row.cells) != len(head.cells):
             if options.on_bad_line != "skip":
                 raise DataError(_wrong_width(row, len(head.cells), delimiter), path, row.line)
             tally.skip("wrong number of cells", path, row.line)
             continue
-        texts = [row.cells[column] for column in columns]
-        for cell in texts:
+        texts = {role: row.cells[column] for role, column in columns.items()}
+        for cell in texts.values():
             if cell in SPREADSHEET_ERRORS:
                 tally.keep(f"the cell is {cell}, an error of a spreadsheet", path, row.line)
         yield from wanted.record(texts, path, row.line, tally)
@@ -145,11 +151,11 @@ def _filled(rows: Iterator[Row], options: DataConfig, path: str, tally: Tally) -
 def _is_header(cells: list[str], options: DataConfig, wanted: Wanted) -> bool:
     if options.header != "auto":
         return options.header
-    if wanted is TEXT:
-        return options.text is not None or any(cell.strip().casefold() in TEXTS for cell in cells)
-    if any(getattr(options, role) is not None for role in wanted.roles):
+    if not all(name.isdecimal() for names in numbers_of(options, wanted.roles).values() for name in names):
         return True
     names = [cell.strip().casefold() for cell in cells]
+    if wanted is TEXT:
+        return any(name in TEXTS for name in names)
     if wanted is not PAIR:
         return any(name in wanted.known for name in names)
     known = [name in SOURCES or name in TARGETS or name in LANGUAGES.split() for name in names]
@@ -158,19 +164,23 @@ def _is_header(cells: list[str], options: DataConfig, wanted: Wanted) -> bool:
 
 def _refuse_columns(head: Row, delimiter: str, path: str, wanted: Wanted) -> None:
     """Raises DataError where a header has one column of a pair, or two of the same name."""
-    if wanted is not TEXT:
-        _refuse_one_column(head, delimiter, path)
+    if len(_alone(wanted)) != 1:
+        _refuse_one_column(head, delimiter, path, wanted)
     twice = next((name for name in head.cells if head.cells.count(name) > 1), None)
     if twice is not None:
         raise DataError(f"each column must have a name of its own, but {twice!r} stands twice; rename one", path, head.line)
 
 
-def _refuse_one_column(head: Row, delimiter: str, path: str) -> None:
+def _alone(wanted: Wanted) -> tuple[str, ...]:
+    return wanted.roles if wanted.alone is None else wanted.alone
+
+
+def _refuse_one_column(head: Row, delimiter: str, path: str, wanted: Wanted) -> None:
     if len(head.cells) > 1:
         return
     other = next((c for c in (";", "\t", ",", "|") if c != delimiter and c in head.cells[0]), None)
     if other is None:
-        advice = f"pairs need two, with {delimiter!r} between them"
+        advice = f"{'pairs need two' if wanted is PAIR else 'more are needed'}, with {delimiter!r} between them"
     else:
         setting = "data.delimiter=" + other.replace("\t", "\\t")
         advice = f"did you mean --set {shlex.quote(setting)} ?"
@@ -179,37 +189,53 @@ def _refuse_one_column(head: Row, delimiter: str, path: str) -> None:
 
 def _by_number(options: DataConfig, wanted: Wanted) -> bool:
     """Whether the columns of a table without a header are named by their numbers. Raises UsageError where they have other names."""
-    asked = {f"data.{role}": name for role in wanted.roles if (name := getattr(options, role)) is not None}
-    if worded := [role for role, name in asked.items() if not name.isdecimal()]:
+    asked = numbers_of(options, wanted.roles)
+    if worded := [role for role, names in asked.items() if not all(name.isdecimal() for name in names)]:
         raise UsageError(
-            f"{worded[0]} names a column, so there must be a header; leave out data.header=false, or give the column's number, from 1"
+            f"data.{worded[0]} names a column, so there must be a header; leave out data.header=false, or give the column's number, from 1"
         )
     return bool(asked)
 
 
 def _accept_headerless(head: Row, delimiter: str, tally: Tally, path: str, wanted: Wanted) -> None:
     """A table without a header, whose columns nobody named, has as many as are wanted. Raises DataError where it has others."""
-    if wanted is not TEXT:
-        _refuse_one_column(head, delimiter, path)
-    number, columns = len(wanted.roles), "column" if wanted is TEXT else "columns"
+    alone = _alone(wanted)
+    number, columns = len(alone), "column" if len(alone) == 1 else "columns"
+    if number != 1:
+        _refuse_one_column(head, delimiter, path, wanted)
+    if not alone:
+        raise DataError(
+            "the table has no header, or one without a name that is known; say which columns are which by name or, where there is no "
+            f"header, by number{_likely(head)} (the row: {_shown(head)})",
+            path,
+            head.line,
+        )
     if len(head.cells) != number:
         names = " ".join(f"--set data.{role}=NAME" for role in wanted.roles)
         raise DataError(
-            f"a table {'of texts ' if wanted is TEXT else ''}without a header must have {number} {columns}, but has {len(head.cells)}; "
+            f"a table {'of texts ' if number == 1 else ''}without a header must have {number} {columns}, but has {len(head.cells)}; "
             f"put a header above the first row, or name {columns} of the one it has with {names} (without one, by number: "
             f"--set data.header=false --set data.{wanted.roles[0]}=1) (the row: {_shown(head)})",
             path,
             head.line,
         )
     taken = ""
-    if wanted is not TEXT:
+    if number != 1:
         known = any(cell.strip().casefold() in (*SOURCES, *TARGETS, *wanted.known) for cell in head.cells)
-        places = (f"the {nth} column as {role}" for nth, role in zip(("first", "second", "third"), wanted.roles, strict=False))
+        places = (f"the {nth} column as {role}" for nth, role in zip(("first", "second", "third"), alone, strict=False))
         taken = f"{', though it looks like a header' if known else ''}, {', '.join(places)}"
     tally.remark(
         f"{place(path, head.line)}: no header; the first row is read as data{taken} (if it is a header: --set data.header=true): "
         f"{_shown(head)}"
     )
+
+
+def _likely(head: Row) -> str:
+    """Settings that may fit a row: its longest cell as the text, its shortest as the label."""
+    sizes = [(len(cell.split()), len(cell), at) for at, cell in enumerate(head.cells, start=1) if cell.strip()]
+    if len(sizes) < 2:
+        return ", such as --set data.text=2 --set data.label=1"
+    return f", such as --set data.text={max(sizes)[2]} --set data.label={min(sizes)[2]}"
 
 
 def _wrong_width(row: Row, width: int, delimiter: str) -> str:

@@ -54,3 +54,11 @@ def correlations(x: Floats, y: Floats) -> dict[str, float]:
         low, high = bootstrap_interval(lambda weights, of=statistic: of(x, y, weights), len(x))  # type: ignore[misc]
         metrics |= {f"{name}_low": 100 * low, f"{name}_high": 100 * high}
     return metrics
+
+
+def number_metrics(true: Floats, predicted: Floats) -> dict[str, float]:
+    """Of numbers that were predicted: pearson, spearman and mean_squared_error, each with `_low` and `_high`; examples."""
+    squares = (predicted - true) ** 2
+    low, high = bootstrap_interval(lambda weights: weights @ squares / len(squares), len(squares))
+    error = {"mean_squared_error": float(squares.mean()), "mean_squared_error_low": low, "mean_squared_error_high": high}
+    return correlations(predicted, true) | error | {"examples": len(true)}

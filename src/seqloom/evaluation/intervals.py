@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
+Floats = NDArray[np.float64]
+
 NORMAL_95 = 1.959964
 """Standard deviations to either side that hold 95 % of a normal distribution."""
+RESAMPLES = 2000
+"""Of a bootstrap, unless told otherwise."""
 
 
-def ratio_interval(totals: NDArray[np.float64], counts: NDArray[np.float64]) -> tuple[float, float]:
+def ratio_interval(totals: Floats, counts: Floats) -> tuple[float, float]:
     """The 95 % interval of Σ totals / Σ counts over independent units, such as the loss of a corpus over its documents.
 
     Linearised variance of a ratio (Cochran 1977, Sampling Techniques, eq. 6.13). Infinite for fewer than two units.
@@ -32,21 +36,38 @@ def share_interval(hits: float, trials: int) -> tuple[float, float]:
     return max(middle - half, 0.0), min(middle + half, 1.0)
 
 
-def bootstrap_interval(
-    statistic: Callable[[NDArray[np.float64]], NDArray[np.float64]], items: int, resamples: int = 2000, seed: int = 0
-) -> tuple[float, float]:
-    """The 95 % interval of a statistic of items that are drawn with replacement (Efron 1979, percentiles).
+def drawn_with_replacement(items: int, resamples: int, seed: int) -> Iterator[Floats]:
+    """How often each item is in each resample, `(some, items)` at a time, `resamples` in all: bounds the memory.
 
-    `statistic` maps how often each was drawn, `(resamples, items)`, to `(resamples,)`. Resamples for which it is not finite do not
-    count; where there are no others, both ends are nan.
+    Counts of drawn places: the same distribution as a multinomial's, in a tenth of its time.
     """
-    generator, found = np.random.default_rng(seed), []
-    some = max(2**20 // items, 1)  # resamples at a time: bounds the memory
+    generator, some = np.random.default_rng(seed), max(2**20 // items, 1)
     for first in range(0, resamples, some):
-        drawn = generator.multinomial(items, np.full(items, 1 / items), size=min(some, resamples - first))
-        found.append(statistic(drawn.astype(np.float64)))
-    usable = np.concatenate(found)
-    usable = usable[np.isfinite(usable)]
+        rows = min(some, resamples - first)
+        places = generator.integers(items, size=(rows, items)) + np.arange(rows)[:, None] * items
+        yield np.bincount(places.ravel(), minlength=rows * items).reshape(rows, items).astype(np.float64)
+
+
+def bootstrap_intervals(
+    statistics: Callable[[Floats], Floats], items: int, resamples: int = RESAMPLES, seed: int = 0
+) -> list[tuple[float, float]]:
+    """The 95 % interval of each of several statistics of items that are drawn with replacement (Efron 1979, percentiles).
+
+    `statistics` maps how often each item was drawn, `(resamples, items)`, to `(resamples, statistics)`. Resamples for which a statistic
+    is not finite do not count for it; where there are no others, both ends are nan.
+    """
+    found = np.concatenate([statistics(weights) for weights in drawn_with_replacement(items, resamples, seed)])
+    return [percentiles(column) for column in found.T]
+
+
+def bootstrap_interval(statistic: Callable[[Floats], Floats], items: int, resamples: int = RESAMPLES, seed: int = 0) -> tuple[float, float]:
+    """The same for one statistic, `(resamples, items)` -> `(resamples,)`."""
+    return bootstrap_intervals(lambda weights: statistic(weights)[:, None], items, resamples, seed)[0]
+
+
+def percentiles(values: Floats) -> tuple[float, float]:
+    """What 95 % of the finite ones lie between; nan where there is none."""
+    usable = values[np.isfinite(values)]
     if not len(usable):
         return math.nan, math.nan
     low, high = np.quantile(usable, [0.025, 0.975])

@@ -8,12 +8,13 @@ Each metric is statistics of a text and a function of their sums, so that a text
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from seqloom.evaluation.significance import paired_bootstrap
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -116,17 +117,5 @@ def difference_interval(metric: Metric, before: Ints, after: Ints, seed: int = 0
     Paired bootstrap over texts (Koehn 2004; Bisani and Ney 2004): texts are drawn with replacement, the same for both.
     Resamples whose references are all empty have no rate and do not count; where there are no others, both ends are nan.
     """
-    generator = np.random.default_rng(seed)
-    texts = len(before)
-    differences: list[Floats] = []
-    some = max(2**22 // texts, 1)  # resamples at a time: bounds the memory
-    for first in range(0, RESAMPLES, some):
-        drawn = generator.multinomial(texts, np.full(texts, 1 / texts), size=min(some, RESAMPLES - first))
-        with np.errstate(invalid="ignore"):  # inf - inf, where all references drawn are empty
-            differences.append(metric.value(drawn @ after) - metric.value(drawn @ before))
-    every = np.concatenate(differences)
-    usable = every[np.isfinite(every)]
-    if not len(usable):
-        return math.nan, math.nan
-    low, high = np.quantile(usable, [0.025, 0.975])
-    return float(low), float(high)
+    found = paired_bootstrap(after, before, metric.value, resamples=RESAMPLES, seed=seed)
+    return found.low, found.high

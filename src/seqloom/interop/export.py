@@ -10,13 +10,18 @@ from typing import Any, NamedTuple, final
 from torch import Tensor, nn
 
 from seqloom import files
+from seqloom.config import parse
 from seqloom.errors import UsageError, printable
-from seqloom.interop.checkpoint import CONFIG, first_names
+from seqloom.interop.checkpoint import CONFIG
 from seqloom.interop.families import FAMILIES, Architecture, Family
+from seqloom.interop.placing import first_names
 from seqloom.interop.weights import write_weights
+from seqloom.models import model_family
+from seqloom.models.reader import ReaderConfig, settled_head
 
-DROPPED = {"torch_dtype", "auto_map", "quantization_config", "_name_or_path"}
-"""Keys of a config.json that came with a model and are not true of what is written: code, a place, a form of other weights."""
+DROPPED = {"torch_dtype", "auto_map", "quantization_config", "_name_or_path", "num_labels"}
+"""Keys of a config.json that came with a model and are not true of what is written: code, a place, a form of other weights, a number
+of other labels."""
 TRANSFORMERS = "5.0.0"
 """The version whose names of keys are written."""
 
@@ -47,9 +52,9 @@ def target_of(model_type: str, config: Any, task: str, origin: Mapping[str, Any]
 
     Raises UsageError where there is none, naming the field that no family of the hub has.
     """
-    values = {one.name: getattr(config, one.name) for one in fields_of(config)}
-    if origin is None:  # what came open goes back open
-        values |= {name: usual(config) for name, usual in USUAL.items() if values.get(name, 0) is None}
+    if isinstance(config, ReaderConfig):
+        return _target_of_reader(config, origin)
+    values = _values(config, origin)
     problems = []
     for hub_type, family in FAMILIES.items():
         if family.model_type != model_type or (origin and origin.get("model_type") != hub_type):
@@ -63,6 +68,40 @@ def target_of(model_type: str, config: Any, task: str, origin: Mapping[str, Any]
     if not problems:
         known = sorted({family.model_type for family in FAMILIES.values()})
         raise UsageError(f"models of the hub's families can be written so ({', '.join(known)}), but this is a {model_type}")
+    raise UsageError("; ".join(dict.fromkeys(problems)))
+
+
+def _values(config: Any, origin: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The fields of a configuration."""
+    values = {one.name: getattr(config, one.name) for one in fields_of(config)}
+    if origin is None:  # what came open goes back open
+        values |= {name: usual(config) for name, usual in USUAL.items() if values.get(name, 0) is None}
+    return values
+
+
+def _target_of_reader(reader: ReaderConfig, origin: Mapping[str, Any] | None) -> Target:
+    """`target_of` for an encoder with a head."""
+    fields = dict(reader.encoder)
+    model_type = str(fields.pop("model_type"))
+    config = parse(model_family(model_type)[0], fields, "model.encoder.")
+    head = settled_head(reader.head, reader.kind, model_type, getattr(config, "width", 0))
+    problems = []
+    for hub_type, family in FAMILIES.items():
+        if family.model_type != model_type or (origin and origin.get("model_type") != hub_type):
+            continue
+        try:
+            content = family.options.write(_values(config, origin), hub_type) | (family.back(config) if family.back else {})
+            for name, form in family.architectures.items():
+                if form.head is not None and reader.kind in form.head.kinds:
+                    return Target(hub_type, name, family, form, content | form.head.write(reader, head, config))
+            problems.append(f"no architecture of a {hub_type} has a head for {reader.kind}, so this model cannot be written as one")
+        except UsageError as error:
+            problems.append(str(error))
+    if not problems:
+        known = sorted({one.model_type for one in FAMILIES.values() if any(form.head for form in one.architectures.values())})
+        raise UsageError(
+            f"readers of the hub's families can be written so ({', '.join(known)}), but the encoder of this one is {model_type}"
+        )
     raise UsageError("; ".join(dict.fromkeys(problems)))
 
 
@@ -82,11 +121,15 @@ def _architecture(family: Family, values: Mapping[str, Any], task: str, origin: 
 
 
 def their_tensors(model: nn.Module, config: Any, target: Target) -> dict[str, Tensor]:
-    """Names of theirs -> tensors, without a copy where nothing is transposed or taken apart."""
-    names = target.family.names
+    """Names of theirs -> tensors, without a copy where nothing is transposed or taken apart. Raises UsageError for a tensor that is not 0
+    and has no place there."""
+    names = target.family.names_of(target.form)
+    encoder: Any = model.encoder if isinstance(config, ReaderConfig) else model
     tensors: dict[str, Tensor] = {}
     for name, tensor in first_names(model).items():
-        rule = names.of(name, config)
+        rule = names.of(name, encoder.config)
+        if not rule.theirs and bool(tensor.any()):
+            raise UsageError(f"a {target.architecture} has no {name}, but this model has one that is not 0: it cannot be written as one")
         for theirs, part in zip(rule.theirs, rule.split(tensor.detach()), strict=True):
             tensors[theirs.removeprefix(names.prefix) if target.form.bare else theirs] = part
             if theirs in names.fallbacks:  # which is always there, though nothing looks at it

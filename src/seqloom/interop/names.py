@@ -22,6 +22,7 @@ class Rule(NamedTuple):
 
     ours: str
     theirs: tuple[str, ...]
+    """Where there are none, ours is 0."""
     transposed: bool = False
     """Theirs is `(in, out)`, as GPT's Conv1D has it."""
     ones: int = 0
@@ -31,7 +32,7 @@ class Rule(NamedTuple):
 
     def their_shape(self, ours: Shape) -> Shape:
         """The shape of each of theirs."""
-        one = (ours[0] // len(self.theirs), *ours[1:]) if ours else ours
+        one = (ours[0] // max(1, len(self.theirs)), *ours[1:]) if ours else ours
         return (1,) * self.ones + (one[::-1] if self.transposed else one)
 
     def join(self, tensors: Sequence[Tensor]) -> Tensor:
@@ -42,7 +43,7 @@ class Rule(NamedTuple):
 
     def split(self, tensor: Tensor) -> list[Tensor]:
         """Ours -> theirs."""
-        parts = tensor.chunk(len(self.theirs)) if len(self.theirs) > 1 else [tensor]
+        parts = tensor.chunk(len(self.theirs)) if len(self.theirs) > 1 else [tensor] * len(self.theirs)
         parts = [part.T if self.transposed and part.dim() == 2 else part for part in parts]
         return [part.reshape((1,) * self.ones + part.shape).contiguous() for part in parts]
 

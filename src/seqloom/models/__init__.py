@@ -16,6 +16,10 @@ MODELS: dict[str, tuple[str, str, str]] = {
     "bert": ("seqloom.models.bert", "BertConfig", "Bert"),
     "gpt": ("seqloom.models.gpt", "GPTConfig", "GPT"),
     "vit": ("seqloom.models.vit", "ViTConfig", "ViT"),
+    "bag_of_words": ("seqloom.models.bag_of_words", "BagOfWordsConfig", "BagOfWords"),
+    "convolution": ("seqloom.models.convolution", "ConvolutionConfig", "Convolution"),
+    "recurrent": ("seqloom.models.recurrent", "RecurrentConfig", "RecurrentEncoder"),
+    "reader": ("seqloom.models.reader", "ReaderConfig", "Reader"),
     "ensemble": ("seqloom.models.ensemble", "EnsembleConfig", "Ensemble"),
 }
 """model_type -> (module, configuration, class). The only registry."""

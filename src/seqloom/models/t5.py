@@ -168,11 +168,16 @@ class T5(nn.Module):
 
     def encode(self, source: Tensor) -> DecoderState:
         """source `(inputs, steps)`, padded anywhere -> the state before the first token, one row per input."""
+        memory = self.encoded(source)
+        layers = tuple(block.cross_attention.keys_values(memory) for block in self.decoder.blocks)  # type: ignore[operator, union-attr]
+        return DecoderState.first(layers, source != self.config.pad_id)
+
+    def encoded(self, source: Tensor) -> Tensor:
+        """source `(inputs, steps)`, padded anywhere -> `(inputs, steps, width)`: what the encoder makes of it."""
         mask, positions = read_places(source != self.config.pad_id)
         x = self.dropout(embedded(self.embedding.weight, source, self.config.pad_id))
-        memory = self.dropout(self.encoder.encode(x, mask, self.encoder_bias(positions, positions)))
-        layers = tuple(block.cross_attention.keys_values(memory) for block in self.decoder.blocks)  # type: ignore[operator, union-attr]
-        return DecoderState.first(layers, mask)
+        memory: Tensor = self.dropout(self.encoder.encode(x, mask, self.encoder_bias(positions, positions)))
+        return memory
 
     def read(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """tokens `(rows, steps)` -> hidden `(rows, steps, width)`, and the state after those tokens."""

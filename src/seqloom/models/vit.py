@@ -1,4 +1,5 @@
-"""The Vision Transformer: an image as a sequence of patches, read by an encoder, classified at [CLS].
+"""The Vision Transformer: an image as a sequence of patches, read by an encoder, classified at [CLS]; or, without labels, trained to tell
+the colours of patches that it does not see (section 4.6 and appendix B.1.2).
 
     Dosovitskiy, Beyer, Kolesnikov, Weissenborn, Zhai, Unterthiner et al.: An Image is Worth 16x16 Words, 2021
 
@@ -6,6 +7,7 @@
     z'_l = MSA(LN z_{l-1}) + z_{l-1}                      equation 2
     z_l = MLP(LN z'_l) + z'_l                             equation 3
     y = LN z_L^0,  logits = W y + b                       equation 4
+    logits^p = W LN z_L^p + b                             masked patch prediction: the mean colour of patch p, one of 8^channels
 
 An image of another size than the positions were learned for has them interpolated (section 3.2, fine-tuning).
 """
@@ -30,6 +32,9 @@ STD = 0.02
 """Of patches, positions and [CLS] at the start: a patch must not drown where it stands."""
 READING = Reading("all")
 """Each patch sees all."""
+LEVELS = 8
+"""Of each channel in the mean colour of a patch: 3 bits."""
+HEADS = ("labels", "patches")
 
 
 @final
@@ -40,6 +45,8 @@ class ViTConfig:
     __pydantic_config__ = STRICT
     labels: tuple[str, ...] = ()
     """Names of the classes, in the order of the logits; none: an encoder without a head."""
+    head: str = "labels"
+    """labels: the class of an image, at [CLS]; patches: the mean colour of each patch (masked patch prediction)."""
     image_size: int = 224
     """Height and width of an image in pixels."""
     patch_size: int = 16
@@ -68,15 +75,24 @@ class ViTConfig:
     def __post_init__(self) -> None:
         problems = at_least(1, self, "image_size", "patch_size", "channels", "width", "layers", "heads", "feed_forward_width")
         problems += dividing("image_size", self, "patch_size") + dividing("width", self, "heads")
-        problems += among(ACTIVATIONS, self, "activation") + shares(self, "dropout", "attention_dropout")
+        problems += among(ACTIVATIONS, self, "activation") + among(HEADS, self, "head") + shares(self, "dropout", "attention_dropout")
         if self.norm_epsilon <= 0:
             problems.append(f"model.norm_epsilon must be greater than 0, but is {self.norm_epsilon}")
+        if self.head == "patches" and self.labels:
+            problems.append(f"model.head=patches tells colours and has no labels, but model.labels names {len(self.labels)}")
+        if self.head == "patches" and self.patch_size == self.image_size:
+            problems.append(f"model.patch_size must be below model.image_size={self.image_size} with model.head=patches, but is as large")
         refuse(problems)
 
     @property
     def patches(self) -> int:
         """Of an image of `image_size`."""
         return (self.image_size // self.patch_size) ** 2
+
+    @property
+    def outputs(self) -> int:
+        """Logits of the head: labels, or colours; 0 without a head."""
+        return LEVELS**self.channels if self.head == "patches" else len(self.labels)
 
     def block(self) -> Block:
         block = Block(
@@ -123,7 +139,7 @@ ABOUT: dict[str, str] = {
 
 @final
 class ViT(nn.Module):
-    """Patches, [CLS] and positions, blocks, a head on [CLS]."""
+    """Patches, [CLS] and positions, blocks, a head on [CLS] or on each patch."""
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
@@ -135,13 +151,15 @@ class ViT(nn.Module):
         """E_pos: of [CLS], then of the patches line by line."""
         self.dropout = nn.Dropout(c.dropout)
         self.stack = Stack([c.block() for _ in range(c.layers)], make_norm("layer", c.width, c.norm_epsilon))
-        self.head = Linear(c.width, len(c.labels)) if c.labels else None
+        self.mask = nn.Parameter(torch.zeros(1, 1, c.width)) if c.head == "patches" else None
+        """[mask]: what stands for the embedding of a patch that is not seen."""
+        self.head = Linear(c.width, c.outputs) if c.outputs else None
         self._initialise()
 
     def _initialise(self) -> None:
         """Glorot and Bengio 2010 in the blocks, query, key and value each by itself; a head of 0, as the paper's code has it."""
         for name, parameter in self.named_parameters():
-            if name in ("cls", "positions", "patches.weight"):
+            if name in ("cls", "mask", "positions", "patches.weight"):
                 nn.init.trunc_normal_(parameter, std=STD)
             elif name.endswith("bias") or name == "head.weight":
                 nn.init.zeros_(parameter)
@@ -151,24 +169,27 @@ class ViT(nn.Module):
             elif parameter.dim() == 2:
                 nn.init.xavier_uniform_(parameter)
 
-    def read(self, images: Tensor) -> Tensor:
+    def read(self, images: Tensor, sources: Tensor | None = None) -> Tensor:
         """images `(rows, channels, height, width of the image)` -> `(rows, 1 + patches, width)`, [CLS] first.
 
-        Raises UsageError where an image is not made of whole patches, or has other channels.
+        sources `(rows, patches)`: which patch's embedding stands at each place, -1 for [mask]; by default each its own. Raises UsageError
+        where an image is not made of whole patches, or has other channels.
         """
-        hidden: Tensor = self.stack(self._embedded(images), READING)[0]
+        hidden: Tensor = self.stack(self._embedded(images, sources), READING)[0]
         return hidden
 
-    def forward(self, images: Tensor) -> Tensor:
-        """images `(rows, channels, height, width of the image)` -> logits `(rows, labels)`; without a head [CLS] `(rows, width)`."""
-        state = self.read(images)[:, 0]
+    def forward(self, images: Tensor, sources: Tensor | None = None) -> Tensor:
+        """images and sources as in `read` -> logits `(rows, labels)`; without a head [CLS] `(rows, width)`; of a head on patches
+        `(rows, patches, colours)`."""
+        hidden = self.read(images, sources)
+        state = hidden[:, 1:] if self.config.head == "patches" else hidden[:, 0]
         return state if self.head is None else self.head(state)
 
     def attended(self, images: Tensor) -> Tensor:
         """Where each head looks: `(rows, layers, heads, 1 + patches, 1 + patches)`."""
         return self.stack.weights(self._embedded(images), READING)
 
-    def _embedded(self, images: Tensor) -> Tensor:
+    def _embedded(self, images: Tensor, sources: Tensor | None = None) -> Tensor:
         """`z_0`."""
         c = self.config
         channels, height, width = images.shape[1:]
@@ -178,9 +199,18 @@ class ViT(nn.Module):
                 f"but has {channels} of {height} x {width}; resize it"
             )
         patches = self.patches(images).flatten(2).transpose(1, 2)
+        if sources is not None:
+            patches = self._corrupted(patches, sources)
         x = torch.cat([self.cls.expand(images.shape[0], -1, -1), patches], dim=1)
         embedded: Tensor = self.dropout(x + self.positions_of(height, width))
         return embedded
+
+    def _corrupted(self, patches: Tensor, sources: Tensor) -> Tensor:
+        """patches `(rows, patches, width)` as `sources` says."""
+        if self.mask is None:
+            raise UsageError("a model that reads corrupted patches must have model.head=patches, but this one has no [mask]")
+        chosen = patches.gather(1, sources.clamp(min=0)[..., None].expand_as(patches))
+        return torch.where(sources[..., None] < 0, self.mask, chosen)
 
     def positions_of(self, height: int, width: int) -> Tensor:
         """`(1, 1 + patches, width of a hidden state)` for an image of so many pixels: those of the patches interpolated

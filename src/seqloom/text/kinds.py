@@ -20,7 +20,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from seqloom.text.byte_symbols import spell_bytes
 from seqloom.text.special import SPECIAL_TOKENS, UNK
 
-Normalisation = Literal["none", "nfc"]
+Normalisation = Literal["none", "nfc", "lower"]
 Vocabulary = dict[str, int]
 Merges = list[tuple[str, str]]
 
@@ -76,6 +76,11 @@ def pieces_of_words() -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Sequence([words, pre_tokenizers.Split(Regex("<(?=[/a-z])"), "merged_with_previous")])
 
 
+def between_blanks() -> pre_tokenizers.PreTokenizer:
+    """Words between white space, cut after a `<` that could begin `<s>` or `</s>`."""
+    return pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex("<(?=[/a-z])"), "merged_with_previous")])
+
+
 def one_blank() -> list[normalizers.Normalizer]:
     """As sentencepiece does: no blanks at the ends, and one between words. Other white space is text."""
     return [normalizers.Replace(Regex(r"\A +| +\z"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
@@ -125,6 +130,17 @@ KINDS: dict[str, Kind] = {
         join=lambda: None,
         spell=str.encode,
         settled=_before_last_word,
+    ),
+    "blanks": Kind(
+        summary="the most frequent words, as blanks divide them: for text that is tokenised already",
+        smallest=len(SPECIALS) + 1,
+        unknown=True,
+        joint=b" ",
+        model=lambda learned: models.WordLevel(learned.vocabulary, unk_token=SPECIAL_TOKENS[UNK]),
+        split=between_blanks,
+        join=lambda: None,
+        spell=str.encode,
+        settled=lambda text: _before_last_word(text, between_blanks),
     ),
     "bytes": Kind(
         summary="one id for each byte of UTF-8",
@@ -179,6 +195,8 @@ def by_id(vocabulary: Vocabulary) -> list[str]:
 
 def normalizer_of(normalisation: Normalisation) -> normalizers.Normalizer | None:
     """Of characters alone."""
+    if normalisation == "lower":
+        return normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
     return normalizers.NFC() if normalisation == "nfc" else None
 
 

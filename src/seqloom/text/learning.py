@@ -7,6 +7,7 @@ import io
 import json
 import secrets
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -48,10 +49,10 @@ def _characters(texts: Iterable[str], vocabulary: int, normalisation: Normalisat
     return Learned(SPECIALS | {c: i for i, c in enumerate(sorted(seen), len(SPECIALS))}, [], [])
 
 
-def _words(texts: Iterable[str], vocabulary: int, normalisation: Normalisation) -> Learned:
+def _words(texts: Iterable[str], vocabulary: int, normalisation: Normalisation, kind: str = "words") -> Learned:
     """The most frequent words; of words that are equally frequent the first by code points."""
     trainer = trainers.WordLevelTrainer(vocab_size=vocabulary, special_tokens=list(SPECIAL_TOKENS), show_progress=False)
-    return _holding_words(_train(Tokenizer(models.WordLevel()), trainer, KINDS["words"].split(), texts, normalisation))
+    return _holding_words(_train(Tokenizer(models.WordLevel()), trainer, KINDS[kind].split(), texts, normalisation))
 
 
 def _bytes(texts: Iterable[str], vocabulary: int, normalisation: Normalisation) -> Learned:
@@ -173,6 +174,7 @@ def _some(texts: Iterable[str]) -> Iterator[str]:
 LEARN: dict[str, Callable[[Iterable[str], int, Normalisation], Learned]] = {
     "characters": _characters,
     "words": _words,
+    "blanks": partial(_words, kind="blanks"),
     "bytes": _bytes,
     "bpe": _bpe,
     "wordpiece": _wordpiece,

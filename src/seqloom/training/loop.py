@@ -115,7 +115,7 @@ def train_step(job: Job, module: nn.Module, rows: Rows, step: int, total_steps: 
         raise TrainingError(_not_finite(job, rows, step, total / count))
     rate = learning_rate(job.config, step, total_steps)
     for group in job.optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group.get("scale", 1.0)
     job.optimizer.step()
     job.optimizer.zero_grad(set_to_none=True)
     return StepResult(total, count, norm, rate)

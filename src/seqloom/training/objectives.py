@@ -10,8 +10,9 @@ from torch.nn import functional as F
 
 from seqloom.data.batches import TranslationBatch
 from seqloom.data.image_store import ImageBatch
+from seqloom.data.masked_patches import MaskedPatchBatch
 from seqloom.data.windows import TextBatch
-from seqloom.protocols import Loss
+from seqloom.protocols import Loss, ReadingBatch
 from seqloom.shapes import IGNORE
 from seqloom.training.carry import Carry
 
@@ -52,6 +53,19 @@ class LanguageModelling:
 
 @final
 @dataclass(frozen=True)
+class Reading:
+    """What the head of a reader is trained for (`models/heads.py`)."""
+
+    smoothing: float = 0.0
+
+    def __call__(self, model: nn.Module, batch: ReadingBatch) -> Loss:
+        reader: Any = model
+        loss: Loss = reader.loss(batch, self.smoothing)
+        return loss
+
+
+@final
+@dataclass(frozen=True)
 class ImageClassification:
     """Cross-entropy of an image's label."""
 
@@ -61,3 +75,16 @@ class ImageClassification:
         logits = model(batch.images)
         total = F.cross_entropy(logits.float(), batch.labels, ignore_index=IGNORE, reduction="sum", label_smoothing=self.smoothing)
         return Loss(total, (batch.labels != IGNORE).sum())
+
+
+@final
+@dataclass(frozen=True)
+class MaskedPatchPrediction:
+    """Cross-entropy of the mean colour of each corrupted patch, given the image with these corrupted (Dosovitskiy et al. 2021, B.1.2)."""
+
+    smoothing: float = 0.0
+
+    def __call__(self, model: nn.Module, batch: MaskedPatchBatch) -> Loss:
+        logits, targets = model(batch.images, batch.sources).float().flatten(0, 1), batch.targets.flatten()
+        total = F.cross_entropy(logits, targets, ignore_index=IGNORE, reduction="sum", label_smoothing=self.smoothing)
+        return Loss(total, (targets != IGNORE).sum())

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from seqloom.config import TrainConfig
+from seqloom.errors import UsageError
 
 
 def constant(step: int, warmup: int, total: int) -> float:
@@ -48,10 +50,73 @@ def learning_rate(config: TrainConfig, step: int, total: int) -> float:
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
-    """AdamW (Loshchilov and Hutter 2019); only matrices that are not embeddings decay."""
+    """AdamW (Loshchilov and Hutter 2019); only matrices that are not embeddings decay.
+
+    A group has a `scale`: its rate is that of the step times this (`rate_scales`). Raises UsageError where nothing would be trained.
+    """
+    frozen = freeze(model, config.freeze)
     decayed, kept = parameter_groups(model)
-    groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": kept, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.98), eps=1e-8, fused=True)
+    scales = rate_scales(model, config)
+    groups: dict[tuple[bool, float], list[nn.Parameter]] = {}
+    for decays, parameters in ((True, decayed), (False, kept)):
+        for parameter in parameters:
+            if parameter.requires_grad:
+                groups.setdefault((decays, scales.get(id(parameter), 1.0)), []).append(parameter)
+    if not groups:
+        raise UsageError(f"train.freeze must leave something to train, but all {frozen} parameters are frozen")
+    listed = [
+        {"params": parameters, "weight_decay": config.weight_decay if decays else 0.0, "scale": scale}
+        for (decays, scale), parameters in groups.items()
+    ]
+    return torch.optim.AdamW(listed, lr=config.learning_rate, betas=(0.9, config.beta2), eps=1e-8, fused=True)
+
+
+def freeze(model: nn.Module, beginnings: Sequence[str]) -> int:
+    """Keeps the parameters whose names begin so as they are; says how many tensors. Raises UsageError where no name begins so."""
+    names = [name for name, _ in model.named_parameters()]
+    for beginning in beginnings:
+        if not any(_begins(name, beginning) for name in names):
+            parts = sorted({".".join(name.split(".")[:2]) for name in names})
+            raise UsageError(f"train.freeze must name parameters, but none begins with {beginning!r}; known are {', '.join(parts)}")
+    chosen = [p for name, p in model.named_parameters() if any(_begins(name, beginning) for beginning in beginnings)]
+    for parameter in chosen:
+        parameter.requires_grad_(False)
+    return len(chosen)
+
+
+def _begins(name: str, beginning: str) -> bool:
+    return name == beginning or name.startswith(beginning.rstrip(".") + ".")
+
+
+def rate_scales(model: nn.Module, config: TrainConfig) -> dict[int, float]:
+    """id of a parameter -> what its learning rate is multiplied with, where that is not 1.
+
+    With `layer_decay` ξ, layer l of L has ξ^(L+1-l), the embeddings being layer 0 and the head L+1 (Howard and Ruder 2018; Clark et
+    al. 2020). The head is what a model calls so; `head_learning_rate` is its own.
+    """
+    names = dict(model.named_parameters())
+    head = 1.0 if config.head_learning_rate is None else config.head_learning_rate / config.learning_rate
+    depths = {name: _depth(name) for name in names}
+    top = max((depth for depth in depths.values() if depth is not None), default=0) + 1
+    scales = {}
+    for name, parameter in names.items():
+        depth = depths[name]
+        scale = head if name.startswith("head.") else config.layer_decay ** (top - (top - 1 if depth is None else depth))
+        if scale != 1.0:
+            scales[id(parameter)] = scale
+    return scales
+
+
+BOTTOM = ("embedding", "embedding_norm", "positions", "segments", "projection", "patches", "classes", "characters")
+"""Parts of models that come before their layers."""
+
+
+def _depth(name: str) -> int | None:
+    """Of a parameter: 0 for what comes before the layers, n for the n-th one; None for what comes after them."""
+    found = re.search(r"(?:blocks|forward_layers|backward_layers)\.(\d+)\.", name)
+    if found:
+        return int(found[1]) + 1
+    return 0 if set(name.split(".")) & set(BOTTOM) else None
 
 
 def parameter_groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:

@@ -8,40 +8,56 @@ from tempfile import TemporaryDirectory
 
 from seqloom.config import DataConfig, RunConfig, TrainConfig, apply_settings, parse
 from seqloom.errors import UsageError
-from seqloom.tasks import task_named
+from seqloom.tasks import READING_TASKS, task_named
 from seqloom.workflows.check_corpus import CorpusReport, check_corpus
 from seqloom.workflows.check_pairs import Report, check_pairs
+from seqloom.workflows.check_reading import ReadingReport, check_reading
 from seqloom.workflows.reading import Say
-from seqloom.workflows.settings import keep_standard_input
+from seqloom.workflows.settings import keep_standard_input, resolve
 
-CHECKS: dict[str, Callable[[RunConfig, Sequence[str], Path, Say], Report | CorpusReport]] = {
+CHECKS: dict[str, Callable[[RunConfig, Sequence[str], Path, Say], Report | CorpusReport | ReadingReport]] = {
     "translation": check_pairs,
     "text-generation": check_corpus,
+    **dict.fromkeys(READING_TASKS, check_reading),
 }
 """task -> what examines its data: (run, test files, a folder that is thrown away, say) -> report."""
 
 
 def check(
-    task: str, data: Sequence[str], validation: Sequence[str], test: Sequence[str], settings: Sequence[str], say: Say = lambda _: None
-) -> Report | CorpusReport:
+    task: str,
+    data: Sequence[str],
+    validation: Sequence[str],
+    test: Sequence[str],
+    settings: Sequence[str],
+    say: Say = lambda _: None,
+    *,
+    model: str | None = None,
+    start: str | None = None,
+) -> Report | CorpusReport | ReadingReport:
     """Examines data as a training with these settings would read it.
 
     Raises DataError where files cannot be read or hold no usable pair, UsageError for settings that fit in no way.
     """
     with TemporaryDirectory() as folder:
-        run = keep_standard_input(_configured(task, data, validation, settings), Path(folder))
+        run = keep_standard_input(_configured(task, data, validation, settings, model, start), Path(folder))
         return CHECKS[task](run, test, Path(folder), say)
 
 
-def _configured(task: str, data: Sequence[str], validation: Sequence[str], settings: Sequence[str]) -> RunConfig:
+def _configured(
+    task: str, data: Sequence[str], validation: Sequence[str], settings: Sequence[str], model: str | None, start: str | None
+) -> RunConfig:
     task_named(task)
     if task not in CHECKS:
         raise UsageError(
             f"TASK must be one of {', '.join(CHECKS)} to be checked, but is {task!r}, whose data are checked as train reads them"
         )
-    content = apply_settings({}, list(settings))
     if not data:
         raise UsageError("a check needs data: name its files after the task")
+    if task in READING_TASKS:
+        return resolve(task, data, "", model, validation, settings, None, start)
+    if model is not None or start is not None:
+        raise UsageError(f"--model and --from change nothing here, as no model is made to check the data of {task}; leave them out")
+    content = apply_settings({}, list(settings))
     if other := content.keys() - {"data", "train"}:
         raise UsageError(f"--set can change data.* and train.* here, but not {', '.join(sorted(other))}.*: no model is made")
     read = content.get("data", {}) | {"train": tuple(data), "validation": tuple(validation)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -16,10 +16,13 @@ from torch.nn import functional as F
 from seqloom import bundles, files
 from seqloom.data.image_store import unknown_label
 from seqloom.data.images import Picture, read_pictures
+from seqloom.data.masked_patches import FIXED, MaskedPatchBatch, masked_patches
 from seqloom.data.pixels import Preprocessing
 from seqloom.errors import DataError, FolderError, UsageError, printable
-from seqloom.evaluation.classification import Confusion
+from seqloom.evaluation.labels import Predictions, confusion, label_metrics
+from seqloom.models.vit import LEVELS
 from seqloom.protocols import device_of
+from seqloom.shapes import IGNORE
 from seqloom.workflows.reading import Say, counted
 
 CHUNK = 256
@@ -30,27 +33,37 @@ Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
 @torch.no_grad()
-def classified(
-    model: nn.Module,
-    batches: Iterable[Labelled],
-    preprocessing: Preprocessing,
-    labels: int,
-    see: Callable[[NDArray[np.int64]], None] = lambda _: None,
-) -> Confusion:
-    """What a model in evaluation mode makes of these images; `see` is told each batch's predictions."""
-    confusion, device = Confusion(labels), device_of(model)
+def classified(model: nn.Module, batches: Iterable[Labelled], preprocessing: Preprocessing) -> Predictions:
+    """What a model in evaluation mode makes of these images."""
+    found, device = [], device_of(model)
     for pixels, true in batches:
-        logits = model(preprocessing.scaled(pixels).to(device, next(model.parameters()).dtype))
-        loss = F.cross_entropy(logits, torch.from_numpy(true).to(device), reduction="sum")
-        predicted = logits.argmax(dim=-1).cpu().numpy()
-        confusion.add(true, predicted, float(loss))
-        see(predicted)
-    return confusion
+        logits = model(preprocessing.scaled(pixels).to(device, next(model.parameters()).dtype)).float()
+        losses = F.cross_entropy(logits, torch.from_numpy(true).to(device), reduction="none")
+        confidence, predicted = logits.softmax(dim=-1).max(dim=-1)
+        found.append(Predictions(true, *(column.cpu().numpy() for column in (predicted, confidence, losses))))
+    return Predictions.joined(found)
+
+
+@torch.no_grad()
+def told_colours(model: Any, batches: Iterable[MaskedPatchBatch]) -> dict[str, float]:
+    """How well a model in evaluation mode tells the colours of corrupted patches: loss (nats a patch), accuracy, baseline_accuracy (of
+    always telling the commonest colour), patches. There must be at least one batch."""
+    weight, counts = next(model.parameters()), np.zeros(model.config.outputs, np.int64)
+    loss = hits = 0.0
+    for batch in batches:
+        images, sources, targets = (part.to(weight.device) for part in batch)
+        trained = targets != IGNORE
+        logits, true = model(images.to(weight.dtype), sources)[trained].float(), targets[trained]
+        loss += float(F.cross_entropy(logits, true, reduction="sum"))
+        hits += float((logits.argmax(dim=-1) == true).sum())
+        counts += np.bincount(true.cpu().numpy(), minlength=len(counts))
+    total = int(counts.sum())
+    return {"loss": loss / total, "accuracy": hits / total, "baseline_accuracy": int(counts.max()) / total, "patches": total}
 
 
 class ImageEvaluation(NamedTuple):
     metrics: dict[str, float]
-    """loss, accuracy and its interval, macro_f1, images."""
+    """Those of `label_metrics`, and images."""
     predicted: list[str]
     """A label for each image."""
     labels: tuple[str, ...]
@@ -109,7 +122,6 @@ class ImageClassifier:
     def evaluate(self, paths: Sequence[str], say: Say) -> ImageEvaluation:
         """How good it is on labelled images. Raises DataError where a label is none of its own."""
         number = {label: at for at, label in enumerate(self.labels)}
-        predicted: list[str] = []
 
         def batches() -> Iterator[Labelled]:
             for pictures in _chunks(counted(read_pictures(paths), "images read", say), CHUNK):
@@ -118,13 +130,12 @@ class ImageClassifier:
                         raise DataError(f"{picture.place}: {unknown_label(str(picture.label), self.labels)}")
                 yield self._pixels(pictures), np.array([number[str(picture.label)] for picture in pictures])
 
-        def see(labels: NDArray[np.int64]) -> None:
-            predicted.extend(self.labels[at] for at in labels)
-
-        confusion = classified(self.model, batches(), self.preprocessing, len(self.labels), see)
-        if not predicted:
+        found = classified(self.model, batches(), self.preprocessing)
+        if not len(found.true):
             raise DataError(f"{printable(paths[0])}: must hold at least one image, but holds none")
-        return ImageEvaluation(confusion.metrics("images"), predicted, self.labels, confusion.counts.tolist())
+        counts = confusion(found.true, found.predicted, len(self.labels))[:-1]  # no label is unseen
+        predicted = [self.labels[at] for at in found.predicted]
+        return ImageEvaluation(label_metrics(found, len(self.labels), "images"), predicted, self.labels, counts.tolist())
 
     def _pixels(self, pictures: Sequence[Picture]) -> NDArray[np.uint8]:
         return np.stack([self.preprocessing.fitted(picture.pixels) for picture in pictures])
@@ -148,3 +159,26 @@ def _chunks(pictures: Iterable[Picture], size: int) -> Iterator[list[Picture]]:
 def evaluate_images(folder: str | Path, paths: Sequence[str], say: Say) -> ImageEvaluation:
     """The verb: the model of a run folder on labelled images."""
     return ImageClassifier.load(folder).evaluate(paths, say)
+
+
+def evaluate_patches(folder: str | Path, paths: Sequence[str], say: Say) -> dict[str, float]:
+    """The verb for masked patch prediction: the metrics of `told_colours` on images, whose labels are not read. The corruption is always
+    the same. Raises FolderError where the folder holds no such model, DataError where there is no image."""
+    folder = bundles.located(folder)
+    model = bundles.open_model(folder).model
+    config: Any = model.config
+    if getattr(config, "head", None) != "patches":
+        raise FolderError(f"{printable(str(folder))}: must be a model of masked patches, but is none")
+    preprocessing = read_preprocessing(folder, config)
+
+    def batches() -> Iterator[MaskedPatchBatch]:
+        read = 0
+        for pictures in _chunks(counted(read_pictures(paths, labelled=False), "images read", say), CHUNK):
+            at = np.arange(read, read + len(pictures))
+            read += len(pictures)
+            pixels = np.stack([preprocessing.fitted(picture.pixels) for picture in pictures])
+            yield masked_patches(pixels, at, np.full_like(at, FIXED), 0, preprocessing, config.patch_size, LEVELS)
+        if not read:
+            raise DataError("must hold at least one image, but holds none", paths[0])
+
+    return told_colours(model, batches())

@@ -34,7 +34,7 @@ from seqloom.workflows.verbs import refuse_other_task
 
 KEPT = 8
 """Contexts whose states are kept, so that a keystroke reads what is new."""
-STEPS = {"bpe": 6, "wordpiece": 6, "unigram": 6, "words": 2, "characters": 16, "bytes": 24}
+STEPS = {"bpe": 6, "wordpiece": 6, "unigram": 6, "words": 2, "blanks": 2, "characters": 16, "bytes": 24}
 """Tokens of a word that is looked for, and one more that ends it, for each kind of tokenizer."""
 
 _WORD = rb"\w\x80-\xff"  # what is not ASCII belongs to words

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
+from numpy.typing import NDArray
 from torch import nn
 
 from seqloom.bundles import IMAGES, RUN, load_bundle, task_of
@@ -14,10 +15,12 @@ from seqloom.config import DataConfig, DecodeConfig, parse, read_run_file
 from seqloom.errors import UsageError, printable
 from seqloom.evaluation.metrics import bleu, chrf, exact_match
 from seqloom.evaluation.scoring import teacher_forced
+from seqloom.models.reader import Reader
 from seqloom.protocols import Tokenizer, device_of
 from seqloom.workflows.classify import evaluate_images
 from seqloom.workflows.documents import convention, each_document, evaluate_documents, stride_of
 from seqloom.workflows.masks import evaluate_masked
+from seqloom.workflows.read import TextReader
 from seqloom.workflows.reading import Say, read_pair_list
 from seqloom.workflows.translate import batches_of_pairs, decode_texts
 from seqloom.workflows.vectors import evaluate_similarity
@@ -39,7 +42,9 @@ class Evaluation:
     outputs: list[str]
     """The model's texts, in the order of the pairs, or labels; empty where nothing was decoded."""
     details: dict[str, Any] = field(default_factory=dict)
-    """What is too long for a table: of labels the counts of each confusion."""
+    """What is too long for a table: of labels the scores of each and the counts of each confusion."""
+    by_example: NDArray[Any] | None = None
+    """`(examples,)`: how right each answer of a reader is, the larger the better."""
 
 
 def evaluate_pairs(model: nn.Module, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], decode: DecodeConfig | None) -> Evaluation:
@@ -82,6 +87,11 @@ def evaluate(
     bundle = load_bundle(folder)
     for note in bundle.notes:
         say(note)
+    if isinstance(bundle.model, Reader):
+        if decode or stride is not None:
+            raise UsageError(f"--stride and decode.* belong to models that write text, but this is one of {bundle.task}; leave them out")
+        report, replies = TextReader(bundle, data, say).report(paths)
+        return Evaluation(report.metrics, {}, [reply.text for reply in replies], report.details, report.by_example)
     if bundle.task in ENCODED:
         if decode or stride is not None:
             raise UsageError(f"--stride and decode.* belong to models that write text, but this is one of {bundle.task}; leave them out")

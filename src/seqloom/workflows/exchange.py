@@ -12,16 +12,25 @@ from torch import nn
 
 from seqloom import bundles, files
 from seqloom.config import DataConfig, DecodeConfig, RunConfig
+from seqloom.data.reading import layout_of
 from seqloom.data.store import fingerprint
-from seqloom.errors import FolderError, UsageError, printable
-from seqloom.interop.checkpoint import CONFIG, GENERATION, first_names, is_hub_folder, listed, read_checkpoint
-from seqloom.interop.export import Target, target_of, write_checkpoint
+from seqloom.data.tagging import blank_begins_words
+from seqloom.errors import UsageError, printable
+from seqloom.interop.checkpoint import CONFIG, GENERATION, is_hub_folder, read_checkpoint
+from seqloom.interop.export import Target, target_of, their_tensors, write_checkpoint
+from seqloom.interop.framing import framed, with_first_blank
 from seqloom.interop.generation import generation_content
 from seqloom.interop.hub import is_hub_name
-from seqloom.interop.origin import HubOrigin, hub_tokenizer
+from seqloom.interop.origin import TOKENIZER_CONFIG, HubOrigin, hub_tokenizer
+from seqloom.interop.placing import check_finite, first_names
 from seqloom.interop.pooling import write_pooling
+from seqloom.models.bert import Bert
 from seqloom.models.ngram import Ngram
+from seqloom.models.reader import Reader
 from seqloom.tasks import TASKS
+from seqloom.text.hub_tokenizer import HubTokenizer
+from seqloom.text.special import SPECIAL_TOKENS
+from seqloom.text.tokenizers import TextTokenizer
 from seqloom.workflows.arpa import SUFFIXES, export_arpa, import_arpa
 from seqloom.workflows.classify import read_preprocessing
 from seqloom.workflows.made import write_made
@@ -69,7 +78,7 @@ def _import_folder(place: str, folder: Path, say: Say, dtype: torch.dtype | None
         say(note)
     if found.task == bundles.IMAGES:
         read_preprocessing(source, found.config)  # said before anything is written
-    _check_finite(found.model, source)
+    check_finite(first_names(found.model), source)
     files.new_folder(folder, "an imported model", "name another --output-dir")
     run = RunConfig(
         task=found.task,
@@ -83,12 +92,6 @@ def _import_folder(place: str, folder: Path, say: Say, dtype: torch.dtype | None
     used = [fingerprint(str(path)) for path in sorted(source.glob("*.safetensors"))]
     write_made(folder, run, found.model, tokenizer, used, None, origin)
     return {"output": str(folder), **_sizes(found.model, found.model_type, found.task), "notes": notes}
-
-
-def _check_finite(model: nn.Module, source: Path) -> None:
-    broken = [name for name, tensor in first_names(model).items() if not bool(torch.isfinite(tensor).all())]
-    if broken:
-        raise FolderError(f"{printable(str(source))}: weights must be finite, but those of {listed(broken)} are not; get the files again")
 
 
 def _sizes(model: nn.Module, model_type: str, task: str) -> dict[str, Any]:
@@ -152,12 +155,13 @@ def _export_folder(source: _Source, out: Path, shard_bytes: int | None) -> dict[
     config: Any = source.model.config
     origin = None if source.origin is None else source.origin.content
     target = target_of(source.model_type, config, source.task, origin)
+    their_tensors(source.model, config, target)  # said before anything is written
     files.new_folder(out, "an exported model")
     if source.bundle is not None:
         _write_tokenizer(source, source.bundle, out)
     elif (source.folder / bundles.PREPROCESSOR).is_file():
         shutil.copyfile(source.folder / bundles.PREPROCESSOR, out / bundles.PREPROCESSOR)
-    if source.origin is not None and source.origin.pooling is not None:
+    if source.origin is not None and source.origin.pooling is not None and not isinstance(source.model, Reader):
         write_pooling(out, source.origin.pooling, config.width)
     ids = {} if source.bundle is None or source.origin is not None else _ids(source.bundle)
     written = write_checkpoint(out, source.model, config, target, origin=origin, ids=ids, shard_bytes=shard_bytes)
@@ -168,11 +172,41 @@ def _export_folder(source: _Source, out: Path, shard_bytes: int | None) -> dict[
 
 def _write_tokenizer(source: _Source, bundle: bundles.Bundle, out: Path) -> None:
     bundles.write_tokenizer(out, bundle.tokenizer, source.origin)
+    if isinstance(source.model, Reader):
+        _write_layout(source.model, bundle.tokenizer, out, source.origin)
+    encoder = source.model.encoder if isinstance(source.model, Reader) else source.model
+    if isinstance(encoder, Bert):  # of whose class theirs would know it
+        segments = ("token_type_ids",) if encoder.config.segments > 1 else ()
+        _change_tokenizer_config(out, {"model_input_names": ["input_ids", *segments, "attention_mask"]}, over=False)
     if source.task == "translation" or source.task == "text-generation":
         begins = len(bundle.tokenizer.marks.begin) if source.model_type in ENCODER_DECODERS else None
         own = {key: value for key, value in _ids(bundle).items() if key.endswith("_id") and value is not None}
         own |= generation_content(bundle.decode, writes_after=begins)
         files.write_json(out / GENERATION, own if source.origin is None else source.origin.generation or own)
+
+
+def _write_layout(reader: Reader, tokenizer: TextTokenizer | HubTokenizer, out: Path, origin: HubOrigin | None) -> None:
+    """Has the tokenizer of a reader do what the rows that it was trained on say: marks, the blank before words with tags, the most that it
+    reads. One that came with the same head does so already."""
+    content = tokenizer.to_json()
+    if isinstance(tokenizer, TextTokenizer):
+        layout = layout_of(tokenizer.marks, reader.model_type, True, tokenizer.vocabulary_size)
+        encoder: Any = reader.encoder
+        segments = getattr(encoder.config, "segments", 1) > 1
+        content = framed(content, layout.before, layout.between, layout.after, SPECIAL_TOKENS, segments=segments)
+        if reader.context is not None:
+            _change_tokenizer_config(out, {"model_max_length": reader.context})
+    came = [] if origin is None else origin.content.get("architectures") or []
+    if reader.config.kind == "tagging" and blank_begins_words(tokenizer) and not any("TokenClassification" in str(one) for one in came):
+        content = with_first_blank(content)
+        _change_tokenizer_config(out, {"add_prefix_space": True})
+    files.write_atomic(out / bundles.TOKENIZER, content.encode())
+
+
+def _change_tokenizer_config(out: Path, changes: dict[str, Any], *, over: bool = True) -> None:
+    """Without `over`, what stands there stays."""
+    content = files.read_json(out / TOKENIZER_CONFIG)
+    files.write_json(out / TOKENIZER_CONFIG, content | changes if over else changes | content)
 
 
 def _ids(bundle: bundles.Bundle) -> dict[str, Any]:

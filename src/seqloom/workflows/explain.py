@@ -112,7 +112,7 @@ def explain(folder: str | Path, text: str, target: str | None, output: str, deco
 
 def spells_words(bundle: Bundle) -> bool:
     """Whether pieces are parts of words, so that a picture should show where a word goes on."""
-    return bundle.tokenizer.kind not in ("words", "characters", "bytes")
+    return bundle.tokenizer.kind not in ("words", "blanks", "characters", "bytes")
 
 
 LEGEND = (

@@ -21,6 +21,7 @@ from seqloom.data.splits import held_out
 from seqloom.data.store import TokenStore, build_store, cache_folder, fingerprint
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.tasks import task_named
+from seqloom.text.hub_tokenizer import HubTokenizer
 from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
 from seqloom.training.distributed import World
 from seqloom.training.objectives import Translation
@@ -34,7 +35,7 @@ class Material(Protocol):
     """What a training needs of its data, whatever the task: pairs here, a corpus in `corpus.py`."""
 
     @property
-    def tokenizer(self) -> TextTokenizer | None:
+    def tokenizer(self) -> TextTokenizer | HubTokenizer | None:
         """None where no text is read."""
         ...
 
@@ -180,7 +181,7 @@ def learned_tokenizer(folder: Path, data: DataConfig, texts: Callable[[], Iterat
     if not first or (folder / bundles.TOKENIZER).exists():
         return bundles.read_tokenizer(folder / bundles.TOKENIZER)
     tokenizer = train_tokenizer(texts(), data.tokenizer, data.vocabulary, data.normalisation)
-    if data.tokenizer in ("bpe", "words", "wordpiece", "unigram") and tokenizer.vocabulary_size < data.vocabulary:
+    if data.tokenizer in ("bpe", "words", "blanks", "wordpiece", "unigram") and tokenizer.vocabulary_size < data.vocabulary:
         say(f"the text allows {tokenizer.vocabulary_size:,} pieces, fewer than data.vocabulary={data.vocabulary:,}")
     files.write_atomic(folder / bundles.TOKENIZER, tokenizer.to_json())
     return tokenizer

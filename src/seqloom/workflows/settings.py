@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from seqloom import bundles, files
-from seqloom.config import RunConfig, apply_settings, parse, read_run_file, to_plain
+from seqloom.config import HeadConfig, RunConfig, apply_settings, parse, read_run_file, to_plain
 from seqloom.errors import FolderError, UsageError, printable
-from seqloom.tasks import task_named
+from seqloom.interop.hub import is_hub_name
+from seqloom.tasks import FINE_TUNING, READING_TASKS, task_named
 
 STANDARD_INPUT = "standard-input"
 """The file of a run folder that keeps what was piped in."""
@@ -26,6 +27,7 @@ def resolve(
     validation: Sequence[str],
     settings: Sequence[str],
     config: str | None,
+    start: str | Path | None = None,
 ) -> RunConfig:
     """What was asked for, as one configuration: the run file, changed by the arguments, changed by the settings."""
     content: dict[str, Any] = read_run_file(config) if config else {}
@@ -41,23 +43,49 @@ def resolve(
         content.setdefault("model", {}).update({"name": name} | ({"size": size} if size else {}))
     if "task" not in content or "output_dir" not in content:
         raise UsageError("a training needs TASK, DATA and --output-dir, or --config with a run file, or --resume DIR")
+    if start is not None:
+        content.setdefault("model", {})["from"] = str(start) if is_hub_name(str(start)) else absolute(str(start))
+    begun = content.get("model", {}).get("from")
     if isinstance(content["task"], str):
-        content["decode"] = {**task_named(content["task"]).decode, **content.get("decode", {})}
+        named_task = task_named(content["task"])
+        defaults: dict[str, Any] = {
+            "decode": named_task.decode,
+            "data": {} if begun else named_task.data,
+            "train": dict(named_task.train) | (FINE_TUNING if begun and content["task"] in READING_TASKS else {}),
+        }
+        content |= {section: {**values, **content.get(section, {})} for section, values in defaults.items()}
     run_config = parse(RunConfig, content)
     if not run_config.data.train:
         raise UsageError("a training needs data: name its files after the task, or data.train in the run file")
     known = task_named(run_config.task).models
     chosen = {"name": known[0], "size": "small"} | run_config.model
+    if begun:
+        chosen = begun_with(chosen, run_config)
     if chosen["name"] not in known:
         raise UsageError(f"the model of {run_config.task} must be one of {', '.join(known)}, but is {printable(repr(chosen['name']))}")
+    if run_config.head != HeadConfig() and run_config.task not in READING_TASKS:
+        raise UsageError(f"head.* belongs to readers, but the task is {run_config.task}; leave it out")
     if run_config.train.shift and run_config.task != bundles.IMAGES:
         raise UsageError(f"train.shift moves images, but the task is {run_config.task}; leave it out")
     best = task_named(run_config.task).best
     if run_config.train.best not in best:
         raise UsageError(f"train.best must be {' or '.join(best)} for {run_config.task}, but is {run_config.train.best!r}")
-    bundles.model_config(chosen["name"], chosen["size"], run_config.data.vocabulary, model_fields(chosen))  # said before the work
+    if not begun:
+        bundles.model_config(chosen["name"], chosen["size"], run_config.data.vocabulary, model_fields(chosen))  # said before the work
     bundles.choose_device(run_config.train.device)
     return replace(run_config, model=chosen)
+
+
+def begun_with(model: dict[str, Any], run_config: RunConfig) -> dict[str, Any]:
+    """The model settings of a run that begins with the weights of another folder, whose family is its own. Raises UsageError where another
+    is asked for, or where the task cannot begin so."""
+    if run_config.task not in (*READING_TASKS, bundles.IMAGES):
+        raise UsageError(f"--from is for {', '.join((*READING_TASKS, bundles.IMAGES))}, but the task is {run_config.task}")
+    found = bundles.encoder_of(model["from"])
+    named = run_config.model.get("name", found)
+    if named != found or "size" in run_config.model:
+        raise UsageError(f"--from brings its own model ({found}), so --model must be left out, but is {printable(str(named))}")
+    return model | {"name": found, "size": "small"}
 
 
 def absolute(path: Any) -> Any:
@@ -67,7 +95,7 @@ def absolute(path: Any) -> Any:
 
 def model_fields(model: dict[str, Any]) -> dict[str, Any]:
     """Of the model's settings those that its own configuration has."""
-    return {key: value for key, value in model.items() if key not in ("name", "size")}
+    return {key: value for key, value in model.items() if key not in ("name", "size", "from")}
 
 
 def keep_standard_input(run_config: RunConfig, folder: Path) -> RunConfig:
@@ -97,7 +125,7 @@ ADJUSTABLE = ("learning_rate", "clip_norm", "dtype", "device", "threads", "accum
 def fixed_settings(run_config: RunConfig) -> dict[str, Any]:
     """What must not change within a run (the data is told by its hash), as key -> value."""
     plain = to_plain(run_config)
-    kept = {section: plain[section] for section in ("model", "data", "train")}
+    kept = {section: plain[section] for section in ("model", "data", "head", "train")}
     names = {"data": ("train", "validation", "on_bad_line", "max_line_bytes"), "train": ADJUSTABLE}
     return {f"{s}.{key}": value for s, fields in kept.items() for key, value in fields.items() if key not in names.get(s, ())}
 

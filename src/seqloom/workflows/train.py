@@ -19,6 +19,7 @@ from seqloom.data.order import Rows
 from seqloom.errors import DataError, FolderError, UsageError, printable
 from seqloom.models import model_family
 from seqloom.protocols import State
+from seqloom.tasks import READING_TASKS
 from seqloom.text.special import BOS
 from seqloom.training.carry import Carry
 from seqloom.training.checkpoints import (
@@ -42,6 +43,7 @@ from seqloom.workflows.card import write_card
 from seqloom.workflows.corpus import prepare_corpus
 from seqloom.workflows.images import prepare_images
 from seqloom.workflows.prepare import Material, Prepare, prepare_pairs, prepared, total_steps
+from seqloom.workflows.readers import PreparedReading, prepare_reading
 from seqloom.workflows.reading import Say
 from seqloom.workflows.settings import (
     STANDARD_INPUT,
@@ -81,21 +83,23 @@ def train(
     settings: Sequence[str] = (),
     config: str | None = None,
     resume: str | Path | None = None,
+    start: str | Path | None = None,
     say: Say = lambda _: None,
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> TrainResult:
     """Trains a model into a new run folder, or goes on with one that was stopped (`resume`).
 
-    `settings` are `key=value` as after `--set`; `config` is a run file whose values they change. Raises UsageError,
-    DataError, FolderError and TrainingError, each with one line for the user.
+    `start` is a folder, or a name of the hub, whose weights and tokenizer the model begins with. `settings` are `key=value` as after
+    `--set`; `config` is a run file whose values they change. Raises UsageError, DataError, FolderError and TrainingError, each with one
+    line for the user.
     """
     if resume is not None:
-        if task or data or output_dir or model or validation or settings or config:
+        if task or data or output_dir or model or validation or settings or config or start:
             raise UsageError("--resume goes on with a run as it was configured and takes nothing else; for a changed run, train a new one")
         folder = Path(resume)
         run_config = read_resumed(folder)
     else:
-        run_config = resolve(task, data, output_dir, model, validation, settings, config)
+        run_config = resolve(task, data, output_dir, model, validation, settings, config, start)
         folder = Path(run_config.output_dir)
     with joined_world() as world:
         quiet: Say = say if world.first else lambda _: None
@@ -130,6 +134,7 @@ MATERIALS: dict[str, Prepare[Any]] = {
     "translation": prepare_pairs,
     "text-generation": prepare_corpus,
     "image-classification": prepare_images,
+    **dict.fromkeys(READING_TASKS, prepare_reading),
 }
 """task -> what makes its data ready."""
 
@@ -148,10 +153,15 @@ def _train(run_config: RunConfig, folder: Path, world: World, say: Say, progress
     config = run_config.train
     fresh = not (folder / bundles.CONFIG).exists()  # the last of the model's files
     torch.manual_seed(config.seed)
-    model, configured = bundles.build_model(name, size, vocabulary, fields, material.labels)
+    if isinstance(material, PreparedReading):
+        model, configured = material.build()
+        model_type, origin = "reader", material.origin
+    else:
+        model, configured = bundles.build_model(name, size, vocabulary, fields, material.labels)
+        model_type, origin = name, None
     with world.together():
         if fresh and world.first:
-            bundles.write_model_files(folder, run_config.task, name, configured, material.tokenizer, run_config.decode)
+            bundles.write_model_files(folder, run_config.task, model_type, configured, material.tokenizer, run_config.decode, origin)
     model.to(bundles.choose_device(config.device), torch.float64 if config.dtype == "float64" else torch.float32)
     objective = material.objective()
     optimizer = make_optimizer(model, config)
@@ -160,14 +170,18 @@ def _train(run_config: RunConfig, folder: Path, world: World, say: Say, progress
         state = restore(folder, world, model, optimizer, objective, say)
         state.settings = check_unchanged(folder, state.settings, fixed_settings(run_config))
     state.total_steps = state.total_steps or total_steps(config, material)
-    parameters = sum(p.numel() for p in model.parameters())
-    say(
-        f"training {name}:{size} ({parameters:,} parameters{f', vocabulary {vocabulary:,}' if vocabulary else ''}) on {material.about()} "
-        f"for {state.total_steps:,} steps"
-    )
+    sizes = f"{sum(p.numel() for p in model.parameters()):,} parameters" + (f", vocabulary {vocabulary:,}" if vocabulary else "")
+    say(f"training {described(run_config)} ({sizes}) on {material.about()} for {state.total_steps:,} steps")
     with stop_signals(say) as interrupted:
         run(make_job(run_config, folder, world, material, objective, model, optimizer, state, progress, interrupted), state)
     return finish(run_config, folder, world, state, say)
+
+
+def described(run_config: RunConfig) -> str:
+    """The model of a run, in words."""
+    start = run_config.model.get("from")
+    name = str(run_config.model["name"])
+    return f"{name}:{run_config.model['size']}" if start is None else f"{name} from {printable(str(start))}"
 
 
 def fit(run_config: RunConfig, folder: Path, config: Any, material: Material, say: Say) -> None:

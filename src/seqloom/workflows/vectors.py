@@ -18,8 +18,7 @@ from torch import Tensor
 from seqloom.bundles import Bundle
 from seqloom.config import DataConfig
 from seqloom.data.batches import cuts, pad, read_with
-from seqloom.data.records import read_pairs
-from seqloom.data.scored_pairs import SCORED
+from seqloom.data.labelled import read_labelled
 from seqloom.errors import DataError, FolderError, UsageError, printable
 from seqloom.evaluation.correlation import correlations
 from seqloom.interop.pooling import Pooling, pooling_of
@@ -145,17 +144,17 @@ class Similarity(NamedTuple):
 def evaluate_similarity(bundle: Bundle, paths: Sequence[str], data: DataConfig, say: Say) -> Similarity:
     """How well the cosine of two texts agrees with the score that people gave them.
 
-    Raises DataError and UsageError as `read_pairs` does, and DataError for fewer than two pairs.
+    Raises DataError and UsageError as `read_labelled` does, and DataError for fewer than two pairs.
     """
     with tallied(say) as tally:
-        records = list(read_pairs(paths, data, tally, SCORED))
-    if len(records) < 2:
-        raise DataError("a correlation needs at least two pairs, but there is one; give more", records[0].path)
+        pairs = list(read_labelled(paths, data, tally, pairs=True, number=True))
+    if len(pairs) < 2:
+        raise DataError("a correlation needs at least two pairs, but there is one; give more", pairs[0].path)
     encoder = SentenceEncoder(bundle, say)
-    texts = [record.fields[side] for side in ("source", "target") for record in records]
+    texts = [one.text for one in pairs] + [str(one.second) for one in pairs]
     cosines = cosine(*np.split(encoder.encode(texts).astype(np.float64), 2))
-    scores = np.array([float(record.fields["score"]) for record in records])
-    return Similarity(correlations(cosines, scores) | {"pairs": len(records)}, cosines)
+    scores = np.array([float(one.labels[0]) for one in pairs])
+    return Similarity(correlations(cosines, scores) | {"pairs": len(pairs)}, cosines)
 
 
 def cosine(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Literal
 
-from seqloom.errors import FolderError, printable
+from seqloom.errors import FolderError, UsageError, printable
 from seqloom.interop.families.family import ACTIVATIONS, Architecture, Family
+from seqloom.interop.families.heads import TASKS, HeadForm
 from seqloom.interop.names import Names, Rule, layer
 from seqloom.interop.options import Option, Options
 
@@ -77,6 +78,29 @@ BERT_SIZES = (
 )
 EITHER = {"pooler": False, "next_sentence": False, "head": "none", "head_activation": None}
 BARE = Architecture(task="feature-extraction", fields={"head": "none"}, bare=True)
+ENCODER = {"head": "none", "pooler": False, "next_sentence": False}
+DROPOUT = ("classifier_dropout", "hidden_dropout_prob")
+
+
+def _read(form: HeadForm, task: str | None = None) -> Architecture:
+    return Architecture(task=task or TASKS[form.kind], head=form)
+
+
+def _sequences(hidden: str, output: str, activation: Literal["tanh", "gelu"] = "tanh") -> Architecture:
+    form = HeadForm(kind="sequence", hidden=hidden, output=output, activation=activation, dropout=DROPOUT)
+    return _read(form, TASKS["classification"])
+
+
+TAGS = _read(HeadForm(kind="tagging", output="classifier", dropout=DROPOUT))
+SPANS = _read(HeadForm(kind="span", output="qa_outputs"))
+SUMMARY = (
+    Option("summary_type", None, "first"),
+    Option("summary_use_proj", None, True),
+    Option("summary_activation", None, "gelu"),
+    Option("summary_proj_to_labels", None, False),
+    Option("summary_first_dropout", None, 0.0),
+)
+"""Of the state that ELECTRA makes of an option."""
 
 
 def _pooler(content: Mapping[str, Any], fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
@@ -94,8 +118,18 @@ def _roberta(content: Mapping[str, Any], fields: dict[str, Any], names: Collecti
     return _pooler(content, fields, names) | {"position_offset": offset, "context": positions - offset}
 
 
+def _back(config: Any) -> dict[str, Any]:
+    if not config.segments:  # theirs looks up a segment of every token
+        raise UsageError("an encoder of the hub has model.segments of at least 1, but this model has 0")
+    return {}
+
+
+def _electra_back(config: Any) -> dict[str, Any]:
+    return _back(config) | {"embedding_size": config.embedding_width or config.width}
+
+
 def _roberta_back(config: Any) -> dict[str, Any]:
-    return {"pad_token_id": config.position_offset - 1, "max_position_embeddings": config.context + config.position_offset}
+    return _back(config) | {"pad_token_id": config.position_offset - 1, "max_position_embeddings": config.context + config.position_offset}
 
 
 BERT = Family(
@@ -118,8 +152,14 @@ BERT = Family(
         "BertModel": BARE,
         "BertForMaskedLM": Architecture(task="fill-mask", fields={"head": "masked-lm"}),
         "BertForPreTraining": Architecture(task="fill-mask", fields={"head": "masked-lm", "pooler": True, "next_sentence": True}),
+        "BertForSequenceClassification": _sequences("bert.pooler.dense", "classifier"),
+        "BertForTokenClassification": TAGS,
+        "BertForQuestionAnswering": SPANS,
+        "BertForMultipleChoice": _read(HeadForm(kind="choice", hidden="bert.pooler.dense", output="classifier", dropout=DROPOUT)),
     },
     refine=_pooler,
+    back=_back,
+    encoder=ENCODER,
 )
 
 ROBERTA = Family(
@@ -140,8 +180,15 @@ ROBERTA = Family(
     architectures={
         "RobertaModel": BARE,
         "RobertaForMaskedLM": Architecture(task="fill-mask", fields={"head": "masked-lm", "head_activation": "gelu"}),
+        "RobertaForSequenceClassification": _sequences("classifier.dense", "classifier.out_proj"),
+        "RobertaForTokenClassification": TAGS,
+        "RobertaForQuestionAnswering": SPANS,
+        "RobertaForMultipleChoice": _read(
+            HeadForm(kind="choice", hidden="roberta.pooler.dense", output="classifier", dropout=("hidden_dropout_prob",))
+        ),
     },
     refine=_roberta,
+    encoder=ENCODER,
     back=_roberta_back,
 )
 
@@ -177,6 +224,20 @@ ELECTRA = Family(
         "ElectraModel": BARE,
         "ElectraForMaskedLM": Architecture(task="fill-mask", fields={"head": "masked-lm", "head_activation": "gelu"}),
         "ElectraForPreTraining": Architecture(task="replaced-token", fields={"head": "replaced-token"}),
+        "ElectraForSequenceClassification": _sequences("classifier.dense", "classifier.out_proj", "gelu"),
+        "ElectraForTokenClassification": TAGS,
+        "ElectraForQuestionAnswering": SPANS,
+        "ElectraForMultipleChoice": _read(
+            HeadForm(
+                kind="choice",
+                hidden="sequence_summary.summary",
+                output="classifier",
+                activation="gelu",
+                dropout=("summary_last_dropout",),
+                fixed=SUMMARY,
+            )
+        ),
     },
-    back=lambda config: {"embedding_size": config.embedding_width or config.width},
+    encoder=ENCODER,
+    back=_electra_back,
 )

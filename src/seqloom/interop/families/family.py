@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-from seqloom.interop.names import Names
+from seqloom.interop.families.heads import HeadForm
+from seqloom.interop.names import Names, pattern
 from seqloom.interop.options import Options
 
 ACTIVATIONS = {
@@ -32,6 +33,8 @@ class Architecture:
     """Fields of our configuration that it sets."""
     bare: bool = False
     """Whether its names have no prefix."""
+    head: HeadForm | None = None
+    """What it puts on its encoder, where it is a reader of ours."""
 
 
 Refine = Callable[[Mapping[str, Any], dict[str, Any], Collection[str]], dict[str, Any]]
@@ -53,3 +56,22 @@ class Family:
     """What no table says, on the way in."""
     back: Callable[[Any], dict[str, Any]] | None = None
     """What no table says, on the way out: our configuration -> keys of config.json."""
+    encoder: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of our configuration that its model has as the encoder of a reader."""
+    beyond: Mapping[str, str] = field(default_factory=dict)
+    """Patterns of theirs -> the part that such an encoder leaves behind."""
+
+    def names_of(self, architecture: Architecture) -> Names:
+        """The names of an architecture's tensors; of ours those of a reader where it has a head."""
+        if architecture.head is None:
+            return self.names
+        rules = [rule._replace(ours=f"encoder.{rule.ours}") for rule in self.names.rules]
+        return replace(self.names_of_encoder, rules=(*rules, *architecture.head.rules()))
+
+    @property
+    def names_of_encoder(self) -> Names:
+        """The names of the tensors of its encoder, whatever else is there."""
+        parts = {**self.names.unused, **self.beyond}
+        unused = {form: parts[form] for form in sorted(parts, key=lambda form: "{rest}" not in form)}  # whole heads before their parts
+        copies = {copy: of for copy, of in self.names.copies.items() if not any(pattern(form).fullmatch(copy) for form in unused)}
+        return replace(self.names, unused=unused, copies=copies)

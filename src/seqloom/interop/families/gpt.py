@@ -6,6 +6,7 @@ from typing import Any
 
 from seqloom.errors import UsageError
 from seqloom.interop.families.family import ACTIVATIONS, Architecture, Family
+from seqloom.interop.families.heads import TASKS, HeadForm
 from seqloom.interop.names import Names, Rule, layer
 from seqloom.interop.options import Option, Options
 
@@ -52,6 +53,13 @@ EITHER = {
 }
 
 
+SEQUENCES = Architecture(
+    task=TASKS["classification"],
+    fields={"tie_output": True},  # it has none
+    head=HeadForm(kind="sequence", output="score", bias=False, pooling="last"),
+)
+
+
 def _one_width(config: Any) -> dict[str, Any]:
     if config.feed_forward_width not in (None, 4 * config.width):
         raise UsageError(f"an openai-gpt has model.feed_forward_width four times the width, but this model has {config.feed_forward_width}")
@@ -78,6 +86,7 @@ GPT2 = Family(
     architectures={
         "GPT2LMHeadModel": Architecture(task="text-generation"),
         "GPT2Model": Architecture(task="text-generation", bare=True),
+        "GPT2ForSequenceClassification": SEQUENCES,
     },
 )
 
@@ -97,6 +106,7 @@ GPT1 = Family(
     architectures={
         "OpenAIGPTLMHeadModel": Architecture(task="text-generation"),
         "OpenAIGPTModel": Architecture(task="text-generation", bare=True),
+        "OpenAIGPTForSequenceClassification": SEQUENCES,
     },
     back=_one_width,
 )

@@ -61,7 +61,7 @@ def _refine(content: Mapping[str, Any], fields: dict[str, Any], names: Collectio
         "gated": gated,
         "scale_output": bool(content.get("scale_decoder_outputs", first)),
         "tie_output": first or "lm_head.weight" not in names,
-        "decoder_layers": content.get("num_decoder_layers") or fields["encoder_layers"],
+        "decoder_layers": fields["decoder_layers"] and (content.get("num_decoder_layers") or fields["encoder_layers"]),
         "attention_dropout": fields["dropout"],
     }
 
@@ -128,7 +128,12 @@ T5 = Family(
         },
         unused={f"{THEIRS}.EncDecAttention.relative_attention_bias.weight": "a bias that no layer uses"},
     ),
-    architectures={"T5ForConditionalGeneration": Architecture(task="translation")},
+    architectures={
+        "T5ForConditionalGeneration": Architecture(task="translation"),
+        "T5EncoderModel": Architecture(task="feature-extraction", fields={"decoder_layers": 0}),
+    },
     refine=_refine,
     back=_back,
+    encoder={"decoder_layers": 0},
+    beyond={"decoder.{rest}": "the decoder", "lm_head.weight": "the output"},
 )

@@ -5,34 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from seqloom.errors import FolderError, printable
 from seqloom.interop.families.family import ACTIVATIONS, Architecture, Family
+from seqloom.interop.families.heads import label_keys, labels_of
 from seqloom.interop.names import Names, Rule, layer
 from seqloom.interop.options import Option, Options
 
-MOST_LABELS = 2**20
 BLOCK, THEIRS = "stack.blocks.{i}", "vit.encoder.layer.{i}"
 
 
 def _labels(content: Mapping[str, Any], fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
     """The names of the classes, by number."""
-    named, count = content.get("id2label"), content.get("num_labels") or 2
-    if not named:
-        if type(count) is not int or not 1 <= count <= MOST_LABELS:
-            raise FolderError(f"vit's num_labels must be from 1 to {MOST_LABELS}, but is {printable(str(count))[:50]}")
-        named = {str(number): f"LABEL_{number}" for number in range(count)}
-    if not isinstance(named, dict) or not all(key.isascii() and key.isdigit() for key in named):
-        raise FolderError(f"vit's id2label must name each number, but is {printable(str(named))[:50]}")
-    return fields | {"labels": tuple(str(named[key]) for key in sorted(named, key=int))}
+    return fields | {"labels": labels_of(content, "vit")}
 
 
 def _back(config: Any) -> dict[str, Any]:
-    if not config.labels:
-        return {}
-    return {
-        "id2label": {str(number): label for number, label in enumerate(config.labels)},
-        "label2id": {label: number for number, label in enumerate(config.labels)},
-    }
+    return label_keys(config.labels) if config.labels else {}
 
 
 VIT = Family(
@@ -52,6 +39,7 @@ VIT = Family(
             Option("num_channels", "channels", 3),
             Option("qkv_bias", "query_key_value_biases", True),
         ),
+        always={"head": "labels"},
         either={"labels": ()},
     ),
     names=Names(

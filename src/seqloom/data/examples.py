@@ -1,0 +1,64 @@
+"""What a person wants to have read: texts with labels, words with tags, questions with answers, options to choose from. Each knows its
+file and line."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Labelled(NamedTuple):
+    """A text, or two, and what is to be said of it."""
+
+    text: str
+    second: str | None
+    labels: tuple[str, ...]
+    """One, or any number where a text may have several; empty where nothing is known. A number for similarity, as it was written."""
+    group: str | None
+    """What must stay together when data are split."""
+    path: str
+    line: int | None
+
+
+class Tagged(NamedTuple):
+    """Words and a tag for each."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    """As many as words; empty where nothing is known."""
+    path: str
+    line: int
+    """Of the first word; the others follow it, but for comments and what is no word."""
+
+
+class Answer(NamedTuple):
+    """A part of a context."""
+
+    start: int
+    """In code points."""
+    text: str
+
+
+class Question(NamedTuple):
+    """A question about a context."""
+
+    name: str
+    """Its id."""
+    question: str
+    context: str
+    answers: tuple[Answer, ...]
+    """Those that people gave; empty where there is none."""
+    group: str | None
+    """Its article, which stays on one side of a split."""
+    path: str
+    line: int | None
+
+
+class Choice(NamedTuple):
+    """A text and what may follow it."""
+
+    text: str
+    options: tuple[str, ...]
+    answer: int | None
+    """Which of them is right; None where that is not known."""
+    path: str
+    line: int | None

@@ -1,0 +1,155 @@
+"""The bag of words: what a text is made of, in whatever order.
+
+    embeddings   the head's mean of E u_t                                 Joulin et al. 2017 (fastText); Iyyer et al. 2015
+    counts       f(X) = b + Σ_t a(u_t): linear in how often each token occurs
+    binary       the same, but a second occurrence counts 0
+    tf-idf       the same, but a token weighs idf = ln((1 + n) / (1 + df)) + 1, where df of n texts have it, and the whole vector of a
+                 text is scaled to length 1: scikit-learn's TfidfVectorizer
+
+The three linear forms are made for the head's pooling `sum`: a(u) = W E_u with the head's W. They begin with E = 0, so a token that
+training never saw says nothing. Which tokens are words, `first_word` says: marks and the unknown token are not counted.
+
+With n-grams, each of up to `ngrams` tokens has, by a hash, one of `buckets` embeddings, and is added to the step where it ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqloom.config import STRICT
+from seqloom.layers.maxent import MULTIPLIER, PRIME
+from seqloom.models.limits import at_least, refuse, shares
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class BagOfWordsConfig:
+    """The sizes and choices of a bag of words."""
+
+    __pydantic_config__ = STRICT
+    vocabulary_size: int
+    """Entries of the vocabulary."""
+    features: Literal["embeddings", "counts", "binary", "tf-idf"] = "embeddings"
+    """What a text is: the embeddings of its tokens; or their counts, whether they occur, or tf-idf, for a linear model."""
+    width: int = 100
+    """Width of an embedded token; for a linear model at least the number of labels."""
+    ngrams: int = 1
+    """The longest n-grams of tokens that are features too."""
+    buckets: int = 2**17
+    """Embeddings that n-grams share by a hash."""
+    dropout: float = 0.2
+    """Share of the features of embedded tokens dropped in training; the linear forms drop none."""
+    first_word: int = 16
+    """Ids below are marks, or unknown: the linear forms do not count them."""
+
+    def __post_init__(self) -> None:
+        problems = at_least(1, self, "vocabulary_size", "width", "ngrams", "buckets") + at_least(0, self, "first_word")
+        if self.buckets >= PRIME:
+            problems.append(f"model.buckets must be less than {PRIME}, but is {self.buckets}")
+        refuse(problems + shares(self, "dropout"))
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"width": 32},
+    "small": {},
+}
+"""Named sizes."""
+
+ABOUT: dict[str, str] = {
+    "tiny": "for a first try",
+    "small": "averaged embeddings, for a laptop (the default)",
+}
+"""What each size is for, or where it was published."""
+
+
+class Features(NamedTuple):
+    """What each step adds to the bag."""
+
+    ids: Tensor
+    """`(rows, steps, ngrams)`: the token, then the buckets, after the vocabulary, of the two tokens, the three, ... that end here."""
+    counted: Tensor
+    """`(rows, steps, ngrams)`: which of them there are."""
+
+
+@final
+class BagOfWords(nn.Module):
+    """Embeddings of tokens and n-grams, weighted. An `Encoder`, of texts that are padded at their end only."""
+
+    def __init__(self, config: BagOfWordsConfig) -> None:
+        super().__init__()
+        self.config = c = config
+        self.output_width = c.width
+        self.linear = c.features != "embeddings"
+        self.embedding = nn.Embedding(c.vocabulary_size, c.width)
+        self.ngram_embedding = nn.Embedding(c.buckets, c.width) if c.ngrams > 1 else None
+        bound = 0.0 if self.linear else 1 / c.width  # fastText's start
+        for table in (self.embedding, self.ngram_embedding):
+            if table is not None:
+                nn.init.uniform_(table.weight, -bound, bound)
+        features = c.vocabulary_size + (c.buckets if c.ngrams > 1 else 0)
+        self.idf: Tensor | None
+        """`(features,)`: what each weighs."""
+        self.register_buffer("idf", torch.ones(features) if c.features == "tf-idf" else None)
+
+    @torch.no_grad()
+    def introduce(self, document_frequency: Tensor, documents: int) -> None:
+        """In how many of so many texts each feature occurs `(features,)`, summed over `occurring`: makes idf."""
+        if self.idf is not None:
+            self.idf.copy_(((1 + documents) / (1 + document_frequency.double())).log() + 1)
+
+    def occurring(self, inputs: Tensor, mask: Tensor) -> Tensor:
+        """inputs, mask `(rows, steps)` -> in how many of the rows each feature occurs `(features,)`."""
+        ids, counted = self.features(inputs, mask)
+        first = counted & (earlier(ids, counted) == 0)
+        size = self.config.vocabulary_size + (0 if self.ngram_embedding is None else self.config.buckets)
+        return ids[first].bincount(minlength=size)
+
+    def forward(self, inputs: Tensor, mask: Tensor, characters: Tensor | None = None) -> Tensor:
+        """inputs, mask `(rows, steps)`, true at tokens, padding at the end -> `(rows, steps, width)`, 0 at padding."""
+        ids, counted = self.features(inputs, mask)
+        weights = self.weights(ids, counted)[..., None]
+        embedded = self.embedding(inputs) * weights[:, :, 0]
+        if self.ngram_embedding is not None:
+            buckets = (ids[..., 1:] - self.config.vocabulary_size).clamp(min=0)
+            embedded = embedded + (self.ngram_embedding(buckets) * weights[:, :, 1:]).sum(dim=2)
+        return embedded if self.linear else F.dropout(embedded, self.config.dropout, self.training)
+
+    def features(self, inputs: Tensor, mask: Tensor) -> Features:
+        """Of inputs, mask `(rows, steps)`."""
+        c, steps = self.config, inputs.shape[1]
+        known = mask & (inputs >= c.first_word) if self.linear else mask
+        value, whole = torch.zeros_like(inputs), torch.ones_like(known)
+        ids, counted = [inputs], [known]
+        for back in range(c.ngrams):
+            value = (value + F.pad(inputs, (back, 0))[:, :steps] + 1) * MULTIPLIER % PRIME
+            whole = whole & F.pad(known, (back, 0))[:, :steps]
+            if back:
+                ids.append(c.vocabulary_size + value % c.buckets)
+                counted.append(whole)
+        return Features(torch.stack(ids, dim=2), torch.stack(counted, dim=2))
+
+    def weights(self, ids: Tensor, counted: Tensor) -> Tensor:
+        """How much each feature counts `(rows, steps, ngrams)`."""
+        if self.config.features == "binary":
+            counted = counted & (earlier(ids, counted) == 0)
+        if self.idf is None:
+            return counted.to(self.embedding.weight.dtype)
+        weights = self.idf[ids] * counted
+        # Over its occurrences a feature that occurs c times has 1 + 3 + 5 + ... = c²: the square of what it is in the text's vector.
+        squares = weights.square() * (2 * earlier(ids, counted) + 1)
+        return weights / squares.sum(dim=(1, 2), keepdim=True).sqrt().clamp(min=torch.finfo(weights.dtype).tiny)
+
+
+def earlier(ids: Tensor, counted: Tensor) -> Tensor:
+    """How often each feature occurred before in its row: ids, counted `(rows, steps, ngrams)` -> the same shape."""
+    flat = ids.masked_fill(~counted, -1).flatten(1)
+    ordered, order = flat.sort(dim=1, stable=True)
+    places = torch.arange(flat.shape[1], device=ids.device).expand_as(flat)
+    begins = torch.cat([torch.ones_like(ordered[:, :1], dtype=torch.bool), ordered[:, 1:] != ordered[:, :-1]], dim=1)
+    first = places.masked_fill(~begins, 0).cummax(dim=1).values
+    return torch.empty_like(flat).scatter_(1, order, places - first).view_as(ids)

@@ -1,0 +1,160 @@
+"""The recurrent encoder: words, and their letters where asked for, read by a stack of any cell in one or both directions.
+
+    x_t = [E u_t; letters(u_t)]
+    h_t = [→h_t; ←h_t]                                      Schuster and Paliwal 1997; Graves and Schmidhuber 2005
+
+    letters = max over the letters of a convolution         Ma and Hovy 2016 (with ReLU)
+    letters = [→h_n; ←h_1] of an LSTM over the letters      Lample et al. 2016
+
+Letters tell of a word that the vocabulary has not got. For that to be learned, words are made unknown at random (`word_dropout`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqloom.config import STRICT
+from seqloom.layers.cells import CELLS
+from seqloom.layers.convolution import TimeConvolution
+from seqloom.layers.recurrent import Recurrent
+from seqloom.models.limits import among, at_least, refuse, shares
+
+LETTER_WINDOW = 3
+"""Letters of a window (Ma and Hovy 2016, table 1)."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RecurrentConfig:
+    """The sizes and choices of a recurrent encoder."""
+
+    __pydantic_config__ = STRICT
+    vocabulary_size: int
+    """Entries of the vocabulary."""
+    cell: str = "lstm"
+    """elman, elman-relu, elman-sigmoid, lstm, gru (as published), gru-torch, mut1, mut2 or mut3."""
+    embedding_width: int = 200
+    """Width of an embedded token."""
+    width: int = 200
+    """Width of a layer's state, of each direction."""
+    layers: int = 1
+    """Stacked layers."""
+    bidirectional: bool = True
+    """Whether each layer reads in both directions."""
+    normalisation: Literal["none", "layer", "batch"] = "none"
+    """Of the layers' sums (Ba et al. 2016; Cooijmans et al. 2017)."""
+    connection: Literal["none", "residual", "highway"] = "none"
+    """What a stacked layer adds to its input: x + h, or a highway g ⊙ h + (1 - g) ⊙ x."""
+    dropout: float = 0.3
+    """Share of the features of embedded tokens, and of those between layers, dropped in training."""
+    word_dropout: float = 0.0
+    """Share of the tokens that are read as the unknown one in training."""
+    characters: Literal["none", "convolution", "recurrent"] = "none"
+    """What reads the letters of each word as a second input."""
+    alphabet: tuple[str, ...] = ()
+    """The letters that are known; comes from the data."""
+    character_width: int = 30
+    """Width of an embedded letter."""
+    character_maps: int = 50
+    """Filters of the convolution over letters, or the width of each direction of the LSTM."""
+    unknown_id: int = 3
+    """The id of <unk>."""
+
+    def __post_init__(self) -> None:
+        problems = at_least(1, self, "vocabulary_size", "embedding_width", "width", "layers", "character_width", "character_maps")
+        problems += among(CELLS, self, "cell") + shares(self, "dropout", "word_dropout")
+        if not 0 <= self.unknown_id < self.vocabulary_size:
+            problems.append(f"model.unknown_id must be an id of {self.vocabulary_size}, but is {self.unknown_id}")
+        refuse(problems)
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"embedding_width": 32, "width": 32, "character_width": 8, "character_maps": 8},
+    "small": {},
+}
+"""Named sizes."""
+
+ABOUT: dict[str, str] = {
+    "tiny": "for a first try",
+    "small": "one bidirectional LSTM layer, for a laptop (the default)",
+}
+"""What each size is for, or where it was published."""
+
+
+@final
+class RecurrentEncoder(nn.Module):
+    """Embedding, letters, layers. An `Encoder`."""
+
+    def __init__(self, config: RecurrentConfig) -> None:
+        super().__init__()
+        self.config = c = config
+        self.bidirectional = c.bidirectional
+        self.embedding = nn.Embedding(c.vocabulary_size, c.embedding_width)
+        nn.init.normal_(self.embedding.weight, std=c.embedding_width**-0.5)
+        self.letters = None if c.characters == "none" else Letters(c)
+        self.layers = Recurrent(
+            c.cell,
+            c.embedding_width + (0 if self.letters is None else self.letters.output_width),
+            c.width,
+            layers=c.layers,
+            bidirectional=c.bidirectional,
+            normalisation=c.normalisation,
+            connection=c.connection,
+            dropout=c.dropout,
+        )
+        self.output_width = self.layers.output_width
+        """Of a step: both directions together."""
+
+    def forward(self, inputs: Tensor, mask: Tensor, characters: Tensor | None = None) -> Tensor:
+        """inputs, mask `(rows, steps)`, true at tokens, characters `(rows, steps, letters)` of the word at each step, -1 at padding
+        -> `(rows, steps, output_width)`, 0 at padding. Without characters no word has letters."""
+        c = self.config
+        if self.training and c.word_dropout:
+            inputs = inputs.masked_fill(torch.rand(inputs.shape, device=inputs.device) < c.word_dropout, c.unknown_id)
+        embedded = self.embedding(inputs)
+        if self.letters is not None:
+            embedded = torch.cat([embedded, self.letters(characters, mask)], dim=-1)
+        outputs: Tensor = self.layers(F.dropout(embedded, c.dropout, self.training), mask)[0]
+        return outputs.masked_fill(~mask[..., None], 0)
+
+
+@final
+class Letters(nn.Module):
+    """A word as its letters."""
+
+    def __init__(self, config: RecurrentConfig) -> None:
+        super().__init__()
+        width, maps = config.character_width, config.character_maps
+        self.embedding = nn.Embedding(1 + len(config.alphabet), width)
+        """Of the unknown letter, then of the alphabet."""
+        bound = (3 / width) ** 0.5  # Ma and Hovy 2016, section 3.1
+        nn.init.uniform_(self.embedding.weight, -bound, bound)
+        self.convolution = TimeConvolution(width, maps, LETTER_WINDOW, centred=True) if config.characters == "convolution" else None
+        self.layers = Recurrent("lstm", width, maps, bidirectional=True) if config.characters == "recurrent" else None
+        self.output_width = maps if self.layers is None else 2 * maps
+
+    def forward(self, characters: Tensor | None, mask: Tensor) -> Tensor:
+        """characters `(rows, steps, letters)`, -1 at padding, mask `(rows, steps)` -> `(rows, steps, output_width)`; of a word without
+        letters 0. Only true words are read, each once however often it stands there."""
+        if characters is None or not characters.shape[-1] or not bool(mask.any()):
+            return self.embedding.weight.new_zeros(*mask.shape, self.output_width)
+        words, which = torch.unique(characters[mask], dim=0, return_inverse=True)
+        states = self._read(words)[which]
+        return states.new_zeros(*mask.shape, self.output_width).masked_scatter(mask[..., None], states)
+
+    def _read(self, words: Tensor) -> Tensor:
+        """`(words, letters)` -> `(words, output_width)`."""
+        real = words >= 0
+        embedded = self.embedding(words.clamp(min=0))
+        if self.layers is not None:
+            _, (h, _) = self.layers(embedded, real)
+            state: Tensor = h.flatten(1)
+            return state
+        assert self.convolution is not None
+        maps: Tensor = self.convolution(embedded.masked_fill(~real[..., None], 0))
+        return maps.relu().masked_fill(~real[..., None], 0).amax(dim=1)

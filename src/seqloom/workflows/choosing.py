@@ -1,0 +1,57 @@
+"""Work of a reader: which of several options follows a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from seqloom.config import DataConfig
+from seqloom.data.choices import read_choices
+from seqloom.data.examples import Choice
+from seqloom.data.laying_out import LayingOut, choice_set
+from seqloom.data.lines import Tally
+from seqloom.data.reading import ReadingSet
+from seqloom.errors import printable
+from seqloom.evaluation.intervals import share_interval
+from seqloom.evaluation.reading import Answered
+from seqloom.models.heads import Kind
+from seqloom.workflows.work import Reply, Report
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Choosing:
+    """Options, one of which is right."""
+
+    kind: Kind = "choice"
+    labels: tuple[str, ...] = ()
+    pairs: bool = False
+
+    def read(self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True) -> Iterator[Choice]:
+        return read_choices(paths, data, tally, answers=answers)
+
+    def texts(self, examples: Iterable[Choice]) -> Iterator[str]:
+        for one in examples:
+            yield one.text
+            yield from one.options
+
+    def lay_out(self, examples: Sequence[Choice], how: LayingOut) -> ReadingSet:
+        return choice_set(examples, how)
+
+    def report(self, examples: Sequence[Choice], items: ReadingSet, found: Answered, resamples: int) -> Report:
+        hits = np.array([int(chosen) == one.answer for chosen, one in zip(found.predictions, examples, strict=True)], np.float64)
+        low, high = share_interval(hits.sum(), len(hits))
+        metrics = {"loss": found.loss, "accuracy": float(hits.mean()), "accuracy_low": low, "accuracy_high": high, "examples": len(hits)}
+        return Report(metrics, {}, hits)
+
+    def replies(self, examples: Sequence[Choice], items: ReadingSet, found: Answered) -> list[Reply]:
+        replies = []
+        for one, likely in zip(examples, found.likely, strict=True):
+            probabilities = [float(p) for p in likely[: len(one.options)]]
+            best = int(np.argmax(probabilities))
+            content = {"choice": best, "option": one.options[best], "probabilities": probabilities}
+            replies.append(Reply(f"{best}\t{probabilities[best]:.4f}\t{printable(one.options[best])}", content))
+        return replies

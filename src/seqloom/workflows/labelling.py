@@ -1,0 +1,132 @@
+"""Work of a reader: labels and numbers of a text or of a pair of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from seqloom.config import DataConfig
+from seqloom.data.examples import Labelled
+from seqloom.data.labelled import read_labelled
+from seqloom.data.labels import check_labels, label_order
+from seqloom.data.laying_out import LayingOut, label_numbers, label_sets, labelled_set, scores_of
+from seqloom.data.lines import Tally
+from seqloom.data.reading import ReadingSet
+from seqloom.errors import DataError, printable
+from seqloom.evaluation.correlation import correlations
+from seqloom.evaluation.labels import (
+    Predictions,
+    confusion,
+    label_metrics,
+    multi_label_metrics,
+    per_label,
+    per_label_of_many,
+)
+from seqloom.evaluation.reading import Answered
+from seqloom.models.heads import Kind
+from seqloom.models.reader import ReaderConfig
+from seqloom.shapes import IGNORE
+from seqloom.workflows.reading import Say
+from seqloom.workflows.work import Reply, Report
+
+LIKELIEST = 10
+"""Labels that are told of each text, at most."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Labelling:
+    """Labels (one each, or any number) or numbers of texts."""
+
+    kind: Kind
+    labels: tuple[str, ...]
+    pairs: bool
+
+    @classmethod
+    def of(cls, task: str, examples: Sequence[Labelled], data: DataConfig, say: Say) -> Labelling:
+        """What the training examples say of the work."""
+        pairs = any(one.second is not None for one in examples)
+        if task == "sentence-similarity":
+            return cls(kind="regression", labels=(), pairs=pairs)
+        for note in check_labels(examples):
+            say(note)
+        several = data.label_separator is not None or any(len(one.labels) != 1 for one in examples)
+        order = label_order(label for one in examples for label in one.labels)
+        return cls(kind="multi-label" if several else "classification", labels=order, pairs=pairs)
+
+    @classmethod
+    def again(cls, config: ReaderConfig) -> Labelling:
+        """The work of a trained model."""
+        return cls(kind=config.kind, labels=config.labels, pairs=config.pairs)
+
+    def read(self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True) -> Iterator[Labelled]:
+        """Examples of this work; those of pairs have two texts."""
+        return read(paths, data, tally, number=self.kind == "regression", pairs=self.pairs, answers=answers)
+
+    def texts(self, examples: Iterable[Labelled]) -> Iterator[str]:
+        """What the tokenizer learns from."""
+        for one in examples:
+            yield one.text
+            if one.second is not None:
+                yield one.second
+
+    def lay_out(self, examples: Sequence[Labelled], how: LayingOut) -> ReadingSet:
+        if self.kind == "regression":
+            return labelled_set(examples, how, scores_of)
+        numbers = label_numbers if self.kind == "classification" else label_sets
+        return labelled_set(examples, how, numbers(self.labels))
+
+    def report(self, examples: Sequence[Labelled], items: ReadingSet, found: Answered, resamples: int) -> Report:
+        """How good the answers are."""
+        if self.kind == "regression":
+            return self._numbers(examples, found)
+        true, likely = np.asarray(items.targets), np.stack(found.likely)
+        if self.kind == "multi-label":
+            known = set(self.labels)
+            unseen = np.array([sum(label not in known for label in one.labels) for one in examples])
+            metrics = multi_label_metrics(true, likely, unseen=unseen, resamples=resamples)
+            metrics |= {"accuracy": metrics["exact_match"]}
+            exact = ((likely > 0.5) == true.astype(bool)).all(axis=1) & (unseen == 0)
+            return Report(metrics, {"labels": _plain(per_label_of_many(true, likely > 0.5, self.labels))}, exact.astype(np.float64))
+        true = np.where(true == IGNORE, -1, true)
+        metrics = label_metrics(Predictions.of(true, likely), len(self.labels), resamples=resamples)
+        counts = confusion(true, likely.argmax(axis=1), len(self.labels))
+        details = {"labels": _plain(per_label(counts, self.labels)), "confusion": {"order": list(self.labels), "counts": counts.tolist()}}
+        return Report(metrics, details, (likely.argmax(axis=1) == true).astype(np.float64))
+
+    def _numbers(self, examples: Sequence[Labelled], found: Answered) -> Report:
+        true, told = scores_of(examples).astype(np.float64), np.array([float(one) for one in found.likely])
+        metrics = correlations(told, true) | {"mean_squared_error": float(np.mean((told - true) ** 2)), "examples": len(true)}
+        return Report({"loss": metrics["mean_squared_error"]} | metrics, {}, -np.abs(told - true))
+
+    def replies(self, examples: Sequence[Labelled], items: ReadingSet, found: Answered) -> list[Reply]:
+        """The answer to each example."""
+        if self.kind == "regression":
+            return [Reply(f"{float(number):.4f}", {"score": float(number)}) for number in found.likely]
+        return [self._reply(likely) for likely in found.likely]
+
+    def _reply(self, likely: Any) -> Reply:
+        order = np.argsort(-likely, kind="stable")
+        probabilities = {self.labels[at]: float(likely[at]) for at in order[:LIKELIEST]}
+        if self.kind == "multi-label":
+            chosen = [self.labels[at] for at in np.flatnonzero(likely > 0.5)]
+            return Reply(", ".join(map(printable, chosen)), {"labels": chosen, "probabilities": probabilities})
+        best = self.labels[order[0]]
+        return Reply(
+            f"{printable(best)}\t{likely[order[0]]:.4f}",
+            {"label": best, "probability": float(likely[order[0]]), "probabilities": probabilities},
+        )
+
+
+def read(paths: Sequence[str], data: DataConfig, tally: Tally, *, number: bool, pairs: bool | None, answers: bool) -> Iterator[Labelled]:
+    for one in read_labelled(paths, data, tally, pairs=pairs, answers=answers, number=number):
+        if pairs and one.second is None:
+            raise DataError("must hold two texts as in the training, but holds one; name it: --set data.second=NAME", one.path, one.line)
+        yield one
+
+
+def _plain(scores: Any) -> dict[str, dict[str, float]]:
+    return {name: score._asdict() for name, score in scores.items()}

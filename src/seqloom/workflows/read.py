@@ -1,0 +1,90 @@
+"""Ask a reader: labels, tags, answers and choices for texts; and how good they are on examples that are known.
+
+reader = load_reader("runs/sentiment")
+reader.label(["A wonderful film."])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, final
+
+from seqloom.bundles import RUN, Bundle, load_bundle
+from seqloom.config import DataConfig, parse, read_run_file
+from seqloom.data.examples import Labelled
+from seqloom.errors import DataError, UsageError, printable
+from seqloom.evaluation.labels import RESAMPLES
+from seqloom.evaluation.reading import answered
+from seqloom.models.reader import Reader
+from seqloom.workflows.reading import Say, counted, in_chunks, silent, tallied
+from seqloom.workflows.work import Reply, Report, laid_out, laying_out
+from seqloom.workflows.works import BEGINNINGS
+
+CHUNK = 2048
+"""Examples that are in memory at one time."""
+FORM = ("format", "encoding", "delimiter", "header", "quoting", "on_bad_line")
+"""Settings that say what a file is like: those of the training hold for files of the same form."""
+ROLES = ("text", "second", "label", "score", "options", "columns", "tags", "label_separator", "label_until", "max_length", "stride")
+"""Settings that say what is read in it."""
+
+
+@final
+class TextReader:
+    """A reader that is ready to be asked. Raises UsageError where the model of a folder is none."""
+
+    def __init__(self, bundle: Bundle, data: DataConfig | None = None, say: Say = silent) -> None:
+        if not isinstance(bundle.model, Reader):
+            raise UsageError(f"{printable(str(bundle.folder))} is a {bundle.model_type} and no reader; make one with: seqloom train")
+        self.bundle, self.model, self.say = bundle, bundle.model, say
+        self.data = as_trained(bundle.folder, data or DataConfig())
+        self.work = BEGINNINGS[bundle.task].again(bundle.model.config)
+        self.how = laying_out(bundle.model.config, bundle.tokenizer, self.data)
+
+    def ask(self, examples: Sequence[Any]) -> list[Reply]:
+        """The answer to each example. Raises DataError where a text is longer than the model reads."""
+        items = self.work.lay_out(examples, self.how)
+        return self.work.replies(examples, items, answered(self.model, items))
+
+    def label(self, texts: Iterable[str | tuple[str, str]]) -> list[dict[str, Any]]:
+        """The labels of texts, or of pairs of them; of sentence-similarity their scores."""
+        pairs = [(one, None) if isinstance(one, str) else one for one in texts]
+        examples = [Labelled(text, second, (), None, "text", at) for at, (text, second) in enumerate(pairs, start=1)]
+        return [reply.content for reply in self.ask(examples)]
+
+    def stream(self, paths: Sequence[str], chunk: int = CHUNK) -> Iterator[Reply]:
+        """The answers to the examples of files, in order; memory is bounded by the chunk."""
+        with tallied(self.say) as tally:
+            for some in in_chunks(self.work.read(paths, self.data, tally, answers=False), chunk):
+                yield from self.ask(some)
+        for note in self.how.notes.said():
+            self.say(note)
+
+    def report(self, paths: Sequence[str], resamples: int = RESAMPLES) -> tuple[Report, list[Reply]]:
+        """How good the answers to known examples are, and the answers. Raises DataError where there is no example, or one that has a
+        label of its own (`data.unseen_labels`)."""
+        with tallied(self.say) as tally:
+            examples = list(counted(self.work.read(paths, self.data, tally), "examples read", self.say))
+        if not examples:
+            raise DataError("there must be an example to measure, but there is none", paths[0])
+        items = laid_out(self.work, examples, self.how, self.data, self.say)
+        for note in self.how.notes.said():
+            self.say(note)
+        found = answered(self.model, items)
+        return self.work.report(examples, items, found, resamples), self.work.replies(examples, items, found)
+
+
+def load_reader(folder: str | Path, data: DataConfig | None = None, device: str = "auto", say: Say = silent) -> TextReader:
+    """The reader of a run folder or of a Hugging Face directory."""
+    return TextReader(load_bundle(folder, device), data, say)
+
+
+def as_trained(folder: Path, data: DataConfig) -> DataConfig:
+    """Settings of reading that are not given are those of the training."""
+    if not (folder / RUN).is_file():  # a checkpoint of others says nothing of it
+        return data
+    trained = parse(DataConfig, read_run_file(str(folder / RUN))["data"], "data.")
+    default = DataConfig()
+    names = [*ROLES, *(FORM if data.format in ("auto", trained.format) else ())]
+    return replace(data, **{name: getattr(trained, name) for name in names if getattr(data, name) == getattr(default, name)})

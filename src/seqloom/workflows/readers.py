@@ -1,0 +1,224 @@
+"""From labelled files to what a training of a reader reads: examples, a part held out, a tokenizer, rows, a model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import nn
+
+from seqloom import bundles, files
+from seqloom.config import RunConfig, parse, to_plain
+from seqloom.data.batches import BatchPlan
+from seqloom.data.laying_out import LayingOut
+from seqloom.data.order import Rows
+from seqloom.data.reading import CAUSAL_MARKS, ReadingSet
+from seqloom.data.store import fingerprint
+from seqloom.errors import UsageError
+from seqloom.evaluation.reading import answered
+from seqloom.interop.origin import HubOrigin
+from seqloom.interop.start import Started, begin, with_marks
+from seqloom.models import model_family
+from seqloom.models.reader import Reader, ReaderConfig, settled_head
+from seqloom.protocols import ReadingBatch
+from seqloom.text.characters import alphabet_of
+from seqloom.text.hub_tokenizer import HubTokenizer
+from seqloom.text.tokenizers import TextTokenizer
+from seqloom.training.objectives import Reading
+from seqloom.workflows.introducing import introduce_data
+from seqloom.workflows.prepare import check_same_data, learned_tokenizer
+from seqloom.workflows.reading import Say, counted, tallied
+from seqloom.workflows.settings import model_fields
+from seqloom.workflows.work import Work, laid_out, laying_out
+from seqloom.workflows.works import BEGINNINGS
+
+ANEW = {"bert": {"head": "none", "pooler": False, "next_sentence": False}}
+"""What an encoder leaves to the head of its reader."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PreparedReading:
+    """Examples turned into what the loop reads."""
+
+    run: RunConfig
+    work: Work
+    tokenizer: TextTokenizer | HubTokenizer
+    configured: ReaderConfig
+    started: Started | None
+    """What it begins with."""
+    origin: HubOrigin | None
+    """The files of others that its tokenizer comes with."""
+    say: Say
+    items: ReadingSet
+    examples: Sequence[Any]
+    validation: Sequence[Any]
+    held_out: ReadingSet
+    how: LayingOut
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self.work.labels
+
+    @property
+    def plan(self) -> BatchPlan:
+        train = self.run.train
+        return BatchPlan(seed=train.seed, batch_tokens=train.batch_tokens, batch_rows=train.batch_rows, marks=None)
+
+    def about(self) -> str:
+        labels = f" of {len(self.labels):,} labels" if self.labels else ""
+        return f"{len(self.examples):,} examples{labels} ({len(self.validation):,} for validation)"
+
+    def batches(self, epoch: int, start: int) -> Iterator[Rows]:
+        return self.plan.epoch(self.items, epoch, start)
+
+    def batches_an_epoch(self) -> int:
+        return self.plan.count(self.items)
+
+    def load(self, rows: Rows, whole: Rows) -> ReadingBatch:
+        return self.items.load(rows, whole)
+
+    def describe(self, rows: Rows) -> str:
+        return self.items.describe(rows)
+
+    def objective(self) -> Reading:
+        return Reading(self.run.train.label_smoothing)
+
+    def build(self) -> tuple[nn.Module, ReaderConfig]:
+        """A new model, with the weights that it begins with."""
+        model = Reader(self.configured)
+        if self.started is not None:
+            for note in begin(model, self.started):
+                self.say(note)
+        return model, self.configured
+
+    def introduce(self, model: nn.Module) -> None:
+        introduce_data(model, self.run, self.tokenizer, self.items, self.say)
+
+    def fit(self, model_class: Any, config: Any, say: Say) -> nn.Module:
+        raise UsageError(f"a {model_class.__name__} cannot be made of labelled texts")
+
+    def validate(self, model: nn.Module) -> dict[str, float]:
+        return self.work.report(self.validation, self.held_out, answered(model, self.held_out), 0).metrics
+
+
+def prepare_reading(run_config: RunConfig, folder: Path, first: bool, say: Say) -> PreparedReading:
+    """Reads the examples, holds a part out, learns the tokenizer or takes that of the start, lays all out as rows."""
+    data, train = run_config.data, run_config.train
+    prints = [fingerprint(path) for path in files_behind([*data.train, *data.validation])]
+    check_same_data(folder, prints)
+    work, examples, validation = read_examples(run_config, say)
+    started, start = None, run_config.model.get("from")
+    if (folder / bundles.CONFIG).exists():
+        content, configured = bundles.config_in(folder)
+        tokenizer = bundles.tokenizer_of(folder, content)
+        origin = None
+    elif start is not None:
+        started = bundles.start_of(start)
+        assert started.tokenizer is not None
+        tokenizer, origin = started.tokenizer, started.origin
+        for note in started.notes:
+            say(note)
+        if marked_by(started.encoder_type, tokenizer):
+            tensors, fields = with_marks(
+                started.encoder_tensors, started.encoder_fields, CAUSAL_MARKS, torch.Generator().manual_seed(train.seed)
+            )
+            started = replace(started, encoder_tensors=tensors, encoder_fields=fields)
+        configured = configure(run_config, work, tokenizer, examples, started)
+    else:
+        texts = work.texts(counted(examples, "examples read for the tokenizer", say))
+        tokenizer, origin = learned_tokenizer(folder, data, lambda: texts, first, say), None
+        configured = configure(run_config, work, tokenizer, examples, None)
+    how = laying_out(configured, tokenizer, data)
+    items = laid_out(work, examples, how, data, say)
+    held_out = laid_out(work, validation, how, data, say)
+    for note in how.notes.said():
+        say(note)
+    if first and not (folder / bundles.DATA).exists():
+        counts = {"examples": len(examples), "validation_examples": len(validation), "labels": len(work.labels)}
+        files.write_json(folder / bundles.DATA, {"files": prints, **counts})
+    return PreparedReading(
+        run=run_config,
+        work=work,
+        tokenizer=tokenizer,
+        configured=configured,
+        started=started,
+        origin=origin,
+        say=say,
+        items=items,
+        examples=examples,
+        validation=validation,
+        held_out=held_out,
+        how=how,
+    )
+
+
+def read_examples(run_config: RunConfig, say: Say) -> tuple[Work, Sequence[Any], Sequence[Any]]:
+    """(the work, training examples, validation examples)"""
+    data, beginning = run_config.data, BEGINNINGS[run_config.task]
+    with tallied(say) as tally:
+        examples = list(counted(beginning.read(data.train, data, tally), "examples read", say))
+    if data.validation:
+        work = beginning.of(examples, data, say)
+        with tallied(say) as tally:
+            return work, examples, list(work.read(data.validation, data, tally))
+    held = beginning.split(examples, run_config.train.seed)
+    chosen = set(held.tolist())
+    trained = [one for at, one in enumerate(examples) if at not in chosen]
+    if not trained or not len(held):
+        raise UsageError(f"validation needs examples of its own, but there are only {len(examples)}; name more data or --validation files")
+    say(f"no validation data given: {len(held):,} examples split off by seed {run_config.train.seed}")
+    return beginning.of(trained, data, say), trained, [examples[at] for at in held]
+
+
+def configure(
+    run_config: RunConfig, work: Work, tokenizer: TextTokenizer | HubTokenizer, examples: Sequence[Any], started: Started | None
+) -> ReaderConfig:
+    """The configuration of a new reader. Raises UsageError that names all that is wrong."""
+    name, size = run_config.model["name"], run_config.model["size"]
+    fields = model_fields(run_config.model)
+    head, more = run_config.head, ANEW.get(name, {})
+    if started is not None:
+        plain = to_plain(parse(model_family(name)[0], {**started.encoder_fields, **fields, **more}, "model."))
+        usual = started.heads.get(work.kind, {})
+        head = replace(head, **{key: value for key, value in usual.items() if getattr(head, key) in ("auto", None)})
+    else:
+        if name == "bag_of_words" and fields.get("features", "embeddings") != "embeddings":
+            fields = {"width": max(len(work.labels), 1), **fields}  # so that it is linear in the counts
+            head = replace(head, pooling="sum") if head.pooling == "auto" else head
+        found = bundles.model_config(name, size, tokenizer.vocabulary_size, {**fields, **more})
+        if getattr(found, "characters", "none") != "none":
+            if work.kind != "tagging":
+                raise UsageError("model.characters is for token-classification, where the words are known; leave it out")
+            found = replace(found, alphabet=alphabet_of(word for one in examples for word in one.words))
+        plain = to_plain(found)
+    return ReaderConfig(
+        kind=work.kind,
+        encoder={"model_type": name, **plain},
+        head=settled_head(head, work.kind, name, int(plain.get("width") or 0)),
+        pairs=work.pairs,
+        may_be_none=getattr(work, "may_be_none", False),
+        labels=work.labels,
+        vocabulary_size=tokenizer.vocabulary_size,
+    )
+
+
+def marked_by(encoder: str, tokenizer: TextTokenizer | HubTokenizer) -> bool:
+    """Whether an encoder has marks beyond the vocabulary of its tokenizer."""
+    return encoder == "gpt" and isinstance(tokenizer, HubTokenizer)
+
+
+def files_behind(paths: Sequence[str]) -> list[str]:
+    """The files of what was named: of a folder all that lie in it."""
+    found: list[str] = []
+    for path in paths:
+        if os.path.isdir(path):
+            found += sorted(os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names if not name.startswith("."))
+        else:
+            files.open_binary(path).close()
+            found.append(path)
+    return [path for path in found if ".seqloom-cache" not in path]

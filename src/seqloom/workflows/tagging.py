@@ -1,0 +1,101 @@
+"""Work of a reader: a tag for each word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqloom.config import DataConfig
+from seqloom.data.examples import Tagged
+from seqloom.data.labels import label_order
+from seqloom.data.laying_out import LayingOut
+from seqloom.data.lines import Tally
+from seqloom.data.reading import ReadingSet
+from seqloom.data.stitching import stitched
+from seqloom.data.tag_scheme import scheme_of
+from seqloom.data.tagged import read_tagged
+from seqloom.data.tagging import tag_numbers, tagged_set
+from seqloom.errors import printable
+from seqloom.evaluation.labels import Predictions, confusion, label_metrics, per_label
+from seqloom.evaluation.reading import Answered
+from seqloom.evaluation.spans import SpanCounts
+from seqloom.models.heads import Kind
+from seqloom.models.reader import ReaderConfig
+from seqloom.workflows.reading import Say
+from seqloom.workflows.work import Reply, Report
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Tagging:
+    """Tags of words."""
+
+    labels: tuple[str, ...]
+    kind: Kind = "tagging"
+    pairs: bool = False
+
+    @classmethod
+    def of(cls, examples: Sequence[Tagged], data: DataConfig, say: Say) -> Tagging:
+        return cls(labels=label_order(tag for one in examples for tag in one.tags))
+
+    @classmethod
+    def again(cls, config: ReaderConfig) -> Tagging:
+        """The work of a trained model."""
+        return cls(labels=config.labels)
+
+    def read(self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True) -> Iterator[Tagged]:
+        return read_tagged(paths, data, tally, answers=answers)
+
+    def texts(self, examples: Iterable[Tagged]) -> Iterator[str]:
+        """What the tokenizer learns from."""
+        return (" ".join(one.words) for one in examples)
+
+    def lay_out(self, examples: Sequence[Tagged], how: LayingOut) -> ReadingSet:
+        return tagged_set(examples, how, tag_numbers(self.labels))
+
+    def report(self, examples: Sequence[Tagged], items: ReadingSet, found: Answered, resamples: int) -> Report:
+        """accuracy and the like over words, and f1: of entities where the tags are spans, else of words, which is the accuracy."""
+        numbers = {name: at for at, name in enumerate(self.labels)}
+        true = np.array([numbers.get(tag, -1) for one in examples for tag in one.tags], np.int64)
+        likely = np.concatenate(self._likely(examples, items, found))
+        chosen = np.array([tag for tags in self._tags(examples, items, found) for tag in tags], np.int64)
+        answers = Predictions.of(true, likely)._replace(predicted=chosen)
+        metrics = label_metrics(answers, len(self.labels), "words", resamples)
+        counts = confusion(true, chosen, len(self.labels))
+        details: dict[str, Any] = {"labels": {name: score._asdict() for name, score in per_label(counts, self.labels).items()}}
+        metrics |= {"f1": metrics["accuracy"], "sentences": len(examples)}
+        if scheme_of(self.labels) != "plain":
+            given = [[self.labels[tag] for tag in tags] for tags in self._tags(examples, items, found)]
+            spans = SpanCounts([one.tags for one in examples], given)
+            metrics, details = metrics | spans.metrics(), details | {"entities": spans.by_kind()}
+        return Report(metrics, details, (chosen == true).astype(np.float64))
+
+    def _tags(self, examples: Sequence[Tagged], items: ReadingSet, found: Answered) -> list[list[int]]:
+        """The numbers of the tags of each example, as many as it has words."""
+        return [[int(tag) for tag in tags] for tags in self._stitched(examples, items, found.predictions)]
+
+    def _likely(self, examples: Sequence[Tagged], items: ReadingSet, found: Answered) -> list[NDArray[Any]]:
+        """`(words, labels)` of each example."""
+        whole = self._stitched(examples, items, found.likely)
+        return [np.stack(rows) if rows else np.zeros((0, len(self.labels)), np.float32) for rows in whole]
+
+    def _stitched(self, examples: Sequence[Tagged], items: ReadingSet, answers: Sequence[Any]) -> list[list[Any]]:
+        whole, first = [], 0
+        for one, cut in zip(examples, items.cuts, strict=True):
+            whole.append(stitched(cut, answers[first : first + len(cut)], len(one.words)))
+            first += len(cut)
+        return whole
+
+    def replies(self, examples: Sequence[Tagged], items: ReadingSet, found: Answered) -> list[Reply]:
+        """The tags of each example, with blanks between them."""
+        replies = []
+        for one, tags, likely in zip(examples, self._tags(examples, items, found), self._likely(examples, items, found), strict=True):
+            names = [self.labels[tag] for tag in tags]
+            probabilities = [float(row[tag]) for row, tag in zip(likely, tags, strict=True)]
+            content = {"words": list(one.words), "tags": names, "probabilities": probabilities}
+            replies.append(Reply(" ".join(map(printable, names)), content))
+        return replies

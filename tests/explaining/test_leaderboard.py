@@ -1,0 +1,80 @@
+"""A leaderboard: every model is there twice, in its place and its colour, and nothing in a name can break out."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import fromstring
+
+import pytest
+
+from seqloom.errors import UsageError
+from seqloom.explaining.charts import save_chart
+from seqloom.explaining.leaderboard import LONGEST_NAME, MOST_MODELS, Standing, leaderboard_chart
+
+STANDINGS = [
+    Standing("gru & lstm", 0.91, 0.90, 0.92, 61.0),
+    Standing("</script><b>", 0.88, 0.85, 0.91, 20.0),
+    Standing("bag", 0.85, 0.85, 0.85, 0.5),
+]
+
+
+def panels(chart: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    left, right = chart.to_dict()["vconcat"][0]["hconcat"]
+    return left["layer"], right["layer"]
+
+
+def test_both_panels_show_the_same_models_in_the_same_colours() -> None:
+    left, right = panels(leaderboard_chart(STANDINGS, score="accuracy"))
+    assert [layer["mark"]["type"] for layer in left] == ["rule", "point"]
+    assert [layer["mark"]["type"] for layer in right] == ["rule", "point", "text"]
+    scales = [layer["encoding"]["color"]["scale"] for layer in (*left, *right)]
+    assert scales == [scales[0]] * 5
+    assert len(set(scales[0]["range"])) == 3
+    for rule, point, low in ((left[0], left[1], "x"), (right[0], right[1], "y")):
+        assert (rule["encoding"][low]["field"], rule["encoding"][f"{low}2"]["field"]) == ("low", "high")
+        assert point["encoding"][low]["field"] == "mean"
+    assert right[1]["encoding"]["x"]["field"] == "seconds"
+    assert right[1]["encoding"]["x"]["scale"]["type"] == "log"
+
+
+def test_models_stand_in_their_order_with_their_numbers(tmp_path: Path) -> None:
+    save_chart(leaderboard_chart(STANDINGS, score="accuracy", title="t", subtitle="s"), tmp_path / "a.svg")
+    texts = [node.text for node in fromstring((tmp_path / "a.svg").read_text("utf-8")).iter("{http://www.w3.org/2000/svg}text")]
+    assert [text for text in texts if text in ("1  gru & lstm", "2  </script><b>", "3  bag")] == [
+        "1  gru & lstm",
+        "2  </script><b>",
+        "3  bag",
+    ]
+    assert [text for text in texts if text in ("1", "2", "3")][-3:] == ["1", "2", "3"]
+
+
+def test_one_model_alone_is_a_picture_too(tmp_path: Path) -> None:
+    save_chart(leaderboard_chart(STANDINGS[:1], score="accuracy"), tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_many_models_and_long_names_fit() -> None:
+    many = [Standing(f"model {at} " + "x" * 100, 0.5, 0.4, 0.6, 1.0 + at) for at in range(MOST_MODELS)]
+    left, _ = panels(leaderboard_chart(many, score="accuracy"))
+    assert len(left[0]["encoding"]["color"]["scale"]["range"]) == MOST_MODELS
+    assert "x" * LONGEST_NAME not in left[0]["encoding"]["y"]["axis"]["labelExpr"]
+    assert "…" in left[0]["encoding"]["y"]["axis"]["labelExpr"].encode().decode("unicode_escape")
+
+
+@pytest.mark.parametrize(
+    ("standings", "message"),
+    [
+        ([], "1 to 40 models"),
+        ([Standing("a", 0.5, 0.5, 0.5, 1.0)] * (MOST_MODELS + 1), "1 to 40 models"),
+        ([Standing("a", math.nan, 0.5, 0.5, 1.0)], "must be finite"),
+        ([Standing("a", 0.5, -math.inf, 0.6, 1.0)], "must be finite"),
+        ([Standing("a", 0.5, 0.6, 0.7, 1.0)], "low <= mean <= high"),
+        ([Standing("a\nb", 0.5, 0.5, 0.5, 0.0)], r"a\\nb"),
+    ],
+)
+def test_a_leaderboard_refuses_in_one_line(standings: list[Standing], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as refused:
+        leaderboard_chart(standings, score="accuracy")
+    assert "\n" not in str(refused.value)

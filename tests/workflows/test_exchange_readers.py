@@ -1,0 +1,214 @@
+"""Readers from and to directories of the hub: the same labels in the pipelines of `transformers`, whatever order labels have."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import pytest
+import tokenizers
+import torch
+import transformers
+from tests.workflows.encoders import SIZES, VOCABULARY
+from torch import nn
+
+import seqloom
+from seqloom import bundles
+from seqloom.data.examples import Tagged
+from seqloom.data.reading import layout_of
+from seqloom.errors import UsageError
+from seqloom.protocols import ReadingBatch
+from seqloom.workflows.exchange import export_model, import_model
+from seqloom.workflows.read import load_reader
+
+hf: Any = transformers
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+LABELS = ("z", "a", "m m")
+PAIRS = [("the cat sleeps.", "a dog runs on the mat"), ("a dog", "the big house and the small log"), ("run, run!", "undo")]
+TEXTS = ["the cat sleeps.", "a dog runs on the big mat and", "cats", "undo the run, the house!", "the the the", "a cat, a dog"]
+
+
+def silent(_: str) -> None:
+    pass
+
+
+def saved(folder: Path, head: str, **changes: Any) -> None:
+    """A random BERT with a head, of WordPiece."""
+    torch.manual_seed(0)
+    named = {"id2label": dict(enumerate(LABELS)), "label2id": {label: at for at, label in enumerate(LABELS)}}
+    model = getattr(hf, f"BertFor{head}")(hf.BertConfig(**{**SIZES, **named, **changes})).eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.7)
+    model.save_pretrained(folder)
+    (folder / "vocab.txt").write_text("".join(f"{one}\n" for one in VOCABULARY))
+    roles = {f"{role}_token": f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer", "do_lower_case": True, **roles}))
+
+
+def through(folder: Path, tmp_path: Path) -> Path:
+    """In and out again."""
+    import_model(str(folder), str(tmp_path / "run"), silent)
+    export_model(str(tmp_path / "run"), str(tmp_path / "out"), silent)
+    return tmp_path / "out"
+
+
+def answers(folder: Path, task: str, asked: list[Any], **options: Any) -> list[Any]:
+    """Of a pipeline."""
+    pipe = hf.pipeline(task, model=str(folder))
+    return [pipe(one, **options) for one in asked]
+
+
+def ours(folder: Path, texts: list[Any]) -> list[tuple[str, float]]:
+    return [(one["label"], one["probability"]) for one in load_reader(folder).label(texts)]
+
+
+def pipeline_pairs(folder: Path, pairs: list[tuple[str, str]]) -> list[tuple[str, float]]:
+    asked = [{"text": one, "text_pair": other} for one, other in pairs]
+    return [(one["label"], one["score"]) for one in answers(folder, "text-classification", asked)]
+
+
+def same(one: list[tuple[str, float]], two: list[tuple[str, float]]) -> bool:
+    return [label for label, _ in one] == [label for label, _ in two] and [p for _, p in one] == pytest.approx(
+        [p for _, p in two], abs=1e-5
+    )
+
+
+def test_labels_of_texts_and_pairs_are_those_of_the_pipeline_in_and_out(tmp_path: Path) -> None:
+    saved(tmp_path / "theirs", "SequenceClassification")
+    out = through(tmp_path / "theirs", tmp_path)
+    before, after = (
+        [(one[0]["label"], one[0]["score"]) for one in answers(path, "text-classification", TEXTS)] for path in (tmp_path / "theirs", out)
+    )
+    assert same(before, after)
+    assert len({label for label, _ in before}) > 1
+    for folder in (tmp_path / "theirs", tmp_path / "run", out):
+        assert same(ours(folder, TEXTS), before)
+        assert same(ours(folder, PAIRS), pipeline_pairs(tmp_path / "theirs", PAIRS))
+    assert same(pipeline_pairs(out, PAIRS), pipeline_pairs(tmp_path / "theirs", PAIRS))
+    assert load_reader(tmp_path / "run").work.labels == LABELS
+    assert json.loads((out / "config.json").read_text())["id2label"] == {"0": "z", "1": "a", "2": "m m"}
+
+
+def test_several_labels_and_numbers_are_those_of_the_pipeline(tmp_path: Path) -> None:
+    saved(tmp_path / "several", "SequenceClassification", problem_type="multi_label_classification")
+    out = through(tmp_path / "several", tmp_path / "one")
+    for found, mine in zip(answers(out, "text-classification", TEXTS, top_k=None), load_reader(out).label(TEXTS), strict=True):
+        assert {one["label"]: one["score"] for one in found} == pytest.approx(mine["probabilities"], abs=1e-5)
+    saved(tmp_path / "number", "SequenceClassification", id2label={0: "LABEL_0"}, label2id={"LABEL_0": 0})
+    out = through(tmp_path / "number", tmp_path / "two")
+    expected = [number for _, number in pipeline_pairs(out, PAIRS)]
+    assert [one["score"] for one in load_reader(tmp_path / "two" / "run").label(PAIRS)] == pytest.approx(expected, abs=1e-5)
+    assert bundles.task_of(out) == "sentence-similarity"
+
+
+def test_tags_of_words_are_those_of_the_pipeline(tmp_path: Path) -> None:
+    saved(tmp_path / "theirs", "TokenClassification")
+    out = through(tmp_path / "theirs", tmp_path)
+    words = [tuple(text.replace(",", " ,").replace(".", " .").replace("!", " !").split()) for text in TEXTS]
+    for folder in (tmp_path / "run", out):
+        replies = load_reader(folder).ask([Tagged(one, (), "text", 1) for one in words])
+        for one, reply, pieces in zip(words, replies, answers(out, "token-classification", [" ".join(one) for one in words]), strict=True):
+            starts = [sum(len(word) + 1 for word in one[:at]) for at in range(len(one))]
+            tags = {piece["start"]: piece["entity"] for piece in pieces}
+            assert reply.content["tags"] == [tags[start] for start in starts]
+
+
+def test_spans_are_those_of_their_model(tmp_path: Path) -> None:
+    """The library has no pipeline for them any more; so model and tokenizer are asked as its documentation says."""
+    saved(tmp_path / "theirs", "QuestionAnswering", id2label=None, label2id=None)
+    out = through(tmp_path / "theirs", tmp_path)
+    theirs, tokenizer = hf.AutoModelForQuestionAnswering.from_pretrained(out).eval(), hf.AutoTokenizer.from_pretrained(out)
+    bundle = bundles.load_bundle(tmp_path / "run")
+    layout = layout_of(bundle.tokenizer.marks, "bert", False, bundle.tokenizer.vocabulary_size)
+    for pair in PAIRS:
+        row = layout.joined(*bundle.tokenizer.encode(pair))
+        tokens, places = torch.tensor([row.tokens]), torch.arange(len(row.tokens))[None]
+        segments = (places >= row.second).long()
+        batch = ReadingBatch(tokens, segments, tokens.new_zeros(1, 0, 0), tokens.new_zeros(1), places, tokens.new_zeros(1, 2))
+        with torch.no_grad():
+            given = tokenizer(*pair, return_tensors="pt")
+            found = theirs(**given)
+            expected = torch.stack([found.start_logits, found.end_logits], dim=-1)
+            torch.testing.assert_close(bundle.model(batch), expected, atol=1e-5, rtol=1e-5)
+        assert torch.equal(given.input_ids, tokens)
+
+
+def table(folder: Path, pairs: bool = False) -> str:
+    """Forty texts with three labels, in a file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    words = ["the", "a", "cat", "dog", "runs", "sleeps", "on", "mat", "log", "and", "in", "house", "big", "small"]
+    lines = ["text\tsecond\tlabel" if pairs else "text\tlabel"]
+    for at in range(40):
+        text = " ".join(words[(at * (k + 3) + k) % len(words)] for k in range(5 + at % 4))
+        lines.append("\t".join([text, *([f"{text} {at}"] if pairs else []), LABELS[at % 3]]))
+    (folder / "data.tsv").write_text("\n".join(lines) + "\n")
+    return str(folder / "data.tsv")
+
+
+SHORT = ["train.max_steps=4", "train.evaluate_every=4", "train.learning_rate=0.01", "data.vocabulary=300"]
+
+
+@pytest.mark.parametrize(("kind", "segments"), [("wordpiece", 1), ("bpe", 2)])
+def test_a_reader_of_our_own_gives_the_same_labels_in_the_pipeline(kind: str, segments: int, tmp_path: Path) -> None:
+    settings = [*SHORT, f"data.tokenizer={kind}", f"model.segments={segments}", "model.layers=1"]
+    data = table(tmp_path, pairs=True)
+    seqloom.train("text-classification", [data], output_dir=tmp_path / "run", model="bert:tiny", settings=settings)
+    result = export_model(str(tmp_path / "run"), str(tmp_path / "out"), silent)
+    assert result["architecture"] == "BertForSequenceClassification"
+    found = pipeline_pairs(tmp_path / "out", PAIRS)
+    assert same(found, ours(tmp_path / "run", PAIRS))
+    assert same(found, ours(tmp_path / "out", PAIRS))
+    alone = [(one[0]["label"], one[0]["score"]) for one in answers(tmp_path / "out", "text-classification", TEXTS)]
+    assert same(alone, ours(tmp_path / "run", TEXTS))
+    long = "the cat sleeps " * 100
+    assert hf.AutoTokenizer.from_pretrained(tmp_path / "out")(long, truncation=True).input_ids[-1] == 2
+    assert len(hf.AutoTokenizer.from_pretrained(tmp_path / "out")(long, truncation=True).input_ids) == 128
+    assert list(hf.AutoConfig.from_pretrained(tmp_path / "out").id2label.values()) == list(load_reader(tmp_path / "run").work.labels)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece"])
+def test_a_tagger_of_our_own_gives_the_same_tags_in_the_pipeline(kind: str, tmp_path: Path) -> None:
+    sentences = [line.split("\t")[0].split() for line in Path(table(tmp_path)).read_text().splitlines()[1:]]
+    tagged = "\n".join("".join(f"{word}\t{'NOUN' if len(word) > 3 else 'X'}\n" for word in one) for one in sentences)
+    (tmp_path / "data.conll").write_text(tagged)
+    settings = [*SHORT, f"data.tokenizer={kind}", "model.layers=1"]
+    seqloom.train("token-classification", [str(tmp_path / "data.conll")], output_dir=tmp_path / "run", model="bert:tiny", settings=settings)
+    export_model(str(tmp_path / "run"), str(tmp_path / "out"), silent)
+    words = [tuple(one) for one in sentences[:8]]
+    replies = load_reader(tmp_path / "run").ask([Tagged(one, (), "text", 1) for one in words])
+    for one, reply, pieces in zip(
+        words, replies, answers(tmp_path / "out", "token-classification", [" ".join(one) for one in words]), strict=True
+    ):
+        starts = [sum(len(word) + 1 for word in one[:at]) for at in range(len(one))]
+        first = [next(piece for piece in pieces if piece["start"] >= start - 1) for start in starts]  # which may be a blank
+        assert reply.content["tags"] == [piece["entity"] for piece in first]
+        assert reply.content["probabilities"] == pytest.approx([float(piece["score"]) for piece in first], abs=1e-5)
+
+
+def test_what_the_hub_has_no_place_for_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    settings = [*SHORT, "data.tokenizer=bytes", "head.pooling=mean"]
+    seqloom.train("text-classification", [table(tmp_path)], output_dir=tmp_path / "run", model="bert:tiny", settings=settings)
+    with pytest.raises(UsageError, match=r"head.pooling=first, but this model has mean: it cannot be written as one"):
+        export_model(str(tmp_path / "run"), str(tmp_path / "out"), silent)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_checkpoint_that_was_fine_tuned_goes_back(tmp_path: Path) -> None:
+    """From masked tokens to labels: another head, other labels, the tokenizer that came."""
+    saved(tmp_path / "theirs", "MaskedLM")
+    told: list[str] = []
+    settings = ["train.max_steps=2", "train.evaluate_every=2"]
+    seqloom.train(
+        "text-classification", [table(tmp_path)], output_dir=tmp_path / "run", start=tmp_path / "theirs", settings=settings, say=told.append
+    )
+    assert "not read: the head of masked tokens (5 tensors), which the model here has not got" in told
+    assert "new, and to be trained: head.hidden.weight, head.hidden.bias, head.output.weight, head.output.bias" in told
+    export_model(str(tmp_path / "run"), str(tmp_path / "out"), silent)
+    assert same(pipeline_pairs(tmp_path / "out", PAIRS), ours(tmp_path / "run", PAIRS))
+    assert hf.AutoConfig.from_pretrained(tmp_path / "out").architectures == ["BertForSequenceClassification"]
+    assert tokenizers.Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json")).get_vocab_size() == len(VOCABULARY)

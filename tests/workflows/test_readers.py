@@ -1,0 +1,292 @@
+"""Readers from files to answers: every task trained, opened, measured and asked; the same to the bit after a stop."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from seqloom import bundles
+from seqloom.config import DataConfig, parse
+from seqloom.errors import DataError, SeqloomError, UsageError
+from seqloom.models.reader import Reader
+from seqloom.training.checkpoints import read_tensors
+from seqloom.workflows.check import check
+from seqloom.workflows.evaluate import evaluate
+from seqloom.workflows.read import load_reader
+from seqloom.workflows.train import train
+
+FAST = ["train.max_steps=6", "train.evaluate_every=3", "train.log_every=2", "train.batch_rows=4", "train.threads=1", "data.vocabulary=400"]
+ANIMALS = ["cat", "dog", "cow", "fox", "owl", "bat", "hen", "pig"]
+SAYS = ["meow", "woof", "moo", "yip"]
+
+
+def labels_file(folder: Path, name: str = "train.csv", number: int = 24) -> Path:
+    rows = [f"the {ANIMALS[i % 8]} says {SAYS[i % 4]} number {i},{SAYS[i % 4]}" for i in range(number)]
+    return written(folder / name, "text,label\n" + "\n".join(rows) + "\n")
+
+
+def pairs_file(folder: Path, name: str = "train.csv") -> Path:
+    rows = [f"{ANIMALS[i % 8]} one {i},{ANIMALS[i % 4]} two,{'same' if i % 8 == i % 4 else 'other'}" for i in range(24)]
+    return written(folder / name, "sentence1,sentence2,label\n" + "\n".join(rows) + "\n")
+
+
+def scores_file(folder: Path, name: str = "train.csv") -> Path:
+    rows = [f"{ANIMALS[i % 8]} one {i},{ANIMALS[i % 4]} two,{i % 6 / 2}" for i in range(24)]
+    return written(folder / name, "sentence1,sentence2,score\n" + "\n".join(rows) + "\n")
+
+
+def several_file(folder: Path, name: str = "train.csv") -> Path:
+    rows = [f"the {ANIMALS[i % 8]} {i},{';'.join(SAYS[: i % 4])}" for i in range(24)]
+    return written(folder / name, "text,label\n" + "\n".join(rows) + "\n")
+
+
+def tags_file(folder: Path, name: str = "train.conll") -> Path:
+    sentences = [[("the", "O"), (ANIMALS[i % 8], "B-ANIMAL"), (str(i), "I-ANIMAL"), ("ran", "O")][: 2 + i % 3] for i in range(20)]
+    return written(folder / name, "\n\n".join("\n".join(f"{word}\t{tag}" for word, tag in one) for one in sentences) + "\n")
+
+
+def questions_file(folder: Path, name: str = "train.json") -> Path:
+    articles = []
+    for i in range(12):
+        context = f"The {ANIMALS[i % 8]} number {i} lives in house {i * 7} by the sea."
+        start = context.index("house")
+        answer = {"text": context[start : context.index(" by")], "answer_start": start}
+        qas = [{"id": f"q{i}", "question": f"Where does the {ANIMALS[i % 8]} live?", "answers": [answer]}]
+        articles.append({"title": f"t{i}", "paragraphs": [{"context": context, "qas": qas}]})
+    return written(folder / name, json.dumps({"version": "1.1", "data": articles}))
+
+
+def choices_file(folder: Path, name: str = "train.jsonl") -> Path:
+    rows = [{"text": f"the {ANIMALS[i % 8]} {i}", "choice1": SAYS[i % 4], "choice2": "runs", "label": i % 2} for i in range(20)]
+    return written(folder / name, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def written(path: Path, content: str) -> Path:
+    path.write_text(content, "utf-8")
+    return path
+
+
+CASES: dict[str, tuple[str, Callable[[Path], Path], str, list[str]]] = {
+    "labels, bag of words": (
+        "text-classification",
+        labels_file,
+        "bag_of_words:tiny",
+        ["model.features=tf-idf", "model.ngrams=2", "model.buckets=64"],
+    ),
+    "labels, convolution": ("text-classification", labels_file, "convolution:tiny", ["head.class_weights=balanced"]),
+    "labels, recurrent": ("text-classification", labels_file, "recurrent:tiny", ["head.pooling=attention"]),
+    "labels, transformer": ("text-classification", labels_file, "bert:tiny", []),
+    "labels, causal": ("text-classification", labels_file, "gpt:tiny", ["head.lm_weight=0.5"]),
+    "labels, t5": ("text-classification", labels_file, "t5:tiny", []),
+    "several labels": ("text-classification", several_file, "recurrent:tiny", ["data.label_separator=;"]),
+    "pairs, compared": ("text-classification", pairs_file, "recurrent:tiny", []),
+    "pairs, joined": ("text-classification", pairs_file, "bert:tiny", []),
+    "scores, both orders": ("sentence-similarity", scores_file, "gpt:tiny", ["head.pair=both_orders"]),
+    "tags": ("token-classification", tags_file, "recurrent:tiny", ["model.characters=convolution"]),
+    "tags, crf": ("token-classification", tags_file, "bert:tiny", ["head.crf=true"]),
+    "questions": ("question-answering", questions_file, "bert:tiny", ["data.max_length=24", "data.stride=4"]),
+    "choices": ("multiple-choice", choices_file, "recurrent:tiny", []),
+}
+"""what is trained: task, its file, model, settings."""
+
+
+def trained(folder: Path, case: str, settings: list[str] | None = None, name: str = "run") -> tuple[Path, Path]:
+    task, make, model, more = CASES[case]
+    data = make(folder)
+    train(task, [str(data)], output_dir=folder / name, model=model, settings=[*FAST, *more, *(settings or [])])
+    return folder / name, data
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
+    torch.set_num_threads(1)
+    return {case: trained(tmp_path_factory.mktemp("reader"), case) for case in CASES}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_trained_reader_is_measured_and_asked_from_its_folder(case: str, runs: dict[str, tuple[Path, Path]]) -> None:
+    folder, data = runs[case]
+    task = CASES[case][0]
+    found = evaluate(folder, [str(data)], DataConfig(), {}, lambda _: None)
+    best = {"sentence-similarity": "spearman", "question-answering": "f1", "token-classification": "f1"}.get(task, "accuracy")
+    assert {best, f"{best}_low", f"{best}_high", "loss"} <= found.metrics.keys() or case == "several labels"
+    assert found.by_example is not None
+    replies = list(load_reader(folder).stream([str(data)]))
+    assert len(replies) == len(found.outputs)
+    assert [reply.text for reply in replies] == found.outputs
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_reader_goes_on_to_the_same_bits(case: str, runs: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """Stopped at step 3 and resumed = not stopped."""
+    import signal
+
+    task, make, model, more = CASES[case]
+    data = make(tmp_path)
+
+    def stop(progress: Any) -> None:
+        if progress.step == 3:
+            signal.raise_signal(signal.SIGTERM)
+
+    result = train(task, [str(data)], output_dir=tmp_path / "run", model=model, settings=[*FAST, *more], progress=stop)
+    assert result.stopped == "SIGTERM"
+    train(resume=tmp_path / "run")
+    whole, resumed = (read_tensors(folder / "model.safetensors") for folder in (runs[case][0], tmp_path / "run"))
+    assert whole.keys() == resumed.keys()
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_labels_keep_their_order(runs: dict[str, tuple[Path, Path]]) -> None:
+    folder, _ = runs["labels, transformer"]
+    assert json.loads((folder / "config.json").read_text())["labels"] == sorted(SAYS)
+    reader = load_reader(folder)
+    assert reader.work.labels == tuple(sorted(SAYS))
+    (answer,) = reader.label(["the cat says meow"])
+    assert set(answer["probabilities"]) == set(SAYS)
+    assert sum(answer["probabilities"].values()) == pytest.approx(1, abs=1e-5)
+
+
+def test_a_text_gets_the_same_answer_alone_and_among_others(runs: dict[str, tuple[Path, Path]]) -> None:
+    reader = load_reader(runs["labels, recurrent"][0])
+    texts = ["the cat says", "a", "", "the dog says woof and woof and woof again and again"]
+    together = reader.label(texts)
+    for text, answer in zip(texts, together, strict=True):
+        (alone,) = reader.label([text])
+        assert alone["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-6)
+
+
+def test_as_many_tags_come_out_as_words_went_in(runs: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """Of sentences longer than the model reads too, and of words that no token spells."""
+    sentences = ["the cat", " ".join(["the", "\u200b", "cat"] * 200), "x"]
+    file = written(tmp_path / "plain.txt", "\n".join(sentences) + "\n")
+    replies = list(load_reader(runs["tags, crf"][0], DataConfig(format="text")).stream([str(file)]))
+    assert [len(reply.content["tags"]) for reply in replies] == [len(one.split(" ")) for one in sentences]
+
+
+def test_answers_are_parts_of_the_context(runs: dict[str, tuple[Path, Path]]) -> None:
+    folder, data = runs["questions"]
+    contexts = {q["id"]: p["context"] for a in json.loads(data.read_text())["data"] for p in a["paragraphs"] for q in p["qas"]}
+    for reply in load_reader(folder).stream([str(data)]):
+        for answer in reply.content["answers"]:
+            assert contexts[reply.content["id"]][answer["start"] : answer["end"]] == answer["text"]
+
+
+def test_a_label_that_only_the_test_has_is_an_error_or_counted(runs: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    folder, _ = runs["labels, convolution"]
+    file = written(tmp_path / "test.csv", "text,label\nthe cat says meow,meow\nthe ox,mooo\n")
+    with pytest.raises(DataError, match=r"test\.csv:3: .*mooo"):
+        evaluate(folder, [str(file)], DataConfig(), {}, lambda _: None)
+    said: list[str] = []
+    found = evaluate(folder, [str(file)], DataConfig(unseen_labels="ignore"), {}, said.append)
+    assert found.metrics["unseen"] == 1
+    assert found.metrics["accuracy"] <= 0.5
+    assert any("mooo" in one for one in said)
+
+
+def test_a_text_that_is_too_long_is_cut_only_by_option(tmp_path: Path) -> None:
+    rows = [f"{'word ' * (300 if i == 5 else 3)}{i},{SAYS[i % 2]}" for i in range(12)]
+    data = written(tmp_path / "train.csv", "text,label\n" + "\n".join(rows) + "\n")
+    with pytest.raises(
+        DataError, match=r"train\.csv:7: a text must have at most 128 tokens .* 1 have more \(the longest \d+\).*data\.max_length=128"
+    ):
+        train("text-classification", [str(data)], output_dir=tmp_path / "run", model="bert:tiny", settings=FAST)
+    assert not (tmp_path / "run" / "config.json").exists()
+    said: list[str] = []
+    train(
+        "text-classification",
+        [str(data)],
+        output_dir=tmp_path / "run",
+        model="bert:tiny",
+        settings=[*FAST, "data.max_length=128"],
+        say=said.append,
+    )
+    assert any("1 texts are cut" in one for one in said)
+
+
+# --- fine-tuning -----------------------------------------------------------------------------------------------------
+
+
+def test_a_run_begins_with_the_encoder_of_another(runs: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """Its tokenizer comes along, its head does not where the labels are others, and what is new is named."""
+    before, _ = runs["labels, transformer"]
+    data = written(tmp_path / "new.csv", "text,label\n" + "".join(f"the cat {i},{'ab'[i % 2]}\n" for i in range(12)))
+    said: list[str] = []
+    train(
+        "text-classification",
+        [str(data)],
+        output_dir=tmp_path / "run",
+        start=before,
+        settings=[*FAST[:-1], "train.freeze=[encoder]"],
+        say=said.append,
+    )
+    assert (tmp_path / "run" / "tokenizer.json").read_bytes() == (before / "tokenizer.json").read_bytes()
+    old, new = (read_tensors(folder / "model.safetensors") for folder in (before, tmp_path / "run"))
+    assert all(torch.equal(old[name], new[name]) for name in new if name.startswith("encoder."))
+    assert any("head.output.weight" in one and "new" in one for one in said)
+    model = bundles.load_bundle(tmp_path / "run").model
+    assert isinstance(model, Reader)
+    assert model.config.labels == ("a", "b")
+
+
+def test_a_start_brings_its_own_model(runs: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--from brings its own model \(bert\), so --model must be left out, but is gpt"):
+        train(
+            "text-classification",
+            [str(labels_file(tmp_path))],
+            output_dir=tmp_path / "run",
+            model="gpt",
+            start=runs["labels, transformer"][0],
+        )
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["head.crf=true"], r"head\.crf must be false for classification"),
+        (["train.freeze=[nothing]"], r"train\.freeze must name parameters, but none begins with 'nothing'"),
+        (["head.lm_weight=1"], r"head\.lm_weight needs an encoder that predicts the next token \(gpt\), but this is recurrent"),
+        (["model.characters=convolution"], r"model\.characters is for token-classification"),
+        (["head.pooling=median"], r"head\.pooling must be"),
+        (["train.best=bleu"], r"train\.best must be accuracy or loss or macro_f1"),
+    ],
+)
+def test_settings_that_cannot_be_are_said_before_the_work(settings: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(SeqloomError, match=message):
+        train(
+            "text-classification",
+            [str(labels_file(tmp_path))],
+            output_dir=tmp_path / "run",
+            model="recurrent:tiny",
+            settings=[*FAST, *settings],
+        )
+
+
+def test_a_head_belongs_to_readers(tmp_path: Path) -> None:
+    written(tmp_path / "a.en", "a\nb\n")
+    written(tmp_path / "a.de", "a\nb\n")
+    with pytest.raises(UsageError, match=r"head\.\* belongs to readers"):
+        train("translation", [str(tmp_path / "a.en"), str(tmp_path / "a.de")], output_dir=tmp_path / "run", settings=["head.pooling=mean"])
+
+
+# --- before the training ---------------------------------------------------------------------------------------------
+
+
+def test_the_check_says_what_there_is_and_what_it_would_cost(tmp_path: Path) -> None:
+    data, test = labels_file(tmp_path), labels_file(tmp_path, "test.csv", 8)
+    report = check("text-classification", [str(data)], [], [str(test)], FAST, model="recurrent:tiny")
+    summary = report.summary()
+    assert summary["splits"]["test"]["examples"] == 8
+    assert sum(counts.get("train", 0) for counts in summary["labels"].values()) == summary["splits"]["train"]["examples"]
+    assert summary["training"]["steps"] == 6
+    assert summary["training"]["parameters"] > summary["training"]["trained_parameters"] - 1 > 0
+    assert summary["training"]["memory_of_the_longest_batch_mib"] > 0
+    assert any("8 of 8 examples stand in the training too" in one for one in report.problems())
+
+
+def test_the_default_task_settings_are_those_of_the_tasks() -> None:
+    assert parse(DataConfig, {}).tokenizer == "bpe"
