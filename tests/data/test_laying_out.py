@@ -31,7 +31,7 @@ def tokenizer() -> TextTokenizer:
 
 def labelled(*texts: str | tuple[str, str], labels: Sequence[str] = ()) -> list[Labelled]:
     pairs = [(one, None) if isinstance(one, str) else one for one in texts]
-    named = [(label,) for label in labels] or [()] * len(pairs)
+    named: list[tuple[str, ...]] = [(label,) for label in labels] or [()] * len(pairs)
     return [Labelled(text, second, label, None, "x.csv", at) for at, ((text, second), label) in enumerate(zip(pairs, named, strict=True), 2)]
 
 

@@ -382,6 +382,7 @@ def plan_of(**more: Any) -> Plan:
         "parameters": None,
         "seconds": None,
         "grid": 3,
+        "steps": None,
         "metric": "accuracy",
         "threads": 1,
         "files": (),

@@ -127,8 +127,10 @@ class Reader(nn.Module):
         if not isinstance(self.encoder, GPT):
             raise UsageError(f"head.lm_weight needs an encoder that predicts the next token (gpt), but this is {self.model_type}")
         following = torch.cat([batch.tokens[:, 1:], batch.tokens.new_full((len(hidden), 1), -1)], dim=1)
-        language = self.encoder.output.loss(hidden, following.where(following >= 0, IGNORE))
-        return Loss(loss.total + weight * loss.count * language.total / language.count.clamp(min=1), loss.count)
+        following = following.where(following >= 0, IGNORE)
+        each = [self.encoder.output.loss(states, ids) for states, ids in zip(hidden, following, strict=True)]
+        means = torch.stack([part.total / part.count.clamp(min=1) for part in each])
+        return Loss(loss.total + weight * (means / torch.bincount(batch.owner)[batch.owner]).sum(), loss.count)
 
 
 def settled_head(head: HeadConfig, kind: Kind, model_type: str, width: int) -> HeadConfig:

@@ -162,17 +162,14 @@ def read_examples(run_config: RunConfig, say: Say) -> tuple[Work, Sequence[Any],
     data, beginning = run_config.data, BEGINNINGS[run_config.task]
     with tallied(say) as tally:
         examples = list(counted(beginning.read(data.train, data, tally), "examples read", say))
+    work = beginning.of(examples, data, say)
     if data.validation:
-        work = beginning.of(examples, data, say)
         with tallied(say) as tally:
             return work, examples, list(work.read(data.validation, data, tally))
     held = beginning.split(examples, run_config.train.seed)
     chosen = set(held.tolist())
-    trained = [one for at, one in enumerate(examples) if at not in chosen]
-    if not trained or not len(held):
-        raise UsageError(f"validation needs examples of its own, but there are only {len(examples)}; name more data or --validation files")
     say(f"no validation data given: {len(held):,} examples split off by seed {run_config.train.seed}")
-    return beginning.of(trained, data, say), trained, [examples[at] for at in held]
+    return work, [one for at, one in enumerate(examples) if at not in chosen], [examples[at] for at in held]
 
 
 def configure(
