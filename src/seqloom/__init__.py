@@ -3,6 +3,7 @@
 seqloom.train("translation", ["train.en", "train.de"], output_dir="runs/captions")
 seqloom.load("runs/captions").predict(["A dog runs."])
 seqloom.load_generator("runs/book").generate(["ROMEO:"], seed=7)
+seqloom.load_reader("runs/reviews").label(["A wonderful film."])
 seqloom.load_completer("runs/book").complete("Once upon a ti")
 list(seqloom.Scorer("runs/book").score(["plays Kohli cricket for India Virat."]))
 """
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from seqloom.workflows.exact import load_searcher
     from seqloom.workflows.generate import load_generator
     from seqloom.workflows.predict import Predictor, load
+    from seqloom.workflows.read import TextReader, load_reader
     from seqloom.workflows.score import Scorer
     from seqloom.workflows.train import train
 
@@ -27,14 +29,28 @@ _PUBLIC = {
     "SeqloomError": "seqloom.errors",
     "Predictor": "seqloom.workflows.predict",
     "Scorer": "seqloom.workflows.score",
+    "TextReader": "seqloom.workflows.read",
     "load": "seqloom.workflows.predict",
     "load_completer": "seqloom.workflows.complete",
     "load_generator": "seqloom.workflows.generate",
+    "load_reader": "seqloom.workflows.read",
     "load_searcher": "seqloom.workflows.exact",
     "train": "seqloom.workflows.train",
 }
 
-__all__ = ["Predictor", "Scorer", "SeqloomError", "__version__", "load", "load_completer", "load_generator", "load_searcher", "train"]
+__all__ = [
+    "Predictor",
+    "Scorer",
+    "SeqloomError",
+    "TextReader",
+    "__version__",
+    "load",
+    "load_completer",
+    "load_generator",
+    "load_reader",
+    "load_searcher",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -16,8 +16,9 @@ from seqloom.data.laying_out import CHUNK, LayingOut
 from seqloom.data.reading import Ragged, ReadingSet
 from seqloom.data.stitching import Window, windows
 from seqloom.errors import DataError
-from seqloom.protocols import Tokenizer
+from seqloom.text.hub_tokenizer import HubTokenizer
 from seqloom.text.offsets import covering, offsets_of
+from seqloom.text.tokenizers import TextTokenizer
 
 LONGEST_QUESTION = 64
 """Tokens of a question that are read at most (Devlin et al. 2019)."""
@@ -80,7 +81,7 @@ def _questions(examples: Sequence[Question], how: LayingOut) -> list[list[int]]:
     return found
 
 
-def contexts(examples: Sequence[Question], tokenizer: Tokenizer) -> Iterator[tuple[list[int], Offsets]]:
+def contexts(examples: Sequence[Question], tokenizer: TextTokenizer | HubTokenizer) -> Iterator[tuple[list[int], Offsets]]:
     """The ids of each context, and where they stand in it; one that several questions share is cut up once."""
     texts = list(dict.fromkeys(one.context for one in examples))
     known = dict(zip(texts, zip(tokenizer.encode(texts), offsets_of(tokenizer, texts), strict=True), strict=True))

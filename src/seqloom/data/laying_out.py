@@ -12,8 +12,9 @@ import numpy as np
 from seqloom.data.examples import Choice, Labelled
 from seqloom.data.reading import Layout, Ragged, ReadingSet, Row
 from seqloom.errors import DataError
-from seqloom.protocols import Tokenizer
 from seqloom.shapes import IGNORE
+from seqloom.text.hub_tokenizer import HubTokenizer
+from seqloom.text.tokenizers import TextTokenizer
 
 CHUNK = 4096
 """Examples whose texts are tokenised at a time."""
@@ -24,7 +25,7 @@ CHUNK = 4096
 class LayingOut:
     """How texts become rows."""
 
-    tokenizer: Tokenizer
+    tokenizer: TextTokenizer | HubTokenizer
     layout: Layout
     pair: str = "joined"
     """joined, compared or both_orders."""

@@ -6,31 +6,21 @@ import unicodedata
 from collections.abc import Sequence
 from itertools import pairwise
 
-from seqloom.protocols import Tokenizer
 from seqloom.text.hub_tokenizer import HubTokenizer
-from seqloom.text.library import batch_of, panics_are_errors, prepare_forks
 from seqloom.text.tokenizers import TextTokenizer
 
 Span = tuple[int, int]
 """`text[begin:end]`, in code points."""
 
 
-def offsets_of(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[Span]]:
+def offsets_of(tokenizer: TextTokenizer | HubTokenizer, texts: Sequence[str]) -> list[list[Span]]:
     """The part of the text that each id of `encode` comes from, without the white space at its ends unless it is nothing else.
 
     Spans lie in the text and go on in its order. A character that takes several tokens belongs to each of them; one that a tokenizer drops
     (accents, by uncased BERT) belongs to what is before it. So nothing is left out but white space, what cannot be seen (category C of
     Unicode), and what is dropped where nothing is before it. Raises UsageError as `encode` does.
     """
-    texts = batch_of(texts)
-    if isinstance(tokenizer, HubTokenizer):
-        found = tokenizer.offsets(texts)
-    elif isinstance(tokenizer, TextTokenizer):
-        prepare_forks()
-        with panics_are_errors("encode"):
-            found = [one.offsets for one in tokenizer._tokenizer.encode_batch(texts, add_special_tokens=False)]
-    else:
-        raise TypeError(f"there are no offsets of {type(tokenizer).__name__}")
+    found = tokenizer.offsets(texts)
     return [_filled(text, [_trimmed(text, span) for span in spans]) for text, spans in zip(texts, found, strict=True)]
 
 

@@ -79,6 +79,12 @@ class TextTokenizer:
         with panics_are_errors("encode"):
             return [e.ids for e in self._tokenizer.encode_batch_fast(batch_of(texts), add_special_tokens=False)]
 
+    def offsets(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
+        """The characters `text[begin:end]` that each id of `encode` comes from. Raises as `encode` does."""
+        prepare_forks()
+        with panics_are_errors("encode"):
+            return [e.offsets for e in self._tokenizer.encode_batch(batch_of(texts), add_special_tokens=False)]
+
     def settle(self, text: str) -> tuple[list[int], bytes]:
         """A text that is still being typed: the ids that stay, whatever comes after it, and the bytes of the rest.
 

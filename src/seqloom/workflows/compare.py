@@ -154,8 +154,8 @@ class _Work:
         )
         budget = {"steps": "the same steps", "time": "the same seconds of training", "parameters": "the same steps and parameters"}
         self.say(
-            f"comparing {len(self.entries)} models, {plan.seeds} seed{'s' if plan.seeds > 1 else ''}, {budget[plan.match]}, {plan.threads} threads; {split}; "
-            f"measured by {plan.metric} on {on}"
+            f"comparing {len(self.entries)} models, {plan.seeds} seed{'s' if plan.seeds > 1 else ''}, {budget[plan.match]}, "
+            f"threads: {plan.threads}; {split}; measured by {plan.metric} on {on}"
         )
 
     # choosing

@@ -8,9 +8,10 @@ import inspect
 import textwrap
 from typing import Any
 
-from seqloom.bundles import FROM_TOKENIZER
+from seqloom.bundles import FROM_DATA, FROM_TOKENIZER
 from seqloom.config import SECTIONS
 from seqloom.models import MODELS, about_sizes, model_family
+from seqloom.models.reader import ENCODERS
 
 
 def families() -> list[dict[str, Any]]:
@@ -34,12 +35,12 @@ def families() -> list[dict[str, Any]]:
 def settings_of(name: str) -> list[dict[str, str]]:
     """key, default and meaning of every setting of a run with this family. Raises UsageError for an unknown one."""
     config, _, _ = model_family(name)
-    kinds = {"model": config, **SECTIONS}
+    kinds = {"model": config, **{section: kind for section, kind in SECTIONS.items() if section != "head" or name in ENCODERS}}
     return [
         {"key": f"{section}.{field.name}", "default": _default(field), "meaning": meanings(kind).get(field.name, "")}
         for section, kind in kinds.items()
         for field in dataclasses.fields(kind)
-        if field.name not in FROM_TOKENIZER
+        if field.name not in FROM_TOKENIZER | FROM_DATA
     ]
 
 
