@@ -51,8 +51,9 @@ def held_out_evenly(labels: NDArray[np.int64], seed: int, units: NDArray[np.int6
     """Which rows are held out, in order: of each label its share (LABELLED_SHARE), and never all.
 
     `units` `(rows,)` are numbers from 0, `units_of` makes them: rows of one unit go together, by the label of its first row, and with
-    them the share is met to within half a unit. The k-th of the n rows of a label, in an order by seed, stands at (k + 1/2) / n, a unit
-    at its middle: the first on this line are taken. Raises UsageError where no label has two rows, or units.
+    them the share is met to within half a unit, if there is none but larger ones by the smallest. The k-th of the n rows of a label, in
+    an order by seed, stands at (k + 1/2) / n, a unit at its middle: the first on this line are taken. Raises UsageError where no label has
+    two rows, or units.
     """
     count = len(labels)
     units = np.arange(count) if units is None else units
@@ -66,14 +67,15 @@ def held_out_evenly(labels: NDArray[np.int64], seed: int, units: NDArray[np.int6
     before = np.cumsum(size) - size
     before -= np.repeat(before[starts], numbers)
     total = np.repeat(np.add.reduceat(size, starts), numbers) if count else size
-    may_go = (np.arange(len(sizes)) - np.repeat(starts, numbers) + 1 < number) & ~only[by_label]
+    may_go = np.arange(len(sizes)) - np.repeat(starts, numbers) + 1 < number
     if not may_go.any():
         raise UsageError(_NOTHING)
     most = min(SPLIT_MOST, max(round(LABELLED_SHARE * count), 1))
     along = np.where(may_go, (before + size / 2) / total, np.inf)
     first = np.argsort(along, kind="stable")[: int(may_go.sum())]
-    fits = np.cumsum(size[first]) - size[first] / 2 < most
-    fits[0] = True
+    small = first[size[first] < 2 * most]
+    first = small if len(small) else first[[np.argmin(size[first])]]
+    fits = (np.cumsum(size[first]) - size[first] / 2 < most) | (np.arange(len(first)) == 0)
     out = np.isin(units, by_label[first[np.logical_and.accumulate(fits)]])
     for label in np.setdiff1d(labels[out], labels[~out]):  # units of several labels: the last rows of one may not go with another
         if label not in labels[~out]:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from seqloom.config import STRICT, HeadConfig, Pooling, parse
 from seqloom.errors import UsageError
 from seqloom.models import model_family
+from seqloom.models.bag_of_words import BagOfWords
 from seqloom.models.bert import Bert
 from seqloom.models.gpt import GPT
 from seqloom.models.heads import KINDS, Kind, make_head
@@ -86,6 +87,8 @@ class Reader(nn.Module):
         settled = settled_head(config.head, config.kind, self.model_type, self.width)
         pairs = config.pairs and settled.pair != "joined"
         self.head = make_head(config.kind, settled, self.width, len(config.labels), directions, pairs=pairs, names=config.labels)
+        if isinstance(self.encoder, BagOfWords) and self.encoder.linear and self.head.hidden is None and not pairs:
+            nn.init.eye_(self.head.output.weight)  # what is embedded are then the weights of each label
 
     @property
     def width(self) -> int:

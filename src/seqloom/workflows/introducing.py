@@ -10,6 +10,7 @@ from seqloom.config import RunConfig
 from seqloom.data.reading import Ragged, ReadingSet
 from seqloom.errors import UsageError, printable
 from seqloom.models.bag_of_words import BagOfWords
+from seqloom.models.convolution import Convolution
 from seqloom.models.reader import Reader
 from seqloom.protocols import Tokenizer, device_of
 from seqloom.text.word_vectors import read_word_vectors
@@ -61,6 +62,8 @@ def give_vectors(model: Reader, path: str, tokenizer: Tokenizer, lower: bool, sa
         )
     rows = torch.tensor([words[word] for word in found.words], dtype=torch.long, device=embedding.weight.device)
     embedding.weight[rows] = torch.from_numpy(found.vectors).to(embedding.weight)
+    if isinstance(model.encoder, Convolution):
+        model.encoder.settle_static()
     say(f"{printable(path)}: vectors of {len(found.words):,} of {len(words):,} words of the vocabulary")
     for note in found.facts:
         say(note)
