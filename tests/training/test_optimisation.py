@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from seqloom.config import TrainConfig
+from seqloom.errors import UsageError
 from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from seqloom.training.optimisation import SCHEDULES, clip_by_norm, learning_rate, make_optimizer, parameter_groups
+from seqloom.training.optimisation import SCHEDULES, clip_by_norm, learning_rate, make_optimizer, parameter_groups, rate_scales
 
 
 def rate(step: int, total: int = 1000, **fields: Any) -> float:
@@ -99,3 +100,69 @@ def test_a_norm_that_is_not_finite_is_reported(value: float) -> None:
     parameter = nn.Parameter(torch.zeros(3))
     parameter.grad = torch.tensor([0.1, value, 0.3])
     assert not math.isfinite(float(clip_by_norm([parameter], 1.0)))
+
+
+# --- fine-tuning -----------------------------------------------------------------------------------------------------
+
+
+class Stacked(nn.Module):
+    """The names of a reader: an embedding, two blocks, a final norm, a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.ModuleDict(
+            {
+                "embedding": nn.Embedding(3, 2),
+                "stack": nn.ModuleDict({"blocks": nn.ModuleList(nn.Linear(2, 2) for _ in range(2)), "norm": nn.LayerNorm(2)}),
+            }
+        )
+        self.head = nn.Linear(2, 2)
+
+
+def scale_of(model: nn.Module, config: TrainConfig) -> dict[str, float]:
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    return {names[id(p)]: group["scale"] for group in make_optimizer(model, config).param_groups for p in group["params"]}
+
+
+def test_each_layer_learns_at_a_share_of_the_rate_above_it() -> None:
+    scales = scale_of(Stacked(), TrainConfig(layer_decay=0.5))
+    assert scales["head.weight"] == 1
+    assert scales["encoder.stack.norm.weight"] == 0.5
+    assert scales["encoder.stack.blocks.1.weight"] == 0.5
+    assert scales["encoder.stack.blocks.0.bias"] == 0.25
+    assert scales["encoder.embedding.weight"] == 0.125
+
+
+def test_the_head_has_a_rate_of_its_own() -> None:
+    scales = scale_of(Stacked(), TrainConfig(learning_rate=1e-4, head_learning_rate=1e-3))
+    assert scales["head.bias"] == pytest.approx(10)
+    assert scales["encoder.embedding.weight"] == 1
+
+
+def test_what_is_frozen_is_not_trained() -> None:
+    model = Stacked()
+    scales = scale_of(model, TrainConfig(freeze=("encoder.embedding", "encoder.stack.blocks.0")))
+    assert set(scales) == {name for name, _ in model.named_parameters()} - {
+        "encoder.embedding.weight",
+        "encoder.stack.blocks.0.weight",
+        "encoder.stack.blocks.0.bias",
+    }
+    with pytest.raises(UsageError, match=r"none begins with 'encoder\.stack\.blocks\.9'; known are encoder\.embedding, "):
+        make_optimizer(model, TrainConfig(freeze=("encoder.stack.blocks.9",)))
+    with pytest.raises(UsageError, match="must leave something to train"):
+        make_optimizer(model, TrainConfig(freeze=("encoder", "head")))
+
+
+def test_a_step_moves_each_layer_by_its_share() -> None:
+    """AdamW's first step is the learning rate in every place: the loop multiplies it by the group's scale."""
+    model, config = Stacked(), TrainConfig(layer_decay=0.5, weight_decay=0.0)
+    optimizer = make_optimizer(model, config)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.1 * group["scale"]
+    optimizer.step()
+    scales = rate_scales(model, config)
+    for name, p in model.named_parameters():
+        assert torch.allclose(before[name] - p, torch.full_like(p, 0.1 * scales.get(id(p), 1.0)), atol=1e-6), name

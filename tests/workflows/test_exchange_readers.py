@@ -212,3 +212,22 @@ def test_a_checkpoint_that_was_fine_tuned_goes_back(tmp_path: Path) -> None:
     assert same(pipeline_pairs(tmp_path / "out", PAIRS), ours(tmp_path / "run", PAIRS))
     assert hf.AutoConfig.from_pretrained(tmp_path / "out").architectures == ["BertForSequenceClassification"]
     assert tokenizers.Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json")).get_vocab_size() == len(VOCABULARY)
+
+
+def test_a_causal_checkpoint_that_came_with_its_head_reads_no_marks(tmp_path: Path) -> None:
+    words = ["<|endoftext|>", *VOCABULARY]
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({word: at for at, word in enumerate(words)}, unk_token="[UNK]"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    torch.manual_seed(1)
+    sizes = {"n_embd": 12, "n_layer": 2, "n_head": 2, "vocab_size": len(words), "n_positions": 16, "bos_token_id": 0, "eos_token_id": 0}
+    model = hf.GPT2ForSequenceClassification(hf.GPT2Config(**sizes, id2label=dict(enumerate(LABELS)), pad_token_id=0))
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    model.save_pretrained(tmp_path / "theirs")
+    hf.PreTrainedTokenizerFast(tokenizer_object=made, pad_token="<|endoftext|>").save_pretrained(tmp_path / "theirs")
+    out = through(tmp_path / "theirs", tmp_path)
+    texts = [text for text in TEXTS if text]
+    expected = [(one[0]["label"], one[0]["score"]) for one in answers(tmp_path / "theirs", "text-classification", texts)]
+    for folder in (tmp_path / "theirs", tmp_path / "run", out):
+        assert same(ours(folder, texts), expected)
+    assert same([(one[0]["label"], one[0]["score"]) for one in answers(out, "text-classification", texts)], expected)

@@ -22,6 +22,10 @@ from seqloom.workflows.reading import Say, counted, in_chunks, silent, tallied
 from seqloom.workflows.work import Reply, Report, laid_out, laying_out
 from seqloom.workflows.works import BEGINNINGS
 
+LABELLED = ("label_first", "fasttext", "folder", "json", "tagged")
+"""Forms in which labels stand, so that what is to be labelled has another."""
+PLAIN = {"text-classification": "text", "token-classification": "text", "question-answering": "jsonl"}
+"""What standard input is where nothing says it."""
 CHUNK = 2048
 """Examples that are in memory at one time."""
 FORM = ("format", "encoding", "delimiter", "header", "quoting", "on_bad_line")
@@ -38,6 +42,7 @@ class TextReader:
         if not isinstance(bundle.model, Reader):
             raise UsageError(f"{printable(str(bundle.folder))} is a {bundle.model_type} and no reader; make one with: seqloom train")
         self.bundle, self.model, self.say = bundle, bundle.model, say
+        self.asked = data is not None and data.format != "auto"
         self.data = as_trained(bundle.folder, data or DataConfig())
         self.work = BEGINNINGS[bundle.task].again(bundle.model.config)
         self.how = laying_out(bundle.model.config, bundle.tokenizer, self.data)
@@ -55,8 +60,11 @@ class TextReader:
 
     def stream(self, paths: Sequence[str], chunk: int = CHUNK) -> Iterator[Reply]:
         """The answers to the examples of files, in order; memory is bounded by the chunk."""
+        data = self.data if self.data.format not in LABELLED or self.asked else replace(self.data, format="auto")
+        if list(paths) == ["-"] and data.format == "auto":
+            data = replace(data, format=PLAIN.get(self.bundle.task, "auto"))
         with tallied(self.say) as tally:
-            for some in in_chunks(self.work.read(paths, self.data, tally, answers=False), chunk):
+            for some in in_chunks(self.work.read(paths, data, tally, answers=False), chunk):
                 yield from self.ask(some)
         for note in self.how.notes.said():
             self.say(note)
