@@ -23,7 +23,7 @@ from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, cast, final, get_type_hints
 
 import yaml
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from seqloom.errors import UsageError, printable
 
@@ -68,23 +68,25 @@ class DataConfig:
     target: str | None = None
     """Column (or language suffix) of the output; guessed with a notice."""
     text: str | None = None
-    """Column of the text, for language models; guessed with a notice."""
+    """Column of the text; several, such as 2,3 or title,body, are joined; guessed with a notice."""
     score: str | None = None
-    """Column of the score of a pair, for how alike two texts are; guessed with a notice."""
+    """Column of the score of a pair, for how alike two texts are, where it is not that of the label; guessed with a notice."""
     label: str | None = None
     """Column of the label; guessed with a notice."""
     second: str | None = None
     """Column of the second of two texts (the first is `text`); guessed with a notice."""
-    options: tuple[str, ...] = ()
+    options: tuple[Annotated[str, BeforeValidator(str)], ...] = ()
     """Columns of the options, where one of several is to be chosen; guessed with a notice."""
     group: str | None = None
     """Column whose equal values stay on one side when data are split."""
+    split_seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] | None = None
+    """Of the part that is split off for validation; by default train.seed."""
     label_separator: str | None = None
     """What stands between the labels of a text that may have several (or none)."""
     label_until: str | None = None
     """A label ends before this: ':' makes DESC of DESC:manner."""
     part: str | None = None
-    """Of a JSON file with several parts, such as train and test: the one to read."""
+    """Of a JSON file with several parts, such as train and test: the one to read; several with commas between."""
     columns: tuple[Positive, Positive] | None = None
     """Columns of word and tag in files of a word a line, from 1; by default the first and the last."""
     tags: Literal["upos", "xpos", "deprel", "feats"] = "upos"
@@ -416,8 +418,11 @@ def apply_settings(content: dict[str, Any], settings: list[str]) -> dict[str, An
 
 def _is_text(section: str, name: str) -> bool:
     """Whether a setting is text, which is taken as it stands: a delimiter |, the language no."""
-    kind = get_type_hints(SECTIONS[section]).get(name) if section in SECTIONS else None
+    kind = _hints(SECTIONS[section]).get(name) if section in SECTIONS else None
     return kind is str or kind == str | None
+
+
+_hints = cache(get_type_hints)
 
 
 def to_plain(value: Any) -> Any:

@@ -86,7 +86,9 @@ REFUSED = [
 HANDLED = [
     Row(52, "a label of the test alone", "csv", GOOD, r"'c' \(1\)", test=csv("a b,c\n")),
     Row(53, "a class with one example", "csv", GOOD + "alone,c\n", r"'c'"),
-    Row(56, "far more of one label", "csv", GOOD + "".join(f"more of it {i},a\n" for i in range(900)), r"very unequal: 906 examples of .a., 6 of .b."),
+    Row(
+        56, "far more of one label", "csv", GOOD + "".join(f"more of it {i},a\n" for i in range(900)), r"unequal: 906 examples of 'a', 6 of"
+    ),
     Row(
         56,
         "test examples of the training",
@@ -143,7 +145,7 @@ def test_a_bad_row_is_refused_in_one_line(row: Row, command: Command, tmp_path: 
 def test_an_odd_row_is_handled_and_counted(row: Row, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / f"t.{row.kind}").write_text(row.content, "utf-8")
-    test = ()
+    test: tuple[str, ...] = ()
     if row.test:
         (tmp_path / "test.csv").write_text(row.test, "utf-8")
         test = ("--test", "test.csv")

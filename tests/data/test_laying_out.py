@@ -32,7 +32,8 @@ def tokenizer() -> TextTokenizer:
 def labelled(*texts: str | tuple[str, str], labels: Sequence[str] = ()) -> list[Labelled]:
     pairs = [(one, None) if isinstance(one, str) else one for one in texts]
     named: list[tuple[str, ...]] = [(label,) for label in labels] or [()] * len(pairs)
-    return [Labelled(text, second, label, None, "x.csv", at) for at, ((text, second), label) in enumerate(zip(pairs, named, strict=True), 2)]
+    both = enumerate(zip(pairs, named, strict=True), start=2)
+    return [Labelled(text, second, label, None, "x.csv", at) for at, ((text, second), label) in both]
 
 
 def rows_of(items: ReadingSet, tokenizer: TextTokenizer) -> list[str]:
@@ -96,7 +97,7 @@ def test_a_cut_pair_fills_its_room_and_keeps_half_of_each(tokenizer: TextTokeniz
 
 def test_what_the_model_cannot_read_is_an_error_where_nothing_may_be_cut(tokenizer: TextTokenizer) -> None:
     how = LayingOut(tokenizer=tokenizer, layout=MARKED, longest=4)
-    with pytest.raises(DataError, match=r"x\.csv:3: a text must have at most 4 tokens .* 2 have more \(the longest 6\).*data\.max_length=4"):
+    with pytest.raises(DataError, match=r"x\.csv:3: a text must have at most 4 tokens .* 2 have more \(the longest 6\).*max_length=4"):
         labelled_set(labelled("a b", "a b c", "a b c d"), how, scores_of)
 
 

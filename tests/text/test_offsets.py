@@ -13,7 +13,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from seqloom.protocols import Tokenizer
 from seqloom.text.hub_tokenizer import HubTokenizer, read_hub_tokenizer
 from seqloom.text.offsets import covering, offsets_of
 from seqloom.text.tokenizers import KINDS, TextTokenizer, train_tokenizer
@@ -67,7 +66,7 @@ def uncased() -> HubTokenizer:
 ALL = [(kind, normalisation) for kind in KINDS for normalisation in ("none", "nfc")]
 
 
-def check(tokenizer: Tokenizer, text: str) -> list[tuple[int, int]]:
+def check(tokenizer: TextTokenizer | HubTokenizer, text: str) -> list[tuple[int, int]]:
     """The laws of offsets; returns them."""
     (found,), (ids,) = offsets_of(tokenizer, [text]), tokenizer.encode([text])
     assert len(found) == len(ids)

@@ -46,7 +46,7 @@ _BLANK, _EMPTY = "˽", "(empty)"  # the usual ␣ is not in the font below
 _FONT = "Liberation Sans, Arial, DejaVu Sans, sans-serif"  # vl-convert brings the first
 _INK, _FAINT_INK = "#1c2733", "#5b6875"
 BLUES = ["#edf2f8", "#5b90c4", "#08306b"]  # evenly spaced in CIELAB lightness (95, 58, 21): equal steps look equal
-_LINES = ["#0868ac", "#e6550d", "#1b9e77", "#b5179e", "#7a5195", "#8c6d31", "#e7298a", "#41ab9d", "#636363", "#a6761d"]
+LINES = ["#0868ac", "#e6550d", "#1b9e77", "#b5179e", "#7a5195", "#8c6d31", "#e7298a", "#41ab9d", "#636363", "#a6761d"]
 
 # The page may load nothing at all; Vega compiles its expressions, hence unsafe-eval.
 _PAGE = """<!DOCTYPE html>
@@ -176,7 +176,7 @@ def line_layers(
     whole = all(float(a).is_integer() for name in series for a, _ in series[name])
 
     domain = [printable(name) or _EMPTY for name in colours or series]
-    palette = alt.Scale(domain=domain, range=_LINES[: len(domain)])
+    palette = alt.Scale(domain=domain, range=LINES[: len(domain)])
     colour = alt.Color("series:N", scale=palette, legend=alt.Legend(title=None, labelLimit=260, symbolOpacity=1, rowPadding=5))
     below = alt.Axis(grid=False, tickMinStep=1 if whole else alt.Undefined)
     across = alt.X("x:Q", title=x, scale=alt.Scale(zero=False, nice=False, padding=14), axis=below)

@@ -8,7 +8,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seqloom.errors import UsageError, printable
-from seqloom.explaining.charts import _LINES, require_extra, styled
+from seqloom.explaining.charts import LINES, require_extra, styled
 
 if TYPE_CHECKING:
     import altair as alt
@@ -50,7 +50,7 @@ def leaderboard_chart(standings: Sequence[Standing], *, score: str, title: str =
         {"place": at, "number": str(at + 1), "mean": one.mean, "low": one.low, "high": one.high, "seconds": one.seconds, "name": name}
         for at, (one, name) in enumerate(zip(standings, names, strict=True))
     ]
-    colours = alt.Scale(domain=list(range(len(names))), range=[*_LINES, *[REST] * len(names)][: len(names)])
+    colours = alt.Scale(domain=list(range(len(names))), range=[*LINES, *[REST] * len(names)][: len(names)])
     colour = alt.Color("place:O", scale=colours, legend=None)
     score, height = printable(score), max(ROW * len(names), 150)
     tooltip = [alt.Tooltip("name:N", title="model"), alt.Tooltip("mean:Q", title=score, format=".4~g")]

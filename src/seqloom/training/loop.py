@@ -168,7 +168,8 @@ def _after_step(job: Job, state: TrainerState, result: StepResult, clock: _Clock
         state.stopped = state.stopped or "max_steps"
     asked = job.world.largest(job.interrupted())
     if validates or asked:
-        job.save(state)
+        with clock.paused():
+            job.save(state)
     if asked and state.stopped is None:  # after the save: a resumed run is not stopped
         state.stopped = signal.Signals(asked).name
 

@@ -16,7 +16,7 @@ from seqloom.data.laying_out import LayingOut, label_numbers, label_sets, labell
 from seqloom.data.lines import Tally
 from seqloom.data.reading import ReadingSet
 from seqloom.errors import DataError, printable
-from seqloom.evaluation.correlation import correlations
+from seqloom.evaluation.correlation import number_metrics
 from seqloom.evaluation.labels import (
     Predictions,
     confusion,
@@ -99,7 +99,7 @@ class Labelling:
 
     def _numbers(self, examples: Sequence[Labelled], found: Answered) -> Report:
         true, told = scores_of(examples).astype(np.float64), np.array([float(one) for one in found.likely])
-        metrics = correlations(told, true) | {"mean_squared_error": float(np.mean((told - true) ** 2)), "examples": len(true)}
+        metrics = number_metrics(true, told)
         return Report({"loss": metrics["mean_squared_error"]} | metrics, {}, -np.abs(told - true))
 
     def replies(self, examples: Sequence[Labelled], items: ReadingSet, found: Answered) -> list[Reply]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Literal, final
 
 from seqloom.bundles import RUN, Bundle, load_bundle
 from seqloom.config import DataConfig, parse, read_run_file
@@ -24,7 +24,11 @@ from seqloom.workflows.works import BEGINNINGS
 
 LABELLED = ("label_first", "fasttext", "folder", "json", "tagged")
 """Forms in which labels stand, so that what is to be labelled has another."""
-PLAIN = {"text-classification": "text", "token-classification": "text", "question-answering": "jsonl"}
+PLAIN: dict[str, Literal["text", "jsonl"]] = {
+    "text-classification": "text",
+    "token-classification": "text",
+    "question-answering": "jsonl",
+}
 """What standard input is where nothing says it."""
 CHUNK = 2048
 """Examples that are in memory at one time."""

@@ -166,9 +166,10 @@ def read_examples(run_config: RunConfig, say: Say) -> tuple[Work, Sequence[Any],
     if data.validation:
         with tallied(say) as tally:
             return work, examples, list(work.read(data.validation, data, tally))
-    held = beginning.split(examples, run_config.train.seed)
+    seed = run_config.train.seed if data.split_seed is None else data.split_seed
+    held = beginning.split(examples, seed)
     chosen = set(held.tolist())
-    say(f"no validation data given: {len(held):,} examples split off by seed {run_config.train.seed}")
+    say(f"no validation data given: {len(held):,} examples split off by seed {seed}")
     return work, [one for at, one in enumerate(examples) if at not in chosen], [examples[at] for at in held]
 
 

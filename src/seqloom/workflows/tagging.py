@@ -72,7 +72,9 @@ class Tagging:
             given = [[self.labels[tag] for tag in tags] for tags in self._tags(examples, items, found)]
             spans = SpanCounts([one.tags for one in examples], given)
             metrics, details = metrics | spans.metrics(), details | {"entities": spans.by_kind()}
-        return Report(metrics, details, (chosen == true).astype(np.float64))
+        lengths = np.array([len(one.words) for one in examples])
+        hits = np.add.reduceat((chosen == true).astype(np.float64), np.concatenate([[0], lengths.cumsum()[:-1]]))
+        return Report(metrics, details, hits / lengths)
 
     def _tags(self, examples: Sequence[Tagged], items: ReadingSet, found: Answered) -> list[list[int]]:
         """The numbers of the tags of each example, as many as it has words."""
