@@ -90,6 +90,9 @@ class Reader(nn.Module):
         if isinstance(self.encoder, BagOfWords) and self.encoder.linear and self.head.hidden is None and not pairs:
             nn.init.eye_(self.head.output.weight)  # what is embedded are then the weights of each label
 
+        if isinstance(self.encoder, GPT) and not config.head.lm_weight and not self.encoder.config.tie_output:
+            self.encoder.output.requires_grad_(False)  # nothing asks for it, and workers wait for the gradient of what is trained
+
     @property
     def width(self) -> int:
         """Of a state."""

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.config import STRICT
+from seqloom.errors import UsageError
 from seqloom.layers.cache import Cache, Standing, embedded, extended, standing
 from seqloom.layers.cross_attention import DecoderState, Looking
 from seqloom.layers.feed_forward import ACTIVATIONS
@@ -40,7 +41,7 @@ class T5Config:
     encoder_layers: int = 3
     """Stacked blocks of the encoder."""
     decoder_layers: int = 3
-    """Stacked blocks of the decoder."""
+    """Stacked blocks of the decoder; 0: an encoder alone."""
     heads: int = 4
     """Heads of attention."""
     head_width: int | None = None
@@ -69,8 +70,8 @@ class T5Config:
     """The id of <pad>; -1 where the decoder begins with it: what is no step is then written so."""
 
     def __post_init__(self) -> None:
-        sized = ("vocabulary_size", "width", "encoder_layers", "decoder_layers", "heads", "head_width", "feed_forward_width")
-        problems = at_least(1, self, *sized) + among(ACTIVATIONS, self, "activation")
+        sized = ("vocabulary_size", "width", "encoder_layers", "heads", "head_width", "feed_forward_width")
+        problems = at_least(1, self, *sized) + at_least(0, self, "decoder_layers") + among(ACTIVATIONS, self, "activation")
         problems += dividing("width", self, "heads") if self.head_width is None else []
         if self.buckets < 4 or self.buckets % 4:
             problems.append(f"model.buckets must be a multiple of 4, but is {self.buckets}")
@@ -143,9 +144,11 @@ class T5(nn.Module):
         self.dropout = nn.Dropout(c.dropout)
         self.encoder_bias = RelativeBias(c.heads, c.buckets, c.furthest, both_ways=True)
         self.encoder = c.stack(decoder=False)
-        self.decoder_bias = RelativeBias(c.heads, c.buckets, c.furthest, both_ways=False)
-        self.decoder = c.stack(decoder=True)
-        self.output = FullOutput(c.width, c.vocabulary_size, self.embedding.weight if c.tie_output else None, bias=False)  # type: ignore[arg-type]
+        if c.decoder_layers:
+            self.decoder_bias = RelativeBias(c.heads, c.buckets, c.furthest, both_ways=False)
+            self.decoder = c.stack(decoder=True)
+            tied: Any = self.embedding.weight if c.tie_output else None
+            self.output = FullOutput(c.width, c.vocabulary_size, tied, bias=False)
         self._initialise()
 
     def _initialise(self) -> None:
@@ -167,7 +170,12 @@ class T5(nn.Module):
                         parameter[:inner] /= math.sqrt(inner // c.heads)
 
     def encode(self, source: Tensor) -> DecoderState:
-        """source `(inputs, steps)`, padded anywhere -> the state before the first token, one row per input."""
+        """source `(inputs, steps)`, padded anywhere -> the state before the first token, one row per input.
+
+        Raises UsageError where there is no decoder.
+        """
+        if not self.config.decoder_layers:
+            raise UsageError("model.decoder_layers must be at least 1 of a model that writes, but is 0: this one is an encoder alone")
         memory = self.encoded(source)
         layers = tuple(block.cross_attention.keys_values(memory) for block in self.decoder.blocks)  # type: ignore[operator, union-attr]
         return DecoderState.first(layers, source != self.config.pad_id)

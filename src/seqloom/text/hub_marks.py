@@ -70,7 +70,7 @@ def marks_of(config: Mapping[str, Any], size: int, roles: Roles, frame: Frame, u
     ids = {name: _id(config, name, kind, size) for name in ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")}
     forced = _id(config, "forced_bos_token_id", kind, size)
     both = bool(config.get("is_encoder_decoder", kind in ENCODER_DECODERS))
-    encoder = not both and (kind in ENCODERS or (kind not in DECODERS and bool(frame.before)))
+    encoder = not both and (kind in (*ENCODERS, *ENCODER_DECODERS) or (kind not in DECODERS and bool(frame.before)))
     pad = ids["pad_token_id"] if ids["pad_token_id"] is not None else roles.pad
     end = ids["eos_token_id"]
     if both:

@@ -36,7 +36,10 @@ from seqloom.workflows.settings import model_fields
 from seqloom.workflows.work import Work, laid_out, laying_out
 from seqloom.workflows.works import BEGINNINGS
 
-ANEW = {"bert": {"head": "none", "pooler": False, "next_sentence": False}}
+ANEW: dict[str, dict[str, Any]] = {
+    "bert": {"head": "none", "pooler": False, "next_sentence": False},
+    "t5": {"decoder_layers": 0},
+}
 """What an encoder leaves to the head of its reader."""
 
 
@@ -123,7 +126,7 @@ def prepare_reading(run_config: RunConfig, folder: Path, first: bool, say: Say) 
         tokenizer, origin = started.tokenizer, started.origin
         for note in started.notes:
             say(note)
-        if marked_by(started.encoder_type, tokenizer):
+        if marked_by(started.encoder_type, tokenizer) and started.encoder_fields["vocabulary_size"] == started.vocabulary_size:
             tensors, fields = with_marks(
                 started.encoder_tensors, started.encoder_fields, CAUSAL_MARKS, torch.Generator().manual_seed(train.seed)
             )

@@ -11,7 +11,7 @@ from seqloom.config import DataConfig
 from seqloom.data.labels import check_known
 from seqloom.data.laying_out import LayingOut
 from seqloom.data.lines import Tally
-from seqloom.data.reading import ReadingSet, layout_of
+from seqloom.data.reading import Layout, ReadingSet, layout_of
 from seqloom.evaluation.reading import Answered
 from seqloom.models.heads import Kind
 from seqloom.models.reader import ReaderConfig
@@ -70,10 +70,11 @@ def laying_out(configured: ReaderConfig, tokenizer: TextTokenizer | HubTokenizer
     """How the texts of a reader become rows."""
     encoder = configured.encoder
     own = isinstance(tokenizer, TextTokenizer)
+    bare = encoder["model_type"] == "gpt" and not own and encoder["vocabulary_size"] == configured.vocabulary_size  # it came with its head
     pair = configured.head.pair
     return LayingOut(
         tokenizer=tokenizer,
-        layout=layout_of(tokenizer.marks, str(encoder["model_type"]), own, tokenizer.vocabulary_size),
+        layout=Layout((), (), ()) if bare else layout_of(tokenizer.marks, str(encoder["model_type"]), own, tokenizer.vocabulary_size),
         pair="joined" if pair == "auto" else pair,
         longest=encoder.get("context"),
         cut=data.max_length,
