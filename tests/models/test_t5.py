@@ -196,8 +196,9 @@ def test_dropout_is_in_training_only(name: str) -> None:
     [
         *(
             ({name: 0}, rf"model\.{name} must be at least 1, but is 0")
-            for name in ("vocabulary_size", "width", "encoder_layers", "decoder_layers", "heads", "head_width", "feed_forward_width")
+            for name in ("vocabulary_size", "width", "encoder_layers", "heads", "head_width", "feed_forward_width")
         ),
+        ({"decoder_layers": -1}, r"model\.decoder_layers must be at least 0, but is -1"),
         ({"heads": 4}, r"model\.heads must divide model\.width, but 6 is not a multiple of 4"),
         ({"activation": "swich"}, r"model\.activation must be one of gelu, .*, but is 'swich'"),
         ({"buckets": 0}, r"model\.buckets must be a multiple of 4, but is 0"),
