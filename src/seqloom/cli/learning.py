@@ -140,6 +140,8 @@ def evaluate(
         put_json(result.metrics | {f"{name}_signature": signature for name, signature in result.signatures.items()} | result.details)
     else:
         put_table(f"{folder} on {' '.join(data)}", _rows(result.metrics), ("metric", "value"))
+        for title, header, rows in _detail_tables(result.details):
+            put_table(title, rows, header)
         for name, signature in result.signatures.items():
             put(f"{name}: {signature}")
     if outputs is not None:  # last, so that a full disk costs no metric
@@ -318,6 +320,35 @@ def _rows(metrics: dict[str, float]) -> list[tuple[str, ...]]:
             interval = f" ({metrics[f'{name}_low']:,.4g} to {metrics[f'{name}_high']:,.4g})" if f"{name}_low" in metrics else ""
             rows.append((name, (f"{value:,}" if isinstance(value, int) else f"{value:,.4g}") + interval))
     return rows
+
+
+MOST_LABELS, MOST_CONFUSED = 40, 12
+"""Labels that are shown in a table, and in one of who is taken for whom; --json holds all."""
+
+
+def _detail_tables(details: dict[str, Any]) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+    """Title, header and rows of what is known of each label, of each kind of entity, and of who is taken for whom."""
+    tables: list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]] = []
+    for what, title in (("labels", "Labels"), ("entities", "Entities")):
+        scores = details.get(what)
+        if isinstance(scores, dict) and scores:
+            shown = sorted(scores.items(), key=lambda item: -item[1]["support"])[:MOST_LABELS]
+            rows: list[tuple[str, ...]] = [
+                (printable(name), *(f"{of[key]:.3f}" for key in ("precision", "recall", "f1")), f"{of['support']:,}") for name, of in shown
+            ]
+            if len(scores) > MOST_LABELS:
+                rows.append((f"and {len(scores) - MOST_LABELS:,} more", "", "", "", ""))
+            tables.append((title, ("", "precision", "recall", "F1", "examples"), rows))
+    confusion = details.get("confusion")
+    if isinstance(confusion, dict) and len(confusion["order"]) <= MOST_CONFUSED:
+        names = [printable(name) for name in confusion["order"]]
+        counts = [
+            (name, *(f"{count:,}" for count in row))
+            for name, row in zip([*names, "(unseen)"], confusion["counts"], strict=True)
+            if sum(row)
+        ]
+        tables.append(("Which label (rows) was taken for which (columns)", ("", *names), counts))
+    return tables
 
 
 VERBS = (demo, train, evaluate, predict)

@@ -67,7 +67,8 @@ class Tagging:
         metrics = label_metrics(answers, len(self.labels), "words", resamples)
         counts = confusion(true, chosen, len(self.labels))
         details: dict[str, Any] = {"labels": {name: score._asdict() for name, score in per_label(counts, self.labels).items()}}
-        metrics |= {"f1": metrics["accuracy"], "sentences": len(examples)}
+        metrics |= {name.replace("accuracy", "f1"): value for name, value in metrics.items() if name.startswith("accuracy")}
+        metrics["sentences"] = len(examples)
         if scheme_of(self.labels) != "plain":
             given = [[self.labels[tag] for tag in tags] for tags in self._tags(examples, items, found)]
             spans = SpanCounts([one.tags for one in examples], given)
