@@ -14,6 +14,10 @@ from seqloom.version import VERSION
 CARD = "README.md"
 USES = {"text-generation": 'seqloom generate {} --prompt "..."', IMAGES: "seqloom predict {} image.png"}
 """task -> how to use a run folder; else it answers lines."""
+COUNTED = {IMAGES: "images", "token-classification": "words", "question-answering": "windows of contexts"} | dict.fromkeys(
+    ("text-classification", "sentence-similarity", "multiple-choice"), "examples"
+)
+"""task -> what a training counts; else tokens."""
 
 
 def write_card(folder: Path, run: RunConfig, state: TrainerState, metrics: dict[str, float]) -> None:
@@ -24,9 +28,11 @@ def write_card(folder: Path, run: RunConfig, state: TrainerState, metrics: dict[
     use = USES.get(run.task, "seqloom predict {} -").format(place)
     how = f"made with seqloom {VERSION} in one go"
     if state.tokens:
-        read = "images" if run.task == IMAGES else "tokens"
+        read = COUNTED.get(run.task, "tokens")
         how = f"""trained with seqloom {VERSION} for {state.step:,} steps
 ({state.tokens:,} {read}); its weights are those of step {state.best_step or state.step:,}, the best by validation {run.train.best}"""
+    start = run.model.get("from")
+    begun = f":{run.model['size']}" if start is None else f"` that began with `{printable(str(start))}"
     text = f"""---
 library_name: seqloom
 pipeline_tag: {run.task}
@@ -34,7 +40,7 @@ pipeline_tag: {run.task}
 
 # {printable(folder.resolve().name)}
 
-A `{run.model["name"]}:{run.model["size"]}` model for {run.task}, {how}.
+A `{run.model["name"]}{begun}` model for {run.task}, {how}.
 
 ## Use
 
