@@ -47,7 +47,7 @@ def put_table(title: str, rows: list[tuple[str, ...]], header: tuple[str, ...]) 
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[Any], None]]:
-    """A bar with loss, tokens a second and the time that is left; silent where standard error is no terminal."""
+    """A bar with loss, what is trained a second (tokens, examples) and the time left; silent where standard error is no terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -65,7 +65,7 @@ def progress_bar(what: str) -> Iterator[Callable[[Any], None]]:
         task = bar.add_task(what, total=None, note="")
 
         def show(now: Any) -> None:
-            note = f"loss {now.loss:.3f}  {now.tokens_per_second:,.0f} tokens/s"
+            note = f"loss {now.loss:.3f}  {now.tokens_per_second:,.0f}/s"
             bar.update(task, completed=now.step, total=now.total_steps, note=note)
 
         yield show
