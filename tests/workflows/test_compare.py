@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 TASK = "text-classification"
 MODELS = "bag_of_words,recurrent:tiny+cell=gru,convolution"
-BEST_RATE = {"bag_of_words": 3e-3, "recurrent:tiny+cell=gru": 3e-3, "convolution": 3.33e-4}
+BEST_RATE = {"bag_of_words": 1e-2, "recurrent:tiny+cell=gru": 3e-3, "convolution": 3.33e-4}
 RIGHT = {"bag_of_words": 0.6, "recurrent:tiny+cell=gru": 0.8, "convolution": 0.79}
 PACE = {"bag_of_words": 0.01, "recurrent:tiny+cell=gru": 0.04, "convolution": 0.02}
 
@@ -201,15 +201,15 @@ def test_the_same_parameters_for_all(tmp_path: Path, data: dict[str, list[str]],
 
 
 def test_a_rate_that_does_not_stay_finite_is_left_out(tmp_path: Path, data: dict[str, list[str]]) -> None:
-    toy, said = Toy(diverges=2e-3), list[str]()
+    toy, said = Toy(diverges=4e-3), list[str]()
     found = compared(tmp_path / "c", data, toy, said).leaderboard
     assert found is not None
     assert {row.model: row.learning_rate for row in found.rows} == {
-        "bag_of_words": 1e-3,
-        "recurrent:tiny+cell=gru": 1e-3,
+        "bag_of_words": 3.33e-3,
+        "recurrent:tiny+cell=gru": 3e-3,
         "convolution": 3.33e-4,
     }
-    assert sum("is too high" in line for line in said) == 4
+    assert sum("is too high" in line for line in said) == 2
     with pytest.raises(TrainingError, match="no learning rate of its grid"):
         compared(tmp_path / "d", data, Toy(diverges=1e-5))
 

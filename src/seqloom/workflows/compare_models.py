@@ -17,7 +17,7 @@ from seqloom.config import SECTIONS, TrainConfig, apply_settings
 from seqloom.errors import UsageError, printable
 from seqloom.tasks import FINE_TUNING, task_named
 
-RATES = {"bag_of_words": 3e-3, "bert": 3e-4, "gpt": 3e-4, "t5": 3e-4, "transformer": 3e-4}
+RATES = {"bag_of_words": 1e-2, "bert": 3e-4, "gpt": 3e-4, "t5": 3e-4, "transformer": 3e-4}
 """family -> where its learning rates are looked for when it is trained from scratch; the others: at train.learning_rate's default."""
 FACTOR = 3.0
 """Between two learning rates of a grid."""
