@@ -69,7 +69,7 @@ def test_without_answers_one_column_or_plain_text_will_do(tmp_path: Path) -> Non
     column, text, tally = write(tmp_path, "a.conll", "a\nb\n\nc\n"), write(tmp_path, "b.txt", "a  b\tc\n\nd \n"), Tally()
     assert [one.words for one in read(column, answers=False)] == [("a", "b"), ("c",)]
     found = read(text, answers=False, tally=tally)
-    assert [(one.words, one.line) for one in found] == [(("a", "b", "c"), 1), (("d",), 3)]
+    assert [(one.words, one.line) for one in found] == [(("a", "b", "c"), 1), ((), 2), (("d",), 3)]
     assert "a line is taken as a sentence" in tally.remarks[0]
     assert [one.words for one in read(text, answers=False, format="conll", on_bad_line="skip")] == [("a  b",)]
     wrong = write(tmp_path, "c.conll", "a\tI-X\n")

@@ -15,6 +15,7 @@ from seqloom.data.examples import Tagged
 from seqloom.data.findings import Findings
 from seqloom.data.jsonl import json_object
 from seqloom.data.lines import Tally
+from seqloom.data.records import read_texts
 from seqloom.data.tag_scheme import TagCheck
 from seqloom.data.tagged_spans import read_tagged_spans
 from seqloom.data.word_tags import read_word_tags
@@ -42,7 +43,7 @@ def read_tagged(paths: Sequence[str], options: DataConfig, tally: Tally, *, answ
         except DataError as error:
             tally.rejected += error.line is not None
             raise
-        if tally.used == before:
+        if answers and tally.used == before:
             raise DataError("there is no sentence in it that can be used", path)
 
 
@@ -63,16 +64,12 @@ def _form(path: str, options: DataConfig, tally: Tally, answers: bool) -> str:
 
 
 def read_words(path: str, options: DataConfig, tally: Tally, *, answers: bool) -> Iterator[Tagged]:
-    """A sentence a line, its words parted by blanks and without tags; blank lines are counted and left out."""
+    """A sentence a line, its words parted by blanks and without tags; a blank line, or one that is skipped, has no words."""
     if answers:
         raise UsageError("plain text has no tags; name files of words and tags (conll, conllu, tagged or json)")
-    for line in lines_of(path, options, tally):
-        words = tuple(word for word in line.text.replace("\t", " ").split(" ") if word)
-        if line.problem is not None or not words:
-            tally.skip(line.problem or "blank", path, line.number)
-            continue
-        tally.used += 1
-        yield Tagged(words, (), path, line.number)
+    for record in read_texts(path, options, tally, every_line=True):
+        words = record.fields["text"].replace("\t", " ").split(" ")
+        yield Tagged(tuple(word for word in words if word), (), path, record.line)
 
 
 def read_tag_lists(path: str, options: DataConfig, tally: Tally, *, answers: bool) -> Iterator[Tagged]:
