@@ -64,8 +64,9 @@ IDLE = {
 CONFIG, TOKENIZER, GENERATION = "config.json", "tokenizer.json", "generation_config.json"
 PREPROCESSOR = "preprocessor_config.json"
 RUN, DATA, METRICS = "run.yaml", "data.json", "metrics.jsonl"
-IMAGES = "image-classification"
-"""The task whose models read no text."""
+IMAGES, PATCHES = "image-classification", "masked-image-modeling"
+OF_IMAGES = (IMAGES, PATCHES)
+"""The tasks whose models read no text."""
 FROM_DATA = {"labels", "alphabet"}
 FROM_TOKENIZER = {"vocabulary_size", "pad_id", "bos_id", "eos_id", "unk_id"}
 """Fields of a model's configuration that nobody sets."""
@@ -199,8 +200,10 @@ def load_bundle(folder: str | Path, device: str = "auto") -> Bundle:
     reads no text.
     """
     folder = located(folder)
-    if task_of(folder) == IMAGES:
-        raise UsageError(f"{printable(str(folder))} is a model of {IMAGES}, which reads no text; ask it with evaluate, predict or explain")
+    if (task := task_of(folder)) in OF_IMAGES:
+        again = "measure it with evaluate, or fine-tune it: seqloom train image-classification DATA --from FOLDER"
+        how = "ask it with evaluate, predict or explain" if task == IMAGES else again
+        raise UsageError(f"{printable(str(folder))} is a model of {task}, which reads no text; {how}")
     content, model, weights, notes = open_model(folder, device)
     if "vocabulary_size" not in content:
         raise UsageError(f"{printable(str(folder))}: its model reads no text")
@@ -294,7 +297,7 @@ def open_model(folder: str | Path, device: str = "auto") -> OpenedModel:
     if (folder / files.MANIFEST).exists() and (problem := files.manifest_problem(folder)):
         raise FolderError(f"{printable(str(folder))}: {problem}")
     content = dict(files.read_json(folder / CONFIG))
-    needed = ("model_type", "task") if content.get("task") == IMAGES else ("model_type", "task", "vocabulary_size")
+    needed = ("model_type", "task") if content.get("task") in OF_IMAGES else ("model_type", "task", "vocabulary_size")
     if missing := [key for key in needed if key not in content]:
         raise FolderError(f"{printable(str(folder / CONFIG))}: must say {', '.join(missing)}, but does not")
     weights = _weights_of(folder)
@@ -368,7 +371,7 @@ def seal(folder: Path, best: Path) -> None:
     """Makes a checkpoint's weights the folder's, and vouches for all with a manifest, the last file written."""
     (folder / files.MANIFEST).unlink(missing_ok=True)
     files.link_atomic(best / WEIGHTS, folder / WEIGHTS)
-    sealed = SEALED_OF_IMAGES if task_of(folder) == IMAGES else (*kept_files(folder), *SEALED)
+    sealed = SEALED_OF_IMAGES if task_of(folder) in OF_IMAGES else (*kept_files(folder), *SEALED)
     listed = {name: {"bytes": (folder / name).stat().st_size, "sha256": files.sha256(folder / name)} for name in sealed}
     files.write_json(folder / files.MANIFEST, {"files": listed, "best": best.name})
 

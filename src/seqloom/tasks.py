@@ -20,6 +20,8 @@ class Task:
     """Families that can do it, the default first."""
     best: tuple[str, ...] = ("loss",)
     """What may choose its best checkpoint."""
+    model: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the model that this task needs so."""
     decode: Mapping[str, Any] = field(default_factory=dict)
     """Settings of decoding where this task has other defaults."""
     train: Mapping[str, Any] = field(default_factory=dict)
@@ -50,6 +52,8 @@ TASKS: dict[str, Task] = {
     "text-generation": Task(columns=("text",), models=("gpt", "recurrent_lm", "ngram"), decode={"strategy": "sample"}),
     # an image in, one label out
     "image-classification": Task(columns=(), models=("vit",), best=("loss", "accuracy")),
+    # an image with corrupted patches in, their colours out: what an encoder of images is trained for where there are no labels
+    "masked-image-modeling": Task(columns=(), models=("vit",), best=("loss", "accuracy"), model={"head": "patches"}),
     # a text in, the tokens at its masks out
     "fill-mask": Task(columns=("text",), models=("bert",), trained=False),
     # a text in, one vector out

@@ -64,11 +64,12 @@ def train(
     """Train a model on your own text into a new run folder, or go on with one: train --resume DIR.
 
     Args:
-        task: translation, text-generation, image-classification, text-classification, sentence-similarity, token-classification,
-            question-answering or multiple-choice.
+        task: translation, text-generation, image-classification, masked-image-modeling, text-classification, sentence-similarity,
+            token-classification, question-answering or multiple-choice.
         data: Two parallel files, a prefix such as data/train (for train.en, train.de), or one .tsv, .csv or .jsonl; for text-generation
             any number of texts, tables, folders and patterns such as 'news/*.txt'; also .gz. For image-classification two IDX files
-            (images, labels), an .npz with images and labels, or a folder with a folder of image files for each label.
+            (images, labels), an .npz with images and labels, or a folder with a folder of image files for each label; for
+            masked-image-modeling the same, without labels too.
         model: NAME or NAME:SIZE; seqloom models lists them.
         output_dir: The new run folder.
         validation: Validation files in the same form; without them 2 % (of images 10 %) is split off.

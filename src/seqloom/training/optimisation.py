@@ -107,7 +107,7 @@ def rate_scales(model: nn.Module, config: TrainConfig) -> dict[int, float]:
     return scales
 
 
-BOTTOM = ("embedding", "embedding_norm", "positions", "segments", "projection", "patches", "classes", "characters")
+BOTTOM = ("embedding", "embedding_norm", "positions", "segments", "projection", "patches", "cls", "mask", "classes", "characters")
 """Parts of models that come before their layers."""
 
 

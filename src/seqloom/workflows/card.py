@@ -5,18 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 
 from seqloom import files
-from seqloom.bundles import IMAGES
+from seqloom.bundles import IMAGES, PATCHES
 from seqloom.config import RunConfig
 from seqloom.errors import printable
 from seqloom.training.checkpoints import TrainerState
 from seqloom.version import VERSION
 
 CARD = "README.md"
-USES = {"text-generation": 'seqloom generate {} --prompt "..."', IMAGES: "seqloom predict {} image.png"}
+USES = {
+    "text-generation": 'seqloom generate {} --prompt "..."',
+    IMAGES: "seqloom predict {} image.png",
+    PATCHES: "seqloom train image-classification DATA --from {} --output-dir DIR",
+}
 """task -> how to use a run folder; else it answers lines."""
-COUNTED = {IMAGES: "images", "token-classification": "words", "question-answering": "windows of contexts"} | dict.fromkeys(
-    ("text-classification", "sentence-similarity", "multiple-choice"), "examples"
-)
+COUNTED = {
+    IMAGES: "images",
+    PATCHES: "patches",
+    "token-classification": "words",
+    "question-answering": "windows of contexts",
+    **dict.fromkeys(("text-classification", "sentence-similarity", "multiple-choice"), "examples"),
+}
 """task -> what a training counts; else tokens."""
 
 

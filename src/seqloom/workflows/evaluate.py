@@ -10,14 +10,14 @@ from typing import Any, final
 from numpy.typing import NDArray
 from torch import nn
 
-from seqloom.bundles import IMAGES, RUN, load_bundle, task_of
+from seqloom.bundles import IMAGES, OF_IMAGES, RUN, load_bundle, task_of
 from seqloom.config import DataConfig, DecodeConfig, parse, read_run_file
 from seqloom.errors import UsageError, printable
 from seqloom.evaluation.metrics import bleu, chrf, exact_match
 from seqloom.evaluation.scoring import teacher_forced
 from seqloom.models.reader import Reader
 from seqloom.protocols import Tokenizer, device_of
-from seqloom.workflows.classify import evaluate_images
+from seqloom.workflows.classify import evaluate_images, evaluate_patches
 from seqloom.workflows.documents import convention, each_document, evaluate_documents, stride_of
 from seqloom.workflows.masks import evaluate_masked
 from seqloom.workflows.read import TextReader
@@ -79,9 +79,11 @@ def evaluate(
 
     `stride` is how far the windows of a language model with limited context move on; by default half a window.
     """
-    if task_of(folder) == IMAGES:
+    if (task := task_of(folder)) in OF_IMAGES:
         if decode or stride is not None or data != DataConfig():
-            raise UsageError(f"--set and --stride belong to texts, but {printable(str(folder))} is a model of {IMAGES}; leave them out")
+            raise UsageError(f"--set and --stride belong to texts, but {printable(str(folder))} is a model of {task}; leave them out")
+        if task != IMAGES:
+            return Evaluation(evaluate_patches(folder, paths, say), {}, [])
         found = evaluate_images(folder, paths, say)
         return Evaluation(found.metrics, {}, found.predicted, {"labels": list(found.labels), "confusion": found.confusion})
     bundle = load_bundle(folder)

@@ -58,14 +58,14 @@ def resolve(
     if not run_config.data.train:
         raise UsageError("a training needs data: name its files after the task, or data.train in the run file")
     known = task_named(run_config.task).models
-    chosen = {"name": known[0], "size": "small"} | run_config.model
+    chosen = {"name": known[0], "size": "small"} | dict(task_named(run_config.task).model) | run_config.model
     if begun:
         chosen = begun_with(chosen, run_config)
     if chosen["name"] not in known:
         raise UsageError(f"the model of {run_config.task} must be one of {', '.join(known)}, but is {printable(repr(chosen['name']))}")
     if run_config.head != HeadConfig() and run_config.task not in READING_TASKS:
         raise UsageError(f"head.* belongs to readers, but the task is {run_config.task}; leave it out")
-    if run_config.train.shift and run_config.task != bundles.IMAGES:
+    if run_config.train.shift and run_config.task not in bundles.OF_IMAGES:
         raise UsageError(f"train.shift moves images, but the task is {run_config.task}; leave it out")
     best = task_named(run_config.task).best
     if run_config.train.best not in best:

@@ -41,7 +41,7 @@ from seqloom.training.loop import Job, Progress, run
 from seqloom.training.optimisation import make_optimizer
 from seqloom.workflows.card import write_card
 from seqloom.workflows.corpus import prepare_corpus
-from seqloom.workflows.images import prepare_images
+from seqloom.workflows.images import prepare_images, prepare_patches
 from seqloom.workflows.prepare import Material, Prepare, prepare_pairs, prepared, total_steps
 from seqloom.workflows.readers import PreparedReading, prepare_reading
 from seqloom.workflows.reading import Say
@@ -134,6 +134,7 @@ MATERIALS: dict[str, Prepare[Any]] = {
     "translation": prepare_pairs,
     "text-generation": prepare_corpus,
     "image-classification": prepare_images,
+    "masked-image-modeling": prepare_patches,
     **dict.fromkeys(READING_TASKS, prepare_reading),
 }
 """task -> what makes its data ready."""
@@ -153,12 +154,9 @@ def _train(run_config: RunConfig, folder: Path, world: World, say: Say, progress
     config = run_config.train
     fresh = not (folder / bundles.CONFIG).exists()  # the last of the model's files
     torch.manual_seed(config.seed)
-    if isinstance(material, PreparedReading):
-        model, configured = material.build()
-        model_type, origin = "reader", material.origin
-    else:
-        model, configured = bundles.build_model(name, size, vocabulary, fields, material.labels)
-        model_type, origin = name, None
+    build = getattr(material, "build", None)  # of materials that know what a model begins with
+    model, configured = build() if build is not None else bundles.build_model(name, size, vocabulary, fields, material.labels)
+    model_type, origin = ("reader", material.origin) if isinstance(material, PreparedReading) else (name, None)
     with world.together():
         if fresh and world.first:
             bundles.write_model_files(folder, run_config.task, model_type, configured, material.tokenizer, run_config.decode, origin)
