@@ -86,9 +86,9 @@ def test_what_has_its_place_is_no_option(command: Any) -> None:
         (["train"], "TASK, DATA and --output-dir"),
         (
             ["train", "dancing", "a.tsv", "--output-dir", "x"],
-            "TASK must be one of translation, text-generation, image-classification, but is 'dancing'",
+            "TASK must be one of translation, text-generation, image-classification, masked-image-modeling, ",
         ),
-        (["check", "dancing", "a.tsv"], "TASK must be one of translation, text-generation, image-classification, but is 'dancing'"),
+        (["check", "dancing", "a.tsv"], "TASK must be one of translation, text-generation, image-classification, masked-image-modeling, "),
         (["check", "translation"], "needs data"),
         (["check", "translation", "a.tsv", "--set", "model.width=3"], "but not model"),
         (["models", "nonsense"], "seq2seq"),

@@ -25,13 +25,14 @@ from seqloom.workflows.complete import Bounds, Completer, Completion, last_word,
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 ALL = Bounds(rows=10**6, given_back=100, least=0.0, steps=3)
-ALIVE = {"characters": "ab é,", "words": "", "bytes": "ab é,", "bpe": "ab ,", "wordpiece": "ab ,", "unigram": "ab ,"}
+WORDS = ("words", "blanks")
+ALIVE = {"characters": "ab é,", "words": "", "blanks": "", "bytes": "ab é,", "bpe": "ab ,", "wordpiece": "ab ,", "unigram": "ab ,"}
 """Characters whose tokens the tiny models may say; of words all."""
 
 
 @functools.cache
 def tokenizer_of(kind: str) -> TextTokenizer:
-    texts = ["ab abab a, b", "ab ab, abab é", "abab ab"] if kind != "words" else ["ab abab a b , abb"]
+    texts = ["ab abab a, b", "ab ab, abab é", "abab ab"] if kind not in WORDS else ["ab abab a b , abb"]
     return train_tokenizer(texts, kind, vocabulary=16 + 256 + 4 if kind == "bpe" else 16 + 256)
 
 
@@ -40,7 +41,7 @@ def alive(kind: str) -> list[int]:
     """The tokens that a tiny model has, and `</s>`."""
     spelled = tokenizer_of(kind).spelled
     letters = set(ALIVE[kind].encode())
-    return [2, *(i for i in range(16, len(spelled)) if kind == "words" or set(spelled[i]) <= letters)]
+    return [2, *(i for i in range(16, len(spelled)) if kind in WORDS or set(spelled[i]) <= letters)]
 
 
 class Few(Remembering):
