@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.calibration import calibration_curve  # type: ignore[import-untyped]
+from sklearn.calibration import calibration_curve
 
 from seqloom.evaluation.calibration import bin_of, expected_calibration_error, reliability
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]
-from sklearn.metrics import mean_squared_error  # type: ignore[import-untyped]
+from sklearn.metrics import mean_squared_error
 
 from seqloom.evaluation.correlation import correlations, number_metrics, pearson, ranks, spearman
 from seqloom.evaluation.intervals import bootstrap_interval

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
-from sklearn import metrics as oracle  # type: ignore[import-untyped]
+from sklearn import metrics as oracle
 
 from seqloom.evaluation.intervals import bootstrap_interval, share_interval
 from seqloom.evaluation.labels import (

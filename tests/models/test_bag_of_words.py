@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer  # type: ignore[import-untyped]
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from torch import Tensor
 
 from seqloom.errors import UsageError
