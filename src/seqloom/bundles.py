@@ -268,7 +268,7 @@ def encoder_of(folder: str | Path) -> str:
         return read_family(folder)[1].model_type
     content = files.read_json(folder / CONFIG)
     encoder = content.get("encoder") if content.get("model_type") == "reader" else None
-    return str(encoder["model_type"] if isinstance(encoder, dict) else content.get("model_type"))
+    return str(encoder.get("model_type") if isinstance(encoder, dict) else content.get("model_type"))
 
 
 def task_of(folder: str | Path) -> str | None:
@@ -319,6 +319,9 @@ def _model_of(content: dict[str, Any], folder: Path, weights: Path) -> nn.Module
         model: nn.Module = model_class(config)
     except UsageError as error:
         raise FolderError(f"{printable(str(folder / CONFIG))}: {error}") from None
+    except (RuntimeError, TypeError, OverflowError, ValueError) as error:  # sizes beyond what torch counts to
+        reason = printable(str(error).partition("\n")[0])[:200]
+        raise FolderError(f"{printable(str(folder / CONFIG))}: sizes must be those of a model, but are not ({reason})") from None
     load_model_tensors(model, weights)
     return model
 
@@ -365,6 +368,11 @@ def _weights_of(folder: Path) -> Path:
     if problem := files.manifest_problem(chosen):
         raise FolderError(f"{printable(str(chosen))}: {problem}")
     return chosen / WEIGHTS
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether a run has weights of its own already: a checkpoint, or those of its end."""
+    return (folder / files.MANIFEST).exists() or newest_checkpoint(folder)[0] is not None
 
 
 def seal(folder: Path, best: Path) -> None:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from seqloom import bundles
 from seqloom.config import DataConfig, parse
+from seqloom.data.examples import Labelled
 from seqloom.errors import DataError, SeqloomError, UsageError
 from seqloom.models.reader import Reader
 from seqloom.training.checkpoints import read_tensors
 from seqloom.workflows.check import check
 from seqloom.workflows.evaluate import evaluate
+from seqloom.workflows.onnx import export_onnx
 from seqloom.workflows.read import load_reader
 from seqloom.workflows.train import train
 
@@ -153,7 +157,7 @@ def test_labels_keep_their_order(runs: dict[str, tuple[Path, Path]]) -> None:
 
 def test_a_text_gets_the_same_answer_alone_and_among_others(runs: dict[str, tuple[Path, Path]]) -> None:
     reader = load_reader(runs["labels, recurrent"][0])
-    texts = ["the cat says", "a", "", "the dog says woof and woof and woof again and again"]
+    texts = ["the cat says", "a", "the dog says woof and woof and woof again and again"]
     together = reader.label(texts)
     for text, answer in zip(texts, together, strict=True):
         (alone,) = reader.label([text])
@@ -290,3 +294,71 @@ def test_the_check_says_what_there_is_and_what_it_would_cost(tmp_path: Path) -> 
 
 def test_the_default_task_settings_are_those_of_the_tasks() -> None:
     assert parse(DataConfig, {}).tokenizer == "bpe"
+
+
+# --- what reviews found ----------------------------------------------------------------------------------------------
+
+
+class Killed(Exception):
+    pass
+
+
+def test_a_fine_tuning_that_was_killed_before_its_first_checkpoint_begins_again_with_what_it_began_with(
+    runs: dict[str, tuple[Path, Path]], tmp_path: Path
+) -> None:
+    start, data = runs["labels, transformer"]
+
+    def kill(progress: Any) -> None:
+        raise Killed
+
+    for name, progress in (("whole", lambda _: None), ("killed", kill)):
+        with contextlib.suppress(Killed):
+            settings = [*FAST[:-1], "train.seed=3"]
+            train("text-classification", [str(data)], output_dir=tmp_path / name, start=start, settings=settings, progress=progress)
+    assert (tmp_path / "killed" / "config.json").exists()
+    train(resume=tmp_path / "killed")
+    whole, again = (read_tensors(tmp_path / name / "model.safetensors") for name in ("whole", "killed"))
+    assert all(torch.equal(whole[name], again[name]) for name in whole)
+
+
+@pytest.mark.parametrize("settings", [["train.freeze=[nothing]"], ["train.word_vectors=nothing.txt"]])
+def test_a_mistake_that_is_found_late_leaves_no_folder_behind(settings: list[str], tmp_path: Path) -> None:
+    data = labels_file(tmp_path)
+    with pytest.raises(SeqloomError):
+        train("text-classification", [str(data)], output_dir=tmp_path / "run", model="recurrent:tiny", settings=[*FAST, *settings])
+    train("text-classification", [str(data)], output_dir=tmp_path / "run", model="recurrent:tiny", settings=FAST)
+
+
+def test_plain_text_is_answered_whatever_columns_the_training_had(tmp_path: Path) -> None:
+    """A line for each line, a blank one for a blank one."""
+    rows = "".join(f"x,the cat {i},{'ab'[i % 2]}\n" for i in range(12))
+    data = written(tmp_path / "train.csv", "id,tweet,mood\n" + rows)
+    settings = [*FAST, "data.text=tweet", "data.label=mood"]
+    train("text-classification", [str(data)], output_dir=tmp_path / "run", model="bag_of_words:tiny", settings=settings)
+    plain = written(tmp_path / "new.txt", "the cat 3\n\nthe cat, 4\n")
+    replies = list(load_reader(tmp_path / "run").stream([str(plain)]))
+    assert [bool(reply.text) for reply in replies] == [True, False, True]
+    assert evaluate(tmp_path / "run", [str(data)], DataConfig(), {}, lambda _: None).metrics["examples"] == 12
+
+
+def test_what_cannot_be_asked_is_said(runs: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    reader = load_reader(runs["labels, recurrent"][0])
+    with pytest.raises(UsageError, match="put it into a list"):
+        reader.label("good")
+    with pytest.raises(UsageError, match="needs data"):
+        reader.report([])
+    with pytest.raises(UsageError, match="give tuples of two"):
+        load_reader(runs["pairs, compared"][0]).label(["one"])
+    with pytest.raises(UsageError, match="label is for text-classification"):
+        load_reader(runs["tags"][0]).label(["one"])
+    with pytest.raises(UsageError, match="ONNX holds no reader"):
+        export_onnx(str(runs["tags"][0]), str(tmp_path / "graphs"))
+
+
+def test_a_share_without_examples_trains_no_next_token_either(runs: dict[str, tuple[Path, Path]]) -> None:
+    model = bundles.load_bundle(runs["labels, causal"][0]).model
+    assert isinstance(model, Reader)
+    reader = load_reader(runs["labels, causal"][0])
+    items = reader.work.lay_out([Labelled("the cat says meow", None, ("meow",), None, "f", 1)], reader.how)
+    loss = model.loss(items.load(np.array([], np.int64), np.array([0])))
+    assert (float(loss.total.detach()), int(loss.count)) == (0.0, 0)

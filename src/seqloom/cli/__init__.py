@@ -6,6 +6,7 @@ import inspect
 import os
 import sys
 import time
+from itertools import pairwise
 
 import cyclopts
 from rich.console import Console
@@ -63,6 +64,8 @@ def main(arguments: list[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = _named([word for word in words if word != "--debug"])
+    if any(pair in (("--validation", "-"), ("--test", "-")) for pair in pairwise(words)):  # cyclopts would take - as training data
+        sys.exit(_refuse("validation and test data must be files; only training data can come from standard input", 2))
     try:
         code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except cyclopts.CycloptsError as error:

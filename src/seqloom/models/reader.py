@@ -65,6 +65,8 @@ class ReaderConfig:
         problems = among(KINDS, self, "kind") + at_least(1, self, "vocabulary_size")
         if self.encoder.get("model_type") not in ENCODERS:
             problems.append(f"model.encoder must be one of {', '.join(ENCODERS)}, but is {self.encoder.get('model_type')!r}")
+        if len(set(self.labels)) < len(self.labels):
+            problems.append("model.labels must differ, but one stands twice")
         refuse(problems)
 
 
@@ -133,7 +135,9 @@ class Reader(nn.Module):
         if not isinstance(self.encoder, GPT):
             raise UsageError(f"head.lm_weight needs an encoder that predicts the next token (gpt), but this is {self.model_type}")
         following = torch.cat([batch.tokens[:, 1:], batch.tokens.new_full((len(hidden), 1), -1)], dim=1)
-        following = following.where(following >= 0, IGNORE)
+        trained = ~batch.targets.isnan() if batch.targets.is_floating_point() else batch.targets != IGNORE
+        counted = trained.reshape(len(trained), -1).any(dim=1)[batch.owner] if len(trained) else trained  # none of a worker without rows
+        following = following.where((following >= 0) & counted[:, None], IGNORE)
         each = [self.encoder.output.loss(states, ids) for states, ids in zip(hidden, following, strict=True)]
         means = torch.stack([part.total / part.count.clamp(min=1) for part in each])
         return Loss(loss.total + weight * (means / torch.bincount(batch.owner)[batch.owner]).sum(), loss.count)

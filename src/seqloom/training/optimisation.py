@@ -107,12 +107,14 @@ def rate_scales(model: nn.Module, config: TrainConfig) -> dict[int, float]:
     return scales
 
 
-BOTTOM = ("embedding", "embedding_norm", "positions", "segments", "projection", "patches", "cls", "mask", "classes", "characters")
+BOTTOM = ("embedding", "embedding_norm", "positions", "segments", "projection", "patches", "cls", "mask", "classes")
 """Parts of models that come before their layers."""
 
 
 def _depth(name: str) -> int | None:
     """Of a parameter: 0 for what comes before the layers, n for the n-th one; None for what comes after them."""
+    if set(name.split(".")) & {"letters", "encoder_bias"}:  # before the words' layers; of the first layer
+        return 0
     found = re.search(r"(?:blocks|forward_layers|backward_layers)\.(\d+)\.", name)
     if found:
         return int(found[1]) + 1

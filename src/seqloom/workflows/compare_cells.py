@@ -26,7 +26,7 @@ from seqloom.training.loop import Progress
 from seqloom.workflows.compare_budget import scaled_widths
 from seqloom.workflows.compare_models import Entry
 from seqloom.workflows.compare_plan import Plan
-from seqloom.workflows.read import TextReader, load_reader
+from seqloom.workflows.read import TextReader, as_trained, load_reader
 from seqloom.workflows.readers import configure, prepare_reading
 from seqloom.workflows.reading import Say, silent
 from seqloom.workflows.settings import absolute, model_fields, read_resumed, resolve
@@ -139,7 +139,7 @@ def _read(plan: Plan) -> DataConfig:
 
 
 def _some_examples(reader: TextReader, plan: Plan, count: int) -> list[Any]:
-    examples: Iterator[Any] = reader.work.read(plan.data, reader.data, Tally())
+    examples: Iterator[Any] = reader.work.read(plan.data, as_trained(reader.bundle.folder, reader.asked, plan.data, answers=True), Tally())
     return list(islice(examples, count))
 
 

@@ -199,7 +199,7 @@ def _read_as(run_config: RunConfig, folder: Path, head: str) -> tuple[ViTConfig,
     not needed where a run is gone on with."""
     model, kept, begun = run_config.model, None, None
     fields = model_fields(model)
-    if (folder / bundles.CONFIG).exists():
+    if (folder / bundles.CONFIG).exists() and ("from" not in model or bundles.has_weights(folder)):  # killed before: begins again
         kept = folder
         fields = _fields(files.read_json(folder / bundles.CONFIG)) | fields
     elif "from" in model:

@@ -20,8 +20,8 @@ SOME = 1024
 """Rows whose words are counted at a time."""
 
 
-def introduce_data(model: nn.Module, run: RunConfig, tokenizer: Tokenizer, items: ReadingSet, say: Say) -> None:
-    """Sets what a model takes from the data and training does not change, and the word vectors that it begins with."""
+def introduce_data(model: nn.Module, run: RunConfig, tokenizer: Tokenizer, items: ReadingSet, fresh: bool, say: Say) -> None:
+    """Sets what a model takes from the data and training does not change, and where it is `fresh` the word vectors that it begins with."""
     assert isinstance(model, Reader)
     if run.head.class_weights == "balanced":
         model.head.set_weights(class_weights(items, len(model.config.labels)).to(device_of(model)))
@@ -31,7 +31,7 @@ def introduce_data(model: nn.Module, run: RunConfig, tokenizer: Tokenizer, items
             tokens = items.batch(np.arange(first, min(first + SOME, len(items)))).tokens.to(device_of(model))
             frequency += model.encoder.occurring(tokens.clamp(min=0), tokens >= 0)
         model.encoder.introduce(frequency, len(items.tokens))
-    if run.train.word_vectors is not None:
+    if run.train.word_vectors is not None and fresh:
         give_vectors(model, run.train.word_vectors, tokenizer, run.data.normalisation == "lower", say)
 
 

@@ -32,6 +32,8 @@ from seqloom.shapes import IGNORE
 from seqloom.workflows.reading import Say
 from seqloom.workflows.work import Reply, Report
 
+MOST_LABELS = 2000
+"""Labels of which a table of who is taken for whom is made, at most."""
 LIKELIEST = 10
 """Labels that are told of each text, at most."""
 
@@ -44,6 +46,8 @@ class Labelling:
     kind: Kind
     labels: tuple[str, ...]
     pairs: bool
+    either: bool = False
+    """Whether it reads two texts as it reads one: joined. What a file holds decides then."""
 
     @classmethod
     def of(cls, task: str, examples: Sequence[Labelled], data: DataConfig, say: Say) -> Labelling:
@@ -60,11 +64,13 @@ class Labelling:
     @classmethod
     def again(cls, config: ReaderConfig) -> Labelling:
         """The work of a trained model."""
-        return cls(kind=config.kind, labels=config.labels, pairs=config.pairs)
+        return cls(kind=config.kind, labels=config.labels, pairs=config.pairs, either=config.head.pair == "joined")
 
     def read(self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True) -> Iterator[Labelled]:
         """Examples of this work; those of pairs have two texts."""
-        return read(paths, data, tally, number=self.kind == "regression", pairs=self.pairs, answers=answers)
+        return read(
+            paths, data, tally, number=self.kind == "regression", pairs=self.pairs or (None if self.either else False), answers=answers
+        )
 
     def texts(self, examples: Iterable[Labelled]) -> Iterator[str]:
         """What the tokenizer learns from."""
@@ -88,14 +94,17 @@ class Labelling:
             known = set(self.labels)
             unseen = np.array([sum(label not in known for label in one.labels) for one in examples])
             metrics = multi_label_metrics(true, likely, unseen=unseen, resamples=resamples)
-            metrics |= {"accuracy": metrics["exact_match"]}
+            metrics |= {"accuracy": metrics["exact_match"], "loss": found.loss}  # of the scores: exact where a probability is not
             exact = ((likely > 0.5) == true.astype(bool)).all(axis=1) & (unseen == 0)
             return Report(metrics, {"labels": _plain(per_label_of_many(true, likely > 0.5, self.labels))}, exact.astype(np.float64))
         true = np.where(true == IGNORE, -1, true)
         metrics = label_metrics(Predictions.of(true, likely), len(self.labels), resamples=resamples)
+        hits = (likely.argmax(axis=1) == true).astype(np.float64)
+        if not resamples or len(self.labels) > MOST_LABELS:
+            return Report(metrics, {}, hits)
         counts = confusion(true, likely.argmax(axis=1), len(self.labels))
         details = {"labels": _plain(per_label(counts, self.labels)), "confusion": {"order": list(self.labels), "counts": counts.tolist()}}
-        return Report(metrics, details, (likely.argmax(axis=1) == true).astype(np.float64))
+        return Report(metrics, details, hits)
 
     def _numbers(self, examples: Sequence[Labelled], found: Answered) -> Report:
         true, told = scores_of(examples).astype(np.float64), np.array([float(one) for one in found.likely])
@@ -104,11 +113,13 @@ class Labelling:
 
     def replies(self, examples: Sequence[Labelled], items: ReadingSet, found: Answered) -> list[Reply]:
         """The answer to each example."""
-        if self.kind == "regression":
-            return [Reply(f"{float(number):.4f}", {"score": float(number)}) for number in found.likely]
-        return [self._reply(likely) for likely in found.likely]
+        return [
+            Reply("", NOTHING[self.kind]) if blank(one) else self._reply(likely) for one, likely in zip(examples, found.likely, strict=True)
+        ]
 
     def _reply(self, likely: Any) -> Reply:
+        if self.kind == "regression":
+            return Reply(f"{float(likely):.4f}", {"score": float(likely)})
         order = np.argsort(-likely, kind="stable")
         probabilities = {self.labels[at]: float(likely[at]) for at in order[:LIKELIEST]}
         if self.kind == "multi-label":
@@ -126,6 +137,19 @@ def read(paths: Sequence[str], data: DataConfig, tally: Tally, *, number: bool, 
         if pairs and one.second is None:
             raise DataError("must hold two texts as in the training, but holds one; name it: --set data.second=NAME", one.path, one.line)
         yield one
+
+
+NOTHING: dict[str, dict[str, Any]] = {
+    "classification": {"label": None, "probabilities": {}},
+    "multi-label": {"labels": [], "probabilities": {}},
+    "regression": {"score": None},
+}
+"""What is said of a blank text."""
+
+
+def blank(example: Labelled) -> bool:
+    """Whether there is nothing to be read."""
+    return not example.text.strip() and not (example.second or "").strip()
 
 
 def _plain(scores: Any) -> dict[str, dict[str, float]]:

@@ -21,6 +21,7 @@ from seqloom.errors import UsageError, printable
 from seqloom.interop.onnx_check import cases, check
 from seqloom.interop.onnx_graph import Exportable, require_onnx, write_graph
 from seqloom.interop.onnx_models import exportable
+from seqloom.models.reader import Reader
 from seqloom.version import VERSION
 from seqloom.workflows.reading import Say
 
@@ -108,6 +109,8 @@ def export_onnx(folder: str, out: str, say: Say = lambda _: None) -> dict[str, A
     task = bundles.task_of(folder)
     bundle = None if task == bundles.IMAGES else bundles.load_bundle(folder, "cpu")
     model = bundles.open_model(Path(folder), "cpu").model if bundle is None else bundle.model
+    if isinstance(model, Reader):
+        raise UsageError(f"ONNX holds no reader yet, but {printable(folder)} is one; export it with --format huggingface")
     with files.writing(place):
         place.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".tmp", dir=place.parent))

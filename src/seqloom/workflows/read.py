@@ -6,6 +6,7 @@ reader.label(["A wonderful film."])
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,16 +15,16 @@ from typing import Any, Literal, final
 from seqloom.bundles import RUN, Bundle, load_bundle
 from seqloom.config import DataConfig, parse, read_run_file
 from seqloom.data.examples import Labelled
-from seqloom.errors import DataError, UsageError, printable
+from seqloom.data.records import FORMS
+from seqloom.errors import DataError, FolderError, UsageError, printable
 from seqloom.evaluation.labels import RESAMPLES
 from seqloom.evaluation.reading import answered
 from seqloom.models.reader import Reader
+from seqloom.workflows.labelling import Labelling
 from seqloom.workflows.reading import Say, counted, in_chunks, silent, tallied
 from seqloom.workflows.work import Reply, Report, laid_out, laying_out
 from seqloom.workflows.works import BEGINNINGS
 
-LABELLED = ("label_first", "fasttext", "folder", "json", "tagged")
-"""Forms in which labels stand, so that what is to be labelled has another."""
 PLAIN: dict[str, Literal["text", "jsonl"]] = {
     "text-classification": "text",
     "token-classification": "text",
@@ -32,10 +33,14 @@ PLAIN: dict[str, Literal["text", "jsonl"]] = {
 """What standard input is where nothing says it."""
 CHUNK = 2048
 """Examples that are in memory at one time."""
-FORM = ("format", "encoding", "delimiter", "header", "quoting", "on_bad_line")
-"""Settings that say what a file is like: those of the training hold for files of the same form."""
-ROLES = ("text", "second", "label", "score", "options", "columns", "tags", "label_separator", "label_until", "max_length", "stride")
-"""Settings that say what is read in it."""
+FORM = ("format", "encoding", "delimiter", "header", "quoting", "on_bad_line", "part", "repair_tags")
+"""Settings that say what a file is like."""
+COLUMNS = ("text", "second", "label", "score", "options", "columns")
+"""Settings that say where things stand in a table."""
+ROWS = ("tags", "label_separator", "label_until", "max_length", "stride", "unseen_labels")
+"""Settings that say what a row is."""
+TABLES = frozenset(FORMS.values())
+ENDINGS = {".json": "json", ".conllu": "conllu", ".conll": "conll", ".iob2": "conll", ".zip": "folder"}
 
 
 @final
@@ -46,10 +51,13 @@ class TextReader:
         if not isinstance(bundle.model, Reader):
             raise UsageError(f"{printable(str(bundle.folder))} is a {bundle.model_type} and no reader; make one with: seqloom train")
         self.bundle, self.model, self.say = bundle, bundle.model, say
-        self.asked = data is not None and data.format != "auto"
-        self.data = as_trained(bundle.folder, data or DataConfig())
+        self.asked = data or DataConfig()
+        if bundle.task not in BEGINNINGS:
+            raise FolderError(
+                f"{printable(str(bundle.folder))}: the task of a reader must be one of {', '.join(BEGINNINGS)}, but is another"
+            )
         self.work = BEGINNINGS[bundle.task].again(bundle.model.config)
-        self.how = laying_out(bundle.model.config, bundle.tokenizer, self.data)
+        self.how = laying_out(bundle.model.config, bundle.tokenizer, as_trained(bundle.folder, self.asked, (), True))
 
     def ask(self, examples: Sequence[Any]) -> list[Reply]:
         """The answer to each example. Raises DataError where a text is longer than the model reads."""
@@ -57,15 +65,24 @@ class TextReader:
         return self.work.replies(examples, items, answered(self.model, items))
 
     def label(self, texts: Iterable[str | tuple[str, str]]) -> list[dict[str, Any]]:
-        """The labels of texts, or of pairs of them; of sentence-similarity their scores."""
+        """The labels of texts, or of pairs of them; of sentence-similarity their scores. Raises UsageError for other tasks, for one text
+        that is no list, and for texts where the model reads pairs."""
+        if not isinstance(self.work, Labelling):
+            raise UsageError(
+                f"label is for text-classification and sentence-similarity, but this reader is one of {self.bundle.task}; use ask"
+            )
+        if isinstance(texts, str):
+            raise UsageError("label takes a list of texts, but was given one text; put it into a list")
         pairs = [(one, None) if isinstance(one, str) else one for one in texts]
+        if self.work.pairs and not self.work.either and any(second is None for _, second in pairs):
+            raise UsageError("this reader was trained on pairs of texts, but was given one by itself; give tuples of two")
         examples = [Labelled(text, second, (), None, "text", at) for at, (text, second) in enumerate(pairs, start=1)]
         return [reply.content for reply in self.ask(examples)]
 
     def stream(self, paths: Sequence[str], chunk: int = CHUNK) -> Iterator[Reply]:
         """The answers to the examples of files, in order; memory is bounded by the chunk."""
-        data = self.data if self.data.format not in LABELLED or self.asked else replace(self.data, format="auto")
-        if list(paths) == ["-"] and data.format == "auto":
+        data = as_trained(self.bundle.folder, self.asked, paths, answers=False)
+        if list(paths) == ["-"] and data.format == "auto" and not self.work.pairs:
             data = replace(data, format=PLAIN.get(self.bundle.task, "auto"))
         with tallied(self.say) as tally:
             for some in in_chunks(self.work.read(paths, data, tally, answers=False), chunk):
@@ -76,11 +93,14 @@ class TextReader:
     def report(self, paths: Sequence[str], resamples: int = RESAMPLES) -> tuple[Report, list[Reply]]:
         """How good the answers to known examples are, and the answers. Raises DataError where there is no example, or one that has a
         label of its own (`data.unseen_labels`)."""
+        if not paths:
+            raise UsageError("evaluate needs data: name its files after the folder")
+        data = as_trained(self.bundle.folder, self.asked, paths, answers=True)
         with tallied(self.say) as tally:
-            examples = list(counted(self.work.read(paths, self.data, tally), "examples read", self.say))
+            examples = list(counted(self.work.read(paths, data, tally), "examples read", self.say))
         if not examples:
             raise DataError("there must be an example to measure, but there is none", paths[0])
-        items = laid_out(self.work, examples, self.how, self.data, self.say)
+        items = laid_out(self.work, examples, self.how, data, self.say)
         for note in self.how.notes.said():
             self.say(note)
         found = answered(self.model, items)
@@ -92,11 +112,22 @@ def load_reader(folder: str | Path, data: DataConfig | None = None, device: str 
     return TextReader(load_bundle(folder, device), data, say)
 
 
-def as_trained(folder: Path, data: DataConfig) -> DataConfig:
-    """Settings of reading that are not given are those of the training."""
+def as_trained(folder: Path, data: DataConfig, paths: Sequence[str], answers: bool) -> DataConfig:
+    """Settings of reading that are not given are those of the training: what a row is in any case; what a file is like and which columns
+    are read where the files have the form of the training's. To be answered, a file whose name says nothing is plain text."""
     if not (folder / RUN).is_file():  # a checkpoint of others says nothing of it
         return data
     trained = parse(DataConfig, read_run_file(str(folder / RUN))["data"], "data.")
+    before = _form(trained.format, trained.train)
+    now = _form(data.format, paths) or (before if answers else "text")
+    names = [*ROWS, *((*FORM, *COLUMNS) if now == before else COLUMNS if now in TABLES else ())]
     default = DataConfig()
-    names = [*ROLES, *(FORM if data.format in ("auto", trained.format) else ())]
     return replace(data, **{name: getattr(trained, name) for name in names if getattr(data, name) == getattr(default, name)})
+
+
+def _form(asked: str, paths: Sequence[str]) -> str | None:
+    """The form that is asked for, or that the name of the first file says; None where neither does."""
+    if asked != "auto":
+        return asked
+    name = next(iter(paths), "").removesuffix(".gz").lower()
+    return FORMS.get(os.path.splitext(name)[1]) or next((form for end, form in ENDINGS.items() if name.endswith(end)), None)

@@ -57,6 +57,8 @@ class PreparedReading:
     origin: HubOrigin | None
     """The files of others that its tokenizer comes with."""
     say: Say
+    fresh: bool
+    """Whether there are no weights of its own yet."""
     items: ReadingSet
     examples: Sequence[Any]
     validation: Sequence[Any]
@@ -100,7 +102,7 @@ class PreparedReading:
         return model, self.configured
 
     def introduce(self, model: nn.Module) -> None:
-        introduce_data(model, self.run, self.tokenizer, self.items, self.say)
+        introduce_data(model, self.run, self.tokenizer, self.items, self.fresh, self.say)
 
     def fit(self, model_class: Any, config: Any, say: Say) -> nn.Module:
         raise UsageError(f"a {model_class.__name__} cannot be made of labelled texts")
@@ -116,7 +118,7 @@ def prepare_reading(run_config: RunConfig, folder: Path, first: bool, say: Say) 
     check_same_data(folder, prints)
     work, examples, validation = read_examples(run_config, say)
     started, start = None, run_config.model.get("from")
-    if (folder / bundles.CONFIG).exists():
+    if (folder / bundles.CONFIG).exists() and (start is None or bundles.has_weights(folder)):  # killed before: begins again
         content, configured = bundles.config_in(folder)
         tokenizer = bundles.tokenizer_of(folder, content)
         origin = None
@@ -152,6 +154,7 @@ def prepare_reading(run_config: RunConfig, folder: Path, first: bool, say: Say) 
         started=started,
         origin=origin,
         say=say,
+        fresh=not bundles.has_weights(folder),
         items=items,
         examples=examples,
         validation=validation,
@@ -191,6 +194,8 @@ def configure(
         if name == "bag_of_words" and fields.get("features", "embeddings") != "embeddings":
             fields = {"width": max(len(work.labels), 1), **fields}  # so that it is linear in the counts
             head = replace(head, pooling="sum") if head.pooling == "auto" else head
+        if name == "convolution" and work.kind in ("tagging", "span"):
+            fields = {"centred": True, **fields}  # each word is asked for, the last ones too
         found = bundles.model_config(name, size, tokenizer.vocabulary_size, {**fields, **more})
         if getattr(found, "characters", "none") != "none":
             if work.kind != "tagging":

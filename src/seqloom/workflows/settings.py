@@ -38,6 +38,8 @@ def resolve(
     for key, paths in (("train", data), ("validation", validation)):
         named |= {key: list(paths)} if paths else {}
         named |= {key: [absolute(path) for path in named[key]]} if isinstance(named.get(key), list) else {}
+    if isinstance(vectors := content.get("train", {}).get("word_vectors"), str):
+        content["train"]["word_vectors"] = absolute(vectors)
     if model is not None:
         name, _, size = model.partition(":")
         content.setdefault("model", {}).update({"name": name} | ({"size": size} if size else {}))

@@ -63,7 +63,8 @@ class Tagging:
         true = np.array([numbers.get(tag, -1) for one in examples for tag in one.tags], np.int64)
         likely = np.concatenate(self._likely(examples, items, found))
         chosen = np.array([tag for tags in self._tags(examples, items, found) for tag in tags], np.int64)
-        answers = Predictions.of(true, likely)._replace(predicted=chosen)
+        confidence = likely[np.arange(len(chosen)), chosen].astype(np.float64)
+        answers = Predictions.of(true, likely)._replace(predicted=chosen, confidence=confidence)
         metrics = label_metrics(answers, len(self.labels), "words", resamples)
         counts = confusion(true, chosen, len(self.labels))
         details: dict[str, Any] = {"labels": {name: score._asdict() for name, score in per_label(counts, self.labels).items()}}

@@ -17,9 +17,11 @@ from seqloom import bundles, files
 from seqloom.config import RunConfig, run_file_text
 from seqloom.data.order import Rows
 from seqloom.errors import DataError, FolderError, UsageError, printable
+from seqloom.interop.origin import TOKENIZER_CONFIG
 from seqloom.models import model_family
 from seqloom.protocols import State
 from seqloom.tasks import READING_TASKS
+from seqloom.text.hub_files import kept_files
 from seqloom.text.special import BOS
 from seqloom.training.carry import Carry
 from seqloom.training.checkpoints import (
@@ -119,14 +121,15 @@ def train(
             try:
                 return done or _train(read_resumed(folder), folder, world, quiet, progress if world.first else lambda _: None)
             except (DataError, UsageError):
-                if resume is None and world.first and not (folder / bundles.CONFIG).exists():
+                if resume is None and world.first and not bundles.has_weights(folder):
                     forget(folder)
                 raise
 
 
 def forget(folder: Path) -> None:
     """Removes what a run wrote that failed before it had a model, so that the mended command can be given again."""
-    for name in (bundles.TOKENIZER, bundles.PREPROCESSOR, bundles.DATA, STANDARD_INPUT, bundles.RUN):  # last what makes it a run
+    of_model = (*kept_files(folder), bundles.CONFIG, TOKENIZER_CONFIG, bundles.GENERATION, bundles.METRICS)
+    for name in (*of_model, bundles.TOKENIZER, bundles.PREPROCESSOR, bundles.DATA, STANDARD_INPUT, bundles.RUN):  # last what makes it a run
         (folder / name).unlink(missing_ok=True)
 
 
