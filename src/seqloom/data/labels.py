@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
@@ -77,10 +78,9 @@ def _refuse_alike(first: dict[str, Labelled]) -> None:
 
 
 def _folded(label: str) -> str:
-    try:
+    if re.fullmatch(r"\s*[+-]?\d+(\.\d*)?\s*", label):
         return repr(float(label))
-    except ValueError:
-        return " ".join(label.split()).casefold()
+    return " ".join(label.split()).casefold()
 
 
 def _repeated(examples: Sequence[Labelled]) -> list[str]:

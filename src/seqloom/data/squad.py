@@ -145,22 +145,23 @@ def _tsv(path: str, options: DataConfig, tally: Tally) -> Iterator[_Raw]:
 
 def _flat(content: Mapping[str, Any], path: str, line: int) -> _Raw:
     known = {name.strip().casefold(): name for name in content}
+    lower = {name: content[written] for name, written in known.items()}
     question = next((known[name] for name in QUESTIONS if name in known), None)
     context = next((known[name] for name in CONTEXTS if name in known), None)
     if question is None or context is None:
         raise DataError(f"there must be a question and a context (found: {listed(list(content))}); rename the columns", path, line)
-    answers = content.get("answers")
+    answers = lower.get("answers")
     if isinstance(answers, dict):
         answers = _listed_answers(answers, path, line)
-    elif answers in (None, "") and content.get("answer") not in (None, ""):
-        answers = [{"text": content["answer"], "answer_start": _number(content.get("answer_start"))}]
-    title = content.get("title")
+    elif answers in (None, "") and lower.get("answer") not in (None, ""):
+        answers = [{"text": lower["answer"], "answer_start": _number(lower.get("answer_start"))}]
+    title = lower.get("title")
     return _Raw(
-        name=str(content.get("id", line)),
+        name=str(lower.get("id", line)),
         question=content[question],
         context=content[context],
         answers=answers or None,
-        impossible=content.get("is_impossible"),
+        impossible=lower.get("is_impossible"),
         group=title if isinstance(title, str) and title.strip() else str(content[context]),
         line=line,
         number=line,

@@ -14,7 +14,7 @@ from seqloom.data.lines import Tally
 from seqloom.data.reading import ReadingSet
 from seqloom.data.squad import read_questions
 from seqloom.decoding.answers import Answers, best_answers
-from seqloom.errors import printable
+from seqloom.errors import DataError, printable
 from seqloom.evaluation.answers import answer_metrics, answer_scores
 from seqloom.evaluation.reading import Answered
 from seqloom.models.heads import Kind
@@ -39,7 +39,14 @@ class Answering:
 
     @classmethod
     def of(cls, examples: Sequence[Question], data: DataConfig, say: Say) -> Answering:
-        return cls(may_be_none=any(not one.answers for one in examples))
+        without = sum(not one.answers for one in examples)
+        if without == len(examples):
+            raise DataError(
+                f"some question must have an answer, but none of the {without:,} has one; is there a column `answers`?", examples[0].path
+            )
+        if without:
+            say(f"{without:,} of {len(examples):,} questions have no answer, and that is learned too")
+        return cls(may_be_none=without > 0)
 
     @classmethod
     def again(cls, config: ReaderConfig) -> Answering:

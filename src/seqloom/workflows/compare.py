@@ -11,6 +11,7 @@ What stands there is not done again: finished runs are kept, a half-trained one 
 
 from __future__ import annotations
 
+import math
 import shutil
 import signal
 from collections.abc import Callable, Sequence
@@ -213,8 +214,9 @@ class _Work:
             raise TrainingError(f"{printable(entry.name)}: no learning rate of its grid can be trained; set train.learning_rate lower")
 
         def merit(one: tuple[float, Run]) -> tuple[float, float]:
-            score = one[1].metrics[self.plan.metric]
-            return (score if self.plan.higher else -score, -one[1].metrics.get("loss", 0.0))
+            score = one[1].metrics.get(self.plan.metric, math.nan)
+            known = -math.inf if math.isnan(score) else score if self.plan.higher else -score
+            return (known, -one[1].metrics.get("loss", 0.0))
 
         return max(found, key=merit)[0]
 
@@ -260,7 +262,10 @@ class _Work:
             each = max(now.total_steps, 1)
             self.progress(now._replace(step=before * each + now.step, total_steps=self.runs * each))
 
-        run = self.tools.train(place, entry, settings, self.plan, self._once, show)
+        try:
+            run = self.tools.train(place, entry, settings, self.plan, self._once, show)
+        except (TrainingError, UsageError) as error:
+            raise type(error)(f"{printable(entry.name)}: {error}") from None
         if run.stopped in SIGNALS:
             raise Stopped(run.stopped)
         self._stop_if_asked()
@@ -268,9 +273,8 @@ class _Work:
             self.begun += 1
             if run.stopped != "finished":
                 self.took.append(run.seconds)
-                self.say(
-                    f"{entry.name}, {what}: {self.plan.metric} {run.metrics[self.plan.metric]:.4g} in {run.seconds:.0f} s{self._left()}"
-                )
+                score = run.metrics.get(self.plan.metric, math.nan)
+                self.say(f"{entry.name}, {what}: {self.plan.metric} {score:.4g} in {run.seconds:.0f} s{self._left()}")
         return run
 
     def _left(self) -> str:

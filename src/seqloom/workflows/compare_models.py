@@ -25,6 +25,8 @@ OURS = ("train.seed", "train.max_steps", "train.epochs", "train.threads", "data.
 """Settings that no model may have for itself: they are the same for all, or said by other words."""
 
 
+OWN_DATA = ("data.tokenizer", "data.vocabulary", "data.learn_from", "data.normalisation", "data.max_length", "data.stride")
+"""What a model may have for itself of how data are read: not what the labels are, so that all do the same task."""
 BROUGHT = ("model.", "data.tokenizer=", "data.vocabulary=", "data.learn_from=", "data.normalisation=")
 """Beginnings of settings that say nothing to a checkpoint."""
 
@@ -107,7 +109,7 @@ def _setting(words: str, where: str) -> str:
             f"after + a model of --models must have key=value such as width=64, but {printable(repr(where))} has {printable(repr(words))}"
         )
     key = key if key.partition(".")[0] in (*SECTIONS, "model") and "." in key else f"model.{key}"
-    if key in OURS:
+    if key in OURS or (key.startswith("data.") and key not in OWN_DATA):
         raise UsageError(f"{key} cannot be set for one model of --models, but {printable(repr(where))} does; leave it out")
     return f"{key}={value}"
 

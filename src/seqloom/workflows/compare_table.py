@@ -64,6 +64,7 @@ class Cell(NamedTuple):
         try:
             by_item = [float(json.loads(line)["score"]) for line in lines]
             told = {name: kept[name] for name in cls._fields if name in kept}
+            told["metrics"] = {name: math.nan if value is None else value for name, value in told["metrics"].items()}
             return cls(model=model, seed=seed, folder=place.name, learning_rate=learning_rate, fields=fields, by_item=by_item, **told)
         except (ValueError, KeyError, TypeError):
             raise FolderError(
@@ -161,7 +162,12 @@ def leaderboard(plan: Plan, models: Sequence[str], cells: Sequence[Cell]) -> Lea
     """The rows of all models, the best first; of equal ones that with fewer parameters."""
     of = {model: [cell for cell in cells if cell.model == model] for model in models}
     means = {model: float(np.mean([cell.metrics[plan.metric] for cell in some])) for model, some in of.items()}
-    order = sorted(models, key=lambda model: (-means[model] if plan.higher else means[model], of[model][0].parameters))
+
+    def place(model: str) -> tuple[bool, float, int]:
+        mean = means[model]  # nan comes last
+        return math.isnan(mean), -mean if plan.higher else mean, of[model][0].parameters
+
+    order = sorted(models, key=place)
     tests = {model: compared(of[model], of[order[0]]) for model in order[1:]}
     known = {model: test for model, test in tests.items() if test is not None and math.isfinite(test.p)}
     adjusted = dict(zip(known, holm([test.p for test in known.values()]), strict=True))

@@ -17,6 +17,7 @@ from seqloom.data.batches import BatchPlan
 from seqloom.data.laying_out import LayingOut
 from seqloom.data.order import Rows
 from seqloom.data.reading import CAUSAL_MARKS, ReadingSet
+from seqloom.data.records import refuse_pipe
 from seqloom.data.store import fingerprint
 from seqloom.errors import UsageError
 from seqloom.evaluation.reading import answered
@@ -166,6 +167,8 @@ def prepare_reading(run_config: RunConfig, folder: Path, first: bool, say: Say) 
 def read_examples(run_config: RunConfig, say: Say) -> tuple[Work, Sequence[Any], Sequence[Any]]:
     """(the work, training examples, validation examples)"""
     data, beginning = run_config.data, BEGINNINGS[run_config.task]
+    if data.group is not None and run_config.task not in ("text-classification", "sentence-similarity"):
+        raise UsageError(f"data.group is for labelled texts, but the task is {run_config.task}; leave it out")
     with tallied(say) as tally:
         examples = list(counted(beginning.read(data.train, data, tally), "examples read", say))
     work = beginning.of(examples, data, say)
@@ -225,6 +228,7 @@ def files_behind(paths: Sequence[str]) -> list[str]:
         if os.path.isdir(path):
             found += sorted(os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names if not name.startswith("."))
         else:
+            refuse_pipe(path)
             files.open_binary(path).close()
             found.append(path)
     return [path for path in found if ".seqloom-cache" not in path]
