@@ -78,7 +78,7 @@ def _refuse_alike(first: dict[str, Labelled]) -> None:
 
 
 def _folded(label: str) -> str:
-    if re.fullmatch(r"\s*[+-]?\d+(\.\d*)?\s*", label):
+    if re.fullmatch(r"\s*[+-]?\d+(\.\d*)?([eE][+-]?\d+)?\s*", label):
         return repr(float(label))
     return " ".join(label.split()).casefold()
 
