@@ -90,7 +90,7 @@ class Spelling:
             if i >= 0 and (piece := self.pieces[i]):
                 taken.append(piece)
                 length += len(self.joint) + len(piece)
-                if length >= size:
+                if length >= size + len(self.lead):  # the lead, where it is the text's first, does not count
                     return self.joint.join(reversed(taken))
         return self.joint.join(reversed(taken)).removeprefix(self.lead)
 
