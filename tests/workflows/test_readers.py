@@ -341,6 +341,15 @@ def test_plain_text_is_answered_whatever_columns_the_training_had(tmp_path: Path
     assert evaluate(tmp_path / "run", [str(data)], DataConfig(), {}, lambda _: None).metrics["examples"] == 12
 
 
+def test_files_named_as_those_of_the_training_are_read_as_those(tmp_path: Path) -> None:
+    """A .csv that is a tsv without a header, as the STS benchmark has them."""
+    rows = "".join(f"x\tthe cat {i}\t{'ab'[i % 2]}\n" for i in range(12))
+    data, test = written(tmp_path / "train.csv", rows), written(tmp_path / "test.csv", rows)
+    settings = [*FAST, "data.format=tsv", "data.header=false", "data.text=2", "data.label=3"]
+    train("text-classification", [str(data)], output_dir=tmp_path / "run", model="bag_of_words:tiny", settings=settings)
+    assert evaluate(tmp_path / "run", [str(test)], DataConfig(), {}, lambda _: None).metrics["examples"] == 12
+
+
 def test_what_cannot_be_asked_is_said(runs: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     reader = load_reader(runs["labels, recurrent"][0])
     with pytest.raises(UsageError, match="put it into a list"):

@@ -119,7 +119,9 @@ def as_trained(folder: Path, data: DataConfig, paths: Sequence[str], answers: bo
         return data
     trained = parse(DataConfig, read_run_file(str(folder / RUN))["data"], "data.")
     before = _form(trained.format, trained.train)
-    now = _form(data.format, paths) or (before if answers else "text")
+    named = _form("auto", paths)
+    alike = data.format == "auto" and named == _form("auto", trained.train) and (answers or named is not None)
+    now = before if alike else _form(data.format, paths) or (before if answers else "text")  # alike: a .csv that is a tsv, again
     names = [*ROWS, *((*FORM, *COLUMNS) if now == before else COLUMNS if now in TABLES else ())]
     default = DataConfig()
     return replace(data, **{name: getattr(trained, name) for name in names if getattr(data, name) == getattr(default, name)})
