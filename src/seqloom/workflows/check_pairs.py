@@ -76,12 +76,12 @@ class Report:
         about = self.tokenizer
         findings: list[tuple[str, ...]] = [(one.what, f"{one.number:,}", one.first) for one in self.findings]
         return [
-            _table("Pairs", self.counts),
-            _table("Length in ids", self.ids),
-            _table("Length in words", self.words),
+            table_of("Pairs", self.counts),
+            table_of("Length in ids", self.ids),
+            table_of("Length in words", self.words),
             (f"Tokenizer: {about['kind']}, {about['vocabulary']:,} pieces", ("", "ids a word", "unknown"), _unknown_rows(about)),
             ("Worth a look", ("what", "how many", "first"), findings or [("nothing", "", "")]),
-            ("Training", ("", ""), [(name.replace("_", " "), _shown(value)) for name, value in self.training.items()]),
+            ("Training", ("", ""), [(name.replace("_", " "), shown(value)) for name, value in self.training.items()]),
             ("Three pairs of the first batch", ("", ""), [row for one in self.batch for row in _batch_rows(one)]),
         ]
 
@@ -234,7 +234,8 @@ def shown_pieces(pieces: Sequence[str | None]) -> str:
     return " ".join(shown if left_out <= 1 else [*shown[: SHOWN // 2], f"[… {left_out} more …]", *shown[-SHOWN // 2 :]])
 
 
-def _table(title: str, rows: dict[str, dict[str, int]]) -> Table:
+def table_of(title: str, rows: dict[str, dict[str, int]]) -> Table:
+    """A row of counts for each name."""
     header = ("", *next(iter(rows.values())))
     return title, header, [(name, *(f"{value:,}" for value in values.values())) for name, values in rows.items()]
 
@@ -243,5 +244,6 @@ def _unknown_rows(about: dict[str, Any]) -> list[tuple[str, ...]]:
     return [(name, f"{about['ids_per_word'][name]:.2f}", f"{share:.2f} %") for name, share in about["unknown_percent"].items()]
 
 
-def _shown(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
+def shown(value: object) -> str:
+    """Numbers with commas."""
+    return f"{value:,}" if isinstance(value, int | float) else str(value)

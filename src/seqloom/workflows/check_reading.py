@@ -14,14 +14,13 @@ import torch
 from torch import Tensor
 
 from seqloom.config import RunConfig
-from seqloom.data.checks import Finding
 from seqloom.data.examples import Labelled, Tagged
 from seqloom.data.labels import check_known, check_leak
 from seqloom.data.order import Rows
 from seqloom.errors import place
 from seqloom.training.distributed import World
 from seqloom.training.optimisation import make_optimizer
-from seqloom.workflows.check_pairs import SPLIT_OFF, Table, problems_of, quantiles, shown_pieces, unknown_among
+from seqloom.workflows.check_pairs import SPLIT_OFF, Table, problems_of, quantiles, shown, shown_pieces, table_of, unknown_among
 from seqloom.workflows.prepare import prepared, total_steps
 from seqloom.workflows.readers import PreparedReading, prepare_reading
 from seqloom.workflows.reading import Say, tallied
@@ -43,7 +42,6 @@ class ReadingReport:
     """label -> split -> how many."""
     lengths: dict[str, dict[str, int]]
     """split -> quantiles of the rows' lengths in tokens, marks counted."""
-    findings: list[Finding]
     notices: list[str]
     """What is likely to do harm, in sentences."""
     tokenizer: dict[str, Any]
@@ -69,29 +67,28 @@ class ReadingReport:
     def tables(self) -> list[Table]:
         """The same, for people."""
         splits = list(self.splits)
-        shown = list(self.labels.items())[:MOST_LABELS]
-        labels: list[tuple[str, ...]] = [(name, *(f"{counts.get(split, 0):,}" for split in splits)) for name, counts in shown]
+        most = list(self.labels.items())[:MOST_LABELS]
+        labels: list[tuple[str, ...]] = [(name, *(f"{counts.get(split, 0):,}" for split in splits)) for name, counts in most]
         if len(self.labels) > MOST_LABELS:
             labels.append((f"and {len(self.labels) - MOST_LABELS:,} more", *("" for _ in splits)))
         about = self.tokenizer
         rows: list[tuple[str, ...]] = [(one["line"], shown_pieces(one["tokens"]), one["target"]) for one in self.batch]
         return [
-            _table("Examples", self.splits),
+            table_of("Examples", self.splits),
             *([("Labels", ("", *splits), labels)] if labels else []),
-            _table("Length of a row in tokens", self.lengths),
+            table_of("Length of a row in tokens", self.lengths),
             (
                 f"Training ({about['kind']}, {about['vocabulary']:,} pieces, {about['unknown_percent']:.2f} % unknown)",
                 ("", ""),
-                [(name.replace("_", " "), _shown(value)) for name, value in self.training.items()],
+                [(name.replace("_", " "), shown(value)) for name, value in self.training.items()],
             ),
             ("Rows of the first batch", ("line", "is read", "is to answer"), rows),
         ]
 
     def problems(self) -> list[str]:
         """Whole sentences: first what must stop a training, then what is likely to do harm."""
-        if not self.notices:
-            return problems_of(self.errors, self.findings)
-        return [f"error: {error}" for error in self.errors] + [f"notice: {notice}" for notice in self.notices]
+        notices = [f"notice: {notice}" for notice in self.notices]
+        return [f"error: {error}" for error in self.errors] + notices if notices else problems_of(self.errors, [])
 
 
 def check_reading(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -> ReadingReport:
@@ -113,7 +110,6 @@ def check_reading(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -
         splits={name: {"examples": len(examples), "rows": len(lengths[name])} for name, examples in splits.items()},
         labels=labels_in(splits),
         lengths={name: quantiles(of) for name, of in lengths.items() if len(of)},
-        findings=[],
         notices=notices,
         tokenizer={
             "kind": material.tokenizer.kind,
@@ -222,12 +218,3 @@ def _target(example: Any) -> str:
     if hasattr(example, "options"):
         return str(example.answer)
     return example.answers[0].text if example.answers else "(no answer)"
-
-
-def _table(title: str, rows: dict[str, dict[str, int]]) -> Table:
-    header = ("", *next(iter(rows.values())))
-    return title, header, [(name, *(f"{value:,}" for value in values.values())) for name, values in rows.items()]
-
-
-def _shown(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int | float) else str(value)

@@ -89,14 +89,13 @@ def evaluate(
     bundle = load_bundle(folder)
     for note in bundle.notes:
         say(note)
-    if isinstance(bundle.model, Reader):
-        if decode or stride is not None:
-            raise UsageError(f"--stride and decode.* belong to models that write text, but this is one of {bundle.task}; leave them out")
+    reads = isinstance(bundle.model, Reader)
+    if (reads or bundle.task in ENCODED) and (decode or stride is not None):
+        raise UsageError(f"--stride and decode.* belong to models that write text, but this is one of {bundle.task}; leave them out")
+    if reads:
         report, replies = TextReader(bundle, data, say).report(paths)
         return Evaluation(report.metrics, {}, [reply.text for reply in replies], report.details, report.by_example)
     if bundle.task in ENCODED:
-        if decode or stride is not None:
-            raise UsageError(f"--stride and decode.* belong to models that write text, but this is one of {bundle.task}; leave them out")
         if bundle.task == "fill-mask":
             return Evaluation(evaluate_masked(bundle, paths, data, say), {}, [])
         similarity = evaluate_similarity(bundle, paths, data, say)
