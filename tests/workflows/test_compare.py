@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from seqloom import files
 from seqloom.bundles import validation_metrics
-from seqloom.config import DataConfig
 from seqloom.errors import FolderError, SeqloomError, TrainingError, UsageError
 from seqloom.evaluation.significance import mean_interval
 from seqloom.models import model_family
@@ -513,7 +512,7 @@ def test_a_cell_is_a_run_folder_and_its_numbers_are_those_of_evaluate(whole: tup
     assert {row["model"] for row in rows} == set(REAL.split(","))
     for row in rows:
         (name,) = row["folders"]
-        found = evaluate(folder / "c" / name, data["test"], DataConfig(), {}, lambda _: None)
+        found = evaluate(folder / "c" / name, data["test"], {}, {}, lambda _: None)
         assert found.by_example is not None
         assert row["scores"] == [found.metrics["accuracy"]]
         lines = (folder / "c" / name / "predictions.jsonl").read_text().splitlines()

@@ -108,7 +108,7 @@ def test_rules_that_leave_nothing_are_an_error(bundle: Bundle, excerpts: list[Ex
 
 def test_no_strategy_at_all_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="needs a strategy such as greedy"):
-        module.degeneration("none", ["none"], DataConfig(), output=str(tmp_path / "x.png"), strategies=[], say=silent)
+        module.degeneration("none", ["none"], {}, output=str(tmp_path / "x.png"), strategies=[], say=silent)
 
 
 # What is read

@@ -18,7 +18,6 @@ from torch import nn
 
 import seqloom
 from seqloom import bundles
-from seqloom.config import DataConfig
 from seqloom.errors import FolderError, UsageError
 from seqloom.interop import hub
 from seqloom.interop.generation import decode_fields, not_kept
@@ -415,7 +414,7 @@ def test_the_loss_and_the_looks_of_marian_are_at_what_its_target_language_spells
         count += both["labels"].numel()
     (tmp_path / "pairs.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS))
     for folder in (marian, tmp_path / "run"):
-        found = evaluate(folder, [str(tmp_path / "pairs.tsv")], DataConfig(), {"max_length": 3}, lambda _: None).metrics
+        found = evaluate(folder, [str(tmp_path / "pairs.tsv")], {}, {"max_length": 3}, lambda _: None).metrics
         assert found["tokens"] == count
         assert found["loss"] == pytest.approx(total / count, abs=1e-5)
         bundle = bundles.load_bundle(folder)

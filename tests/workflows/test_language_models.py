@@ -96,7 +96,7 @@ def folders(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 def test_a_folder_gives_the_numbers_of_its_training(model: str, folders: dict[str, Path], texts: Path) -> None:
     folder = folders[model]
     trained = bundles.validation_metrics(folder, max(line["step"] for line in bundles.read_metrics(folder) if "validation_loss" in line))
-    metrics = evaluate(folder, [str(texts / "val.txt")], DataConfig(), {}, lambda _: None, stride=8 if "gpt" in model else None).metrics
+    metrics = evaluate(folder, [str(texts / "val.txt")], {}, {}, lambda _: None, stride=8 if "gpt" in model else None).metrics
     best = min(line["validation_loss"] for line in bundles.read_metrics(folder) if "validation_loss" in line)
     assert metrics["loss"] == pytest.approx(best, rel=1e-5)
     assert metrics["perplexity"] < 12  # 24 words and an end: it has learnt something
@@ -188,8 +188,8 @@ def test_mixtures_with_given_and_with_tuned_weights(folders: dict[str, Path], te
     given = mix(members, str(tmp_path / "given"), "1,1,2", (), DataConfig(), lambda _: None)
     assert list(given["weights"].values()) == [0.25, 0.25, 0.5]
     tuned = mix(members, str(tmp_path / "tuned"), None, [dev], DataConfig(), lambda _: None)
-    losses = [evaluate(folder, [dev], DataConfig(), {}, lambda _: None).metrics["loss"] for folder in [*members, str(tmp_path / "given")]]
-    loss = evaluate(tmp_path / "tuned", [dev], DataConfig(), {}, lambda _: None).metrics["loss"]
+    losses = [evaluate(folder, [dev], {}, {}, lambda _: None).metrics["loss"] for folder in [*members, str(tmp_path / "given")]]
+    loss = evaluate(tmp_path / "tuned", [dev], {}, {}, lambda _: None).metrics["loss"]
     assert loss == pytest.approx(tuned["loss"], rel=1e-6)
     assert loss < min(losses) + 1e-6  # no single member and no other weights do better
     assert load_bundle(tmp_path / "tuned").model_type == "ensemble"
@@ -250,8 +250,8 @@ def test_what_cannot_be_is_said_in_a_line(folders: dict[str, Path], texts: Path,
             mix([ngram, gpt], str(tmp_path / "c"), weights, (), quiet, silent)
     assert "an n-gram model, but this is a gpt" in refusal(lambda: export_arpa(gpt, str(tmp_path / "x.arpa")))
     assert "not.arpa:1" in refusal(lambda: import_arpa(str(tmp_path / "not.arpa"), str(tmp_path / "d")))
-    assert "stride must be from 1" in refusal(lambda: evaluate(gpt, [str(texts / "val.txt")], quiet, {}, silent, stride=99))
-    assert "no documents" in refusal(lambda: evaluate(gpt, [str(tmp_path / "empty.txt")], quiet, {}, silent))
+    assert "stride must be from 1" in refusal(lambda: evaluate(gpt, [str(texts / "val.txt")], {}, {}, silent, stride=99))
+    assert "no documents" in refusal(lambda: evaluate(gpt, [str(tmp_path / "empty.txt")], {}, {}, silent))
     window = ["train.window=99", "data.tokenizer=words"]
     said = refusal(
         lambda: train("text-generation", [str(texts / "train.txt")], output_dir=tmp_path / "e", model="gpt:tiny", settings=window)
@@ -276,13 +276,13 @@ def test_the_window_of_progress_is_heard(texts: Path, tmp_path: Path) -> None:
 
 def test_gradient_flow_of_a_language_model_is_that_of_its_training(folders: dict[str, Path], texts: Path, tmp_path: Path) -> None:
     run, val = folders["recurrent_lm:tiny"], [str(texts / "val.txt")]
-    report = explain_gradient_flow([run], val, DataConfig(), rows=40, output=str(tmp_path / "flow.svg"), say=lambda _: None)
+    report = explain_gradient_flow([run], val, {}, rows=40, output=str(tmp_path / "flow.svg"), say=lambda _: None)
     assert report.rows == 40
     (flow,) = report.flows.values()
-    assert flow.loss == pytest.approx(evaluate(run, val, DataConfig(), {}, lambda _: None).metrics["loss"], rel=1e-4)
+    assert flow.loss == pytest.approx(evaluate(run, val, {}, {}, lambda _: None).metrics["loss"], rel=1e-4)
     (tmp_path / "book.txt").write_text((texts / "val.txt").read_text())
-    book = DataConfig(document="file")
+    book = {"document": "file"}
     report = explain_gradient_flow([run], [str(tmp_path / "book.txt")], book, rows=2, output=str(tmp_path / "book.svg"), say=lambda _: None)
     assert report.rows == 2  # of one document
     with pytest.raises(UsageError, match="recurrent"):
-        explain_gradient_flow([folders["gpt:tiny"]], val, DataConfig(), output=str(tmp_path / "none.svg"), say=lambda _: None)
+        explain_gradient_flow([folders["gpt:tiny"]], val, {}, output=str(tmp_path / "none.svg"), say=lambda _: None)

@@ -17,7 +17,6 @@ from tests.data.test_images import idx
 from tests.workflows.test_images import outcome, run, squares
 
 from seqloom import bundles
-from seqloom.config import DataConfig
 from seqloom.errors import DataError, FolderError, UsageError
 from seqloom.models.vit import ViT, ViTConfig
 from seqloom.training.loop import Progress
@@ -87,12 +86,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_learns(trained: Path) -> None:
     """Far above the commonest of eight colours."""
     data = write(trained.parent / "test.npz", 2, 100)
-    found = evaluate(trained, [data], DataConfig(), {}, lambda _: None).metrics
+    found = evaluate(trained, [data], {}, {}, lambda _: None).metrics
     assert found.keys() == {"loss", "accuracy", "baseline_accuracy", "patches"}
     assert found["patches"] == 100 * 8
     assert found["accuracy"] > 0.6
     assert found["baseline_accuracy"] < 0.25
-    assert evaluate(trained, [data], DataConfig(), {}, lambda _: None).metrics == found
+    assert evaluate(trained, [data], {}, {}, lambda _: None).metrics == found
 
 
 def test_a_run_folder_holds_a_head_and_a_mask(trained: Path) -> None:
@@ -187,7 +186,7 @@ def test_validation_is_always_on_the_same_corruption(tmp_path: Path, trained: Pa
     data, held = write(tmp_path / "t.npz", 1, 50), write(tmp_path / "v.npz", 5, 300)
     model = bundles.open_model(trained).model
     found = [prepared(tmp_path / str(seed), [data], f"train.seed={seed}", validation=(held,)).validate(model) for seed in (0, 1)]
-    assert found[0] == found[1] == evaluate(trained, [held], DataConfig(), {}, lambda _: None).metrics
+    assert found[0] == found[1] == evaluate(trained, [held], {}, {}, lambda _: None).metrics
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path
 def test_a_trained_reader_is_measured_and_asked_from_its_folder(case: str, runs: dict[str, tuple[Path, Path]]) -> None:
     folder, data = runs[case]
     task = CASES[case][0]
-    found = evaluate(folder, [str(data)], DataConfig(), {}, lambda _: None)
+    found = evaluate(folder, [str(data)], {}, {}, lambda _: None)
     best = {"sentence-similarity": "spearman", "question-answering": "f1", "token-classification": "f1"}.get(task, "accuracy")
     assert {best, f"{best}_low", f"{best}_high", "loss"} <= found.metrics.keys() or case == "several labels"
     assert found.by_example is not None
@@ -168,7 +168,7 @@ def test_as_many_tags_come_out_as_words_went_in(runs: dict[str, tuple[Path, Path
     """Of sentences longer than the model reads too, and of words that no token spells."""
     sentences = ["the cat", " ".join(["the", "\u200b", "cat"] * 200), "x"]
     file = written(tmp_path / "plain.txt", "\n".join(sentences) + "\n")
-    replies = list(load_reader(runs["tags, crf"][0], DataConfig(format="text")).stream([str(file)]))
+    replies = list(load_reader(runs["tags, crf"][0], {"format": "text"}).stream([str(file)]))
     assert [len(reply.content["tags"]) for reply in replies] == [len(one.split(" ")) for one in sentences]
 
 
@@ -184,9 +184,9 @@ def test_a_label_that_only_the_test_has_is_an_error_or_counted(runs: dict[str, t
     folder, _ = runs["labels, convolution"]
     file = written(tmp_path / "test.csv", "text,label\nthe cat says meow,meow\nthe ox,mooo\n")
     with pytest.raises(DataError, match=r"test\.csv:3: .*mooo"):
-        evaluate(folder, [str(file)], DataConfig(), {}, lambda _: None)
+        evaluate(folder, [str(file)], {}, {}, lambda _: None)
     said: list[str] = []
-    found = evaluate(folder, [str(file)], DataConfig(unseen_labels="ignore"), {}, said.append)
+    found = evaluate(folder, [str(file)], {"unseen_labels": "ignore"}, {}, said.append)
     assert found.metrics["unseen"] == 1
     assert found.metrics["accuracy"] <= 0.5
     assert any("mooo" in one for one in said)
@@ -338,7 +338,7 @@ def test_plain_text_is_answered_whatever_columns_the_training_had(tmp_path: Path
     plain = written(tmp_path / "new.txt", "the cat 3\n\nthe cat, 4\n")
     replies = list(load_reader(tmp_path / "run").stream([str(plain)]))
     assert [bool(reply.text) for reply in replies] == [True, False, True]
-    assert evaluate(tmp_path / "run", [str(data)], DataConfig(), {}, lambda _: None).metrics["examples"] == 12
+    assert evaluate(tmp_path / "run", [str(data)], {}, {}, lambda _: None).metrics["examples"] == 12
 
 
 def test_files_named_as_those_of_the_training_are_read_as_those(tmp_path: Path) -> None:
@@ -347,7 +347,21 @@ def test_files_named_as_those_of_the_training_are_read_as_those(tmp_path: Path) 
     data, test = written(tmp_path / "train.csv", rows), written(tmp_path / "test.csv", rows)
     settings = [*FAST, "data.format=tsv", "data.header=false", "data.text=2", "data.label=3"]
     train("text-classification", [str(data)], output_dir=tmp_path / "run", model="bag_of_words:tiny", settings=settings)
-    assert evaluate(tmp_path / "run", [str(test)], DataConfig(), {}, lambda _: None).metrics["examples"] == 12
+    assert evaluate(tmp_path / "run", [str(test)], {}, {}, lambda _: None).metrics["examples"] == 12
+
+
+def test_a_setting_that_is_given_as_its_default_is_not_that_of_the_training(tmp_path: Path) -> None:
+    data = tmp_path / "train.csv"
+    data.write_bytes(("text,label\n" + "".join(f"caf\u00e9 {'ab'[i % 2]} {i},{'ab'[i % 2]}\n" for i in range(12))).encode("latin-1"))
+    settings = [*FAST, "data.encoding=latin-1"]
+    train("text-classification", [str(data)], output_dir=tmp_path / "run", model="bag_of_words:tiny", settings=settings)
+    reader = load_reader(tmp_path / "run", {"encoding": "utf-8"})
+    with pytest.raises(DataError, match="is not UTF-8"):
+        reader.report([str(data)])
+    (tmp_path / "new.csv").write_bytes(data.read_text("latin-1").encode())
+    assert reader.report([str(tmp_path / "new.csv")])[0].metrics["examples"] == 12
+    with pytest.raises(UsageError, match=r"data\.encodng"):
+        load_reader(tmp_path / "run", {"encodng": "utf-8"})
 
 
 def test_what_cannot_be_asked_is_said(runs: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:

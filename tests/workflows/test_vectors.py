@@ -18,7 +18,6 @@ from tests.workflows.encoders import TEXTS, pooled_as, saved
 import seqloom
 from seqloom.bundles import load_bundle
 from seqloom.cli import main
-from seqloom.config import DataConfig
 from seqloom.errors import DataError, FolderError, UsageError
 from seqloom.interop.pooling import Pooling, read_pooling, write_pooling
 from seqloom.workflows import vectors
@@ -147,7 +146,7 @@ def test_similarity_of_a_table_without_header(tmp_path: Path, capfd: pytest.Capt
     rows = [line.split("\t") for line in TABLE.splitlines()]
     one, two = (reference(tmp_path, model, [row[at] for row in rows]).astype(np.float64) for at in (2, 3))
     cosines, scores = (one * two).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(two, axis=1), [float(row[1]) for row in rows]
-    data = DataConfig(format="tsv", header=False, text="3", second="4", score="2")
+    data = {"format": "tsv", "header": False, "text": "3", "second": "4", "score": "2"}
     said: list[str] = []
     found = evaluate(tmp_path, [str(tmp_path / "sts.csv")], data, {}, said.append)
     assert found.metrics["pearson"] == pytest.approx(100 * stats.pearsonr(cosines, scores)[0], abs=1e-3)
@@ -168,7 +167,7 @@ def test_columns_are_known_by_name(tmp_path: Path) -> None:
         '{"sentence_A": "the log", "sentence_B": "a log", "score": "5"}\n'
         '{"sentence_A": "mat", "sentence_B": "house", "score": 2.5}\n'
     )
-    one, two = (evaluate(tmp_path, [str(tmp_path / name)], DataConfig(), {}, lambda _: None) for name in ("a.csv", "a.jsonl"))
+    one, two = (evaluate(tmp_path, [str(tmp_path / name)], {}, {}, lambda _: None) for name in ("a.csv", "a.jsonl"))
     assert one == two
     assert one.metrics["pairs"] == 3
 
@@ -190,7 +189,7 @@ def test_tables_that_are_wrong_are_refused(tmp_path: Path, text: str, settings: 
     saved(tmp_path)
     (tmp_path / "sts.tsv").write_text(text)
     with pytest.raises((DataError, UsageError), match=message):
-        evaluate(tmp_path, [str(tmp_path / "sts.tsv")], DataConfig(**settings), {}, lambda _: None)
+        evaluate(tmp_path, [str(tmp_path / "sts.tsv")], settings, {}, lambda _: None)
 
 
 def test_the_verb_writes_one_vector_a_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

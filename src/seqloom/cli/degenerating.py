@@ -36,7 +36,7 @@ def degeneration(
         settings: key=value for data.*.
         json: All numbers as one JSON line.
     """
-    data_config, decode = reading(settings)
+    given, decode = reading(settings)
     if decode:
         raise UsageError("--set can change data.* here, but not decode.*: each strategy says how it decodes; see --strategies")
     from seqloom.workflows.degeneration import HEADER, LEGEND, STRATEGIES
@@ -45,7 +45,7 @@ def degeneration(
     report = run_degeneration(
         folder,
         texts,
-        data_config,
+        given,
         output=output,
         samples_output=samples_output,
         prompt_tokens=prompt_tokens,

@@ -133,10 +133,10 @@ def evaluate(
     from seqloom.workflows.evaluate import evaluate as run_evaluate
     from seqloom.workflows.predict import new_file, write_lines
 
-    data_config, decode = reading(settings)
+    given, decode = reading(settings)
     if outputs is not None:
         new_file(outputs)  # said before the work, not after it
-    result = run_evaluate(folder, data, data_config, decode, say, stride)
+    result = run_evaluate(folder, data, given, decode, say, stride)
     if json:
         put_json(result.metrics | {f"{name}_signature": signature for name, signature in result.signatures.items()} | result.details)
     else:
@@ -181,7 +181,7 @@ def predict(folder: str, /, *file: Data, settings: Settings = None, trace: str |
         return
     if len(file) > 1:
         raise UsageError(f"predict takes FOLDER and one FILE, but {len(file)} files are given; ask for one after the other")
-    data_config, decode = reading(settings)
+    given, decode = reading(settings)
     place = None if trace is None else new_file(trace)
     model = load(folder)
     for note in model.bundle.notes:
@@ -189,8 +189,9 @@ def predict(folder: str, /, *file: Data, settings: Settings = None, trace: str |
     (name,) = file or ("-",)
     interactive = name == "-" and sys.stdin.isatty()
     if isinstance(model.bundle.model, Reader):
-        _predict_read(model.bundle, name, data_config, decode, trace, json, interactive)
+        _predict_read(model.bundle, name, given, decode, trace, json, interactive)
         return
+    data_config = parse(DataConfig, given)
     if model.bundle.task in ENCODED:
         if place is not None:
             raise UsageError(f"--trace belongs to a search for text, but {folder} is a model of {model.bundle.task}; leave it out")
@@ -229,7 +230,7 @@ def _predict_images(folder: str, paths: tuple[str, ...], json: bool) -> None:
 
 
 def _predict_read(
-    bundle: Bundle, name: str, data: DataConfig, decode: dict[str, Any], trace: str | None, json: bool, interactive: bool
+    bundle: Bundle, name: str, given: dict[str, Any], decode: dict[str, Any], trace: str | None, json: bool, interactive: bool
 ) -> None:
     """A line for each example: its label, tags, answer or choice."""
     import sys
@@ -239,7 +240,7 @@ def _predict_read(
     if decode or trace is not None:
         raise UsageError(f"--trace and decode.* belong to models that write text, but this is one of {bundle.task}; leave them out")
     try:
-        for reply in read.TextReader(bundle, data, say).stream([name], 1 if interactive else read.CHUNK):
+        for reply in read.TextReader(bundle, given, say).stream([name], 1 if interactive else read.CHUNK):
             if json:
                 put_json(reply.content)
             else:
@@ -289,8 +290,8 @@ def _predict_encoded(bundle: Bundle, name: str, data: DataConfig, decode: dict[s
         sys.stdout.flush()  # what came before an error stands before it
 
 
-def reading(settings: list[str] | None, sections: tuple[str, ...] = ("data", "decode")) -> tuple[DataConfig, dict[str, Any]]:
-    """--set of a verb that reads: (data settings, changed decode settings). Raises UsageError for other than these sections."""
+def reading(settings: list[str] | None, sections: tuple[str, ...] = ("data", "decode")) -> tuple[dict[str, Any], dict[str, Any]]:
+    """--set of a verb that reads: (data settings, decode settings), checked. Raises UsageError for other than these sections."""
     content = apply_settings({}, settings or [])
     if other := sorted(content.keys() - set(sections)):
         why = "no file is read" if other == ["data"] else "the model is trained"
@@ -299,7 +300,8 @@ def reading(settings: list[str] | None, sections: tuple[str, ...] = ("data", "de
     groups = decode.get("groups")
     widest = 1000 // groups * groups if isinstance(groups, int) and 0 < groups <= 1000 else 1000
     parse(DecodeConfig, {"beam": widest} | decode, "decode.")  # by itself: the folder's beam is not known yet
-    return parse(DataConfig, content.get("data", {}), "data."), decode
+    parse(DataConfig, content.get("data", {}), "data.")
+    return content.get("data", {}), decode
 
 
 EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}

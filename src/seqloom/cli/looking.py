@@ -76,14 +76,14 @@ def _explain_image(folder: str, image: str, output: str, json: bool) -> None:
 
 
 def _gradient_flow(folders: list[str], data: tuple[str, ...], rows: int, output: str | None, settings: Settings, json: bool) -> None:
-    data_config, decode = reading(settings)
+    given, decode = reading(settings)
     if decode:
         raise UsageError("--set can change data.* with --gradient-flow, but not decode.*: nothing is decoded")
     if not data:
         raise UsageError("--gradient-flow needs data: seqloom explain FOLDER DATA --gradient-flow, with files of pairs as for train")
     from seqloom.workflows.explain import LEGEND, explain_gradient_flow
 
-    report = explain_gradient_flow(folders, data, data_config, rows=rows, output=output or "gradient-flow.png", say=say)
+    report = explain_gradient_flow(folders, data, given, rows=rows, output=output or "gradient-flow.png", say=say)
     if json:
         put_json(report.summary())
     else:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from seqloom.cli.learning import Data, Flag, Folders, Settings, reading
 from seqloom.cli.terminal import put, put_json, put_table, say
+from seqloom.config import DataConfig, parse
 
 if TYPE_CHECKING:
     from seqloom.workflows.rescore import Rescored, Rescoring
@@ -43,7 +44,7 @@ def rescore(
         settings: key=value for data.*.
         json: One JSON line instead of the table; without references one a list.
     """
-    data_config, _ = reading(settings, ("data",))
+    given, _ = reading(settings, ("data",))
     from seqloom.workflows.rescore import rescore as run_rescore
 
     result = run_rescore(
@@ -54,7 +55,7 @@ def rescore(
         score=score,
         metric=metric,
         output=output,
-        data=data_config,
+        data=parse(DataConfig, given),
         say=say,
     )
     if result.results:

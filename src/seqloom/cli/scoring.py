@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from seqloom.cli.learning import Data, Flag, Folders, Settings, Several, reading
 from seqloom.cli.terminal import put, put_json, put_table, say
+from seqloom.config import DataConfig, parse
 from seqloom.errors import UsageError
 
 Texts = Annotated[list[str] | None, Parameter(negative="", consume_multiple=False, allow_leading_hyphen=True)]
@@ -42,7 +43,8 @@ def score(
         settings: key=value for data.*.
         json: One JSON object a text, or one for all pairs.
     """
-    data_config, decode = reading(settings)
+    given, decode = reading(settings)
+    data_config = parse(DataConfig, given)
     if decode:
         raise UsageError("--set can change data.* here, but not decode.*: nothing is decoded")
     if pairs is not None:
@@ -110,8 +112,7 @@ def _odds(nats: float) -> str:
     return f"{math.exp(nats):,.3g}" if nats < 14 else f"10^{nats / math.log(10):.1f}"
 
 
-def _pairs(folders: list[str], files: tuple[str, ...], pairs: str, by: str | None, data_config: object, json: bool) -> None:
-    from seqloom.config import DataConfig
+def _pairs(folders: list[str], files: tuple[str, ...], pairs: str, by: str | None, data_config: DataConfig, json: bool) -> None:
     from seqloom.workflows.score import contrast
 
     better, comma, worse = pairs.partition(",")
@@ -119,7 +120,6 @@ def _pairs(folders: list[str], files: tuple[str, ...], pairs: str, by: str | Non
         raise UsageError(f"--pairs must be two columns such as sentence_good,sentence_bad, but is {pairs!r}")
     if not files:
         raise UsageError("--pairs needs files: seqloom score FOLDER FILES --pairs BETTER,WORSE")
-    assert isinstance(data_config, DataConfig)
     results = contrast(folders, files, better.strip(), worse.strip(), by, data_config, say)
     groups = sorted(results[0].pairs)
     if json:
@@ -159,8 +159,8 @@ def ensemble(
     """
     from seqloom.workflows.mixture import mix
 
-    data_config, _ = reading(settings, ("data",))
-    result = mix(folders, output_dir, weights, tune or (), data_config, say)
+    given, _ = reading(settings, ("data",))
+    result = mix(folders, output_dir, weights, tune or (), parse(DataConfig, given), say)
     if json:
         put_json(result)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from seqloom import bundles, files
-from seqloom.config import DataConfig, apply_settings, parse
+from seqloom.config import apply_settings
 from seqloom.data.lines import Tally
 from seqloom.errors import UsageError
 from seqloom.evaluation.labels import RESAMPLES
@@ -26,7 +26,7 @@ from seqloom.training.loop import Progress
 from seqloom.workflows.compare_budget import scaled_widths
 from seqloom.workflows.compare_models import Entry
 from seqloom.workflows.compare_plan import Plan
-from seqloom.workflows.read import TextReader, as_trained, load_reader
+from seqloom.workflows.read import TextReader, load_reader, read_as_trained
 from seqloom.workflows.readers import configure, prepare_reading
 from seqloom.workflows.reading import Say, silent
 from seqloom.workflows.settings import absolute, model_fields, read_resumed, resolve
@@ -119,7 +119,7 @@ def trained_in(place: Path) -> tuple[int, float]:
 
 def measure_cell(place: Path, plan: Plan, say: Say) -> Measured:
     """On the test files, or on the validation part. Labels of the test that the training has not got are said, and counted as wrong."""
-    reader = load_reader(place, _read(plan), say=say)
+    reader = load_reader(place, _given(plan), say=say)
     if plan.test:
         report, _ = reader.report(plan.test)
     else:
@@ -132,15 +132,14 @@ def measure_cell(place: Path, plan: Plan, say: Say) -> Measured:
     return Measured(report.metrics, by_item, parameters, _tokens_each(reader, plan), tokenizer)
 
 
-def _read(plan: Plan) -> DataConfig:
+def _given(plan: Plan) -> dict[str, Any]:
     """How files are read, as all models were told; an unknown label at the end of all the work is no error."""
-    data = parse(DataConfig, apply_settings({}, list(plan.settings)).get("data", {}), "data.")
-    return replace(data, unseen_labels="ignore")
+    return {**apply_settings({}, list(plan.settings)).get("data", {}), "unseen_labels": "ignore"}
 
 
 def _some_examples(reader: TextReader, plan: Plan, count: int) -> list[Any]:
-    examples: Iterator[Any] = reader.work.read(plan.data, as_trained(reader.bundle.folder, reader.asked, plan.data, answers=True), Tally())
-    return list(islice(examples, count))
+    data = read_as_trained(reader.bundle.folder, reader.given, plan.data, answers=True)
+    return list(islice(reader.work.read(plan.data, data, Tally()), count))
 
 
 @torch.inference_mode()
@@ -159,7 +158,7 @@ def _tokens_each(reader: TextReader, plan: Plan) -> float:
 
 def latency_of_cell(place: Path, plan: Plan) -> float:
     """Seconds of one training example, all the way from text to answer."""
-    reader = load_reader(place, _read(plan))
+    reader = load_reader(place, _given(plan))
     examples = _some_examples(reader, plan, TIMED)
     seconds = []
     for at in range(WARMUP + TIMED):

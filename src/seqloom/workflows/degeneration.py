@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -27,12 +27,12 @@ from seqloom.explaining.charts import require_extra, save_chart
 from seqloom.explaining.degeneration import Curve, Mean, degeneration_chart
 from seqloom.workflows.decoding import decoding_of, found_or_refused
 from seqloom.workflows.documents import each_document
-from seqloom.workflows.evaluate import as_trained
 from seqloom.workflows.explain import PICTURES
 from seqloom.workflows.generate import text_after
 from seqloom.workflows.predict import new_file
 from seqloom.workflows.reading import Say
 from seqloom.workflows.score import language_model
+from seqloom.workflows.settings import as_trained
 from seqloom.workflows.strategies import strategy_settings
 
 HUMAN = "human"
@@ -116,7 +116,7 @@ def _percent(share: float) -> str:
 def degeneration(
     folder: str | Path,
     paths: Sequence[str],
-    data: DataConfig,
+    given: Mapping[str, Any],
     *,
     output: str = "degeneration.png",
     samples_output: str | None = None,
@@ -146,7 +146,7 @@ def degeneration(
     require_extra()  # said before the work, not after it
     bundle = language_model(folder)
     new_tokens = _fitting(bundle, prompt_tokens, new_tokens, say)
-    excerpts, too_short = read_excerpts(bundle, paths, as_trained(Path(folder), data), prompt_tokens, new_tokens, limit, say)
+    excerpts, too_short = read_excerpts(bundle, paths, as_trained(Path(folder), given), prompt_tokens, new_tokens, limit, say)
     texts = {HUMAN: _scored(bundle, excerpts, [(one.tokens, one.finished) for one in excerpts])}
     for number, (name, settings) in enumerate(checked.items(), start=1):
         began = time.monotonic()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
@@ -10,8 +10,8 @@ from typing import Any, final
 from numpy.typing import NDArray
 from torch import nn
 
-from seqloom.bundles import IMAGES, OF_IMAGES, RUN, load_bundle, task_of
-from seqloom.config import DataConfig, DecodeConfig, parse, read_run_file
+from seqloom.bundles import IMAGES, OF_IMAGES, load_bundle, task_of
+from seqloom.config import DecodeConfig
 from seqloom.errors import UsageError, printable
 from seqloom.evaluation.metrics import bleu, chrf, exact_match
 from seqloom.evaluation.scoring import teacher_forced
@@ -22,6 +22,7 @@ from seqloom.workflows.documents import convention, each_document, evaluate_docu
 from seqloom.workflows.masks import evaluate_masked
 from seqloom.workflows.read import TextReader
 from seqloom.workflows.reading import Say, read_pair_list
+from seqloom.workflows.settings import as_trained
 from seqloom.workflows.translate import batches_of_pairs, decode_texts
 from seqloom.workflows.vectors import evaluate_similarity
 from seqloom.workflows.verbs import refuse_other_task
@@ -72,15 +73,16 @@ def evaluate_pairs(model: nn.Module, tokenizer: Tokenizer, pairs: Sequence[tuple
 
 
 def evaluate(
-    folder: str | Path, paths: Sequence[str], data: DataConfig, decode: dict[str, Any], say: Say, stride: int | None = None
+    folder: str | Path, paths: Sequence[str], given: Mapping[str, Any], decode: dict[str, Any], say: Say, stride: int | None = None
 ) -> Evaluation:
     """The verb: the model of a run folder on files of pairs, in the direction that it was trained for; a language model on texts; one of
     images on labelled images; a masked one on texts; one of sentence vectors on pairs with a score of how alike they are.
 
+    `given` are settings of reading (`DataConfig`); those that are not given are as in the training.
     `stride` is how far the windows of a language model with limited context move on; by default half a window.
     """
     if (task := task_of(folder)) in OF_IMAGES:
-        if decode or stride is not None or data != DataConfig():
+        if decode or stride is not None or given:
             raise UsageError(f"--set and --stride belong to texts, but {printable(str(folder))} is a model of {task}; leave them out")
         if task != IMAGES:
             return Evaluation(evaluate_patches(folder, paths, say), {}, [])
@@ -93,8 +95,9 @@ def evaluate(
     if (reads or bundle.task in ENCODED) and (decode or stride is not None):
         raise UsageError(f"--stride and decode.* belong to models that write text, but this is one of {bundle.task}; leave them out")
     if reads:
-        report, replies = TextReader(bundle, data, say).report(paths)
+        report, replies = TextReader(bundle, given, say).report(paths)
         return Evaluation(report.metrics, {}, [reply.text for reply in replies], report.details, report.by_example)
+    data = as_trained(Path(folder), given)
     if bundle.task in ENCODED:
         if bundle.task == "fill-mask":
             return Evaluation(evaluate_masked(bundle, paths, data, say), {}, [])
@@ -103,7 +106,6 @@ def evaluate(
     if bundle.task != "text-generation":
         refuse_other_task(bundle, "evaluate", "translation")
     settings = bundle.decode_with(decode)
-    data = as_trained(Path(folder), data)
     if bundle.task == "text-generation":
         if decode:
             raise UsageError("--set can change data.* here, but not decode.*: a language model is evaluated without decoding")
@@ -115,14 +117,3 @@ def evaluate(
         raise UsageError(f"--stride belongs to language models, but {printable(str(folder))} is one of {bundle.task}; leave it out")
     pairs = read_pair_list(paths, data, say)
     return evaluate_pairs(bundle.model, bundle.tokenizer, pairs, settings)
-
-
-def as_trained(folder: Path, data: DataConfig) -> DataConfig:
-    """Read settings that are not given are those of the training: which column is the source, the encoding, ..."""
-    if not (folder / RUN).is_file():  # a checkpoint of others says nothing of it
-        return data
-    trained = parse(DataConfig, read_run_file(str(folder / RUN))["data"], "data.")
-    names = ("source", "target", "text", "document", "encoding", "delimiter", "header", "quoting")
-    default = DataConfig()
-    kept = {name: getattr(trained, name) for name in names if getattr(data, name) == getattr(default, name)}
-    return replace(data, **kept)

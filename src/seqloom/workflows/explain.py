@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from seqloom.bundles import RUN, Bundle, load_bundle
-from seqloom.config import DataConfig, DecodeConfig, TrainConfig, parse, read_run_file
+from seqloom.config import DecodeConfig, TrainConfig, parse, read_run_file
 from seqloom.data.batches import TranslationBatch, pad, pair_batch, read_with, source_batch, written_with
 from seqloom.data.documents import Piece
 from seqloom.data.windows import TextBatch
@@ -27,9 +27,9 @@ from seqloom.protocols import device_of
 from seqloom.shapes import IGNORE
 from seqloom.training.objectives import LanguageModelling, Translation
 from seqloom.workflows.documents import each_piece
-from seqloom.workflows.evaluate import as_trained
 from seqloom.workflows.predict import new_file
 from seqloom.workflows.reading import Say, each_pair
+from seqloom.workflows.settings import as_trained
 from seqloom.workflows.translate import decode_texts, target_tokenizer
 
 STEPS = 100
@@ -145,7 +145,13 @@ class FlowReport:
 
 
 def explain_gradient_flow(
-    folders: Sequence[str | Path], paths: Sequence[str], data: DataConfig, *, rows: int = 64, output: str = "gradient-flow.png", say: Say
+    folders: Sequence[str | Path],
+    paths: Sequence[str],
+    given: Mapping[str, Any],
+    *,
+    rows: int = 64,
+    output: str = "gradient-flow.png",
+    say: Say,
 ) -> FlowReport:
     """The verb: the gradient of the training's objective on the first `rows` pairs, in float64, for each run folder; of language
     models on the first documents, those longer than STEPS tokens cut into rows of so many.
@@ -162,19 +168,19 @@ def explain_gradient_flow(
         raise UsageError("runs that are compared must be of one task, but these are of two; draw each by itself")
     if strange := [folder for folder in folders if not (Path(folder) / RUN).is_file()]:
         raise UsageError(f"{printable(str(strange[0]))}: must be a run folder of a recurrent model, but holds no {RUN}")
-    data = as_trained(Path(folders[0]), data)
-    given: dict[str, tuple[Any, Any]]
+    data = as_trained(Path(folders[0]), given)
+    batches: dict[str, tuple[Any, Any]]
     if next(iter(bundles.values())).task == "text-generation":
         with closing(each_piece(paths, data, say)) as pieces:
             texts = _first_texts(pieces, rows)
-        given = {run: _text_rows(bundle, texts, rows) for run, bundle in bundles.items()}
+        batches = {run: _text_rows(bundle, texts, rows) for run, bundle in bundles.items()}
     else:
         with closing(each_pair(paths, data, say)) as records:  # it says at its end what it left out
             pairs = [(record.fields["source"], record.fields["target"]) for record in islice(records, rows)]
-        given = {run: _pair_rows(bundle, pairs, data.max_length) for run, bundle in bundles.items()}
-    flows = {run: _flow_of(bundle, *given[run]) for run, bundle in bundles.items()}
+        batches = {run: _pair_rows(bundle, pairs, data.max_length) for run, bundle in bundles.items()}
+    flows = {run: _flow_of(bundle, *batches[run]) for run, bundle in bundles.items()}
     save_chart(line_panels(flow_panels(flows), title="Gradient on its way back through time", subtitle=_SUBTITLE, log_y=True), place)
-    return FlowReport(flows=flows, rows=len(next(iter(given.values()))[1][0]), picture=place)
+    return FlowReport(flows=flows, rows=len(next(iter(batches.values()))[1][0]), picture=place)
 
 
 _TIME = "t - n (the last step is at 0)"

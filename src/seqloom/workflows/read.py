@@ -7,13 +7,13 @@ reader.label(["A wonderful film."])
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, final
 
-from seqloom.bundles import RUN, Bundle, load_bundle
-from seqloom.config import DataConfig, parse, read_run_file
+from seqloom.bundles import Bundle, load_bundle
+from seqloom.config import DataConfig
 from seqloom.data.examples import Labelled
 from seqloom.data.records import FORMS
 from seqloom.errors import DataError, FolderError, UsageError, printable
@@ -22,6 +22,7 @@ from seqloom.evaluation.reading import answered
 from seqloom.models.reader import Reader
 from seqloom.workflows.labelling import Labelling
 from seqloom.workflows.reading import Say, counted, in_chunks, silent, tallied
+from seqloom.workflows.settings import as_trained, trained_on
 from seqloom.workflows.work import Reply, Report, laid_out, laying_out
 from seqloom.workflows.works import BEGINNINGS
 
@@ -45,19 +46,19 @@ ENDINGS = {".json": "json", ".conllu": "conllu", ".conll": "conll", ".iob2": "co
 
 @final
 class TextReader:
-    """A reader that is ready to be asked. Raises UsageError where the model of a folder is none."""
+    """A reader that is ready to be asked; `given` are settings of `DataConfig`. Raises UsageError where the model of a folder is none."""
 
-    def __init__(self, bundle: Bundle, data: DataConfig | None = None, say: Say = silent) -> None:
+    def __init__(self, bundle: Bundle, given: Mapping[str, Any] | None = None, say: Say = silent) -> None:
         if not isinstance(bundle.model, Reader):
             raise UsageError(f"{printable(str(bundle.folder))} is a {bundle.model_type} and no reader; make one with: seqloom train")
         self.bundle, self.model, self.say = bundle, bundle.model, say
-        self.asked = data or DataConfig()
+        self.given = given or {}
         if bundle.task not in BEGINNINGS:
             raise FolderError(
                 f"{printable(str(bundle.folder))}: the task of a reader must be one of {', '.join(BEGINNINGS)}, but is another"
             )
         self.work = BEGINNINGS[bundle.task].again(bundle.model.config)
-        self.how = laying_out(bundle.model.config, bundle.tokenizer, as_trained(bundle.folder, self.asked, (), True))
+        self.how = laying_out(bundle.model.config, bundle.tokenizer, read_as_trained(bundle.folder, self.given, (), True))
 
     def ask(self, examples: Sequence[Any]) -> list[Reply]:
         """The answer to each example. Raises DataError where a text is longer than the model reads."""
@@ -81,7 +82,7 @@ class TextReader:
 
     def stream(self, paths: Sequence[str], chunk: int = CHUNK) -> Iterator[Reply]:
         """The answers to the examples of files, in order; memory is bounded by the chunk."""
-        data = as_trained(self.bundle.folder, self.asked, paths, answers=False)
+        data = read_as_trained(self.bundle.folder, self.given, paths, answers=False)
         if list(paths) == ["-"] and data.format == "auto" and not self.work.pairs:
             data = replace(data, format=PLAIN.get(self.bundle.task, "auto"))
         with tallied(self.say) as tally:
@@ -95,7 +96,7 @@ class TextReader:
         label of its own (`data.unseen_labels`)."""
         if not paths:
             raise UsageError("evaluate needs data: name its files after the folder")
-        data = as_trained(self.bundle.folder, self.asked, paths, answers=True)
+        data = read_as_trained(self.bundle.folder, self.given, paths, answers=True)
         with tallied(self.say) as tally:
             examples = list(counted(self.work.read(paths, data, tally), "examples read", self.say))
         if not examples:
@@ -107,24 +108,22 @@ class TextReader:
         return self.work.report(examples, items, found, resamples), self.work.replies(examples, items, found)
 
 
-def load_reader(folder: str | Path, data: DataConfig | None = None, device: str = "auto", say: Say = silent) -> TextReader:
-    """The reader of a run folder or of a Hugging Face directory."""
-    return TextReader(load_bundle(folder, device), data, say)
+def load_reader(folder: str | Path, given: Mapping[str, Any] | None = None, device: str = "auto", say: Say = silent) -> TextReader:
+    """The reader of a run folder or of a Hugging Face directory; `given` says how files are read, as in {"text": "review"}."""
+    return TextReader(load_bundle(folder, device), given, say)
 
 
-def as_trained(folder: Path, data: DataConfig, paths: Sequence[str], answers: bool) -> DataConfig:
+def read_as_trained(folder: Path, given: Mapping[str, Any], paths: Sequence[str], answers: bool) -> DataConfig:
     """Settings of reading that are not given are those of the training: what a row is in any case; what a file is like and which columns
     are read where the files have the form of the training's. To be answered, a file whose name says nothing is plain text."""
-    if not (folder / RUN).is_file():  # a checkpoint of others says nothing of it
-        return data
-    trained = parse(DataConfig, read_run_file(str(folder / RUN))["data"], "data.")
-    before = _form(trained.format, trained.train)
-    named = _form("auto", paths)
-    alike = data.format == "auto" and named == _form("auto", trained.train) and (answers or named is not None)
-    now = before if alike else _form(data.format, paths) or (before if answers else "text")  # alike: a .csv that is a tsv, again
-    names = [*ROWS, *((*FORM, *COLUMNS) if now == before else COLUMNS if now in TABLES else ())]
-    default = DataConfig()
-    return replace(data, **{name: getattr(trained, name) for name in names if getattr(data, name) == getattr(default, name)})
+    trained = trained_on(folder)
+    if trained is None:
+        return as_trained(folder, given)
+    asked = given.get("format", "auto")
+    before, named = _form(trained["format"], trained["train"]), _form("auto", paths)
+    alike = asked == "auto" and named == _form("auto", trained["train"]) and (answers or named is not None)
+    now = before if alike else _form(asked, paths) or (before if answers else "text")  # alike: a .csv that is a tsv, again
+    return as_trained(folder, given, [*ROWS, *((*FORM, *COLUMNS) if now == before else COLUMNS if now in TABLES else ())])
 
 
 def _form(asked: str, paths: Sequence[str]) -> str | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from seqloom import bundles, files
-from seqloom.config import HeadConfig, RunConfig, apply_settings, parse, read_run_file, to_plain
+from seqloom.config import DataConfig, HeadConfig, RunConfig, apply_settings, parse, read_run_file, to_plain
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.interop.hub import is_hub_name
 from seqloom.tasks import FINE_TUNING, READING_TASKS, task_named
@@ -118,6 +118,21 @@ def read_resumed(folder: Path) -> RunConfig:
     own = folder / STANDARD_INPUT
     kept = tuple(str(own) if Path(path).name == STANDARD_INPUT and own.exists() else path for path in run_config.data.train)
     return replace(run_config, data=replace(run_config.data, train=kept))  # the folder may have moved
+
+
+READ = ("source", "target", "text", "document", "encoding", "delimiter", "header", "quoting")
+"""How the texts and pairs of a training are read."""
+
+
+def trained_on(folder: Path) -> dict[str, Any] | None:
+    """The settings of data of a run; None where the folder is a checkpoint of others."""
+    return dict(read_run_file(str(folder / bundles.RUN))["data"]) if (folder / bundles.RUN).is_file() else None
+
+
+def as_trained(folder: Path, given: Mapping[str, Any], names: Iterable[str] = READ) -> DataConfig:
+    """Settings of reading: those that are given, and of these names else those of the training. One that is given as its default stands."""
+    before = trained_on(folder) or {}
+    return parse(DataConfig, {name: before[name] for name in names if name in before} | dict(given), "data.")
 
 
 ADJUSTABLE = ("learning_rate", "clip_norm", "dtype", "device", "threads", "accumulate", "log_every", "patience", "tensorboard")
