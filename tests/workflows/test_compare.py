@@ -49,8 +49,8 @@ def known(name: str) -> str:
 class Toy:
     """Trains nothing: what comes out is a function of model, rate and seed; what was asked for is kept."""
 
-    def __init__(self, stop_at: int | None = None, diverges: float = math.inf, planned: int = 40) -> None:
-        self.stop_at, self.diverges, self.planned = stop_at, diverges, planned
+    def __init__(self, stop_at: int | None = None, diverges: float = math.inf, planned: int = 40, breaks: str = "-") -> None:
+        self.stop_at, self.diverges, self.planned, self.breaks = stop_at, diverges, planned, breaks
         self.events: list[tuple[str, str]] = []
         self.settings: dict[str, dict[str, Any]] = {}
 
@@ -64,7 +64,7 @@ class Toy:
         if kept.is_file():
             return Run("finished", steps, steps, json.loads(kept.read_text()), steps * PACE[known(entry.name)], 32 * steps)
         self.events.append(("train", place.name))
-        if rate > self.diverges:
+        if rate > self.diverges or place.name.startswith(self.breaks):
             raise TrainingError("step 1: the gradient must be finite, but is not")
         if len(self.events) == self.stop_at:
             return Run("SIGINT", 1, steps, {}, 0.1, 32)
@@ -209,8 +209,22 @@ def test_a_rate_that_does_not_stay_finite_is_left_out(tmp_path: Path, data: dict
         "convolution": 3.33e-4,
     }
     assert sum("is too high" in line for line in said) == 2
-    with pytest.raises(TrainingError, match="no learning rate of its grid"):
+    with pytest.raises(TrainingError, match="no model of the comparison could be trained"):
         compared(tmp_path / "d", data, Toy(diverges=1e-5))
+
+
+@pytest.mark.parametrize("breaks", ["recurrent-tiny-cell-gru-seed1", "recurrent-tiny-cell-gru-"])
+def test_a_model_that_cannot_be_trained_is_left_out_and_said(breaks: str, tmp_path: Path, data: dict[str, list[str]]) -> None:
+    """In one of its cells, or at every learning rate."""
+    toy, said = Toy(breaks=breaks), list[str]()
+    found = compared(tmp_path / "c", data, toy, said).leaderboard
+    assert found is not None
+    (gone,) = set(found.plan.models) - {row.model for row in found.rows}
+    assert any(line.startswith(f"{gone} is left out: ") for line in said)
+    assert f"left out, as the loss did not stay finite: {gone}" in found.notes()
+    again = compared(tmp_path / "c", data, toy, said).leaderboard
+    assert again is not None
+    assert again.notes() == found.notes()
 
 
 def test_without_a_grid_and_without_files_for_validation(tmp_path: Path, data: dict[str, list[str]]) -> None:

@@ -350,6 +350,16 @@ def test_files_named_as_those_of_the_training_are_read_as_those(tmp_path: Path) 
     assert evaluate(tmp_path / "run", [str(test)], {}, {}, lambda _: None).metrics["examples"] == 12
 
 
+def test_a_new_head_of_numbers_begins_with_their_mean_and_one_that_was_trained_stays(tmp_path: Path) -> None:
+    settings = ["train.learning_rate=1e-9", "data.split_seed=1"]
+    run, data = trained(tmp_path, "scores, both orders", settings)
+    bias = load_reader(run).model.head.output.bias
+    assert bias.item() == pytest.approx(sum(i % 6 / 2 for i in range(24)) / 24, abs=0.15)  # of 21 of the 24
+    (tmp_path / "more.csv").write_text(data.read_text().replace("0.5\n", "100\n"))
+    train("sentence-similarity", [str(tmp_path / "more.csv")], output_dir=tmp_path / "on", start=run, settings=[*FAST, *settings])
+    torch.testing.assert_close(load_reader(tmp_path / "on").model.head.output.bias, bias)
+
+
 def test_a_setting_that_is_given_as_its_default_is_not_that_of_the_training(tmp_path: Path) -> None:
     data = tmp_path / "train.csv"
     data.write_bytes(("text,label\n" + "".join(f"caf\u00e9 {'ab'[i % 2]} {i},{'ab'[i % 2]}\n" for i in range(12))).encode("latin-1"))

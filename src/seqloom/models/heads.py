@@ -180,6 +180,12 @@ class MultiLabelHead(PooledHead):
 class RegressionHead(PooledHead):
     """A number. The loss is (score - target)², not in nats; smoothing has no meaning here."""
 
+    @torch.no_grad()
+    def begin_at(self, mean: float) -> None:
+        """A new head begins with the mean of the numbers: at the rates of fine-tuning its bias would take a training to climb there."""
+        if not self.output.bias.any():
+            self.output.bias.fill_(mean)
+
     def forward(self, hidden: Tensor, batch: ReadingBatch) -> Tensor:
         return super().forward(hidden, batch)[..., 0]
 

@@ -6,7 +6,8 @@
     DIR/MODEL-seedN/            a run folder for each cell, with score.json and predictions.jsonl beside its own files
     DIR/leaderboard.*           json, csv, png, svg, html
 
-What stands there is not done again: finished runs are kept, a half-trained one goes on.
+What stands there is not done again: finished runs are kept, a half-trained one goes on. A model that cannot be trained (its loss does
+not stay finite) is said and left out.
 """
 
 from __future__ import annotations
@@ -131,21 +132,36 @@ class _Work:
         self.took: list[float] = []
         """Seconds of each run of this process so far."""
         self.choices: dict[str, Choice] = {}
+        self.left_out: set[str] = set()
+        """Models that could not be trained."""
 
     def done(self) -> Leaderboard:
-        """All of it. Raises Stopped."""
+        """All of it. Raises Stopped, and TrainingError where no model could be trained."""
         self._introduce()
         choices = self.choices = self._choices()
-        cells = [(entry, seed) for seed in range(self.plan.seeds) for entry in self.entries]
-        runs = {(entry.name, seed): self._cell(entry, seed, choices[entry.name]) for entry, seed in cells}
+        runs: dict[tuple[Entry, int], Run] = {}
+        for seed in range(self.plan.seeds):
+            for entry in self._left_in():
+                run = self._cell(entry, seed, choices[entry.name])
+                runs |= {} if run is None else {(entry, seed): run}
+        entries = self._left_in()
+        if not entries:
+            raise TrainingError("no model of the comparison could be trained: set train.learning_rate lower")
         rows: list[Cell] = []
-        for entry, seed in cells:  # the test is read here, when everything is chosen and trained
-            choice, run = choices[entry.name], runs[entry.name, seed]
-            rows.append(self._measured(entry, seed, choice, run))
-            self._stop_if_asked()
-        found = leaderboard(self.plan, [entry.name for entry in self.entries], rows)
+        for (entry, seed), run in runs.items():  # the test is read here, when everything is chosen and trained
+            if entry in entries:
+                rows.append(self._measured(entry, seed, choices[entry.name], run))
+                self._stop_if_asked()
+        found = leaderboard(self.plan, [entry.name for entry in entries], rows)
         write_leaderboard(self.folder, found, self.say)
         return found
+
+    def _left_in(self) -> list[Entry]:
+        return [entry for entry in self.entries if entry.name not in self.left_out]
+
+    def _leave_out(self, entry: Entry, why: str) -> None:
+        self.left_out.add(entry.name)
+        self.say(f"{entry.name} is left out: {why}")
 
     def _introduce(self) -> None:
         plan = self.plan
@@ -168,6 +184,9 @@ class _Work:
             files.write_json(path, {"choices": {name: one._asdict() for name, one in chosen.items()}, "grid": rows})
         shutil.rmtree(self.folder / GRID, ignore_errors=True)
         found = files.read_json(path)["choices"]
+        for entry in self.entries:
+            if entry.name not in found:
+                self._leave_out(entry, "no learning rate of its grid can be trained; set train.learning_rate lower")
         self.begun = self.runs - len(self.entries) * self.plan.seeds
         return {name: Choice(**one) for name, one in found.items()}
 
@@ -189,6 +208,8 @@ class _Work:
                 steps = steps or 3 * run.planned
                 found.append((rate, run))
                 rows.append({"model": entry.name, "learning_rate": rate, **run._asdict()})
+            if not found:
+                continue
             rate, pace = self._best(entry, found), sum(run.seconds for _, run in found) / sum(run.steps for _, run in found)
             assert steps is not None
             if self.plan.match == "time":
@@ -210,8 +231,6 @@ class _Work:
 
     def _best(self, entry: Entry, found: list[tuple[float, Run]]) -> float:
         """The rate with the best score, of equal ones that with the smaller loss."""
-        if not found:
-            raise TrainingError(f"{printable(entry.name)}: no learning rate of its grid can be trained; set train.learning_rate lower")
 
         def merit(one: tuple[float, Run]) -> tuple[float, float]:
             score = one[1].metrics.get(self.plan.metric, math.nan)
@@ -246,9 +265,14 @@ class _Work:
 
     # training and measuring
 
-    def _cell(self, entry: Entry, seed: int, choice: Choice) -> Run:
+    def _cell(self, entry: Entry, seed: int, choice: Choice) -> Run | None:
+        """A cell trained; None where it did not stay finite, and then the model is left out."""
         budget = [f"train.max_steps={choice.steps}", *_of(choice.fields), f"train.learning_rate={choice.learning_rate!r}"]
-        return self._trained(self.place(entry, seed), entry, budget, seed, f"seed {seed}")
+        try:
+            return self._trained(self.place(entry, seed), entry, budget, seed, f"seed {seed}")
+        except TrainingError as error:
+            self._leave_out(entry, f"seed {seed}: {error}")
+            return None
 
     def place(self, entry: Entry, seed: int) -> Path:
         return self.folder / f"{entry.slug}-seed{seed}"
@@ -284,8 +308,8 @@ class _Work:
             return ""
         mean = sum(self.took) / len(self.took)
         if self.choices:
-            order = [self.choices[entry.name] for _ in range(self.plan.seeds) for entry in self.entries]
-            seconds = sum(choice.steps * choice.pace or mean for choice in order[cells - left :])
+            order = [self.choices.get(entry.name) for _ in range(self.plan.seeds) for entry in self.entries]
+            seconds = sum(choice.steps * choice.pace or mean for choice in order[cells - left :] if choice is not None)
         else:
             seconds = (left - cells + 3 * cells) * mean
         return f"; {left} run{'s' if left > 1 else ''} to go, about {_minutes(seconds)}"

@@ -1,4 +1,4 @@
-"""What a new reader is told of its data before it is trained: word vectors, how rare words are, how rare labels are."""
+"""What a new reader is told of its data before it is trained: word vectors, how rare words and labels are, the mean of numbers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from seqloom.data.reading import Ragged, ReadingSet
 from seqloom.errors import UsageError, printable
 from seqloom.models.bag_of_words import BagOfWords
 from seqloom.models.convolution import Convolution
+from seqloom.models.heads import RegressionHead
 from seqloom.models.reader import Reader
 from seqloom.protocols import Tokenizer, device_of
 from seqloom.text.word_vectors import read_word_vectors
@@ -21,7 +22,7 @@ SOME = 1024
 
 
 def introduce_data(model: nn.Module, run: RunConfig, tokenizer: Tokenizer, items: ReadingSet, fresh: bool, say: Say) -> None:
-    """Sets what a model takes from the data and training does not change, and where it is `fresh` the word vectors that it begins with."""
+    """Sets what a model takes from the data and training does not change, and where it is `fresh` what it begins with."""
     assert isinstance(model, Reader)
     if run.head.class_weights == "balanced":
         model.head.set_weights(class_weights(items, len(model.config.labels)).to(device_of(model)))
@@ -31,6 +32,8 @@ def introduce_data(model: nn.Module, run: RunConfig, tokenizer: Tokenizer, items
             tokens = items.batch(np.arange(first, min(first + SOME, len(items)))).tokens.to(device_of(model))
             frequency += model.encoder.occurring(tokens.clamp(min=0), tokens >= 0)
         model.encoder.introduce(frequency, len(items.tokens))
+    if fresh and isinstance(model.head, RegressionHead):
+        model.head.begin_at(float(np.nanmean(items.targets)))
     if run.train.word_vectors is not None and fresh:
         give_vectors(model, run.train.word_vectors, tokenizer, run.data.normalisation == "lower", say)
 
