@@ -350,6 +350,14 @@ def test_files_named_as_those_of_the_training_are_read_as_those(tmp_path: Path) 
     assert evaluate(tmp_path / "run", [str(test)], {}, {}, lambda _: None).metrics["examples"] == 12
 
 
+def test_each_answer_knows_its_line_where_rows_are_skipped(tmp_path: Path) -> None:
+    run, _ = trained(tmp_path, "choices")
+    row = json.dumps({"text": "the cat", "choice1": "moo", "choice2": "runs"})
+    new = written(tmp_path / "new.jsonl", f"{row}\n{{broken\n{row}\n")
+    found = load_reader(run, {"on_bad_line": "skip"}).stream([str(new)])
+    assert [reply.content["line"] for reply in found] == [1, 3]
+
+
 def test_a_new_head_of_numbers_begins_with_their_mean_and_one_that_was_trained_stays(tmp_path: Path) -> None:
     settings = ["train.learning_rate=1e-9", "data.split_seed=1"]
     run, data = trained(tmp_path, "scores, both orders", settings)

@@ -81,13 +81,15 @@ class TextReader:
         return [reply.content for reply in self.ask(examples)]
 
     def stream(self, paths: Sequence[str], chunk: int = CHUNK) -> Iterator[Reply]:
-        """The answers to the examples of files, in order; memory is bounded by the chunk."""
+        """The answers to the examples of files, in order, each with its line, as rows that are skipped have none; memory is bounded by the
+        chunk."""
         data = read_as_trained(self.bundle.folder, self.given, paths, answers=False)
         if list(paths) == ["-"] and data.format == "auto" and not self.work.pairs:
             data = replace(data, format=PLAIN.get(self.bundle.task, "auto"))
         with tallied(self.say) as tally:
             for some in in_chunks(self.work.read(paths, data, tally, answers=False), chunk):
-                yield from self.ask(some)
+                for one, reply in zip(some, self.ask(some), strict=True):
+                    yield reply if one.line is None else reply._replace(content={"line": one.line, **reply.content})
         for note in self.how.notes.said():
             self.say(note)
 
