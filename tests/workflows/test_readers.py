@@ -353,7 +353,8 @@ def test_files_named_as_those_of_the_training_are_read_as_those(tmp_path: Path) 
 def test_each_answer_knows_its_line_where_rows_are_skipped(tmp_path: Path) -> None:
     run, _ = trained(tmp_path, "choices")
     row = json.dumps({"text": "the cat", "choice1": "moo", "choice2": "runs"})
-    new = written(tmp_path / "new.jsonl", f"{row}\n{{broken\n{row}\n")
+    new = tmp_path / "new.jsonl"
+    new.write_bytes(f"{row}\n".encode() + row.replace("cat", "caf\u00e9").encode("latin-1") + f"\n{row}\n".encode())
     found = load_reader(run, {"on_bad_line": "skip"}).stream([str(new)])
     assert [reply.content["line"] for reply in found] == [1, 3]
 
