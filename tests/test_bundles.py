@@ -103,6 +103,7 @@ def test_a_missing_file_is_named(folder: Path) -> None:
         ({"width": -1}, "model.width must be at least 1"),
         ({"width": "eight"}, "model.width must be a valid integer"),
         ({"auto_map": {"AutoModel": "evil.py"}}, "no setting model.auto_map"),
+        ({"encoder_layers": 10**9}, "layers must be at most the number of tensors"),
         ({"vocabulary_size": "gone"}, "must say vocabulary_size, but does not"),
         ({"task": "gone"}, "must say task, but does not"),
     ],

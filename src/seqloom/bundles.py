@@ -22,6 +22,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -310,9 +311,10 @@ def _model_of(content: dict[str, Any], folder: Path, weights: Path) -> nn.Module
     model_type = str(content.get("model_type"))
     try:
         model_class = model_family(model_type)[1]
-        config = _config_of(content)
+        config, shapes = _config_of(content), shapes_in(weights)
+        _check_layers({**content, **getattr(config, "encoder", {})}, len(shapes))
         empty = empty_model(model_class, config)  # nothing is allocated before the sizes are known to fit the weights
-        check_weights(empty, shapes_in(weights), weights)
+        check_weights(empty, shapes, weights)
         if model_type in {family.model_type for family in FAMILIES.values()}:  # of parameters alone: no time goes into a random start
             assign(empty, finite_tensors(weights))
             return empty
@@ -324,6 +326,13 @@ def _model_of(content: dict[str, Any], folder: Path, weights: Path) -> nn.Module
         raise FolderError(f"{printable(str(folder / CONFIG))}: sizes must be those of a model, but are not ({reason})") from None
     load_model_tensors(model, weights)
     return model
+
+
+def _check_layers(fields: Mapping[str, Any], tensors: int) -> None:
+    """Raises UsageError for more layers than there are tensors, which would take for ever to make."""
+    for name, count in fields.items():
+        if name.endswith("layers") and type(count) is int and count > tensors:
+            raise UsageError(f"{name} must be at most the number of tensors, {tensors}, but is {count}; do its files belong together?")
 
 
 NOT_OF_THE_MODEL = {

@@ -138,6 +138,13 @@ def test_spans_are_those_of_their_model(tmp_path: Path) -> None:
         assert torch.equal(given.input_ids, tokens)
 
 
+@pytest.mark.parametrize("none", [True, False])
+def test_that_questions_may_have_no_answer_goes_along(none: bool, tmp_path: Path) -> None:
+    saved(tmp_path / "theirs", "QuestionAnswering", id2label=None, label2id=None, **({"may_be_none": True} if none else {}))
+    out = through(tmp_path / "theirs", tmp_path)
+    assert [bundles.open_model(folder)[0]["may_be_none"] for folder in (tmp_path / "run", out)] == [none, none]
+
+
 def table(folder: Path, pairs: bool = False) -> str:
     """Forty texts with three labels, in a file."""
     folder.mkdir(parents=True, exist_ok=True)

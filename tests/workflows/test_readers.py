@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from seqloom import bundles
+from seqloom import bundles, files
 from seqloom.config import DataConfig, parse
 from seqloom.data.examples import Labelled
-from seqloom.errors import DataError, SeqloomError, UsageError
+from seqloom.errors import DataError, FolderError, SeqloomError, UsageError
 from seqloom.models.reader import Reader
 from seqloom.training.checkpoints import read_tensors
 from seqloom.workflows.check import check
@@ -348,6 +348,16 @@ def test_files_named_as_those_of_the_training_are_read_as_those(tmp_path: Path) 
     settings = [*FAST, "data.format=tsv", "data.header=false", "data.text=2", "data.label=3"]
     train("text-classification", [str(data)], output_dir=tmp_path / "run", model="bag_of_words:tiny", settings=settings)
     assert evaluate(tmp_path / "run", [str(test)], {}, {}, lambda _: None).metrics["examples"] == 12
+
+
+def test_a_reader_of_endless_layers_is_refused_at_once(tmp_path: Path) -> None:
+    run, _ = trained(tmp_path, "labels, recurrent")
+    content = json.loads((run / "config.json").read_text())
+    content["encoder"]["layers"] = 10**9
+    (run / "config.json").write_text(json.dumps(content))
+    (run / files.MANIFEST).unlink()
+    with pytest.raises(FolderError, match="layers must be at most the number of tensors"):
+        load_reader(run)
 
 
 def test_each_answer_knows_its_line_where_rows_are_skipped(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ TASKS = {
     "choice": "multiple-choice",
 }
 """What a kind of head is for."""
+MAY_BE_NONE = "may_be_none"
+"""Our own key of config.json: that questions may have no answer, for which the hub has none."""
 PROBLEMS = {
     "single_label_classification": "classification",
     "multi_label_classification": "multi-label",
@@ -71,7 +73,8 @@ class HeadForm:
         return PROBLEMS[problem]
 
     def read(self, content: Mapping[str, Any], where: str, width: int) -> dict[str, Any]:
-        """kind, labels and head of a `ReaderConfig`, for states of `width`. Raises FolderError for what our head has not got."""
+        """kind, labels, head and may_be_none of a `ReaderConfig`, for states of `width`. Raises FolderError for what our head
+        has not got."""
         Options(table=self.fixed).read(content, where, str(content.get("model_type")))
         kind = self.kind_of(content, where)
         labels = labels_of(content, where)
@@ -84,7 +87,7 @@ class HeadForm:
             twice = next(label for label in labels if labels.count(label) > 1)
             raise FolderError(f"{where}: labels must differ, but id2label has {printable(twice)[:50]} twice; rename one of them")
         head = {**self.settings(width), "dropout": self._dropout(content, where)}
-        return {"kind": kind, "labels": labels if named else (), "head": head}
+        return {"kind": kind, "labels": labels if named else (), "head": head, "may_be_none": content.get(MAY_BE_NONE) is True}
 
     def settings(self, width: int) -> dict[str, Any]:
         """Fields of a `HeadConfig`, for states of `width`."""
@@ -120,6 +123,7 @@ class HeadForm:
         content: dict[str, Any] = Options(table=self.fixed).write({}, "")
         if self.dropout and "hidden" not in self.dropout[0]:
             content[self.dropout[0]] = head.dropout
+        content |= {MAY_BE_NONE: True} if reader.may_be_none else {}
         return content | label_keys(_labels_written(reader.kind, reader.labels)) | _problem(reader.kind)
 
     def rules(self) -> tuple[Rule, ...]:
