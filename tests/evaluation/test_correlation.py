@@ -10,7 +10,7 @@ from scipy import stats  # type: ignore[import-untyped]
 from sklearn.metrics import mean_squared_error
 
 from seqloom.evaluation.correlation import correlations, number_metrics, pearson, ranks, spearman
-from seqloom.evaluation.intervals import bootstrap_interval
+from seqloom.evaluation.intervals import bootstrap_intervals
 
 items = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 3)), min_size=2, max_size=30)
 
@@ -47,10 +47,10 @@ def test_the_interval_is_that_of_fisher_for_normal_numbers() -> None:
 
 def test_a_bootstrap_of_a_mean() -> None:
     values = np.random.default_rng(1).normal(size=2000)
-    low, high = bootstrap_interval(lambda weights: weights @ values / weights.sum(axis=1), len(values))
+    ((low, high),) = bootstrap_intervals(lambda weights: (weights @ values / weights.sum(axis=1))[:, None], len(values))
     error = 1.96 * values.std() / np.sqrt(len(values))
     assert (low, high) == pytest.approx((values.mean() - error, values.mean() + error), abs=error / 8)
-    assert np.isnan(bootstrap_interval(lambda weights: np.full(len(weights), np.nan), 3)).all()
+    assert np.isnan(bootstrap_intervals(lambda weights: np.full((len(weights), 1), np.nan), 3)).all()
 
 
 def test_numbers_are_measured_as_by_scikit_learn() -> None:

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 from sklearn import metrics as oracle
 
-from seqloom.evaluation.intervals import bootstrap_interval, share_interval
+from seqloom.evaluation.intervals import bootstrap_intervals, share_interval
 from seqloom.evaluation.labels import (
     UNSEEN,
     Predictions,
@@ -147,6 +147,6 @@ def test_the_interval_of_an_f1_from_counts() -> None:
     """As significance.py and the entities of tags use it."""
     counts = np.random.default_rng(0).integers(0, 3, size=(200, 3)).astype(float)
     counts[:, 1:] += counts[:, :1]
-    low, high = bootstrap_interval(lambda weights: f1_of_counts(weights @ counts), len(counts))
+    ((low, high),) = bootstrap_intervals(lambda weights: f1_of_counts(weights @ counts)[:, None], len(counts))
     hits, predicted, true = counts.sum(axis=0)
     assert low < 2 * hits / (predicted + true) < high

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from seqloom.evaluation.intervals import bootstrap_interval
+from seqloom.evaluation.intervals import RESAMPLES, with_intervals
 
 Floats = NDArray[np.float64]
 
@@ -79,15 +79,12 @@ def answer_scores(predictions: Sequence[str], answers: Sequence[Sequence[str]]) 
     return np.array([(exact_match(given, right), answer_f1(given, right)) for given, right in pairs], np.float64).reshape(-1, 2)
 
 
-def answer_metrics(predictions: Sequence[str], answers: Sequence[Sequence[str]]) -> dict[str, float]:
-    """exact_match and f1, 0 to 100, each with its 95 % interval (bootstrap over questions), and how many questions there are. Where some
-    have no answer also has_answer_f1 and no_answer_accuracy, of either part alone. There must be a question."""
+def answer_metrics(predictions: Sequence[str], answers: Sequence[Sequence[str]], resamples: int = RESAMPLES) -> dict[str, float]:
+    """exact_match and f1, 0 to 100, and where there are `resamples` the 95 % interval of each (bootstrap over questions); how many
+    questions there are. Where some have no answer also has_answer_f1 and no_answer_accuracy, of either part alone. There must be a
+    question."""
     scores = 100 * answer_scores(predictions, answers)
-    metrics: dict[str, float] = {}
-    for column, name in enumerate(("exact_match", "f1")):
-        values = scores[:, column]
-        low, high = bootstrap_interval(lambda drawn, of=values: drawn @ of / drawn.sum(axis=-1), len(values))  # type: ignore[misc]
-        metrics |= {name: float(values.mean()), f"{name}_low": low, f"{name}_high": high}
+    metrics = with_intervals(("exact_match", "f1"), lambda drawn: drawn @ scores / len(scores), len(scores), resamples)
     answered = np.array([bool(right) for right in answers])
     if answered.any() and not answered.all():
         metrics["has_answer_f1"] = float(scores[answered, 1].mean())

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from seqloom.evaluation.intervals import bootstrap_interval
+from seqloom.evaluation.intervals import RESAMPLES, with_intervals
 
 Floats = NDArray[np.float64]
 
@@ -46,19 +46,22 @@ def spearman(x: Floats, y: Floats, weights: Floats) -> Floats:
     return pearson(ranks(x, weights), ranks(y, weights), weights)
 
 
-def correlations(x: Floats, y: Floats) -> dict[str, float]:
-    """pearson and spearman × 100, each with `_low` and `_high`, the ends of its 95 % interval (bootstrap over the items)."""
-    once, metrics = np.ones((1, len(x))), {}
-    for name, statistic in (("pearson", pearson), ("spearman", spearman)):
-        metrics[name] = 100 * float(statistic(x, y, once)[0])
-        low, high = bootstrap_interval(lambda weights, of=statistic: of(x, y, weights), len(x))  # type: ignore[misc]
-        metrics |= {f"{name}_low": 100 * low, f"{name}_high": 100 * high}
-    return metrics
+def correlations(x: Floats, y: Floats, resamples: int = RESAMPLES) -> dict[str, float]:
+    """pearson and spearman × 100, and where there are `resamples` the ends of their 95 % intervals (bootstrap over the items)."""
+    return with_intervals(("pearson", "spearman"), lambda weights: _correlated(x, y, weights), len(x), resamples)
 
 
-def number_metrics(true: Floats, predicted: Floats) -> dict[str, float]:
-    """Of numbers that were predicted: pearson, spearman and mean_squared_error, each with `_low` and `_high`; examples."""
+def number_metrics(true: Floats, predicted: Floats, resamples: int = RESAMPLES) -> dict[str, float]:
+    """Of numbers that were predicted: pearson, spearman and mean_squared_error, with the ends of their intervals; examples."""
     squares = (predicted - true) ** 2
-    low, high = bootstrap_interval(lambda weights: weights @ squares / len(squares), len(squares))
-    error = {"mean_squared_error": float(squares.mean()), "mean_squared_error_low": low, "mean_squared_error_high": high}
-    return correlations(predicted, true) | error | {"examples": len(true)}
+
+    def statistics(weights: Floats) -> Floats:
+        return np.column_stack([_correlated(predicted, true, weights), weights @ squares / len(squares)])
+
+    names = ("pearson", "spearman", "mean_squared_error")
+    return with_intervals(names, statistics, len(squares), resamples) | {"examples": len(true)}
+
+
+def _correlated(x: Floats, y: Floats, weights: Floats) -> Floats:
+    """weights `(resamples, items)` -> `(resamples, 2)`: Pearson's and Spearman's × 100."""
+    return 100 * np.column_stack([pearson(x, y, weights), spearman(x, y, weights)])

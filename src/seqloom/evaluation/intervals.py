@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,9 +60,13 @@ def bootstrap_intervals(
     return [percentiles(column) for column in found.T]
 
 
-def bootstrap_interval(statistic: Callable[[Floats], Floats], items: int, resamples: int = RESAMPLES, seed: int = 0) -> tuple[float, float]:
-    """The same for one statistic, `(resamples, items)` -> `(resamples,)`."""
-    return bootstrap_intervals(lambda weights: statistic(weights)[:, None], items, resamples, seed)[0]
+def with_intervals(names: Sequence[str], statistics: Callable[[Floats], Floats], items: int, resamples: int) -> dict[str, float]:
+    """Each statistic by its name, and where there are `resamples` the ends of its bootstrap interval, as `NAME_low` and `NAME_high`."""
+    found = dict(zip(names, map(float, statistics(np.ones((1, items)))[0]), strict=True))
+    if resamples:
+        for name, (low, high) in zip(names, bootstrap_intervals(statistics, items, resamples), strict=True):
+            found |= {f"{name}_low": low, f"{name}_high": high}
+    return found
 
 
 def percentiles(values: Floats) -> tuple[float, float]:

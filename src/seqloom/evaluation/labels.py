@@ -19,14 +19,14 @@ no label of the macro F1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqloom.evaluation.calibration import gaps
-from seqloom.evaluation.intervals import bootstrap_intervals, share_interval
+from seqloom.evaluation.intervals import share_interval, with_intervals
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -100,7 +100,7 @@ def label_metrics(answers: Predictions, labels: int, what: str = "examples", res
         error = np.abs(bins).sum(axis=0) / len(answers.true)
         return np.column_stack([loss, *_of_cells(cells, true, predicted, labels), error])
 
-    found = _with_intervals(("loss", "accuracy", "macro_f1", "matthews", "ece"), statistics, len(answers.true), resamples)
+    found = with_intervals(("loss", "accuracy", "macro_f1", "matthews", "ece"), statistics, len(answers.true), resamples)
     unseen = int((~known).sum())
     return _wilson_at_the_ends(found, "accuracy", len(answers.true)) | {what: len(answers.true)} | ({"unseen": unseen} if unseen else {})
 
@@ -155,7 +155,7 @@ def multi_label_metrics(
         micro = _f1(hits.sum(axis=1), either.sum(axis=1) + of[:, 2])
         return np.column_stack([of[:, 0] / count, micro, _mean_of_finite(_f1(hits, either)), of[:, 1] / count])
 
-    found = _with_intervals(("loss", "micro_f1", "macro_f1", "exact_match"), statistics, len(true), resamples)
+    found = with_intervals(("loss", "micro_f1", "macro_f1", "exact_match"), statistics, len(true), resamples)
     found = _wilson_at_the_ends(found, "exact_match", len(true))
     return found | {"examples": len(true)} | ({"unseen": int(missed.sum())} if missed.any() else {})
 
@@ -205,14 +205,6 @@ def _grouped(cells: Floats, groups: Ints, labels: int) -> Floats:
     if len(starts):
         found[:, groups[order][starts]] = np.add.reduceat(cells[:, order], starts, axis=1)
     return found
-
-
-def _with_intervals(names: Sequence[str], statistics: Callable[[Floats], Floats], examples: int, resamples: int) -> dict[str, float]:
-    values = dict(zip(names, map(float, statistics(np.ones((1, examples)))[0]), strict=True))
-    if resamples:
-        for name, (low, high) in zip(names, bootstrap_intervals(statistics, examples, resamples), strict=True):
-            values |= {f"{name}_low": low, f"{name}_high": high}
-    return values
 
 
 def _wilson_at_the_ends(metrics: dict[str, float], name: str, examples: int) -> dict[str, float]:

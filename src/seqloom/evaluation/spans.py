@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqloom.data.tag_scheme import Scheme, scheme_of, span_tag
-from seqloom.evaluation.intervals import bootstrap_interval
+from seqloom.evaluation.intervals import RESAMPLES, with_intervals
 
 Floats = NDArray[np.float64]
 
@@ -83,17 +83,11 @@ class SpanCounts:
                 for span in spans:
                     self.kinds.setdefault(span.kind, Counter())[("hits", "predicted", "true")[column]] += 1
 
-    def metrics(self) -> dict[str, float]:
-        """precision, recall and f1 over all spans, f1 with its 95 % interval (bootstrap over sentences)."""
+    def metrics(self, resamples: int = RESAMPLES) -> dict[str, float]:
+        """precision, recall and f1 over all spans, f1 where there are `resamples` with its 95 % interval (bootstrap over sentences)."""
         total = self.counts.sum(axis=0)
-        low, high = bootstrap_interval(lambda drawn: f1(drawn @ self.counts), len(self.counts))
-        return {
-            "precision": float(_share(total[0], total[1])),
-            "recall": float(_share(total[0], total[2])),
-            "f1": float(f1(total)),
-            "f1_low": low,
-            "f1_high": high,
-        }
+        shares = {"precision": float(_share(total[0], total[1])), "recall": float(_share(total[0], total[2]))}
+        return shares | with_intervals(("f1",), lambda drawn: f1(drawn @ self.counts)[:, None], len(self.counts), resamples)
 
     def by_kind(self) -> dict[str, dict[str, Any]]:
         """type -> precision, recall, f1, and how many spans there are (support) and were predicted; in the order of the names."""

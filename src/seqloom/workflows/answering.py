@@ -71,7 +71,7 @@ class Answering:
     def report(self, examples: Sequence[Question], items: ReadingSet, found: Answered, resamples: int) -> Report:
         told = [self._told(answers) for answers in self._answers(examples, items, found)]
         right = [[answer.text for answer in one.answers] for one in examples]
-        metrics = {"loss": found.loss, **answer_metrics(told, right)}
+        metrics = {"loss": found.loss, **answer_metrics(told, right, resamples)}
         return Report(metrics, {}, answer_scores(told, right)[:, 1])
 
     def replies(self, examples: Sequence[Question], items: ReadingSet, found: Answered) -> list[Reply]:

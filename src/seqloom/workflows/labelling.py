@@ -88,7 +88,7 @@ class Labelling:
     def report(self, examples: Sequence[Labelled], items: ReadingSet, found: Answered, resamples: int) -> Report:
         """How good the answers are."""
         if self.kind == "regression":
-            return self._numbers(examples, found)
+            return self._numbers(examples, found, resamples)
         true, likely = np.asarray(items.targets), np.stack(found.likely)
         if self.kind == "multi-label":
             known = set(self.labels)
@@ -106,9 +106,9 @@ class Labelling:
         details = {"labels": _plain(per_label(counts, self.labels)), "confusion": {"order": list(self.labels), "counts": counts.tolist()}}
         return Report(metrics, details, hits)
 
-    def _numbers(self, examples: Sequence[Labelled], found: Answered) -> Report:
+    def _numbers(self, examples: Sequence[Labelled], found: Answered, resamples: int) -> Report:
         true, told = scores_of(examples).astype(np.float64), np.array([float(one) for one in found.likely])
-        metrics = number_metrics(true, told)
+        metrics = number_metrics(true, told, resamples)
         return Report({"loss": metrics["mean_squared_error"]} | metrics, {}, -np.abs(told - true))
 
     def replies(self, examples: Sequence[Labelled], items: ReadingSet, found: Answered) -> list[Reply]:

@@ -62,18 +62,21 @@ class Tagging:
         numbers = {name: at for at, name in enumerate(self.labels)}
         true = np.array([numbers.get(tag, -1) for one in examples for tag in one.tags], np.int64)
         likely = np.concatenate(self._likely(examples, items, found))
-        chosen = np.array([tag for tags in self._tags(examples, items, found) for tag in tags], np.int64)
+        tags = self._tags(examples, items, found)
+        chosen = np.array([tag for some in tags for tag in some], np.int64)
         confidence = likely[np.arange(len(chosen)), chosen].astype(np.float64)
         answers = Predictions.of(true, likely)._replace(predicted=chosen, confidence=confidence)
         metrics = label_metrics(answers, len(self.labels), "words", resamples)
-        counts = confusion(true, chosen, len(self.labels))
-        details: dict[str, Any] = {"labels": {name: score._asdict() for name, score in per_label(counts, self.labels).items()}}
+        details: dict[str, Any] = {}
+        if resamples:
+            scores = per_label(confusion(true, chosen, len(self.labels)), self.labels)
+            details["labels"] = {name: score._asdict() for name, score in scores.items()}
         metrics |= {name.replace("accuracy", "f1"): value for name, value in metrics.items() if name.startswith("accuracy")}
         metrics["sentences"] = len(examples)
         if scheme_of(self.labels) != "plain":
-            given = [[self.labels[tag] for tag in tags] for tags in self._tags(examples, items, found)]
+            given = [[self.labels[tag] for tag in some] for some in tags]
             spans = SpanCounts([one.tags for one in examples], given)
-            metrics, details = metrics | spans.metrics(), details | {"entities": spans.by_kind()}
+            metrics, details = metrics | spans.metrics(resamples), details | {"entities": spans.by_kind()}
         lengths = np.array([len(one.words) for one in examples])
         hits = np.add.reduceat((chosen == true).astype(np.float64), np.concatenate([[0], lengths.cumsum()[:-1]]))
         return Report(metrics, details, hits / lengths)
