@@ -44,7 +44,7 @@ class DataConfig:
     """Training files. Pairs: two parallel ones, a prefix such as data/train, or one .tsv, .csv or .jsonl. Language models: any
     number of texts, tables, folders and patterns such as 'news/*.txt'. All also .gz."""
     validation: tuple[str, ...] = ()
-    """Validation files, in the same form. Without them 2 % of the data (of labelled images 10 %), at most 1,000, is split off by
+    """Validation files, in the same form. Without them 2 % of the data (10 % of what has labels), at most 1,000, is split off by
     seed."""
     format: Literal[
         "auto",

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqloom.data.examples import Labelled, Tagged
-from seqloom.data.labels import check_known, check_labels, check_leak, label_order, text_key
+from seqloom.data.labels import check_known, check_labels, check_leak, check_numbers, label_order, text_key
 from seqloom.errors import DataError
 
 
@@ -47,6 +47,12 @@ def test_whole_numbers_go_by_size() -> None:
 
 def test_good_labels_are_nothing_to_speak_of() -> None:
     assert check_labels(some("a", "b", "a", "b")) == []
+
+
+def test_numbers_that_do_not_differ_are_refused() -> None:
+    check_numbers(some("1", "2"))
+    with pytest.raises(DataError, match=r"must have different numbers, but all 3 have 1\.5"):
+        check_numbers(some("1.5", "1.50", "1.5"))
 
 
 def test_one_label_is_refused() -> None:  # row 53

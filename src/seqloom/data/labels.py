@@ -58,6 +58,14 @@ def check_labels(examples: Sequence[Labelled]) -> list[str]:
     return said + _repeated(examples)
 
 
+def check_numbers(examples: Sequence[Labelled]) -> None:
+    """Raises DataError where numbers to train on do not differ."""
+    found = {float(label) for example in examples for label in example.labels}
+    if len(found) < 2:
+        only = f"all {len(examples)} have {next(iter(found)):g}" if found else "there is none"
+        raise DataError(f"examples to train on must have different numbers, but {only}", examples[0].path if examples else None)
+
+
 def _size(item: tuple[str, int]) -> tuple[int, str]:
     return item[1], item[0]
 

@@ -95,7 +95,10 @@ def _only(labels: NDArray[np.int64], units: NDArray[np.int64]) -> NDArray[np.boo
     return only
 
 
-_NOTHING = "validation needs examples of its own, but no label has two that may be parted; name more data or --validation files"
+_NOTHING = (
+    "validation needs examples of its own, but none may be parted from the others: equal texts, one article and one group stay together, "
+    "and one example of each label stays; name more data or --validation files"
+)
 
 
 def units_of(keys: Sequence[str], groups: Sequence[str | None] | None = None) -> NDArray[np.int64]:

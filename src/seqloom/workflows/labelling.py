@@ -11,7 +11,7 @@ import numpy as np
 from seqloom.config import DataConfig
 from seqloom.data.examples import Labelled
 from seqloom.data.labelled import read_labelled
-from seqloom.data.labels import check_labels, label_order
+from seqloom.data.labels import check_labels, check_numbers, label_order
 from seqloom.data.laying_out import LayingOut, label_numbers, label_sets, labelled_set, scores_of
 from seqloom.data.lines import Tally
 from seqloom.data.reading import ReadingSet
@@ -54,6 +54,7 @@ class Labelling:
         """What the training examples say of the work."""
         pairs = any(one.second is not None for one in examples)
         if task == "sentence-similarity":
+            check_numbers(examples)
             return cls(kind="regression", labels=(), pairs=pairs)
         for note in check_labels(examples):
             say(note)
