@@ -21,11 +21,12 @@ from itertools import islice
 from pathlib import Path
 
 from benchmarks.memory import peak_anonymous
-from seqloom.config import DataConfig, parse
+from seqloom.config import DataConfig
 from seqloom.data.corpus import build_corpus
 from seqloom.data.documents import read_documents
 from seqloom.data.lines import Tally
 from seqloom.data.windows import StreamPlan, WindowPlan, load_windows
+from seqloom.run_file import parse
 from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
 
 BATCHES, WINDOW, ROWS = 500, 256, 32

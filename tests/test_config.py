@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from seqloom.config import DecodeConfig, RunConfig, TrainConfig, apply_settings, parse, read_run_file, read_yaml, run_file_text
+from seqloom.config import DecodeConfig, RunConfig, TrainConfig
 from seqloom.errors import UsageError
+from seqloom.run_file import apply_settings, parse, read_run_file, read_yaml, run_file_text
 
 BASE = {"task": "translation", "output_dir": "runs/a"}
 

@@ -31,7 +31,7 @@ import torch
 from torch import nn
 
 from seqloom import files
-from seqloom.config import DecodeConfig, parse, to_plain
+from seqloom.config import DecodeConfig
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.interop.checkpoint import assign, empty_model, is_hub_folder, read_checkpoint, read_family
 from seqloom.interop.families import FAMILIES
@@ -40,6 +40,7 @@ from seqloom.interop.origin import TOKENIZER_CONFIG, HubOrigin, hub_tokenizer
 from seqloom.interop.start import Started, start_encoder, start_of_run
 from seqloom.interop.weights import INDEX
 from seqloom.models import model_family
+from seqloom.run_file import parse, to_plain
 from seqloom.tasks import TASKS
 from seqloom.text.hub_files import kept_files
 from seqloom.text.hub_tokenizer import HubTokenizer

@@ -26,8 +26,9 @@ from benchmarks.fine_tuning import (
     with_trainer,
 )
 
-from seqloom.config import RunConfig, apply_settings, parse
+from seqloom.config import RunConfig
 from seqloom.errors import UsageError
+from seqloom.run_file import apply_settings, parse
 
 GIVEN = Files("train.tsv", "dev.tsv", "minilm")
 

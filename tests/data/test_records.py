@@ -16,11 +16,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from seqloom.config import DataConfig, apply_settings, parse
+from seqloom.config import DataConfig
 from seqloom.data.columns import Record
 from seqloom.data.lines import Tally
 from seqloom.data.records import read_pairs, read_texts
 from seqloom.errors import DataError, UsageError
+from seqloom.run_file import apply_settings, parse
 
 
 def write(folder: Path, name: str, content: str | bytes) -> str:

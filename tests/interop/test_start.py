@@ -16,12 +16,13 @@ from tests.interop.published import T5, hf
 from tokenizers import processors
 from torch import Tensor, nn
 
-from seqloom.config import HeadConfig, to_plain
+from seqloom.config import HeadConfig
 from seqloom.errors import FolderError, UsageError
 from seqloom.interop.checkpoint import read_checkpoint
 from seqloom.interop.start import Started, begin, start_encoder, start_of_run, with_marks
 from seqloom.models import model_family
 from seqloom.models.reader import Reader, ReaderConfig
+from seqloom.run_file import to_plain
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -16,7 +16,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seqloom.config import to_plain
 from seqloom.layers.cells import CELLS
 from seqloom.models.ensemble import Ensemble, EnsembleConfig
 from seqloom.models.gpt import GPT, GPTConfig
@@ -26,6 +25,7 @@ from seqloom.models.seq2seq import SIZES, Seq2Seq, Seq2SeqConfig
 from seqloom.models.t5 import T5, T5Config
 from seqloom.models.transformer import Transformer, TransformerConfig
 from seqloom.protocols import State
+from seqloom.run_file import to_plain
 from seqloom.text.special import EOS
 
 VOCABULARY = 7

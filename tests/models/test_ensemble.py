@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from seqloom.config import parse
 from seqloom.errors import UsageError
 from seqloom.models.ensemble import Ensemble, EnsembleConfig, mixture_weights
+from seqloom.run_file import parse
 
 GPT: dict[str, Any] = {"model_type": "gpt", "vocabulary_size": 20, "context": 8, "width": 8, "layers": 1, "heads": 2}
 LSTM: dict[str, Any] = {

@@ -13,13 +13,13 @@ import torch
 from tests.layers.equations import INPUT, WIDTH, close, draw_parameters, stack_written_out
 from torch import Tensor, nn
 
-from seqloom.config import parse
 from seqloom.errors import UsageError
 from seqloom.layers import recurrent
 from seqloom.layers.cells import CELLS
 from seqloom.layers.maxent import NOTHING, MaxEntOutput
 from seqloom.models.recurrent_lm import ABOUT, SIZES, RecurrentLM, RecurrentLMConfig, RecurrentLMState
 from seqloom.protocols import NeuralDecodable, detach, select_rows
+from seqloom.run_file import parse
 from seqloom.shapes import IGNORE
 
 PAD, BOS = 0, 1

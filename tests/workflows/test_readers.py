@@ -13,10 +13,11 @@ import pytest
 import torch
 
 from seqloom import bundles, files
-from seqloom.config import DataConfig, parse
+from seqloom.config import DataConfig
 from seqloom.data.examples import Labelled
 from seqloom.errors import DataError, FolderError, SeqloomError, UsageError
 from seqloom.models.reader import Reader
+from seqloom.run_file import parse
 from seqloom.training.checkpoints import read_tensors
 from seqloom.workflows.check import check
 from seqloom.workflows.evaluate import evaluate

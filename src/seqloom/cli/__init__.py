@@ -20,6 +20,7 @@ from seqloom.cli import (
     generating,
     learning,
     looking,
+    predicting,
     probing,
     rescoring,
     scoring,
@@ -42,6 +43,7 @@ TAKE_A_FOLDER = {"import"}
 
 for verb in (
     *learning.VERBS,
+    *predicting.VERBS,
     *comparing.VERBS,
     *generating.VERBS,
     *scoring.VERBS,

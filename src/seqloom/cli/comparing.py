@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from seqloom.cli.learning import EXIT_CODES, Data, Flag, Settings, Several
+from seqloom.cli.options import EXIT_CODES, Data, Flag, Settings, Several
 from seqloom.cli.terminal import progress_bar, put, put_json, put_table, say
 
 

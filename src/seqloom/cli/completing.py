@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from seqloom.cli.learning import Flag
+from seqloom.cli.options import Flag
 from seqloom.cli.terminal import put_json, put_table
 from seqloom.errors import DataError
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from seqloom.cli.learning import Data, Flag, Settings, reading
+from seqloom.cli.options import Data, Flag, Settings, reading
 from seqloom.cli.terminal import put, put_json, put_table, say
 from seqloom.errors import UsageError
 

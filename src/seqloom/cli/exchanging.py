@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from seqloom.cli.learning import Flag
+from seqloom.cli.options import Flag
 from seqloom.cli.terminal import put_json, put_table, say
 
 

@@ -11,10 +11,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from seqloom.cli.learning import Data, Flag, Settings, reading
+from seqloom.cli.options import Data, Flag, Settings, reading
 from seqloom.cli.terminal import put_json, say
-from seqloom.config import DataConfig, parse
+from seqloom.config import DataConfig
 from seqloom.errors import UsageError
+from seqloom.run_file import parse
 
 Prompts = Annotated[list[str] | None, Parameter(negative="", consume_multiple=False, allow_leading_hyphen=True)]
 """Prompts, each with its option."""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from seqloom.cli.learning import Data, Flag, Folders, Settings, Several, reading
+from seqloom.cli.options import Data, Flag, Folders, Settings, Several, reading
 from seqloom.cli.terminal import put, put_json, put_table, say
 from seqloom.errors import UsageError, printable
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from seqloom.cli.learning import EXIT_CODES, Flag
+from seqloom.cli.options import EXIT_CODES, Flag
 from seqloom.cli.terminal import progress_bar, put, put_json, put_table, say
 from seqloom.errors import UsageError, printable
 

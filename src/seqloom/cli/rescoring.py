@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from seqloom.cli.learning import Data, Flag, Folders, Settings, reading
+from seqloom.cli.options import Data, Flag, Folders, Settings, reading
 from seqloom.cli.terminal import put, put_json, put_table, say
-from seqloom.config import DataConfig, parse
+from seqloom.config import DataConfig
+from seqloom.run_file import parse
 
 if TYPE_CHECKING:
     from seqloom.workflows.rescore import Rescored, Rescoring

@@ -6,10 +6,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from seqloom.cli.learning import Data, Flag, Folders, Settings, Several, reading
+from seqloom.cli.options import Data, Flag, Folders, Settings, Several, reading
 from seqloom.cli.terminal import put, put_json, put_table, say
-from seqloom.config import DataConfig, parse
+from seqloom.config import DataConfig
 from seqloom.errors import UsageError
+from seqloom.run_file import parse
 
 Texts = Annotated[list[str] | None, Parameter(negative="", consume_multiple=False, allow_leading_hyphen=True)]
 

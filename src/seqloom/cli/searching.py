@@ -8,10 +8,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from seqloom.cli.generating import Prompts
-from seqloom.cli.learning import Data, Flag, Settings, reading
+from seqloom.cli.options import Data, Flag, Settings, reading
 from seqloom.cli.terminal import put, put_json, put_table, say
-from seqloom.config import DataConfig, parse
+from seqloom.config import DataConfig
 from seqloom.errors import UsageError, printable
+from seqloom.run_file import parse
 
 if TYPE_CHECKING:
     from seqloom.workflows.exact import Compared, ExactReport

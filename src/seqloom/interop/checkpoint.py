@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from seqloom import files
-from seqloom.config import parse
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.interop.families import FAMILIES, Architecture, Family
 from seqloom.interop.families.heads import TASKS, HeadForm
@@ -22,6 +21,7 @@ from seqloom.interop.names import Rule
 from seqloom.interop.placing import Theirs, check, first_names
 from seqloom.interop.weights import Weights
 from seqloom.models import model_family
+from seqloom.run_file import parse
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 RANDOM_STARTS = {"normal_", "uniform_", "kaiming_uniform_", "xavier_uniform_", "trunc_normal_"}

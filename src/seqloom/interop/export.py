@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, final
 from torch import Tensor, nn
 
 from seqloom import files
-from seqloom.config import parse
 from seqloom.errors import UsageError, printable
 from seqloom.interop.checkpoint import CONFIG
 from seqloom.interop.families import FAMILIES, Architecture, Family
@@ -18,6 +17,7 @@ from seqloom.interop.placing import first_names
 from seqloom.interop.weights import write_weights
 from seqloom.models import model_family
 from seqloom.models.reader import ReaderConfig, settled_head
+from seqloom.run_file import parse
 
 DROPPED = {"torch_dtype", "auto_map", "quantization_config", "_name_or_path", "num_labels"}
 """Keys of a config.json that came with a model and are not true of what is written: code, a place, a form of other weights, a number

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from seqloom.config import DecodeConfig, parse
+from seqloom.config import DecodeConfig
 from seqloom.errors import UsageError, printable
 from seqloom.protocols import Marks
+from seqloom.run_file import parse
 
 SAME = {
     "temperature": "temperature",

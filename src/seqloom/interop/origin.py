@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
-from seqloom.config import DecodeConfig, parse
+from seqloom.config import DecodeConfig
 from seqloom.interop.checkpoint import CONFIG, GENERATION, read_object
 from seqloom.interop.generation import decode_fields, not_kept
 from seqloom.interop.pooling import Pooling, pooling_of
+from seqloom.run_file import parse
 from seqloom.text.hub_marks import DECODERS, DEFAULTS, ENCODER_DECODERS
 from seqloom.text.hub_tokenizer import HubTokenizer, read_hub_tokenizer
 

@@ -12,9 +12,10 @@ from typing import Annotated, Any, Literal, final
 from pydantic import Field
 
 from seqloom import files
-from seqloom.config import STRICT, parse
+from seqloom.config import STRICT
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.interop.checkpoint import CONFIG, is_hub_folder, read_object
+from seqloom.run_file import parse
 
 MODULES, POOLING = "modules.json", "1_Pooling"
 SETTINGS = ("sentence_bert_config.json", "sentence_roberta_config.json")

@@ -10,7 +10,6 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from seqloom.config import to_plain
 from seqloom.errors import UsageError, printable
 from seqloom.interop.checkpoint import READER, read_checkpoint, read_family
 from seqloom.interop.families import FAMILIES, Family
@@ -18,6 +17,7 @@ from seqloom.interop.origin import HubOrigin, hub_tokenizer
 from seqloom.interop.placing import check_finite, first_names, listed
 from seqloom.models import model_family
 from seqloom.models.reader import ENCODERS, Reader, settled_head
+from seqloom.run_file import to_plain
 from seqloom.text.hub_tokenizer import HubTokenizer
 from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training.checkpoints import finite_tensors

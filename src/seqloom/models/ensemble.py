@@ -13,10 +13,11 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from seqloom.config import STRICT, parse
+from seqloom.config import STRICT
 from seqloom.errors import UsageError
 from seqloom.models import model_family
 from seqloom.protocols import State, target_log_probs
+from seqloom.run_file import parse
 
 
 @final

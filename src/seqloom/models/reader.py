@@ -14,7 +14,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from seqloom.config import STRICT, HeadConfig, Pooling, parse
+from seqloom.config import STRICT, HeadConfig, Pooling
 from seqloom.errors import UsageError
 from seqloom.models import model_family
 from seqloom.models.bag_of_words import BagOfWords
@@ -24,6 +24,7 @@ from seqloom.models.heads import KINDS, Kind, make_head
 from seqloom.models.limits import among, at_least, refuse
 from seqloom.models.t5 import T5
 from seqloom.protocols import Loss, ReadingBatch
+from seqloom.run_file import parse
 from seqloom.shapes import IGNORE
 
 ENCODERS = ("bag_of_words", "convolution", "recurrent", "bert", "gpt", "t5")

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from seqloom.config import DataConfig, RunConfig, TrainConfig, apply_settings, parse
+from seqloom.config import DataConfig, RunConfig, TrainConfig
 from seqloom.errors import UsageError
+from seqloom.run_file import apply_settings, parse
 from seqloom.tasks import READING_TASKS, task_named
 from seqloom.workflows.check_corpus import CorpusReport, check_corpus
 from seqloom.workflows.check_pairs import Report, check_pairs

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple, final
 import torch
 
 from seqloom import files
-from seqloom.config import to_plain
 from seqloom.errors import TrainingError, UsageError, printable
+from seqloom.run_file import to_plain
 from seqloom.tasks import READING_TASKS
 from seqloom.training.loop import Progress
 from seqloom.workflows.compare_budget import Budget, check_budget, short_steps, solved_width, steps_in

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 
 from seqloom import bundles, files
-from seqloom.config import apply_settings
 from seqloom.data.lines import Tally
 from seqloom.errors import UsageError
 from seqloom.evaluation.labels import RESAMPLES
 from seqloom.evaluation.reading import answered
 from seqloom.interop.checkpoint import empty_model
 from seqloom.models.reader import Reader
+from seqloom.run_file import apply_settings
 from seqloom.training.checkpoints import newest_checkpoint, read_state
 from seqloom.training.loop import Progress
 from seqloom.workflows.compare_budget import scaled_widths

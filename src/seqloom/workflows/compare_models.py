@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from seqloom.config import SECTIONS, TrainConfig, apply_settings
+from seqloom.config import SECTIONS, TrainConfig
 from seqloom.errors import UsageError, printable
+from seqloom.run_file import apply_settings
 from seqloom.tasks import FINE_TUNING, task_named
 
 RATES = {"bag_of_words": 1e-2, "bert": 3e-4, "gpt": 3e-4, "t5": 3e-4, "transformer": 3e-4}

@@ -11,9 +11,10 @@ from typing import Any, cast, final
 import torch
 
 from seqloom import files
-from seqloom.config import RunConfig, TrainConfig, parse, to_plain
+from seqloom.config import RunConfig, TrainConfig
 from seqloom.data.store import fingerprint
 from seqloom.errors import FolderError, UsageError, printable
+from seqloom.run_file import parse, to_plain
 from seqloom.workflows.compare_budget import Budget, Match
 from seqloom.workflows.compare_models import Entry
 from seqloom.workflows.readers import files_behind

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from seqloom import files
-from seqloom.config import to_plain
 from seqloom.errors import FolderError, MissingExtraError, printable
 from seqloom.evaluation.significance import Difference, mean_interval, paired_bootstrap, permutation_p
 from seqloom.explaining.charts import save_chart
 from seqloom.explaining.leaderboard import MOST_MODELS, Standing, leaderboard_chart
+from seqloom.run_file import to_plain
 from seqloom.version import VERSION
 from seqloom.workflows.compare_budget import CLOSE
 from seqloom.workflows.compare_plan import Plan

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from seqloom import bundles, files
-from seqloom.config import RunConfig, to_plain
+from seqloom.config import RunConfig
 from seqloom.data.corpus import CorpusStore, Totals, build_corpus
 from seqloom.data.documents import Piece, corpus_files
 from seqloom.data.order import Rows
@@ -24,6 +24,7 @@ from seqloom.data.store import cache_folder, fingerprint
 from seqloom.data.windows import StreamPlan, TextBatch, WindowPlan, load_windows
 from seqloom.errors import UsageError
 from seqloom.models import model_family
+from seqloom.run_file import to_plain
 from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training.carry import Carry
 from seqloom.training.objectives import LanguageModelling

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from seqloom.bundles import RUN, Bundle, load_bundle
-from seqloom.config import DecodeConfig, TrainConfig, parse, read_run_file
+from seqloom.config import DecodeConfig, TrainConfig
 from seqloom.data.batches import TranslationBatch, pad, pair_batch, read_with, source_batch, written_with
 from seqloom.data.documents import Piece
 from seqloom.data.windows import TextBatch
@@ -24,6 +24,7 @@ from seqloom.explaining.gradient_flow import STATES, Curve, GradientFlow, LayerF
 from seqloom.explaining.head_maps import head_heat_maps
 from seqloom.explaining.panels import Panel, line_panels
 from seqloom.protocols import device_of
+from seqloom.run_file import parse, read_run_file
 from seqloom.shapes import IGNORE
 from seqloom.training.objectives import LanguageModelling, Translation
 from seqloom.workflows.documents import each_piece

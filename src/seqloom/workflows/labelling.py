@@ -136,7 +136,9 @@ class Labelling:
 def read(paths: Sequence[str], data: DataConfig, tally: Tally, *, number: bool, pairs: bool | None, answers: bool) -> Iterator[Labelled]:
     for one in read_labelled(paths, data, tally, pairs=pairs, answers=answers, number=number):
         if pairs and one.second is None:
-            raise DataError("must hold two texts as in the training, but holds one; name it: --set data.second=NAME", one.path, one.line)
+            raise DataError(
+                "must hold two texts as in the training, but holds one; name the other's column: --set data.second=NAME", one.path, one.line
+            )
         yield one
 
 

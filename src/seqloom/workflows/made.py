@@ -8,8 +8,9 @@ from typing import Any
 from torch import nn
 
 from seqloom import bundles, files
-from seqloom.config import RunConfig, run_file_text
+from seqloom.config import RunConfig
 from seqloom.interop.origin import HubOrigin
+from seqloom.run_file import run_file_text
 from seqloom.text.hub_tokenizer import HubTokenizer
 from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training.checkpoints import TrainerState, checkpoint_path, save_checkpoint

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 
 from seqloom import files
-from seqloom.config import DataConfig, RunConfig, to_plain
+from seqloom.config import DataConfig, RunConfig
 from seqloom.errors import UsageError, printable
 from seqloom.evaluation.perplexity import score_texts
 from seqloom.models.ensemble import Ensemble, EnsembleConfig, mixture_weights
+from seqloom.run_file import to_plain
 from seqloom.text.tokenizers import TextTokenizer
 from seqloom.workflows.documents import each_document, evaluate_documents, fingerprints, stride_of
 from seqloom.workflows.made import write_made

@@ -12,7 +12,7 @@ import numpy as np
 from torch import nn
 
 from seqloom import bundles, files
-from seqloom.config import DataConfig, RunConfig, TrainConfig, to_plain
+from seqloom.config import DataConfig, RunConfig, TrainConfig
 from seqloom.data.batches import POOL, BatchPlan, TranslationBatch, translation_batch
 from seqloom.data.columns import Record
 from seqloom.data.order import Rows
@@ -20,6 +20,7 @@ from seqloom.data.records import data_files
 from seqloom.data.splits import held_out
 from seqloom.data.store import TokenStore, build_store, cache_folder, fingerprint
 from seqloom.errors import FolderError, UsageError, printable
+from seqloom.run_file import to_plain
 from seqloom.tasks import task_named
 from seqloom.text.hub_tokenizer import HubTokenizer
 from seqloom.text.tokenizers import TextTokenizer, train_tokenizer

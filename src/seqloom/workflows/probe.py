@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, final
 
 from seqloom import files
-from seqloom.config import parse
 from seqloom.data.long_memory import MemoryTask, examples, task_named
 from seqloom.errors import DataError, FolderError, MissingExtraError, UsageError, printable
 from seqloom.explaining.charts import MOST_SERIES, line_chart, save_chart
 from seqloom.explaining.memory_probe import READERS, TEST_ROWS, Budget, probe, reader_named
+from seqloom.run_file import parse
 from seqloom.training.loop import Progress
 from seqloom.workflows.reading import Say
 from seqloom.workflows.train import stop_signals

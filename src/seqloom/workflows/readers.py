@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from seqloom import bundles, files
-from seqloom.config import RunConfig, parse, to_plain
+from seqloom.config import RunConfig
 from seqloom.data.batches import BatchPlan
 from seqloom.data.laying_out import LayingOut
 from seqloom.data.order import Rows
@@ -26,6 +26,7 @@ from seqloom.interop.start import Started, begin, with_marks
 from seqloom.models import model_family
 from seqloom.models.reader import Reader, ReaderConfig, settled_head
 from seqloom.protocols import ReadingBatch
+from seqloom.run_file import parse, to_plain
 from seqloom.text.characters import alphabet_of
 from seqloom.text.hub_tokenizer import HubTokenizer
 from seqloom.text.tokenizers import TextTokenizer

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from seqloom import bundles, files
-from seqloom.config import DataConfig, HeadConfig, RunConfig, apply_settings, parse, read_run_file, to_plain
+from seqloom.config import DataConfig, HeadConfig, RunConfig
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.interop.hub import is_hub_name
+from seqloom.run_file import apply_settings, parse, read_run_file, to_plain
 from seqloom.tasks import FINE_TUNING, READING_TASKS, task_named
 
 STANDARD_INPUT = "standard-input"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from seqloom.config import DecodeConfig, apply_settings, parse
+from seqloom.config import DecodeConfig
 from seqloom.errors import UsageError, printable
+from seqloom.run_file import apply_settings, parse
 
 WORDS: dict[str, dict[str, Any]] = {"greedy": {"strategy": "beam", "beam": 1}, "sampling": {"strategy": "sample"}}
 SEARCH, SAMPLE = ("beam", "length_penalty", "refill"), ("temperature", "top_k", "top_p", "min_p")

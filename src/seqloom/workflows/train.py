@@ -14,12 +14,13 @@ import torch
 from torch import nn
 
 from seqloom import bundles, files
-from seqloom.config import RunConfig, run_file_text
+from seqloom.config import RunConfig
 from seqloom.data.order import Rows
 from seqloom.errors import DataError, FolderError, UsageError, printable
 from seqloom.interop.origin import TOKENIZER_CONFIG
 from seqloom.models import model_family
 from seqloom.protocols import State
+from seqloom.run_file import run_file_text
 from seqloom.tasks import READING_TASKS
 from seqloom.text.hub_files import kept_files
 from seqloom.text.special import BOS

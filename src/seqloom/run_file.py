@@ -1,0 +1,165 @@
+"""Run files and settings as configurations: read, checked and written. The schema is in `config.py`."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from functools import cache
+from typing import Any, TypeVar, cast, get_type_hints
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from seqloom.config import SECTIONS, RunConfig
+from seqloom.errors import UsageError, printable
+
+C = TypeVar("C")
+
+
+def parse(kind: type[C], content: dict[str, Any], prefix: str = "") -> C:
+    """`content` as a configuration of this kind. Raises UsageError that names every problem at once."""
+    try:
+        return cast(C, _checker(kind).validate_python(_tuples(content)))  # type: ignore[arg-type]  # a class is hashable
+    except ValidationError as error:
+        problems = [_problem(kind, dict(one), prefix) for one in error.errors()]
+        raise UsageError("; ".join(dict.fromkeys(problems))) from None
+
+
+@cache
+def _checker(kind: type) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _tuples(content: Any) -> Any:
+    """YAML has lists where the schema has tuples."""
+    if isinstance(content, dict):
+        return {key: _tuples(value) for key, value in content.items()}
+    return tuple(content) if isinstance(content, list) else content
+
+
+def _problem(kind: type, error: dict[str, Any], prefix: str) -> str:
+    path = [str(part) for part in error["loc"] if not str(part).startswith(("function-", "tagged-", "constrained-", "literal["))]
+    path = [part for part in path if part not in ("int", "float", "bool", "str", "none")]
+    name = prefix + ".".join(path)
+    if error["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        return unknown_key(name, known_keys(kind, prefix))
+    if error["type"] in ("missing", "missing_argument"):
+        return f"{name} must be given"
+    if isinstance(error.get("ctx", {}).get("error"), UsageError):
+        return str(error["ctx"]["error"])
+    shown = printable(repr(error["input"]))
+    if isinstance(error["input"], bool) and "string" in error["msg"]:
+        return f"{name} must be text, but is {shown} (YAML reads no, yes, on and off as such: quote it)"
+    rule = str(error["msg"]).replace("Input should be", "must be").replace("Value error, ", "")
+    return f"{name} {rule}, but is {shown}"
+
+
+def known_keys(kind: type, prefix: str = "") -> list[str]:
+    """Every key of a configuration, dotted."""
+    hints = get_type_hints(kind)
+    keys: list[str] = []
+    for one in dataclasses.fields(kind):
+        nested = hints[one.name]
+        keys += known_keys(nested, f"{prefix}{one.name}.") if dataclasses.is_dataclass(nested) else [prefix + one.name]  # type: ignore[arg-type]
+    return keys
+
+
+def unknown_key(name: str, known: list[str]) -> str:
+    """The message for a key that there is not."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    known = [key for key in known if key.startswith(name.partition(".")[0] + ".")] or known
+    return f"there is no setting {printable(name)}" + (f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}")
+
+
+def read_run_file(path: str) -> dict[str, Any]:
+    """The content of a run file. Raises UsageError where it is not a YAML mapping, is too large or has tags or aliases."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read(2**20 + 1)
+    except OSError as error:
+        raise UsageError(f"{printable(path)}: the run file cannot be read ({error.strerror})") from None
+    if len(text) > 2**20:
+        raise UsageError(f"{printable(path)}: a run file must be smaller than 1 MiB")
+    content = read_yaml(text.decode("utf-8", "replace"), path)
+    if not isinstance(content, dict):
+        raise UsageError(f"{printable(path)}: a run file must be a mapping such as `train: {{max_steps: 60}}`")
+    for section in (*SECTIONS, "model"):
+        if not isinstance(content.setdefault(section, {}), dict):
+            raise UsageError(f"{printable(path)}: {section} must be a mapping such as `train: {{max_steps: 60}}`")
+    return content
+
+
+def read_yaml(text: str, where: str) -> Any:
+    """Safe YAML: no tags, no aliases, no duplicate keys; numbers such as 1e-4 are numbers."""
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader that refuses more
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        at = f":{mark.line + 1}" if mark is not None else ""
+        reason = " ".join(str(getattr(error, "problem", None) or error).split())
+        raise UsageError(f"{printable(where)}{at}: is not YAML as a run file may use it ({printable(reason)})") from None
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader, without aliases (which can grow without end) and with keys that stand once."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.composer.ComposerError(None, None, "aliases are not allowed", self.peek_event().start_mark)  # type: ignore[no-untyped-call]
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key, (key_node, _) in zip(keys, node.value, strict=True):
+            if not isinstance(key, str):
+                problem = f"a key must be text, but is {key!r}: quote it"
+                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key} stands twice", key_node.start_mark)
+        return super().construct_mapping(node, deep=True)
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789"))
+
+
+def apply_settings(content: dict[str, Any], settings: list[str]) -> dict[str, Any]:
+    """`content` with each `key=value` put in; values are read as YAML. Raises UsageError where one has no `=`."""
+    merged: dict[str, Any] = {key: dict(value) if isinstance(value, dict) else value for key, value in content.items()}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        section, dot, name = key.strip().partition(".")
+        if not equals:
+            raise UsageError(f"--set must be key=value such as train.max_steps=60, but is {printable(repr(setting))}")
+        if not dot or section not in (*SECTIONS, "model"):
+            raise UsageError(unknown_key(key, [*known_keys(RunConfig), "model.name", "model.size"]))
+        part = merged.setdefault(section, {})
+        if not isinstance(part, dict):
+            raise UsageError(f"{section} must be a mapping, but is {printable(repr(part))}")
+        name = name.replace("-", "_")
+        part[name] = value if _is_text(section, name) and value != "null" else read_yaml(value, f"--set {key}")
+    return merged
+
+
+def _is_text(section: str, name: str) -> bool:
+    """Whether a setting is text, which is taken as it stands: a delimiter |, the language no."""
+    kind = _hints(SECTIONS[section]).get(name) if section in SECTIONS else None
+    return kind is str or kind == str | None
+
+
+_hints = cache(get_type_hints)
+
+
+def to_plain(value: Any) -> Any:
+    """A configuration as what YAML and JSON can hold."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {one.name: to_plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {key: to_plain(item) for key, item in value.items()}
+    return [to_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def run_file_text(config: RunConfig) -> str:
+    """The YAML of a run, in the order of the schema."""
+    head = "# The resolved configuration of this run. To train it again: seqloom train --config run.yaml --output-dir NEW\n"
+    return head + str(yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True))
