@@ -133,15 +133,12 @@ def forbidden(names: Sequence[str]) -> Never:
     I-x comes I-x or E-x. Other names are free.
     """
     marks = [(name[0], name[2:]) if name[1:2] == "-" and name[0] in "BIE" else ("O", "") for name in names]
-    finished = {kind for mark, kind in marks if mark == "E"}
-
-    def never(before: tuple[str, str], after: tuple[str, str]) -> bool:
-        is_open, goes_on = before[0] in "BI", after[0] in "IE" and before[1] == after[1]
-        return (after[0] in "IE" and not (is_open and goes_on)) or (is_open and before[1] in finished and not goes_on)
-
-    nothing = ("O", "")
-    return Never(
-        torch.tensor([float(never(nothing, mark)) for mark in marks]),
-        torch.tensor([[float(never(before, after)) for after in marks] for before in marks]),
-        torch.tensor([float(never(mark, nothing)) for mark in marks]),
-    )
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kind for _, kind in marks))}
+    ends = {kind for mark, kind in marks if mark == "E"}
+    kinds = torch.tensor([numbers[kind] for _, kind in marks])
+    opens = torch.tensor([mark in "BI" for mark, _ in marks])
+    inside = torch.tensor([mark in "IE" for mark, _ in marks])
+    unfinished = opens & torch.tensor([kind in ends for _, kind in marks])
+    goes_on = opens[:, None] & inside & (kinds[:, None] == kinds)
+    between = (inside & ~goes_on) | (unfinished[:, None] & ~goes_on)
+    return Never(inside.float(), between.float(), unfinished.float())
