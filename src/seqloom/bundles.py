@@ -238,15 +238,20 @@ def load_bundle(folder: str | Path, device: str = "auto") -> Bundle:
 def start_of(place: str | Path) -> Started:
     """What a reader begins with that begins with this folder, or name of the hub. Raises FolderError where it is damaged or no model's,
     UsageError where its model does not read for a head."""
-    folder = located(place)
-    if not (folder / CONFIG).is_file():
-        raise FolderError(f"{printable(str(folder))}: must be a model to begin with, but holds no {CONFIG}")
+    folder = _beginning(place)
     if is_hub_folder(folder):
         return start_encoder(folder)
     content = dict(files.read_json(folder / CONFIG))
     tokenizer, hub = tokenizer_of(folder, content), content.get("hub")
     origin = None if hub is None else HubOrigin.of(folder)._replace(content=hub["config"], generation=hub["generation"])
     return dataclasses.replace(start_of_run(content, _weights_of(folder)), tokenizer=tokenizer, origin=origin)
+
+
+def _beginning(place: str | Path) -> Path:
+    folder = located(place)
+    if not (folder / CONFIG).is_file():
+        raise FolderError(f"{printable(str(folder))}: must be a model to begin with, but holds no {CONFIG}")
+    return folder
 
 
 def tokenizer_of(folder: Path, content: dict[str, Any]) -> TextTokenizer | HubTokenizer:
@@ -265,7 +270,7 @@ def _decoding(path: Path) -> DecodeConfig:
 
 def encoder_of(folder: str | Path) -> str:
     """The family of the encoder of a folder's model. Raises FolderError where the folder is no model's."""
-    folder = located(folder)
+    folder = _beginning(folder)
     if is_hub_folder(folder):
         return read_family(folder)[1].model_type
     content = files.read_json(folder / CONFIG)

@@ -351,6 +351,11 @@ def test_files_named_as_those_of_the_training_are_read_as_those(tmp_path: Path) 
     assert evaluate(tmp_path / "run", [str(test)], {}, {}, lambda _: None).metrics["examples"] == 12
 
 
+def test_a_folder_without_a_model_is_nothing_to_begin_with(tmp_path: Path) -> None:
+    with pytest.raises(FolderError, match=r"must be a model to begin with, but holds no config\.json"):
+        train("text-classification", [str(labels_file(tmp_path))], output_dir=tmp_path / "run", start=tmp_path, settings=FAST)
+
+
 def test_a_reader_of_endless_layers_is_refused_at_once(tmp_path: Path) -> None:
     run, _ = trained(tmp_path, "labels, recurrent")
     content = json.loads((run / "config.json").read_text())

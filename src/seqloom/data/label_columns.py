@@ -70,6 +70,9 @@ def texts_of(
     couples = [] if pairs is False else [both for both in (PAIRS if last else PAIRS[:-1]) if all(name in folded for name in both)]
     second = options.second if pairs is not False else None
     require("second", second, names, path, line, "column")
+    parts = [] if options.text is None else [options.text] if options.text in names else options.text.split(",")
+    for part in parts:
+        require("text", part, names, path, line, "column")
     if options.text is not None:
         couples = [both for both in couples if folded[both[0]] == options.text]
     if second is not None:
@@ -79,10 +82,7 @@ def texts_of(
     if pairs and second is None:
         both = ("text", "second") if options.text is None else ("second",)
         raise _unknown("two texts" if len(both) > 1 else "second text", both, names, path, line)
-    if options.text is not None:
-        parts = [options.text] if options.text in names else options.text.split(",")
-        for part in parts:
-            require("text", part, names, path, line, "column")
+    if parts:
         chosen = {"text" if at == 0 else f"text {at}": part for at, part in enumerate(parts)}
     elif couples:
         chosen = {"text": folded[couples[0][0]]}
