@@ -134,9 +134,10 @@ class HeadConfig:
     """Of the hidden layer."""
     dropout: Share = 0.1
     """Share of what the last layer reads that is dropped in training."""
-    pair: Literal["auto", "joined", "compared", "both_orders"] = "auto"
-    """Two texts as one row with a mark between them; each by itself, then [u; v; |u-v|; u*v]; or joined in both orders, whose states
-    are added (GPT-1's similarity). auto: joined for Transformers, else compared."""
+    pair: Literal["auto", "joined", "compared", "cosine", "both_orders"] = "auto"
+    """Two texts as one row with a mark between them; each by itself, then [u; v; |u-v|; u*v], or for a number the cosine of u and v
+    (Sentence-BERT); or joined in both orders, whose states are added (GPT-1's similarity). auto: joined for Transformers, else
+    compared."""
     crf: bool = False
     """Whether tags are a linear-chain conditional random field."""
     class_weights: Literal["none", "balanced"] = "none"

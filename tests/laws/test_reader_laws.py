@@ -65,6 +65,7 @@ HEADS: dict[str, Head] = {
     **{way: Head("classification", {"pooling": way}) for way in ("first", "last", "mean", "max", "sum", "attention")},
     "hidden layer": Head("classification", {"hidden_width": 5, "activation": "gelu"}),
     "compared pairs": Head("classification", {"pair": "compared", "pooling": "attention"}, TWO),
+    "cosine of a pair": Head("regression", {"pair": "cosine"}, TWO),
     "both orders": Head("regression", {"pair": "both_orders"}, TWO),
     "multi-label": Head("multi-label", {}),
     "numbers": Head("regression", {"pooling": "mean"}),

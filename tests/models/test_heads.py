@@ -173,6 +173,22 @@ def test_compared_texts() -> None:
     torch.testing.assert_close(head(hidden, batch), head.scored(torch.cat([u, v, (u - v).abs(), u * v], 1)))
 
 
+def test_the_cosine_of_a_pair_begins_as_the_smallest_and_the_largest_number() -> None:
+    """Reimers & Gurevych 2019; nothing is dropped of the one number."""
+    head, batch = head_of("regression", pairs=True, pair="cosine", dropout=0.9), batch_of(torch.tensor([1.0, 3.0]), owner=[0, 0, 1, 1])
+    hidden = hidden_of(4)
+    u, v = hidden.mean(1)[[0, 2]], hidden.mean(1)[[1, 3]]
+    cosine = (u * v).sum(1) / (u.norm(dim=1) * v.norm(dim=1))
+    with torch.no_grad():
+        head.output.bias.zero_()
+    head.begin_with(torch.tensor([1.0, 5.0, 3.0]))
+    torch.testing.assert_close(head.train()(hidden, batch), 1 + 4 * cosine)
+    head.begin_with(torch.tensor([7.0, 9.0]))  # it is new no more
+    torch.testing.assert_close(head(hidden, batch), 1 + 4 * cosine)
+    with pytest.raises(UsageError, match=r"head\.pair must not be cosine for classification"):
+        head_of("classification", pairs=True, pair="cosine")
+
+
 def test_both_orders_are_added_and_their_order_is_nothing() -> None:
     head, batch = head_of("regression", pairs=True, pair="both_orders"), batch_of(torch.tensor([0.0, 1.0]), owner=[0, 0, 1, 1])
     hidden = hidden_of(4)

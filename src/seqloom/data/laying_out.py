@@ -28,7 +28,7 @@ class LayingOut:
     tokenizer: TextTokenizer | HubTokenizer
     layout: Layout
     pair: str = "joined"
-    """joined, compared or both_orders."""
+    """joined, compared, cosine or both_orders."""
     longest: int | None = None
     """Tokens of a row, marks included, that the model reads at most."""
     cut: int | None = None
@@ -149,7 +149,7 @@ def kept(ids: list[list[int]], reading: LayingOut) -> list[list[int]]:
 
 def pair_rows(first: list[int], second: list[int] | None, reading: LayingOut) -> list[Row]:
     """The rows of one text or of a pair."""
-    if second is None or reading.pair == "compared":
+    if second is None or reading.pair in ("compared", "cosine"):
         return [shortened(one, None, reading) for one in ([first] if second is None else [first, second])]
     rows = [shortened(first, second, reading)]
     return rows if reading.pair == "joined" else [*rows, shortened(second, first, reading)]

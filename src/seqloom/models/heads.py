@@ -2,6 +2,7 @@
 
     one state   s = pool(h_1 .. h_n)                       `layers/pooling.py`
     two texts   compared: [u; v; |u - v|; u * v]           Mou et al. 2016; Conneau et al. 2017; each text is a row
+                cosine: u · v / |u| |v|                Reimers & Gurevych 2019, section 3: of numbers; each text is a row
                 both orders: s_1 + s_2                     Radford et al. 2018 (GPT-1), figure 1; each order is a row
     scores      W φ(V s + c) + b, or W s + b               dropout before each product
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal, final, get_args
 
 import torch
@@ -46,12 +48,15 @@ def make_head(
     kind: Kind, head: HeadConfig, width: int, labels: int, directions: int = 1, *, pairs: bool = False, names: Sequence[str] = ()
 ) -> Head:
     """The head of a kind, with no setting left at "auto". `width` is that of a state, `directions` how many share it; `pairs` says that an
-    example is two rows where head.pair is compared or both_orders; `names` of tags tell a CRF which may follow which.
+    example is two rows where head.pair is not joined; `names` of tags tell a CRF which may follow which.
 
-    Raises UsageError for a CRF over anything but tags, and where there are no labels to tell apart.
+    Raises UsageError for a CRF over anything but tags, for a cosine that is to be anything but a number, and where there are no labels to
+    tell apart.
     """
     if head.crf and kind != "tagging":
         raise UsageError(f"head.crf must be false for {kind}: only tags are a sequence")
+    if head.pair == "cosine" and kind != "regression":
+        raise UsageError(f"head.pair must not be cosine for {kind}: it is one number")
     if kind in ("classification", "multi-label", "tagging") and labels < 1:
         raise UsageError(f"a head for {kind} must have labels, but there are none")
     if kind == "tagging":
@@ -120,17 +125,22 @@ class PooledHead(Head):
 
     def __init__(self, head: HeadConfig, width: int, outputs: int, directions: int, pairs: bool = False) -> None:
         self.together = head.pair if pairs else "joined"
-        super().__init__(head, 4 * width if self.together == "compared" else width, outputs)
+        if self.together == "cosine":
+            head = replace(head, dropout=0.0)  # of one number, nothing would be left
+        super().__init__(head, {"compared": 4 * width, "cosine": 1}.get(self.together, width), outputs)
         assert head.pooling != "auto"
         self.pooling, self.directions = head.pooling, directions
         self.attention = AttentionPooling(width) if head.pooling == "attention" else None
 
     def states(self, hidden: Tensor, batch: ReadingBatch) -> Tensor:
-        """hidden `(rows, steps, width)` -> one state of each example, `(examples, width)` or of compared pairs `(examples, 4 width)`."""
+        """hidden `(rows, steps, width)` -> one state of each example: `(examples, width)`, of compared pairs `(examples, 4 width)`, of
+        those whose cosine is taken `(examples, 1)`."""
         states = pooled(self.pooling, hidden, batch.tokens >= 0, self.directions, self.attention)
         if self.together == "joined":
             return states
         u, v = states[::2], states[1::2]
+        if self.together == "cosine":
+            return F.cosine_similarity(u, v, dim=-1)[:, None]
         return u + v if self.together == "both_orders" else torch.cat([u, v, (u - v).abs(), u * v], dim=-1)
 
     def forward(self, hidden: Tensor, batch: ReadingBatch) -> Tensor:
@@ -181,10 +191,17 @@ class RegressionHead(PooledHead):
     """A number. The loss is (score - target)², not in nats; smoothing has no meaning here."""
 
     @torch.no_grad()
-    def begin_at(self, mean: float) -> None:
-        """A new head begins with the mean of the numbers: at the rates of fine-tuning its bias would take a training to climb there."""
-        if not self.output.bias.any():
-            self.output.bias.fill_(mean)
+    def begin_with(self, numbers: Tensor) -> None:
+        """A new head begins where the numbers `(examples,)` of the training are, at their mean: at the rates of fine-tuning its bias would
+        take a training to climb there. A cosine of 0 begins as the smallest, one of 1 as the largest."""
+        if self.output.bias.any():
+            return
+        low, high = numbers.aminmax()
+        if self.together == "cosine" and self.hidden is None:
+            self.output.bias.fill_(low)
+            self.output.weight.fill_(high - low)
+        else:
+            self.output.bias.fill_(numbers.mean())
 
     def forward(self, hidden: Tensor, batch: ReadingBatch) -> Tensor:
         return super().forward(hidden, batch)[..., 0]

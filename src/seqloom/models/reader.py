@@ -146,12 +146,14 @@ class Reader(nn.Module):
 
 def settled_head(head: HeadConfig, kind: Kind, model_type: str, width: int) -> HeadConfig:
     """The settings of a head with nothing left open: where they are, as the encoder's paper has them. `width` is that of a state."""
-    hidden = head.hidden_width
+    hidden, pooling, cosine = head.hidden_width, head.pooling, head.pair == "cosine"
     if hidden is None:
-        hidden = width if model_type == "bert" and kind not in ("tagging", "span") else 0
+        hidden = width if model_type == "bert" and kind not in ("tagging", "span") and not cosine else 0
+    if pooling == "auto":
+        pooling = "mean" if cosine else POOLING[model_type]
     return replace(
         head,
-        pooling=POOLING[model_type] if head.pooling == "auto" else head.pooling,
+        pooling=pooling,
         hidden_width=hidden,
         activation="tanh" if head.activation == "auto" else head.activation,
         pair=("joined" if model_type in JOINED else "compared") if head.pair == "auto" else head.pair,

@@ -33,7 +33,8 @@ def introduce_data(model: nn.Module, run: RunConfig, tokenizer: Tokenizer, items
             frequency += model.encoder.occurring(tokens.clamp(min=0), tokens >= 0)
         model.encoder.introduce(frequency, len(items.tokens))
     if fresh and isinstance(model.head, RegressionHead):
-        model.head.begin_at(float(np.nanmean(items.targets)))
+        numbers = torch.from_numpy(np.asarray(items.targets))
+        model.head.begin_with(numbers[numbers.isfinite()])
     if run.train.word_vectors is not None and fresh:
         give_vectors(model, run.train.word_vectors, tokenizer, run.data.normalisation == "lower", say)
 
