@@ -2,7 +2,7 @@
 
     one state   s = pool(h_1 .. h_n)                       `layers/pooling.py`
     two texts   compared: [u; v; |u - v|; u * v]           Mou et al. 2016; Conneau et al. 2017; each text is a row
-                cosine: u · v / |u| |v|                Reimers & Gurevych 2019, section 3: of numbers; each text is a row
+                cosine: u · v / |u| |v|                    Reimers & Gurevych 2019, section 3: of numbers; each text is a row
                 both orders: s_1 + s_2                     Radford et al. 2018 (GPT-1), figure 1; each order is a row
     scores      W φ(V s + c) + b, or W s + b               dropout before each product
 
