@@ -25,6 +25,8 @@ from seqloom.errors import UsageError
 Positive = Annotated[int, Field(ge=1, strict=True)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Pooling = Literal["auto", "first", "last", "mean", "max", "sum", "attention"]
+APART = ("compared", "cosine")
+"""Ways of head.pair that read each text by itself."""
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 """Nothing unknown, nothing infinite."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import numpy as np
 import pytest
 import tokenizers
 import torch
@@ -24,6 +25,7 @@ from seqloom.errors import UsageError
 from seqloom.protocols import ReadingBatch
 from seqloom.workflows.exchange import export_model, import_model
 from seqloom.workflows.read import load_reader
+from seqloom.workflows.vectors import SentenceEncoder, cosine
 
 hf: Any = transformers
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -136,6 +138,21 @@ def test_spans_are_those_of_their_model(tmp_path: Path) -> None:
             expected = torch.stack([found.start_logits, found.end_logits], dim=-1)
             torch.testing.assert_close(bundle.model(batch), expected, atol=1e-5, rtol=1e-5)
         assert torch.equal(given.input_ids, tokens)
+
+
+def test_a_cosine_begins_as_good_as_the_vectors_of_its_encoder(tmp_path: Path) -> None:
+    """What the hub's heads have over two texts in one row, a hidden layer and [CLS], is not for texts apart."""
+    saved(tmp_path / "theirs", "MaskedLM")
+    rows = [("The cat is on the mat.", "The dog is on the mat.", 4.0), ("A dog runs.", "The big cat sleeps.", 1.0)] * 6
+    lines = "".join(f"{first}\t{second} {at}\t{score}\n" for at, (first, second, score) in enumerate(rows))
+    (tmp_path / "data.tsv").write_text("sentence1\tsentence2\tscore\n" + lines)
+    settings = ["head.pair=cosine", "train.max_steps=1", "train.learning_rate=1e-9"]
+    args = [str(tmp_path / "data.tsv")]
+    seqloom.train("sentence-similarity", args, output_dir=tmp_path / "run", start=tmp_path / "theirs", settings=settings)
+    vectors = SentenceEncoder(bundles.load_bundle(tmp_path / "theirs"), silent).encode([*rows[0][:2], *rows[1][:2]])
+    near = [float(cosine(u[None].astype(np.float64), v[None].astype(np.float64))[0]) for u, v in (vectors[:2], vectors[2:])]
+    found = load_reader(tmp_path / "run").label([rows[0][:2], rows[1][:2]])
+    assert [one["score"] for one in found] == pytest.approx([1 + 3 * one for one in near], abs=1e-4)
 
 
 @pytest.mark.parametrize("none", [True, False])

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from seqloom.config import APART
 from seqloom.data.examples import Choice, Labelled
 from seqloom.data.reading import Layout, Ragged, ReadingSet, Row
 from seqloom.errors import DataError
@@ -149,7 +150,7 @@ def kept(ids: list[list[int]], reading: LayingOut) -> list[list[int]]:
 
 def pair_rows(first: list[int], second: list[int] | None, reading: LayingOut) -> list[Row]:
     """The rows of one text or of a pair."""
-    if second is None or reading.pair in ("compared", "cosine"):
+    if second is None or reading.pair in APART:
         return [shortened(one, None, reading) for one in ([first] if second is None else [first, second])]
     rows = [shortened(first, second, reading)]
     return rows if reading.pair == "joined" else [*rows, shortened(second, first, reading)]

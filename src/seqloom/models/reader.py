@@ -14,7 +14,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from seqloom.config import STRICT, HeadConfig, Pooling
+from seqloom.config import APART, STRICT, HeadConfig, Pooling
 from seqloom.errors import UsageError
 from seqloom.models import model_family
 from seqloom.models.bag_of_words import BagOfWords
@@ -146,15 +146,13 @@ class Reader(nn.Module):
 
 def settled_head(head: HeadConfig, kind: Kind, model_type: str, width: int) -> HeadConfig:
     """The settings of a head with nothing left open: where they are, as the encoder's paper has them. `width` is that of a state."""
-    hidden, pooling, cosine = head.hidden_width, head.pooling, head.pair == "cosine"
+    pair = ("joined" if model_type in JOINED else "compared") if head.pair == "auto" else head.pair
+    apart = pair in APART
+    hidden, pooling = head.hidden_width, head.pooling
     if hidden is None:
-        hidden = width if model_type == "bert" and kind not in ("tagging", "span") and not cosine else 0
+        hidden = width if model_type == "bert" and kind not in ("tagging", "span") and not apart else 0
     if pooling == "auto":
-        pooling = "mean" if cosine else POOLING[model_type]
+        pooling = "mean" if apart and POOLING[model_type] == "first" else POOLING[model_type]  # Reimers & Gurevych 2019, table 6
     return replace(
-        head,
-        pooling=pooling,
-        hidden_width=hidden,
-        activation="tanh" if head.activation == "auto" else head.activation,
-        pair=("joined" if model_type in JOINED else "compared") if head.pair == "auto" else head.pair,
+        head, pooling=pooling, hidden_width=hidden, activation="tanh" if head.activation == "auto" else head.activation, pair=pair
     )

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from seqloom import bundles, files
-from seqloom.config import RunConfig
+from seqloom.config import APART, RunConfig
 from seqloom.data.batches import BatchPlan
 from seqloom.data.laying_out import LayingOut
 from seqloom.data.order import Rows
@@ -192,7 +192,7 @@ def configure(
     head, more = run_config.head, ANEW.get(name, {})
     if started is not None:
         plain = to_plain(parse(model_family(name)[0], {**started.encoder_fields, **fields, **more}, "model."))
-        usual = started.heads.get(work.kind, {})
+        usual = {} if head.pair in APART else started.heads.get(work.kind, {})  # theirs read two texts as one row
         head = replace(head, **{key: value for key, value in usual.items() if getattr(head, key) in ("auto", None)})
     else:
         if name == "bag_of_words" and fields.get("features", "embeddings") != "embeddings":
