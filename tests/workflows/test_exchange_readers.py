@@ -148,6 +148,13 @@ def test_a_cosine_begins_as_good_as_the_vectors_of_its_encoder(tmp_path: Path) -
     (tmp_path / "data.tsv").write_text("sentence1\tsentence2\tscore\n" + lines)
     settings = ["head.pair=cosine", "train.max_steps=1", "train.learning_rate=1e-9"]
     args = [str(tmp_path / "data.tsv")]
+    (tmp_path / "theirs" / "modules.json").write_text("[]")
+    said: list[str] = []
+    seqloom.train(
+        "sentence-similarity", args, output_dir=tmp_path / "one", start=tmp_path / "theirs", settings=settings[1:], say=said.append
+    )
+    assert sum("--set head.pair=cosine begins as good" in line for line in said) == 1
+    (tmp_path / "theirs" / "modules.json").unlink()
     seqloom.train("sentence-similarity", args, output_dir=tmp_path / "run", start=tmp_path / "theirs", settings=settings)
     vectors = SentenceEncoder(bundles.load_bundle(tmp_path / "theirs"), silent).encode([*rows[0][:2], *rows[1][:2]])
     near = [float(cosine(u[None].astype(np.float64), v[None].astype(np.float64))[0]) for u, v in (vectors[:2], vectors[2:])]

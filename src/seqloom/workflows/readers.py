@@ -19,9 +19,10 @@ from seqloom.data.order import Rows
 from seqloom.data.reading import CAUSAL_MARKS, ReadingSet
 from seqloom.data.records import refuse_pipe
 from seqloom.data.store import fingerprint
-from seqloom.errors import UsageError
+from seqloom.errors import UsageError, printable
 from seqloom.evaluation.reading import answered
 from seqloom.interop.origin import HubOrigin
+from seqloom.interop.pooling import MODULES
 from seqloom.interop.start import Started, begin, with_marks
 from seqloom.models import model_family
 from seqloom.models.reader import Reader, ReaderConfig, settled_head
@@ -130,6 +131,8 @@ def prepare_reading(run_config: RunConfig, folder: Path, first: bool, say: Say) 
         tokenizer, origin = started.tokenizer, started.origin
         for note in started.notes:
             say(note)
+        if work.kind == "regression" and run_config.head.pair == "auto" and (bundles.located(start) / MODULES).is_file():
+            say(f"the vectors of {printable(start)} were made to be compared: --set head.pair=cosine begins as good as they are")
         if marked_by(started.encoder_type, tokenizer) and started.encoder_fields["vocabulary_size"] == started.vocabulary_size:
             tensors, fields = with_marks(
                 started.encoder_tensors, started.encoder_fields, CAUSAL_MARKS, torch.Generator().manual_seed(train.seed)
