@@ -219,7 +219,7 @@ def test_a_model_that_cannot_be_trained_is_left_out_and_said(breaks: str, tmp_pa
     toy, said = Toy(breaks=breaks), list[str]()
     found = compared(tmp_path / "c", data, toy, said).leaderboard
     assert found is not None
-    (gone,) = set(found.plan.models) - {row.model for row in found.rows}
+    (gone,) = set(found.plan.names) - {row.model for row in found.rows}
     assert any(line.startswith(f"{gone} is left out: ") for line in said)
     assert f"left out, as the loss did not stay finite: {gone}" in found.notes()
     again = compared(tmp_path / "c", data, toy, said).leaderboard
@@ -327,7 +327,7 @@ def test_models_in_one_word() -> None:
             settings=("model.cell=gru", "head.pooling=last"),
         ),
         Entry(name="convolution+windows=[2,3]", model="convolution", start=None, settings=("model.windows=[2,3]",)),
-        Entry(name="mini.lm-1+train.layer_decay=0.9", model=None, start="a/b=c", settings=("train.layer_decay=0.9",)),
+        Entry(name="mini.lm-1", model=None, start="a/b=c", settings=("train.layer_decay=0.9",)),
     ]
 
 

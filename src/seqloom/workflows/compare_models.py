@@ -92,7 +92,7 @@ def _entry(word: str, task: str) -> Entry:
             raise UsageError(
                 f"a checkpoint of --models must be NAME=FOLDER, NAME of letters, digits, . _ and -, but is {printable(repr(first))}"
             )
-        return Entry(name="+".join((name, *rest)), model=None, start=folder, settings=settings)
+        return Entry(name=name, model=None, start=folder, settings=settings)
     known = task_named(task).models
     if first.partition(":")[0] not in known:
         raise UsageError(

@@ -21,6 +21,7 @@ from seqloom.workflows.readers import files_behind
 from seqloom.workflows.settings import absolute
 
 PLAN = "plan.json"
+FROM = " from "
 FREE = {"threads", "test"}
 """Of a plan what need not be said again (threads), or is only measured on."""
 
@@ -37,6 +38,7 @@ class Plan:
     test: tuple[str, ...]
     """Empty: models are measured on the validation part."""
     models: tuple[str, ...]
+    """Their names; of checkpoints also the folder and the settings."""
     settings: tuple[str, ...]
     seeds: int
     match: Match
@@ -60,8 +62,18 @@ class Plan:
         return self.metric != "loss"
 
     @property
+    def names(self) -> list[str]:
+        """Of the models."""
+        return [one.partition(FROM)[0] for one in self.models]
+
+    @property
     def measured_on(self) -> str:
         return "test" if self.test else "validation"
+
+
+def _told(entry: Entry) -> str:
+    """A name that says all that makes the model another one."""
+    return entry.name if entry.start is None else entry.name + FROM + "+".join((absolute(entry.start), *entry.settings))
 
 
 def planned(
@@ -84,7 +96,7 @@ def planned(
         data=data,
         validation=validation,
         test=test,
-        models=tuple(one.name if one.start is None else f"{one.name} from {absolute(one.start)}" for one in entries),
+        models=tuple(_told(one) for one in entries),
         settings=tuple(settings),
         seeds=budget.seeds,
         match=cast(Match, budget.match),

@@ -128,8 +128,9 @@ class Leaderboard:
             )
         elif len(self.rows) > 1:
             notes.append("no test against the best: single answers are not known for this task")
-        if missing := set(self.plan.models) - {row.model for row in self.rows}:
-            notes.append(f"left out, as the loss did not stay finite: {', '.join(sorted(missing))}")
+        there = {row.model for row in self.rows}
+        if missing := [name for name in self.plan.names if name not in there]:
+            notes.append(f"left out, as the loss did not stay finite: {', '.join(missing)}")
         level = [row.model for row in self.rows if row.p is not None and row.p > SIGNIFICANT]
         if level:
             notes.append(f"not told apart from the best at {SIGNIFICANT:.0%}: {', '.join(level)}")
@@ -144,7 +145,7 @@ class Leaderboard:
         )
         if self.plan.match == "parameters":
             like = {row.model: row.parameters for row in self.rows}
-            wanted = self.plan.parameters or like.get(self.plan.models[0], self.rows[0].parameters)
+            wanted = self.plan.parameters or like.get(self.plan.names[0], self.rows[0].parameters)
             others = [f"{row.model} ({row.parameters:,})" for row in self.rows if abs(row.parameters - wanted) > CLOSE * wanted]
             notes += [f"not within {CLOSE:.0%} of {wanted:,} parameters: {', '.join(others)}"] if others else []
         return notes
