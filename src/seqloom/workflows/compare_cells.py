@@ -87,7 +87,8 @@ def train_cell(place: Path, entry: Entry, settings: list[str], plan: Plan, say: 
     """A run folder of `workflows.train`: new, gone on with, or as it stands where it is finished."""
     began = time.perf_counter()
     if (place / bundles.RUN).is_file():
-        result = train(resume=place, say=say, progress=progress)
+        done = (place / files.MANIFEST).is_file()
+        result = train(resume=place, say=silent if done else say, progress=progress)
     else:
         start = None if entry.start is None else absolute(entry.start)
         result = train(
