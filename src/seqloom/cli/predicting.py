@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
 def predict(folder: str, /, *file: Data, settings: Settings = None, trace: str | None = None, json: Flag = False) -> None:
     """Write the model's output for each line of a file or of standard input (an empty or skipped line gives an empty line): a text,
-    the text with its masks filled, or its vector; or the label and its probability for each image.
+    the text with its masks filled, its vector, its label or tags; for each question its answer, of options the choice; for each image
+    its label and the probability.
 
     Args:
         folder: A run folder.
-        file: A text file, one input a line; - or nothing is standard input. For a model of images any number of image files, .npz or
-            IDX files.
+        file: A text file, one input a line, or for what reads labels, tags, questions and choices a file as for train; - or nothing is
+            standard input. For a model of images any number of image files, .npz or IDX files.
         settings: key=value for data.* and decode.*, such as decode.beam=1 or decode.n_best=3.
         trace: A new file for every step of the search: the candidates, which of them go on, and why the others fall.
         json: One JSON object a line, with all n-best outputs and their scores, the likeliest tokens of each mask, the vector, or the
