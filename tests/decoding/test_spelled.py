@@ -65,6 +65,7 @@ def occurrences(text: str, phrases: Sequence[str]) -> int:
 
 @settings(max_examples=60)
 @given(texts(), PHRASES)
+@example(("words", [1, 19], [3]), [" "])  # <unk> spells nothing, and what stands before it does
 @example(("unigram", [1, 16], []), [" aa"])  # a lead alone, which is no part of the text
 def test_a_token_is_banned_iff_an_occurrence_would_end_in_it(text: tuple[str, list[int], list[int]], phrases: list[str]) -> None:
     kind, prompt, new = text
@@ -109,6 +110,8 @@ def test_banned_strings_never_come_about_and_the_rest_does(kind: str) -> None:
 
 @settings(max_examples=80)
 @given(texts(), PHRASES, st.integers(0, 3))
+@example(("unigram", [1], [16, 3]), [" "], 0)
+@example(("unigram", [1, 16], [16]), [" "], 0)  # only the first lead of a text is dropped, and the prompt has it
 def test_a_text_stops_when_its_new_part_first_holds_a_string(
     text: tuple[str, list[int], list[int]], phrases: list[str], drawn: int
 ) -> None:

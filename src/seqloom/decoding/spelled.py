@@ -82,8 +82,8 @@ class Spelling:
         """What pieces spell, a lead too."""
         return self.joint.join([piece for i in ids if i >= 0 and (piece := self.pieces[i])])
 
-    def end(self, ids: Sequence[int], size: int) -> bytes:
-        """At least the last `size` bytes of a text, or all of it where it has fewer."""
+    def end(self, ids: Sequence[int], size: int, first: bool = True) -> bytes:
+        """The last `size` bytes of a text, or all of it where it has fewer; `first` says that the text begins with these ids."""
         taken: list[bytes] = []
         length = -len(self.joint)
         for i in reversed(ids):
@@ -91,8 +91,8 @@ class Spelling:
                 taken.append(piece)
                 length += len(self.joint) + len(piece)
                 if length >= size + len(self.lead):  # the lead, where it is the text's first, does not count
-                    return self.joint.join(reversed(taken))
-        return self.joint.join(reversed(taken)).removeprefix(self.lead)
+                    return self.joint.join(reversed(taken))[-size:]
+        return self.joint.join(reversed(taken)).removeprefix(self.lead if first else b"")
 
     def begun(self, ids: Sequence[int]) -> bool:
         """Whether a piece is among them, if only a lead."""
@@ -131,8 +131,7 @@ def ban(spelling: Spelling, phrases: Sequence[str]) -> Rule:
         return completing(spelling.later if end or spelling.begun(ids) else spelling.first, tuple(rests))
 
     def rule(live: Live, log_probs: Tensor) -> Tensor:
-        text = live.text if spelling.lead else live.text[:, -longest:]  # a token has a byte; a lead is dropped where the text begins
-        found = [banned(ids) for ids in text.tolist()]
+        found = [banned(ids) for ids in live.text.tolist()]  # all of it, as tokens may spell nothing
         rows = torch.repeat_interleave(torch.tensor([len(ids) for ids in found]))
         at = (rows.to(log_probs.device), torch.cat(found).to(log_probs.device))
         return log_probs.index_put(at, log_probs.new_tensor(float("-inf")))
@@ -146,20 +145,18 @@ def stops(spelling: Spelling, phrases: Sequence[str]) -> Stop:
     """
     wanted = _encoded(phrases, "a string to stop at")
     longest = max(map(len, wanted), default=0)
-    last = longest + len(spelling.joint) + max(map(len, spelling.pieces), default=0) + 1  # more tokens than have to be looked at
 
     def holds(given: list[int], new: list[int]) -> bool:
         if not new:
             return False
         size = longest + len(spelling.joint) + len(spelling.pieces[new[-1]])
-        end = spelling.end(new, size)
+        end = spelling.end(new, size, first=not spelling.begun(given))
         if spelling.joint and 0 < len(end) < size and spelling.end(given, 1):
             end = spelling.joint + end  # the new text begins with the joint to the prompt
         return any(phrase in end for phrase in wanted)
 
     def stop(live: Live) -> Tensor:
-        text, count = live.text[:, -last:].tolist(), live.new.clamp(max=last - 1).tolist()
-        rows = zip(text, count, strict=True)
+        rows = zip(live.text.tolist(), live.new.tolist(), strict=True)
         found = [holds(ids[: len(ids) - new], ids[len(ids) - new :]) for ids, new in rows]
         return torch.tensor(found, dtype=torch.bool, device=live.owner.device)
 
