@@ -22,7 +22,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -33,7 +32,7 @@ from torch import nn
 from seqloom import files
 from seqloom.config import DecodeConfig
 from seqloom.errors import FolderError, UsageError, printable
-from seqloom.interop.checkpoint import assign, empty_model, is_hub_folder, read_checkpoint, read_family
+from seqloom.interop.checkpoint import assign, empty_model, endless_layers, is_hub_folder, read_checkpoint, read_family
 from seqloom.interop.families import FAMILIES
 from seqloom.interop.hub import fetched, is_hub_name
 from seqloom.interop.origin import TOKENIZER_CONFIG, HubOrigin, hub_tokenizer
@@ -318,7 +317,8 @@ def _model_of(content: dict[str, Any], folder: Path, weights: Path) -> nn.Module
     try:
         model_class = model_family(model_type)[1]
         config, shapes = _config_of(content), shapes_in(weights)
-        _check_layers({**content, **getattr(config, "encoder", {})}, len(shapes))
+        for name, said in endless_layers({**content, **getattr(config, "encoder", {})}, len(shapes)).items():
+            raise UsageError(f"{name} {said}")
         empty = empty_model(model_class, config)  # nothing is allocated before the sizes are known to fit the weights
         check_weights(empty, shapes, weights)
         if model_type in {family.model_type for family in FAMILIES.values()}:  # of parameters alone: no time goes into a random start
@@ -332,13 +332,6 @@ def _model_of(content: dict[str, Any], folder: Path, weights: Path) -> nn.Module
         raise FolderError(f"{printable(str(folder / CONFIG))}: sizes must be those of a model, but are not ({reason})") from None
     load_model_tensors(model, weights)
     return model
-
-
-def _check_layers(fields: Mapping[str, Any], tensors: int) -> None:
-    """Raises UsageError for more layers than there are tensors, which would take for ever to make."""
-    for name, count in fields.items():
-        if name.endswith("layers") and type(count) is int and count > tensors:
-            raise UsageError(f"{name} must be at most the number of tensors, {tensors}, but is {count}; do its files belong together?")
 
 
 NOT_OF_THE_MODEL = {

@@ -188,13 +188,19 @@ def _reader(content: Mapping[str, Any], where: str, family: Family, form: HeadFo
 
 def _check_layers(config: Any, family: Family, weights: Weights, where: str) -> None:
     """Raises FolderError for more layers than there are tensors, which would take for ever to make."""
-    for name in ("layers", "encoder_layers", "decoder_layers"):
-        if (count := getattr(config, name, 0)) > len(weights.stored):
-            theirs = next((option.theirs for option in family.options.table if option.ours == name), f"num_{name}")
-            raise FolderError(
-                f"{printable(where)}: {theirs} must be at most the number of tensors, {len(weights.stored)}, but is {count}; do its files "
-                "belong together?"
-            )
+    for name, said in endless_layers(vars(config), len(weights.stored)).items():
+        theirs = next((option.theirs for option in family.options.table if option.ours == name), f"num_{name}")
+        raise FolderError(f"{printable(where)}: {theirs} {said}")
+
+
+def endless_layers(fields: Mapping[str, Any], tensors: int) -> dict[str, str]:
+    """Fields of a configuration that ask for more layers than there are tensors, and what is wrong with each: to make so many would take
+    for ever."""
+    return {
+        name: f"must be at most the number of tensors, {tensors}, but is {count}; do its files belong together?"
+        for name, count in fields.items()
+        if name.endswith("layers") and type(count) is int and count > tensors
+    }
 
 
 class _NoStart(TorchFunctionMode):
