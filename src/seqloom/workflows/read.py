@@ -22,7 +22,7 @@ from seqloom.evaluation.reading import answered
 from seqloom.models.reader import Reader
 from seqloom.workflows.labelling import Labelling
 from seqloom.workflows.reading import Say, counted, in_chunks, silent, tallied
-from seqloom.workflows.settings import as_trained, trained_on
+from seqloom.workflows.settings import kept, trained_on
 from seqloom.workflows.work import Reply, Report, laid_out, laying_out
 from seqloom.workflows.works import BEGINNINGS
 
@@ -120,12 +120,12 @@ def read_as_trained(folder: Path, given: Mapping[str, Any], paths: Sequence[str]
     are read where the files have the form of the training's. To be answered, a file whose name says nothing is plain text."""
     trained = trained_on(folder)
     if trained is None:
-        return as_trained(folder, given)
-    asked = given.get("format", "auto")
-    before, named = _form(trained["format"], trained["train"]), _form("auto", paths)
-    alike = asked == "auto" and named == _form("auto", trained["train"]) and (answers or named is not None)
+        return kept({}, given, ())
+    files, asked = trained.get("train", ()), given.get("format", "auto")
+    before, named = _form(trained.get("format", "auto"), files), _form("auto", paths)
+    alike = asked == "auto" and named == _form("auto", files) and (answers or named is not None)
     now = before if alike else _form(asked, paths) or (before if answers else "text")  # alike: a .csv that is a tsv, again
-    return as_trained(folder, given, [*ROWS, *((*FORM, *COLUMNS) if now == before else COLUMNS if now in TABLES else ())])
+    return kept(trained, given, [*ROWS, *((*FORM, *COLUMNS) if now == before else COLUMNS if now in TABLES else ())])
 
 
 def _form(asked: str, paths: Sequence[str]) -> str | None:

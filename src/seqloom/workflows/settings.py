@@ -130,9 +130,13 @@ def trained_on(folder: Path) -> dict[str, Any] | None:
     return dict(read_run_file(str(folder / bundles.RUN))["data"]) if (folder / bundles.RUN).is_file() else None
 
 
-def as_trained(folder: Path, given: Mapping[str, Any], names: Iterable[str] = READ) -> DataConfig:
-    """Settings of reading: those that are given, and of these names else those of the training. One that is given as its default stands."""
-    before = trained_on(folder) or {}
+def as_trained(folder: Path, given: Mapping[str, Any]) -> DataConfig:
+    """Settings of reading texts and pairs: those that are given, else those of the training."""
+    return kept(trained_on(folder) or {}, given, READ)
+
+
+def kept(before: Mapping[str, Any], given: Mapping[str, Any], names: Iterable[str]) -> DataConfig:
+    """Settings that are given, and of these names else those from before. One that is given as its default stands."""
     return parse(DataConfig, {name: before[name] for name in names if name in before} | dict(given), "data.")
 
 
