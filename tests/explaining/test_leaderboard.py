@@ -50,6 +50,19 @@ def test_models_stand_in_their_order_with_their_numbers(tmp_path: Path) -> None:
     assert [text for text in texts if text in ("1", "2", "3")][-3:] == ["1", "2", "3"]
 
 
+def test_numbers_of_points_that_are_near_stand_apart(tmp_path: Path) -> None:
+    near = [Standing("a", 0.8, 0.79, 0.81, 10.0), Standing("b", 0.8, 0.79, 0.81, 10.1), Standing("c", 0.6, 0.59, 0.61, 100.0)]
+    _, right = panels(leaderboard_chart(near, score="accuracy"))
+    texts = [layer for layer in right if layer["mark"]["type"] == "text"]
+    assert sorted((text["transform"][0]["filter"], text["mark"]["align"]) for text in texts) == [
+        ("datum.beside == 0", "left"),  # b and c
+        ("datum.beside == 2", "right"),  # a, to the left of b's bar
+    ]
+    save_chart(leaderboard_chart(near, score="accuracy"), tmp_path / "a.svg")
+    shown = [node.text for node in fromstring((tmp_path / "a.svg").read_text("utf-8")).iter("{http://www.w3.org/2000/svg}text")]
+    assert all(shown.count(number) == 1 for number in "123")
+
+
 def test_one_model_alone_is_a_picture_too(tmp_path: Path) -> None:
     save_chart(leaderboard_chart(STANDINGS[:1], score="accuracy"), tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

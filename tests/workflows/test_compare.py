@@ -25,6 +25,7 @@ from seqloom.training.checkpoints import read_state
 from seqloom.training.loop import Progress
 from seqloom.workflows import compare_cells, compare_table
 from seqloom.workflows.compare import Comparison, run_compare
+from seqloom.workflows.compare_ahead import Ahead
 from seqloom.workflows.compare_budget import scaled_widths, solved_width
 from seqloom.workflows.compare_cells import Measured, Run, Tools
 from seqloom.workflows.compare_models import Entry, learning_rates, read_entries, set_value, settings_of
@@ -225,6 +226,35 @@ def test_a_model_that_cannot_be_trained_is_left_out_and_said(breaks: str, tmp_pa
     again = compared(tmp_path / "c", data, toy, said).leaderboard
     assert again is not None
     assert again.notes() == found.notes()
+
+
+def test_a_model_that_breaks_is_named_once_and_not_waited_for(tmp_path: Path, data: dict[str, list[str]]) -> None:
+    said = list[str]()
+    compared(tmp_path / "c", data, Toy(breaks="recurrent-tiny-cell-gru-seed0"), said)
+    (gone,) = [line for line in said if "is left out" in line]
+    assert gone == "recurrent:tiny+cell=gru is left out: seed 0: step 1: the gradient must be finite, but is not"
+    assert [line.partition("; ")[2] for line in said[said.index(gone) :] if "seed" in line and "; " in line] == [
+        "2 runs to go, about 1 s",
+        "1 run to go, about 1 s",
+    ]
+
+
+def test_what_is_ahead_goes_by_each_models_own_pace() -> None:
+    ahead = Ahead(["fast", "slow"], rates=3, seeds=2)
+    assert ahead.left == 10
+    ahead.done("fast", short=True, seconds=1.0)  # a whole run: 3 s; what is left of it: 2 short and 2 whole ones
+    assert str(ahead) == "; 9 runs to go, about 17 s, if the other models take as long"
+    for seconds in (1.0, None):
+        ahead.done("fast", short=True, seconds=seconds)
+    ahead.done("slow", short=True, seconds=100.0)
+    assert str(ahead) == "; 6 runs to go, about 13 min"  # 2 x 3 s, and 2 2/3 x 300 s
+    ahead.chosen("slow", 600.0)
+    assert str(ahead) == "; 4 runs to go, about 20 min"
+    ahead.leave_out("slow")
+    ahead.done("fast", short=False, seconds=5.0)
+    assert (str(ahead), ahead.begun) == ("; 1 run to go, about 5 s", 5)
+    ahead.done("fast", short=False, seconds=5.0)
+    assert not str(ahead)
 
 
 def test_without_a_grid_and_without_files_for_validation(tmp_path: Path, data: dict[str, list[str]]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from math import isfinite
+from math import copysign, isfinite, log
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seqloom.errors import UsageError, printable
@@ -18,6 +18,8 @@ WIDTH, ROW = 340, 30
 MOST_MODELS = 40
 LONGEST_NAME = 44
 """Characters."""
+BESIDE = ((8, -7), (8, 9), (-8, -7), (-8, 9))
+"""Where the number of a point may stand, in pixels to the right and down of it; the first is the usual one."""
 REST = "#8a949e"
 """Of models beyond the colours that the eye tells apart."""
 
@@ -46,13 +48,24 @@ def leaderboard_chart(standings: Sequence[Standing], *, score: str, title: str =
     import altair as alt
 
     names = [f"{at}  {_cut(printable(one.name))}" for at, one in enumerate(standings, start=1)]
+    height = max(ROW * len(names), 150)
+    sides = _beside(standings, max(height, 240))
     values = [
-        {"place": at, "number": str(at + 1), "mean": one.mean, "low": one.low, "high": one.high, "seconds": one.seconds, "name": name}
-        for at, (one, name) in enumerate(zip(standings, names, strict=True))
+        {
+            "place": at,
+            "number": str(at + 1),
+            "mean": one.mean,
+            "low": one.low,
+            "high": one.high,
+            "seconds": one.seconds,
+            "name": name,
+            "beside": beside,
+        }
+        for at, (one, name, beside) in enumerate(zip(standings, names, sides, strict=True))
     ]
     colours = alt.Scale(domain=list(range(len(names))), range=[*LINES, *[REST] * len(names)][: len(names)])
     colour = alt.Color("place:O", scale=colours, legend=None)
-    score, height = printable(score), max(ROW * len(names), 150)
+    score = printable(score)
     tooltip = [alt.Tooltip("name:N", title="model"), alt.Tooltip("mean:Q", title=score, format=".4~g")]
     tooltip += [alt.Tooltip("low:Q", format=".4~g"), alt.Tooltip("high:Q", format=".4~g"), alt.Tooltip("seconds:Q", format=".3~g")]
     scale = alt.Scale(zero=False, nice=True, padding=8)
@@ -77,17 +90,44 @@ def leaderboard_chart(standings: Sequence[Standing], *, score: str, title: str =
         "seconds:Q", title="seconds of training", scale=alt.Scale(type="log", nice=False, padding=22), axis=alt.Axis(grid=False)
     )
     rule, dot = marks(values, x=seconds)
-    number = dot.mark_text(align="left", dx=8, dy=-7, fontSize=11, fontWeight="bold", aria=False)
     up = alt.Y("mean:Q", title=score, scale=scale)
     right = alt.LayerChart(
         layer=[
             rule.encode(y=alt.Y("low:Q", title=score, scale=scale), y2="high:Q"),
             dot.encode(y=up, tooltip=tooltip),
-            number.encode(y=up, text="number:N"),
+            *(
+                dot.transform_filter(f"datum.beside == {at}")
+                .mark_text(align="left" if dx > 0 else "right", dx=dx, dy=dy, fontSize=11, fontWeight="bold", aria=False)
+                .encode(y=up, text="number:N")
+                for at, (dx, dy) in enumerate(BESIDE)
+                if at in sides
+            ),
         ]
     ).properties(width=WIDTH, height=max(height, 240))
     chart = alt.VConcatChart(vconcat=[alt.HConcatChart(hconcat=[left, right], spacing=36)])
     return styled(chart, title, subtitle, 2 * WIDTH + 200, title or f"{score} of {len(names)} models")
+
+
+def _beside(standings: Sequence[Standing], height: int) -> list[int]:
+    """For each point of the right panel the first place of BESIDE where its number is clear of other models' bars and of the numbers
+    before it."""
+    across = [log(one.seconds) for one in standings]
+    lowest, highest = min(one.low for one in standings), max(one.high for one in standings)
+    wide, high = WIDTH / (max(across) - min(across) or 1), height / (highest - lowest or 1)
+    # x, top and bottom in pixels
+    bars = [
+        ((x - min(across)) * wide, (highest - one.high) * high, (highest - one.low) * high)
+        for x, one in zip(across, standings, strict=True)
+    ]
+    numbers, found = list[tuple[float, float, float]](), list[int]()
+    for at, one in enumerate(standings):
+        x, y = bars[at][0], (highest - one.mean) * high
+        spots = [(x + dx + copysign(4, dx), y + dy, y + dy) for dx, dy in BESIDE]
+        taken = [*bars[:at], *bars[at + 1 :], *numbers]
+        clear = [place for place, (a, b, _) in enumerate(spots) if not any(abs(a - c) < 11 and t - 11 < b < u + 11 for c, t, u in taken)]
+        found.append(clear[0] if clear else 0)
+        numbers.append(spots[found[-1]])
+    return found
 
 
 def _cut(name: str) -> str:

@@ -27,7 +27,8 @@ from seqloom.errors import TrainingError, UsageError, printable
 from seqloom.run_file import to_plain
 from seqloom.tasks import READING_TASKS
 from seqloom.training.loop import Progress
-from seqloom.workflows.compare_budget import Budget, check_budget, short_steps, solved_width, steps_in
+from seqloom.workflows.compare_ahead import Ahead
+from seqloom.workflows.compare_budget import SHORT, Budget, check_budget, short_steps, solved_width, steps_in
 from seqloom.workflows.compare_cells import TOOLS, Measured, Run, Tools, fields_at
 from seqloom.workflows.compare_models import Entry, learning_rates, read_entries, set_value, settings_of
 from seqloom.workflows.compare_plan import Plan, fingerprints, held, planned
@@ -127,18 +128,14 @@ class _Work:
         self.folder, self.plan, self.entries, self.epochs, self.tools = folder, plan, entries, epochs, tools
         self.say, self.progress, self.interrupted = say, progress, interrupted
         self.told: set[str] = set()
-        self.runs = len(entries) * (plan.seeds + (plan.grid if plan.grid > 1 else 0))
-        self.begun = 0
-        self.took: list[float] = []
-        """Seconds of each run of this process so far."""
-        self.choices: dict[str, Choice] = {}
+        self.ahead = Ahead(plan.names, plan.grid if plan.grid > 1 else 0, plan.seeds)
         self.left_out: set[str] = set()
         """Models that could not be trained."""
 
     def done(self) -> Leaderboard:
         """All of it. Raises Stopped, and TrainingError where no model could be trained."""
         self._introduce()
-        choices = self.choices = self._choices()
+        choices = self._choices()
         runs: dict[tuple[Entry, int], Run] = {}
         for seed in range(self.plan.seeds):
             for entry in self._left_in():
@@ -161,6 +158,7 @@ class _Work:
 
     def _leave_out(self, entry: Entry, why: str) -> None:
         self.left_out.add(entry.name)
+        self.ahead.leave_out(entry.name)
         self.say(f"{entry.name} is left out: {why}")
 
     def _introduce(self) -> None:
@@ -187,8 +185,10 @@ class _Work:
         for entry in self.entries:
             if entry.name not in found:
                 self._leave_out(entry, "no learning rate of its grid can be trained; set train.learning_rate lower")
-        self.begun = self.runs - len(self.entries) * self.plan.seeds
-        return {name: Choice(**one) for name, one in found.items()}
+        choices = {name: Choice(**one) for name, one in found.items()}
+        for name, choice in choices.items():
+            self.ahead.chosen(name, choice.steps * choice.pace)
+        return choices
 
     def _choose(self) -> tuple[dict[str, Choice], list[dict[str, Any]]]:
         """What each model is trained with, and a line for each short run."""
@@ -205,10 +205,11 @@ class _Work:
                 run = self._tried(entry, rate, fields, steps)
                 if run is None:
                     continue
-                steps = steps or 3 * run.planned
+                steps = steps or SHORT * run.planned
                 found.append((rate, run))
                 rows.append({"model": entry.name, "learning_rate": rate, **run._asdict()})
             if not found:
+                self.ahead.leave_out(entry.name)
                 continue
             rate, pace = self._best(entry, found), sum(run.seconds for _, run in found) / sum(run.steps for _, run in found)
             assert steps is not None
@@ -222,10 +223,11 @@ class _Work:
     def _tried(self, entry: Entry, rate: float, fields: dict[str, int], steps: int | None) -> Run | None:
         """A short run with a learning rate; None where it did not stay finite."""
         place = self.folder / GRID / f"{entry.slug}-{rate:g}"
-        budget = f"train.epochs={self.epochs / 3!r}" if steps is None else f"train.max_steps={short_steps(steps)}"
+        budget = f"train.epochs={self.epochs / SHORT!r}" if steps is None else f"train.max_steps={short_steps(steps)}"
         try:
             return self._trained(place, entry, [budget, *_of(fields), f"train.learning_rate={rate!r}"], 0, f"learning rate {rate:g}")
         except TrainingError as error:
+            self.ahead.done(entry.name, short=True, seconds=None)
             self.say(f"{entry.name}: learning rate {rate:g} is too high, and is left out ({error})")
             return None
 
@@ -282,37 +284,24 @@ class _Work:
         settings = [*settings_of(entry, self.plan.settings), *budget, f"train.seed={seed}", f"train.threads={self.plan.threads}"]
         settings += [f"train.best={self.plan.metric}", *([] if self.plan.validation else [f"data.split_seed={SPLIT_SEED}"])]
 
-        def show(now: Progress, before: int = self.begun) -> None:
-            each = max(now.total_steps, 1)
-            self.progress(now._replace(step=before * each + now.step, total_steps=self.runs * each))
+        def show(now: Progress) -> None:
+            each, begun = max(now.total_steps, 1), self.ahead.begun
+            self.progress(now._replace(step=begun * each + now.step, total_steps=(begun + self.ahead.left) * each))
 
         try:
             run = self.tools.train(place, entry, settings, self.plan, self._once, show)
-        except (TrainingError, UsageError) as error:
-            raise type(error)(f"{printable(entry.name)}: {error}") from None
+        except UsageError as error:
+            raise UsageError(f"{printable(entry.name)}: {error}") from None
         if run.stopped in SIGNALS:
             raise Stopped(run.stopped)
         self._stop_if_asked()
         if what is not None:
-            self.begun += 1
-            if run.stopped != "finished":
-                self.took.append(run.seconds)
+            anew = run.stopped != "finished"
+            self.ahead.done(entry.name, short=place.parent.name == GRID, seconds=run.seconds if anew else None)
+            if anew:
                 score = run.metrics.get(self.plan.metric, math.nan)
-                self.say(f"{entry.name}, {what}: {self.plan.metric} {score:.4g} in {run.seconds:.0f} s{self._left()}")
+                self.say(f"{entry.name}, {what}: {self.plan.metric} {score:.4g} in {run.seconds:.0f} s{self.ahead}")
         return run
-
-    def _left(self) -> str:
-        """What is still to be trained, and how long it will take, in words."""
-        left, cells = self.runs - self.begun, len(self.entries) * self.plan.seeds
-        if not left:
-            return ""
-        mean = sum(self.took) / len(self.took)
-        if self.choices:
-            order = [self.choices.get(entry.name) for _ in range(self.plan.seeds) for entry in self.entries]
-            seconds = sum(choice.steps * choice.pace or mean for choice in order[cells - left :] if choice is not None)
-        else:
-            seconds = (left - cells + 3 * cells) * mean
-        return f"; {left} run{'s' if left > 1 else ''} to go, about {_minutes(seconds)}"
 
     def _measured(self, entry: Entry, seed: int, choice: Choice, run: Run) -> Cell:
         """What a cell came to, kept in its folder; measured again only where the test is another."""
@@ -348,7 +337,3 @@ class _Work:
 
 def _of(fields: dict[str, int]) -> list[str]:
     return [f"model.{name}={value}" for name, value in fields.items()]
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"

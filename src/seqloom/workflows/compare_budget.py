@@ -10,6 +10,8 @@ from seqloom.errors import UsageError, printable
 from seqloom.workflows.compare_models import Entry, set_value
 
 Match = Literal["steps", "time", "parameters"]
+SHORT = 3
+"""Runs that choose a learning rate are as long as one that does not."""
 MATCHES: tuple[Match, ...] = ("steps", "time", "parameters")
 CLOSE = 0.05
 """How far the number of parameters may be from what is asked for."""
@@ -69,8 +71,8 @@ def scaled_widths(config: Any, fixed: Collection[str], width: int) -> dict[str, 
 
 
 def short_steps(steps: int) -> int:
-    """Steps of a run that chooses a learning rate: a third."""
-    return max(round(steps / 3), 1)
+    """Steps of a run that chooses a learning rate."""
+    return max(round(steps / SHORT), 1)
 
 
 def steps_in(seconds: float, pace: float) -> int:
