@@ -20,8 +20,6 @@ Loading runs no code from a file: JSON, YAML (safe) and safetensors only.
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -64,7 +62,7 @@ IDLE = {
 """Settings of decoding that change nothing, for each strategy."""
 CONFIG, TOKENIZER, GENERATION = "config.json", "tokenizer.json", "generation_config.json"
 PREPROCESSOR = "preprocessor_config.json"
-RUN, DATA, METRICS = "run.yaml", "data.json", "metrics.jsonl"
+RUN, DATA = "run.yaml", "data.json"
 IMAGES, PATCHES = "image-classification", "masked-image-modeling"
 OF_IMAGES = (IMAGES, PATCHES)
 """The tasks whose models read no text."""
@@ -409,50 +407,3 @@ def choose_device(name: str) -> torch.device:
     if name not in ("cpu", "cuda") or (name == "cuda" and not torch.cuda.is_available()):
         raise UsageError(f"the device must be auto, cpu or cuda (where there is one), but is {name!r}")
     return torch.device(name)
-
-
-def append_metrics(folder: Path, record: dict[str, Any]) -> None:
-    """One whole line more in metrics.jsonl, or none where the disk is full (FolderError); null stands for what is not finite."""
-    line = (files.json_line(record) + "\n").encode()
-    with files.writing(folder / METRICS):
-        handle = os.open(folder / METRICS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        before = os.fstat(handle).st_size
-        try:
-            written = os.write(handle, line)
-            if written < len(line):  # the next write says why
-                os.write(handle, line[written:])
-        except OSError:
-            os.ftruncate(handle, before)
-            raise
-        finally:
-            os.close(handle)
-
-
-def cut_metrics(folder: Path, step: int) -> None:
-    """Drops what was logged after a step (by a run that was killed), and half a line."""
-    path = folder / METRICS
-    if not path.exists():
-        return
-    kept = []
-    for line in path.read_bytes().split(b"\n")[:-1]:
-        try:
-            if json.loads(line)["step"] <= step:
-                kept.append(line + b"\n")
-        except (ValueError, KeyError, TypeError):
-            continue
-    files.write_atomic(path, b"".join(kept))
-
-
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl."""
-    path = folder / METRICS
-    return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
-
-
-def validation_metrics(folder: Path, step: int) -> dict[str, float]:
-    """What the validation at a step gave."""
-    prefix = "validation_"
-    for record in reversed(read_metrics(folder)):
-        if record["step"] == step and f"{prefix}loss" in record:
-            return {name.removeprefix(prefix): value for name, value in record.items() if name.startswith(prefix) and value is not None}
-    return {}

@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqloom import files
-from seqloom.bundles import validation_metrics
 from seqloom.errors import FolderError, SeqloomError, TrainingError, UsageError
 from seqloom.evaluation.significance import mean_interval
 from seqloom.models import model_family
+from seqloom.training import log
 from seqloom.training.checkpoints import read_state
 from seqloom.training.loop import Progress
 from seqloom.workflows import compare_cells, compare_table
@@ -585,7 +585,7 @@ def test_on_the_validation_part_the_score_is_that_of_the_training(whole: tuple[P
     place = folder / "c" / "bag_of_words-tiny-seed0"
     plan = plan_of(data=tuple(data["data"]), validation=tuple(data["validation"]), test=())
     found = compare_cells.measure_cell(place, plan, lambda _: None)
-    best = validation_metrics(place, read_state(next(place.glob("checkpoint-9"))).best_step or 9)
+    best = log.validation(place, read_state(next(place.glob("checkpoint-9"))).best_step or 9)
     assert found.metrics["accuracy"] == best["accuracy"] == np.mean(found.by_item)
     assert found.metrics["loss"] == pytest.approx(best["loss"], abs=1e-6)
     assert len(found.by_item) == 30

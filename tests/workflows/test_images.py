@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from seqloom import bundles, files
 from seqloom.cli import main
 from seqloom.errors import DataError, FolderError, SeqloomError, UsageError
+from seqloom.training import log
 from seqloom.training.loop import Progress
 from seqloom.workflows.classify import ImageClassifier
 from seqloom.workflows.train import TrainResult, train
@@ -90,7 +91,7 @@ def test_data(trained: Path) -> str:
 
 
 def test_it_learns(trained: Path, test_data: str) -> None:
-    losses = [record["loss"] for record in bundles.read_metrics(trained) if "loss" in record]
+    losses = [record["loss"] for record in log.read(trained) if "loss" in record]
     assert losses[-1] < 0.5 * losses[0]
     found = ImageClassifier.load(trained).evaluate([test_data], lambda _: None)
     assert found.metrics["accuracy"] > 0.9
@@ -118,9 +119,9 @@ def test_a_run_folder_holds_all_that_is_needed(trained: Path) -> None:
 
 def outcome(folder: Path) -> dict[str, Any]:
     """All that a run leaves, but for how long it took and where it stood."""
-    metrics = [json.loads(line) for line in (folder / bundles.METRICS).read_bytes().splitlines()]
+    metrics = [json.loads(line) for line in (folder / log.METRICS).read_bytes().splitlines()]
     kept: dict[str, Any] = {"metrics": [{key: v for key, v in line.items() if key != "tokens_per_second"} for line in metrics]}
-    placed = {bundles.RUN, bundles.METRICS, bundles.DATA, files.MANIFEST, "README.md"}
+    placed = {bundles.RUN, log.METRICS, bundles.DATA, files.MANIFEST, "README.md"}
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in placed):
         kept[str(path.relative_to(folder))] = path.read_bytes()
     return kept

@@ -17,6 +17,7 @@ from seqloom import bundles
 from seqloom.bundles import load_bundle
 from seqloom.config import DataConfig
 from seqloom.errors import DataError, FolderError, SeqloomError, UsageError
+from seqloom.training import log
 from seqloom.training.checkpoints import CARRIED, WEIGHTS, newest_checkpoint
 from seqloom.training.loop import Progress
 from seqloom.workflows.arpa import export_arpa, import_arpa
@@ -95,9 +96,9 @@ def folders(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 @pytest.mark.parametrize("model", FAMILIES)
 def test_a_folder_gives_the_numbers_of_its_training(model: str, folders: dict[str, Path], texts: Path) -> None:
     folder = folders[model]
-    trained = bundles.validation_metrics(folder, max(line["step"] for line in bundles.read_metrics(folder) if "validation_loss" in line))
+    trained = log.validation(folder, max(line["step"] for line in log.read(folder) if "validation_loss" in line))
     metrics = evaluate(folder, [str(texts / "val.txt")], {}, {}, lambda _: None, stride=8 if "gpt" in model else None).metrics
-    best = min(line["validation_loss"] for line in bundles.read_metrics(folder) if "validation_loss" in line)
+    best = min(line["validation_loss"] for line in log.read(folder) if "validation_loss" in line)
     assert metrics["loss"] == pytest.approx(best, rel=1e-5)
     assert metrics["perplexity"] < 12  # 24 words and an end: it has learnt something
     for name in ("documents", "tokens", "words", "bytes"):

@@ -26,6 +26,7 @@ import torch
 from seqloom import bundles, files
 from seqloom.data.synthetic import reverse_task
 from seqloom.errors import FolderError, UsageError
+from seqloom.training import log
 from seqloom.training.checkpoints import OPTIMIZER, STATE, WEIGHTS, checkpoints, newest_checkpoint, read_state
 from seqloom.training.loop import Progress
 from seqloom.workflows.train import TrainResult, train
@@ -100,12 +101,12 @@ def never_stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def outcome(folder: Path) -> dict[str, Any]:
     """All that a run leaves, but for how long it took and where it stood."""
-    metrics = [json.loads(line) for line in (folder / bundles.METRICS).read_bytes().splitlines()]
+    metrics = [json.loads(line) for line in (folder / log.METRICS).read_bytes().splitlines()]
     kept: dict[str, Any] = {"metrics": [{key: v for key, v in line.items() if key != "tokens_per_second"} for line in metrics]}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         named_after_itself = path.parent == folder and path.name in (
             bundles.RUN,
-            bundles.METRICS,
+            log.METRICS,
             bundles.DATA,
             files.MANIFEST,
             "README.md",
@@ -337,7 +338,7 @@ def test_where_all_checkpoints_are_damaged_nothing_is_started(place: Path) -> No
 
 def test_half_a_line_of_metrics_goes(place: Path, never_stopped: Path) -> None:
     folder = stopped(place, 9)
-    with open(folder / bundles.METRICS, "a") as file:
+    with open(folder / log.METRICS, "a") as file:
         file.write('{"step": 12, "loss": 1.0}\n{"step": 16, "lo')
     (folder / ".data.json.99.tmp").touch()
     go_on(folder)

@@ -36,7 +36,7 @@ def degeneration(
         settings: key=value for data.*.
         json: All numbers as one JSON line.
     """
-    given, decode = reading(settings)
+    given, decode, _ = reading(settings)
     if decode:
         raise UsageError("--set can change data.* here, but not decode.*: each strategy says how it decodes; see --strategies")
     from seqloom.workflows.degeneration import HEADER, LEGEND, STRATEGIES

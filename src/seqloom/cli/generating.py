@@ -13,9 +13,7 @@ from cyclopts import Parameter
 
 from seqloom.cli.options import Data, Flag, Settings, reading
 from seqloom.cli.terminal import put_json, say
-from seqloom.config import DataConfig
 from seqloom.errors import UsageError
-from seqloom.run_file import parse
 
 Prompts = Annotated[list[str] | None, Parameter(negative="", consume_multiple=False, allow_leading_hyphen=True)]
 """Prompts, each with its option."""
@@ -43,7 +41,7 @@ def generate(
     """
     if file is not None and prompt:
         raise UsageError("generate takes --prompt or FILE, but both are given; leave one out")
-    reads, decode = reading(settings, ("decode",) if file is None else ("data", "decode"))
+    _, decode, data_config = reading(settings, ("decode",) if file is None else ("data", "decode"))
     from seqloom.workflows.generate import Continuation, load_generator
     from seqloom.workflows.predict import new_file
     from seqloom.workflows.reading import each_text
@@ -53,7 +51,7 @@ def generate(
     place = None if trace is None else new_file(trace)
     writer = load_generator(folder, say=notices.append)
     given = writer.bundle.decode_with(decode)
-    prompts = (prompt or [""]) if file is None else each_text(file, parse(DataConfig, reads), say)
+    prompts = (prompt or [""]) if file is None else each_text(file, data_config, say)
     first = True
 
     def tell(texts: list[Continuation]) -> None:

@@ -116,7 +116,7 @@ def evaluate(
     from seqloom.workflows.evaluate import evaluate as run_evaluate
     from seqloom.workflows.predict import new_file, write_lines
 
-    given, decode = reading(settings)
+    given, decode, _ = reading(settings)
     if outputs is not None:
         new_file(outputs)  # said before the work, not after it
     result = run_evaluate(folder, data, given, decode, say, stride)

@@ -55,7 +55,7 @@ def explain(
         return
     from seqloom.workflows.explain import explain as run_explain
 
-    _, decode = reading(settings, ("decode",))
+    decode = reading(settings, ("decode",)).decode
     result = run_explain(folder, text[0], target, output or "attention.png", decode)
     if json:
         put_json(result.summary())
@@ -76,7 +76,7 @@ def _explain_image(folder: str, image: str, output: str, json: bool) -> None:
 
 
 def _gradient_flow(folders: list[str], data: tuple[str, ...], rows: int, output: str | None, settings: Settings, json: bool) -> None:
-    given, decode = reading(settings)
+    given, decode, _ = reading(settings)
     if decode:
         raise UsageError("--set can change data.* with --gradient-flow, but not decode.*: nothing is decoded")
     if not data:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from cyclopts import Parameter
 
@@ -27,8 +27,18 @@ EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}
 """How a process ends that a signal asked to stop."""
 
 
-def reading(settings: list[str] | None, sections: tuple[str, ...] = ("data", "decode")) -> tuple[dict[str, Any], dict[str, Any]]:
-    """--set of a verb that reads: (data settings, decode settings), checked. Raises UsageError for other than these sections."""
+class Reads(NamedTuple):
+    """--set of a verb that reads, checked."""
+
+    data: dict[str, Any]
+    """What was given of data.*; the rest may be as in the training."""
+    decode: dict[str, Any]
+    config: DataConfig
+    """The same data.*, and defaults."""
+
+
+def reading(settings: list[str] | None, sections: tuple[str, ...] = ("data", "decode")) -> Reads:
+    """Raises UsageError for what cannot be, and for other than these sections."""
     content = apply_settings({}, settings or [])
     if other := sorted(content.keys() - set(sections)):
         why = "no file is read" if other == ["data"] else "the model is trained"
@@ -37,5 +47,5 @@ def reading(settings: list[str] | None, sections: tuple[str, ...] = ("data", "de
     groups = decode.get("groups")
     widest = 1000 // groups * groups if isinstance(groups, int) and 0 < groups <= 1000 else 1000
     parse(DecodeConfig, {"beam": widest} | decode, "decode.")  # by itself: the folder's beam is not known yet
-    parse(DataConfig, content.get("data", {}), "data.")
-    return content.get("data", {}), decode
+    data = content.get("data", {})
+    return Reads(data, decode, parse(DataConfig, data, "data."))

@@ -8,7 +8,6 @@ from seqloom.cli.options import Data, Flag, Settings, reading
 from seqloom.cli.terminal import put, put_json, say
 from seqloom.config import DataConfig
 from seqloom.errors import UsageError, printable
-from seqloom.run_file import parse
 
 if TYPE_CHECKING:
     from seqloom.bundles import Bundle
@@ -45,7 +44,7 @@ def predict(folder: str, /, *file: Data, settings: Settings = None, trace: str |
         return
     if len(file) > 1:
         raise UsageError(f"predict takes FOLDER and one FILE, but {len(file)} files are given; ask for one after the other")
-    given, decode = reading(settings)
+    given, decode, data_config = reading(settings)
     place = None if trace is None else new_file(trace)
     model = load(folder)
     for note in model.bundle.notes:
@@ -55,7 +54,6 @@ def predict(folder: str, /, *file: Data, settings: Settings = None, trace: str |
     if isinstance(model.bundle.model, Reader):
         _predict_read(model.bundle, name, given, decode, trace, json, interactive)
         return
-    data_config = parse(DataConfig, given)
     if model.bundle.task in ENCODED:
         if place is not None:
             raise UsageError(f"--trace belongs to a search for text, but {folder} is a model of {model.bundle.task}; leave it out")

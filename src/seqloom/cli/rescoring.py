@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 from seqloom.cli.options import Data, Flag, Folders, Settings, reading
 from seqloom.cli.terminal import put, put_json, put_table, say
-from seqloom.config import DataConfig
-from seqloom.run_file import parse
 
 if TYPE_CHECKING:
     from seqloom.workflows.rescore import Rescored, Rescoring
@@ -45,7 +43,7 @@ def rescore(
         settings: key=value for data.*.
         json: One JSON line instead of the table; without references one a list.
     """
-    given, _ = reading(settings, ("data",))
+    reads = reading(settings, ("data",))
     from seqloom.workflows.rescore import rescore as run_rescore
 
     result = run_rescore(
@@ -56,7 +54,7 @@ def rescore(
         score=score,
         metric=metric,
         output=output,
-        data=parse(DataConfig, given),
+        data=reads.config,
         say=say,
     )
     if result.results:

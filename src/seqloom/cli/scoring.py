@@ -10,7 +10,6 @@ from seqloom.cli.options import Data, Flag, Folders, Settings, Several, reading
 from seqloom.cli.terminal import put, put_json, put_table, say
 from seqloom.config import DataConfig
 from seqloom.errors import UsageError
-from seqloom.run_file import parse
 
 Texts = Annotated[list[str] | None, Parameter(negative="", consume_multiple=False, allow_leading_hyphen=True)]
 
@@ -44,8 +43,7 @@ def score(
         settings: key=value for data.*.
         json: One JSON object a text, or one for all pairs.
     """
-    given, decode = reading(settings)
-    data_config = parse(DataConfig, given)
+    _, decode, data_config = reading(settings)
     if decode:
         raise UsageError("--set can change data.* here, but not decode.*: nothing is decoded")
     if pairs is not None:
@@ -160,8 +158,8 @@ def ensemble(
     """
     from seqloom.workflows.mixture import mix
 
-    given, _ = reading(settings, ("data",))
-    result = mix(folders, output_dir, weights, tune or (), parse(DataConfig, given), say)
+    data_config = reading(settings, ("data",)).config
+    result = mix(folders, output_dir, weights, tune or (), data_config, say)
     if json:
         put_json(result)
     else:

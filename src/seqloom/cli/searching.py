@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 from seqloom.cli.generating import Prompts
 from seqloom.cli.options import Data, Flag, Settings, reading
 from seqloom.cli.terminal import put, put_json, put_table, say
-from seqloom.config import DataConfig
 from seqloom.errors import UsageError, printable
-from seqloom.run_file import parse
 
 if TYPE_CHECKING:
     from seqloom.workflows.exact import Compared, ExactReport
@@ -55,7 +53,7 @@ def exact(
         raise UsageError("exact takes --prompt or FILE, but both are given; leave one out")
     if limit is not None and limit < 1:
         raise UsageError(f"--limit must be at least 1, but is {limit}")
-    reads, decode = reading(settings)
+    _, decode, data_config = reading(settings)
     widths = _widths(beams)
     from seqloom.decoding.exact import Budget
     from seqloom.workflows.exact import inputs_of, kept, load_searcher, report_of
@@ -70,7 +68,7 @@ def exact(
         raise UsageError("each --prompt must have text for a translation model to read, but one is blank; leave it out")
     given = prompt or ([""] if task == TASK else None)
     # an error in the file comes before the work
-    texts = given[:limit] if file is None and given is not None else inputs_of(file or "-", parse(DataConfig, reads), task, limit, say)
+    texts = given[:limit] if file is None and given is not None else inputs_of(file or "-", data_config, task, limit, say)
     rows: list[Compared] = []
     for row in _counted(kept(searcher.compare(texts), output), len(texts)):
         rows.append(row)

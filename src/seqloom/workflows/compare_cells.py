@@ -21,6 +21,7 @@ from seqloom.evaluation.reading import answered
 from seqloom.interop.checkpoint import empty_model
 from seqloom.models.reader import Reader
 from seqloom.run_file import apply_settings
+from seqloom.training import log
 from seqloom.training.checkpoints import newest_checkpoint, read_state
 from seqloom.training.loop import Progress
 from seqloom.workflows.compare_budget import scaled_widths
@@ -111,7 +112,7 @@ def train_cell(place: Path, entry: Entry, settings: list[str], plan: Plan, say: 
 
 def trained_in(place: Path) -> tuple[int, float]:
     """(what the losses counted, seconds) of a run by its log; validations are not in these seconds."""
-    records: list[dict[str, Any]] = [one for one in bundles.read_metrics(place) if one.get("tokens_per_second")]
+    records: list[dict[str, Any]] = [one for one in log.read(place) if one.get("tokens_per_second")]
     if not records:
         return 0, 0.0
     last = records[-1]

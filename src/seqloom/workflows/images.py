@@ -29,7 +29,7 @@ from seqloom.shapes import IGNORE
 from seqloom.training.objectives import ImageClassification, MaskedPatchPrediction
 from seqloom.workflows.classify import CHUNK, classified, read_preprocessing, told_colours
 from seqloom.workflows.prepare import check_same_data
-from seqloom.workflows.reading import Say, counted
+from seqloom.workflows.reading import Say, counted, split_note
 from seqloom.workflows.settings import model_fields
 
 MAY_CHANGE = ("image_size", "dropout", "attention_dropout")
@@ -184,7 +184,7 @@ def _read(run_config: RunConfig, folder: Path, first: bool, say: Say, head: str)
         validation, held = store, held_out_evenly(np.asarray(store.labels), train.seed)
         trained = np.setdiff1d(np.arange(len(store)), held)
         how = ", of each label its share" if labelled else ""
-        say(f"no validation data given: {len(held):,} images split off by seed {train.seed}{how}")
+        say(split_note(len(held), "image", train.seed) + how)
     if first and not (folder / bundles.DATA).exists():
         files.write_json(folder / bundles.PREPROCESSOR, preprocessing.to_json())
         files.write_json(folder / bundles.DATA, {"files": prints, "images": len(trained), "validation_images": len(held)})

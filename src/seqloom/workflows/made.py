@@ -13,6 +13,7 @@ from seqloom.interop.origin import HubOrigin
 from seqloom.run_file import run_file_text
 from seqloom.text.hub_tokenizer import HubTokenizer
 from seqloom.text.tokenizers import TextTokenizer
+from seqloom.training import log
 from seqloom.training.checkpoints import TrainerState, checkpoint_path, save_checkpoint
 from seqloom.workflows.card import write_card
 
@@ -33,7 +34,7 @@ def write_made(
     files.write_json(folder / bundles.DATA, {"files": used})
     bundles.write_model_files(folder, run.task, run.model["name"], model.config, tokenizer, run.decode, hub)
     if metrics is not None:
-        bundles.append_metrics(folder, {"step": 1, **{f"validation_{key}": value for key, value in metrics.items()}})
+        log.append(folder, {"step": 1, **{f"validation_{key}": value for key, value in metrics.items()}})
     save_checkpoint(folder, model, None, state)
     write_card(folder, run, state, metrics or {})
     bundles.seal(folder, checkpoint_path(folder, 1))

@@ -27,7 +27,7 @@ from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
 from seqloom.training.distributed import World
 from seqloom.training.objectives import Translation
 from seqloom.workflows.evaluate import evaluate_pairs
-from seqloom.workflows.reading import Say, counted, each_pair, read_pair_list
+from seqloom.workflows.reading import Say, counted, each_pair, read_pair_list, split_note
 
 M = TypeVar("M")
 
@@ -154,7 +154,7 @@ def prepare_pairs(run_config: RunConfig, folder: Path, first: bool, say: Say) ->
         validation = read_pair_list(data.validation, data, say)
     else:
         held, validation = split_off(data, run_config.train.seed, say)
-        say(f"no validation data given: {len(validation):,} pairs split off by seed {run_config.train.seed}")
+        say(split_note(len(validation), "pair", run_config.train.seed))
 
     def training(say: Say = lambda _: None) -> Iterator[Record]:
         return (record for at, record in enumerate(each_pair(data.train, data, say)) if at not in held)

@@ -34,7 +34,7 @@ from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training.objectives import Reading
 from seqloom.workflows.introducing import introduce_data
 from seqloom.workflows.prepare import check_same_data, learned_tokenizer
-from seqloom.workflows.reading import Say, counted, tallied
+from seqloom.workflows.reading import Say, counted, split_note, tallied
 from seqloom.workflows.settings import model_fields
 from seqloom.workflows.work import Work, laid_out, laying_out
 from seqloom.workflows.works import BEGINNINGS
@@ -182,7 +182,7 @@ def read_examples(run_config: RunConfig, say: Say) -> tuple[Work, Sequence[Any],
     seed = run_config.train.seed if data.split_seed is None else data.split_seed
     held = beginning.split(examples, seed)
     chosen = set(held.tolist())
-    say(f"no validation data given: {len(held):,} examples split off by seed {seed}")
+    say(split_note(len(held), "example", seed))
     return work, [one for at, one in enumerate(examples) if at not in chosen], [examples[at] for at in held]
 
 

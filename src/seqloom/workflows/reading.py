@@ -53,6 +53,11 @@ def each_text(path: str, data: DataConfig, say: Say) -> Iterator[str]:
             yield record.fields["text"]
 
 
+def split_note(count: int, what: str, seed: int) -> str:
+    """What is said of a validation part that nobody gave; `what` is one of it."""
+    return f"no validation data given: {count:,} {what}{'s' if count > 1 else ''} split off by seed {seed}"
+
+
 def counted(records: Iterable[T], what: str, say: Say, every: float = 5.0) -> Iterator[T]:
     """The same records; how many there were is said every few seconds."""
     said = time.monotonic()

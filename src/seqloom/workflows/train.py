@@ -24,6 +24,7 @@ from seqloom.run_file import run_file_text
 from seqloom.tasks import READING_TASKS
 from seqloom.text.hub_files import kept_files
 from seqloom.text.special import BOS
+from seqloom.training import log
 from seqloom.training.carry import Carry
 from seqloom.training.checkpoints import (
     OPTIMIZER,
@@ -129,7 +130,7 @@ def train(
 
 def forget(folder: Path) -> None:
     """Removes what a run wrote that failed before it had a model, so that the mended command can be given again."""
-    of_model = (*kept_files(folder), bundles.CONFIG, TOKENIZER_CONFIG, bundles.GENERATION, bundles.METRICS)
+    of_model = (*kept_files(folder), bundles.CONFIG, TOKENIZER_CONFIG, bundles.GENERATION, log.METRICS)
     for name in (*of_model, bundles.TOKENIZER, bundles.PREPROCESSOR, bundles.DATA, STANDARD_INPUT, bundles.RUN):  # last what makes it a run
         (folder / name).unlink(missing_ok=True)
 
@@ -197,8 +198,8 @@ def fit(run_config: RunConfig, folder: Path, config: Any, material: Material, sa
         metrics = material.validate(model)
     state = TrainerState(step=1, total_steps=1, best=metrics["loss"], best_step=1, stopped="max_steps", threads=torch.get_num_threads())
     state.settings = fixed_settings(run_config)
-    bundles.cut_metrics(folder, 0)  # of a fit that was killed
-    bundles.append_metrics(folder, {"step": 1, **{f"validation_{key}": value for key, value in metrics.items()}})
+    log.cut(folder, 0)  # of a fit that was killed
+    log.append(folder, {"step": 1, **{f"validation_{key}": value for key, value in metrics.items()}})
     save_checkpoint(folder, model, None, state)
 
 
@@ -231,9 +232,9 @@ def make_job(
             prune_checkpoints(folder, {state.step} | ({state.best_step} if state.best_step is not None else set()))
         world.barrier()
 
-    def log(record: dict[str, Any]) -> None:
+    def report(record: dict[str, Any]) -> None:
         if world.first:
-            bundles.append_metrics(folder, record)
+            log.append(folder, record)
         if board is not None:
             board(record)
 
@@ -247,7 +248,7 @@ def make_job(
         describe=material.describe,
         validate=lambda: material.validate(model),
         save=save,
-        log=log,
+        log=report,
         progress=progress,
         interrupted=interrupted,
         evaluate_every=config.evaluate_every or max(state.total_steps // 20, 1),
@@ -262,7 +263,7 @@ def finish(run_config: RunConfig, folder: Path, world: World, state: TrainerStat
     if over and (problem := files.manifest_problem(checkpoint_path(folder, best))):
         say(f"the best checkpoint (step {best}) is damaged, so the last one (step {state.step}) takes its place: {problem}")
         best = state.best_step = state.step
-    metrics = bundles.validation_metrics(folder, best)
+    metrics = log.validation(folder, best)
     if over and world.first:
         prune_checkpoints(folder, {state.step, best})  # again: a run may be killed between its last save and this
         write_card(folder, run_config, state, metrics)
@@ -276,9 +277,9 @@ def finished(folder: Path, world: World, say: Say) -> TrainResult | None:
     if not (folder / files.MANIFEST).exists() or files.manifest_problem(folder) is not None:
         return None
     best = checkpoint_step(Path(files.read_json(folder / files.MANIFEST)["best"]))
-    step = max((record["step"] for record in bundles.read_metrics(folder)), default=best)
+    step = max((record["step"] for record in log.read(folder)), default=best)
     say(f"{printable(str(folder))}: this run is finished (step {step}), so there is nothing to do; for a longer one, train a new run")
-    return TrainResult(folder, step, best, "finished", bundles.validation_metrics(folder, best), world.first)
+    return TrainResult(folder, step, best, "finished", log.validation(folder, best), world.first)
 
 
 def restore(folder: Path, world: World, model: nn.Module, optimizer: torch.optim.Optimizer, objective: Any, say: Say) -> TrainerState:
@@ -290,7 +291,7 @@ def restore(folder: Path, world: World, model: nn.Module, optimizer: torch.optim
     if world.first:
         for path in files.leftovers(folder):
             path.unlink()
-        bundles.cut_metrics(folder, read_state(newest).step if newest else 0)
+        log.cut(folder, read_state(newest).step if newest else 0)
     if newest is None:
         return TrainerState(threads=threads)
     load_model_tensors(model, newest / WEIGHTS)

@@ -1,0 +1,59 @@
+"""What a training says of itself, in metrics.jsonl of its folder: a line a report, whole lines only."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from seqloom import files
+
+METRICS = "metrics.jsonl"
+
+
+def append(folder: Path, record: dict[str, Any]) -> None:
+    """One whole line more in metrics.jsonl, or none where the disk is full (FolderError); null stands for what is not finite."""
+    line = (files.json_line(record) + "\n").encode()
+    with files.writing(folder / METRICS):
+        handle = os.open(folder / METRICS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        before = os.fstat(handle).st_size
+        try:
+            written = os.write(handle, line)
+            if written < len(line):  # the next write says why
+                os.write(handle, line[written:])
+        except OSError:
+            os.ftruncate(handle, before)
+            raise
+        finally:
+            os.close(handle)
+
+
+def cut(folder: Path, step: int) -> None:
+    """Drops what was logged after a step (by a run that was killed), and half a line."""
+    path = folder / METRICS
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_bytes().split(b"\n")[:-1]:
+        try:
+            if json.loads(line)["step"] <= step:
+                kept.append(line + b"\n")
+        except (ValueError, KeyError, TypeError):
+            continue
+    files.write_atomic(path, b"".join(kept))
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl."""
+    path = folder / METRICS
+    return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+
+
+def validation(folder: Path, step: int) -> dict[str, float]:
+    """What the validation at a step gave."""
+    prefix = "validation_"
+    for record in reversed(read(folder)):
+        if record["step"] == step and f"{prefix}loss" in record:
+            return {name.removeprefix(prefix): value for name, value in record.items() if name.startswith(prefix) and value is not None}
+    return {}
