@@ -19,7 +19,7 @@ from seqloom.data.documents import Piece
 from seqloom.errors import place
 from seqloom.tasks import task_named
 from seqloom.training.distributed import World
-from seqloom.workflows.check_pairs import LEAK, Table, pieces_of, problems_of, quantiles, shown_pieces, unknown_among
+from seqloom.workflows.check_pairs import LEAK, Table, pieces_of, problems_of, quantiles, shown, shown_pieces, table_of, unknown_among
 from seqloom.workflows.corpus import PreparedCorpus, prepare_corpus
 from seqloom.workflows.documents import each_document, each_piece
 from seqloom.workflows.prepare import prepared, total_steps
@@ -60,10 +60,10 @@ class CorpusReport:
         rows: list[tuple[str, ...]] = [(row["line"], shown_pieces(row["inputs"])) for row in self.batch]
         about = self.tokenizer
         return [
-            _table("Documents", self.splits),
-            _table("Length in ids", self.lengths),
+            table_of("Documents", self.splits),
+            table_of("Length in ids", self.lengths),
             ("Worth a look", ("what", "how many", "first"), findings or [("nothing", "", "")]),
-            (f"Training ({about['kind']}, {about['vocabulary']:,} pieces)", ("", ""), [(k, _shown(v)) for k, v in self.training.items()]),
+            (f"Training ({about['kind']}, {about['vocabulary']:,} pieces)", ("", ""), [(k, shown(v)) for k, v in self.training.items()]),
             ("Rows of the first batch", ("in the document of", "is fed; to write is the next of each"), rows),
         ]
 
@@ -196,12 +196,3 @@ def _view(corpus: PreparedCorpus, rows: NDArray[np.int64]) -> list[dict[str, Any
         }
         for start, inputs, targets in zip(starts, batch.inputs.tolist(), batch.targets.tolist(), strict=True)
     ]
-
-
-def _table(title: str, rows: dict[str, Any]) -> Table:
-    header = ("", *(name.replace("_", " ") for name in next(iter(rows.values()))))
-    return title, header, [(name, *map(_shown, values.values())) for name, values in rows.items()]
-
-
-def _shown(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -5,7 +5,7 @@ The tokenizer and the token store are made as `train` makes them, so the store i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -234,10 +234,10 @@ def shown_pieces(pieces: Sequence[str | None]) -> str:
     return " ".join(shown if left_out <= 1 else [*shown[: SHOWN // 2], f"[… {left_out} more …]", *shown[-SHOWN // 2 :]])
 
 
-def table_of(title: str, rows: dict[str, dict[str, int]]) -> Table:
-    """A row of counts for each name."""
-    header = ("", *next(iter(rows.values())))
-    return title, header, [(name, *(f"{value:,}" for value in values.values())) for name, values in rows.items()]
+def table_of(title: str, rows: Mapping[str, Mapping[str, object]]) -> Table:
+    """A row of numbers for each name."""
+    header = ("", *(name.replace("_", " ") for name in next(iter(rows.values()))))
+    return title, header, [(name, *map(shown, values.values())) for name, values in rows.items()]
 
 
 def _unknown_rows(about: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -245,5 +245,5 @@ def _unknown_rows(about: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def shown(value: object) -> str:
-    """Numbers with commas."""
-    return f"{value:,}" if isinstance(value, int | float) else str(value)
+    """Numbers with commas, and with the digits that count."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if isinstance(value, float) else str(value)
