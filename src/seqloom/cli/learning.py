@@ -52,10 +52,11 @@ def train(
         data: Two parallel files, a prefix such as data/train (for train.en, train.de), or one .tsv, .csv or .jsonl; for text-generation
             any number of texts, tables, folders and patterns such as 'news/*.txt'; also .gz. For image-classification two IDX files
             (images, labels), an .npz with images and labels, or a folder with a folder of image files for each label; for
-            masked-image-modeling the same, without labels too.
+            masked-image-modeling the same, without labels too. For tasks with labels, tags, answers or choices: tables, a folder with a
+            folder or file for each label, __label__ lines, CoNLL and CoNLL-U, SQuAD; docs/reading.md says all.
         model: NAME or NAME:SIZE; seqloom models lists them.
         output_dir: The new run folder.
-        validation: Validation files in the same form; without them 2 % (of images 10 %) is split off.
+        validation: Validation files in the same form; without them 2 % (of what has labels 10 %), at most 1,000, is split off.
         config: A run file (YAML); arguments and --set change its values.
         resume: A run folder to go on with, to the same bits as if it had never stopped.
         start: A run folder, a Hugging Face directory or hf://NAME whose weights and tokenizer the model begins with: fine-tuning.
@@ -106,8 +107,8 @@ def evaluate(
 
     Args:
         folder: A run folder.
-        data: Files of pairs, of texts for a language model, or images with labels, in the same forms as for train; for sentence vectors a
-            table of two texts and a score.
+        data: Files of pairs, of texts for a language model, of what a reader answers, or images with labels, in the same forms as for
+            train; for sentence vectors a table of two texts and a score.
         stride: Of a language model with limited context: how far the windows over a long text move on; by default half a window.
         settings: key=value for data.* and decode.*, such as decode.beam=1.
         outputs: Also write the model's texts, or labels, to this new file, one a line.
