@@ -18,12 +18,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, final
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from seqloom.errors import UsageError
 
 Positive = Annotated[int, Field(ge=1, strict=True)]
 Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+def _mark(written: str) -> str:
+    if not written:
+        raise ValueError("must not be empty")
+    return written.replace("\\t", "\t")
+
+
+Mark = Annotated[str, AfterValidator(_mark)]
+"""What parts a text, where \\t is a tab."""
 Pooling = Literal["auto", "first", "last", "mean", "max", "sum", "attention"]
 APART = ("compared", "cosine")
 """Ways of head.pair that read each text by itself."""
@@ -74,13 +84,15 @@ class DataConfig:
     """Column of the second of two texts (the first is `text`); guessed with a notice."""
     options: tuple[Annotated[str, BeforeValidator(str)], ...] = ()
     """Columns of the options, where one of several is to be chosen; guessed with a notice."""
+    answers_from: Literal[0, 1] | None = None
+    """What answers count from that are numbers of options; by default as the training files show, with a notice."""
     group: str | None = None
     """Column whose equal values stay on one side when data are split."""
     split_seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] | None = None
     """Of the part that is split off for validation; by default train.seed."""
-    label_separator: str | None = None
+    label_separator: Mark | None = None
     """What stands between the labels of a text that may have several (or none)."""
-    label_until: str | None = None
+    label_until: Mark | None = None
     """A label ends before this: ':' makes DESC of DESC:manner."""
     part: str | None = None
     """Of a JSON file with several parts, such as train and test: the one to read; several with commas between."""
@@ -100,7 +112,7 @@ class DataConfig:
     """Encoding of the files."""
     on_bad_line: Literal["error", "skip", "replace"] = "error"
     """What happens at bytes that are not in the encoding and the like; skipped lines are counted."""
-    delimiter: str | None = None
+    delimiter: Mark | None = None
     """Between cells of tsv and csv; by default tab and comma."""
     header: bool | Literal["auto"] = "auto"
     """Whether the first row of tsv and csv names the columns."""

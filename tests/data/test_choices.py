@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqloom.config import DataConfig
-from seqloom.data.choices import read_choices
+from seqloom.data.choices import counted_from, read_choices
 from seqloom.data.examples import Choice
 from seqloom.data.lines import Tally
 from seqloom.errors import SeqloomError, UsageError
@@ -98,7 +99,10 @@ def test_numbers_that_are_options_are_those_options(tmp_path: Path) -> None:
         ("t,x,y,2\nt,x,y,3\n", "t.csv:3: the answer must be a number from 1 to 2"),
         ("t,x,y,-1\n", "t.csv:2: the answer must be a number (all of a file), a letter up to B or one of the options, but is '-1'"),
         ("t,x,y,c\n", "a letter up to B"),
-        ("t,x,x,x\n", "one of the options, but is 'x'"),
+        ("t,x,x,x\n", "t.csv:2: the answer must tell one option, but 'x' is spelled by 2 options; make them differ"),
+        ("t,b,b,b\n", "'b' is spelled by 2 options"),  # and is no letter
+        ("t,b,b, b\n", "'b' is spelled by 2 options"),
+        ("t,1,2,1\nt,1,1,1\n", "t.csv:3: the answer must tell one option, but '1' is spelled by 2 options"),
         ("t,x,y,\n", "t.csv:2: the answer is empty"),
         ("t,x,,0\n", "t.csv:2: a choice needs at least two options, none of them blank, but has 1"),
         ("t,,y,0\n", "but one of them is blank"),
@@ -107,6 +111,75 @@ def test_numbers_that_are_options_are_those_options(tmp_path: Path) -> None:
 )
 def test_answers_and_options_that_are_wrong(tmp_path: Path, rows: str, message: str) -> None:
     assert message in refusal(write(tmp_path, "t.csv", "text,sol1,sol2,label\n" + rows))
+
+
+@pytest.mark.parametrize(
+    ("files", "base", "answers"),
+    [
+        (["1 2 1", "2 3"], 1, [0, 1, 0, 1, 2]),
+        (["1 2 1", "0 2"], 0, [1, 2, 1, 0, 2]),
+        (["1 2", "2"], 0, [1, 2, 2]),
+        (["1 2", "b c", "3"], 1, [0, 1, 1, 2, 2]),
+        (["a", "x"], None, [0, 0]),
+    ],
+)
+def test_all_files_together_show_what_numbers_count_from(tmp_path: Path, files: list[str], base: int | None, answers: list[int]) -> None:
+    head = "text,option_a,option_b,option_c,label\n"
+    paths = [
+        write(tmp_path, f"{at}.csv", head + "".join(f"t,x,y,z,{one}\n" for one in file.split())) for at, file in enumerate(files, start=1)
+    ]
+    tally = Tally()
+    assert [answer for _, _, answer in found(*paths, tally=tally)] == answers
+    assert sum("count from" in remark for remark in tally.remarks) == (base is not None)
+    assert counted_from(paths, DataConfig()) == base
+    assert counted_from(paths, DataConfig(answers_from=1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("base", "labels", "answers"),
+    [
+        (0, "1 1", [1, 1]),
+        (1, "1 1", [0, 0]),
+        (1, "B a", [1, 0]),
+        (1, "3 1", "the answer must be a number from 1 to 2, for there are 2 options and answers count from 1, but is 3; "),
+        (1, "0 1", "but is 0; if they count from 0: --set data.answers_from=0"),
+        (0, "2 1", "but is 2; if they count from 1: --set data.answers_from=1"),
+    ],
+)
+def test_it_may_be_told_what_numbers_count_from(tmp_path: Path, base: int, labels: str, answers: list[int] | str) -> None:
+    path = write(tmp_path, "t.csv", "text,A,B,label\n" + "".join(f"t,1,2,{one}\n" for one in labels.split()))
+    if isinstance(answers, str):
+        assert answers in refusal(path, answers_from=base)
+        return
+    tally = Tally()
+    assert [answer for _, _, answer in found(path, tally=tally, answers_from=base)] == answers
+    assert not any("count from" in remark for remark in tally.remarks)
+
+
+@pytest.mark.parametrize(
+    ("names", "order"),
+    [
+        ([f"option{number}" for number in range(1, 13)], range(12)),
+        ([f"choice_{number}" for number in (10, 9, 1, 0)], (3, 2, 1, 0)),
+        ([f"ending {letter}" for letter in "bakz"], (1, 0, 2, 3)),
+        (["choice1", "choice2", "choices"], (0, 1)),
+        ([f"sol{number:02}" for number in range(26)], range(26)),
+        (list("abcdefghijklmnopqrstuvwxyz"), range(26)),
+    ],
+)
+def test_columns_of_options_are_in_the_order_of_their_numbers(tmp_path: Path, names: list[str], order: Sequence[int]) -> None:
+    path = write(tmp_path, "t.csv", f"question,{','.join(names)},label\nt,{','.join(f'o{at}' for at in range(len(names)))},o1\n")
+    assert found(path) == [("t", tuple(f"o{at}" for at in order), list(order).index(1))]
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_choice_has_at_most_26_columns_of_options(tmp_path: Path, named: bool) -> None:
+    names = [f"option{number}" for number in range(27)]
+    path = write(tmp_path, "t.csv", f"text,{','.join(names)},label\nt,{','.join(names)},0\n")
+    message = "t.csv:1: a choice must have at most 26 columns of options, but has 27 ('option0' to 'option26')"
+    assert message in refusal(path, options=tuple(names) if named else ())
+    listed = write(tmp_path, "l.jsonl", json.dumps({"text": "t", "options": names, "label": "none"}) + "\n")
+    assert "a letter up to Z or one of the options" in refusal(listed)
 
 
 def test_columns_of_options_are_named_or_guessed(tmp_path: Path) -> None:

@@ -267,6 +267,7 @@ def test_fasttext_lines(tmp_path: Path) -> None:
     assert "a text must have one label, but has 2" in refusal(path)
     assert found(path, tally=tally, label_separator=" ") == [("text __label__c", "a", "b"), ("other", "a")]
     assert "read as data.format=fasttext" in tally.remarks[0]
+    assert found(write(tmp_path, "bom.txt", "\ufeff\n__label__a one\n")) == [("one", "a")]
     none = write(tmp_path, "n.txt", "__label__a b\nno label\n")
     assert "n.txt:2: the line must begin with __label__NAME" in refusal(none)
     assert found(none, label_separator=" ")[1] == ("no label",)
@@ -346,6 +347,16 @@ def test_a_folder_for_each_class(tmp_path: Path, archive: bool) -> None:
     assert examples[1].path.endswith("neg/b.txt")
     assert tally.remarks == [f"{path}: left out, for they hold no texts: README"]
     assert tally.skipped == 1
+
+
+def test_folders_of_one_label_may_lie_deeper_but_parts_are_no_labels(tmp_path: Path) -> None:
+    for name in ("news/1990/a", "news/1991/b", "mail/c"):
+        write(tmp_path / "one", name, "text")
+    assert [labels for _, *labels in found(str(tmp_path / "one"))] == [["mail"], ["news"], ["news"]]
+    for name in ("train/pos/a", "train/neg/b", "test/pos/c", "test/neg/d"):
+        write(tmp_path / "two", name, "text")
+    assert "hold folders of the same names (neg, pos); name one of them instead, such as test" in refusal(str(tmp_path / "two"))
+    assert found(str(tmp_path / "two" / "train")) == [("text", "neg"), ("text", "pos")]
 
 
 def test_folders_that_hold_no_classes_are_refused(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_labels_that_training_has_not_got() -> None:  # row 52
     with pytest.raises(DataError) as caught:
         check_known(rows, ("a", "b"))
     assert str(caught.value).startswith(
-        "dev.csv:3: 3 times a label stands here that the training has not got: 'c' (2), 'd' (1); known are 'a', 'b'; correct them"
+        "dev.csv:3: labels that the training has not got: 'c' (2), 'd' (1); known are 'a', 'b'; correct them"
     )
     [said] = check_known(rows, ("a", "b"), "ignore")
     assert said.endswith("'c' (2), 'd' (1) (first: dev.csv:3); every answer to it is wrong")
@@ -118,7 +118,7 @@ def test_labels_that_training_has_not_got() -> None:  # row 52
 
 def test_tags_are_checked_too() -> None:
     tagged = [Tagged(("w", "v"), ("O", "B-x"), "dev.conll", 1), Tagged(("u",), ("B-y",), "dev.conll", 4)]
-    with pytest.raises(DataError, match=r"dev.conll:4: 1 times a label .* 'B-y' \(1\)"):
+    with pytest.raises(DataError, match=r"dev.conll:4: labels that .* 'B-y' \(1\)"):
         check_known(tagged, ("B-x", "O"))
     assert check_known(tagged, ("B-x", "B-y", "O")) == []
 

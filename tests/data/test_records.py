@@ -310,12 +310,14 @@ def test_a_wrong_delimiter_is_guessed(tmp_path: Path, mark: str, options: dict[s
 
 def test_delimiters_by_option(tmp_path: Path) -> None:
     path = write(tmp_path, "t.csv", "source\ttarget\na,x\tb\n")
-    assert pairs(path, delimiter="\\t") == [("a,x", "b", 2)]
+    assert pairs(path, delimiter=parse(DataConfig, {"delimiter": "\\t"}).delimiter) == [("a,x", "b", 2)]
     assert pairs(write(tmp_path, "v.csv", 'source||target\n"a||x"||b|\n'), delimiter="||") == [("a||x", "b|", 2)]
     blanks = write(tmp_path, "u.csv", "source target\n")
     assert refusal(blanks, delimiter=";").startswith(f"{blanks}:1: one column found; pairs need two, with ';' between them")
     with pytest.raises(UsageError, match=r"data\.delimiter must hold no quote"):
         pairs(path, delimiter='"')
+    with pytest.raises(UsageError, match=r"data\.delimiter must not be empty, but is ''"):
+        parse(DataConfig, {"delimiter": ""}, "data.")
 
 
 # Cells and quotes

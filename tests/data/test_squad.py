@@ -65,6 +65,7 @@ WRONG = {
     "answers are a text": ({"id": "q7", "question": "a", "answers": "b"}, "its answers must be a list, but are a text"),
     "impossible": (question(is_impossible=True), "is_impossible is true, but there is an answer"),
     "possible": ({"id": "q7", "question": "a", "answers": [], "is_impossible": False}, "there is no answer, but is_impossible is false"),
+    "perhaps": (question(is_impossible=["x"]), "is_impossible must be true, false, 1, 0 or empty, but is \"['x']\""),
     "no question": ({"id": "q7", "answers": []}, "the question must be a text, but is null"),
     "blank question": ({"id": "q7", "question": "\n", "answers": []}, "the question must be a text, but is blank"),
 }
@@ -112,7 +113,8 @@ def test_a_question_a_line(tmp_path: Path) -> None:
     for wrong, said in (
         ({"question": "q", "context": "x ab", "answers": {"text": ["ab"], "answer_start": [1]}}, r'a\.jsonl:1: question "1": the answer'),
         ({"question": "q", "context": "x", "answers": {"text": ["ab"], "answer_start": []}}, "of one length"),
-        ({"question": "q", "text2": "x"}, r"a\.jsonl:1: there must be a question and a context \(found: 'question', 'text2'\)"),
+        ({"question": "q", "text2": "x"}, r"a\.jsonl:1: the column of the context is not known by name \(found: 'question', 'text2'\)"),
+        ({"q": "a"}, "the columns of the question and the context are not .*; say which with --set data.text=NAME --set data.second=NAME"),
     ):
         with pytest.raises(DataError, match=said):
             read(write(tmp_path, "a.jsonl", json.dumps(wrong)))
@@ -134,6 +136,138 @@ def test_tables(tmp_path: Path) -> None:
     assert [one.context for one in read(tsv, on_bad_line="skip")] == ['"c']
     with pytest.raises(DataError, match=r"a\.tsv:4: the row must have 2 cells"):
         read(tsv)
+
+
+def rows_file(folder: Path, form: str, *rows: dict[str, str]) -> str:
+    """The rows as a file of this form."""
+    if form == "jsonl":
+        return write(folder, "a.jsonl", "\n".join(map(json.dumps, rows)))
+    between = "," if form == "csv" else "\t"
+    return write(folder, f"a.{form}", "\n".join(between.join(cells) for cells in (rows[0], *(row.values() for row in rows))))
+
+
+FORMS = pytest.mark.parametrize("form", ["csv", "tsv", "jsonl"])
+TOLD = {"text": "Frage", "second": "question"}
+BOTH = "--set data.text=NAME --set data.second=NAME"
+
+
+@FORMS
+@pytest.mark.parametrize(
+    ("names", "options", "remark"),
+    [
+        (["question", "context"], {}, None),
+        (["Question", "question", "context"], {}, None),
+        (["Frage", "question"], TOLD, None),
+        (["question", "text"], {}, f"'question' is taken as question, 'text' is taken as context; to take others: {BOTH}"),
+        (["Query", "context"], {}, f"'Query' is taken as question, 'context' is taken as context; to take others: {BOTH}"),
+        (["text", "document"], {"text": "text"}, "'document' is taken as context; to take others: --set data.second=NAME"),
+        (["query", "context", "text"], {"second": "text"}, "'query' is taken as question; to take others: --set data.text=NAME"),
+    ],
+)
+def test_columns_are_told_or_guessed_and_said_once(
+    tmp_path: Path, form: str, names: list[str], options: dict[str, Any], remark: str | None
+) -> None:
+    path, tally = rows_file(tmp_path, form, *[{name: f"{name} {at}" for name in names} for at in (1, 2)]), Tally()
+    question = options.get("text") or ("question" if "question" in names else names[0])
+    context = options.get("second") or ("context" if "context" in names else names[1])
+    assert [(one.question, one.context) for one in read(path, tally=tally, **options)] == [
+        (f"{question} {at}", f"{context} {at}") for at in (1, 2)
+    ]
+    assert tally.remarks == ([] if remark is None else [f"{path}: {remark}"])
+
+
+@FORMS
+@pytest.mark.parametrize(
+    ("names", "options", "said"),
+    [
+        (
+            ["question", "context"],
+            {"text": "Question"},
+            "there is no column 'Question' for data.text (found: 'question', 'context'; nearest:",
+        ),
+        (["question", "context"], {"second": "x"}, "there is no column 'x' for data.second (found: 'question', 'context')"),
+        (["question", "context"], {"text": "context"}, "the column of the context is not known by name"),
+        (["Question", "QUESTION", "context"], {}, "but 'Question' and 'QUESTION' are one where case is ignored; rename one"),
+        (["question", "context", "Answer", "ANSWER"], {}, "but 'Answer' and 'ANSWER' are one where case is ignored; rename one"),
+    ],
+)
+def test_columns_that_are_not_there_or_there_twice(tmp_path: Path, form: str, names: list[str], options: dict[str, Any], said: str) -> None:
+    path = rows_file(tmp_path, form, dict.fromkeys(names, "x"))
+    with pytest.raises(DataError) as caught:
+        read(path, **options)
+    assert str(caught.value).startswith(f"{path}:1: ")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    if "Answer" in names:
+        assert len(read(path, answers=False)) == 1
+
+
+def test_a_later_object_without_the_column(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.jsonl", '{"question": "q", "context": "c"}\n{"query": "q", "context": "c"}\n')
+    with pytest.raises(DataError, match=r"a\.jsonl:2: there is no 'question' in this object \(found: 'query', 'context'\)$"):
+        read(path)
+
+
+def test_a_header_with_one_name_twice(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"a\.csv:1: each column must have a name of its own, but 'question' stands twice; rename one$"):
+        read(write(tmp_path, "a.csv", "question,question,context\nx,y,z\n"))
+
+
+@pytest.mark.parametrize("header", [False, "auto"])
+def test_a_table_without_a_header(tmp_path: Path, header: Any) -> None:
+    path, tally = write(tmp_path, "a.tsv", "7\tc d\tq\n8\te\tr\n"), Tally()
+    options = {"header": header, "text": "3", "second": "2"}
+    found = read(path, tally=tally, answers=False, **options)
+    assert [(one.name, one.question, one.context, one.line) for one in found] == [("1", "q", "c d", 1), ("2", "r", "e", 2)]
+    assert len(tally.remarks) == (header == "auto")
+    with pytest.raises(DataError, match=r"a\.tsv:1: answers stand in columns that are known by name .* so there must be a header[^\n]*$"):
+        read(path, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "must be told by number, but data.text is not given; give both, such as --set data.text=1 --set data.second=2"),
+        ({"text": "1"}, "must be told by number, but data.second is not given"),
+        ({"text": "1", "second": "context"}, "data.second names a column, so there must be a header"),
+        ({"text": "1", "second": "4"}, "a.csv:1: there is no column '4' for data.second (found: '1', '2'"),
+    ],
+)
+def test_columns_without_a_header_are_told_by_number(tmp_path: Path, options: dict[str, Any], said: str) -> None:
+    with pytest.raises((DataError, UsageError)) as caught:
+        read(write(tmp_path, "a.csv", "q,c\n"), answers=False, header=False, **options)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@FORMS
+@pytest.mark.parametrize(
+    ("cell", "answer", "said"),
+    [
+        ("True", "", None),
+        ("1", "", None),
+        ("FALSE", "c", None),
+        ("0", "c", None),
+        ("", "", None),
+        (" ", "c", None),
+        ("true", "c", "is_impossible is true, but there is an answer"),
+        ("1", "c", "is_impossible is true, but there is an answer"),
+        ("False", "", "there is no answer, but is_impossible is false"),
+        ("0", "", "there is no answer, but is_impossible is false"),
+        ("no", "", "is_impossible must be true, false, 1, 0 or empty, but is 'no'"),
+    ],
+)
+def test_is_impossible_as_a_text(tmp_path: Path, form: str, cell: str, answer: str, said: str | None) -> None:
+    start = "0" if answer else ""
+    row = {"question": "q", "context": "c", "answer": answer, "answer_start": start, "is_impossible": cell}
+    path, line = rows_file(tmp_path, form, row), 1 if form == "jsonl" else 2
+    assert len(read(path, answers=False)) == 1
+    if said is None:
+        assert len(read(path)[0].answers) == len(answer)
+    else:
+        with pytest.raises(DataError) as caught:
+            read(path)
+        assert str(caught.value) == f'{path}:{line}: question "{line}": {said}'
 
 
 def test_half_characters_keep_their_place(tmp_path: Path) -> None:

@@ -71,6 +71,16 @@ def test_lists_in_jsonl(tmp_path: Path) -> None:
         assert ":1: there must be " in refusal(write(tmp_path, "b.jsonl", json.dumps(wrong)))
 
 
+def test_lists_in_jsonl_are_told_by_name(tmp_path: Path) -> None:
+    row = {"tokens": ["I"], "spoken": ["i"], "ner_tags": ["O"], "pos_tags": ["PRON"], "mine": ["X"]}
+    path, tally = write(tmp_path, "a.jsonl", json.dumps(row)), Tally()
+    assert read(path, tally=tally) == [Tagged(("I",), ("O",), path, 1)]
+    assert tally.remarks == [f"{path}: 'ner_tags' is taken as tags; to take pos_tags: --set data.label=NAME"]
+    for name, tag in (("pos_tags", "PRON"), ("mine", "X")):
+        assert read(path, label=name, text="spoken") == [Tagged(("i",), (tag,), path, 1)]
+    assert ":1: there must be a list of texts, none of them blank, under theirs;" in refusal(path, label="theirs")
+
+
 def test_forms_that_are_none_of_ours() -> None:
     with pytest.raises(UsageError, match=r"one of the forms conll, conllu, tagged, json, jsonl, text, but data.format is csv"):
         list(read_tagged(["a"], DataConfig(format="csv"), Tally()))

@@ -14,7 +14,7 @@ import torch
 
 from seqloom import bundles, files
 from seqloom.config import DataConfig
-from seqloom.data.examples import Labelled
+from seqloom.data.examples import Choice, Labelled
 from seqloom.errors import DataError, FolderError, SeqloomError, UsageError
 from seqloom.models.reader import Reader
 from seqloom.run_file import parse
@@ -238,6 +238,19 @@ def test_a_run_begins_with_the_encoder_of_another(runs: dict[str, tuple[Path, Pa
     assert model.config.labels == ("a", "b")
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_every_run_can_be_gone_on_with_in_another(case: str, runs: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """Its head comes along too, where the data are the same: without training the answers are those of before."""
+    before, data = runs[case]
+    task, _, _, more = CASES[case]
+    settings = [*FAST[:-1], *(one for one in more if not one.startswith("model.")), "train.learning_rate=1e-30", "train.weight_decay=0"]
+    train(task, [str(data)], output_dir=tmp_path / "run", start=before, settings=settings)
+    old, new = (read_tensors(folder / "model.safetensors") for folder in (before, tmp_path / "run"))
+    assert old.keys() == new.keys()
+    for name, tensor in new.items():
+        torch.testing.assert_close(tensor, old[name], msg=name)
+
+
 def test_a_start_brings_its_own_model(runs: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--from brings its own model \(bert\), so --model must be left out, but is gpt"):
         train(
@@ -342,6 +355,31 @@ def test_plain_text_is_answered_whatever_columns_the_training_had(tmp_path: Path
     assert evaluate(tmp_path / "run", [str(data)], {}, {}, lambda _: None).metrics["examples"] == 12
 
 
+def test_a_file_whose_name_says_nothing_is_read_as_the_training_was_told(tmp_path: Path) -> None:
+    """As the SMS spam collection, which is a tsv without an ending; a line that is typed is a text still."""
+    rows = "".join(f"{'ab'[i % 2]}\tthe cat {i}\n" for i in range(12))
+    data = written(tmp_path / "collection", rows)
+    settings = [*FAST, "data.format=tsv", "data.header=false", "data.text=2", "data.label=1"]
+    train("text-classification", [str(data)], output_dir=tmp_path / "run", model="bag_of_words:tiny", settings=settings)
+    said: list[str] = []
+    reader = load_reader(tmp_path / "run", say=said.append)
+    asked = [reply.content["probabilities"] for reply in reader.stream([data])]
+    assert asked == [one["probabilities"] for one in reader.label([f"the cat {i}" for i in range(12)])]
+    assert said == [f"{data}: read as data.format=tsv, as in the training; of plain text: --set data.format=text"]
+    plain = load_reader(tmp_path / "run", {"format": "text"}, say=said.append)
+    assert len(list(plain.stream([str(written(tmp_path / "new.txt", "the cat\nthe dog\n"))]))) == 2
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize(("name", "given"), [("a.bio", {}), ("a.txt", {"format": "conll"}), ("a.tsv", {})])
+def test_columns_of_words_are_those_of_the_training(name: str, given: dict[str, Any], tmp_path: Path) -> None:
+    data = written(tmp_path / name, "\n\n".join(f"1\tthe\tDT\tO\n2\tcat{i}\tNN\tB-A" for i in range(12)) + "\n")
+    settings = [*FAST, "data.columns=[2,4]"]
+    train("token-classification", [str(data)], output_dir=tmp_path / "run", model="convolution:tiny", settings=settings)
+    assert next(load_reader(tmp_path / "run", given).stream([str(data)])).content["words"] == ["the", "cat0"]
+    assert "f1" in evaluate(tmp_path / "run", [str(data)], given, {}, lambda _: None).metrics
+
+
 def test_files_named_as_those_of_the_training_are_read_as_those(tmp_path: Path) -> None:
     """A .csv that is a tsv without a header, as the STS benchmark has them."""
     rows = "".join(f"x\tthe cat {i}\t{'ab'[i % 2]}\n" for i in range(12))
@@ -373,6 +411,35 @@ def test_each_answer_knows_its_line_where_rows_are_skipped(tmp_path: Path) -> No
     new.write_bytes(f"{row}\n".encode() + row.replace("cat", "caf\u00e9").encode("latin-1") + f"\n{row}\n".encode())
     found = load_reader(run, {"on_bad_line": "skip"}).stream([str(new)])
     assert [reply.content["line"] for reply in found] == [1, 3]
+
+
+@pytest.mark.parametrize("options", [(), ("moo",)])
+def test_a_choice_of_fewer_than_two_options_is_no_choice(options: tuple[str, ...], runs: dict[str, tuple[Path, Path]]) -> None:
+    with pytest.raises(DataError, match=f"asked:1: a choice needs at least two options, but has {len(options)}$"):
+        load_reader(runs["choices"][0]).ask([Choice("the cat", options, None, "asked", 1)])
+
+
+def numbered(path: Path, labels: str) -> Path:
+    return written(path, "text,choice1,choice2,label\n" + "".join(f"the cat {at},moo,runs,{one}\n" for at, one in enumerate(labels)))
+
+
+@pytest.mark.parametrize(
+    ("labels", "told", "base"), [("121212", [], 1), ("010101", [], 0), ("111111", [], 0), ("111111", ["data.answers_from=1"], 1)]
+)
+def test_numbers_of_options_count_in_all_files_as_in_those_of_the_training(labels: str, told: list[str], base: int, tmp_path: Path) -> None:
+    data, small, other = (numbered(tmp_path / f"{at}.csv", those) for at, those in enumerate([labels, "1", str(2 * (1 - base))]))
+    said: list[str] = []
+    given: dict[str, Any] = {"model": "bag_of_words:tiny", "settings": [*FAST, *told], "say": said.append}
+    train("multiple-choice", [str(data)], validation=[str(small)], output_dir=tmp_path / "run", **given)
+    assert sum("answers are taken as numbers" in one for one in said) == (not told)
+    chosen = load_reader(tmp_path / "run").ask([Choice("the cat 0", ("moo", "runs"), None, "asked", 1)])[0].content["choice"]
+    hit = float(chosen == 1 - base)
+    assert evaluate(tmp_path / "run", [str(small)], {}, {}, said.append).metrics["accuracy"] == hit
+    assert evaluate(tmp_path / "run", [str(small)], {"answers_from": 1 - base}, {}, said.append).metrics["accuracy"] == 1 - hit
+    with pytest.raises(DataError, match=rf"2\.csv:2: .*answers count from {base}.*data\.answers_from={1 - base}"):
+        evaluate(tmp_path / "run", [str(other)], {}, {}, said.append)
+    with pytest.raises(DataError, match=rf"2\.csv:2: .*data\.answers_from={1 - base}"):
+        train("multiple-choice", [str(data)], validation=[str(other)], output_dir=tmp_path / "no", **given)
 
 
 def test_a_new_head_of_numbers_begins_with_their_mean_and_one_that_was_trained_stays(tmp_path: Path) -> None:
@@ -407,6 +474,19 @@ def test_what_cannot_be_asked_is_said(runs: dict[str, tuple[Path, Path]], tmp_pa
         reader.report([])
     with pytest.raises(UsageError, match="give tuples of two"):
         load_reader(runs["pairs, compared"][0]).label(["one"])
+    with pytest.raises(UsageError, match="trained on single texts, but was given a pair"):
+        reader.label(["one", ("one", "two")])
+    for wrong in (None, 3, b"x", ("a", "b", "c"), ("a", None)):
+        with pytest.raises(UsageError, match="label takes texts, or pairs of texts, but was given"):
+            reader.label([wrong])  # type: ignore[list-item]
+    for ask in (reader.report, reader.stream):
+        with pytest.raises(UsageError, match="put it into a list"):
+            list(ask("train.csv"))
+    with pytest.raises(UsageError, match="at least 1 example"):
+        list(reader.stream(["train.csv"], chunk=0))
+    exported = load_reader(runs["several labels"][0], {"label_separator": None})
+    with pytest.raises(UsageError, match="say what stands between them"):
+        exported.report([str(runs["several labels"][1])])
     with pytest.raises(UsageError, match="label is for text-classification"):
         load_reader(runs["tags"][0]).label(["one"])
     with pytest.raises(UsageError, match="ONNX holds no reader"):

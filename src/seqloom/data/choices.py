@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple
 
 from seqloom.config import DataConfig
 from seqloom.data.columns import UNIT, Record, Wanted, listed, require
@@ -17,22 +17,23 @@ from seqloom.errors import DataError, UsageError, place, printable
 TEXTS = ("text", "goal", "premise", "context", "ctx", "question", "stem", "sentence", "startphrase", "prompt", "query")
 ANSWERS = ("label", "answer", "answerkey", "answer_key", "answer_idx", "correct", "gold")
 LISTS = ("options", "choices", "endings", "candidates")
-OPTION = re.compile(r"(sol|solution|choice|option|ending|answer|alternative|candidate)[ _]?([0-9]|[a-j])")
+OPTION = re.compile(r"(sol|solution|choice|option|ending|answer|alternative|candidate)[ _]?([0-9]{1,2}|[a-j]|(?<=[ _])[k-z])")
+"""Names of columns of options; `choices` is none, though s is a letter."""
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 RIGHT = frozenset({"entailment", "1", "true", "yes", "right", "correct"})
 """Labels of a row whose second text is the right option."""
 LABEL_ENDINGS = (".lst", ".txt", ".labels", ".label")
 """How the name of a file ends that holds an answer in each line."""
+Base = Literal[0, 1]
+"""What numbers of options count from."""
 
 
 class _Found(NamedTuple):
-    """A choice whose label is not understood yet."""
+    """A choice, and its answer as it is written."""
 
-    text: str
-    options: tuple[str, ...]
-    label: str
-    path: str
-    line: int
+    choice: Choice
+    label: str | None
+    """None where there is nothing left to understand."""
 
 
 def read_choices(paths: Sequence[str], options: DataConfig, tally: Tally, *, answers: bool = True) -> Iterator[Choice]:
@@ -40,20 +41,18 @@ def read_choices(paths: Sequence[str], options: DataConfig, tally: Tally, *, ans
 
     An option stands in a column (`data.options`), or all in one that holds a list. Where there are no such columns but two texts,
     rows with equal first text are one choice, whose right option is labelled entailment (1, true, yes). An answer is a number, a
-    letter or the option itself. Numbers count from 0 or from 1, as the whole of a file shows; where
-    both could be, from 0; which it is is remarked. `answers=False`: answers are not read and need not be there.
+    letter or the option itself. Numbers count from `data.answers_from`, else from 0 or from 1 as all files together show; where both
+    could be, from 0; which it is is remarked. `answers=False`: answers are not read and need not be there.
 
     Raises DataError for data that is wrong and UsageError for paths and options that fit together in no way; both when asked for
     the first choice.
     """
-    beside = paths[1] if len(paths) == 2 and paths[1].removesuffix(".gz").endswith(LABEL_ENDINGS) else None
     before, used = tally.read, 0
     try:
-        for path in paths[:1] if beside is not None else paths:
-            for choice in _of_table(path, beside, options, tally, answers):
-                used += 1
-                tally.used += 1
-                yield choice
+        for choice in _choices(_tables(paths, options, tally, answers), options, tally, answers):
+            used += 1
+            tally.used += 1
+            yield choice
     except DataError as error:
         tally.rejected += error.line is not None
         raise
@@ -61,7 +60,21 @@ def read_choices(paths: Sequence[str], options: DataConfig, tally: Tally, *, ans
         raise DataError(f"there are no usable choices in it (rows read: {tally.read - before}, all blank or skipped)", paths[0])
 
 
-def _of_table(path: str, beside: str | None, options: DataConfig, tally: Tally, answers: bool) -> Iterator[Choice]:
+def counted_from(paths: Sequence[str], options: DataConfig) -> Base | None:
+    """What the answers of these files count from; None where they are no numbers. Raises what `read_choices` raises."""
+    if options.answers_from is not None:
+        return options.answers_from
+    bases = _bases(list(_tables(paths, options, Tally(), answers=True)), options, Tally())
+    return next((base for base in bases if base is not None), None)
+
+
+def _tables(paths: Sequence[str], options: DataConfig, tally: Tally, answers: bool) -> Iterator[list[_Found]]:
+    beside = paths[1] if len(paths) == 2 and paths[1].removesuffix(".gz").endswith(LABEL_ENDINGS) else None
+    for path in paths[:1] if beside is not None else paths:
+        yield _table(path, beside, options, tally, answers)
+
+
+def _table(path: str, beside: str | None, options: DataConfig, tally: Tally, answers: bool) -> list[_Found]:
     form = form_of(path, options)
     if form not in TABLES:
         raise UsageError(f"{printable(path)}: choices must be rows of a table (csv, tsv, jsonl, parquet, json), but the form is {form}")
@@ -70,14 +83,9 @@ def _of_table(path: str, beside: str | None, options: DataConfig, tally: Tally, 
     if any("second" in record.fields for record in records):
         if beside is not None:
             raise UsageError("a file of answers goes with a table that has a row for each choice, but this one has a row for each option")
-        yield from _by_premise(records, answers)
-        return
+        return [_Found(choice, None) for choice in _by_premise(records, answers)]
     found = [_found(record) for record in records]
-    if beside is not None and answers:
-        found = _with_labels(found, beside, options)
-    numbers = _numbers(found, tally) if answers else [None] * len(found)
-    for one, answer in zip(found, numbers, strict=True):
-        yield Choice(one.text, one.options, answer, one.path, one.line)
+    return _with_labels(found, beside, options) if beside is not None and answers else found
 
 
 def _choice_columns(*, labelled: bool) -> Wanted:
@@ -113,22 +121,32 @@ def _option_columns(names: list[str], options: DataConfig, tally: Tally, path: s
     if options.options:
         for name in options.options:
             require("options", name, names, path, line, "column")
-        return list(options.options)
+        return _at_most(list(options.options), path, line)
     folded = {name.strip().casefold(): name for name in names}
-    series: dict[str, list[str]] = {}
+    series: dict[tuple[str, bool], list[tuple[str, str]]] = {}
     for name in folded:
         if match := OPTION.fullmatch(name):
-            series.setdefault(match[1], []).append(name)
-    series["letters"] = list(_while_in(LETTERS, folded))
-    guess = max(series.values(), key=len)
+            series.setdefault((match[1], match[2].isdecimal()), []).append((match[2].zfill(2), name))
+    guess = max([*([name for _, name in sorted(one)] for one in series.values()), list(_while_in(LETTERS, folded))], key=len)
     if len(guess) < 2:
         guess = [name for name in LISTS if name in folded][:1]
-    found = [folded[name] for name in sorted(guess)]
+    found = _at_most([folded[name] for name in guess], path, line)
     if found:
         tally.remark(
             f"{place(path)}: {', '.join(map(printable, found))} are taken as options; to take others: --set 'data.options=[NAME, NAME]'"
         )
     return found
+
+
+def _at_most(columns: list[str], path: str, line: int | None) -> list[str]:
+    if len(columns) > len(LETTERS):
+        raise DataError(
+            f"a choice must have at most {len(LETTERS)} columns of options, but has {len(columns)} "
+            f"({columns[0]!r} to {columns[-1]!r}); say which with --set 'data.options=[NAME, NAME]', or put them into one as a list",
+            path,
+            line,
+        )
+    return columns
 
 
 def _while_in(letters: str, known: dict[str, str]) -> Iterator[str]:
@@ -148,7 +166,7 @@ def _found(record: Record) -> _Found:
     if len(cells) < 2 or not all(cell.strip() for cell in cells):
         what = f"has {len(cells)}" if len(cells) < 2 else "one of them is blank"
         raise DataError(f"a choice needs at least two options, none of them blank, but {what}", record.path, record.line)
-    return _Found(record.fields["text"], tuple(cells), record.fields.get("label", ""), record.path, record.line)
+    return _Found(Choice(record.fields["text"], tuple(cells), None, record.path, record.line), record.fields.get("label", ""))
 
 
 def _with_labels(found: list[_Found], beside: str, options: DataConfig) -> list[_Found]:
@@ -158,53 +176,80 @@ def _with_labels(found: list[_Found], beside: str, options: DataConfig) -> list[
     return [one._replace(label=text) for one, (_, text) in zip(found, lines, strict=True)]
 
 
-def _numbers(found: list[_Found], tally: Tally) -> list[int]:
-    """Which option each label means, from 0."""
-    for one in found:
-        if not one.label.strip():
-            raise DataError("the answer is empty", one.path, one.line)
-    labels = [one.label.strip() for one in found]
-    if all(label.isdecimal() for label in labels) and not all(_as_text(one) is not None for one in found):
-        return _counted(found, labels, tally)
-    return [_worded(one) for one in found]
+def _choices(tables: Iterable[list[_Found]], options: DataConfig, tally: Tally, answers: bool) -> Iterator[Choice]:
+    """The choices, their answers understood: of all tables together."""
+    if not answers:
+        yield from (one.choice for table in tables for one in table)
+        return
+    known = list(tables)
+    for one in (one for table in known for one in table):
+        if one.label is not None and not one.label.strip():
+            raise DataError("the answer is empty", one.choice.path, one.choice.line)
+    yield from [
+        one.choice if one.label is None else one.choice._replace(answer=_worded(one) if base is None else _counted(one, base))
+        for table, base in zip(known, _bases(known, options, tally), strict=True)
+        for one in table
+    ]
 
 
-def _as_text(one: _Found) -> int | None:
-    """The only option that the label spells."""
-    return one.options.index(one.label) if one.options.count(one.label) == 1 else None
+def _bases(tables: list[list[_Found]], options: DataConfig, tally: Tally) -> list[Base | None]:
+    """What the answers of each table count from; None where they are no numbers of options, or where all that are numbers are options
+    themselves and `data.answers_from` says nothing."""
+    numbered = [bool(table) and all(one.label is not None and one.label.strip().isdecimal() for one in table) for table in tables]
+    found = [one for table, are in zip(tables, numbered, strict=True) if are for one in table]
+    base = options.answers_from
+    if base is None and not all(map(_spelled, found)):
+        base = _guessed(found, tally)
+    return [base if are else None for are in numbered]
+
+
+def _guessed(found: list[_Found], tally: Tally) -> Base:
+    numbers = [int(one.label or 0) for one in found]
+    zero = 0 in numbers
+    past = any(number == len(one.choice.options) for one, number in zip(found, numbers, strict=True))
+    base: Base = 0 if zero or not past else 1
+    sure = "" if zero or past else " (from 1 would fit too; if so: --set data.answers_from=1)"
+    tally.remark(f"{place(found[0].choice.path)}: answers are taken as numbers that count from {base}{sure}")
+    return base
+
+
+def _counted(one: _Found, base: int) -> int:
+    number, count = int(one.label or 0), len(one.choice.options)
+    if not 0 <= number - base < count:
+        raise DataError(
+            f"the answer must be a number from {base} to {base + count - 1}, for there are {count} options and answers count from {base}, "
+            f"but is {number}; if they count from {1 - base}: --set data.answers_from={1 - base}",
+            one.choice.path,
+            one.choice.line,
+        )
+    return number - base
+
+
+def _spelled(one: _Found) -> list[int]:
+    """The options that the label spells."""
+    label, options = one.label or "", one.choice.options
+    exact = [at for at, option in enumerate(options) if option == label]
+    return exact or [at for at, option in enumerate(options) if option.strip() == label.strip()]
 
 
 def _worded(one: _Found) -> int:
-    answer = _as_text(one)
-    letter = LETTERS.find(one.label.strip().casefold()) if len(one.label.strip()) == 1 else -1
-    answer = letter if answer is None else answer
-    if not 0 <= answer < len(one.options):
+    label, options, spelled = (one.label or "").strip(), one.choice.options, _spelled(one)
+    if len(spelled) > 1:
         raise DataError(
-            f"the answer must be a number (all of a file), a letter up to {LETTERS[len(one.options) - 1].upper()} or one of the options, "
-            f"but is {printable(one.label)[:40]!r}",
-            one.path,
-            one.line,
+            f"the answer must tell one option, but {printable(label)[:40]!r} is spelled by {len(spelled)} options; make them differ, or "
+            "write all answers of the file as numbers, read with --set data.answers_from=0 (or 1)",
+            one.choice.path,
+            one.choice.line,
+        )
+    answer = spelled[0] if spelled else LETTERS.find(label.casefold()) if len(label) == 1 else -1
+    if not 0 <= answer < len(options):
+        raise DataError(
+            f"the answer must be a number (all of a file), a letter up to {LETTERS[: len(options)][-1].upper()} or one of the options, "
+            f"but is {printable(label)[:40]!r}",
+            one.choice.path,
+            one.choice.line,
         )
     return answer
-
-
-def _counted(found: list[_Found], labels: list[str], tally: Tally) -> list[int]:
-    numbers = [int(label) for label in labels]
-    zero = 0 in numbers
-    past = any(number == len(one.options) for one, number in zip(found, numbers, strict=True))
-    base = 0 if zero or not past else 1
-    for one, number in zip(found, numbers, strict=True):
-        if not 0 <= number - base < len(one.options):
-            raise DataError(
-                f"the answer must be a number from {base} to {base + len(one.options) - 1}, for there are {len(one.options)} options "
-                f"and the others count from {base}, but is {number}",
-                one.path,
-                one.line,
-            )
-    sure = "" if zero or past else " (from 1 would fit too; then add a row that shows it)"
-    if found:
-        tally.remark(f"{place(found[0].path)}: answers are taken as numbers that count from {base}{sure}")
-    return [number - base for number in numbers]
 
 
 def _by_premise(records: list[Record], answers: bool) -> Iterator[Choice]:

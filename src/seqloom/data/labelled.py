@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
@@ -129,7 +130,7 @@ def _plain(path: str, options: DataConfig, tally: Tally) -> Iterator[Record]:
 def _begins_with_label(path: str, tally: Tally) -> bool:
     refuse_pipe(path)  # for the lines are read once more
     with open_binary(path) as file:
-        found = file.read(len(PREFIX)) == PREFIX.encode()
+        found = file.read(4096).removeprefix(BOM_UTF8).lstrip().startswith(PREFIX.encode())
     if found:
         tally.remark(f"{place(path)}: lines begin with {PREFIX} and are read as data.format=fasttext")
     return found

@@ -129,7 +129,7 @@ def check_known(examples: Iterable[Labelled | Tagged], order: Sequence[str], uns
     if first is None:
         return []
     listed = ", ".join(f"{label!r} ({number:,})" for label, number in counts.most_common(SHOWN)) + ", ..." * (len(counts) > SHOWN)
-    what = f"{counts.total():,} times a label stands here that the training has not got: {listed}"
+    what = f"labels that the training has not got: {listed}"
     if unseen == "ignore":
         return [f"{what} (first: {_at(first)}); every answer to it is wrong"]
     shown = ", ".join(map(repr, order[: 4 * SHOWN])) + ", ..." * (len(order) > 4 * SHOWN)

@@ -14,17 +14,23 @@ from dataclasses import replace
 from typing import Any, NamedTuple, final
 
 from seqloom.config import DataConfig
-from seqloom.data.columns import lines_of, listed, writable
+from seqloom.data.columns import Record, Wanted, lines_of, listed, require, writable
 from seqloom.data.examples import Answer, Question
 from seqloom.data.json_documents import read_document
 from seqloom.data.jsonl import json_object, kind_of
 from seqloom.data.lines import Tally
 from seqloom.data.records import FORMS
-from seqloom.data.tables import read_rows
+from seqloom.data.tables import read_table
 from seqloom.errors import DataError, UsageError, place, printable
 
 QUESTIONS, CONTEXTS = ("question", "query"), ("context", "passage", "paragraph", "document", "text")
+_ABOUT, _ANSWERS = ("id", "title"), ("answers", "answer", "answer_start", "is_impossible")
 """Names of columns that are known without being told."""
+_KNOWN = frozenset((*QUESTIONS, *CONTEXTS, *_ABOUT, *_ANSWERS))
+_STANDARD = {"text": "question", "second": "context"}
+"""The settings that tell columns, and the names that are no guess."""
+_IMPOSSIBLE = {"": None, "true": True, "1": True, "false": False, "0": False}
+"""What `is_impossible` may be, as a text too; None where nothing is said."""
 
 
 def read_questions(paths: Sequence[str], options: DataConfig, tally: Tally, *, answers: bool = True) -> Iterator[Question]:
@@ -39,7 +45,7 @@ def read_questions(paths: Sequence[str], options: DataConfig, tally: Tally, *, a
             raise UsageError(f"{place(path)}: questions must be in one of the forms {', '.join(_RAW)}, but the form is {form}")
         before = tally.used
         try:
-            for raw in _RAW[form](path, options, tally):
+            for raw in _RAW[form](path, options, tally, answers):
                 if (question := _question(raw, path, options, tally, answers)) is not None:
                     tally.used += 1
                     yield question
@@ -72,7 +78,7 @@ class _Raw(NamedTuple):
     """Of the question in its file, from 1."""
 
 
-def _nested(path: str, options: DataConfig, tally: Tally) -> Iterator[_Raw]:
+def _nested(path: str, options: DataConfig, tally: Tally, answers: bool) -> Iterator[_Raw]:
     content = read_document(path, _whole(options), tally)
     articles = _list(content, "data", "the file", path)
     number = 0
@@ -107,62 +113,131 @@ def _list(content: Any, key: str, where: str, path: str) -> list[Any]:
     return found
 
 
-def _json_lines(path: str, options: DataConfig, tally: Tally) -> Iterator[_Raw]:
+def _json_lines(path: str, options: DataConfig, tally: Tally, answers: bool) -> Iterator[_Raw]:
+    columns: dict[str, str] | None = None
     for line in lines_of(path, options, tally):
         if line.problem is not None or not line.text.strip():
             tally.skip(line.problem or "blank", path, line.number)
             continue
-        yield _flat(json_object(line.text, path, line.number), path, line.number)
+        content = json_object(line.text, path, line.number)
+        names = list(content)
+        if columns is None:
+            columns = _told_or_guessed(names, options, tally, path, line.number)
+        for name in columns.values():
+            if name not in content:
+                raise DataError(f"there is no {name!r} in this object (found: {listed(names)})", path, line.number)
+        chosen = {**_by_name(names, answers, path, line.number), **columns}
+        yield _flat({role: content[name] for role, name in chosen.items()}, path, line.number)
 
 
-def _table(path: str, options: DataConfig, tally: Tally, form: str) -> Iterator[_Raw]:
-    delimiter = (options.delimiter or ("," if form == "csv" else "\t")).replace("\\t", "\t")
-    quoting = form == "csv" if options.quoting is None else options.quoting
-    names: list[str] | None = None
-    for row in read_rows(lines_of(path, options, tally), path, delimiter, quoting, options.max_line_bytes):
-        if row.problem is not None or not any(cell.strip() for cell in row.cells):
-            tally.skip(row.problem or "blank", path, row.line)
-        elif names is None:
-            names = row.cells
-        elif len(row.cells) != len(names):
-            if options.on_bad_line != "skip":
-                raise DataError(f"the row must have {len(names)} cells like the first, but has {len(row.cells)}", path, row.line)
-            tally.skip("wrong number of cells", path, row.line)
-        else:
-            content: dict[str, Any] = dict(zip(names, row.cells, strict=True))
-            if content.get("answers", "").strip():
-                content["answers"] = json_object(content["answers"], path, row.line)
-            yield _flat(content, path, row.line)
+def _table(path: str, options: DataConfig, tally: Tally, answers: bool, form: str) -> Iterator[_Raw]:
+    def choose(names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None) -> dict[str, str]:
+        if answers and names == [str(at) for at in range(1, len(names) + 1)]:
+            raise DataError(_NAMELESS, path, line)
+        return {**_by_name(names, answers, path, line), **_told_or_guessed(names, options, tally, path, line)}
+
+    wanted = Wanted(choose, _row, tuple(_STANDARD), known=_KNOWN, alone=())
+    for record in read_table(path, form, _headed(options, path, answers), tally, wanted):
+        content: dict[str, Any] = dict(record.fields)
+        if "answers" in content:
+            content["answers"] = json_object(content["answers"], path, record.line) if content["answers"].strip() else None
+        yield _flat(content, path, record.line)
 
 
-def _csv(path: str, options: DataConfig, tally: Tally) -> Iterator[_Raw]:
-    return _table(path, options, tally, "csv")
+def _headed(options: DataConfig, path: str, answers: bool) -> DataConfig:
+    """The settings of a table: its first row is the header unless it is said that there is none, or columns are told by number."""
+    asked = options.text, options.second
+    if options.header is False and answers:
+        raise DataError(_NAMELESS, path, 1)
+    if options.header is False and None in asked:
+        without = "data.text" if options.text is None else "data.second"
+        raise UsageError(
+            f"{place(path)}: in a table without a header the question and the context must be told by number, but {without} is not given; "
+            "give both, such as --set data.text=1 --set data.second=2"
+        )
+    numbered = all(name is not None and name.isdecimal() for name in asked)
+    return replace(options, header=True) if options.header == "auto" and not numbered else options
 
 
-def _tsv(path: str, options: DataConfig, tally: Tally) -> Iterator[_Raw]:
-    return _table(path, options, tally, "tsv")
+_NAMELESS = (
+    "answers stand in columns that are known by name (answers, or answer and answer_start), so there must be a header, but there is none; "
+    "put one above the first row and leave out data.header=false"
+)
+
+
+def _row(fields: dict[str, str], path: str, line: int, tally: Tally) -> Iterator[Record]:
+    if any(cell.strip() for cell in fields.values()):
+        yield Record(fields, path, line)
+    else:
+        tally.skip("blank", path, line)
+
+
+def _csv(path: str, options: DataConfig, tally: Tally, answers: bool) -> Iterator[_Raw]:
+    return _table(path, options, tally, answers, "csv")
+
+
+def _tsv(path: str, options: DataConfig, tally: Tally, answers: bool) -> Iterator[_Raw]:
+    return _table(path, options, tally, answers, "tsv")
+
+
+def _told_or_guessed(names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None) -> dict[str, str]:
+    """The columns of the question (`text`) and the context (`second`). Raises DataError where they are not known."""
+    asked = {"text": options.text, "second": options.second}
+    for role, name in asked.items():
+        require(role, name, names, path, line, "column")
+    chosen = {role: name for role, name in asked.items() if name is not None}
+    unasked = [role for role in asked if role not in chosen]
+    for role in unasked:
+        free = [name for name in names if name not in chosen.values()]
+        guesses = (_column(known, free, path, line) for known in (QUESTIONS if role == "text" else CONTEXTS))
+        if (guess := next(filter(None, guesses), None)) is not None:
+            chosen[role] = guess
+    if missing := [role for role in asked if role not in chosen]:
+        which = " and the ".join(_STANDARD[role] for role in missing)
+        what, known = ("columns", "are not known") if len(missing) > 1 else ("column", "is not known")
+        settings = " ".join(f"--set data.{role}=NAME" for role in missing)
+        raise DataError(f"the {what} of the {which} {known} by name (found: {listed(names)}); say which with {settings}", path, line)
+    if any(chosen[role] != _STANDARD[role] for role in unasked):
+        said = ", ".join(f"{printable(chosen[role])!r} is taken as {_STANDARD[role]}" for role in unasked)
+        tally.remark(f"{place(path)}: {said}; to take others: {' '.join(f'--set data.{role}=NAME' for role in unasked)}")
+    return chosen
+
+
+def _by_name(names: list[str], answers: bool, path: str, line: int | None) -> dict[str, str]:
+    """The columns that only their names tell, as far as they are there."""
+    found = {name: _column(name, names, path, line) for name in (*_ABOUT, *(_ANSWERS if answers else ()))}
+    return {name: column for name, column in found.items() if column is not None}
+
+
+def _column(known: str, names: list[str], path: str, line: int | None) -> str | None:
+    """The column of just this name, else the one of this name in other case. Raises DataError where there are two of those."""
+    if known in names:
+        return known
+    same = [name for name in names if name.strip().casefold() == known]
+    if len(same) > 1:
+        raise DataError(
+            f"each column must have a name of its own, but {same[0]!r} and {same[1]!r} are one where case is ignored; rename one",
+            path,
+            line,
+        )
+    return same[0] if same else None
 
 
 def _flat(content: Mapping[str, Any], path: str, line: int) -> _Raw:
-    known = {name.strip().casefold(): name for name in content}
-    lower = {name: content[written] for name, written in known.items()}
-    question = next((known[name] for name in QUESTIONS if name in known), None)
-    context = next((known[name] for name in CONTEXTS if name in known), None)
-    if question is None or context is None:
-        raise DataError(f"there must be a question and a context (found: {listed(list(content))}); rename the columns", path, line)
-    answers = lower.get("answers")
+    """What stands in the columns of a row, by their roles."""
+    answers = content.get("answers")
     if isinstance(answers, dict):
         answers = _listed_answers(answers, path, line)
-    elif answers in (None, "") and lower.get("answer") not in (None, ""):
-        answers = [{"text": lower["answer"], "answer_start": _number(lower.get("answer_start"))}]
-    title = lower.get("title")
+    elif answers in (None, "") and content.get("answer") not in (None, ""):
+        answers = [{"text": content["answer"], "answer_start": _number(content.get("answer_start"))}]
+    title = content.get("title")
     return _Raw(
-        name=str(lower.get("id", line)),
-        question=content[question],
-        context=content[context],
+        name=str(content.get("id", line)),
+        question=content["text"],
+        context=content["second"],
         answers=answers or None,
-        impossible=lower.get("is_impossible"),
-        group=title if isinstance(title, str) and title.strip() else str(content[context]),
+        impossible=content.get("is_impossible"),
+        group=title if isinstance(title, str) and title.strip() else str(content["second"]),
         line=line,
         number=line,
     )
@@ -206,9 +281,13 @@ def _checked(raw: _Raw, path: str, options: DataConfig, tally: Tally, answers: b
     if answers:
         if not isinstance(raw.answers, list | None):
             raise DataError(f"{where}: its answers must be a list, but are {kind_of(raw.answers)}", path, raw.line)
-        if raw.impossible is True and given:
+        impossible = "" if raw.impossible is None else str(raw.impossible).strip().casefold()
+        if impossible not in _IMPOSSIBLE:
+            shown = printable(str(raw.impossible)[:40])
+            raise DataError(f"{where}: is_impossible must be true, false, 1, 0 or empty, but is {shown!r}", path, raw.line)
+        if _IMPOSSIBLE[impossible] is True and given:
             raise DataError(f"{where}: is_impossible is true, but there is an answer", path, raw.line)
-        if raw.impossible is False and not given:
+        if _IMPOSSIBLE[impossible] is False and not given:
             raise DataError(f"{where}: there is no answer, but is_impossible is false", path, raw.line)
     found = tuple(_answer(one, raw.context, where, path, raw.line) for one in given)
     return Question(raw.name, texts[0], texts[1], found, raw.group, path, raw.line)

@@ -78,7 +78,7 @@ _QUOTES = 'write a quote inside a cell as "", or, where quotes are plain text, u
 
 def read_table(path: str, form: str, options: DataConfig, tally: Tally, wanted: Wanted = PAIR) -> Iterator[Record]:
     lines = lines_of(path, options, tally)
-    delimiter = (options.delimiter or ("," if form == "csv" else "\t")).replace("\\t", "\t")
+    delimiter = options.delimiter or ("," if form == "csv" else "\t")
     if any(c in delimiter for c in '"\n\r'):
         raise UsageError(f"data.delimiter must hold no quote and no line end, but is {delimiter!r}")
     first = next(lines)

@@ -19,7 +19,7 @@ from seqloom.data.records import read_texts
 from seqloom.data.tag_scheme import TagCheck
 from seqloom.data.tagged_spans import read_tagged_spans
 from seqloom.data.word_tags import read_word_tags
-from seqloom.errors import DataError, UsageError, place
+from seqloom.errors import DataError, UsageError, place, printable
 
 FORMS = {".conllu": "conllu", ".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl", ".zip": "tagged", ".pos": "tagged"}
 """What the end of a file's name says about its form (before `.gz`); all else is columns."""
@@ -73,7 +73,8 @@ def read_words(path: str, options: DataConfig, tally: Tally, *, answers: bool) -
 
 
 def read_tag_lists(path: str, options: DataConfig, tally: Tally, *, answers: bool) -> Iterator[Tagged]:
-    """A sentence a line of JSONL, `{"tokens": ["I", "am"], "tags": ["PRON", "AUX"]}`, under one of the names WORDS and one of TAGS.
+    """A sentence a line of JSONL, `{"tokens": ["I", "am"], "tags": ["PRON", "AUX"]}`, under the names `data.text` and `data.label`, or
+    one of the names WORDS and one of TAGS.
 
     Raises DataError, with the line, where they are no lists of texts or not of one length.
     """
@@ -84,10 +85,10 @@ def read_tag_lists(path: str, options: DataConfig, tally: Tally, *, answers: boo
             tally.skip(line.problem or "blank", path, line.number)
             continue
         content = json_object(line.text, path, line.number)
-        words = writable(_texts(content, WORDS, path, line.number), options, tally, path, line.number)
+        words = writable(_texts(content, "words", options.text, WORDS, path, line.number, tally), options, tally, path, line.number)
         if words is None:
             continue
-        tags = _texts(content, TAGS, path, line.number) if answers else []
+        tags = _texts(content, "tags", options.label, TAGS, path, line.number, tally) if answers else []
         if answers and len(tags) != len(words):
             raise DataError(f"there must be as many tags as words, but there are {len(tags)} for {len(words)}", path, line.number)
         tally.used += 1
@@ -95,12 +96,15 @@ def read_tag_lists(path: str, options: DataConfig, tally: Tally, *, answers: boo
     findings.say(tally)
 
 
-def _texts(content: dict[str, Any], names: Sequence[str], path: str, line: int) -> list[str]:
-    found = next((content[name] for name in names if name in content), None)
+def _texts(content: dict[str, Any], what: str, asked: str | None, known: Sequence[str], path: str, line: int, tally: Tally) -> list[str]:
+    names = [name for name in known if name in content] if asked is None else [asked]
+    if len(names) > 1:
+        role = "label" if what == "tags" else "text"
+        tally.remark(f"{place(path)}: {names[0]!r} is taken as {what}; to take {' or '.join(names[1:])}: --set data.{role}=NAME")
+    found = content.get(names[0]) if names else None
     if not isinstance(found, list) or not found or not all(isinstance(one, str) and one.strip(" ") for one in found):
-        raise DataError(
-            f"there must be a list of texts, none of them blank, under {' or '.join(names)}; tags by name, not by number", path, line
-        )
+        wanted = " or ".join(known) if asked is None else printable(asked)
+        raise DataError(f"there must be a list of texts, none of them blank, under {wanted}; tags by name, not by number", path, line)
     return found
 
 

@@ -173,20 +173,21 @@ def begin(reader: Reader, started: Started) -> list[str]:
     The head's tensors are taken where what it answers and its labels are the same; a pooler wherever a hidden layer is like it. Raises
     UsageError where the encoder is another.
     """
-    parameters = {name: one for name, one in first_names(reader).items() if isinstance(one, nn.Parameter)}
+    tensors = first_names(reader)
+    parameters = {name: one for name, one in tensors.items() if isinstance(one, nn.Parameter)}
     config = reader.config
     same = started.kind == config.kind and started.labels == config.labels
     settled = settled_head(config.head, config.kind, reader.model_type, reader.width)
     pooler = started.kind is None and (settled.pooling, settled.activation) == ("first", "tanh")
     head = started.head_tensors if same or pooler else {}
     given = {f"{ENCODER}{name}": tensor for name, tensor in started.encoder_tensors.items()}
-    wrong = [name for name, tensor in given.items() if name not in parameters or parameters[name].shape != tensor.shape]
+    wrong = [name for name, tensor in given.items() if not fits(tensors.get(name), tensor)]
     wrong += [name for name in parameters if name.startswith(ENCODER) and name not in given]
     if wrong:
         raise UsageError(f"the encoder must have the sizes of what it begins with, but differs in {listed(sorted(wrong))}")
     given |= {f"{HEAD}{name}": tensor for name, tensor in head.items() if fits(parameters.get(f"{HEAD}{name}"), tensor)}
     for name, tensor in given.items():
-        parameters[name].copy_(tensor)
+        tensors[name].copy_(tensor)
     said = []
     if new := [name for name in parameters if name not in given]:
         said.append(f"new, and to be trained: {listed(new)}")

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
 
 from seqloom.config import DataConfig
-from seqloom.data.choices import read_choices
+from seqloom.data.choices import Base, counted_from, read_choices
 from seqloom.data.examples import Choice
 from seqloom.data.laying_out import LayingOut, choice_set
 from seqloom.data.lines import Tally
 from seqloom.data.reading import ReadingSet
-from seqloom.errors import printable
+from seqloom.errors import DataError, printable
 from seqloom.evaluation.intervals import share_interval
 from seqloom.evaluation.reading import Answered
 from seqloom.models.heads import Kind
@@ -29,8 +29,16 @@ class Choosing:
     kind: Kind = "choice"
     labels: tuple[str, ...] = ()
     pairs: bool = False
+    answers_from: Base | None = None
+    """What answers that are numbers count from in the training files; None where that is not known."""
+
+    def trained_on(self, data: DataConfig) -> Choosing:
+        """The work of training files, which are read once more."""
+        return replace(self, answers_from=counted_from(data.train, data))
 
     def read(self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True) -> Iterator[Choice]:
+        if data.answers_from is None:
+            data = replace(data, answers_from=self.answers_from)
         return read_choices(paths, data, tally, answers=answers)
 
     def texts(self, examples: Iterable[Choice]) -> Iterator[str]:
@@ -39,6 +47,10 @@ class Choosing:
             yield from one.options
 
     def lay_out(self, examples: Sequence[Choice], how: LayingOut) -> ReadingSet:
+        """The rows of choices. Raises DataError where one has fewer than two options."""
+        for one in examples:
+            if len(one.options) < 2:
+                raise DataError(f"a choice needs at least two options, but has {len(one.options)}", one.path, one.line)
         return choice_set(examples, how)
 
     def report(self, examples: Sequence[Choice], items: ReadingSet, found: Answered, resamples: int) -> Report:

@@ -140,7 +140,7 @@ def _given(plan: Plan) -> dict[str, Any]:
 
 
 def _some_examples(reader: TextReader, plan: Plan, count: int) -> list[Any]:
-    data = read_as_trained(reader.bundle.folder, reader.given, plan.data, answers=True)
+    data = read_as_trained(reader.bundle.folder, reader.bundle.task, reader.given, plan.data, answers=True)
     return list(islice(reader.work.read(plan.data, data, Tally()), count))
 
 

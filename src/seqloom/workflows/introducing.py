@@ -26,7 +26,7 @@ def introduce_data(model: nn.Module, run: RunConfig, tokenizer: Tokenizer, items
     assert isinstance(model, Reader)
     if run.head.class_weights == "balanced":
         model.head.set_weights(class_weights(items, len(model.config.labels)).to(device_of(model)))
-    if isinstance(model.encoder, BagOfWords) and model.encoder.idf is not None:
+    if isinstance(model.encoder, BagOfWords) and model.encoder.idf is not None and run.model.get("from") is None:
         frequency: Tensor = torch.zeros_like(model.encoder.idf)
         for first in range(0, len(items), SOME):
             tokens = items.batch(np.arange(first, min(first + SOME, len(items)))).tokens.to(device_of(model))

@@ -15,7 +15,7 @@ from seqloom.data.labels import check_labels, check_numbers, label_order
 from seqloom.data.laying_out import LayingOut, label_numbers, label_sets, labelled_set, scores_of
 from seqloom.data.lines import Tally
 from seqloom.data.reading import ReadingSet
-from seqloom.errors import DataError, printable
+from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.correlation import number_metrics
 from seqloom.evaluation.labels import (
     Predictions,
@@ -69,6 +69,8 @@ class Labelling:
 
     def read(self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True) -> Iterator[Labelled]:
         """Examples of this work; those of pairs have two texts."""
+        if answers and self.kind == "multi-label" and data.label_separator is None:
+            raise UsageError("this model gives a text any number of labels, so say what stands between them: --set data.label_separator=,")
         return read(
             paths, data, tally, number=self.kind == "regression", pairs=self.pairs or (None if self.either else False), answers=answers
         )
@@ -81,6 +83,8 @@ class Labelling:
                 yield one.second
 
     def lay_out(self, examples: Sequence[Labelled], how: LayingOut) -> ReadingSet:
+        if not self.pairs and not self.either and any(one.second is not None for one in examples):
+            raise UsageError("this reader was trained on single texts, but was given a pair of them; give one text each")
         if self.kind == "regression":
             return labelled_set(examples, how, scores_of)
         numbers = label_numbers if self.kind == "classification" else label_sets
