@@ -88,6 +88,21 @@ READING_TASKS = ("text-classification", "sentence-similarity", "token-classifica
 """Tasks whose models are readers: an encoder and a head."""
 
 
+TABLE = ("text", "second", "label", "delimiter", "header", "quoting", "part")
+READ: dict[str, tuple[str, ...]] = {
+    "text-classification": (*TABLE, "group", "label_separator", "label_until", "unseen_labels"),
+    "sentence-similarity": (*TABLE, "score", "group"),
+    "token-classification": ("text", "label", "columns", "tags", "repair_tags", "part", "stride", "unseen_labels"),
+    "question-answering": ("text", "second", "delimiter", "header", "quoting", "stride"),
+    "multiple-choice": (*TABLE, "options", "answers_from"),
+}
+"""Settings of data that tell how the files of a reading task are read, beside those that tell how any file is."""
+READ_BY_ALL = (
+    *("train", "validation", "format", "encoding", "on_bad_line", "max_line_bytes", "split_seed"),
+    *("tokenizer", "vocabulary", "normalisation", "max_length"),
+)
+
+
 def task_named(name: str) -> Task:
     """A task that can be trained. Raises UsageError for another name."""
     if name not in TASKS or not TASKS[name].trained:

@@ -284,6 +284,43 @@ def test_settings_that_cannot_be_are_said_before_the_work(settings: list[str], m
         )
 
 
+@pytest.mark.parametrize(
+    ("case", "setting", "message"),
+    [
+        (
+            "labels, recurrent",
+            "data.columns=[1,2]",
+            r"data\.columns changes nothing for text-classification \(it is for token-classification\)",
+        ),
+        ("labels, recurrent", "data.source=x", r"data\.source changes nothing for text-classification; leave it out"),
+        ("labels, recurrent", "head.pair=compared", r"head\.pair is for two texts, but each example has one"),
+        ("labels, recurrent", "head.activation=gelu", r"head\.activation is that of a hidden layer, but there is none"),
+        ("labels, recurrent", "train.window=8", r"train\.window is for language models"),
+        ("scores, both orders", "train.label_smoothing=0.1", r"train\.label_smoothing is for labels"),
+        ("scores, both orders", "data.label_separator=;", r"data\.label_separator changes nothing for sentence-similarity"),
+        ("tags", "data.second=x", r"data\.second changes nothing for token-classification"),
+        ("tags", "data.group=x", r"data\.group changes nothing for token-classification"),
+        ("tags", "head.pooling=mean", r"head\.pooling makes one state of a text, but token-classification asks each word"),
+        ("questions", "data.options=[a,b]", r"data\.options changes nothing for question-answering \(it is for multiple-choice\)"),
+        ("choices", "data.score=x", r"data\.score changes nothing for multiple-choice"),
+        ("choices", "head.pair=joined", r"head\.pair is for two texts and their label or score, but the task is multiple-choice"),
+    ],
+)
+def test_settings_that_change_nothing_are_refused(case: str, setting: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message) as refused:
+        trained(tmp_path, case, [setting])
+    assert "\n" not in str(refused.value)
+    assert not files.holds_something(tmp_path / "run")
+
+
+def test_settings_that_change_nothing_are_refused_where_a_reader_is_asked(runs: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    run, data = runs["labels, recurrent"]
+    with pytest.raises(UsageError, match=r"data\.tags changes nothing for text-classification"):
+        load_reader(run, {"tags": "xpos"})
+    with pytest.raises(UsageError, match=r"--from brings its own tokenizer, so data\.vocabulary changes nothing"):
+        train("text-classification", [str(data)], output_dir=tmp_path / "run", start=run, settings=FAST)
+
+
 def test_a_head_belongs_to_readers(tmp_path: Path) -> None:
     written(tmp_path / "a.en", "a\nb\n")
     written(tmp_path / "a.de", "a\nb\n")
@@ -448,7 +485,7 @@ def test_a_new_head_of_numbers_begins_with_their_mean_and_one_that_was_trained_s
     bias = load_reader(run).model.head.output.bias
     assert bias.item() == pytest.approx(sum(i % 6 / 2 for i in range(24)) / 24, abs=0.15)  # of 21 of the 24
     (tmp_path / "more.csv").write_text(data.read_text().replace("0.5\n", "100\n"))
-    train("sentence-similarity", [str(tmp_path / "more.csv")], output_dir=tmp_path / "on", start=run, settings=[*FAST, *settings])
+    train("sentence-similarity", [str(tmp_path / "more.csv")], output_dir=tmp_path / "on", start=run, settings=[*FAST[:-1], *settings])
     torch.testing.assert_close(load_reader(tmp_path / "on").model.head.output.bias, bias)
 
 

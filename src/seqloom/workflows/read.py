@@ -22,9 +22,10 @@ from seqloom.evaluation.labels import RESAMPLES
 from seqloom.evaluation.reading import answered
 from seqloom.files import read_json
 from seqloom.models.reader import Reader
+from seqloom.run_file import parse
 from seqloom.workflows.labelling import Labelling
 from seqloom.workflows.reading import Say, counted, in_chunks, silent, tallied
-from seqloom.workflows.settings import kept, trained_on
+from seqloom.workflows.settings import kept, refuse_unread, trained_on
 from seqloom.workflows.work import Reply, Report, laid_out, laying_out
 from seqloom.workflows.works import BEGINNINGS
 
@@ -64,6 +65,7 @@ class TextReader:
             raise FolderError(
                 f"{printable(str(bundle.folder))}: the task of a reader must be one of {', '.join(BEGINNINGS)}, but is another"
             )
+        refuse_unread(bundle.task, parse(DataConfig, dict(self.given), "data."))
         self.work = BEGINNINGS[bundle.task].again(bundle.model.config)
         self.how = laying_out(bundle.model.config, bundle.tokenizer, self._reading((), answers=True))
 

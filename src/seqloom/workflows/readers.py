@@ -173,8 +173,6 @@ def prepare_reading(run_config: RunConfig, folder: Path, first: bool, say: Say) 
 def read_examples(run_config: RunConfig, say: Say) -> tuple[Work, Sequence[Any], Sequence[Any]]:
     """(the work, training examples, validation examples)"""
     data, beginning = run_config.data, BEGINNINGS[run_config.task]
-    if data.group is not None and run_config.task not in ("text-classification", "sentence-similarity"):
-        raise UsageError(f"data.group is for labelled texts, but the task is {run_config.task}; leave it out")
     with tallied(say) as tally:
         examples = list(counted(beginning.read(data.train, data, tally), "examples read", say))
     work = beginning.of(examples, data, say)
@@ -194,6 +192,8 @@ def configure(
     run_config: RunConfig, work: Work, tokenizer: TextTokenizer | HubTokenizer, examples: Sequence[Any], started: Started | None
 ) -> ReaderConfig:
     """The configuration of a new reader. Raises UsageError that names all that is wrong."""
+    if run_config.head.pair != "auto" and not work.pairs and run_config.task in ("text-classification", "sentence-similarity"):
+        raise UsageError("head.pair is for two texts, but each example has one; leave it out, or name the other: --set data.second=NAME")
     name, size = run_config.model["name"], run_config.model["size"]
     fields = model_fields(run_config.model)
     head, more = run_config.head, ANEW.get(name, {})
@@ -213,10 +213,13 @@ def configure(
                 raise UsageError("model.characters is for token-classification, where the words are known; leave it out")
             found = replace(found, alphabet=alphabet_of(word for one in examples for word in one.words))
         plain = to_plain(found)
+    settled = settled_head(head, work.kind, name, int(plain.get("width") or 0))
+    if run_config.head.activation != "auto" and not settled.hidden_width:
+        raise UsageError("head.activation is that of a hidden layer, but there is none; add head.hidden_width=N, or leave it out")
     return ReaderConfig(
         kind=work.kind,
         encoder={"model_type": name, **plain},
-        head=settled_head(head, work.kind, name, int(plain.get("width") or 0)),
+        head=settled,
         pairs=work.pairs,
         may_be_none=getattr(work, "may_be_none", False),
         labels=work.labels,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from seqloom.config import DataConfig, HeadConfig, RunConfig
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.interop.hub import is_hub_name
 from seqloom.run_file import apply_settings, parse, read_run_file, to_plain
-from seqloom.tasks import FINE_TUNING, READING_TASKS, task_named
+from seqloom.tasks import FINE_TUNING, READ, READ_BY_ALL, READING_TASKS, task_named
 
 STANDARD_INPUT = "standard-input"
 """The file of a run folder that keeps what was piped in."""
@@ -68,6 +68,8 @@ def resolve(
         raise UsageError(f"the model of {run_config.task} must be one of {', '.join(known)}, but is {printable(repr(chosen['name']))}")
     if run_config.head != HeadConfig() and run_config.task not in READING_TASKS:
         raise UsageError(f"head.* belongs to readers, but the task is {run_config.task}; leave it out")
+    if run_config.task in READING_TASKS:
+        refuse_idle(run_config)
     if run_config.train.shift and run_config.task not in bundles.OF_IMAGES:
         raise UsageError(f"train.shift moves images, but the task is {run_config.task}; leave it out")
     best = task_named(run_config.task).best
@@ -79,6 +81,33 @@ def resolve(
     return replace(run_config, model=chosen)
 
 
+def refuse_unread(task: str, data: DataConfig) -> None:
+    """Raises UsageError where a setting of data is not its default and changes nothing for a reading task."""
+    read = {*READ[task], *READ_BY_ALL}
+    for one in fields(DataConfig):
+        if one.name not in read and getattr(data, one.name) != one.default:
+            others = [other for other, names in READ.items() if one.name in names]
+            whose = f" (it is for {', '.join(others)})" if others else ""
+            raise UsageError(f"data.{one.name} changes nothing for {task}{whose}; leave it out")
+
+
+def refuse_idle(run: RunConfig) -> None:
+    """Raises UsageError where a setting changes nothing for the reading task of a run."""
+    refuse_unread(run.task, run.data)
+    if run.head.pair != "auto" and run.task not in ("text-classification", "sentence-similarity"):
+        raise UsageError(f"head.pair is for two texts and their label or score, but the task is {run.task}; leave it out")
+    if run.head.pooling != "auto" and run.task in ("token-classification", "question-answering"):
+        raise UsageError(f"head.pooling makes one state of a text, but {run.task} asks each word; leave it out")
+    if run.train.label_smoothing and run.task == "sentence-similarity":
+        raise UsageError("train.label_smoothing is for labels, but the task is sentence-similarity, which answers a number; leave it out")
+    if run.train.window is not None:
+        raise UsageError(f"train.window is for language models, but the task is {run.task}; leave it out")
+
+
+BROUGHT = ("tokenizer", "vocabulary", "normalisation")
+"""Settings of data that a model to begin with brings along."""
+
+
 def begun_with(model: dict[str, Any], run_config: RunConfig) -> dict[str, Any]:
     """The model settings of a run that begins with the weights of another folder, whose family is its own. Raises UsageError where another
     is asked for, or where the task cannot begin so."""
@@ -86,6 +115,9 @@ def begun_with(model: dict[str, Any], run_config: RunConfig) -> dict[str, Any]:
         raise UsageError(f"--from is for {', '.join((*READING_TASKS, bundles.IMAGES))}, but the task is {run_config.task}")
     found = bundles.encoder_of(model["from"])
     named = run_config.model.get("name", found)
+    own = [name for name in BROUGHT if getattr(run_config.data, name) != getattr(DataConfig(), name)]
+    if own and run_config.task in READING_TASKS:
+        raise UsageError(f"--from brings its own tokenizer, so data.{own[0]} changes nothing; leave it out")
     if named != found or "size" in run_config.model:
         raise UsageError(f"--from brings its own model ({found}), so --model must be left out, but is {printable(str(named))}")
     return model | {"name": found, "size": "small"}
@@ -121,7 +153,7 @@ def read_resumed(folder: Path) -> RunConfig:
     return replace(run_config, data=replace(run_config.data, train=kept))  # the folder may have moved
 
 
-READ = ("source", "target", "text", "document", "encoding", "delimiter", "header", "quoting")
+AS_TRAINED = ("source", "target", "text", "document", "encoding", "delimiter", "header", "quoting")
 """How the texts and pairs of a training are read."""
 
 
@@ -132,7 +164,7 @@ def trained_on(folder: Path) -> dict[str, Any] | None:
 
 def as_trained(folder: Path, given: Mapping[str, Any]) -> DataConfig:
     """Settings of reading texts and pairs: those that are given, else those of the training."""
-    return kept(trained_on(folder) or {}, given, READ)
+    return kept(trained_on(folder) or {}, given, AS_TRAINED)
 
 
 def kept(before: Mapping[str, Any], given: Mapping[str, Any], names: Iterable[str]) -> DataConfig:
