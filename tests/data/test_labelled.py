@@ -156,6 +156,11 @@ def test_columns_are_known_by_name(
     assert [name for name in header.split(",") if any(f"'{name}' is taken" in remark for remark in tally.remarks)] == guessed.split()
 
 
+def test_a_name_that_is_just_so_comes_before_one_in_other_case(tmp_path: Path) -> None:
+    assert found(write(tmp_path, "t.csv", "Text,text,Label\nno,yes,a\n")) == [("yes", "a")]
+    assert found(write(tmp_path, "u.csv", "TEXT,Label\nyes,a\n")) == [("yes", "a")]
+
+
 def test_columns_that_are_not_known_are_listed(tmp_path: Path) -> None:
     path = write(tmp_path, "t.csv", "text,airline_sentiment,name\na,b,c\n")
     assert refusal(path) == (
@@ -239,7 +244,7 @@ def test_numbers_must_be_numbers(tmp_path: Path) -> None:
     path, tally = write(tmp_path, "t.csv", "sentence1,sentence2,score\na,b,1.0\nc,d,\ne,f,5\n"), Tally()
     assert [one.labels for one in read(path, tally=tally, how={"number": True})] == [("1.0",), ("5",)]
     assert tally.skips["the score is blank"].number == 1
-    for wrong in ("four", "nan", "inf", "1,5"):
+    for wrong in ("four", "nan", "inf", "1,5", "1_5"):
         assert ":1: the score must be a number" in refusal(
             write(tmp_path, "w.tsv", f"a\tb\t{wrong}\n"), how={"number": True, "pairs": True}
         )

@@ -37,3 +37,10 @@ def test_one_unit_says_nothing_of_spread() -> None:
 )
 def test_a_share_s_interval_is_wilson_s(hits: int, trials: int, expected: tuple[float, float]) -> None:
     assert share_interval(hits, trials) == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("trials", [1, 3, 7, 10, 12, 1000])
+def test_the_interval_of_a_share_holds_it(trials: int) -> None:
+    for hits in range(trials + 1):
+        low, high = share_interval(hits, trials)
+        assert 0 <= low <= hits / trials <= high <= 1

@@ -503,6 +503,12 @@ def test_a_setting_that_is_given_as_its_default_is_not_that_of_the_training(tmp_
         load_reader(tmp_path / "run", {"encodng": "utf-8"})
 
 
+def test_tags_that_are_all_the_same_are_nothing_to_learn(tmp_path: Path) -> None:
+    data = written(tmp_path / "a.conll", "the\t_\ncat\t_\n\na\t_\n\n" * 8)
+    with pytest.raises(DataError, match="at least two different tags to train on, but all are '_'"):
+        train("token-classification", [str(data)], output_dir=tmp_path / "run", settings=FAST)
+
+
 def test_what_cannot_be_asked_is_said(runs: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     reader = load_reader(runs["labels, recurrent"][0])
     with pytest.raises(UsageError, match="put it into a list"):

@@ -66,7 +66,7 @@ def texts_of(
     names: list[str], options: DataConfig, path: str, line: int | None, *, pairs: bool | None, last: bool, known: Sequence[str] = TEXTS
 ) -> dict[str, str]:
     """The columns of the text (several are joined) and of the second one, where there is one. Raises DataError where they are not known."""
-    folded = {name.strip().casefold(): name for name in reversed(names)}
+    folded = folded_names(names)
     couples = [] if pairs is False else [both for both in (PAIRS if last else PAIRS[:-1]) if all(name in folded for name in both)]
     second = options.second if pairs is not False else None
     require("second", second, names, path, line, "column")
@@ -91,6 +91,11 @@ def texts_of(
     return chosen if second is None else {**chosen, "second": second}
 
 
+def folded_names(names: Sequence[str]) -> dict[str, str]:
+    """Names by themselves, and by their small letters where no other is so written."""
+    return {name.strip().casefold(): name for name in reversed(names)} | {name: name for name in names}
+
+
 def one_column(
     role: str,
     what: str,
@@ -104,7 +109,7 @@ def one_column(
     """The column that `data.role` names, or the first of these names that is there. Raises DataError where there is none."""
     asked: str | None = getattr(options, role)
     require(role, asked, names, path, line, "column")
-    folded = {name.strip().casefold(): name for name in reversed(names)}
+    folded = folded_names(names)
     guess = asked or next((folded[name] for name in known if name in folded), None)
     if guess is None:
         raise _unknown(what, (role,), found or names, path, line)

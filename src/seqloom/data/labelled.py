@@ -230,7 +230,7 @@ def _score(written: str, path: str, line: int, tally: Tally) -> tuple[str] | Non
         tally.skip("the score is blank", path, line)
         return None
     try:
-        value = float(written)
+        value = math.nan if "_" in written else float(written)  # 1_5 is 15 to Python alone
     except ValueError:
         value = math.nan
     if not math.isfinite(value):

@@ -33,7 +33,7 @@ def share_interval(hits: float, trials: int) -> tuple[float, float]:
     z2, share = NORMAL_95**2, hits / trials
     middle = (share + z2 / (2 * trials)) / (1 + z2 / trials)
     half = NORMAL_95 / (1 + z2 / trials) * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
-    return max(middle - half, 0.0), min(middle + half, 1.0)
+    return min(max(middle - half, 0.0), share), max(min(middle + half, 1.0), share)  # the ends of 0 and 1 are exact
 
 
 def drawn_with_replacement(items: int, resamples: int, seed: int) -> Iterator[Floats]:

@@ -19,7 +19,7 @@ from seqloom.data.stitching import stitched
 from seqloom.data.tag_scheme import scheme_of
 from seqloom.data.tagged import read_tagged
 from seqloom.data.tagging import tag_numbers, tagged_set
-from seqloom.errors import printable
+from seqloom.errors import DataError, printable
 from seqloom.evaluation.labels import Predictions, confusion, label_metrics, per_label
 from seqloom.evaluation.reading import Answered
 from seqloom.evaluation.spans import SpanCounts
@@ -40,7 +40,12 @@ class Tagging:
 
     @classmethod
     def of(cls, examples: Sequence[Tagged], data: DataConfig, say: Say) -> Tagging:
-        return cls(labels=label_order(tag for one in examples for tag in one.tags))
+        labels = label_order(tag for one in examples for tag in one.tags)
+        if len(labels) < 2:
+            raise DataError(
+                f"there must be at least two different tags to train on, but all are {printable(labels[0])!r}", examples[0].path
+            )
+        return cls(labels=labels)
 
     @classmethod
     def again(cls, config: ReaderConfig) -> Tagging:
