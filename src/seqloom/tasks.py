@@ -35,6 +35,8 @@ class Task:
 READERS = ("recurrent", "bag_of_words", "convolution", "bert", "gpt", "t5")
 """Families that read for a head."""
 READING: dict[str, Any] = {"batch_rows": 32, "epochs": 10.0}
+RATES = {"bag_of_words": 1e-2}
+"""family of a reader -> the learning rate of one that begins anew, where the default is too small: linear models want larger steps."""
 FINE_TUNING: dict[str, Any] = {
     "learning_rate": 5e-5,
     "epochs": 3.0,

@@ -13,16 +13,15 @@ import pytest
 import torch
 
 from seqloom import bundles, files
-from seqloom.config import DataConfig
 from seqloom.data.examples import Choice, Labelled
 from seqloom.errors import DataError, FolderError, SeqloomError, UsageError
 from seqloom.models.reader import Reader
-from seqloom.run_file import parse
 from seqloom.training.checkpoints import read_tensors
 from seqloom.workflows.check import check
 from seqloom.workflows.evaluate import evaluate
 from seqloom.workflows.onnx import export_onnx
 from seqloom.workflows.read import load_reader
+from seqloom.workflows.settings import resolve
 from seqloom.workflows.train import train
 
 FAST = ["train.max_steps=6", "train.evaluate_every=3", "train.log_every=2", "train.batch_rows=4", "train.threads=1", "data.vocabulary=400"]
@@ -343,8 +342,13 @@ def test_the_check_says_what_there_is_and_what_it_would_cost(tmp_path: Path) -> 
     assert any("8 of 8 examples stand in the training too" in one for one in report.problems())
 
 
-def test_the_default_task_settings_are_those_of_the_tasks() -> None:
-    assert parse(DataConfig, {}).tokenizer == "bpe"
+@pytest.mark.parametrize(
+    ("model", "settings", "rate"),
+    [("bag_of_words:tiny", [], 1e-2), ("recurrent:tiny", [], 1e-3), ("bag_of_words", ["train.learning_rate=0.1"], 0.1)],
+)
+def test_a_family_may_have_a_learning_rate_of_its_own(model: str, settings: list[str], rate: float, tmp_path: Path) -> None:
+    data = str(labels_file(tmp_path))
+    assert resolve("text-classification", [data], tmp_path / "run", model, (), settings, None).train.learning_rate == rate
 
 
 # --- what reviews found ----------------------------------------------------------------------------------------------

@@ -16,9 +16,9 @@ from typing import Any, final
 from seqloom.config import SECTIONS, TrainConfig
 from seqloom.errors import UsageError, printable
 from seqloom.run_file import apply_settings
-from seqloom.tasks import FINE_TUNING, task_named
+from seqloom.tasks import FINE_TUNING, RATES, task_named
 
-RATES = {"bag_of_words": 1e-2, "bert": 3e-4, "gpt": 3e-4, "t5": 3e-4, "transformer": 3e-4}
+MIDDLES = {**RATES, "bert": 3e-4, "gpt": 3e-4, "t5": 3e-4, "transformer": 3e-4}
 """family -> where its learning rates are looked for when it is trained from scratch; the others: at train.learning_rate's default."""
 FACTOR = 3.0
 """Between two learning rates of a grid."""
@@ -131,6 +131,6 @@ def learning_rates(entry: Entry, task: str, common: Sequence[str], count: int) -
     """`count` (odd) rates, FACTOR apart, around the one that is set, or that its family or a fine-tuning begins with."""
     given = set_value(settings_of(entry, common), "train.learning_rate")
     default = task_named(task).train.get("learning_rate", TrainConfig().learning_rate)
-    usual = FINE_TUNING["learning_rate"] if entry.start is not None else RATES.get(entry.family or "", default)
+    usual = FINE_TUNING["learning_rate"] if entry.start is not None else MIDDLES.get(entry.family or "", default)
     middle = float(given) if isinstance(given, int | float) else usual
     return [float(f"{middle * FACTOR**step:.3g}") for step in range(-(count // 2), count // 2 + 1)]

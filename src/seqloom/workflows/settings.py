@@ -14,7 +14,7 @@ from seqloom.config import DataConfig, HeadConfig, RunConfig
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.interop.hub import is_hub_name
 from seqloom.run_file import apply_settings, parse, read_run_file, to_plain
-from seqloom.tasks import FINE_TUNING, READ, READ_BY_ALL, READING_TASKS, task_named
+from seqloom.tasks import FINE_TUNING, RATES, READ, READ_BY_ALL, READING_TASKS, task_named
 
 STANDARD_INPUT = "standard-input"
 """The file of a run folder that keeps what was piped in."""
@@ -54,7 +54,7 @@ def resolve(
         defaults: dict[str, Any] = {
             "decode": named_task.decode,
             "data": {} if begun else named_task.data,
-            "train": dict(named_task.train) | (FINE_TUNING if begun and content["task"] in READING_TASKS else {}),
+            "train": dict(named_task.train) | (_training_of_readers(content) if content["task"] in READING_TASKS else {}),
         }
         content |= {section: {**values, **content.get(section, {})} for section, values in defaults.items()}
     run_config = parse(RunConfig, content)
@@ -79,6 +79,15 @@ def resolve(
         bundles.model_config(chosen["name"], chosen["size"], run_config.data.vocabulary, model_fields(chosen))  # said before the work
     bundles.choose_device(run_config.train.device)
     return replace(run_config, model=chosen)
+
+
+def _training_of_readers(content: dict[str, Any]) -> dict[str, Any]:
+    """Settings of training where a reader has other defaults: one that begins with a checkpoint, or one of a family."""
+    model = content.get("model", {})
+    if model.get("from"):
+        return FINE_TUNING
+    name = model.get("name")
+    return {"learning_rate": RATES[name]} if isinstance(name, str) and name in RATES else {}
 
 
 def refuse_unread(task: str, data: DataConfig) -> None:
