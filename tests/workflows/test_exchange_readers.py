@@ -219,6 +219,17 @@ def test_a_tagger_of_our_own_gives_the_same_tags_in_the_pipeline(kind: str, tmp_
         assert reply.content["probabilities"] == pytest.approx([float(piece["score"]) for piece in first], abs=1e-5)
 
 
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_causal_reader_of_our_own_gives_the_same_labels_in_the_pipeline(pairs: bool, tmp_path: Path) -> None:
+    settings = [*SHORT, "data.tokenizer=bpe", "model.layers=1"]
+    seqloom.train("text-classification", [table(tmp_path, pairs=pairs)], output_dir=tmp_path / "run", model="gpt:tiny", settings=settings)
+    assert export_model(str(tmp_path / "run"), str(tmp_path / "out"), silent)["architecture"] == "GPT2ForSequenceClassification"
+    assert same(pipeline_pairs(tmp_path / "out", PAIRS), ours(tmp_path / "run", PAIRS))
+    alone = [(one[0]["label"], one[0]["score"]) for one in answers(tmp_path / "out", "text-classification", TEXTS)]
+    assert same(alone, ours(tmp_path / "run", TEXTS))
+    assert same(alone, ours(tmp_path / "out", TEXTS))
+
+
 def test_what_the_hub_has_no_place_for_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     settings = [*SHORT, "data.tokenizer=bytes", "head.pooling=mean"]
     seqloom.train("text-classification", [table(tmp_path)], output_dir=tmp_path / "run", model="bert:tiny", settings=settings)

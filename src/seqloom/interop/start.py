@@ -189,7 +189,7 @@ def begin(reader: Reader, started: Started) -> list[str]:
     for name, tensor in given.items():
         tensors[name].copy_(tensor)
     said = []
-    if new := [name for name in parameters if name not in given]:
+    if new := [name for name, one in parameters.items() if name not in given and one.requires_grad]:
         said.append(f"new, and to be trained: {listed(new)}")
     if left := [f"{HEAD}{name}" for name in started.head_tensors if f"{HEAD}{name}" not in given]:
         said.append(f"left behind, as this reader answers otherwise: {listed(left)}")

@@ -20,7 +20,7 @@ from seqloom.models import model_family
 from seqloom.models.bag_of_words import BagOfWords
 from seqloom.models.bert import Bert
 from seqloom.models.gpt import GPT
-from seqloom.models.heads import KINDS, Kind, make_head
+from seqloom.models.heads import KINDS, ClassificationHead, Kind, MultiLabelHead, make_head
 from seqloom.models.limits import among, at_least, refuse
 from seqloom.models.t5 import T5
 from seqloom.protocols import Loss, ReadingBatch
@@ -92,7 +92,8 @@ class Reader(nn.Module):
         self.head = make_head(config.kind, settled, self.width, len(config.labels), directions, pairs=pairs, names=config.labels)
         if isinstance(self.encoder, BagOfWords) and self.encoder.linear and self.head.hidden is None and not pairs:
             nn.init.eye_(self.head.output.weight)  # what is embedded are then the weights of each label
-
+        if isinstance(self.encoder, GPT) and isinstance(self.head, ClassificationHead | MultiLabelHead):
+            self.head.output.bias.requires_grad_(False)  # 0: p = softmax(h W) (Radford et al. 2018, eq. 3), as in the hub's classes
         if isinstance(self.encoder, GPT) and not config.head.lm_weight and not self.encoder.config.tie_output:
             self.encoder.output.requires_grad_(False)  # nothing asks for it, and workers wait for the gradient of what is trained
 

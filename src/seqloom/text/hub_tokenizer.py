@@ -23,7 +23,7 @@ from seqloom.files import read_json
 from seqloom.protocols import Marks
 from seqloom.text.byte_symbols import readable
 from seqloom.text.hub_files import JSON, MARIAN, OTHER_SIDE, Settings, Side, is_marian, kept_files, pipeline_of
-from seqloom.text.hub_marks import Roles, frame_of, marks_of
+from seqloom.text.hub_marks import Frame, Roles, frame_of, marks_of
 from seqloom.text.hub_spelling import spelling_of
 from seqloom.text.library import batch_of, checked, panics_are_errors, prepare_forks
 
@@ -62,6 +62,11 @@ class HubTokenizer:
             if i < self.vocabulary_size and i not in self._special:
                 spelled[i] = self._spelling.spell(token)
         return tuple(spelled)
+
+    @property
+    def frame(self) -> Frame:
+        """What it puts around a text, and between two, by itself: nothing, of the causal models of the field."""
+        return frame_of(json.loads(self._content).get("post_processor"))
 
     @property
     def joint(self) -> bytes:

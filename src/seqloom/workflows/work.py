@@ -69,12 +69,15 @@ class Work(Protocol):
 def laying_out(configured: ReaderConfig, tokenizer: TextTokenizer | HubTokenizer, data: DataConfig) -> LayingOut:
     """How the texts of a reader become rows."""
     encoder = configured.encoder
-    own = isinstance(tokenizer, TextTokenizer)
-    bare = encoder["model_type"] == "gpt" and not own and encoder["vocabulary_size"] == configured.vocabulary_size  # it came with its head
+    if isinstance(tokenizer, HubTokenizer) and encoder["model_type"] == "gpt" and encoder["vocabulary_size"] == configured.vocabulary_size:
+        layout = Layout(*tokenizer.frame)  # it came with its head
+    else:
+        own = isinstance(tokenizer, TextTokenizer)
+        layout = layout_of(tokenizer.marks, str(encoder["model_type"]), own, tokenizer.vocabulary_size)
     pair = configured.head.pair
     return LayingOut(
         tokenizer=tokenizer,
-        layout=Layout((), (), ()) if bare else layout_of(tokenizer.marks, str(encoder["model_type"]), own, tokenizer.vocabulary_size),
+        layout=layout,
         pair="joined" if pair == "auto" else pair,
         longest=encoder.get("context"),
         cut=data.max_length,
