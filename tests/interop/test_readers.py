@@ -120,7 +120,7 @@ def test_a_head_that_is_not_ours_is_refused(name: str, changes: dict[str, Any], 
         (lambda: reader(encoder={"model_type": "recurrent"}), "(bert, gpt), but the encoder of this one is recurrent"),
         (lambda: reader(encoder={"model_type": "t5"}), "no architecture of a t5 has a head for classification"),
         (lambda: reader("span", encoder={"model_type": "gpt", "documents": "joined"}), "no architecture of a gpt2 has a head for span"),
-        (lambda: reader(encoder={"model_type": "gpt"}, size=23), "no marks beyond the vocabulary of its tokenizer, but this model has 3"),
+        (lambda: reader(encoder={"model_type": "gpt"}, size=24), "no marks beyond the vocabulary of its tokenizer, but this model has 4"),
     ],
 )
 def test_a_reader_that_has_no_counterpart_is_refused_in_one_line(model: Any, said: str) -> None:

@@ -254,20 +254,45 @@ def test_a_checkpoint_that_was_fine_tuned_goes_back(tmp_path: Path) -> None:
     assert tokenizers.Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json")).get_vocab_size() == len(VOCABULARY)
 
 
-def test_a_causal_checkpoint_that_came_with_its_head_reads_no_marks(tmp_path: Path) -> None:
-    words = ["<|endoftext|>", *VOCABULARY]
+def saved_gpt(folder: Path, kind: Any, words: list[str], **options: Any) -> None:
+    """A causal model of these words with its tokenizer."""
     made = tokenizers.Tokenizer(tokenizers.models.WordLevel({word: at for at, word in enumerate(words)}, unk_token="[UNK]"))
     made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     torch.manual_seed(1)
-    sizes = {"n_embd": 12, "n_layer": 2, "n_head": 2, "vocab_size": len(words), "n_positions": 16, "bos_token_id": 0, "eos_token_id": 0}
-    model = hf.GPT2ForSequenceClassification(hf.GPT2Config(**sizes, id2label=dict(enumerate(LABELS)), pad_token_id=0))
+    sizes = {"n_embd": 12, "n_layer": 2, "n_head": 2, "vocab_size": len(words), "n_positions": 20, "bos_token_id": 0, "eos_token_id": 0}
+    model = kind(hf.GPT2Config(**sizes, **options))
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.4)
-    model.save_pretrained(tmp_path / "theirs")
-    hf.PreTrainedTokenizerFast(tokenizer_object=made, pad_token="<|endoftext|>").save_pretrained(tmp_path / "theirs")
+    model.save_pretrained(folder)
+    hf.PreTrainedTokenizerFast(tokenizer_object=made, pad_token="<|endoftext|>").save_pretrained(folder)
+
+
+def test_a_causal_checkpoint_that_came_with_its_head_reads_no_marks(tmp_path: Path) -> None:
+    words = ["<|endoftext|>", *VOCABULARY]
+    saved_gpt(tmp_path / "theirs", hf.GPT2ForSequenceClassification, words, id2label=dict(enumerate(LABELS)), pad_token_id=0)
     out = through(tmp_path / "theirs", tmp_path)
     texts = [text for text in TEXTS if text]
     expected = [(one[0]["label"], one[0]["score"]) for one in answers(tmp_path / "theirs", "text-classification", texts)]
     for folder in (tmp_path / "theirs", tmp_path / "run", out):
         assert same(ours(folder, texts), expected)
     assert same([(one[0]["label"], one[0]["score"]) for one in answers(out, "text-classification", texts)], expected)
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_causal_checkpoint_that_was_fine_tuned_goes_back_with_its_marks(pairs: bool, tmp_path: Path) -> None:
+    """Start, delimiter and extract become entries of its tokenizer, whose names no other entry has."""
+    saved_gpt(tmp_path / "theirs", hf.GPT2LMHeadModel, ["<|endoftext|>", *VOCABULARY, "<start>"])
+    settings = ["train.max_steps=4", "train.evaluate_every=2", "train.learning_rate=0.01"]
+    data = table(tmp_path, pairs=pairs)
+    seqloom.train("text-classification", [data], output_dir=tmp_path / "run", start=tmp_path / "theirs", settings=settings)
+    export_model(str(tmp_path / "run"), str(tmp_path / "out"), silent)
+    asked: list[Any] = PAIRS if pairs else TEXTS
+    expected = (
+        pipeline_pairs(tmp_path / "out", asked)
+        if pairs
+        else [(one[0]["label"], one[0]["score"]) for one in answers(tmp_path / "out", "text-classification", asked)]
+    )
+    for folder in ("run", "out"):
+        assert same(ours(tmp_path / folder, asked), expected)
+    marks = range(len(VOCABULARY) + 2, len(VOCABULARY) + 5)
+    assert hf.AutoTokenizer.from_pretrained(tmp_path / "out").convert_ids_to_tokens(marks) == ["<<start>>", "<delimiter>", "<extract>"]

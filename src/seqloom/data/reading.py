@@ -32,8 +32,8 @@ from seqloom.protocols import Marks, ReadingBatch
 from seqloom.shapes import IGNORE
 from seqloom.text.special import BOS, DELIMITER, EOS
 
-CAUSAL_MARKS = 3
-"""Marks that a causal reader of others' tokens has beyond their vocabulary: start, delimiter, extract (Radford et al. 2018)."""
+CAUSAL_MARKS = ("<start>", "<delimiter>", "<extract>")
+"""Marks that a causal reader of others' tokens has beyond their vocabulary, in this order (Radford et al. 2018)."""
 
 
 class Layout(NamedTuple):

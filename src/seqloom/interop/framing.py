@@ -6,12 +6,18 @@ Our own tokenizers leave both to the layout of rows (`data/reading.py`, `data/ta
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
 def framed(
-    content: str, before: Sequence[int], between: Sequence[int], after: Sequence[int], names: Sequence[str], *, segments: bool
+    content: str,
+    before: Sequence[int],
+    between: Sequence[int],
+    after: Sequence[int],
+    names: Sequence[str] | Mapping[int, str],
+    *,
+    segments: bool,
 ) -> str:
     """The content of a tokenizer.json with marks (ids, whose names stand in `names`) before a text, between two, and after it or the
     second. `segments`: whether the second text, and the marks after it, are of another segment than the first."""
@@ -21,6 +27,22 @@ def framed(
     used = {names[i]: {"id": names[i], "ids": [i], "tokens": [names[i]]} for i in (*before, *between, *after)}
     template = {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": used}
     return json.dumps(json.loads(content) | {"post_processor": template}, ensure_ascii=False, indent=2)
+
+
+def with_entries(content: str, first: int, names: Sequence[str]) -> tuple[str, dict[int, str]]:
+    """The content of a tokenizer.json with special entries more, from id `first` on, and their names: these, in more brackets where
+    another entry has that name."""
+    pipeline = json.loads(content)
+    added = list(pipeline.get("added_tokens") or [])
+    known = {*pipeline["model"]["vocab"], *(token["content"] for token in added)}
+    found: dict[int, str] = {}
+    for at, name in enumerate(names, start=first):
+        while name in known:
+            name = f"<{name}>"
+        found[at] = name
+        usual = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+        added.append({"id": at, "content": name, **usual})
+    return json.dumps(pipeline | {"added_tokens": added}, ensure_ascii=False, indent=2), found
 
 
 def with_first_blank(content: str) -> str:
@@ -37,5 +59,5 @@ def _text(name: str, segment: int) -> dict[str, Any]:
     return {"Sequence": {"id": name, "type_id": segment}}
 
 
-def _marks(ids: Sequence[int], names: Sequence[str], segment: int) -> list[dict[str, Any]]:
+def _marks(ids: Sequence[int], names: Sequence[str] | Mapping[int, str], segment: int) -> list[dict[str, Any]]:
     return [{"SpecialToken": {"id": names[i], "type_id": segment}} for i in ids]

@@ -12,13 +12,13 @@ from torch import nn
 
 from seqloom import bundles, files
 from seqloom.config import DataConfig, DecodeConfig, RunConfig
-from seqloom.data.reading import layout_of
+from seqloom.data.reading import CAUSAL_MARKS, layout_of
 from seqloom.data.store import fingerprint
 from seqloom.data.tagging import blank_begins_words
 from seqloom.errors import UsageError, printable
 from seqloom.interop.checkpoint import CONFIG, GENERATION, is_hub_folder, read_checkpoint
 from seqloom.interop.export import Target, target_of, their_tensors, write_checkpoint
-from seqloom.interop.framing import framed, with_first_blank
+from seqloom.interop.framing import framed, with_entries, with_first_blank
 from seqloom.interop.generation import generation_content
 from seqloom.interop.hub import is_hub_name
 from seqloom.interop.origin import TOKENIZER_CONFIG, HubOrigin, hub_tokenizer
@@ -196,6 +196,10 @@ def _write_layout(reader: Reader, tokenizer: TextTokenizer | HubTokenizer, out: 
         content = framed(content, layout.before, layout.between, layout.after, SPECIAL_TOKENS, segments=segments)
         if reader.context is not None:
             _change_tokenizer_config(out, {"model_max_length": reader.context})
+    elif (size := reader.config.encoder["vocabulary_size"]) > tokenizer.vocabulary_size:
+        content, names = with_entries(content, tokenizer.vocabulary_size, CAUSAL_MARKS)
+        before, between, after = ((one,) for one in range(tokenizer.vocabulary_size, size))
+        content = framed(content, before, between, after, names, segments=False)
     came = [] if origin is None else origin.content.get("architectures") or []
     if reader.config.kind == "tagging" and blank_begins_words(tokenizer) and not any("TokenClassification" in str(one) for one in came):
         content = with_first_blank(content)

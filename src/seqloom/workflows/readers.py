@@ -136,7 +136,7 @@ def prepare_reading(run_config: RunConfig, folder: Path, first: bool, say: Say) 
             say(f"the vectors of {printable(start)} were made to be compared: --set head.pair=cosine begins as good as they are")
         if marked_by(started.encoder_type, tokenizer) and started.encoder_fields["vocabulary_size"] == started.vocabulary_size:
             tensors, fields = with_marks(
-                started.encoder_tensors, started.encoder_fields, CAUSAL_MARKS, torch.Generator().manual_seed(train.seed)
+                started.encoder_tensors, started.encoder_fields, len(CAUSAL_MARKS), torch.Generator().manual_seed(train.seed)
             )
             started = replace(started, encoder_tensors=tensors, encoder_fields=fields)
         configured = configure(run_config, work, tokenizer, examples, started)

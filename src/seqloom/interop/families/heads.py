@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
+from seqloom.data.reading import CAUSAL_MARKS
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.interop.names import Rule, layer
 from seqloom.interop.options import Option, Options
@@ -104,7 +105,8 @@ class HeadForm:
         """The inverse: keys of config.json, for a `ReaderConfig` whose settled head is `head` and whose encoder's configuration is
         `encoder`. Raises UsageError that names a setting which this architecture has not got."""
         problems = []
-        if marks := encoder.vocabulary_size - reader.vocabulary_size:
+        marks = encoder.vocabulary_size - reader.vocabulary_size
+        if marks not in (0, len(CAUSAL_MARKS)):
             problems.append(f"no marks beyond the vocabulary of its tokenizer, but this model has {marks}")
         if self.pools:
             if head.pooling != self.pooling:
