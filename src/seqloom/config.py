@@ -170,6 +170,8 @@ class TrainConfig:
     """Optimizer steps; by default as many as `epochs` need."""
     epochs: Annotated[float, Field(gt=0)] = 20.0
     """Passes over the data, where max_steps is not given."""
+    min_steps: Annotated[int, Field(ge=0, strict=True)] = 0
+    """Steps at least, however few `epochs` need; readers that begin anew have 1,000 where neither is given, for small data."""
     batch_tokens: Positive = 4096
     """Budget of a batch: rows × (longest source + longest target), or rows × window."""
     batch_rows: Positive | None = None

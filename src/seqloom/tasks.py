@@ -35,6 +35,8 @@ class Task:
 READERS = ("recurrent", "bag_of_words", "convolution", "bert", "gpt", "t5")
 """Families that read for a head."""
 READING: dict[str, Any] = {"batch_rows": 32, "epochs": 10.0}
+READING_STEPS = 1000
+"""Steps at least of a reader that begins anew, where nobody says how many: ten passes over a few hundred examples are too few."""
 RATES = {"bag_of_words": 1e-2}
 """family of a reader -> the learning rate of one that begins anew, where the default is too small: linear models want larger steps."""
 FINE_TUNING: dict[str, Any] = {

@@ -18,6 +18,7 @@ from seqloom.errors import DataError, FolderError, SeqloomError, UsageError
 from seqloom.models.reader import Reader
 from seqloom.training.checkpoints import read_tensors
 from seqloom.workflows.check import check
+from seqloom.workflows.check_reading import ReadingReport
 from seqloom.workflows.evaluate import evaluate
 from seqloom.workflows.onnx import export_onnx
 from seqloom.workflows.read import load_reader
@@ -349,6 +350,16 @@ def test_the_check_says_what_there_is_and_what_it_would_cost(tmp_path: Path) -> 
 def test_a_family_may_have_a_learning_rate_of_its_own(model: str, settings: list[str], rate: float, tmp_path: Path) -> None:
     data = str(labels_file(tmp_path))
     assert resolve("text-classification", [data], tmp_path / "run", model, (), settings, None).train.learning_rate == rate
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps"), [([], 1000), (["train.epochs=3"], 9), (["train.max_steps=5"], 5), (["train.min_steps=40"], 40)]
+)
+def test_a_new_reader_has_steps_enough_of_small_data_unless_they_are_told(settings: list[str], steps: int, tmp_path: Path) -> None:
+    data = str(labels_file(tmp_path, number=80))
+    found = check("text-classification", [data], (), (), ["data.vocabulary=400", *settings], model="bag_of_words:tiny")
+    assert isinstance(found, ReadingReport)
+    assert found.training["steps"] == steps
 
 
 # --- what reviews found ----------------------------------------------------------------------------------------------

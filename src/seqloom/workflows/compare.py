@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, final
 import torch
 
 from seqloom import files
+from seqloom.config import TrainConfig
 from seqloom.errors import TrainingError, UsageError, printable
 from seqloom.run_file import to_plain
 from seqloom.tasks import READING_TASKS
@@ -103,7 +104,7 @@ def run_compare(
     threads_given = set_value(settings, "train.threads") is not None
     with held(folder, plan, threads_given) as plan, stop_signals(say) as interrupted:
         torch.set_num_threads(plan.threads)
-        work = _Work(folder, plan, entries, configs[0].train.epochs, tools, say, progress, interrupted)
+        work = _Work(folder, plan, entries, configs[0].train, tools, say, progress, interrupted)
         try:
             return Comparison(folder=folder, plan=plan, leaderboard=work.done(), stopped=None)
         except Stopped as stopped:
@@ -119,13 +120,13 @@ class _Work:
         folder: Path,
         plan: Plan,
         entries: list[Entry],
-        epochs: float,
+        first: TrainConfig,
         tools: Tools,
         say: Say,
         progress: Callable[[Progress], None],
         interrupted: Callable[[], int],
     ) -> None:
-        self.folder, self.plan, self.entries, self.epochs, self.tools = folder, plan, entries, epochs, tools
+        self.folder, self.plan, self.entries, self.first, self.tools = folder, plan, entries, first, tools
         self.say, self.progress, self.interrupted = say, progress, interrupted
         self.told: set[str] = set()
         self.ahead = Ahead(plan.names, plan.grid if plan.grid > 1 else 0, plan.seeds)
@@ -223,9 +224,12 @@ class _Work:
     def _tried(self, entry: Entry, rate: float, fields: dict[str, int], steps: int | None) -> Run | None:
         """A short run with a learning rate; None where it did not stay finite."""
         place = self.folder / GRID / f"{entry.slug}-{rate:g}"
-        budget = f"train.epochs={self.epochs / SHORT!r}" if steps is None else f"train.max_steps={short_steps(steps)}"
+        if steps is None:
+            budget = [f"train.epochs={self.first.epochs / SHORT!r}", f"train.min_steps={self.first.min_steps // SHORT}"]
+        else:
+            budget = [f"train.max_steps={short_steps(steps)}"]
         try:
-            return self._trained(place, entry, [budget, *_of(fields), f"train.learning_rate={rate!r}"], 0, f"learning rate {rate:g}")
+            return self._trained(place, entry, [*budget, *_of(fields), f"train.learning_rate={rate!r}"], 0, f"learning rate {rate:g}")
         except TrainingError as error:
             self.ahead.done(entry.name, short=True, seconds=None)
             self.say(f"{entry.name}: learning rate {rate:g} is too high, and is left out ({error})")

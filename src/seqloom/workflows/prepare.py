@@ -126,7 +126,7 @@ class PreparedPairs:
 
 def total_steps(config: TrainConfig, material: Material) -> int:
     """How many steps a training has."""
-    return config.max_steps or math.ceil(config.epochs * material.batches_an_epoch())
+    return config.max_steps or max(math.ceil(config.epochs * material.batches_an_epoch()), config.min_steps)
 
 
 Prepare = Callable[[RunConfig, Path, bool, Say], M]

@@ -14,7 +14,7 @@ from seqloom.config import DataConfig, HeadConfig, RunConfig
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.interop.hub import is_hub_name
 from seqloom.run_file import apply_settings, parse, read_run_file, to_plain
-from seqloom.tasks import FINE_TUNING, RATES, READ, READ_BY_ALL, READING_TASKS, task_named
+from seqloom.tasks import FINE_TUNING, RATES, READ, READ_BY_ALL, READING_STEPS, READING_TASKS, task_named
 
 STANDARD_INPUT = "standard-input"
 """The file of a run folder that keeps what was piped in."""
@@ -87,7 +87,8 @@ def _training_of_readers(content: dict[str, Any]) -> dict[str, Any]:
     if model.get("from"):
         return FINE_TUNING
     name = model.get("name")
-    return {"learning_rate": RATES[name]} if isinstance(name, str) and name in RATES else {}
+    steps = {} if "epochs" in content.get("train", {}) else {"min_steps": READING_STEPS}
+    return steps | ({"learning_rate": RATES[name]} if isinstance(name, str) and name in RATES else {})
 
 
 def refuse_unread(task: str, data: DataConfig) -> None:
