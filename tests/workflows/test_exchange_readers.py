@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tests.workflows.encoders import SIZES, VOCABULARY, pooled_as
 from torch import nn
 
 import seqloom
-from seqloom import bundles
+from seqloom import bundles, files
 from seqloom.data.examples import Tagged
 from seqloom.data.reading import layout_of
 from seqloom.errors import UsageError
@@ -252,6 +253,23 @@ def test_a_checkpoint_that_was_fine_tuned_goes_back(tmp_path: Path) -> None:
     assert same(pipeline_pairs(tmp_path / "out", PAIRS), ours(tmp_path / "run", PAIRS))
     assert hf.AutoConfig.from_pretrained(tmp_path / "out").architectures == ["BertForSequenceClassification"]
     assert tokenizers.Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json")).get_vocab_size() == len(VOCABULARY)
+
+
+def test_a_head_of_the_same_labels_comes_along_in_its_own_order(tmp_path: Path) -> None:
+    """Which is no order of ours; and it goes on with it when it was stopped."""
+    saved(tmp_path / "theirs", "SequenceClassification")
+    expected = ours(tmp_path / "theirs", TEXTS)
+    settings = ["train.max_steps=2", "train.evaluate_every=1", "train.learning_rate=1e-30", "train.weight_decay=0"]
+    told: list[str] = []
+    data, run = table(tmp_path), tmp_path / "run"
+    whole = seqloom.train("text-classification", [data], output_dir=run, start=tmp_path / "theirs", settings=settings, say=told.append)
+    assert not any("new, and to be trained" in one for one in told)
+    assert load_reader(run).work.labels == LABELS
+    assert same(ours(run, TEXTS), expected)
+    (run / files.MANIFEST).unlink()
+    shutil.rmtree(run / "checkpoint-2")
+    assert seqloom.train(resume=run).metrics == whole.metrics
+    assert same(ours(run, TEXTS), expected)
 
 
 def saved_gpt(folder: Path, kind: Any, words: list[str], **options: Any) -> None:

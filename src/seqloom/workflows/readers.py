@@ -125,11 +125,13 @@ def prepare_reading(run_config: RunConfig, folder: Path, first: bool, say: Say) 
     if (folder / bundles.CONFIG).exists() and (start is None or bundles.has_weights(folder)):  # killed before: begins again
         content, configured = bundles.config_in(folder)
         tokenizer = bundles.tokenizer_of(folder, content)
-        origin = None
+        origin, work = None, in_order(work, configured.labels)
     elif start is not None:
         started = bundles.start_of(start)
         assert started.tokenizer is not None
         tokenizer, origin = started.tokenizer, started.origin
+        if started.kind == work.kind:
+            work = in_order(work, started.labels)  # so that its head comes along
         for note in started.notes:
             say(note)
         if work.kind == "regression" and run_config.head.pair == "auto" and (bundles.located(start) / MODULES).is_file():
@@ -168,6 +170,12 @@ def prepare_reading(run_config: RunConfig, folder: Path, first: bool, say: Say) 
         held_out=held_out,
         how=how,
     )
+
+
+def in_order(work: Work, labels: tuple[str, ...]) -> Work:
+    """The work with its labels in this order, where they are the same."""
+    changed: Any = work
+    return replace(changed, labels=labels) if set(labels) == set(work.labels) else work
 
 
 def read_examples(run_config: RunConfig, say: Say) -> tuple[Work, Sequence[Any], Sequence[Any]]:
