@@ -28,6 +28,8 @@ class Task:
     """Settings of training where this task has other defaults."""
     data: Mapping[str, Any] = field(default_factory=dict)
     """Settings of data where this task has other defaults, for a model that begins anew."""
+    reads: tuple[str, ...] = ()
+    """Of a reading task: settings of data that tell how its files are read, beside those that tell how any file is (READ_BY_ALL)."""
     trained: bool = True
     """Whether `train` can train a model for it; models for the others are imported."""
 
@@ -47,6 +49,14 @@ FINE_TUNING: dict[str, Any] = {
 }
 """Settings of training where a model begins with weights that were trained before (Devlin et al. 2019, appendix A.3)."""
 
+TABLE = ("text", "second", "label", "delimiter", "header", "quoting", "part")
+"""Settings of data of any table."""
+READ_BY_ALL = (
+    *("train", "validation", "format", "encoding", "on_bad_line", "max_line_bytes", "split_seed"),
+    *("tokenizer", "vocabulary", "normalisation", "max_length"),
+)
+"""Settings of data that every reading task has."""
+
 TASKS: dict[str, Task] = {
     # text in, text out: pairs of source and target
     "translation": Task(
@@ -64,15 +74,24 @@ TASKS: dict[str, Task] = {
     "feature-extraction": Task(columns=("text",), models=("bert",), trained=False),
     # a text, or two, in; a label out, or several
     "text-classification": Task(
-        columns=("text",), models=READERS, best=("accuracy", "loss", "macro_f1", "matthews"), train=READING | {"best": "accuracy"}
+        columns=("text",),
+        reads=(*TABLE, "group", "label_separator", "label_until", "unseen_labels"),
+        models=READERS,
+        best=("accuracy", "loss", "macro_f1", "matthews"),
+        train=READING | {"best": "accuracy"},
     ),
     # two texts in, how alike they are out
     "sentence-similarity": Task(
-        columns=("text",), models=READERS, best=("spearman", "pearson", "loss"), train=READING | {"best": "spearman"}
+        columns=("text",),
+        reads=(*TABLE, "score", "group"),
+        models=READERS,
+        best=("spearman", "pearson", "loss"),
+        train=READING | {"best": "spearman"},
     ),
     # words in, a tag for each out
     "token-classification": Task(
         columns=("text",),
+        reads=("text", "label", "columns", "tags", "repair_tags", "part", "stride", "unseen_labels"),
         models=("recurrent", "convolution", "bert", "gpt", "t5"),
         best=("accuracy", "loss", "macro_f1", "f1"),
         train=READING | {"best": "f1"},
@@ -81,30 +100,22 @@ TASKS: dict[str, Task] = {
     # a question and a context in, the part of the context that answers it out
     "question-answering": Task(
         columns=("text",),
+        reads=("text", "second", "delimiter", "header", "quoting", "stride"),
         models=("bert", "recurrent", "convolution", "t5"),
         best=("f1", "loss", "exact_match"),
         train=READING | {"best": "f1"},
     ),
     # a text and what may follow it in, which of them out
-    "multiple-choice": Task(columns=("text",), models=READERS, best=("accuracy", "loss"), train=READING | {"best": "accuracy"}),
+    "multiple-choice": Task(
+        columns=("text",),
+        reads=(*TABLE, "options", "answers_from"),
+        models=READERS,
+        best=("accuracy", "loss"),
+        train=READING | {"best": "accuracy"},
+    ),
 }
 READING_TASKS = ("text-classification", "sentence-similarity", "token-classification", "question-answering", "multiple-choice")
 """Tasks whose models are readers: an encoder and a head."""
-
-
-TABLE = ("text", "second", "label", "delimiter", "header", "quoting", "part")
-READ: dict[str, tuple[str, ...]] = {
-    "text-classification": (*TABLE, "group", "label_separator", "label_until", "unseen_labels"),
-    "sentence-similarity": (*TABLE, "score", "group"),
-    "token-classification": ("text", "label", "columns", "tags", "repair_tags", "part", "stride", "unseen_labels"),
-    "question-answering": ("text", "second", "delimiter", "header", "quoting", "stride"),
-    "multiple-choice": (*TABLE, "options", "answers_from"),
-}
-"""Settings of data that tell how the files of a reading task are read, beside those that tell how any file is."""
-READ_BY_ALL = (
-    *("train", "validation", "format", "encoding", "on_bad_line", "max_line_bytes", "split_seed"),
-    *("tokenizer", "vocabulary", "normalisation", "max_length"),
-)
 
 
 def task_named(name: str) -> Task:

@@ -36,12 +36,12 @@ def read_class_files(paths: Sequence[str], options: DataConfig, tally: Tally) ->
         if notes:
             shown = ", ".join(map(printable, notes[:5])) + ", ..." * (len(notes) > 5)
             tally.remark(f"{place(path)}: left out, for they hold no texts: {shown}")
-        classes = {one.parts[0] for one in folders}
         below = Counter(name for _, name in {one.parts[:2] for one in folders if len(one.parts) > 2})
-        if below and below.most_common(1)[0][1] > 1:  # train/pos and test/pos
+        if max(below.values(), default=0) > 1:  # train/pos and test/pos
+            one = printable(min(one.parts[0] for one in folders))
             raise DataError(
                 "must hold a folder for each class, but several of its folders hold folders of the same names "
-                f"({', '.join(map(printable, sorted(below)[:5]))}); name one of them instead, such as {printable(min(classes))}",
+                f"({', '.join(map(printable, sorted(below)[:5]))}); name one of them instead, such as {one}",
                 path,
             )
         if not found:

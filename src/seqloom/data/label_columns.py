@@ -81,7 +81,7 @@ def texts_of(
         second = folded[couples[0][1]]
     if pairs and second is None:
         both = ("text", "second") if options.text is None else ("second",)
-        raise _unknown("two texts" if len(both) > 1 else "second text", both, names, path, line)
+        raise unknown_columns("two texts" if len(both) > 1 else "second text", both, names, path, line)
     if parts:
         chosen = {"text" if at == 0 else f"text {at}": part for at, part in enumerate(parts)}
     elif couples:
@@ -112,11 +112,12 @@ def one_column(
     folded = folded_names(names)
     guess = asked or next((folded[name] for name in known if name in folded), None)
     if guess is None:
-        raise _unknown(what, (role,), found or names, path, line)
+        raise unknown_columns(what, (role,), found or names, path, line)
     return guess
 
 
-def _unknown(what: str, roles: Sequence[str], names: list[str], path: str, line: int | None) -> DataError:
+def unknown_columns(what: str, roles: Sequence[str], names: list[str], path: str, line: int | None) -> DataError:
+    """What is said of columns that neither a setting nor their names tell."""
     which = "the columns of the" if len(roles) > 1 else "the column of the"
     settings = " ".join(f"--set data.{role}=NAME" for role in roles)
     known = "are not known" if len(roles) > 1 else "is not known"

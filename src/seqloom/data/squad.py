@@ -18,6 +18,7 @@ from seqloom.data.columns import Record, Wanted, lines_of, listed, require, writ
 from seqloom.data.examples import Answer, Question
 from seqloom.data.json_documents import read_document
 from seqloom.data.jsonl import json_object, kind_of
+from seqloom.data.label_columns import unknown_columns
 from seqloom.data.lines import Tally
 from seqloom.data.records import FORMS
 from seqloom.data.tables import read_table
@@ -193,10 +194,7 @@ def _told_or_guessed(names: list[str], options: DataConfig, tally: Tally, path: 
         if (guess := next(filter(None, guesses), None)) is not None:
             chosen[role] = guess
     if missing := [role for role in asked if role not in chosen]:
-        which = " and the ".join(_STANDARD[role] for role in missing)
-        what, known = ("columns", "are not known") if len(missing) > 1 else ("column", "is not known")
-        settings = " ".join(f"--set data.{role}=NAME" for role in missing)
-        raise DataError(f"the {what} of the {which} {known} by name (found: {listed(names)}); say which with {settings}", path, line)
+        raise unknown_columns(" and the ".join(_STANDARD[role] for role in missing), missing, names, path, line)
     if any(chosen[role] != _STANDARD[role] for role in unasked):
         said = ", ".join(f"{printable(chosen[role])!r} is taken as {_STANDARD[role]}" for role in unasked)
         tally.remark(f"{place(path)}: {said}; to take others: {' '.join(f'--set data.{role}=NAME' for role in unasked)}")

@@ -49,7 +49,8 @@ def leaderboard_chart(standings: Sequence[Standing], *, score: str, title: str =
 
     names = [f"{at}  {_cut(printable(one.name))}" for at, one in enumerate(standings, start=1)]
     height = max(ROW * len(names), 150)
-    sides = _beside(standings, max(height, 240))
+    tall = max(height, 240)
+    sides = _beside(standings, tall)
     values = [
         {
             "place": at,
@@ -103,7 +104,7 @@ def leaderboard_chart(standings: Sequence[Standing], *, score: str, title: str =
                 if at in sides
             ),
         ]
-    ).properties(width=WIDTH, height=max(height, 240))
+    ).properties(width=WIDTH, height=tall)
     chart = alt.VConcatChart(vconcat=[alt.HConcatChart(hconcat=[left, right], spacing=36)])
     return styled(chart, title, subtitle, 2 * WIDTH + 200, title or f"{score} of {len(names)} models")
 

@@ -9,7 +9,7 @@ Causal models (GPT) and encoder-decoders (T5) are read by their first half: the 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -57,6 +57,8 @@ class ReaderConfig:
     """Whether an example is two texts."""
     may_be_none: bool = False
     """Of a span: whether there may be no answer."""
+    answers_from: Literal[0, 1] | None = None
+    """Of a choice: what numbers of options counted from in the training; None where answers were none."""
     labels: tuple[str, ...] = ()
     """Names of labels or tags, in order; none of numbers, spans and choices."""
     vocabulary_size: int

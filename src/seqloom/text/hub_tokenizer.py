@@ -23,7 +23,7 @@ from seqloom.files import read_json
 from seqloom.protocols import Marks
 from seqloom.text.byte_symbols import readable
 from seqloom.text.hub_files import JSON, MARIAN, OTHER_SIDE, Settings, Side, is_marian, kept_files, pipeline_of
-from seqloom.text.hub_marks import Frame, Roles, frame_of, marks_of
+from seqloom.text.hub_marks import Roles, frame_of, marks_of
 from seqloom.text.hub_spelling import spelling_of
 from seqloom.text.library import batch_of, checked, panics_are_errors, prepare_forks
 
@@ -40,6 +40,8 @@ class HubTokenizer:
         self.marks = marks
         self.vocabulary_size = size
         """The number of ids of the model; those that no entry has spell nothing."""
+        self.frame = frame_of(pipeline.get("post_processor"))
+        """What it puts around a text, and between two, by itself: nothing, of the causal models of the field."""
         self.target = self
         """The tokenizer of what a model writes. Marian's other language has pieces of its own, and the same ids."""
         self.files: Mapping[str, bytes] = {JSON: content.encode()}
@@ -62,11 +64,6 @@ class HubTokenizer:
             if i < self.vocabulary_size and i not in self._special:
                 spelled[i] = self._spelling.spell(token)
         return tuple(spelled)
-
-    @property
-    def frame(self) -> Frame:
-        """What it puts around a text, and between two, by itself: nothing, of the causal models of the field."""
-        return frame_of(json.loads(self._content).get("post_processor"))
 
     @property
     def joint(self) -> bytes:

@@ -18,6 +18,8 @@ from seqloom.errors import DataError, printable
 from seqloom.evaluation.intervals import share_interval
 from seqloom.evaluation.reading import Answered
 from seqloom.models.heads import Kind
+from seqloom.models.reader import ReaderConfig
+from seqloom.workflows.reading import Say
 from seqloom.workflows.work import Reply, Report
 
 
@@ -32,9 +34,15 @@ class Choosing:
     answers_from: Base | None = None
     """What answers that are numbers count from in the training files; None where that is not known."""
 
-    def trained_on(self, data: DataConfig) -> Choosing:
-        """The work of training files, which are read once more."""
-        return replace(self, answers_from=counted_from(data.train, data))
+    @classmethod
+    def of(cls, examples: Sequence[Choice], data: DataConfig, say: Say) -> Choosing:
+        """What the training files, which are read once more, say of the work."""
+        return cls(answers_from=counted_from(data.train, data))
+
+    @classmethod
+    def again(cls, config: ReaderConfig) -> Choosing:
+        """The work of a trained model."""
+        return cls(answers_from=config.answers_from)
 
     def read(self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True) -> Iterator[Choice]:
         if data.answers_from is None:

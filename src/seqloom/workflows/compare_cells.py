@@ -21,7 +21,7 @@ from seqloom.evaluation.reading import answered
 from seqloom.interop.checkpoint import empty_model
 from seqloom.models.reader import Reader
 from seqloom.run_file import apply_settings
-from seqloom.tasks import READ
+from seqloom.tasks import TASKS
 from seqloom.training import log
 from seqloom.training.checkpoints import newest_checkpoint, read_state
 from seqloom.training.loop import Progress
@@ -138,7 +138,7 @@ def measure_cell(place: Path, plan: Plan, say: Say) -> Measured:
 def _given(plan: Plan) -> dict[str, Any]:
     """How files are read, as all models were told; an unknown label at the end of all the work is no error."""
     given = dict(apply_settings({}, list(plan.settings)).get("data", {}))
-    return given | ({"unseen_labels": "ignore"} if "unseen_labels" in READ[plan.task] else {})
+    return given | ({"unseen_labels": "ignore"} if "unseen_labels" in TASKS[plan.task].reads else {})
 
 
 def _some_examples(reader: TextReader, plan: Plan, count: int) -> list[Any]:

@@ -17,6 +17,7 @@ from seqloom.config import SECTIONS, TrainConfig
 from seqloom.errors import UsageError, printable
 from seqloom.run_file import apply_settings
 from seqloom.tasks import FINE_TUNING, RATES, task_named
+from seqloom.workflows.settings import BROUGHT
 
 MIDDLES = {**RATES, "bert": 3e-4, "gpt": 3e-4, "t5": 3e-4, "transformer": 3e-4}
 """family -> where its learning rates are looked for when it is trained from scratch; the others: at train.learning_rate's default."""
@@ -28,7 +29,7 @@ OURS = ("train.seed", "train.max_steps", "train.epochs", "train.threads", "data.
 
 OWN_DATA = ("data.tokenizer", "data.vocabulary", "data.learn_from", "data.normalisation", "data.max_length", "data.stride")
 """What a model may have for itself of how data are read: not what the labels are, so that all do the same task."""
-BROUGHT = ("model.", "data.tokenizer=", "data.vocabulary=", "data.learn_from=", "data.normalisation=")
+NOT_FOR_A_CHECKPOINT = ("model.", *(f"data.{name}=" for name in (*BROUGHT, "learn_from")))
 """Beginnings of settings that say nothing to a checkpoint."""
 
 
@@ -123,7 +124,7 @@ def set_value(settings: Sequence[str], key: str) -> Any:
 
 def settings_of(entry: Entry, common: Sequence[str]) -> list[str]:
     """Of all models and this one's own; a checkpoint brings its own model and tokenizer."""
-    own = [one for one in common if entry.start is None or not one.strip().replace("-", "_").startswith(BROUGHT)]
+    own = [one for one in common if entry.start is None or not one.strip().replace("-", "_").startswith(NOT_FOR_A_CHECKPOINT)]
     return [*own, *entry.settings]
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, final
 
-from seqloom.bundles import DATA, Bundle, load_bundle
+from seqloom.bundles import Bundle, load_bundle
 from seqloom.config import DataConfig
 from seqloom.data import tagged
 from seqloom.data.examples import Labelled
@@ -20,7 +20,6 @@ from seqloom.data.records import FORMS
 from seqloom.errors import DataError, FolderError, UsageError, place, printable
 from seqloom.evaluation.labels import RESAMPLES
 from seqloom.evaluation.reading import answered
-from seqloom.files import read_json
 from seqloom.models.reader import Reader
 from seqloom.run_file import parse
 from seqloom.workflows.labelling import Labelling
@@ -145,8 +144,6 @@ def read_as_trained(folder: Path, task: str, given: Mapping[str, Any], paths: Se
     trained = trained_on(folder)
     if trained is None:
         return kept({}, given, ())
-    if (folder / DATA).is_file():  # where the training guessed it
-        trained |= {key: value for key, value in read_json(folder / DATA).items() if key == "answers_from"}
     files, told, asked = trained.get("train", ()), trained.get("format", "auto"), given.get("format", "auto")
     before = _form(task, told, files) or ("conll" if task == TAGS else None)
     named = _named(task, paths)

@@ -32,7 +32,6 @@ from seqloom.text.characters import alphabet_of
 from seqloom.text.hub_tokenizer import HubTokenizer
 from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training.objectives import Reading
-from seqloom.workflows.choosing import Choosing
 from seqloom.workflows.introducing import introduce_data
 from seqloom.workflows.prepare import check_same_data, learned_tokenizer
 from seqloom.workflows.reading import Say, counted, split_note, tallied
@@ -153,7 +152,6 @@ def prepare_reading(run_config: RunConfig, folder: Path, first: bool, say: Say) 
         say(note)
     if first and not (folder / bundles.DATA).exists():
         counts = {"examples": len(examples), "validation_examples": len(validation), "labels": len(work.labels)}
-        counts |= {"answers_from": work.answers_from} if isinstance(work, Choosing) and work.answers_from is not None else {}
         files.write_json(folder / bundles.DATA, {"files": prints, **counts})
     return PreparedReading(
         run=run_config,
@@ -184,8 +182,6 @@ def read_examples(run_config: RunConfig, say: Say) -> tuple[Work, Sequence[Any],
     with tallied(say) as tally:
         examples = list(counted(beginning.read(data.train, data, tally), "examples read", say))
     work = beginning.of(examples, data, say)
-    if isinstance(work, Choosing):
-        work = work.trained_on(data)
     if data.validation:
         with tallied(say) as tally:
             return work, examples, list(work.read(data.validation, data, tally))
@@ -230,6 +226,7 @@ def configure(
         head=settled,
         pairs=work.pairs,
         may_be_none=getattr(work, "may_be_none", False),
+        answers_from=getattr(work, "answers_from", None),
         labels=work.labels,
         vocabulary_size=tokenizer.vocabulary_size,
     )

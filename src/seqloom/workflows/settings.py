@@ -14,7 +14,7 @@ from seqloom.config import DataConfig, HeadConfig, RunConfig
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.interop.hub import is_hub_name
 from seqloom.run_file import apply_settings, parse, read_run_file, to_plain
-from seqloom.tasks import FINE_TUNING, RATES, READ, READ_BY_ALL, READING_STEPS, READING_TASKS, task_named
+from seqloom.tasks import FINE_TUNING, RATES, READ_BY_ALL, READING_STEPS, READING_TASKS, TASKS, task_named
 
 STANDARD_INPUT = "standard-input"
 """The file of a run folder that keeps what was piped in."""
@@ -93,10 +93,10 @@ def _training_of_readers(content: dict[str, Any]) -> dict[str, Any]:
 
 def refuse_unread(task: str, data: DataConfig) -> None:
     """Raises UsageError where a setting of data is not its default and changes nothing for a reading task."""
-    read = {*READ[task], *READ_BY_ALL}
+    read = {*TASKS[task].reads, *READ_BY_ALL}
     for one in fields(DataConfig):
         if one.name not in read and getattr(data, one.name) != one.default:
-            others = [other for other, names in READ.items() if one.name in names]
+            others = [other for other, its in TASKS.items() if one.name in its.reads]
             whose = f" (it is for {', '.join(others)})" if others else ""
             raise UsageError(f"data.{one.name} changes nothing for {task}{whose}; leave it out")
 

@@ -62,6 +62,6 @@ BEGINNINGS: dict[str, Beginning] = {
     "question-answering": Beginning(
         read_questions, Answering.of, Answering.again, split_by(lambda one: one.context, lambda one: one.group)
     ),
-    "multiple-choice": Beginning(read_choices, lambda *_: Choosing(), lambda _: Choosing(), split_by(lambda one: one.text)),
+    "multiple-choice": Beginning(read_choices, Choosing.of, Choosing.again, split_by(lambda one: one.text)),
 }
 """task -> how it begins."""
