@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.layers.equations import MASKS, ROWS, VARIANTS, Variant, close, draw_parameters, drawn, gradients, mask_named
 from torch import Tensor
 
-from seqloom.layers import products
+from seqloom.layers import products, unroll
 from seqloom.layers.cells import CELLS
 from seqloom.layers.packing import packed_order
 from seqloom.layers.recurrent import Recurrent
@@ -31,6 +31,14 @@ def agree(variant: Variant, mask: Tensor, backward: bool) -> None:
     close(gradients((outputs, *after), leaves, mask), gradients((expected, *expected_after), leaves, mask))
 
 
+@pytest.fixture(params=["compiled where that may be had", "its own loop"])
+def loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How the driver goes over time."""
+    if request.param == "its own loop":
+        monkeypatch.setattr(unroll, "takes", lambda cell, weights, scale: False)
+
+
+@pytest.mark.usefixtures("loop")
 @pytest.mark.parametrize("backward", [False, True], ids=["ahead", "back"])
 @pytest.mark.parametrize("padding", MASKS)
 @pytest.mark.parametrize("name", VARIANTS)
@@ -109,6 +117,7 @@ WIDE: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.usefixtures("loop")
 @pytest.mark.parametrize(("name", "rows"), [*((name, 8) for name in WIDE), *((name, 32) for name in ("lstm", "gru", "lstm normalised"))])
 def test_single_precision_is_close_to_double(name: str, rows: int) -> None:
     width, steps = 512, 9
@@ -132,6 +141,7 @@ def test_single_precision_is_close_to_double(name: str, rows: int) -> None:
 
 def test_without_onednn_the_layers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """The names that the products need are private ones of torch."""
+    monkeypatch.setattr(unroll, "takes", lambda cell, weights, scale: False)
     layer = RecurrentLayer(CELLS["lstm"], 32, 512)
     draw_parameters(layer, std=0.05)
     inputs, order = drawn(8, 9, 32).float().requires_grad_(), packed_order(torch.ones(8, 9, dtype=torch.bool), False)

@@ -78,6 +78,11 @@ class Plan(NamedTuple):
     empty: Tensor
     """`(rows, 1)`: by place, whether there is none."""
 
+    @property
+    def padding(self) -> float:
+        """Steps of padding that are computed, for each true step."""
+        return sum(len(here) for _, here, _, _ in self.parts) / max(len(self.targets), 1) - 1
+
 
 def plan_of(mask: Tensor, backward: bool) -> Plan:
     """For `mask` `(rows, steps)`, true at real steps, anywhere; from each row's last step to its first where `backward`."""

@@ -162,6 +162,11 @@ class Recurrence:
         found = [product.moments for product in self.normalised] + ([] if self.norm_c is None else [self.norm_c.moments])
         return [torch.cat(part) for moments in found for part in zip(*moments, strict=True)]
 
+    def moments_of(self, steps: int) -> list[Tensor]:
+        """The same, still to be found, for so many true steps of all rows."""
+        count = 2 * (len(self.normalised) + (self.norm_c is not None))
+        return [self.products[0].w.new_empty(steps, 1) for _ in range(count)]
+
     def at(self, raws: Parts) -> None:
         """Before a step forward."""
         for product, raw in zip(self.normalised, raws, strict=True):
@@ -181,6 +186,12 @@ class Recurrence:
             product.step = step
         if self.norm_c is not None:
             self.norm_c.step = step
+
+    def left_to_form(self, c: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Where other loops than this module's leave the gradients of the products, and of the cell state `c` when it is normal."""
+        if self.norm_c is not None:
+            self.norm_c.ds = [torch.empty_like(c)]
+        return self.normalised[0].d_raws if self.normalised else None, None if self.norm_c is None else self.norm_c.ds[0]
 
     def form_gradients(self, operands: tuple[tuple[Tensor, Tensor], ...]) -> None:
         """When all steps went back."""

@@ -17,10 +17,16 @@ from seqloom.errors import UsageError
 from seqloom.layers.cells import CellState, cell_named
 from seqloom.layers.fused import Plan, has_kernel, plan_of, run_full, run_ragged
 from seqloom.layers.highway import HighwayGate
+from seqloom.layers.native_cells import takes
 from seqloom.layers.packing import Order, packed_order
 from seqloom.layers.recurrent_layer import Normalisation, RecurrentLayer
 
+PADDING = 0.1
+"""Steps of padding for each true step from which our own compiled loop, which computes none, beats torch's kernel; several
+calls of that are slower in any case, measured (docs/benchmarks.md)."""
+
 Connection = Literal["none", "residual", "highway"]
+Way = Literal["fused", "driver", "loop", "packed loop"]
 
 
 @final
@@ -136,14 +142,18 @@ class Run:
 
     def __init__(self, layers: Recurrent, inputs: Tensor, mask: Tensor | None) -> None:
         self.layers, self.mask = layers, mask
-        self.how = way_to_run(layers, inputs)
+        self.how: Way = way_to_run(layers, inputs)
         self.orders: list[Order] = []
         self.plans: list[Plan] = []
+        directions, first = (False, True)[: layers.directions], layers.stack[0]
+        if self.how == "fused" and mask is not None:
+            self.plans = [plan_of(mask, backward) for backward in directions]
+            calls, padding = len(self.plans[0].parts), self.plans[0].padding
+            if (calls > 1 or padding > PADDING) and takes(first.cell, first.weights, None):
+                self.how = "driver"
         if self.how in ("driver", "packed loop"):
             real = torch.ones(inputs.shape[:2], dtype=torch.bool, device=inputs.device) if mask is None else mask
-            self.orders = [packed_order(real, backward) for backward in (False, True)[: layers.directions]]
-        elif self.how == "fused" and mask is not None:
-            self.plans = [plan_of(mask, backward) for backward in (False, True)[: layers.directions]]
+            self.orders = [packed_order(real, backward) for backward in directions]
 
     def __call__(self, layer: RecurrentLayer, inputs: Tensor, state: CellState, *, backward: bool) -> tuple[Tensor, CellState]:
         if self.how == "fused":
@@ -162,7 +172,7 @@ class Run:
         return outputs.flip(1) if backward else outputs, end
 
 
-def way_to_run(layers: Recurrent, inputs: Tensor) -> Literal["fused", "driver", "loop", "packed loop"]:
+def way_to_run(layers: Recurrent, inputs: Tensor) -> Way:
     """Torch's kernel where it has one; the driver; or a plain loop where autograd needs each step."""
     if layers.normalisation == "batch":
         return "packed loop"  # its steps are numbered

@@ -1,9 +1,9 @@
 """The one driver that runs any cell over time, forward and backward.
 
 The input's product of all steps is one matrix product. The loop over time runs inside one autograd.Function, over the
-packed order of the true steps (`packing.py`). Its backward is backpropagation through time by hand: the gradients of
-all steps' sums first, then each weight's gradient in one product. (Blocks of steps that fit into the cache were tried:
-they cost 1 to 10 %.)
+packed order of the true steps (`packing.py`), compiled where that may be had (`native_cells.py`). Its backward is
+backpropagation through time by hand: the gradients of all steps' sums first, then each weight's gradient in one
+product. (Blocks of steps that fit into the cache were tried: they cost 1 to 10 %.)
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from seqloom.layers.cells import Cell, CellState, Put
+from seqloom.layers.cells import Cell, CellState, Parts, Put
+from seqloom.layers.native_cells import NativeLoop, takes
 from seqloom.layers.packing import Order, before, last_of, pack, steps_in, steps_of, to_places, to_rows, unpack
 from seqloom.layers.recurrence import InputProduct, Recurrence, Weights
 
@@ -47,16 +48,13 @@ class Unroll(torch.autograd.Function):
         states = [state.new_empty(places + steps, state.shape[1]) for state in initial]
         for state, packed in zip(initial, states, strict=True):
             packed[:places] = to_places(state, order)[:places]
-        old, *news = steps_of(states, [places, *order.sizes])
-        parts_at, kept_at, raws_at = (steps_of(whole, order.sizes) for whole in (parts, kept, raws))
-        for size, part, put, raw, new in zip(order.sizes, parts_at, kept_at, raws_at, news, strict=True):
-            if old[0].shape[0] > size:
-                old = tuple(part[:size] for part in old)
-            recurrence.at(raw)
-            cell.forward(part, old, recurrence.tools, Put(new, put))
-            old = new
+        if takes(cell, weights, scale):
+            moments = recurrence.moments_of(steps)
+            NativeLoop(cell, weights, order.sizes, parts, kept, states, raws, moments).ahead()
+        else:
+            loop_ahead(cell, recurrence, order, parts, kept, raws, states)
+            moments = recurrence.moments() if keep else []
         if keep:
-            moments = recurrence.moments()
             ctx.counts = len(states), len(for_input), len(kept), len(raws), len(moments)
             ctx.save_for_backward(x, scale, *weights, *states, *for_input, *kept, *raws, *moments)
         final = (last_of(state, packed, order) for state, packed in zip(initial, states, strict=True))
@@ -76,21 +74,56 @@ class Unroll(torch.autograd.Function):
         old, new = tuple(before(packed, order) for packed in states), [packed[places:] for packed in states]
         d = tuple(d_outputs.new_empty(len(new[0]), size) for size in recurrence.gradient_sizes)
         recurrence.prepare(raws, moments, new[-1])
-        old_at, new_at, kept_at, d_at = (steps_of(parts, sizes) for parts in (old, new, kept, d))
-        d_y, last = steps_in(d_outputs, order), [to_places(part, order) for part in d_final]
-        d_state: CellState = tuple(part[:0] for part in last)
-        for step in reversed(range(len(sizes))):
-            if d_state[0].shape[0] < sizes[step]:  # rows that end here
-                d_state = tuple(torch.cat([part, end[part.shape[0] : sizes[step]]]) for part, end in zip(d_state, last, strict=True))
-            recurrence.back_at(step)
-            d_new = (d_state[0] + d_y[step], *d_state[1:])
-            d_state = cell.backward(d_new, kept_at[step], old_at[step], new_at[step], recurrence.tools, d_at[step])
+        last = tuple(to_places(part, order) for part in d_final)
+        if takes(cell, weights, scale):
+            d_state = tuple(part[:places].clone(memory_format=torch.contiguous_format) for part in last)
+            loop = NativeLoop(cell, weights, sizes, kept[: len(cell.parts)], kept, states, raws, moments)
+            loop.back(pack(d_outputs, order), d_state, d, *recurrence.left_to_form(new[-1]))
+        else:
+            d_state = loop_back(cell, recurrence, order, (old, new, kept), d, d_outputs, last)
         recurrence.form_gradients(cell.operands(d, tuple(kept), old))
         entry = InputProduct(cell, weights)
         d_x = entry.back(d, x, for_input, ctx.needs_input_grad[4])
         d_inputs = None if d_x is None else unpack(d_x, order, ctx.shape)
         d_initial = (to_rows(torch.cat([part, end[places:]]), order) for part, end in zip(d_state, last, strict=True))
         return None, None, None, None, d_inputs, *recurrence.gradients(entry), *d_initial
+
+
+def loop_ahead(
+    cell: Cell,
+    recurrence: Recurrence,
+    order: Order,
+    parts: Sequence[Tensor],
+    kept: Sequence[Tensor],
+    raws: Sequence[Tensor],
+    states: Sequence[Tensor],
+) -> None:
+    """Fills `states` `(places + true steps, ...)`, of which the first are given, and what is kept."""
+    old, *news = steps_of(states, [order.sizes[0], *order.sizes])
+    parts_at, kept_at, raws_at = (steps_of(whole, order.sizes) for whole in (parts, kept, raws))
+    for size, part, put, raw, new in zip(order.sizes, parts_at, kept_at, raws_at, news, strict=True):
+        if old[0].shape[0] > size:
+            old = tuple(part[:size] for part in old)
+        recurrence.at(raw)
+        cell.forward(part, old, recurrence.tools, Put(new, put))
+        old = new
+
+
+def loop_back(
+    cell: Cell, recurrence: Recurrence, order: Order, known: Sequence[Sequence[Tensor]], d: Parts, d_outputs: Tensor, last: Parts
+) -> CellState:
+    """From the old and new states and what was kept, the gradients of the outputs and of the last states: fills `d`, those
+    of the sums; the gradient of the first states."""
+    sizes = order.sizes
+    old_at, new_at, kept_at, d_at = (steps_of(parts, sizes) for parts in (*known, d))
+    d_y, d_state = steps_in(d_outputs, order), tuple(part[:0] for part in last)
+    for step in reversed(range(len(sizes))):
+        if d_state[0].shape[0] < sizes[step]:  # rows that end here
+            d_state = tuple(torch.cat([part, end[part.shape[0] : sizes[step]]]) for part, end in zip(d_state, last, strict=True))
+        recurrence.back_at(step)
+        d_new = (d_state[0] + d_y[step], *d_state[1:])
+        d_state = cell.backward(d_new, kept_at[step], old_at[step], new_at[step], recurrence.tools, d_at[step])
+    return d_state
 
 
 def buffers(cell: Cell, parts: Sequence[Tensor], width: int) -> list[Tensor]:

@@ -1,0 +1,125 @@
+"""The driver's loop over time, compiled (`seqloom/native`): for layers on a CPU, where the installation has it.
+
+The loops write where the driver's own would, so all that stands around them is the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import final
+
+import torch
+from torch import Tensor
+
+from seqloom.layers.cells import CELLS, Cell, gates_of
+from seqloom.layers.recurrence import Weights
+from seqloom.native.library import library
+
+NUMBERS = ["elman", "elman-relu", "elman-sigmoid", "lstm", "gru", "gru-torch", "mut1", "mut2", "mut3"]
+"""Of the cells in `recurrent.cpp`, from 0."""
+
+KINDS = {torch.float32: "float", torch.float64: "double"}
+
+GRAIN = 100_000
+"""Operations of a step's products that make one more thread worth while: it takes some microseconds to meet."""
+
+
+class Arguments(ctypes.Structure):
+    """`Sequence` in `sequence.h`."""
+
+    _fields_ = [
+        *((name, ctypes.c_long) for name in ("steps", "rows", "width", "outputs")),
+        ("sizes", ctypes.c_void_p),
+        ("w", ctypes.c_void_p * 3),
+        *((name, ctypes.c_void_p) for name in ("b_h", "w_p", "gain_h", "gain_c", "bias_c")),
+        ("part", ctypes.c_void_p * 3),
+        ("kept", ctypes.c_void_p * 2),
+        *((name, ctypes.c_void_p) for name in ("h", "c", "raw", "mean_h", "deviation_h", "mean_c", "deviation_c", "d_y", "d_h", "d_c")),
+        ("d_part", ctypes.c_void_p * 3),
+        *((name, ctypes.c_void_p) for name in ("d_projected", "d_raw", "d_normal", "room")),
+    ]
+
+
+def takes(cell: Cell, weights: Weights, scale: Tensor | None) -> bool:
+    """Whether the compiled loops have this layer. (None of them drops parts of the state; of normalised layers they have
+    the LSTM without a projection.)"""
+    normalised = weights.gain_h is not None
+    fits = cell in CELLS.values() and (not normalised or (cell is CELLS["lstm"] and weights.w_p is None))
+    return fits and scale is None and weights.b.device.type == "cpu" and weights.b.dtype in KINDS and library() is not None
+
+
+def threads_for(operations: int, width: int) -> int:
+    """Of so many operations a step, whose units are shared in sixteens."""
+    return max(1, min(torch.get_num_threads(), operations // GRAIN, width // 16))
+
+
+@final
+class NativeLoop:
+    """A layer's loop over packed steps, forward and back. What it is given must stay alive as long as it."""
+
+    def __init__(
+        self,
+        cell: Cell,
+        weights: Weights,
+        sizes: list[int],
+        parts: Sequence[Tensor],
+        kept: Sequence[Tensor],
+        states: Sequence[Tensor],
+        raws: Sequence[Tensor],
+        moments: Sequence[Tensor],
+    ) -> None:
+        """Of `kept` the first are where `parts` are (`unroll.buffers`)."""
+        self.number = NUMBERS.index(next(name for name, one in CELLS.items() if one == cell))
+        self.kind, self.gates = KINDS[weights.b.dtype], len(gates_of(cell))
+        width = weights.width(cell)
+        blocks = [len(part) * width for part, fed in zip(cell.parts, cell.fed, strict=True) if fed]
+        self.sizes = torch.tensor(sizes)
+        self.holds: list[Tensor] = [self.sizes]
+        self.arguments = Arguments(steps=len(sizes), rows=sizes[0], width=width, outputs=states[0].shape[1])
+        self.arguments.sizes = self.sizes.data_ptr()
+        self._put_all("w", weights.w_h.split_with_sizes(blocks))
+        self._put_all("part", parts)
+        self._put_all("kept", kept[len(cell.parts) :])
+        named = {"b_h": weights.candidate_bias(), "w_p": weights.w_p, "gain_h": weights.gain_h, "gain_c": weights.gain_c}
+        named |= {"bias_c": weights.bias_c, "h": states[0], "c": states[1] if len(states) > 1 else None}
+        named |= {"raw": raws[0] if raws else None}
+        named |= dict(zip(("mean_h", "deviation_h", "mean_c", "deviation_c"), moments, strict=False))
+        self._put(**named)
+        self.threads = threads_for(2 * sizes[0] * weights.w_h.numel(), width)
+
+    def ahead(self) -> None:
+        """From the input's share of the gates to the states."""
+        self._run(backward=False)
+
+    def back(
+        self, d_y: Tensor, d_states: Sequence[Tensor], d_parts: Sequence[Tensor], d_raw: Tensor | None, d_normal: Tensor | None
+    ) -> None:
+        """From the gradients of the outputs and of the last states: those of the parts, and, in place, of the first states."""
+        self._put_all("d_part", d_parts[: 3 if self.arguments.w_p is None else 1])
+        d_projected = None if self.arguments.w_p is None else d_parts[1]
+        d_c = d_states[1] if len(d_states) > 1 else None
+        self._put(d_y=d_y.contiguous(), d_h=d_states[0], d_c=d_c, d_projected=d_projected, d_raw=d_raw, d_normal=d_normal)
+        self._run(backward=True)
+
+    def _run(self, *, backward: bool) -> None:
+        found = library()
+        assert found is not None
+        at = ctypes.byref(self.arguments)
+        room = torch.empty(getattr(found, f"seqloom_room_{self.kind}")(at, self.gates, self.threads), dtype=self.holds[1].dtype)
+        self.arguments.room = room.data_ptr()
+        getattr(found, f"seqloom_run_{self.kind}")(self.number, backward, at, self.threads)
+
+    def _put(self, **tensors: Tensor | None) -> None:
+        for name, tensor in tensors.items():
+            setattr(self.arguments, name, None if tensor is None else self._address(tensor))
+
+    def _put_all(self, name: str, tensors: Sequence[Tensor]) -> None:
+        places = getattr(self.arguments, name)
+        for number, tensor in enumerate(tensors):
+            places[number] = self._address(tensor)
+
+    def _address(self, tensor: Tensor) -> int:
+        tensor = tensor.detach().contiguous()
+        self.holds.append(tensor)
+        return tensor.data_ptr()

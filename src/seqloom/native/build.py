@@ -1,0 +1,67 @@
+"""Compiles the loops. Imports nothing but the standard library: it runs while nothing is installed yet (`hatch_build.py`)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SOURCES = Path(__file__).resolve().parent
+
+FLAGS = (
+    *("-std=c++17", "-O3", "-fopenmp", "-fPIC", "-shared"),
+    # sums and products may fuse and loops may become vectors, but nothing may be reordered: not -ffast-math
+    *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
+)
+
+KINDS: dict[str, tuple[str, ...]] = {
+    "avx512": ("-march=x86-64-v4", "-mprefer-vector-width=512"),
+    "avx2": ("-march=x86-64-v3",),
+    "plain": (),
+}
+"""Of instructions, and the flags that let the compiler use them."""
+
+
+def kinds_here() -> list[str]:
+    """What is built for this kind of processor."""
+    return ["avx512", "avx2"] if platform.machine() in ("x86_64", "AMD64") else ["plain"]
+
+
+def library_path(folder: Path, capability: str) -> Path:
+    """Of the library for a processor of this capability, as torch names it."""
+    kind = {"AVX512": "avx512", "AVX2": "avx2"}.get(capability, "plain")
+    return folder / f"recurrent-{kind}.so"
+
+
+def built_from(folder: Path) -> str:
+    """What a library was built from: one hash of all its sources and flags."""
+    whole = hashlib.sha256(repr((FLAGS, KINDS)).encode())
+    for path in sorted([*folder.glob("*.h"), *folder.glob("*.cpp")]):
+        whole.update(path.name.encode() + path.read_bytes())
+    return whole.hexdigest()[:16]
+
+
+def build(folder: Path = SOURCES) -> list[Path]:
+    """Compiles the sources in `folder` beside themselves. Raises OSError where there is no compiler, or it fails."""
+    if sys.platform != "linux":
+        raise OSError(f"the compiled loops are for Linux, but this is {sys.platform}")
+    compiler = shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")
+    if compiler is None:
+        raise OSError("there must be a C++ compiler, but neither c++ nor g++ was found")
+    found = []
+    for kind in kinds_here():
+        with tempfile.TemporaryDirectory(dir=folder) as work:
+            made = Path(work) / "recurrent.so"
+            stamp = f'-DSEQLOOM_BUILT_FROM="{built_from(folder)}"'
+            command = [compiler, *FLAGS, *KINDS[kind], stamp, str(folder / "recurrent.cpp"), "-o", str(made)]
+            run = subprocess.run(command, capture_output=True, text=True)
+            if run.returncode:
+                raise OSError(f"{compiler} must compile recurrent.cpp, but said: {run.stderr.strip()[-500:]}")
+            found.append(folder / f"recurrent-{kind}.so")
+            made.replace(found[-1])
+    return found

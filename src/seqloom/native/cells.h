@@ -1,0 +1,519 @@
+// The cells of seqloom/layers/cells.py, with the equations that stand there: forward, and backward by hand.
+//
+// Each is what one member of a team does. It owns a share of the units of every gate, and meets the others wherever a
+// product needs all units of what they made.
+#pragma once
+
+#include "sequence.h"
+
+namespace seqloom {
+
+// Elman 1990
+
+template <class T, class G> void elman_ahead(const Sequence<T>& s, const Member& me, G g) {
+  T* room = s.room;
+  auto by_h = Product<T>::ahead(s.w[0], 1, s.width, s.width, room);
+  by_h.pack(me);
+  s.ahead([&](auto step) {
+    const auto x = s.rows_of(s.part[0], step, s.width), h = s.new_h(step);
+    by_h(me, s.old_h(step), step.rows, x, h);
+    each<T>(me, step.rows, s.width, [&](long row, long first, long last) {
+      T* h_row = h[row];
+      UNITS(j) h_row[j] = g(h_row[j]);
+    });
+    me.meet();
+  });
+}
+
+template <class T, class G> void elman_back(const Sequence<T>& s, const Member& me, G slope) {
+  T* room = s.room;
+  auto by_h = Product<T>::back(s.w[0], 1, s.width, s.width, room);
+  by_h.pack(me);
+  const Rows<T> d_state{s.d_h, s.width};
+  s.back([&](auto step) {
+    const auto h = s.new_h(step), d_x = s.rows_of(s.d_part[0], step, s.width);
+    const auto d_y = s.rows_of(s.d_y, step, s.width);
+    each<T>(me, step.rows, s.width, [&](long row, long first, long last) {
+      const T *d_h = d_state[row], *y = d_y[row], *value = h[row];
+      T* d = d_x[row];
+      UNITS(j) d[j] = slope(d_h[j] + y[j], value[j]);
+    });
+    me.meet();
+    by_h(me, d_x, step.rows, {nullptr, 0}, d_state);
+  });
+}
+
+// Hochreiter and Schmidhuber 1997, Gers 2000; with a projection Sak et al. 2014; layer-normalised Ba et al. 2016
+
+// Mean and 1 / standard deviation over features that the members share: each adds what it knows of its own.
+template <class T> struct Moments {
+  T *means, *squares, *counts; // (members, rows)
+  long rows;
+
+  Moments(long members, long rows, T*& room) : means(room), squares(room + members * rows), counts(room + 2 * members * rows), rows(rows) {
+    room += 3 * members * rows;
+  }
+  static long room(long members, long rows) { return 3 * members * rows; }
+
+  void tell(const Member& me, long row, T count, T mean, T square) const {
+    const long at = me.rank * rows + row;
+    means[at] = mean, squares[at] = square, counts[at] = count;
+  }
+  void found(const Member& me, long row, T& mean, T& deviation) const { // Chan, Golub and LeVeque 1979
+    T count = 0, square = 0;
+    mean = 0;
+    for (long member = 0; member < me.size; member++) {
+      const long at = member * rows + row;
+      if (counts[at] == T(0)) continue;
+      const T all = count + counts[at], apart = means[at] - mean;
+      square += squares[at] + apart * apart * count * counts[at] / all;
+      mean += apart * counts[at] / all;
+      count = all;
+    }
+    deviation = T(1) / std::sqrt(square / count + T(1e-5));
+  }
+};
+
+// Sums over features that the members share.
+template <class T> struct Sums {
+  T* parts; // (members, rows, 2)
+  long rows;
+
+  Sums(long members, long rows, T*& room) : parts(room), rows(rows) { room += 2 * members * rows; }
+  void tell(const Member& me, long row, T one, T other) const {
+    T* at = parts + 2 * (me.rank * rows + row);
+    at[0] = one, at[1] = other;
+  }
+  void found(const Member& me, long row, T& one, T& other) const {
+    one = other = 0;
+    for (long member = 0; member < me.size; member++) {
+      const T* at = parts + 2 * (member * rows + row);
+      one += at[0], other += at[1];
+    }
+  }
+};
+
+template <class T> void lstm_ahead(const Sequence<T>& s, const Member& me) {
+  T* room = s.room;
+  const long width = s.width;
+  auto by_h = Product<T>::ahead(s.w[0], 4, width, s.outputs, room);
+  auto project = Product<T>::ahead(s.w_p, 1, s.outputs, s.w_p ? width : 0, room);
+  const Rows<T> to_project = s.scratch(room);
+  const Moments<T> of_product(me.size, s.rows, room), of_c(me.size, s.rows, room);
+  by_h.pack(me);
+  if (s.w_p) project.pack(me);
+  s.ahead([&](auto step) {
+    const auto gates = s.rows_of(s.part[0], step, 4 * width), raw = s.gain_h ? s.rows_of(s.raw, step, 4 * width) : gates;
+    const auto old_c = s.old_c(step), new_c = s.new_c(step), tanh_c = s.rows_of(s.kept[0], step, width);
+    const auto h = s.w_p ? to_project : s.new_h(step);
+    by_h(me, s.old_h(step), step.rows, s.gain_h ? Rows<const T>{nullptr, 0} : Rows<const T>(gates), raw);
+    if (s.gain_h) {
+      each<T>(me, step.rows, width, [&](long row, long first, long last) {
+        T sum = 0, square = 0;
+        for (long gate = 0; gate < 4; gate++) {
+          const T* r = raw[row] + gate * width;
+          UNITS_INTO(sum, j) sum += r[j];
+        }
+        const T count = T(4 * std::max(0L, last - first)), mean = count > 0 ? sum / count : T(0);
+        for (long gate = 0; gate < 4; gate++) {
+          const T* r = raw[row] + gate * width;
+          UNITS_INTO(square, j) square += (r[j] - mean) * (r[j] - mean);
+        }
+        of_product.tell(me, row, count, mean, square);
+      });
+      me.meet();
+      each<T>(me, step.rows, width, [&](long row, long first, long last) {
+        T mean, deviation;
+        of_product.found(me, row, mean, deviation);
+        if (me.rank == 0) s.mean_h[step.at + row] = mean, s.deviation_h[step.at + row] = deviation;
+        for (long gate = 0; gate < 4; gate++) {
+          const T *r = raw[row] + gate * width, *gain = s.gain_h + gate * width;
+          T* sums = gates[row] + gate * width;
+          UNITS(j) sums[j] += (r[j] - mean) * deviation * gain[j];
+        }
+      });
+    }
+    each<T>(me, step.rows, width, [&](long row, long first, long last) {
+      T *i = gates[row], *f = i + width, *g = f + width, *o = g + width, *c = new_c[row], *tanh_row = tanh_c[row], *h_row = h[row];
+      const T* old = old_c[row];
+      UNITS(j) {
+        i[j] = sigmoid(i[j]);
+        f[j] = sigmoid(f[j]);
+        g[j] = hyperbolic_tangent(g[j]);
+        o[j] = sigmoid(o[j]);
+        c[j] = f[j] * old[j] + i[j] * g[j];
+      }
+      if (!s.gain_c) UNITS(j) {
+          tanh_row[j] = hyperbolic_tangent(c[j]);
+          h_row[j] = o[j] * tanh_row[j];
+        }
+      else {
+        T sum = 0, square = 0;
+        UNITS_INTO(sum, j) sum += c[j];
+        const T count = T(std::max(0L, last - first)), mean = count > 0 ? sum / count : T(0);
+        UNITS_INTO(square, j) square += (c[j] - mean) * (c[j] - mean);
+        of_c.tell(me, row, count, mean, square);
+      }
+    });
+    if (s.gain_c) {
+      me.meet();
+      each<T>(me, step.rows, width, [&](long row, long first, long last) {
+        T mean, deviation;
+        of_c.found(me, row, mean, deviation);
+        if (me.rank == 0) s.mean_c[step.at + row] = mean, s.deviation_c[step.at + row] = deviation;
+        const T *c = new_c[row], *o = gates[row] + 3 * width, *gain = s.gain_c, *bias = s.bias_c;
+        T *tanh_row = tanh_c[row], *h_row = h[row];
+        UNITS(j) {
+          tanh_row[j] = hyperbolic_tangent((c[j] - mean) * deviation * gain[j] + bias[j]);
+          h_row[j] = o[j] * tanh_row[j];
+        }
+      });
+    }
+    me.meet();
+    if (s.w_p) {
+      project(me, to_project, step.rows, {nullptr, 0}, s.new_h(step));
+      me.meet();
+    }
+  });
+}
+
+template <class T> void lstm_back(const Sequence<T>& s, const Member& me) {
+  T* room = s.room;
+  const long width = s.width;
+  auto by_h = Product<T>::back(s.w[0], 4, width, s.outputs, room);
+  auto project = Product<T>::back(s.w_p, 1, s.w_p ? s.outputs : 0, width, room);
+  const Rows<T> unprojected = s.scratch(room), d_state{s.d_h, s.outputs}, d_cell{s.d_c, width};
+  const Sums<T> of_c(me.size, s.rows, room), of_product(me.size, s.rows, room);
+  by_h.pack(me);
+  if (s.w_p) project.pack(me);
+  s.back([&](auto step) {
+    const auto gates = s.rows_of(s.part[0], step, 4 * width), d_gates = s.rows_of(s.d_part[0], step, 4 * width);
+    const auto tanh_c = s.rows_of(s.kept[0], step, width), c = s.new_c(step), old_c = s.old_c(step);
+    const auto d_y = s.rows_of(s.d_y, step, s.outputs);
+    if (s.w_p) {
+      const auto d_projected = s.rows_of(s.d_projected, step, s.outputs);
+      each<T>(me, step.rows, s.outputs, [&](long row, long first, long last) {
+        const T *d_h = d_state[row], *y = d_y[row];
+        T* d = d_projected[row];
+        UNITS(j) d[j] = d_h[j] + y[j];
+      });
+      me.meet();
+      project(me, d_projected, step.rows, {nullptr, 0}, unprojected);
+    }
+    const auto d_normal = s.gain_c ? s.rows_of(s.d_normal, step, width) : Rows<T>{nullptr, 0};
+    each<T>(me, step.rows, width, [&](long row, long first, long last) {
+      const T *o = gates[row] + 3 * width, *tanh_row = tanh_c[row], *d_h = s.w_p ? unprojected[row] : d_state[row];
+      T *d_o = d_gates[row] + 3 * width, *d_c = d_cell[row];
+      const T* y = s.w_p ? nullptr : d_y[row];
+      if (!s.gain_c) {
+        if (y) UNITS(j) {
+            const T d = d_h[j] + y[j];
+            d_o[j] = sigmoid_slope(d * tanh_row[j], o[j]);
+            d_c[j] += tanh_slope(d * o[j], tanh_row[j]);
+          }
+        else UNITS(j) {
+            d_o[j] = sigmoid_slope(d_h[j] * tanh_row[j], o[j]);
+            d_c[j] += tanh_slope(d_h[j] * o[j], tanh_row[j]);
+          }
+        return;
+      }
+      const T *c_row = c[row], *gain = s.gain_c, mean = s.mean_c[step.at + row], deviation = s.deviation_c[step.at + row];
+      T *d_n = d_normal[row], sum = 0, along = 0;
+      UNITS(j) {
+        const T d = d_h[j] + y[j];
+        d_o[j] = sigmoid_slope(d * tanh_row[j], o[j]);
+        d_n[j] = tanh_slope(d * o[j], tanh_row[j]);
+      }
+      UNITS_INTO_BOTH(sum, along, j) {
+        sum += d_n[j] * gain[j];
+        along += d_n[j] * gain[j] * (c_row[j] - mean) * deviation;
+      }
+      of_c.tell(me, row, sum, along);
+    });
+    if (s.gain_c) {
+      me.meet();
+      each<T>(me, step.rows, width, [&](long row, long first, long last) {
+        T sum, along;
+        of_c.found(me, row, sum, along);
+        sum /= T(width), along /= T(width);
+        const T *c_row = c[row], *gain = s.gain_c, mean = s.mean_c[step.at + row], deviation = s.deviation_c[step.at + row];
+        const T* d_n = d_normal[row];
+        T* d_c = d_cell[row];
+        UNITS(j) d_c[j] += deviation * (d_n[j] * gain[j] - sum - (c_row[j] - mean) * deviation * along);
+      });
+    }
+    each<T>(me, step.rows, width, [&](long row, long first, long last) {
+      const T *i = gates[row], *f = i + width, *g = f + width, *old = old_c[row];
+      T *d_i = d_gates[row], *d_f = d_i + width, *d_g = d_f + width, *d_c = d_cell[row];
+      UNITS(j) {
+        d_i[j] = sigmoid_slope(d_c[j] * g[j], i[j]);
+        d_f[j] = sigmoid_slope(d_c[j] * old[j], f[j]);
+        d_g[j] = tanh_slope(d_c[j] * i[j], g[j]);
+        d_c[j] *= f[j];
+      }
+      if (!s.gain_h) return;
+      const T mean = s.mean_h[step.at + row], deviation = s.deviation_h[step.at + row];
+      T sum = 0, along = 0;
+      for (long gate = 0; gate < 4; gate++) {
+        const T *d = d_gates[row] + gate * width, *r = s.raw + (step.at + row) * 4 * width + gate * width, *gain = s.gain_h + gate * width;
+        UNITS_INTO_BOTH(sum, along, j) {
+          sum += d[j] * gain[j];
+          along += d[j] * gain[j] * (r[j] - mean) * deviation;
+        }
+      }
+      of_product.tell(me, row, sum, along);
+    });
+    me.meet();
+    if (s.gain_h) {
+      each<T>(me, step.rows, width, [&](long row, long first, long last) {
+        T sum, along;
+        of_product.found(me, row, sum, along);
+        sum /= T(4 * width), along /= T(4 * width);
+        const T mean = s.mean_h[step.at + row], deviation = s.deviation_h[step.at + row];
+        for (long gate = 0; gate < 4; gate++) {
+          const long at = (step.at + row) * 4 * width + gate * width;
+          const T *d = d_gates[row] + gate * width, *r = s.raw + at, *gain = s.gain_h + gate * width;
+          T* d_raw = s.d_raw + at;
+          UNITS(j) d_raw[j] = deviation * (d[j] * gain[j] - sum - (r[j] - mean) * deviation * along);
+        }
+      });
+      me.meet();
+    }
+    by_h(me, s.gain_h ? s.rows_of(s.d_raw, step, 4 * width) : d_gates, step.rows, {nullptr, 0}, d_state);
+  });
+}
+
+// Cho et al. 2014, as published
+
+template <class T> void gru_ahead(const Sequence<T>& s, const Member& me) {
+  T* room = s.room;
+  const long width = s.width;
+  auto by_h = Product<T>::ahead(s.w[0], 2, width, width, room), by_reset = Product<T>::ahead(s.w[1], 1, width, width, room);
+  by_h.pack(me);
+  by_reset.pack(me);
+  s.ahead([&](auto step) {
+    const auto gates = s.rows_of(s.part[0], step, 2 * width), candidate = s.rows_of(s.part[1], step, width);
+    const auto reset = s.rows_of(s.kept[0], step, width), old = s.old_h(step), next = s.new_h(step);
+    by_h(me, old, step.rows, gates, gates);
+    each<T>(me, step.rows, width, [&](long row, long first, long last) {
+      T *r = gates[row], *z = r + width, *r_h = reset[row];
+      const T* h = old[row];
+      UNITS(j) {
+        r[j] = sigmoid(r[j]);
+        z[j] = sigmoid(z[j]);
+        r_h[j] = r[j] * h[j];
+      }
+    });
+    me.meet();
+    by_reset(me, reset, step.rows, candidate, candidate);
+    each<T>(me, step.rows, width, [&](long row, long first, long last) {
+      const T *z = gates[row] + width, *h = old[row];
+      T *c = candidate[row], *h_next = next[row];
+      UNITS(j) {
+        c[j] = hyperbolic_tangent(c[j]);
+        h_next[j] = c[j] + z[j] * (h[j] - c[j]);
+      }
+    });
+    me.meet();
+  });
+}
+
+template <class T> void gru_back(const Sequence<T>& s, const Member& me) {
+  T* room = s.room;
+  const long width = s.width;
+  auto by_h = Product<T>::back(s.w[0], 2, width, width, room), by_reset = Product<T>::back(s.w[1], 1, width, width, room);
+  const Rows<T> d_reset = s.scratch(room), d_state{s.d_h, width};
+  by_h.pack(me);
+  by_reset.pack(me);
+  s.back([&](auto step) {
+    const auto gates = s.rows_of(s.part[0], step, 2 * width), candidate = s.rows_of(s.part[1], step, width), old = s.old_h(step);
+    const auto d_gates = s.rows_of(s.d_part[0], step, 2 * width), d_candidate = s.rows_of(s.d_part[1], step, width);
+    const auto d_y = s.rows_of(s.d_y, step, width);
+    each<T>(me, step.rows, width, [&](long row, long first, long last) {
+      const T *z = gates[row] + width, *c = candidate[row], *h = old[row], *y = d_y[row];
+      T *d_z = d_gates[row] + width, *d_c = d_candidate[row], *d_h = d_state[row];
+      UNITS(j) {
+        const T d = d_h[j] + y[j];
+        d_z[j] = sigmoid_slope(d * (h[j] - c[j]), z[j]);
+        d_h[j] = d * z[j];
+        d_c[j] = tanh_slope(d - d_h[j], c[j]);
+      }
+    });
+    me.meet();
+    by_reset(me, d_candidate, step.rows, {nullptr, 0}, d_reset);
+    each<T>(me, step.rows, width, [&](long row, long first, long last) {
+      const T *r = gates[row], *h = old[row], *d = d_reset[row];
+      T *d_r = d_gates[row], *d_h = d_state[row];
+      UNITS(j) {
+        d_r[j] = sigmoid_slope(d[j] * h[j], r[j]);
+        d_h[j] += d[j] * r[j];
+      }
+    });
+    me.meet();
+    by_h(me, d_gates, step.rows, d_state, d_state);
+  });
+}
+
+// The same as in torch.nn.GRU and cuDNN
+
+template <class T> void gru_torch_ahead(const Sequence<T>& s, const Member& me) {
+  T* room = s.room;
+  const long width = s.width;
+  auto by_h = Product<T>::ahead(s.w[0], 2, width, width, room), to_candidate = Product<T>::ahead(s.w[1], 1, width, width, room);
+  by_h.pack(me);
+  to_candidate.pack(me);
+  s.ahead([&](auto step) {
+    const auto gates = s.rows_of(s.part[0], step, 2 * width), candidate = s.rows_of(s.part[1], step, width);
+    const auto of_h = s.rows_of(s.kept[0], step, width), old = s.old_h(step), next = s.new_h(step);
+    by_h(me, old, step.rows, gates, gates);
+    to_candidate(me, old, step.rows, {s.b_h, 0}, of_h);
+    each<T>(me, step.rows, width, [&](long row, long first, long last) {
+      T *r = gates[row], *z = r + width, *c = candidate[row], *h_next = next[row];
+      const T *of_row = of_h[row], *h = old[row];
+      UNITS(j) {
+        r[j] = sigmoid(r[j]);
+        z[j] = sigmoid(z[j]);
+        c[j] = hyperbolic_tangent(c[j] + r[j] * of_row[j]);
+        h_next[j] = c[j] + z[j] * (h[j] - c[j]);
+      }
+    });
+    me.meet();
+  });
+}
+
+template <class T> void gru_torch_back(const Sequence<T>& s, const Member& me) {
+  T* room = s.room;
+  const long width = s.width;
+  auto by_h = Product<T>::back(s.w[0], 2, width, width, room), to_candidate = Product<T>::back(s.w[1], 1, width, width, room);
+  Rows<T> d_of_h = s.scratch(room), spare = s.scratch(room); // by turns: others may still read that of the step before
+  const Rows<T> d_state{s.d_h, width};
+  by_h.pack(me);
+  to_candidate.pack(me);
+  s.back([&](auto step) {
+    const auto gates = s.rows_of(s.part[0], step, 2 * width), candidate = s.rows_of(s.part[1], step, width), old = s.old_h(step);
+    const auto d_gates = s.rows_of(s.d_part[0], step, 2 * width), d_candidate = s.rows_of(s.d_part[1], step, width);
+    const auto of_h = s.rows_of(s.kept[0], step, width);
+    const auto d_y = s.rows_of(s.d_y, step, width);
+    std::swap(d_of_h, spare);
+    each<T>(me, step.rows, width, [&](long row, long first, long last) {
+      const T *r = gates[row], *z = r + width, *c = candidate[row], *h = old[row], *y = d_y[row], *of_row = of_h[row];
+      T *d_r = d_gates[row], *d_z = d_r + width, *d_c = d_candidate[row], *d_h = d_state[row], *d_of = d_of_h[row];
+      UNITS(j) {
+        const T d = d_h[j] + y[j];
+        d_z[j] = sigmoid_slope(d * (h[j] - c[j]), z[j]);
+        d_h[j] = d * z[j];
+        d_c[j] = tanh_slope(d - d_h[j], c[j]);
+        d_r[j] = sigmoid_slope(d_c[j] * of_row[j], r[j]);
+        d_of[j] = d_c[j] * r[j];
+      }
+    });
+    me.meet();
+    by_h(me, d_gates, step.rows, d_state, d_state);
+    to_candidate(me, d_of_h, step.rows, d_state, d_state);
+  });
+}
+
+// Jozefowicz et al. 2015: three that differ in what feeds z and r
+
+template <class T, int MUT> void mut_ahead(const Sequence<T>& s, const Member& me) {
+  T* room = s.room;
+  const long width = s.width, fed = MUT == 1 ? 0 : 1; // z of the first is not fed by the state
+  auto to_z = Product<T>::ahead(s.w[0], 1, width, width, room), to_r = Product<T>::ahead(s.w[fed], 1, width, width, room);
+  auto by_reset = Product<T>::ahead(s.w[fed + 1], 1, width, width, room);
+  if (fed) to_z.pack(me);
+  to_r.pack(me);
+  by_reset.pack(me);
+  const auto squash = [&](Rows<T> h, Rows<T> squashed, long rows) {
+    each<T>(me, rows, width, [&](long row, long first, long last) {
+      const T* value = h[row];
+      T* y = squashed[row];
+      UNITS(j) y[j] = hyperbolic_tangent(value[j]);
+    });
+  };
+  if (MUT == 3) {
+    squash({s.h, width}, {s.kept[1], width}, s.sizes[0]);
+    me.meet();
+  }
+  long number = 0;
+  s.ahead([&](auto step) {
+    const auto update = s.rows_of(s.part[0], step, width), gate = s.rows_of(s.part[1], step, width);
+    const auto candidate = s.rows_of(s.part[2], step, width), reset = s.rows_of(s.kept[0], step, width);
+    const auto old = s.old_h(step), next = s.new_h(step);
+    if (MUT == 2) to_z(me, old, step.rows, update, update);
+    if (MUT == 3) to_z(me, s.rows_of(s.kept[1], step, width), step.rows, update, update);
+    to_r(me, old, step.rows, gate, gate);
+    each<T>(me, step.rows, width, [&](long row, long first, long last) {
+      T *z = update[row], *r = gate[row], *r_h = reset[row];
+      const T* h = old[row];
+      UNITS(j) {
+        z[j] = sigmoid(z[j]);
+        r[j] = sigmoid(r[j]);
+        r_h[j] = r[j] * h[j];
+      }
+    });
+    me.meet();
+    by_reset(me, reset, step.rows, candidate, candidate);
+    each<T>(me, step.rows, width, [&](long row, long first, long last) {
+      const T *z = update[row], *h = old[row];
+      T *c = candidate[row], *h_next = next[row];
+      UNITS(j) {
+        c[j] = hyperbolic_tangent(c[j]);
+        h_next[j] = h[j] + z[j] * (c[j] - h[j]);
+      }
+    });
+    if (MUT == 3 && ++number < s.steps) squash(next, {s.kept[1] + (step.at + step.rows) * width, width}, s.sizes[number]);
+    me.meet();
+  });
+}
+
+template <class T, int MUT> void mut_back(const Sequence<T>& s, const Member& me) {
+  T* room = s.room;
+  const long width = s.width, fed = MUT == 1 ? 0 : 1;
+  auto to_z = Product<T>::back(s.w[0], 1, width, width, room), to_r = Product<T>::back(s.w[fed], 1, width, width, room);
+  auto by_reset = Product<T>::back(s.w[fed + 1], 1, width, width, room);
+  const Rows<T> d_fed = s.scratch(room), d_state{s.d_h, width};
+  if (fed) to_z.pack(me);
+  to_r.pack(me);
+  by_reset.pack(me);
+  s.back([&](auto step) {
+    const auto update = s.rows_of(s.part[0], step, width), gate = s.rows_of(s.part[1], step, width);
+    const auto candidate = s.rows_of(s.part[2], step, width), old = s.old_h(step);
+    const auto d_update = s.rows_of(s.d_part[0], step, width), d_gate = s.rows_of(s.d_part[1], step, width);
+    const auto d_candidate = s.rows_of(s.d_part[2], step, width);
+    const auto d_y = s.rows_of(s.d_y, step, width);
+    each<T>(me, step.rows, width, [&](long row, long first, long last) {
+      const T *z = update[row], *c = candidate[row], *h = old[row], *y = d_y[row];
+      T *d_z = d_update[row], *d_c = d_candidate[row], *d_h = d_state[row];
+      UNITS(j) {
+        const T d = d_h[j] + y[j], to_candidate = d * z[j];
+        d_z[j] = sigmoid_slope(d * (c[j] - h[j]), z[j]);
+        d_c[j] = tanh_slope(to_candidate, c[j]);
+        d_h[j] = d - to_candidate;
+      }
+    });
+    me.meet();
+    by_reset(me, d_candidate, step.rows, {nullptr, 0}, d_fed);
+    each<T>(me, step.rows, width, [&](long row, long first, long last) {
+      const T *r = gate[row], *h = old[row], *d_reset = d_fed[row];
+      T *d_r = d_gate[row], *d_h = d_state[row];
+      UNITS(j) {
+        d_r[j] = sigmoid_slope(d_reset[j] * h[j], r[j]);
+        d_h[j] += d_reset[j] * r[j];
+      }
+    });
+    me.meet();
+    to_r(me, d_gate, step.rows, d_state, d_state);
+    if (MUT == 2) to_z(me, d_update, step.rows, d_state, d_state);
+    if (MUT == 3) {
+      to_z(me, d_update, step.rows, {nullptr, 0}, d_fed);
+      const auto tanh_h = s.rows_of(s.kept[1], step, width);
+      each<T>(me, step.rows, width, [&](long row, long first, long last) {
+        const T *value = tanh_h[row], *d = d_fed[row];
+        T* d_h = d_state[row];
+        UNITS(j) d_h[j] += tanh_slope(d[j], value[j]);
+      });
+    }
+  });
+}
+
+} // namespace seqloom

@@ -1,0 +1,204 @@
+"""The compiled loops against the driver's own, whatever the width, the padding, the team and the processor."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from tests.layers.equations import MASKS, close, draw_parameters, drawn, gradients, mask_named
+from torch import Tensor
+
+from seqloom.layers import native_cells, unroll
+from seqloom.layers.cells import CELLS
+from seqloom.layers.native_cells import NUMBERS, takes, threads_for
+from seqloom.layers.packing import packed_order
+from seqloom.layers.recurrent import Recurrent, Run
+from seqloom.layers.recurrent_layer import RecurrentLayer
+from seqloom.native.build import SOURCES, kinds_here
+from seqloom.native.library import library, load
+
+pytestmark = pytest.mark.skipif(library() is None, reason="the compiled loops need a C++ compiler when the project is installed")
+
+LAYERS: dict[str, dict[str, Any]] = {
+    **{cell: {"cell": CELLS[cell]} for cell in CELLS},
+    "lstm projected": {"cell": CELLS["lstm"], "projection": 11},
+    "lstm normalised": {"cell": CELLS["lstm"], "normalisation": "layer"},
+}
+WIDTHS = [1, 8, 21, 70]
+"""Less than a vector, whole ones, more than one, and more than one member's share."""
+
+
+@pytest.fixture(params=kinds_here())
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The library for each kind of processor that this one can be."""
+    if request.param == "avx512" and torch.backends.cpu.get_cpu_capability() != "AVX512":
+        pytest.skip("this processor has no AVX-512")
+    found = load(SOURCES / f"recurrent-{request.param}.so")
+    assert found is not None
+    monkeypatch.setattr(native_cells, "library", lambda: found)
+    return str(request.param)
+
+
+def team_of(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    monkeypatch.setattr(native_cells, "threads_for", lambda operations, width: threads)
+
+
+def layer_of(name: str, width: int, dtype: torch.dtype = torch.float64, inputs: int = 3) -> RecurrentLayer:
+    layer = RecurrentLayer(input_width=inputs, width=width, **LAYERS[name]).to(dtype)
+    draw_parameters(layer, std=layer.used_h.shape[1] ** -0.5)
+    return layer
+
+
+def run(layer: RecurrentLayer, mask: Tensor, backward: bool = False, inputs: Tensor | None = None) -> list[Tensor]:
+    """Outputs, last states and every gradient."""
+    dtype = layer.bias.dtype
+    x = (drawn(*mask.shape, layer.weight_x.shape[1]) if inputs is None else inputs).to(dtype).requires_grad_()
+    state = tuple(drawn(*part.shape, seed=5 + i).to(dtype).requires_grad_() for i, part in enumerate(layer.start(len(mask))))
+    outputs, after = layer(x, packed_order(mask, backward), state)
+    return [outputs, *after, *gradients((outputs, *after), [x, *state, *layer.parameters()], mask)]
+
+
+def run_own(monkeypatch: pytest.MonkeyPatch, *arguments: Any, **named: Any) -> list[Tensor]:
+    """The same by the driver's own loop."""
+    with monkeypatch.context() as patch:
+        patch.setattr(unroll, "takes", lambda cell, weights, scale: False)
+        return run(*arguments, **named)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_compiled_loops_equal_the_drivers_own(name: str, width: int, threads: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    team_of(monkeypatch, threads)
+    layer = layer_of(name, width)
+    assert takes(layer.cell, layer.weights, None)
+    for padding in MASKS:
+        for backward in (False, True):
+            mask = mask_named(padding)
+            close(run(layer, mask, backward), run_own(monkeypatch, layer, mask, backward))
+
+
+@pytest.mark.parametrize("rows", [1, 5, 7, 13, 30])
+@pytest.mark.parametrize("name", ["gru", "lstm normalised"])
+def test_they_do_for_any_number_of_rows(name: str, rows: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    team_of(monkeypatch, 2)
+    layer, mask = layer_of(name, 37), torch.arange(9) < torch.randint(0, 10, (rows, 1), generator=torch.Generator().manual_seed(rows))
+    close(run(layer, mask), run_own(monkeypatch, layer, mask))
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_team_of_any_size_computes_the_same_bits(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each unit is one member's work. (Normalised, what they know of a row is put together in another order.)"""
+    layer, mask = layer_of(name, 200, torch.float32), torch.arange(40) < torch.tensor([[40], [40], [33], [20], [3]])
+    team_of(monkeypatch, 1)
+    alone = run(layer, mask)
+    for threads in (2, 3, 5):
+        team_of(monkeypatch, threads)
+        for one, other in zip(run(layer, mask), alone, strict=True):
+            if "normalised" in name:
+                assert (one - other).abs().max() <= 1e-4 * other.abs().max().clamp(min=1)
+            else:
+                assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_single_precision_is_close_to_double(name: str, kind: str) -> None:
+    layer, double = layer_of(name, 128, torch.float32, inputs=32), layer_of(name, 128, inputs=32)
+    double.load_state_dict({key: value.double() for key, value in layer.state_dict().items()})
+    mask = torch.arange(30) < torch.tensor([[30], [30], [11], [7]])
+    for single, exact in zip(run(layer, mask), run(double, mask), strict=True):
+        assert single.dtype == torch.float32
+        assert (single - exact).abs().max() < 2e-5 * exact.abs().max().clamp(min=1)
+
+
+@pytest.mark.parametrize("name", ["elman", "elman-sigmoid"])
+def test_tanh_and_sigmoid_are_as_good_as_their_type(name: str, kind: str) -> None:
+    """To some units in the last place, from the smallest sums to the largest."""
+    sums = torch.cat([torch.logspace(-30, 2, 4000), torch.linspace(0, 12, 4000)])
+    sums = torch.cat([sums, -sums]).float()
+    layer = layer_of(name, len(sums), torch.float32, inputs=1)
+    for parameter in layer.parameters():
+        torch.nn.init.zeros_(parameter)
+    layer.bias.data.copy_(sums)
+    layer.weight_h = torch.nn.Parameter(torch.zeros(len(sums), len(sums)))
+    outputs, _ = layer(torch.zeros(1, 2, 1), packed_order(torch.ones(1, 2, dtype=torch.bool), False), layer.start(1))
+    exact = torch.tanh(sums.double()) if name == "elman" else torch.sigmoid(sums.double())
+    error = (outputs[0, 0].double() - exact).detach().abs()
+    assert (error <= 3e-7 * exact.abs() + 1e-38).all()
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_what_is_no_number_stays_in_its_row_and_is_not_hidden(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, mask = layer_of(name, 40, torch.float32), torch.ones(3, 4, dtype=torch.bool)
+    for value in (math.nan, math.inf):
+        inputs = drawn(3, 4, 3)
+        inputs[1, 2] = value
+        outputs, expected = run(layer, mask, inputs=inputs)[0], run_own(monkeypatch, layer, mask, inputs=inputs)[0]
+        assert torch.equal(outputs.isnan(), expected.isnan())
+        assert outputs[[0, 2]].isfinite().all()
+        assert outputs[1, :2].isfinite().all()
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_large_sums_are_the_limits(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, mask = layer_of(name, 40, torch.float32), torch.ones(3, 4, dtype=torch.bool)
+    inputs = drawn(3, 4, 3) * 1e5
+    if name in ("elman-relu", "mut2"):
+        pytest.skip("it may grow without limit")
+    for one, other in zip(run(layer, mask, inputs=inputs), run_own(monkeypatch, layer, mask, inputs=inputs), strict=True):
+        assert one.isfinite().all()
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-30 + 1e-3 * float(other.detach().abs().max()))
+
+
+def test_the_structure_is_the_one_of_the_header() -> None:
+    """In its order; all of it is pointers and long integers, so nothing lies between."""
+    names = [name for name, *_ in native_cells.Arguments._fields_]
+    text = (SOURCES / "sequence.h").read_text()
+    text = text[text.index("struct Sequence {") : text.index("struct Step")]
+    declared = [line.partition("//")[0] for line in text.splitlines()[1:] if ";" in line]
+    found = [
+        word.strip().lstrip("*").partition("[")[0]
+        for line in declared
+        for word in line.strip().rstrip("; ").removeprefix("const ").split(" ", 1)[1].split(",")
+    ]
+    found = [name.removeprefix("T* ").removeprefix("T *").removeprefix("* ").lstrip("*").strip() for name in found]
+    assert found == names
+    assert ctypes.sizeof(native_cells.Arguments) == 8 * (len(names) + 2 + 2 + 1 + 2)
+    assert [*CELLS] == NUMBERS
+
+
+def test_which_layers_they_take() -> None:
+    scale = torch.ones(2, 8)
+    assert all(takes(layer_of(name, 8).cell, layer_of(name, 8).weights, None) for name in LAYERS)
+    assert not takes(CELLS["gru"], layer_of("gru", 8).weights, scale)
+    for options in ({"cell": CELLS["gru"]}, {"cell": CELLS["lstm"], "projection": 3}):
+        layer = RecurrentLayer(input_width=3, width=8, normalisation="layer", **options)
+        assert not takes(layer.cell, layer.weights, None)
+    assert not takes(CELLS["gru"], layer_of("gru", 8, torch.bfloat16).weights, None)
+    with torch.device("meta"):
+        assert not takes(CELLS["gru"], RecurrentLayer(CELLS["gru"], 3, 8).weights, None)
+
+
+@pytest.fixture
+def many_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("many_threads")
+def test_a_team_is_as_large_as_the_work_is_worth() -> None:
+    assert [threads_for(operations, 512) for operations in (1, 10**5, 3 * 10**5, 10**8)] == [1, 1, 3, 4]
+    assert threads_for(10**8, 40) == 2
+
+
+def test_ragged_rows_take_them_where_torchs_kernel_would_compute_padding() -> None:
+    layers = Recurrent("lstm", 3, 8)
+    inputs, lengths = torch.randn(8, 20, 3), torch.arange(13, 21)[:, None]
+    nearly, ragged = torch.arange(20) < lengths.clamp(min=19), torch.arange(20) < lengths
+    assert [Run(layers, inputs, mask).how for mask in (None, nearly, ragged)] == ["fused", "fused", "driver"]
