@@ -14,7 +14,7 @@ from pathlib import Path
 SOURCES = Path(__file__).resolve().parent
 
 FLAGS = (
-    *("-std=c++17", "-O3", "-fopenmp", "-fPIC", "-shared"),
+    *("-std=c++20", "-O3", "-fopenmp", "-fPIC", "-shared"),
     # sums and products may fuse and loops may become vectors, but nothing may be reordered: not -ffast-math
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
 )

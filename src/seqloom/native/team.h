@@ -3,28 +3,32 @@
 
 #include <algorithm>
 #include <atomic>
-#include <thread>
 
 namespace seqloom {
 
+constexpr int SPINS = 2000; // some tens of microseconds
+
 class Meeting {
-  std::atomic<long> arrived{0}, round{0};
+  std::atomic<int> arrived{0}, round{0};
 
 public:
-  void wait(long size) {
+  void wait(int size) {
     if (size == 1) return;
-    const long now = round.load(std::memory_order_relaxed);
+    const int now = round.load(std::memory_order_relaxed);
     if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == size) {
       arrived.store(0, std::memory_order_relaxed);
       round.store(now + 1, std::memory_order_release);
+      round.notify_all();
       return;
     }
-    // A step takes microseconds, so nobody sleeps; but where others hold the cores, whoever we wait for must get one.
-    for (long spins = 0; round.load(std::memory_order_acquire) == now; spins++)
-      if (spins > 4000) std::this_thread::yield();
+    // A step takes microseconds, so nobody sleeps; but where others hold the cores, whoever we wait for must get ours.
+    for (int spins = 0; spins < SPINS; spins++) {
+      if (round.load(std::memory_order_acquire) != now) return;
 #if defined(__x86_64__)
-      else __builtin_ia32_pause();
+      __builtin_ia32_pause();
 #endif
+    }
+    while (round.load(std::memory_order_acquire) == now) round.wait(now, std::memory_order_acquire);
   }
 };
 
@@ -36,7 +40,7 @@ struct Member {
   Meeting& meeting;
   long rank, size;
 
-  void meet() const { meeting.wait(size); }
+  void meet() const { meeting.wait(static_cast<int>(size)); }
   Share of(long count) const { return {count * rank / size, count * (rank + 1) / size}; }
 };
 
