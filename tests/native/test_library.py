@@ -13,7 +13,8 @@ import torch
 
 from seqloom.native import build as building
 from seqloom.native.build import SOURCES, build, built_from, kinds_here, library_path
-from seqloom.native.library import OFF, library, load
+from seqloom.native.library import OFF, library, load, missing
+from seqloom.workflows.train import train
 
 compiler = pytest.mark.skipif(library() is None, reason="the compiled loops need a C++ compiler when the project is installed")
 
@@ -58,6 +59,21 @@ def test_another_library_is_left_alone() -> None:
 def test_a_variable_switches_them_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(OFF, "0")
     assert library() is None
+    assert not missing()
+
+
+@pytest.mark.usefixtures("fresh")
+def test_who_trains_without_them_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And only who would have something of them."""
+    monkeypatch.delenv(OFF, raising=False)
+    monkeypatch.setattr("seqloom.native.library.load", lambda path: None)
+    for name in ("recurrent_lm", "gpt"):
+        said: list[str] = []
+        (tmp_path / "text.txt").write_text("a few words of text\n" * 40)
+        settings = ["data.tokenizer=bytes", "train.max_steps=1"]
+        text, folder = str(tmp_path / "text.txt"), tmp_path / name
+        train("text-generation", [text], output_dir=folder, model=f"{name}:tiny", settings=settings, say=said.append)
+        assert any("python -m seqloom.native" in line for line in said) == (name == "recurrent_lm")
 
 
 def test_each_processor_has_its_library() -> None:

@@ -20,6 +20,7 @@ from seqloom.layers.highway import HighwayGate
 from seqloom.layers.native_cells import takes
 from seqloom.layers.packing import Order, packed_order
 from seqloom.layers.recurrent_layer import Normalisation, RecurrentLayer
+from seqloom.native.library import missing
 
 PADDING = 0.1
 """Steps of padding for each true step from which our own compiled loop, which computes none, beats torch's kernel; several
@@ -183,6 +184,12 @@ def way_to_run(layers: Recurrent, inputs: Tensor) -> Way:
     drops_state = layers.training and layers.state_dropout > 0
     first = layers.stack[0]
     return "fused" if not drops_state and has_kernel(first.cell, first.weights) else "driver"
+
+
+def lacks_compiled_loops(model: nn.Module) -> bool:
+    """Whether its recurrent layers, on a CPU, would be faster if the compiled loops had been made (`seqloom/native`)."""
+    recurrent = (module for module in model.modules() if isinstance(module, Recurrent))
+    return missing() and any(layers.stack[0].bias.device.type == "cpu" for layers in recurrent)
 
 
 @final

@@ -26,6 +26,11 @@ def library() -> ctypes.CDLL | None:
     return load(library_path(SOURCES, torch.backends.cpu.get_cpu_capability()))
 
 
+def missing() -> bool:
+    """Whether nobody has made them, or not from these sources."""
+    return library() is None and os.environ.get(OFF) != "0"
+
+
 def load(path: Path) -> ctypes.CDLL | None:
     """None where it is not there, does not load, or was built from other sources than these."""
     try:

@@ -18,6 +18,7 @@ from seqloom.config import RunConfig
 from seqloom.data.order import Rows
 from seqloom.errors import DataError, FolderError, UsageError, printable
 from seqloom.interop.origin import TOKENIZER_CONFIG
+from seqloom.layers.recurrent import lacks_compiled_loops
 from seqloom.models import model_family
 from seqloom.protocols import State
 from seqloom.run_file import run_file_text
@@ -175,6 +176,8 @@ def _train(run_config: RunConfig, folder: Path, world: World, say: Say, progress
     state.total_steps = state.total_steps or total_steps(config, material)
     sizes = f"{sum(p.numel() for p in model.parameters()):,} parameters" + (f", vocabulary {vocabulary:,}" if vocabulary else "")
     say(f"training {described(run_config)} ({sizes}) on {material.about()} for {state.total_steps:,} steps")
+    if lacks_compiled_loops(model):
+        say("its recurrent layers run without compiled loops, which are faster: python -m seqloom.native makes them (with a C++ compiler)")
     with stop_signals(say) as interrupted:
         run(make_job(run_config, folder, world, material, objective, model, optimizer, state, progress, interrupted), state)
     return finish(run_config, folder, world, state, say)
