@@ -45,6 +45,6 @@ clean:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) "$(TORCH)" numpy
 	touch $@
 
-.venv/%.stamp: .venv/torch.stamp pyproject.toml
+.venv/%.stamp: .venv/torch.stamp pyproject.toml hatch_build.py $(wildcard src/seqloom/native/*.h src/seqloom/native/*.cpp src/seqloom/native/build.py)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) --editable ".[$*]"
 	touch $@

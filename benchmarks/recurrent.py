@@ -1,6 +1,6 @@
 """The recurrent layers beside torch.nn's, and beside the loops that a good user writes where torch has none.
 
-    python -m benchmarks.recurrent [--parts training step memory] [--cells 'lstm*' mut1] [--sizes '8x128x*'] [--rounds 3] [--write]
+    python -m benchmarks.recurrent [--parts training step memory] [--cells 'lstm*' mut1] [--sizes '8x128x*'] [--rounds 5] [--write]
 
 training: forward and backward, float32, 128 steps, input as wide as the state, gradient of the input included. step: one step of
 one sequence without gradients. memory: of a training step. A size is rows x width x layers; `--cells` and `--sizes` are
@@ -213,7 +213,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--parts", nargs="+", default=["training", "step", "memory"], choices=["training", "step", "memory"])
     parser.add_argument("--cells", nargs="+", default=["*"], metavar="NAME", help=", ".join(case.name for case in CASES))
     parser.add_argument("--sizes", nargs="+", default=["*"], metavar="SIZE", help=", ".join(map(str, SIZES)))
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--write", action="store_true", help="publish in docs/, in the place of the last figures")
     arguments = parser.parse_args()

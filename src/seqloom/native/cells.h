@@ -45,25 +45,36 @@ template <class T, class G> void elman_back(const Sequence<T>& s, const Member& 
 
 // Hochreiter and Schmidhuber 1997, Gers 2000; with a projection Sak et al. 2014; layer-normalised Ba et al. 2016
 
-// Mean and 1 / standard deviation over features that the members share: each adds what it knows of its own.
-template <class T> struct Moments {
-  T *means, *squares, *counts; // (members, rows)
-  long rows;
+// Layer normalisation of rows whose features the members share. A row's values lie in groups, `width` apart, of which a
+// member has the units from first to last: it tells what it knows of its own, and after a meeting all find the whole.
+template <class T> struct Moments { // mean and 1 / standard deviation
+  T *means, *squares, *counts;      // (members, rows)
+  long rows, groups, width;
 
-  Moments(long members, long rows, T*& room) : means(room), squares(room + members * rows), counts(room + 2 * members * rows), rows(rows) {
+  Moments(long members, long rows, long groups, long width, T*& room)
+      : means(room), squares(room + members * rows), counts(room + 2 * members * rows), rows(rows), groups(groups), width(width) {
     room += 3 * members * rows;
   }
-  static long room(long members, long rows) { return 3 * members * rows; }
 
-  void tell(const Member& me, long row, T count, T mean, T square) const {
+  void tell(const Member& me, long row, const T* values, long first, long last) const {
+    T sum = 0, square = 0;
+    for (long group = 0; group < groups; group++) {
+      const T* v = values + group * width;
+      UNITS_INTO(sum, j) sum += v[j];
+    }
+    const T count = T(groups * std::max(0L, last - first)), mean = count > 0 ? sum / count : T(0);
+    for (long group = 0; group < groups; group++) {
+      const T* v = values + group * width;
+      UNITS_INTO(square, j) square += (v[j] - mean) * (v[j] - mean);
+    }
     const long at = me.rank * rows + row;
     means[at] = mean, squares[at] = square, counts[at] = count;
   }
-  void found(const Member& me, long row, T& mean, T& deviation) const { // Chan, Golub and LeVeque 1979
+
+  void find(const Member& me, long row, T& mean, T& deviation) const { // Chan, Golub and LeVeque 1979
     T count = 0, square = 0;
     mean = 0;
-    for (long member = 0; member < me.size; member++) {
-      const long at = member * rows + row;
+    for (long at = row; at < me.size * rows; at += rows) {
       if (counts[at] == T(0)) continue;
       const T all = count + counts[at], apart = means[at] - mean;
       square += squares[at] + apart * apart * count * counts[at] / all;
@@ -74,21 +85,38 @@ template <class T> struct Moments {
   }
 };
 
-// Sums over features that the members share.
-template <class T> struct Sums {
-  T* parts; // (members, rows, 2)
-  long rows;
+template <class T> struct NormBack { // the gradient of what is normalised, from that of gain * normal
+  const T *gain, *means, *deviations; // (groups * width,), (true steps,)
+  T *sums, *alongs;                   // (members, rows): of that gradient, and of it along the normal
+  long rows, groups, width;
 
-  Sums(long members, long rows, T*& room) : parts(room), rows(rows) { room += 2 * members * rows; }
-  void tell(const Member& me, long row, T one, T other) const {
-    T* at = parts + 2 * (me.rank * rows + row);
-    at[0] = one, at[1] = other;
+  NormBack(long members, long rows, const T* gain, const T* means, const T* deviations, long groups, long width, T*& room)
+      : gain(gain), means(means), deviations(deviations), sums(room), alongs(room + members * rows), rows(rows), groups(groups), width(width) {
+    room += 2 * members * rows;
   }
-  void found(const Member& me, long row, T& one, T& other) const {
-    one = other = 0;
-    for (long member = 0; member < me.size; member++) {
-      const T* at = parts + 2 * (member * rows + row);
-      one += at[0], other += at[1];
+
+  void tell(const Member& me, long row, long at, const T* d, const T* values, long first, long last) const {
+    const T mean = means[at], deviation = deviations[at];
+    T sum = 0, along = 0;
+    for (long group = 0; group < groups * width; group += width) {
+      const T *d_g = d + group, *v = values + group, *g = gain + group;
+      UNITS_INTO_BOTH(sum, along, j) {
+        sum += d_g[j] * g[j];
+        along += d_g[j] * g[j] * (v[j] - mean) * deviation;
+      }
+    }
+    sums[me.rank * rows + row] = sum, alongs[me.rank * rows + row] = along;
+  }
+
+  // Added to `into`.
+  void find(const Member& me, long row, long at, const T* d, const T* values, T* into, long first, long last) const {
+    const T mean = means[at], deviation = deviations[at], count = T(groups * width);
+    T sum = 0, along = 0;
+    for (long member = row; member < me.size * rows; member += rows) sum += sums[member] / count, along += alongs[member] / count;
+    for (long group = 0; group < groups * width; group += width) {
+      const T *d_g = d + group, *v = values + group, *g = gain + group;
+      T* to = into + group;
+      UNITS(j) to[j] += deviation * (d_g[j] * g[j] - sum - (v[j] - mean) * deviation * along);
     }
   }
 };
@@ -99,32 +127,21 @@ template <class T> void lstm_ahead(const Sequence<T>& s, const Member& me) {
   auto by_h = Product<T>::ahead(s.w[0], 4, width, s.outputs, room);
   auto project = Product<T>::ahead(s.w_p, 1, s.outputs, s.w_p ? width : 0, room);
   const Rows<T> to_project = s.scratch(room);
-  const Moments<T> of_product(me.size, s.rows, room), of_c(me.size, s.rows, room);
+  const Moments<T> of_product(me.size, s.rows, 4, width, room), of_c(me.size, s.rows, 1, width, room);
   by_h.pack(me);
   if (s.w_p) project.pack(me);
   s.ahead([&](auto step) {
-    const auto gates = s.rows_of(s.part[0], step, 4 * width), raw = s.gain_h ? s.rows_of(s.raw, step, 4 * width) : gates;
+    const auto gates = s.rows_of(s.part[0], step, 4 * width), raw = s.rows_of(s.raw, step, 4 * width);
     const auto old_c = s.old_c(step), new_c = s.new_c(step), tanh_c = s.rows_of(s.kept[0], step, width);
     const auto h = s.w_p ? to_project : s.new_h(step);
-    by_h(me, s.old_h(step), step.rows, s.gain_h ? Rows<const T>{nullptr, 0} : Rows<const T>(gates), raw);
-    if (s.gain_h) {
-      each<T>(me, step.rows, width, [&](long row, long first, long last) {
-        T sum = 0, square = 0;
-        for (long gate = 0; gate < 4; gate++) {
-          const T* r = raw[row] + gate * width;
-          UNITS_INTO(sum, j) sum += r[j];
-        }
-        const T count = T(4 * std::max(0L, last - first)), mean = count > 0 ? sum / count : T(0);
-        for (long gate = 0; gate < 4; gate++) {
-          const T* r = raw[row] + gate * width;
-          UNITS_INTO(square, j) square += (r[j] - mean) * (r[j] - mean);
-        }
-        of_product.tell(me, row, count, mean, square);
-      });
+    if (!s.gain_h) by_h(me, s.old_h(step), step.rows, gates, gates);
+    else {
+      by_h(me, s.old_h(step), step.rows, {nullptr, 0}, raw);
+      each<T>(me, step.rows, width, [&](long row, long first, long last) { of_product.tell(me, row, raw[row], first, last); });
       me.meet();
       each<T>(me, step.rows, width, [&](long row, long first, long last) {
         T mean, deviation;
-        of_product.found(me, row, mean, deviation);
+        of_product.find(me, row, mean, deviation);
         if (me.rank == 0) s.mean_h[step.at + row] = mean, s.deviation_h[step.at + row] = deviation;
         for (long gate = 0; gate < 4; gate++) {
           const T *r = raw[row] + gate * width, *gain = s.gain_h + gate * width;
@@ -147,19 +164,13 @@ template <class T> void lstm_ahead(const Sequence<T>& s, const Member& me) {
           tanh_row[j] = hyperbolic_tangent(c[j]);
           h_row[j] = o[j] * tanh_row[j];
         }
-      else {
-        T sum = 0, square = 0;
-        UNITS_INTO(sum, j) sum += c[j];
-        const T count = T(std::max(0L, last - first)), mean = count > 0 ? sum / count : T(0);
-        UNITS_INTO(square, j) square += (c[j] - mean) * (c[j] - mean);
-        of_c.tell(me, row, count, mean, square);
-      }
+      else of_c.tell(me, row, c, first, last);
     });
     if (s.gain_c) {
       me.meet();
       each<T>(me, step.rows, width, [&](long row, long first, long last) {
         T mean, deviation;
-        of_c.found(me, row, mean, deviation);
+        of_c.find(me, row, mean, deviation);
         if (me.rank == 0) s.mean_c[step.at + row] = mean, s.deviation_c[step.at + row] = deviation;
         const T *c = new_c[row], *o = gates[row] + 3 * width, *gain = s.gain_c, *bias = s.bias_c;
         T *tanh_row = tanh_c[row], *h_row = h[row];
@@ -183,13 +194,15 @@ template <class T> void lstm_back(const Sequence<T>& s, const Member& me) {
   auto by_h = Product<T>::back(s.w[0], 4, width, s.outputs, room);
   auto project = Product<T>::back(s.w_p, 1, s.w_p ? s.outputs : 0, width, room);
   const Rows<T> unprojected = s.scratch(room), d_state{s.d_h, s.outputs}, d_cell{s.d_c, width};
-  const Sums<T> of_c(me.size, s.rows, room), of_product(me.size, s.rows, room);
+  const NormBack<T> of_c(me.size, s.rows, s.gain_c, s.mean_c, s.deviation_c, 1, width, room);
+  const NormBack<T> of_product(me.size, s.rows, s.gain_h, s.mean_h, s.deviation_h, 4, width, room);
   by_h.pack(me);
   if (s.w_p) project.pack(me);
   s.back([&](auto step) {
     const auto gates = s.rows_of(s.part[0], step, 4 * width), d_gates = s.rows_of(s.d_part[0], step, 4 * width);
     const auto tanh_c = s.rows_of(s.kept[0], step, width), c = s.new_c(step), old_c = s.old_c(step);
     const auto d_y = s.rows_of(s.d_y, step, s.outputs);
+    const auto raw = s.rows_of(s.raw, step, 4 * width), d_raw = s.rows_of(s.d_raw, step, 4 * width);
     if (s.w_p) {
       const auto d_projected = s.rows_of(s.d_projected, step, s.outputs);
       each<T>(me, step.rows, s.outputs, [&](long row, long first, long last) {
@@ -200,46 +213,23 @@ template <class T> void lstm_back(const Sequence<T>& s, const Member& me) {
       me.meet();
       project(me, d_projected, step.rows, {nullptr, 0}, unprojected);
     }
-    const auto d_normal = s.gain_c ? s.rows_of(s.d_normal, step, width) : Rows<T>{nullptr, 0};
+    const auto d_normal = s.rows_of(s.d_normal, step, width);
     each<T>(me, step.rows, width, [&](long row, long first, long last) {
       const T *o = gates[row] + 3 * width, *tanh_row = tanh_c[row], *d_h = s.w_p ? unprojected[row] : d_state[row];
-      T *d_o = d_gates[row] + 3 * width, *d_c = d_cell[row];
       const T* y = s.w_p ? nullptr : d_y[row];
-      if (!s.gain_c) {
-        if (y) UNITS(j) {
-            const T d = d_h[j] + y[j];
-            d_o[j] = sigmoid_slope(d * tanh_row[j], o[j]);
-            d_c[j] += tanh_slope(d * o[j], tanh_row[j]);
-          }
-        else UNITS(j) {
-            d_o[j] = sigmoid_slope(d_h[j] * tanh_row[j], o[j]);
-            d_c[j] += tanh_slope(d_h[j] * o[j], tanh_row[j]);
-          }
-        return;
-      }
-      const T *c_row = c[row], *gain = s.gain_c, mean = s.mean_c[step.at + row], deviation = s.deviation_c[step.at + row];
-      T *d_n = d_normal[row], sum = 0, along = 0;
+      T *d_o = d_gates[row] + 3 * width, *d_c = d_cell[row], *d_n = s.gain_c ? d_normal[row] : nullptr;
       UNITS(j) {
-        const T d = d_h[j] + y[j];
+        const T d = y ? d_h[j] + y[j] : d_h[j], through_h = tanh_slope(d * o[j], tanh_row[j]);
         d_o[j] = sigmoid_slope(d * tanh_row[j], o[j]);
-        d_n[j] = tanh_slope(d * o[j], tanh_row[j]);
+        if (d_n) d_n[j] = through_h;
+        else d_c[j] += through_h;
       }
-      UNITS_INTO_BOTH(sum, along, j) {
-        sum += d_n[j] * gain[j];
-        along += d_n[j] * gain[j] * (c_row[j] - mean) * deviation;
-      }
-      of_c.tell(me, row, sum, along);
+      if (s.gain_c) of_c.tell(me, row, step.at + row, d_n, c[row], first, last);
     });
     if (s.gain_c) {
       me.meet();
       each<T>(me, step.rows, width, [&](long row, long first, long last) {
-        T sum, along;
-        of_c.found(me, row, sum, along);
-        sum /= T(width), along /= T(width);
-        const T *c_row = c[row], *gain = s.gain_c, mean = s.mean_c[step.at + row], deviation = s.deviation_c[step.at + row];
-        const T* d_n = d_normal[row];
-        T* d_c = d_cell[row];
-        UNITS(j) d_c[j] += deviation * (d_n[j] * gain[j] - sum - (c_row[j] - mean) * deviation * along);
+        of_c.find(me, row, step.at + row, d_normal[row], c[row], d_cell[row], first, last);
       });
     }
     each<T>(me, step.rows, width, [&](long row, long first, long last) {
@@ -251,35 +241,17 @@ template <class T> void lstm_back(const Sequence<T>& s, const Member& me) {
         d_g[j] = tanh_slope(d_c[j] * i[j], g[j]);
         d_c[j] *= f[j];
       }
-      if (!s.gain_h) return;
-      const T mean = s.mean_h[step.at + row], deviation = s.deviation_h[step.at + row];
-      T sum = 0, along = 0;
-      for (long gate = 0; gate < 4; gate++) {
-        const T *d = d_gates[row] + gate * width, *r = s.raw + (step.at + row) * 4 * width + gate * width, *gain = s.gain_h + gate * width;
-        UNITS_INTO_BOTH(sum, along, j) {
-          sum += d[j] * gain[j];
-          along += d[j] * gain[j] * (r[j] - mean) * deviation;
-        }
-      }
-      of_product.tell(me, row, sum, along);
+      if (s.gain_h) of_product.tell(me, row, step.at + row, d_gates[row], raw[row], first, last);
     });
     me.meet();
     if (s.gain_h) {
       each<T>(me, step.rows, width, [&](long row, long first, long last) {
-        T sum, along;
-        of_product.found(me, row, sum, along);
-        sum /= T(4 * width), along /= T(4 * width);
-        const T mean = s.mean_h[step.at + row], deviation = s.deviation_h[step.at + row];
-        for (long gate = 0; gate < 4; gate++) {
-          const long at = (step.at + row) * 4 * width + gate * width;
-          const T *d = d_gates[row] + gate * width, *r = s.raw + at, *gain = s.gain_h + gate * width;
-          T* d_raw = s.d_raw + at;
-          UNITS(j) d_raw[j] = deviation * (d[j] * gain[j] - sum - (r[j] - mean) * deviation * along);
-        }
+        for (long gate = 0; gate < 4; gate++) std::fill(d_raw[row] + gate * width + first, d_raw[row] + gate * width + last, T(0));
+        of_product.find(me, row, step.at + row, d_gates[row], raw[row], d_raw[row], first, last);
       });
       me.meet();
     }
-    by_h(me, s.gain_h ? s.rows_of(s.d_raw, step, 4 * width) : d_gates, step.rows, {nullptr, 0}, d_state);
+    by_h(me, s.gain_h ? d_raw : d_gates, step.rows, {nullptr, 0}, d_state);
   });
 }
 

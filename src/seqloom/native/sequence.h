@@ -43,8 +43,7 @@ template <class T> struct Sequence {
     }
   }
 
-  Rows<T> rows_of(T* all, const Step& step, long wide) const { return {all + step.at * wide, wide}; }
-  Rows<const T> rows_of(const T* all, const Step& step, long wide) const { return {all + step.at * wide, wide}; }
+  template <class N> Rows<N> rows_of(N* all, const Step& step, long wide) const { return {all ? all + step.at * wide : nullptr, wide}; }
   Rows<T> old_h(const Step& step) const { return {h + step.old * outputs, outputs}; }
   Rows<T> new_h(const Step& step) const { return {h + (rows + step.at) * outputs, outputs}; }
   Rows<T> old_c(const Step& step) const { return {c + step.old * width, width}; }
