@@ -26,7 +26,7 @@ class BuildHook(BuildHookInterface[Any]):
         spec.loader.exec_module(module)
         try:
             made = module.build(folder)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a CXX that no shell would read
             self.app.display_warning(f"the compiled loops are left out: {error}")
             return
         build_data["artifacts"] += [f"/{path.relative_to(self.root)}" for path in made]

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import torch
 
+from seqloom.native.library import library
 from seqloom.version import VERSION
 
 QUIET = 0.15
@@ -108,6 +109,7 @@ def machine() -> dict[str, str | int]:
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "seqloom": VERSION,
+        "loops": "compiled" if library() is not None else "not compiled",
     }
 
 

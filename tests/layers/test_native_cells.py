@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import math
 from collections.abc import Iterator
@@ -11,11 +12,13 @@ import pytest
 import torch
 from tests.layers.equations import MASKS, close, draw_parameters, drawn, gradients, mask_named
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from seqloom.layers import native_cells, unroll
-from seqloom.layers.cells import CELLS
+from seqloom.layers.cells import CELLS, gates_of
 from seqloom.layers.native_cells import NUMBERS, takes, threads_for
 from seqloom.layers.packing import packed_order
+from seqloom.layers.recurrence import Weights
 from seqloom.layers.recurrent import Recurrent, Run
 from seqloom.layers.recurrent_layer import RecurrentLayer
 from seqloom.native.build import SOURCES, kinds_here
@@ -65,7 +68,7 @@ def run(layer: RecurrentLayer, mask: Tensor, backward: bool = False, inputs: Ten
 def run_own(monkeypatch: pytest.MonkeyPatch, *arguments: Any, **named: Any) -> list[Tensor]:
     """The same by the driver's own loop."""
     with monkeypatch.context() as patch:
-        patch.setattr(unroll, "takes", lambda cell, weights, scale: False)
+        patch.setattr(unroll, "takes", lambda *_: False)
         return run(*arguments, **named)
 
 
@@ -161,6 +164,54 @@ def test_large_sums_are_the_limits(name: str, kind: str, monkeypatch: pytest.Mon
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-30 + 1e-3 * float(other.detach().abs().max()))
 
 
+@pytest.mark.parametrize("name", LAYERS)
+def test_inputs_may_lie_in_any_way(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transposed as by a convolution: a MUT of its input's width adds its bias to what it gets."""
+    layer, mask = layer_of(name, 6, inputs=6), mask_named("full")
+    for inputs in (drawn(4, 6, 6).transpose(1, 2), drawn(6, 6, 4).permute(2, 1, 0)):
+        close(run(layer, mask, inputs=inputs), run_own(monkeypatch, layer, mask, inputs=inputs))
+    layer = layer_of(name, 6, inputs=6)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            if parameter.dim() == 2:
+                parameter.set_(parameter.T.contiguous().T)  # type: ignore[call-overload]
+    close(run(layer, mask), run_own(monkeypatch, layer, mask))
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+@pytest.mark.parametrize(
+    "state", [torch.zeros(2, 8, dtype=torch.bfloat16), torch.zeros(2, 8).double(), torch.zeros(2, 16), torch.zeros(2, 4)]
+)
+def test_a_state_of_another_type_or_width_is_an_error_as_ever(cell: str, state: Tensor) -> None:
+    """And no memory of somebody else's."""
+    layer, order = layer_of(cell, 8, torch.float32), packed_order(torch.ones(2, 5, dtype=torch.bool), False)
+    with pytest.raises(RuntimeError):
+        layer(torch.zeros(2, 5, 3), order, (state, *layer.start(2)[1:]))
+    assert not takes(layer.cell, layer.weights, None, states=(*layer.start(2)[1:], state))
+
+
+def test_tensors_that_are_only_thought_of_go_the_other_way() -> None:
+    layers, inputs = Recurrent("gru", 3, 8), torch.zeros(2, 5, 3)
+    expected, (state,) = layers(inputs)
+    with torch.device("meta"):
+        assert torch.equal(layers(inputs, state=(torch.zeros_like(state),))[0], expected)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fakes = [None if weight is None else mode.from_tensor(weight) for weight in layers.stack[0].weights]
+        weights = Weights(*fakes)  # type: ignore[arg-type]
+        assert weights.b.device.type == "cpu"
+        assert not takes(layers.stack[0].cell, weights, None)
+
+
+@pytest.mark.parametrize(("name", "gate", "shut"), [("gru", "z", 1), ("gru-torch", "z", 1), ("mut1", "z", 0), ("mut3", "z", 0)])
+def test_a_gate_that_is_shut_keeps_the_state_to_the_last_bit(name: str, gate: str, shut: int, kind: str) -> None:
+    layer = layer_of(name, 16, torch.float32)
+    at = gates_of(layer.cell).index(gate)
+    layer.bias.data[at * 16 : (at + 1) * 16] = 1e4 if shut else -1e4
+    state = torch.logspace(-9, 0, 16).repeat(2, 1)
+    _, (after,) = layer(drawn(2, 400, 3).float(), packed_order(torch.ones(2, 400, dtype=torch.bool), False), (state,))
+    assert torch.equal(after, state)
+
+
 def test_the_structure_is_the_one_of_the_header() -> None:
     """In its order; all of it is pointers and long integers, so nothing lies between."""
     names = [name for name, *_ in native_cells.Arguments._fields_]
@@ -181,6 +232,7 @@ def test_the_structure_is_the_one_of_the_header() -> None:
 def test_which_layers_they_take() -> None:
     scale = torch.ones(2, 8)
     assert all(takes(layer_of(name, 8).cell, layer_of(name, 8).weights, None) for name in LAYERS)
+    assert all(takes(copy.deepcopy(layer_of(name, 8)).cell, layer_of(name, 8).weights, None) for name in LAYERS)
     assert not takes(CELLS["gru"], layer_of("gru", 8).weights, scale)
     for options in ({"cell": CELLS["gru"]}, {"cell": CELLS["lstm"], "projection": 3}):
         layer = RecurrentLayer(input_width=3, width=8, normalisation="layer", **options)

@@ -35,7 +35,7 @@ def agree(variant: Variant, mask: Tensor, backward: bool) -> None:
 def loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How the driver goes over time."""
     if request.param == "its own loop":
-        monkeypatch.setattr(unroll, "takes", lambda cell, weights, scale: False)
+        monkeypatch.setattr(unroll, "takes", lambda *_: False)
 
 
 @pytest.mark.usefixtures("loop")
@@ -141,7 +141,7 @@ def test_single_precision_is_close_to_double(name: str, rows: int) -> None:
 
 def test_without_onednn_the_layers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """The names that the products need are private ones of torch."""
-    monkeypatch.setattr(unroll, "takes", lambda cell, weights, scale: False)
+    monkeypatch.setattr(unroll, "takes", lambda *_: False)
     layer = RecurrentLayer(CELLS["lstm"], 32, 512)
     draw_parameters(layer, std=0.05)
     inputs, order = drawn(8, 9, 32).float().requires_grad_(), packed_order(torch.ones(8, 9, dtype=torch.bool), False)

@@ -110,6 +110,23 @@ def test_without_a_compiler_one_line_says_so(tmp_path: Path, monkeypatch: pytest
 
 
 @compiler
+@pytest.mark.slow
+def test_another_compiler_may_be_named_with_its_options_and_gxx_steps_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "kinds_here", lambda: ["plain"])
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\nprintf '\\377 %s' \"$1\" >&2\nexit 1\n")
+    broken.chmod(0o755)
+    for named in ("env g++ -O1", f"{broken} --option"):
+        monkeypatch.setenv("CXX", named)
+        (made,) = build(copied(tmp_path))
+        assert load(made) is not None
+        made.unlink()
+    monkeypatch.setattr(building, "FLAGS", ("--no-such-option",))
+    with pytest.raises(OSError, match=r"g\+\+ must compile recurrent\.cpp"):
+        build(tmp_path)
+
+
+@compiler
 def test_what_does_not_compile_leaves_no_library(tmp_path: Path) -> None:
     (tmp_path / "recurrent.cpp").write_text("no C++")
     with pytest.raises(OSError, match=r"must compile recurrent\.cpp, but said: .*error"):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqloom.layers.cells import CELLS, Cell, gates_of
 from seqloom.layers.recurrence import Weights
@@ -41,12 +41,23 @@ class Arguments(ctypes.Structure):
     ]
 
 
-def takes(cell: Cell, weights: Weights, scale: Tensor | None) -> bool:
-    """Whether the compiled loops have this layer. (None of them drops parts of the state; of normalised layers they have
-    the LSTM without a projection.)"""
-    normalised = weights.gain_h is not None
-    fits = cell in CELLS.values() and (not normalised or (cell is CELLS["lstm"] and weights.w_p is None))
-    return fits and scale is None and weights.b.device.type == "cpu" and weights.b.dtype in KINDS and library() is not None
+def takes(cell: Cell, weights: Weights, scale: Tensor | None, parts: Sequence[Tensor] = (), states: Sequence[Tensor] = ()) -> bool:
+    """Whether the compiled loops have this layer, for these parts of its gates and states. (None of them drops parts of the
+    state; of normalised layers they have the LSTM without a projection.)"""
+    if library() is None or scale is not None or cell not in CELLS.values() or weights.b.dtype not in KINDS:
+        return False
+    if weights.gain_h is not None and (cell != CELLS["lstm"] or weights.w_p is not None):
+        return False
+    widths = (weights.w_h.shape[1], weights.width(cell))
+    if any(state.shape[1] != width for state, width in zip(states, widths, strict=False)):
+        return False  # the driver's own loop says what is wrong
+    tensors = [*parts, *states, *(weight for weight in weights if weight is not None)]
+    return not torch.compiler.is_compiling() and all(in_memory(tensor, weights.b.dtype) for tensor in tensors)
+
+
+def in_memory(tensor: Tensor, dtype: torch.dtype) -> bool:
+    """Whether it is numbers of this type in the computer's memory: nothing on another device or only thought of."""
+    return tensor.dtype == dtype and tensor.device.type == "cpu" and type(tensor) in (Tensor, nn.Parameter)
 
 
 def threads_for(operations: int, width: int) -> int:
@@ -71,21 +82,20 @@ class NativeLoop:
     ) -> None:
         """Of `kept` the first are where `parts` are (`unroll.buffers`)."""
         self.number = NUMBERS.index(next(name for name, one in CELLS.items() if one == cell))
-        self.kind, self.gates = KINDS[weights.b.dtype], len(gates_of(cell))
+        self.dtype, self.kind, self.gates = weights.b.dtype, KINDS[weights.b.dtype], len(gates_of(cell))
         width = weights.width(cell)
         blocks = [len(part) * width for part, fed in zip(cell.parts, cell.fed, strict=True) if fed]
-        self.sizes = torch.tensor(sizes)
-        self.holds: list[Tensor] = [self.sizes]
-        self.arguments = Arguments(steps=len(sizes), rows=sizes[0], width=width, outputs=states[0].shape[1])
-        self.arguments.sizes = self.sizes.data_ptr()
-        self._put_all("w", weights.w_h.split_with_sizes(blocks))
+        self.holds = [torch.tensor(sizes, device="cpu")]
+        self.arguments = Arguments(steps=len(sizes), rows=sizes[0], width=width, outputs=weights.w_h.shape[1])
+        self.arguments.sizes = self.holds[0].data_ptr()
+        self._put_all("w", weights.w_h.contiguous().split_with_sizes(blocks))
         self._put_all("part", parts)
         self._put_all("kept", kept[len(cell.parts) :])
-        named = {"b_h": weights.candidate_bias(), "w_p": weights.w_p, "gain_h": weights.gain_h, "gain_c": weights.gain_c}
-        named |= {"bias_c": weights.bias_c, "h": states[0], "c": states[1] if len(states) > 1 else None}
-        named |= {"raw": raws[0] if raws else None}
-        named |= dict(zip(("mean_h", "deviation_h", "mean_c", "deviation_c"), moments, strict=False))
-        self._put(**named)
+        read = {"b_h": weights.candidate_bias(), "w_p": weights.w_p}
+        read |= {"gain_h": weights.gain_h, "gain_c": weights.gain_c, "bias_c": weights.bias_c}
+        self._put(**{name: None if tensor is None else tensor.contiguous() for name, tensor in read.items()})
+        self._put(h=states[0], c=states[1] if len(states) > 1 else None, raw=raws[0] if raws else None)
+        self._put(**dict(zip(("mean_h", "deviation_h", "mean_c", "deviation_c"), moments, strict=False)))
         self.threads = threads_for(2 * sizes[0] * weights.w_h.numel(), width)
 
     def ahead(self) -> None:
@@ -106,8 +116,9 @@ class NativeLoop:
         found = library()
         assert found is not None
         at = ctypes.byref(self.arguments)
-        room = torch.empty(getattr(found, f"seqloom_room_{self.kind}")(at, self.gates, self.threads), dtype=self.holds[1].dtype)
-        self.arguments.room = room.data_ptr()
+        room = getattr(found, f"seqloom_room_{self.kind}")(at, self.gates, self.threads)
+        self.holds.append(torch.empty(room, dtype=self.dtype, device="cpu"))
+        self.arguments.room = self.holds[-1].data_ptr()
         getattr(found, f"seqloom_run_{self.kind}")(self.number, backward, at, self.threads)
 
     def _put(self, **tensors: Tensor | None) -> None:
@@ -120,6 +131,9 @@ class NativeLoop:
             places[number] = self._address(tensor)
 
     def _address(self, tensor: Tensor) -> int:
-        tensor = tensor.detach().contiguous()
+        if not (tensor.is_contiguous() and in_memory(tensor, self.dtype)):
+            raise RuntimeError(
+                f"the compiled loops must get contiguous numbers of {self.dtype} in memory, but got {tensor.dtype} elsewhere"
+            )
         self.holds.append(tensor)
         return tensor.data_ptr()

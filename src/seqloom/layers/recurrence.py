@@ -102,7 +102,7 @@ class InputProduct:
                 saved += [raw, *moments]
                 parts.append(normal)
             else:
-                parts.append(raw + b)
+                parts.append((raw + b).contiguous())  # x may be the transpose of something
         return parts, saved
 
     def back(self, d: Parts, x: Tensor, saved: Sequence[Tensor], needed: bool) -> Tensor | None:

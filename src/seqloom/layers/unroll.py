@@ -48,7 +48,8 @@ class Unroll(torch.autograd.Function):
         states = [state.new_empty(places + steps, state.shape[1]) for state in initial]
         for state, packed in zip(initial, states, strict=True):
             packed[:places] = to_places(state, order)[:places]
-        if takes(cell, weights, scale):
+        ctx.compiled = takes(cell, weights, scale, parts, states)
+        if ctx.compiled:
             moments = recurrence.moments_of(steps)
             NativeLoop(cell, weights, order.sizes, parts, kept, states, raws, moments).ahead()
         else:
@@ -75,7 +76,7 @@ class Unroll(torch.autograd.Function):
         d = tuple(d_outputs.new_empty(len(new[0]), size) for size in recurrence.gradient_sizes)
         recurrence.prepare(raws, moments, new[-1])
         last = tuple(to_places(part, order) for part in d_final)
-        if takes(cell, weights, scale):
+        if ctx.compiled:
             d_state = tuple(part[:places].clone(memory_format=torch.contiguous_format) for part in last)
             loop = NativeLoop(cell, weights, sizes, kept[: len(cell.parts)], kept, states, raws, moments)
             loop.back(pack(d_outputs, order), d_state, d, *recurrence.left_to_form(new[-1]))

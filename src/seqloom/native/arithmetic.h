@@ -33,7 +33,7 @@ template <class T> inline void store(T* to, Vector<T> v) { std::memcpy(to, &v, s
 
 // e^x as 2^n e^y with |y| <= ln 2 / 2 and a polynomial for e^y (Cephes, expf); NaN stays NaN.
 inline float exponential(float x) {
-  x = x > 88.f ? 88.f : x;
+  x = x > 89.f ? 89.f : x; // there it is infinite
   x = x < -87.f ? -87.f : x;
   const float magic = 12582912.f; // 1.5 * 2^23: adding it rounds to an integer
   const float n = (x * 1.44269504088896341f + magic) - magic;
@@ -65,6 +65,9 @@ inline float hyperbolic_tangent(float x) { // near 0 an odd polynomial keeps the
 
 inline double sigmoid(double x) { return 1. / (1. + std::exp(-x)); }
 inline double hyperbolic_tangent(double x) { return std::tanh(x); }
+
+// From a to b, and exactly either of them where t is 0 or 1.
+template <class T> inline T lerp(T a, T b, T t) { return t < T(0.5) ? a + t * (b - a) : b - (b - a) * (T(1) - t); }
 
 // The gradient of a sum from that of its function's value y.
 template <class T> inline T tanh_slope(T d, T y) { return d * (T(1) - y * y); }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -50,18 +51,22 @@ def build(folder: Path = SOURCES) -> list[Path]:
     """Compiles the sources in `folder` beside themselves. Raises OSError where there is no compiler, or it fails."""
     if sys.platform != "linux":
         raise OSError(f"the compiled loops are for Linux, but this is {sys.platform}")
-    compiler = shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")
-    if compiler is None:
-        raise OSError("there must be a C++ compiler, but neither c++ nor g++ was found")
-    found = []
-    for kind in kinds_here():
-        with tempfile.TemporaryDirectory(dir=folder) as work:
-            made = Path(work) / "recurrent.so"
-            stamp = f'-DSEQLOOM_BUILT_FROM="{built_from(folder)}"'
-            command = [compiler, *FLAGS, *KINDS[kind], stamp, str(folder / "recurrent.cpp"), "-o", str(made)]
-            run = subprocess.run(command, capture_output=True, text=True)
-            if run.returncode:
-                raise OSError(f"{compiler} must compile recurrent.cpp, but said: {run.stderr.strip()[-500:]}")
-            found.append(folder / f"recurrent-{kind}.so")
-            made.replace(found[-1])
-    return found
+    asked = shlex.split(os.environ.get("CXX", "")) or ["c++"]
+    compilers = [command for command in (asked, ["g++"]) if shutil.which(command[0])]
+    if not compilers:
+        raise OSError(f"there must be a C++ compiler, but neither {asked[0]} nor g++ was found")
+    return [compiled(folder, kind, compilers) for kind in kinds_here()]
+
+
+def compiled(folder: Path, kind: str, compilers: list[list[str]]) -> Path:
+    """By the first that can: a clang may lack OpenMP. Raises OSError with what the last one said."""
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        made, found = Path(work) / "recurrent.so", folder / f"recurrent-{kind}.so"
+        stamp = f'-DSEQLOOM_BUILT_FROM="{built_from(folder)}"'
+        for compiler in compilers:
+            command = [*compiler, *FLAGS, *KINDS[kind], stamp, str(folder / "recurrent.cpp"), "-o", str(made)]
+            run = subprocess.run(command, capture_output=True, text=True, errors="replace")
+            if run.returncode == 0:
+                made.replace(found)
+                return found
+        raise OSError(f"{shlex.join(compiler)} must compile recurrent.cpp, but said: {run.stderr.strip()[-500:]}")

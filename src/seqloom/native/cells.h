@@ -283,7 +283,7 @@ template <class T> void gru_ahead(const Sequence<T>& s, const Member& me) {
       T *c = candidate[row], *h_next = next[row];
       UNITS(j) {
         c[j] = hyperbolic_tangent(c[j]);
-        h_next[j] = c[j] + z[j] * (h[j] - c[j]);
+        h_next[j] = lerp(c[j], h[j], z[j]);
       }
     });
     me.meet();
@@ -346,7 +346,7 @@ template <class T> void gru_torch_ahead(const Sequence<T>& s, const Member& me) 
         r[j] = sigmoid(r[j]);
         z[j] = sigmoid(z[j]);
         c[j] = hyperbolic_tangent(c[j] + r[j] * of_row[j]);
-        h_next[j] = c[j] + z[j] * (h[j] - c[j]);
+        h_next[j] = lerp(c[j], h[j], z[j]);
       }
     });
     me.meet();
@@ -430,7 +430,7 @@ template <class T, int MUT> void mut_ahead(const Sequence<T>& s, const Member& m
       T *c = candidate[row], *h_next = next[row];
       UNITS(j) {
         c[j] = hyperbolic_tangent(c[j]);
-        h_next[j] = h[j] + z[j] * (c[j] - h[j]);
+        h_next[j] = lerp(h[j], c[j], z[j]);
       }
     });
     if (MUT == 3 && ++number < s.steps) squash(next, {s.kept[1] + (step.at + step.rows) * width, width}, s.sizes[number]);
