@@ -119,8 +119,7 @@ class InputProduct:
                 assert self.d_gain is not None
                 gain = weights.gain_x[of_gain]
                 statistics = Statistics(next(rest), next(rest), next(rest))
-                self.d_gain[of_gain] = gain_gradient(d_part, statistics)
-                d_part = layer_norm_back(d_part, statistics, gain)
+                d_part, self.d_gain[of_gain] = layer_norm_gradients(d_part, statistics, gain)
             if self.squashes(names):
                 d_part = tanh_slope(d_part, next(rest))
             if of_w is not None:
@@ -205,7 +204,7 @@ class Recurrence:
 
     def gradients(self, entry: InputProduct) -> Weights:
         """Of all that the layer learns."""
-        d_w_h = torch.cat([product.d_w for product in self.products])
+        d_w_h = joined([product.d_w for product in self.products])
         d_gains = [product.d_gain for product in self.products if product.d_gain is not None]
         return Weights(
             w_x=entry.d_w,
@@ -214,7 +213,7 @@ class Recurrence:
             b_h=self.d_b_h,
             w_p=None if self.project is None else self.project.d_w,
             gain_x=entry.d_gain,
-            gain_h=torch.cat(d_gains) if d_gains else None,
+            gain_h=joined(d_gains) if d_gains else None,
             gain_c=None if self.norm_c is None else self.norm_c.d_gain,
             bias_c=None if self.norm_c is None else self.norm_c.d_bias,
         )
@@ -313,8 +312,13 @@ class StateNorm:
 
     def form_gradient(self) -> None:
         assert self.cs is not None
-        d = torch.cat(self.ds[::-1])
+        d = joined(self.ds[::-1])
         self.d_gain, self.d_bias = gain_gradient(d, self.cs), d.sum(dim=0)
+
+
+def joined(parts: list[Tensor]) -> Tensor:
+    """`torch.cat`, without a copy of a single one."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 class Statistics(NamedTuple):
@@ -325,16 +329,17 @@ class Statistics(NamedTuple):
     deviation: Tensor
 
 
+def layer_norm_gradients(d: Tensor, statistics: Parts, gain: Tensor, wanted: tuple[bool, bool] = (True, True)) -> tuple[Tensor, Tensor]:
+    """Of what is normalised, and of the gain."""
+    raw, mean, deviation = statistics
+    found = torch.ops.aten.native_layer_norm_backward(d, raw, raw.shape[1:], mean, deviation, gain, None, (*wanted, False))
+    return found[0], found[1]
+
+
 def layer_norm_back(d: Tensor, statistics: Parts, gain: Tensor) -> Tensor:
     """The gradient of what is normalised."""
-    raw, mean, deviation = statistics
-    found = torch.ops.aten.native_layer_norm_backward(d, raw, raw.shape[1:], mean, deviation, gain, None, (True, False, False))
-    result: Tensor = found[0]
-    return result
+    return layer_norm_gradients(d, statistics, gain, (True, False))[0]
 
 
 def gain_gradient(d: Tensor, statistics: Statistics) -> Tensor:
-    raw, mean, deviation = statistics
-    found = torch.ops.aten.native_layer_norm_backward(d, raw, raw.shape[1:], mean, deviation, raw[0], None, (False, True, False))
-    result: Tensor = found[1]
-    return result
+    return layer_norm_gradients(d, statistics, statistics.raw[0], (False, True))[1]

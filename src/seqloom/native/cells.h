@@ -108,15 +108,15 @@ template <class T> struct NormBack { // the gradient of what is normalised, from
     sums[me.rank * rows + row] = sum, alongs[me.rank * rows + row] = along;
   }
 
-  // Added to `into`.
-  void find(const Member& me, long row, long at, const T* d, const T* values, T* into, long first, long last) const {
+  // Into `to`, or added to what is there.
+  template <bool ADD> void find(const Member& me, long row, long at, const T* d, const T* values, T* to, long first, long last) const {
     const T mean = means[at], deviation = deviations[at], count = T(groups * width);
     T sum = 0, along = 0;
     for (long member = row; member < me.size * rows; member += rows) sum += sums[member] / count, along += alongs[member] / count;
     for (long group = 0; group < groups * width; group += width) {
       const T *d_g = d + group, *v = values + group, *g = gain + group;
-      T* to = into + group;
-      UNITS(j) to[j] += deviation * (d_g[j] * g[j] - sum - (v[j] - mean) * deviation * along);
+      T* t = to + group;
+      UNITS(j) t[j] = (ADD ? t[j] : T(0)) + deviation * (d_g[j] * g[j] - sum - (v[j] - mean) * deviation * along);
     }
   }
 };
@@ -139,18 +139,18 @@ template <class T> void lstm_ahead(const Sequence<T>& s, const Member& me) {
       by_h(me, s.old_h(step), step.rows, {nullptr, 0}, raw);
       each<T>(me, step.rows, width, [&](long row, long first, long last) { of_product.tell(me, row, raw[row], first, last); });
       me.meet();
-      each<T>(me, step.rows, width, [&](long row, long first, long last) {
+    }
+    each<T>(me, step.rows, width, [&](long row, long first, long last) {
+      if (s.gain_h) {
         T mean, deviation;
         of_product.find(me, row, mean, deviation);
         if (me.rank == 0) s.mean_h[step.at + row] = mean, s.deviation_h[step.at + row] = deviation;
-        for (long gate = 0; gate < 4; gate++) {
-          const T *r = raw[row] + gate * width, *gain = s.gain_h + gate * width;
-          T* sums = gates[row] + gate * width;
+        for (long gate = 0; gate < 4 * width; gate += width) {
+          const T *r = raw[row] + gate, *gain = s.gain_h + gate;
+          T* sums = gates[row] + gate;
           UNITS(j) sums[j] += (r[j] - mean) * deviation * gain[j];
         }
-      });
-    }
-    each<T>(me, step.rows, width, [&](long row, long first, long last) {
+      }
       T *i = gates[row], *f = i + width, *g = f + width, *o = g + width, *c = new_c[row], *tanh_row = tanh_c[row], *h_row = h[row];
       const T* old = old_c[row];
       UNITS(j) {
@@ -229,7 +229,7 @@ template <class T> void lstm_back(const Sequence<T>& s, const Member& me) {
     if (s.gain_c) {
       me.meet();
       each<T>(me, step.rows, width, [&](long row, long first, long last) {
-        of_c.find(me, row, step.at + row, d_normal[row], c[row], d_cell[row], first, last);
+        of_c.template find<true>(me, row, step.at + row, d_normal[row], c[row], d_cell[row], first, last);
       });
     }
     each<T>(me, step.rows, width, [&](long row, long first, long last) {
@@ -246,8 +246,7 @@ template <class T> void lstm_back(const Sequence<T>& s, const Member& me) {
     me.meet();
     if (s.gain_h) {
       each<T>(me, step.rows, width, [&](long row, long first, long last) {
-        for (long gate = 0; gate < 4; gate++) std::fill(d_raw[row] + gate * width + first, d_raw[row] + gate * width + last, T(0));
-        of_product.find(me, row, step.at + row, d_gates[row], raw[row], d_raw[row], first, last);
+        of_product.template find<false>(me, row, step.at + row, d_gates[row], raw[row], d_raw[row], first, last);
       });
       me.meet();
     }
