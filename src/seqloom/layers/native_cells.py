@@ -24,6 +24,9 @@ KINDS = {torch.float32: "float", torch.float64: "double"}
 GRAIN = 100_000
 """Operations of a step's products that make one more thread worth while: it takes some microseconds to meet."""
 
+LARGE = 2**22
+"""Bytes of a tensor from which it is worth while to ask for large pages."""
+
 
 class Arguments(ctypes.Structure):
     """`Sequence` in `sequence.h`."""
@@ -81,6 +84,9 @@ class NativeLoop:
         moments: Sequence[Tensor],
     ) -> None:
         """Of `kept` the first are where `parts` are (`unroll.buffers`)."""
+        found = library()
+        assert found is not None
+        self.library = found
         self.number = NUMBERS.index(next(name for name, one in CELLS.items() if one == cell))
         self.dtype, self.kind, self.gates = weights.b.dtype, KINDS[weights.b.dtype], len(gates_of(cell))
         width = weights.width(cell)
@@ -113,13 +119,11 @@ class NativeLoop:
         self._run(backward=True)
 
     def _run(self, *, backward: bool) -> None:
-        found = library()
-        assert found is not None
         at = ctypes.byref(self.arguments)
-        room = getattr(found, f"seqloom_room_{self.kind}")(at, self.gates, self.threads)
+        room = getattr(self.library, f"seqloom_room_{self.kind}")(at, self.gates, self.threads)
         self.holds.append(torch.empty(room, dtype=self.dtype, device="cpu"))
         self.arguments.room = self.holds[-1].data_ptr()
-        getattr(found, f"seqloom_run_{self.kind}")(self.number, backward, at, self.threads)
+        getattr(self.library, f"seqloom_run_{self.kind}")(self.number, backward, at, self.threads)
 
     def _put(self, **tensors: Tensor | None) -> None:
         for name, tensor in tensors.items():
@@ -136,4 +140,6 @@ class NativeLoop:
                 f"the compiled loops must get contiguous numbers of {self.dtype} in memory, but got {tensor.dtype} elsewhere"
             )
         self.holds.append(tensor)
+        if tensor.nbytes >= LARGE:
+            self.library.seqloom_advise(tensor.data_ptr(), tensor.nbytes)
         return tensor.data_ptr()
