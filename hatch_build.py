@@ -5,8 +5,8 @@ Without one the project is complete and slower; `python -m seqloom.native` says 
 
 from __future__ import annotations
 
-import importlib.util
 import platform
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,9 @@ class BuildHook(BuildHookInterface[Any]):
         if self.target_name != "wheel":
             return
         folder = Path(self.root) / "src" / "seqloom" / "native"
-        spec = importlib.util.spec_from_file_location("seqloom_native_build", folder / "build.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        build = runpy.run_path(str(folder / "build.py"))["build"]
         try:
-            made = module.build(folder)
+            made = build(folder)
         except (OSError, ValueError) as error:  # ValueError: a CXX that no shell would read
             self.app.display_warning(f"the compiled loops are left out: {error}")
             return

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import ctypes
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,12 +15,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from seqloom.layers import native_cells, unroll
 from seqloom.layers.cells import CELLS, gates_of
-from seqloom.layers.native_cells import NUMBERS, takes, threads_for
+from seqloom.layers.native_cells import takes, threads_for
 from seqloom.layers.packing import packed_order
 from seqloom.layers.recurrence import Weights
 from seqloom.layers.recurrent import Recurrent, Run
 from seqloom.layers.recurrent_layer import RecurrentLayer
-from seqloom.native.build import SOURCES, kinds_here
+from seqloom.native.build import SOURCES, kinds_here, library_of_kind
 from seqloom.native.library import library, load
 
 pytestmark = pytest.mark.skipif(library() is None, reason="the compiled loops need a C++ compiler when the project is installed")
@@ -40,7 +39,7 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     """The library for each kind of processor that this one can be."""
     if request.param == "avx512" and torch.backends.cpu.get_cpu_capability() != "AVX512":
         pytest.skip("this processor has no AVX-512")
-    found = load(SOURCES / f"recurrent-{request.param}.so")
+    found = load(library_of_kind(SOURCES, request.param))
     assert found is not None
     monkeypatch.setattr(native_cells, "library", lambda: found)
     return str(request.param)
@@ -226,7 +225,8 @@ def test_the_structure_is_the_one_of_the_header() -> None:
     found = [name.removeprefix("T* ").removeprefix("T *").removeprefix("* ").lstrip("*").strip() for name in found]
     assert found == names
     assert ctypes.sizeof(native_cells.Arguments) == 8 * (len(names) + 2 + 2 + 1 + 2)
-    assert [*CELLS] == NUMBERS
+    cells = (SOURCES / "recurrent.cpp").read_text().partition("enum Cell : long {")[2].partition("}")[0].partition("cells.py")[2]
+    assert [name.strip() for name in cells.split(",")] == [name.upper().replace("-", "_") for name in CELLS]
 
 
 def test_which_layers_they_take() -> None:
@@ -242,16 +242,8 @@ def test_which_layers_they_take() -> None:
         assert not takes(CELLS["gru"], RecurrentLayer(CELLS["gru"], 3, 8).weights, None)
 
 
-@pytest.fixture
-def many_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(4)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("many_threads")
-def test_a_team_is_as_large_as_the_work_is_worth() -> None:
+def test_a_team_is_as_large_as_the_work_is_worth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     assert [threads_for(operations, 512) for operations in (1, 10**5, 3 * 10**5, 10**8)] == [1, 1, 3, 4]
     assert threads_for(10**8, 40) == 2
 

@@ -62,6 +62,13 @@ def rectangles(lengths: list[int]) -> list[Rectangle]:
     return [*found, Rectangle(first, lengths[0], rows)] if lengths else []
 
 
+def effort(mask: Tensor) -> tuple[int, float]:
+    """Of rows with this mask `(rows, steps)`: how many calls they take, and the steps of padding computed for each true step."""
+    lengths = sorted((length for length in mask.sum(dim=1).tolist() if length), reverse=True)
+    parts = rectangles(lengths)
+    return len(parts), sum((part.last - part.first) * part.rows for part in parts) / max(sum(lengths), 1) - 1
+
+
 class Plan(NamedTuple):
     """How ragged rows are run: the same for all layers of a stack."""
 
@@ -77,11 +84,6 @@ class Plan(NamedTuple):
     """`(rows,)`: by place, where the last true step is."""
     empty: Tensor
     """`(rows, 1)`: by place, whether there is none."""
-
-    @property
-    def padding(self) -> float:
-        """Steps of padding that are computed, for each true step."""
-        return sum(len(here) for _, here, _, _ in self.parts) / max(len(self.targets), 1) - 1
 
 
 def plan_of(mask: Tensor, backward: bool) -> Plan:

@@ -16,9 +16,6 @@ from seqloom.layers.cells import CELLS, Cell, gates_of
 from seqloom.layers.recurrence import Weights
 from seqloom.native.library import library
 
-NUMBERS = ["elman", "elman-relu", "elman-sigmoid", "lstm", "gru", "gru-torch", "mut1", "mut2", "mut3"]
-"""Of the cells in `recurrent.cpp`, from 0."""
-
 KINDS = {torch.float32: "float", torch.float64: "double"}
 
 GRAIN = 100_000
@@ -87,7 +84,7 @@ class NativeLoop:
         found = library()
         assert found is not None
         self.library = found
-        self.number = NUMBERS.index(next(name for name, one in CELLS.items() if one == cell))
+        self.number = list(CELLS.values()).index(cell)  # as `Cell` in `recurrent.cpp` has them
         self.dtype, self.kind, self.gates = weights.b.dtype, KINDS[weights.b.dtype], len(gates_of(cell))
         width = weights.width(cell)
         blocks = [len(part) * width for part, fed in zip(cell.parts, cell.fed, strict=True) if fed]

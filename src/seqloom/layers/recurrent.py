@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from seqloom.errors import UsageError
 from seqloom.layers.cells import CellState, cell_named
-from seqloom.layers.fused import Plan, has_kernel, plan_of, run_full, run_ragged
+from seqloom.layers.fused import Plan, effort, has_kernel, plan_of, run_full, run_ragged
 from seqloom.layers.highway import HighwayGate
 from seqloom.layers.native_cells import takes
 from seqloom.layers.packing import Order, packed_order
@@ -143,18 +143,14 @@ class Run:
 
     def __init__(self, layers: Recurrent, inputs: Tensor, mask: Tensor | None) -> None:
         self.layers, self.mask = layers, mask
-        self.how: Way = way_to_run(layers, inputs)
+        self.how: Way = way_to_run(layers, inputs, mask)
         self.orders: list[Order] = []
         self.plans: list[Plan] = []
-        directions, first = (False, True)[: layers.directions], layers.stack[0]
-        if self.how == "fused" and mask is not None:
-            self.plans = [plan_of(mask, backward) for backward in directions]
-            calls, padding = len(self.plans[0].parts), self.plans[0].padding
-            if (calls > 1 or padding > PADDING) and takes(first.cell, first.weights, None):
-                self.how = "driver"
         if self.how in ("driver", "packed loop"):
             real = torch.ones(inputs.shape[:2], dtype=torch.bool, device=inputs.device) if mask is None else mask
-            self.orders = [packed_order(real, backward) for backward in directions]
+            self.orders = [packed_order(real, backward) for backward in (False, True)[: layers.directions]]
+        elif self.how == "fused" and mask is not None:
+            self.plans = [plan_of(mask, backward) for backward in (False, True)[: layers.directions]]
 
     def __call__(self, layer: RecurrentLayer, inputs: Tensor, state: CellState, *, backward: bool) -> tuple[Tensor, CellState]:
         if self.how == "fused":
@@ -173,7 +169,7 @@ class Run:
         return outputs.flip(1) if backward else outputs, end
 
 
-def way_to_run(layers: Recurrent, inputs: Tensor) -> Way:
+def way_to_run(layers: Recurrent, inputs: Tensor, mask: Tensor | None = None) -> Way:
     """Torch's kernel where it has one; the driver; or a plain loop where autograd needs each step."""
     if layers.normalisation == "batch":
         return "packed loop"  # its steps are numbered
@@ -183,7 +179,12 @@ def way_to_run(layers: Recurrent, inputs: Tensor) -> Way:
         return "loop"
     drops_state = layers.training and layers.state_dropout > 0
     first = layers.stack[0]
-    return "fused" if not drops_state and has_kernel(first.cell, first.weights) else "driver"
+    if drops_state or not has_kernel(first.cell, first.weights):
+        return "driver"
+    if mask is not None and takes(first.cell, first.weights, None):
+        calls, padding = effort(mask)
+        return "driver" if calls > 1 or padding > PADDING else "fused"
+    return "fused"
 
 
 def lacks_compiled_loops(model: nn.Module) -> bool:

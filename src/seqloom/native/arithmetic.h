@@ -1,7 +1,7 @@
 // Vectors, and the functions of the gates.
 //
 // Written without branches, so that a compiler turns loops over them into vector code. In double precision they are
-// the standard library's: slower, and exact enough to hold the cells to their equations (tests/native).
+// the standard library's: slower, and exact enough to hold the cells to their equations (tests/layers/test_native_cells.py).
 #pragma once
 
 #include <cmath>

@@ -35,7 +35,10 @@ def kinds_here() -> list[str]:
 
 def library_path(folder: Path, capability: str) -> Path:
     """Of the library for a processor of this capability, as torch names it."""
-    kind = {"AVX512": "avx512", "AVX2": "avx2"}.get(capability, "plain")
+    return library_of_kind(folder, {"AVX512": "avx512", "AVX2": "avx2"}.get(capability, "plain"))
+
+
+def library_of_kind(folder: Path, kind: str) -> Path:
     return folder / f"recurrent-{kind}.so"
 
 
@@ -61,7 +64,7 @@ def build(folder: Path = SOURCES) -> list[Path]:
 def compiled(folder: Path, kind: str, compilers: list[list[str]]) -> Path:
     """By the first that can: a clang may lack OpenMP. Raises OSError with what the last one said."""
     with tempfile.TemporaryDirectory(dir=folder) as work:
-        made, found = Path(work) / "recurrent.so", folder / f"recurrent-{kind}.so"
+        made, found = Path(work) / "recurrent.so", library_of_kind(folder, kind)
         stamp = f'-DSEQLOOM_BUILT_FROM="{built_from(folder)}"'
         for compiler in compilers:
             command = [*compiler, *FLAGS, *KINDS[kind], stamp, str(folder / "recurrent.cpp"), "-o", str(made)]

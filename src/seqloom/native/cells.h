@@ -81,7 +81,7 @@ template <class T> struct Moments { // mean and 1 / standard deviation
       mean += apart * counts[at] / all;
       count = all;
     }
-    deviation = T(1) / std::sqrt(square / count + T(1e-5));
+    deviation = T(1) / std::sqrt(square / count + T(1e-5)); // EPSILON in recurrence.py
   }
 };
 
@@ -254,6 +254,32 @@ template <class T> void lstm_back(const Sequence<T>& s, const Member& me) {
   });
 }
 
+// What the cells with a reset gate share: the gates and r ⊙ h, and the way back through that.
+
+template <class T> void gates_and_reset(const Member& me, long rows, long width, Rows<T> update, Rows<T> gate, Rows<T> old, Rows<T> reset) {
+  each<T>(me, rows, width, [&](long row, long first, long last) {
+    T *z = update[row], *r = gate[row], *r_h = reset[row];
+    const T* h = old[row];
+    UNITS(j) {
+      z[j] = sigmoid(z[j]);
+      r[j] = sigmoid(r[j]);
+      r_h[j] = r[j] * h[j];
+    }
+  });
+}
+
+template <class T>
+void reset_back(const Member& me, long rows, long width, Rows<T> gate, Rows<T> old, Rows<T> d_reset, Rows<T> d_gate, Rows<T> d_state) {
+  each<T>(me, rows, width, [&](long row, long first, long last) {
+    const T *r = gate[row], *h = old[row], *d = d_reset[row];
+    T *d_r = d_gate[row], *d_h = d_state[row];
+    UNITS(j) {
+      d_r[j] = sigmoid_slope(d[j] * h[j], r[j]);
+      d_h[j] += d[j] * r[j];
+    }
+  });
+}
+
 // Cho et al. 2014, as published
 
 template <class T> void gru_ahead(const Sequence<T>& s, const Member& me) {
@@ -266,15 +292,7 @@ template <class T> void gru_ahead(const Sequence<T>& s, const Member& me) {
     const auto gates = s.rows_of(s.part[0], step, 2 * width), candidate = s.rows_of(s.part[1], step, width);
     const auto reset = s.rows_of(s.kept[0], step, width), old = s.old_h(step), next = s.new_h(step);
     by_h(me, old, step.rows, gates, gates);
-    each<T>(me, step.rows, width, [&](long row, long first, long last) {
-      T *r = gates[row], *z = r + width, *r_h = reset[row];
-      const T* h = old[row];
-      UNITS(j) {
-        r[j] = sigmoid(r[j]);
-        z[j] = sigmoid(z[j]);
-        r_h[j] = r[j] * h[j];
-      }
-    });
+    gates_and_reset(me, step.rows, width, gates.columns(width), gates, old, reset);
     me.meet();
     by_reset(me, reset, step.rows, candidate, candidate);
     each<T>(me, step.rows, width, [&](long row, long first, long last) {
@@ -312,14 +330,7 @@ template <class T> void gru_back(const Sequence<T>& s, const Member& me) {
     });
     me.meet();
     by_reset(me, d_candidate, step.rows, {nullptr, 0}, d_reset);
-    each<T>(me, step.rows, width, [&](long row, long first, long last) {
-      const T *r = gates[row], *h = old[row], *d = d_reset[row];
-      T *d_r = d_gates[row], *d_h = d_state[row];
-      UNITS(j) {
-        d_r[j] = sigmoid_slope(d[j] * h[j], r[j]);
-        d_h[j] += d[j] * r[j];
-      }
-    });
+    reset_back(me, step.rows, width, gates, old, d_reset, d_gates, d_state);
     me.meet();
     by_h(me, d_gates, step.rows, d_state, d_state);
   });
@@ -413,15 +424,7 @@ template <class T, int MUT> void mut_ahead(const Sequence<T>& s, const Member& m
     if (MUT == 2) to_z(me, old, step.rows, update, update);
     if (MUT == 3) to_z(me, s.rows_of(s.kept[1], step, width), step.rows, update, update);
     to_r(me, old, step.rows, gate, gate);
-    each<T>(me, step.rows, width, [&](long row, long first, long last) {
-      T *z = update[row], *r = gate[row], *r_h = reset[row];
-      const T* h = old[row];
-      UNITS(j) {
-        z[j] = sigmoid(z[j]);
-        r[j] = sigmoid(r[j]);
-        r_h[j] = r[j] * h[j];
-      }
-    });
+    gates_and_reset(me, step.rows, width, update, gate, old, reset);
     me.meet();
     by_reset(me, reset, step.rows, candidate, candidate);
     each<T>(me, step.rows, width, [&](long row, long first, long last) {
@@ -464,14 +467,7 @@ template <class T, int MUT> void mut_back(const Sequence<T>& s, const Member& me
     });
     me.meet();
     by_reset(me, d_candidate, step.rows, {nullptr, 0}, d_fed);
-    each<T>(me, step.rows, width, [&](long row, long first, long last) {
-      const T *r = gate[row], *h = old[row], *d_reset = d_fed[row];
-      T *d_r = d_gate[row], *d_h = d_state[row];
-      UNITS(j) {
-        d_r[j] = sigmoid_slope(d_reset[j] * h[j], r[j]);
-        d_h[j] += d_reset[j] * r[j];
-      }
-    });
+    reset_back(me, step.rows, width, gate, old, d_fed, d_gate, d_state);
     me.meet();
     to_r(me, d_gate, step.rows, d_state, d_state);
     if (MUT == 2) to_z(me, d_update, step.rows, d_state, d_state);

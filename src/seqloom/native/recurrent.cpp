@@ -8,11 +8,13 @@
 
 namespace seqloom {
 
-enum Cell : long { ELMAN_TANH, ELMAN_RELU, ELMAN_SIGMOID, LSTM, GRU, GRU_TORCH, MUT1, MUT2, MUT3 };
+enum Cell : long { // as CELLS in cells.py
+  ELMAN, ELMAN_RELU, ELMAN_SIGMOID, LSTM, GRU, GRU_TORCH, MUT1, MUT2, MUT3
+};
 
 template <class T> void ahead(Cell cell, const Sequence<T>& s, const Member& me) {
   switch (cell) {
-  case ELMAN_TANH: return elman_ahead(s, me, [](T x) { return hyperbolic_tangent(x); });
+  case ELMAN: return elman_ahead(s, me, [](T x) { return hyperbolic_tangent(x); });
   case ELMAN_RELU: return elman_ahead(s, me, [](T x) { return x <= T(0) ? T(0) : x; });
   case ELMAN_SIGMOID: return elman_ahead(s, me, [](T x) { return sigmoid(x); });
   case LSTM: return lstm_ahead(s, me);
@@ -26,7 +28,7 @@ template <class T> void ahead(Cell cell, const Sequence<T>& s, const Member& me)
 
 template <class T> void back(Cell cell, const Sequence<T>& s, const Member& me) {
   switch (cell) {
-  case ELMAN_TANH: return elman_back(s, me, [](T d, T y) { return tanh_slope(d, y); });
+  case ELMAN: return elman_back(s, me, [](T d, T y) { return tanh_slope(d, y); });
   case ELMAN_RELU: return elman_back(s, me, [](T d, T y) { return y <= T(0) ? T(0) : d; });
   case ELMAN_SIGMOID: return elman_back(s, me, [](T d, T y) { return sigmoid_slope(d, y); });
   case LSTM: return lstm_back(s, me);
