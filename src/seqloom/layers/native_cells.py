@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.layers.cells import CELLS, Cell, gates_of
-from seqloom.layers.recurrence import Weights
+from seqloom.layers.recurrence import NormGradients, Weights
 from seqloom.native.library import library
 
 KINDS = {torch.float32: "float", torch.float64: "double"}
@@ -21,8 +21,8 @@ KINDS = {torch.float32: "float", torch.float64: "double"}
 GRAIN = 100_000
 """Operations of a step's products that make one more thread worth while: it takes some microseconds to meet."""
 
-LARGE = 2**22
-"""Bytes of a tensor from which it is worth while to ask for large pages."""
+
+NORMALISED = ("raw_x", "raw_h", "mean_x", "deviation_x", "mean_h", "deviation_h", "mean_c", "deviation_c")
 
 
 class Arguments(ctypes.Structure):
@@ -32,17 +32,17 @@ class Arguments(ctypes.Structure):
         *((name, ctypes.c_long) for name in ("steps", "rows", "width", "outputs")),
         ("sizes", ctypes.c_void_p),
         ("w", ctypes.c_void_p * 3),
-        *((name, ctypes.c_void_p) for name in ("b_h", "w_p", "gain_h", "gain_c", "bias_c")),
+        *((name, ctypes.c_void_p) for name in ("b_h", "w_p", "b", "gain_x", "gain_h", "gain_c", "bias_c")),
         ("part", ctypes.c_void_p * 3),
         ("kept", ctypes.c_void_p * 2),
-        *((name, ctypes.c_void_p) for name in ("h", "c", "raw", "mean_h", "deviation_h", "mean_c", "deviation_c", "d_y", "d_h", "d_c")),
+        *((name, ctypes.c_void_p) for name in ("h", "c", *NORMALISED, "d_y", "d_h", "d_c")),
         ("d_part", ctypes.c_void_p * 3),
-        *((name, ctypes.c_void_p) for name in ("d_projected", "d_raw", "d_normal", "room")),
+        *((name, ctypes.c_void_p) for name in ("d_projected", "d_raw_h", "d_b", "d_gain_x", "d_gain_h", "d_gain_c", "d_bias_c", "room")),
     ]
 
 
-def takes(cell: Cell, weights: Weights, scale: Tensor | None, parts: Sequence[Tensor] = (), states: Sequence[Tensor] = ()) -> bool:
-    """Whether the compiled loops have this layer, for these parts of its gates and states. (None of them drops parts of the
+def takes(cell: Cell, weights: Weights, scale: Tensor | None, inputs: Sequence[Tensor] = (), states: Sequence[Tensor] = ()) -> bool:
+    """Whether the compiled loops have this layer, for such inputs and states. (None of them drops parts of the
     state; of normalised layers they have the LSTM without a projection.)"""
     if library() is None or scale is not None or cell not in CELLS.values() or weights.b.dtype not in KINDS:
         return False
@@ -51,7 +51,7 @@ def takes(cell: Cell, weights: Weights, scale: Tensor | None, parts: Sequence[Te
     widths = (weights.w_h.shape[1], weights.width(cell))
     if any(state.shape[1] != width for state, width in zip(states, widths, strict=False)):
         return False  # the driver's own loop says what is wrong
-    tensors = [*parts, *states, *(weight for weight in weights if weight is not None)]
+    tensors = [*inputs, *states, *(weight for weight in weights if weight is not None)]
     return not torch.compiler.is_compiling() and all(in_memory(tensor, weights.b.dtype) for tensor in tensors)
 
 
@@ -77,10 +77,10 @@ class NativeLoop:
         parts: Sequence[Tensor],
         kept: Sequence[Tensor],
         states: Sequence[Tensor],
-        raws: Sequence[Tensor],
-        moments: Sequence[Tensor],
+        normalised: Sequence[Tensor] = (),
     ) -> None:
-        """Of `kept` the first are where `parts` are (`unroll.buffers`)."""
+        """Of `kept` the first are where `parts` are (`unroll.buffers`). `normalised`, of layers that are: the raw products with
+        the input and with the state, and mean and deviation of the first, of the second, and of the cell state."""
         found = library()
         assert found is not None
         self.library = found
@@ -95,10 +95,11 @@ class NativeLoop:
         self._put_all("part", parts)
         self._put_all("kept", kept[len(cell.parts) :])
         read = {"b_h": weights.candidate_bias(), "w_p": weights.w_p}
-        read |= {"gain_h": weights.gain_h, "gain_c": weights.gain_c, "bias_c": weights.bias_c}
+        if normalised:
+            read |= {name: getattr(weights, name) for name in NormGradients._fields}
+            self._put(**dict(zip(NORMALISED, normalised, strict=True)))
         self._put(**{name: None if tensor is None else tensor.contiguous() for name, tensor in read.items()})
-        self._put(h=states[0], c=states[1] if len(states) > 1 else None, raw=raws[0] if raws else None)
-        self._put(**dict(zip(("mean_h", "deviation_h", "mean_c", "deviation_c"), moments, strict=False)))
+        self._put(h=states[0], c=states[1] if len(states) > 1 else None)
         self.threads = threads_for(2 * sizes[0] * weights.w_h.numel(), width)
 
     def ahead(self) -> None:
@@ -106,13 +107,20 @@ class NativeLoop:
         self._run(backward=False)
 
     def back(
-        self, d_y: Tensor, d_states: Sequence[Tensor], d_parts: Sequence[Tensor], d_raw: Tensor | None, d_normal: Tensor | None
+        self,
+        d_y: Tensor,
+        d_states: Sequence[Tensor],
+        d_parts: Sequence[Tensor],
+        d_raw_h: Tensor | None,
+        d_norms: NormGradients | None,
     ) -> None:
-        """From the gradients of the outputs and of the last states: those of the parts, and, in place, of the first states."""
+        """From the gradients of the outputs and of the last states: those of the parts, and, in place, of the first states. Of
+        normalised layers, those of the raw products, and, added to `d_norms`, what normalisation learns."""
         self._put_all("d_part", d_parts[: 3 if self.arguments.w_p is None else 1])
         d_projected = None if self.arguments.w_p is None else d_parts[1]
         d_c = d_states[1] if len(d_states) > 1 else None
-        self._put(d_y=d_y.contiguous(), d_h=d_states[0], d_c=d_c, d_projected=d_projected, d_raw=d_raw, d_normal=d_normal)
+        self._put(d_y=d_y.contiguous(), d_h=d_states[0], d_c=d_c, d_projected=d_projected, d_raw_h=d_raw_h)
+        self._put(**{f"d_{name}": tensor for name, tensor in ({} if d_norms is None else d_norms._asdict()).items()})
         self._run(backward=True)
 
     def _run(self, *, backward: bool) -> None:
@@ -137,6 +145,4 @@ class NativeLoop:
                 f"the compiled loops must get contiguous numbers of {self.dtype} in memory, but got {tensor.dtype} elsewhere"
             )
         self.holds.append(tensor)
-        if tensor.nbytes >= LARGE:
-            self.library.seqloom_advise(tensor.data_ptr(), tensor.nbytes)
         return tensor.data_ptr()

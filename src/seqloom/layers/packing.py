@@ -12,6 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from seqloom.layers.large_pages import contiguous
+
 
 class Order(NamedTuple):
     """Where the true steps of `(rows, steps)` lie in the packed order."""
@@ -75,7 +77,7 @@ def packed_order(mask: Tensor, backward: bool) -> Order:
 def pack(sequences: Tensor, order: Order) -> Tensor:
     """Of `(rows, steps, width)`, the true steps in their order: `(true steps, width)`."""
     if order.flat is None:
-        return sequences.transpose(0, 1).reshape(-1, sequences.shape[-1])
+        return contiguous(sequences.transpose(0, 1)).flatten(0, 1)
     return sequences.flatten(0, 1).index_select(0, order.flat)
 
 

@@ -13,8 +13,13 @@ from typing import final
 import torch
 from torch import Tensor
 
+from seqloom.layers.large_pages import fresh
+
 _MANY = 3_000_000
 """Operations of a product of many rows from which oneDNN is faster."""
+
+_FRESH = 2**22
+"""Numbers of a result from which it pays to give it large pages, which oneDNN does not take."""
 
 _LARGE = 2**18
 """Elements of a weight (1 MiB) from which its own layout makes the product of few rows faster; up to there MKL is."""
@@ -26,8 +31,10 @@ _USES = 8
 def product(x: Tensor, weight: Tensor, plus: Tensor | None = None) -> Tensor:
     """`x Wᵀ + plus` for `x` `(rows, in)`, W `(out, in)` and `plus` `(rows, out)` or `(out,)`. No gradient passes."""
     rows = x.shape[0]
-    if rows % 8 or 2 * rows * weight.numel() < _MANY or not has_onednn(weight):
-        return torch.mm(x, weight.T) if plus is None else torch.addmm(plus, x, weight.T)
+    numbers = rows * len(weight)
+    if rows % 8 or 2 * rows * weight.numel() < _MANY or numbers >= _FRESH or not has_onednn(weight):
+        result = fresh(x, rows, len(weight))
+        return torch.mm(x, weight.T, out=result) if plus is None else torch.addmm(plus, x, weight.T, out=result)
     return _onednn(x, weight, plus)
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from seqloom.layers.cells import Cell, Parts, Tools, gates_of, tanh_slope
+from seqloom.layers.large_pages import fresh
 from seqloom.layers.packing import steps_of
 from seqloom.layers.products import Product
 from seqloom.layers.products import product as product_of
@@ -57,6 +58,16 @@ class Weights(NamedTuple):
         return None if self.b_h is None else self.b_h[-self.w_h.shape[1] :]
 
 
+class NormGradients(NamedTuple):
+    """Of what the normalisations of a layer learn, where the loop over time finds them: as in `Weights`."""
+
+    b: Tensor
+    gain_x: Tensor
+    gain_h: Tensor
+    gain_c: Tensor
+    bias_c: Tensor
+
+
 @final
 class InputProduct:
     """The input's part of each gate, for all steps at once, and its gradients."""
@@ -84,8 +95,9 @@ class InputProduct:
     def squashes(self, part: tuple[str, ...]) -> bool:
         return self.cell.squashed and part == (self.cell.bare,)
 
-    def __call__(self, x: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """`(steps, input)` -> the parts, and what `back` needs."""
+    def __call__(self, x: Tensor, *, normalise: bool = True) -> tuple[list[Tensor], list[Tensor]]:
+        """`(steps, input)` -> the parts, and what `back` needs. Without `normalise`, of normalised layers, both are still to be
+        filled by the loop over time, but for the product itself."""
         parts, saved = [], []
         for names, (of_b, of_w, of_gain) in zip(self.cell.parts, self.places, strict=True):
             b = self.bias[of_b]
@@ -98,23 +110,28 @@ class InputProduct:
                 saved.append(raw)
             if of_gain is not None:
                 assert self.weights.gain_x is not None
-                normal, *moments = torch.native_layer_norm(raw, raw.shape[1:], self.weights.gain_x[of_gain], b, EPSILON)
+                if normalise:
+                    normal, *moments = torch.native_layer_norm(raw, raw.shape[1:], self.weights.gain_x[of_gain], b, EPSILON)
+                else:
+                    normal, *moments = fresh(raw, *raw.shape), raw.new_empty(len(raw), 1), raw.new_empty(len(raw), 1)
                 saved += [raw, *moments]
                 parts.append(normal)
             else:
-                parts.append((raw + b).contiguous())  # x may be the transpose of something
+                parts.append(raw + b)
         return parts, saved
 
-    def back(self, d: Parts, x: Tensor, saved: Sequence[Tensor], needed: bool) -> Tensor | None:
-        """The gradient of the parts -> that of x (where needed)."""
+    def back(self, d: Parts, x: Tensor, saved: Sequence[Tensor], needed: bool, found: NormGradients | None) -> Tensor | None:
+        """The gradient of the parts -> that of x (where needed). Where the loop has `found` those of the normalisation, d is that
+        of the raw product."""
         weights = self.weights
-        self.d_w, self.d_b = torch.empty_like(weights.w_x), torch.empty_like(weights.b)
-        self.d_gain = None if weights.gain_x is None else torch.empty_like(weights.gain_x)
+        self.d_w, self.d_b = torch.empty_like(weights.w_x), torch.empty_like(weights.b) if found is None else found.b
+        self.d_gain = None if weights.gain_x is None else torch.empty_like(weights.gain_x) if found is None else found.gain_x
         d_x: Tensor | None = None
         rest = iter(saved)
         for names, d_part, (of_b, of_w, of_gain) in zip(self.cell.parts, d, self.places, strict=False):
-            torch.sum(d_part, dim=0, out=self.d_b[of_b])
-            if of_gain is not None:
+            if found is None:
+                torch.sum(d_part, dim=0, out=self.d_b[of_b])
+            if of_gain is not None and found is None:
                 assert weights.gain_x is not None
                 assert self.d_gain is not None
                 gain = weights.gain_x[of_gain]
@@ -136,7 +153,7 @@ class Recurrence:
     """The products with the state as a cell uses them in the driver, and their gradients."""
 
     def __init__(self, cell: Cell, weights: Weights, scale: Tensor | None, sizes: list[int]) -> None:
-        self.sizes, rows, uses = sizes, sizes[0], len(sizes)
+        self.weights, self.sizes, rows, uses = weights, sizes, sizes[0], len(sizes)
         width = weights.width(cell)
         blocks = [len(part) * width for part, fed in zip(cell.parts, cell.fed, strict=True) if fed]
         gains = [None] * len(blocks) if weights.gain_h is None else weights.gain_h.split_with_sizes(blocks)
@@ -150,11 +167,13 @@ class Recurrence:
         self.tools = Tools(tuple(self.products), weights.candidate_bias(), self.project, self.norm_c)
         self.gradient_sizes = [len(part) * width for part in cell.parts] + ([] if weights.w_p is None else [len(weights.w_p)])
         """Of what a cell's step back leaves for `form_gradients` and for the input."""
+        self.found: NormGradients | None = None
+        """Where other loops than this module's find them."""
         self.normalised = [product for product in self.products if product.gain is not None]
 
     def buffers(self, like: Tensor) -> list[Tensor]:
         """For what the products are before they are normalised."""
-        return [like.new_empty(len(like), len(product.w)) for product in self.normalised]
+        return [fresh(like, len(like), len(product.w)) for product in self.normalised]
 
     def moments(self) -> list[Tensor]:
         """What the steps forward found: means and deviations, for `prepare`."""
@@ -186,21 +205,22 @@ class Recurrence:
         if self.norm_c is not None:
             self.norm_c.step = step
 
-    def left_to_form(self, c: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Where other loops than this module's leave the gradients of the products, and of the cell state `c` when it is normal."""
-        if self.norm_c is not None:
-            self.norm_c.ds = [torch.empty_like(c)]
-        return self.normalised[0].d_raws if self.normalised else None, None if self.norm_c is None else self.norm_c.ds[0]
+    def left_to_find(self) -> tuple[Tensor | None, NormGradients | None]:
+        """Where other loops than this module's leave the gradient of the raw product, and add those of the normalisations."""
+        if not self.normalised:
+            return None, None
+        self.found = NormGradients(*(torch.zeros_like(getattr(self.weights, name)) for name in NormGradients._fields))
+        return self.normalised[0].d_raws, self.found
 
     def form_gradients(self, operands: tuple[tuple[Tensor, Tensor], ...]) -> None:
         """When all steps went back."""
         products = self.products if self.project is None else [*self.products, self.project]
         for product, (d, u) in zip(products, operands, strict=True):
-            product.form_gradient(d, u)
+            product.form_gradient(d, u, None if self.found is None else self.found.gain_h)
         if self.has_b_h:
             self.d_b_h = torch.cat([d.sum(dim=0) for d, _ in operands])
         if self.norm_c is not None:
-            self.norm_c.form_gradient()
+            self.norm_c.form_gradient(self.found)
 
     def gradients(self, entry: InputProduct) -> Weights:
         """Of all that the layer learns."""
@@ -257,7 +277,7 @@ class StateProduct:
     def prepare(self, raws: Statistics | None, sizes: list[int]) -> None:
         """Before the way back."""
         if raws is not None:
-            self.raws, self.d_raws = raws, torch.empty_like(raws.raw)
+            self.raws, self.d_raws = raws, fresh(raws.raw, *raws.raw.shape)
             self.statistics, self.d_raw = steps_of(raws, sizes), self.d_raws.split_with_sizes(sizes)
         if self.scale is not None:
             self.scales = torch.cat([self.scale[:size] for size in sizes])
@@ -272,12 +292,12 @@ class StateProduct:
         d_u = self.behind(d).mul_(self.scale[: d.shape[0]])
         return d_u if plus is None else d_u.add_(plus)
 
-    def form_gradient(self, d: Tensor, u: Tensor) -> None:
-        """When all steps went back."""
+    def form_gradient(self, d: Tensor, u: Tensor, d_gain: Tensor | None) -> None:
+        """When all steps went back; `d_gain` where it is known."""
         if self.gain is not None:
             assert self.raws is not None
             assert self.d_raws is not None
-            self.d_gain = gain_gradient(d, self.raws)
+            self.d_gain = gain_gradient(d, self.raws) if d_gain is None else d_gain
             d = self.d_raws
         self.d_w = d.T @ (u if self.scales is None else u * self.scales)
 
@@ -310,7 +330,10 @@ class StateNorm:
         self.ds.append(d)
         return layer_norm_back(d, self.statistics[self.step], self.gain)
 
-    def form_gradient(self) -> None:
+    def form_gradient(self, found: NormGradients | None) -> None:
+        if found is not None:
+            self.d_gain, self.d_bias = found.gain_c, found.bias_c
+            return
         assert self.cs is not None
         d = joined(self.ds[::-1])
         self.d_gain, self.d_bias = gain_gradient(d, self.cs), d.sum(dim=0)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from seqloom.layers.cells import Cell, CellState, Parts, Put
+from seqloom.layers.large_pages import fresh
 from seqloom.layers.native_cells import NativeLoop, takes
 from seqloom.layers.packing import Order, before, last_of, pack, steps_in, steps_of, to_places, to_rows, unpack
 from seqloom.layers.recurrence import InputProduct, Recurrence, Weights
@@ -43,15 +44,15 @@ class Unroll(torch.autograd.Function):
         scale = None if scale is None else to_places(scale, order)[:places]
         recurrence = Recurrence(cell, weights, scale, order.sizes)
         x = pack(inputs, order)
-        parts, for_input = InputProduct(cell, weights)(x)
-        kept, raws = buffers(cell, parts, weights.width(cell)), recurrence.buffers(parts[0])
-        states = [state.new_empty(places + steps, state.shape[1]) for state in initial]
+        states = [fresh(state, places + steps, state.shape[1]) for state in initial]
         for state, packed in zip(initial, states, strict=True):
             packed[:places] = to_places(state, order)[:places]
-        ctx.compiled = takes(cell, weights, scale, parts, states)
+        ctx.compiled = takes(cell, weights, scale, [x], states)
+        parts, for_input = InputProduct(cell, weights)(x, normalise=not ctx.compiled)
+        kept, raws = buffers(cell, parts, weights.width(cell)), recurrence.buffers(parts[0])
         if ctx.compiled:
             moments = recurrence.moments_of(steps)
-            NativeLoop(cell, weights, order.sizes, parts, kept, states, raws, moments).ahead()
+            NativeLoop(cell, weights, order.sizes, parts, kept, states, normalised(for_input, raws, moments)).ahead()
         else:
             loop_ahead(cell, recurrence, order, parts, kept, raws, states)
             moments = recurrence.moments() if keep else []
@@ -73,18 +74,18 @@ class Unroll(torch.autograd.Function):
         states, for_input, kept, raws, moments = ([next(tensors) for _ in range(count)] for count in ctx.counts)
         recurrence, sizes, places = Recurrence(cell, weights, scale, order.sizes), order.sizes, order.sizes[0]
         old, new = tuple(before(packed, order) for packed in states), [packed[places:] for packed in states]
-        d = tuple(d_outputs.new_empty(len(new[0]), size) for size in recurrence.gradient_sizes)
+        d = tuple(fresh(d_outputs, len(new[0]), size) for size in recurrence.gradient_sizes)
         recurrence.prepare(raws, moments, new[-1])
         last = tuple(to_places(part, order) for part in d_final)
         if ctx.compiled:
             d_state = tuple(part[:places].clone(memory_format=torch.contiguous_format) for part in last)
-            loop = NativeLoop(cell, weights, sizes, kept[: len(cell.parts)], kept, states, raws, moments)
-            loop.back(pack(d_outputs, order), d_state, d, *recurrence.left_to_form(new[-1]))
+            loop = NativeLoop(cell, weights, sizes, kept[: len(cell.parts)], kept, states, normalised(for_input, raws, moments))
+            loop.back(pack(d_outputs, order), d_state, d, *recurrence.left_to_find())
         else:
             d_state = loop_back(cell, recurrence, order, (old, new, kept), d, d_outputs, last)
         recurrence.form_gradients(cell.operands(d, tuple(kept), old))
         entry = InputProduct(cell, weights)
-        d_x = entry.back(d, x, for_input, ctx.needs_input_grad[4])
+        d_x = entry.back(d, x, for_input, ctx.needs_input_grad[4], recurrence.found)
         d_inputs = None if d_x is None else unpack(d_x, order, ctx.shape)
         d_initial = (to_rows(torch.cat([part, end[places:]]), order) for part, end in zip(d_state, last, strict=True))
         return None, None, None, None, d_inputs, *recurrence.gradients(entry), *d_initial
@@ -127,10 +128,15 @@ def loop_back(
     return d_state
 
 
+def normalised(for_input: Sequence[Tensor], raws: Sequence[Tensor], moments: Sequence[Tensor]) -> list[Tensor]:
+    """What the compiled loop needs of a normalised layer (`NativeLoop`)."""
+    return [for_input[0], *raws, *for_input[1:], *moments] if raws else []
+
+
 def buffers(cell: Cell, parts: Sequence[Tensor], width: int) -> list[Tensor]:
     """For what is kept of all steps: over the input's part of the same gates, where the widths agree."""
     found = []
     for number, times in enumerate(cell.kept):
         fits = number < len(parts) and parts[number].shape[1] == times * width
-        found.append(parts[number] if fits else parts[0].new_empty(len(parts[0]), times * width))
+        found.append(parts[number] if fits else fresh(parts[0], len(parts[0]), times * width))
     return found

@@ -85,13 +85,15 @@ template <class T> struct Moments { // mean and 1 / standard deviation
   }
 };
 
-template <class T> struct NormBack { // the gradient of what is normalised, from that of gain * normal
+template <class T> struct NormBack { // the gradients of what is normalised, of the gain and the bias, from that of gain * normal + bias
   const T *gain, *means, *deviations; // (groups * width,), (true steps,)
+  T *d_gain, *d_bias;                 // the second may be none
   T *sums, *alongs;                   // (members, rows): of that gradient, and of it along the normal
   long rows, groups, width;
 
-  NormBack(long members, long rows, const T* gain, const T* means, const T* deviations, long groups, long width, T*& room)
-      : gain(gain), means(means), deviations(deviations), sums(room), alongs(room + members * rows), rows(rows), groups(groups), width(width) {
+  NormBack(long members, long rows, const T* gain, const T* means, const T* deviations, T* d_gain, T* d_bias, long groups, long width, T*& room)
+      : gain(gain), means(means), deviations(deviations), d_gain(d_gain), d_bias(d_bias), sums(room), alongs(room + members * rows), rows(rows),
+        groups(groups), width(width) {
     room += 2 * members * rows;
   }
 
@@ -108,15 +110,20 @@ template <class T> struct NormBack { // the gradient of what is normalised, from
     sums[me.rank * rows + row] = sum, alongs[me.rank * rows + row] = along;
   }
 
-  // Into `to`, or added to what is there.
+  // Into `to` (which may be d), or added to what is there.
   template <bool ADD> void find(const Member& me, long row, long at, const T* d, const T* values, T* to, long first, long last) const {
     const T mean = means[at], deviation = deviations[at], count = T(groups * width);
     T sum = 0, along = 0;
     for (long member = row; member < me.size * rows; member += rows) sum += sums[member] / count, along += alongs[member] / count;
     for (long group = 0; group < groups * width; group += width) {
       const T *d_g = d + group, *v = values + group, *g = gain + group;
-      T* t = to + group;
-      UNITS(j) t[j] = (ADD ? t[j] : T(0)) + deviation * (d_g[j] * g[j] - sum - (v[j] - mean) * deviation * along);
+      T *t = to + group, *of_gain = d_gain + group, *of_bias = d_bias + group;
+      if (d_bias) UNITS(j) of_bias[j] += d_g[j];
+      UNITS(j) {
+        const T normal = (v[j] - mean) * deviation, d_j = d_g[j];
+        of_gain[j] += d_j * normal;
+        t[j] = (ADD ? t[j] : T(0)) + deviation * (d_j * g[j] - sum - normal * along);
+      }
     }
   }
 };
@@ -127,28 +134,34 @@ template <class T> void lstm_ahead(const Sequence<T>& s, const Member& me) {
   auto by_h = Product<T>::ahead(s.w[0], 4, width, s.outputs, room);
   auto project = Product<T>::ahead(s.w_p, 1, s.outputs, s.w_p ? width : 0, room);
   const Rows<T> to_project = s.scratch(room);
-  const Moments<T> of_product(me.size, s.rows, 4, width, room), of_c(me.size, s.rows, 1, width, room);
+  const Moments<T> of_x(me.size, s.rows, 4, width, room), of_h(me.size, s.rows, 4, width, room), of_c(me.size, s.rows, 1, width, room);
   by_h.pack(me);
   if (s.w_p) project.pack(me);
   s.ahead([&](auto step) {
-    const auto gates = s.rows_of(s.part[0], step, 4 * width), raw = s.rows_of(s.raw, step, 4 * width);
+    const auto gates = s.rows_of(s.part[0], step, 4 * width), raw_h = s.rows_of(s.raw_h, step, 4 * width);
+    const auto raw_x = s.rows_of(s.raw_x, step, 4 * width);
     const auto old_c = s.old_c(step), new_c = s.new_c(step), tanh_c = s.rows_of(s.kept[0], step, width);
     const auto h = s.w_p ? to_project : s.new_h(step);
     if (!s.gain_h) by_h(me, s.old_h(step), step.rows, gates, gates);
     else {
-      by_h(me, s.old_h(step), step.rows, {nullptr, 0}, raw);
-      each<T>(me, step.rows, width, [&](long row, long first, long last) { of_product.tell(me, row, raw[row], first, last); });
+      by_h(me, s.old_h(step), step.rows, {nullptr, 0}, raw_h);
+      each<T>(me, step.rows, width, [&](long row, long first, long last) {
+        of_x.tell(me, row, raw_x[row], first, last);
+        of_h.tell(me, row, raw_h[row], first, last);
+      });
       me.meet();
     }
     each<T>(me, step.rows, width, [&](long row, long first, long last) {
       if (s.gain_h) {
-        T mean, deviation;
-        of_product.find(me, row, mean, deviation);
-        if (me.rank == 0) s.mean_h[step.at + row] = mean, s.deviation_h[step.at + row] = deviation;
+        const long at = step.at + row;
+        T mean_x, deviation_x, mean_h, deviation_h;
+        of_x.find(me, row, mean_x, deviation_x);
+        of_h.find(me, row, mean_h, deviation_h);
+        if (me.rank == 0) s.mean_x[at] = mean_x, s.deviation_x[at] = deviation_x, s.mean_h[at] = mean_h, s.deviation_h[at] = deviation_h;
         for (long gate = 0; gate < 4 * width; gate += width) {
-          const T *r = raw[row] + gate, *gain = s.gain_h + gate;
+          const T *x = raw_x[row] + gate, *h = raw_h[row] + gate, *gain_x = s.gain_x + gate, *gain_h = s.gain_h + gate, *b = s.b + gate;
           T* sums = gates[row] + gate;
-          UNITS(j) sums[j] += (r[j] - mean) * deviation * gain[j];
+          UNITS(j) sums[j] = (h[j] - mean_h) * deviation_h * gain_h[j] + ((x[j] - mean_x) * deviation_x * gain_x[j] + b[j]);
         }
       }
       T *i = gates[row], *f = i + width, *g = f + width, *o = g + width, *c = new_c[row], *tanh_row = tanh_c[row], *h_row = h[row];
@@ -193,16 +206,18 @@ template <class T> void lstm_back(const Sequence<T>& s, const Member& me) {
   const long width = s.width;
   auto by_h = Product<T>::back(s.w[0], 4, width, s.outputs, room);
   auto project = Product<T>::back(s.w_p, 1, s.w_p ? s.outputs : 0, width, room);
-  const Rows<T> unprojected = s.scratch(room), d_state{s.d_h, s.outputs}, d_cell{s.d_c, width};
-  const NormBack<T> of_c(me.size, s.rows, s.gain_c, s.mean_c, s.deviation_c, 1, width, room);
-  const NormBack<T> of_product(me.size, s.rows, s.gain_h, s.mean_h, s.deviation_h, 4, width, room);
+  const Rows<T> unprojected = s.scratch(room), d_normal = s.scratch(room), d_state{s.d_h, s.outputs}, d_cell{s.d_c, width};
+  const NormBack<T> of_c(me.size, s.rows, s.gain_c, s.mean_c, s.deviation_c, s.d_gain_c, s.d_bias_c, 1, width, room);
+  const NormBack<T> of_h(me.size, s.rows, s.gain_h, s.mean_h, s.deviation_h, s.d_gain_h, nullptr, 4, width, room);
+  const NormBack<T> of_x(me.size, s.rows, s.gain_x, s.mean_x, s.deviation_x, s.d_gain_x, s.d_b, 4, width, room);
   by_h.pack(me);
   if (s.w_p) project.pack(me);
   s.back([&](auto step) {
     const auto gates = s.rows_of(s.part[0], step, 4 * width), d_gates = s.rows_of(s.d_part[0], step, 4 * width);
     const auto tanh_c = s.rows_of(s.kept[0], step, width), c = s.new_c(step), old_c = s.old_c(step);
     const auto d_y = s.rows_of(s.d_y, step, s.outputs);
-    const auto raw = s.rows_of(s.raw, step, 4 * width), d_raw = s.rows_of(s.d_raw, step, 4 * width);
+    const auto raw_x = s.rows_of(s.raw_x, step, 4 * width);
+    const auto raw_h = s.rows_of(s.raw_h, step, 4 * width), d_raw_h = s.rows_of(s.d_raw_h, step, 4 * width);
     if (s.w_p) {
       const auto d_projected = s.rows_of(s.d_projected, step, s.outputs);
       each<T>(me, step.rows, s.outputs, [&](long row, long first, long last) {
@@ -213,15 +228,14 @@ template <class T> void lstm_back(const Sequence<T>& s, const Member& me) {
       me.meet();
       project(me, d_projected, step.rows, {nullptr, 0}, unprojected);
     }
-    const auto d_normal = s.rows_of(s.d_normal, step, width);
     each<T>(me, step.rows, width, [&](long row, long first, long last) {
       const T *o = gates[row] + 3 * width, *tanh_row = tanh_c[row], *d_h = s.w_p ? unprojected[row] : d_state[row];
       const T* y = s.w_p ? nullptr : d_y[row];
-      T *d_o = d_gates[row] + 3 * width, *d_c = d_cell[row], *d_n = s.gain_c ? d_normal[row] : nullptr;
+      T *d_o = d_gates[row] + 3 * width, *d_c = d_cell[row], *d_n = d_normal[row];
       UNITS(j) {
         const T d = y ? d_h[j] + y[j] : d_h[j], through_h = tanh_slope(d * o[j], tanh_row[j]);
         d_o[j] = sigmoid_slope(d * tanh_row[j], o[j]);
-        if (d_n) d_n[j] = through_h;
+        if (s.gain_c) d_n[j] = through_h;
         else d_c[j] += through_h;
       }
       if (s.gain_c) of_c.tell(me, row, step.at + row, d_n, c[row], first, last);
@@ -241,16 +255,19 @@ template <class T> void lstm_back(const Sequence<T>& s, const Member& me) {
         d_g[j] = tanh_slope(d_c[j] * i[j], g[j]);
         d_c[j] *= f[j];
       }
-      if (s.gain_h) of_product.tell(me, row, step.at + row, d_gates[row], raw[row], first, last);
+      if (!s.gain_h) return;
+      of_h.tell(me, row, step.at + row, d_i, raw_h[row], first, last);
+      of_x.tell(me, row, step.at + row, d_i, raw_x[row], first, last);
     });
     me.meet();
     if (s.gain_h) {
       each<T>(me, step.rows, width, [&](long row, long first, long last) {
-        of_product.template find<false>(me, row, step.at + row, d_gates[row], raw[row], d_raw[row], first, last);
+        of_h.template find<false>(me, row, step.at + row, d_gates[row], raw_h[row], d_raw_h[row], first, last);
+        of_x.template find<false>(me, row, step.at + row, d_gates[row], raw_x[row], d_gates[row], first, last);
       });
       me.meet();
     }
-    by_h(me, s.gain_h ? d_raw : d_gates, step.rows, {nullptr, 0}, d_state);
+    by_h(me, s.gain_h ? d_raw_h : d_gates, step.rows, {nullptr, 0}, d_state);
   });
 }
 

@@ -41,7 +41,6 @@ def load(path: Path) -> ctypes.CDLL | None:
     built.restype = ctypes.c_char_p
     if built() != built_from(SOURCES).encode():
         return None
-    found.seqloom_advise.argtypes, found.seqloom_advise.restype = (ctypes.c_void_p, ctypes.c_long), None
     for kind in ("float", "double"):
         room, run = getattr(found, f"seqloom_room_{kind}"), getattr(found, f"seqloom_run_{kind}")
         room.argtypes, room.restype = (ctypes.c_void_p, ctypes.c_long, ctypes.c_long), ctypes.c_long

@@ -2,9 +2,7 @@
 
 #include "cells.h"
 
-#include <cstdint>
 #include <omp.h>
-#include <sys/mman.h>
 
 namespace seqloom {
 
@@ -53,19 +51,12 @@ template <class T> void run(long cell, long backward, const Sequence<T>& s, long
 // How many numbers `Sequence.room` must hold: packed weights, two scratches, and what normalisations tell each other.
 template <class T> long room_for(const Sequence<T>& s, long gates, long threads) {
   const long projection = s.w_p ? Product<T>::room(1, s.outputs, s.width) : 0;
-  return Product<T>::room(gates, s.width, s.outputs) + projection + 2 * s.rows * s.width + 6 * threads * s.rows;
+  return Product<T>::room(gates, s.width, s.outputs) + projection + 2 * s.rows * s.width + 9 * threads * s.rows;
 }
 
 } // namespace seqloom
 
 extern "C" {
-// Memory that nobody has written yet comes in pages of 2 MiB: in pages of 4 KiB its first use takes a tenth of a step.
-void seqloom_advise(void* at, long bytes) {
-  const uintptr_t page = uintptr_t(1) << 21, from = reinterpret_cast<uintptr_t>(at);
-  const uintptr_t first = (from + page - 1) / page * page, last = (from + bytes) / page * page;
-  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE); // no more than advice: it may fail
-}
-
 const char* seqloom_built_from() { return SEQLOOM_BUILT_FROM; }
 
 long seqloom_room_float(const seqloom::Sequence<float>* s, long gates, long threads) { return seqloom::room_for(*s, gates, threads); }

@@ -11,15 +11,17 @@ template <class T> struct Sequence {
   const long* sizes;                // (steps,): rows of each step, falling
   const T* w[3];                    // each (gates * width, outputs)
   const T *b_h, *w_p;               // (width,), (outputs, width)
-  const T *gain_h, *gain_c, *bias_c;
+  const T *b, *gain_x, *gain_h, *gain_c, *bias_c; // of layer normalisation, which b follows
   T* part[3];  // (true steps, gates * width): forward, the input's share of the gates becomes the gates
   T* kept[2];  // (true steps, width): what else the cell keeps
   T *h, *c;    // (rows + true steps, outputs), (.., width)
-  T *raw, *mean_h, *deviation_h, *mean_c, *deviation_c; // of layer normalisation; a deviation is 1 / the standard deviation
+  T *raw_x, *raw_h; // where layers are normalised: the input's share comes raw, and the parts are what the loop makes of it
+  T *mean_x, *deviation_x, *mean_h, *deviation_h, *mean_c, *deviation_c; // a deviation is 1 / the standard deviation
   const T* d_y;      // (true steps, outputs)
   T *d_h, *d_c;      // (rows, ..): of the last states, becomes that of the first
-  T* d_part[3];      // as part
-  T *d_projected, *d_raw, *d_normal;
+  T* d_part[3];      // as part; where layers are normalised, of raw_x
+  T *d_projected, *d_raw_h;
+  T *d_b, *d_gain_x, *d_gain_h, *d_gain_c, *d_bias_c; // zeros, to which the steps add
   T* room; // of `room_for` numbers
 
   struct Step {
