@@ -12,6 +12,7 @@ from seqloom.layers.fused import has_kernel, plan_of, rectangles, run_full, run_
 from seqloom.layers.packing import packed_order
 from seqloom.layers.recurrent import Recurrent, way_to_run
 from seqloom.layers.recurrent_layer import RecurrentLayer
+from seqloom.native.library import library
 
 ROWS, STEPS, INPUT, WIDTH = 5, 40, 6, 8
 
@@ -125,6 +126,9 @@ def test_what_the_kernel_cannot_do_takes_another_way() -> None:
     layers = Recurrent("lstm", INPUT, WIDTH, state_dropout=0.5)
     assert way_to_run(layers, inputs) == "driver"
     assert way_to_run(layers.eval(), inputs) == "fused"
+    large = Recurrent("lstm", 4, 256)
+    assert way_to_run(large, torch.zeros(8, STEPS, 4)) == "fused"
+    assert way_to_run(large, torch.zeros(32, STEPS, 4)) == ("fused" if library() is None else "driver")
     assert way_to_run(layers, inputs[:, :1]) == "loop"
     layers.stack[0].watch = []
     assert way_to_run(layers, inputs) == "loop"

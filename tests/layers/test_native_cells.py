@@ -99,6 +99,15 @@ def test_they_do_for_any_number_of_rows(name: str, rows: int, kind: str, monkeyp
     close(run(layer, mask), run_own(monkeypatch, layer, mask))
 
 
+@pytest.mark.parametrize("rows_full", [32, 20])
+@pytest.mark.parametrize("name", ["elman", "lstm", "lstm normalised"])
+def test_they_do_at_the_sizes_of_real_models(name: str, rows_full: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where memory comes in large pages."""
+    layer = layer_of(name, 256, inputs=64)
+    mask = torch.arange(17) < torch.tensor([17] * rows_full + [9] * (32 - rows_full))[:, None]
+    close(run(layer, mask), run_own(monkeypatch, layer, mask))
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_team_of_any_size_computes_the_same_bits(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each unit is one member's work. (Normalised, what they know of a row is put together in another order.)"""

@@ -13,8 +13,19 @@ from seqloom.layers.products import Product, has_onednn, product
 
 needs_onednn = pytest.mark.skipif(not has_onednn(torch.ones(1)), reason="this torch has no oneDNN products")
 
-SHAPES = [(64, 128, 183), (64, 128, 184), (8, 512, 366), (8, 512, 367), (65, 512, 512), (7, 512, 512), (1, 3, 5), (0, 3, 5), (9, 1, 1)]
-"""(rows, in, out): below and above the number of operations from which oneDNN takes part, and rows that it does not get."""
+SHAPES = [
+    (64, 128, 183),
+    (64, 128, 184),
+    (8, 512, 366),
+    (8, 512, 367),
+    (65, 512, 512),
+    (7, 512, 512),
+    (1, 3, 5),
+    (0, 3, 5),
+    (9, 1, 1),
+    (4096, 5, 1024),
+]
+"""(rows, in, out): below and above the number of operations from which oneDNN takes part, rows and a size of the result that it does not get."""
 
 WEIGHTS = [(512, 512), (512, 511), (300, 1024), (5, 3)]
 """(out, in): on both sides of the size from which a weight gets oneDNN's layout."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import mmap
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 PAGE = 2**21
 """Bytes of a large page."""
@@ -21,25 +22,23 @@ LARGE = 2 * PAGE
 """Bytes of a tensor from which asking for them pays."""
 
 
-def fresh(like: Tensor, rows: int, width: int) -> Tensor:
-    """`(rows, width)` numbers of any value, of the type and on the device of `like`."""
-    return _advised(like.new_empty(rows, width))
+def fresh(like: Tensor, *shape: int) -> Tensor:
+    """Numbers of any value, of the type and on the device of `like`."""
+    size = math.prod(shape)
+    advise = _advise()
+    if advise is None or size * like.itemsize < LARGE or like.device.type != "cpu" or type(like) not in (Tensor, nn.Parameter):
+        return like.new_empty(shape)
+    whole = like.new_empty(size + PAGE // like.itemsize)
+    start = -whole.data_ptr() % PAGE  # what lies before the first large page is never touched
+    advise(whole.data_ptr() + start, size * like.itemsize // PAGE * PAGE, mmap.MADV_HUGEPAGE)  # no more than advice: it may fail
+    return whole[start // like.itemsize :][:size].view(shape)
 
 
 def contiguous(tensor: Tensor) -> Tensor:
     """`tensor.contiguous()`; a copy is made in large pages where no gradient passes."""
     if tensor.is_contiguous() or torch.is_grad_enabled():
         return tensor.contiguous()
-    return _advised(tensor.new_empty(tensor.shape)).copy_(tensor)
-
-
-def _advised(tensor: Tensor) -> Tensor:
-    advise = _advise()
-    if advise is not None and tensor.device.type == "cpu" and type(tensor) is Tensor and tensor.nbytes >= LARGE:
-        start = tensor.data_ptr()
-        first, last = -(-start // PAGE) * PAGE, (start + tensor.nbytes) // PAGE * PAGE
-        advise(first, last - first, mmap.MADV_HUGEPAGE)  # no more than advice: it may fail
-    return tensor
+    return fresh(tensor, *tensor.shape).copy_(tensor)
 
 
 @functools.cache

@@ -19,12 +19,16 @@ from seqloom.layers.fused import Plan, effort, has_kernel, plan_of, run_full, ru
 from seqloom.layers.highway import HighwayGate
 from seqloom.layers.native_cells import takes
 from seqloom.layers.packing import Order, packed_order
+from seqloom.layers.recurrence import Weights
 from seqloom.layers.recurrent_layer import Normalisation, RecurrentLayer
 from seqloom.native.library import missing
 
+MUCH = 8_000_000
+"""Operations of a step's product with the state from which our own compiled loop beats torch's kernel (docs/benchmarks.md)."""
+
 PADDING = 0.1
-"""Steps of padding for each true step from which our own compiled loop, which computes none, beats torch's kernel; several
-calls of that are slower in any case, measured (docs/benchmarks.md)."""
+"""Steps of padding for each true step from which it does in any case, since it computes none; several calls of the kernel
+are slower too."""
 
 Connection = Literal["none", "residual", "highway"]
 Way = Literal["fused", "driver", "loop", "packed loop"]
@@ -181,10 +185,17 @@ def way_to_run(layers: Recurrent, inputs: Tensor, mask: Tensor | None = None) ->
     first = layers.stack[0]
     if drops_state or not has_kernel(first.cell, first.weights):
         return "driver"
-    if mask is not None and takes(first.cell, first.weights, None):
-        calls, padding = effort(mask)
-        return "driver" if calls > 1 or padding > PADDING else "fused"
-    return "fused"
+    return "driver" if takes(first.cell, first.weights, None) and beats_kernel(first.weights, inputs, mask) else "fused"
+
+
+def beats_kernel(weights: Weights, inputs: Tensor, mask: Tensor | None) -> bool:
+    """Whether our compiled loop is faster for these rows than torch's kernel, or as fast with less memory."""
+    if 2 * len(inputs) * weights.w_h.numel() >= MUCH:
+        return True
+    if mask is None:
+        return False
+    calls, padding = effort(mask)
+    return calls > 1 or padding > PADDING
 
 
 def lacks_compiled_loops(model: nn.Module) -> bool:
