@@ -25,7 +25,7 @@ SHAPES = [
     (9, 1, 1),
     (4096, 5, 1024),
 ]
-"""(rows, in, out): below and above the number of operations from which oneDNN takes part, rows and a size of the result that it does not get."""
+"""(rows, in, out): below and above the operations from which oneDNN takes part, rows and a result that it does not get."""
 
 WEIGHTS = [(512, 512), (512, 511), (300, 1024), (5, 3)]
 """(out, in): on both sides of the size from which a weight gets oneDNN's layout."""

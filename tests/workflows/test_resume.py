@@ -26,6 +26,7 @@ import torch
 from seqloom import bundles, files
 from seqloom.data.synthetic import reverse_task
 from seqloom.errors import FolderError, UsageError
+from seqloom.native.library import library
 from seqloom.training import log
 from seqloom.training.checkpoints import OPTIMIZER, STATE, WEIGHTS, checkpoints, newest_checkpoint, read_state
 from seqloom.training.loop import Progress
@@ -396,6 +397,20 @@ def test_a_folder_that_is_not_empty_is_refused(place: Path) -> None:
 def test_resume_takes_nothing_else(never_stopped: Path) -> None:
     with pytest.raises(UsageError, match="--resume goes on with a run as it was configured and takes nothing else"):
         train(resume=never_stopped, settings=["train.max_steps=3"])
+
+
+def test_a_run_that_goes_on_with_other_arithmetic_says_so(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, said = place / "run", list[str]()
+    go_on(folder, kill_at_step(3, signal.SIGTERM))
+    kernels = f"torch {torch.__version__} on {torch.backends.cpu.get_cpu_capability()}, {'compiled' if library() else 'no compiled'} loops"
+    assert read_state(checkpoints(folder)[0]).kernels == kernels
+    go_on(folder, kill_at_step(4, signal.SIGTERM), say=said.append)
+    assert not [line for line in said if "last bits" in line]
+    monkeypatch.setattr("seqloom.workflows.train.kernels_of", lambda _: "an abacus")
+    go_on(folder, kill_at_step(5, signal.SIGTERM), say=said.append)
+    told = f"this run began with {kernels} and goes on with an abacus: the same order of data, but not the same last bits"
+    assert [line for line in said if "last bits" in line] == [told]
+    assert read_state(checkpoints(folder)[0]).kernels == "an abacus"
 
 
 # What else a run keeps to

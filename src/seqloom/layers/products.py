@@ -1,9 +1,9 @@
 """Matrix products on oneDNN, where torch has them and they are faster than its own.
 
-Measured on two cores (docs/benchmarks.md): oneDNN takes 1.1 times less time than MKL for the product of many rows, and
-up to two times less for that of few rows with a large weight in its own layout, which a recurrent layer needs at every
-step. Which one runs depends on shapes alone, so a resumed run computes the same bits. oneDNN keeps compiled code for
-each number of rows, hence it gets multiples of eight only.
+Measured on two cores (docs/benchmarks.md): oneDNN takes 1.1 times less time than MKL for the product of many rows (until
+its fresh memory costs more than that), and up to two times less for that of few rows with a large weight in its own
+layout, which a recurrent layer needs at every step. Which one runs depends on shapes alone, so a resumed run computes the
+same bits. oneDNN keeps compiled code for each number of rows, hence it gets multiples of eight only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MANY = 3_000_000
 """Operations of a product of many rows from which oneDNN is faster."""
 
 _FRESH = 2**22
-"""Numbers of a result from which it pays to give it large pages, which oneDNN does not take."""
+"""Numbers of a result that had better lie in large pages, into which oneDNN does not write."""
 
 _LARGE = 2**18
 """Elements of a weight (1 MiB) from which its own layout makes the product of few rows faster; up to there MKL is."""
@@ -31,8 +31,8 @@ _USES = 8
 def product(x: Tensor, weight: Tensor, plus: Tensor | None = None) -> Tensor:
     """`x Wᵀ + plus` for `x` `(rows, in)`, W `(out, in)` and `plus` `(rows, out)` or `(out,)`. No gradient passes."""
     rows = x.shape[0]
-    numbers = rows * len(weight)
-    if rows % 8 or 2 * rows * weight.numel() < _MANY or numbers >= _FRESH or not has_onednn(weight):
+    few = 2 * rows * weight.numel() < _MANY
+    if rows % 8 or few or rows * len(weight) >= _FRESH or not has_onednn(weight):
         result = fresh(x, rows, len(weight))
         return torch.mm(x, weight.T, out=result) if plus is None else torch.addmm(plus, x, weight.T, out=result)
     return _onednn(x, weight, plus)

@@ -21,7 +21,6 @@ from seqloom.layers.native_cells import takes
 from seqloom.layers.packing import Order, packed_order
 from seqloom.layers.recurrence import Weights
 from seqloom.layers.recurrent_layer import Normalisation, RecurrentLayer
-from seqloom.native.library import missing
 
 MUCH = 8_000_000
 """Operations of a step's product with the state from which our own compiled loop beats torch's kernel (docs/benchmarks.md)."""
@@ -198,10 +197,10 @@ def beats_kernel(weights: Weights, inputs: Tensor, mask: Tensor | None) -> bool:
     return calls > 1 or padding > PADDING
 
 
-def lacks_compiled_loops(model: nn.Module) -> bool:
-    """Whether its recurrent layers, on a CPU, would be faster if the compiled loops had been made (`seqloom/native`)."""
+def runs_loops(model: nn.Module) -> bool:
+    """Whether it has recurrent layers on a CPU, where they run in compiled loops if there are any (`seqloom/native`)."""
     recurrent = (module for module in model.modules() if isinstance(module, Recurrent))
-    return missing() and any(layers.stack[0].bias.device.type == "cpu" for layers in recurrent)
+    return any(layers.stack[0].bias.device.type == "cpu" for layers in recurrent)
 
 
 @final

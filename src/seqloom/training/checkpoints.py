@@ -55,6 +55,8 @@ class TrainerState:
     stopped: str | None = None
     """Why training is over, where it is."""
     threads: int = 0
+    kernels: str = ""
+    """What else the last bits of its numbers depend on; nothing where an older version wrote it."""
     settings: dict[str, Any] = field(default_factory=dict)
     """What the run was begun with and must keep."""
 

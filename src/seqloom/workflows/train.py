@@ -18,8 +18,9 @@ from seqloom.config import RunConfig
 from seqloom.data.order import Rows
 from seqloom.errors import DataError, FolderError, UsageError, printable
 from seqloom.interop.origin import TOKENIZER_CONFIG
-from seqloom.layers.recurrent import lacks_compiled_loops
+from seqloom.layers.recurrent import runs_loops
 from seqloom.models import model_family
+from seqloom.native.library import library, missing
 from seqloom.protocols import State
 from seqloom.run_file import run_file_text
 from seqloom.tasks import READING_TASKS
@@ -176,7 +177,7 @@ def _train(run_config: RunConfig, folder: Path, world: World, say: Say, progress
     state.total_steps = state.total_steps or total_steps(config, material)
     sizes = f"{sum(p.numel() for p in model.parameters()):,} parameters" + (f", vocabulary {vocabulary:,}" if vocabulary else "")
     say(f"training {described(run_config)} ({sizes}) on {material.about()} for {state.total_steps:,} steps")
-    if lacks_compiled_loops(model):
+    if missing() and runs_loops(model):
         say("its recurrent layers run without compiled loops, which are faster: python -m seqloom.native makes them (with a C++ compiler)")
     with stop_signals(say) as interrupted:
         run(make_job(run_config, folder, world, material, objective, model, optimizer, state, progress, interrupted), state)
@@ -290,23 +291,32 @@ def restore(folder: Path, world: World, model: nn.Module, optimizer: torch.optim
     newest, skipped = newest_checkpoint(folder)
     for reason in skipped:
         say(f"skipped a damaged checkpoint: {reason}")
-    threads = torch.get_num_threads()
+    threads, kernels = torch.get_num_threads(), kernels_of(model)
     if world.first:
         for path in files.leftovers(folder):
             path.unlink()
         log.cut(folder, read_state(newest).step if newest else 0)
     if newest is None:
-        return TrainerState(threads=threads)
+        return TrainerState(threads=threads, kernels=kernels)
     load_model_tensors(model, newest / WEIGHTS)
     load_optimizer_tensors(optimizer, newest / OPTIMIZER)
     if (carry := getattr(objective, "carry", None)) is not None:
         carry.load(first_state(model), read_carried(newest))
     state = read_state(newest)
     say(f"resuming {printable(str(folder))} at step {state.step} of {state.total_steps}")
-    if state.threads != threads:
-        say(f"this run began with {state.threads} threads and goes on with {threads}: the same order of data, but not the same last bits")
-    state.threads = threads
+    for before, now in ((f"{state.threads} threads", f"{threads} threads"), (state.kernels or kernels, kernels)):
+        if before != now:
+            say(f"this run began with {before} and goes on with {now}: the same order of data, but not the same last bits")
+    state.threads, state.kernels = threads, kernels
     return state
+
+
+def kernels_of(model: nn.Module) -> str:
+    """What the last bits of a training depend on, besides the number of threads."""
+    device = next(model.parameters()).device
+    processor = torch.backends.cpu.get_cpu_capability() if device.type == "cpu" else torch.cuda.get_device_name(device)
+    loops = f", {'compiled' if library() is not None else 'no compiled'} loops" if runs_loops(model) else ""
+    return f"torch {torch.__version__} on {processor}{loops}"
 
 
 @torch.no_grad()
