@@ -12,7 +12,6 @@ import math
 import mmap
 from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn
 
 PAGE = 2**21
@@ -35,10 +34,8 @@ def fresh(like: Tensor, *shape: int) -> Tensor:
 
 
 def contiguous(tensor: Tensor) -> Tensor:
-    """`tensor.contiguous()`; a copy is made in large pages where no gradient passes."""
-    if tensor.is_contiguous() or torch.is_grad_enabled():
-        return tensor.contiguous()
-    return fresh(tensor, *tensor.shape).copy_(tensor)
+    """`tensor.contiguous()`, the copy in large pages."""
+    return tensor if tensor.is_contiguous() else fresh(tensor, *tensor.shape).copy_(tensor)
 
 
 @functools.cache
