@@ -181,10 +181,10 @@ def way_to_run(layers: Recurrent, inputs: Tensor, mask: Tensor | None = None) ->
     if watched or torch.is_autocast_enabled(inputs.device.type) or inputs.shape[1] <= 1 or not len(inputs):
         return "loop"
     drops_state = layers.training and layers.state_dropout > 0
-    first = layers.stack[0]
-    if drops_state or not has_kernel(first.cell, first.weights):
+    cell, weights = layers.stack[0].cell, layers.stack[0].weights
+    if drops_state or not has_kernel(cell, weights):
         return "driver"
-    return "driver" if takes(first.cell, first.weights, None) and beats_kernel(first.weights, inputs, mask) else "fused"
+    return "driver" if beats_kernel(weights, inputs, mask) and takes(cell, weights, None) else "fused"
 
 
 def beats_kernel(weights: Weights, inputs: Tensor, mask: Tensor | None) -> bool:

@@ -106,16 +106,17 @@ class RecurrentLayer(nn.Module):
 
     @property
     def weights(self) -> Weights:
+        learned = self._parameters  # a look-up through the module takes as long as a small operation
         return Weights(
-            w_x=self.weight_x,
-            b=self.bias,
-            w_h=self.used_h,
-            b_h=self.bias_h,
-            w_p=self.weight_p,
-            gain_x=self.gain_x,
-            gain_h=self.gain_h,
-            gain_c=self.gain_c,
-            bias_c=self.bias_c,
+            w_x=learned["weight_x"],  # type: ignore[arg-type]  # it is not None
+            b=learned["bias"],  # type: ignore[arg-type]
+            w_h=learned["weight_h"] if self.dropped_h is None else self.dropped_h,  # type: ignore[arg-type]
+            b_h=learned.get("bias_h"),
+            w_p=learned.get("weight_p"),
+            gain_x=learned.get("gain_x"),
+            gain_h=learned.get("gain_h"),
+            gain_c=learned.get("gain_c"),
+            bias_c=learned.get("bias_c"),
         )
 
     def start(self, rows: int) -> CellState:

@@ -117,8 +117,11 @@ template <class T> struct NormBack { // the gradients of what is normalised, of 
     for (long member = row; member < me.size * rows; member += rows) sum += sums[member] / count, along += alongs[member] / count;
     for (long group = 0; group < groups * width; group += width) {
       const T *d_g = d + group, *v = values + group, *g = gain + group;
-      T *t = to + group, *of_gain = d_gain + group, *of_bias = d_bias + group;
-      if (d_bias) UNITS(j) of_bias[j] += d_g[j];
+      T *t = to + group, *of_gain = d_gain + group;
+      if (d_bias) {
+        T* of_bias = d_bias + group;
+        UNITS(j) of_bias[j] += d_g[j];
+      }
       UNITS(j) {
         const T normal = (v[j] - mean) * deviation, d_j = d_g[j];
         of_gain[j] += d_j * normal;
