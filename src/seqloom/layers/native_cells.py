@@ -21,8 +21,8 @@ KINDS = {torch.float32: "float", torch.float64: "double"}
 GRAIN = 100_000
 """Operations of a step's products that make one more thread worth while: it takes some microseconds to meet."""
 
-
 NORMALISED = ("raw_x", "raw_h", "mean_x", "deviation_x", "mean_h", "deviation_h", "mean_c", "deviation_c")
+"""What the loops find or are given of a normalised layer, in the order of `unroll.normalised`."""
 
 
 class Arguments(ctypes.Structure):
@@ -32,12 +32,12 @@ class Arguments(ctypes.Structure):
         *((name, ctypes.c_long) for name in ("steps", "rows", "width", "outputs")),
         ("sizes", ctypes.c_void_p),
         ("w", ctypes.c_void_p * 3),
-        *((name, ctypes.c_void_p) for name in ("b_h", "w_p", "b", "gain_x", "gain_h", "gain_c", "bias_c")),
+        *((name, ctypes.c_void_p) for name in ("b_h", "w_p", *NormGradients._fields)),
         ("part", ctypes.c_void_p * 3),
         ("kept", ctypes.c_void_p * 2),
         *((name, ctypes.c_void_p) for name in ("h", "c", *NORMALISED, "d_y", "d_h", "d_c")),
         ("d_part", ctypes.c_void_p * 3),
-        *((name, ctypes.c_void_p) for name in ("d_projected", "d_raw_h", "d_b", "d_gain_x", "d_gain_h", "d_gain_c", "d_bias_c", "room")),
+        *((name, ctypes.c_void_p) for name in ("d_projected", "d_raw_h", *(f"d_{name}" for name in NormGradients._fields), "room")),
     ]
 
 

@@ -205,12 +205,15 @@ class Recurrence:
         if self.norm_c is not None:
             self.norm_c.step = step
 
-    def left_to_find(self) -> tuple[Tensor | None, NormGradients | None]:
-        """Where other loops than this module's leave the gradient of the raw product, and add those of the normalisations."""
+    def left_to_find(self, raws: Sequence[Tensor]) -> tuple[Tensor | None, NormGradients | None]:
+        """In the place of `prepare`: where other loops than this module's leave the gradient of the raw product, and add those of
+        the normalisations."""
         if not self.normalised:
             return None, None
+        (product,), (raw,) = self.normalised, raws
+        product.d_raws = fresh(raw, *raw.shape)
         self.found = NormGradients(*(torch.zeros_like(getattr(self.weights, name)) for name in NormGradients._fields))
-        return self.normalised[0].d_raws, self.found
+        return product.d_raws, self.found
 
     def form_gradients(self, operands: tuple[tuple[Tensor, Tensor], ...]) -> None:
         """When all steps went back."""
@@ -295,10 +298,11 @@ class StateProduct:
     def form_gradient(self, d: Tensor, u: Tensor, d_gain: Tensor | None) -> None:
         """When all steps went back; `d_gain` where it is known."""
         if self.gain is not None:
-            assert self.raws is not None
             assert self.d_raws is not None
-            self.d_gain = gain_gradient(d, self.raws) if d_gain is None else d_gain
-            d = self.d_raws
+            if d_gain is None:
+                assert self.raws is not None
+                d_gain = gain_gradient(d, self.raws)
+            self.d_gain, d = d_gain, self.d_raws
         self.d_w = d.T @ (u if self.scales is None else u * self.scales)
 
 

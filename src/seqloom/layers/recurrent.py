@@ -1,7 +1,7 @@
 """Recurrent layers: any cell (`cells.py`), stacked, in one or both directions, under any padding.
 
-A step of padding keeps the state. Layers run on torch's own kernels where it has one (`fused.py`), else on the driver
-(`unroll.py`), which never computes padding; the plain loop over steps is the reference, and what autocast, batch
+A step of padding keeps the state. Layers run on the driver (`unroll.py`), which never computes padding, or on torch's own
+kernels where it has one that is faster (`fused.py`); the plain loop over steps is the reference, and what autocast, batch
 normalisation and a watched layer take.
 """
 
@@ -173,7 +173,7 @@ class Run:
 
 
 def way_to_run(layers: Recurrent, inputs: Tensor, mask: Tensor | None = None) -> Way:
-    """Torch's kernel where it has one; the driver; or a plain loop where autograd needs each step."""
+    """Torch's kernel where it has one, unless our compiled loop is faster; the driver; or a plain loop where autograd needs each step."""
     if layers.normalisation == "batch":
         return "packed loop"  # its steps are numbered
     watched = any(layer.watch is not None for layer in [*layers.stack, *layers.backward_layers])

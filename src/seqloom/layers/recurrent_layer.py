@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, final
+from typing import Any, Literal, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -102,15 +102,16 @@ class RecurrentLayer(nn.Module):
     @property
     def used_h(self) -> Tensor:
         """W_h as the products with the state take it."""
-        return self.weight_h if self.dropped_h is None else self.dropped_h
+        learned: dict[str, Any] = self._parameters
+        return learned["weight_h"] if self.dropped_h is None else self.dropped_h
 
     @property
     def weights(self) -> Weights:
-        learned = self._parameters  # a look-up through the module takes as long as a small operation
+        learned: dict[str, Any] = self._parameters  # each look-up through the module takes as long as a small operation
         return Weights(
-            w_x=learned["weight_x"],  # type: ignore[arg-type]  # it is not None
-            b=learned["bias"],  # type: ignore[arg-type]
-            w_h=learned["weight_h"] if self.dropped_h is None else self.dropped_h,  # type: ignore[arg-type]
+            w_x=learned["weight_x"],
+            b=learned["bias"],
+            w_h=self.used_h,
             b_h=learned.get("bias_h"),
             w_p=learned.get("weight_p"),
             gain_x=learned.get("gain_x"),
@@ -169,8 +170,7 @@ class RecurrentLayer(nn.Module):
         # autocast would give torch's step, and so the state, a type of its own
         if self.steps_in_torch and scale is None and self.watch is None and not torch.is_autocast_enabled(x.device.type):
             learned = self._parameters  # each look-up through the module takes a twentieth of a step
-            w_h = learned["weight_h"] if self.dropped_h is None else self.dropped_h
-            return one_step(self.cell, x, state, learned["weight_x"], w_h, learned["bias"], learned.get("bias_h"))
+            return one_step(self.cell, x, state, learned["weight_x"], self.used_h, learned["bias"], learned.get("bias_h"))
         return self.step(self.product(self.linear(x)), state, scale)
 
     def gates(self, product: Tensor, state: CellState, number: int | None = None) -> dict[str, Tensor]:

@@ -75,13 +75,13 @@ class Unroll(torch.autograd.Function):
         recurrence, sizes, places = Recurrence(cell, weights, scale, order.sizes), order.sizes, order.sizes[0]
         old, new = tuple(before(packed, order) for packed in states), [packed[places:] for packed in states]
         d = tuple(fresh(d_outputs, len(new[0]), size) for size in recurrence.gradient_sizes)
-        recurrence.prepare(raws, moments, new[-1])
         last = tuple(to_places(part, order) for part in d_final)
         if ctx.compiled:
             d_state = tuple(part[:places].clone(memory_format=torch.contiguous_format) for part in last)
             loop = NativeLoop(cell, weights, sizes, kept[: len(cell.parts)], kept, states, normalised(for_input, raws, moments))
-            loop.back(pack(d_outputs, order), d_state, d, *recurrence.left_to_find())
+            loop.back(pack(d_outputs, order), d_state, d, *recurrence.left_to_find(raws))
         else:
+            recurrence.prepare(raws, moments, new[-1])
             d_state = loop_back(cell, recurrence, order, (old, new, kept), d, d_outputs, last)
         recurrence.form_gradients(cell.operands(d, tuple(kept), old))
         entry = InputProduct(cell, weights)
