@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from typing import final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from seqloom.layers.cells import CELLS, Cell, gates_of
+from seqloom.layers.packing import Rows
 from seqloom.layers.recurrence import NormGradients, Weights
-from seqloom.native.library import library
-
-KINDS = {torch.float32: "float", torch.float64: "double"}
+from seqloom.native.library import KINDS, in_memory, library
 
 GRAIN = 100_000
 """Operations of a step's products that make one more thread worth while: it takes some microseconds to meet."""
@@ -35,7 +34,7 @@ class Arguments(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("b_h", "w_p", *NormGradients._fields)),
         ("part", ctypes.c_void_p * 3),
         ("kept", ctypes.c_void_p * 2),
-        *((name, ctypes.c_void_p) for name in ("h", "c", *NORMALISED, "d_y", "d_h", "d_c")),
+        *((name, ctypes.c_void_p) for name in ("h", "c", *NORMALISED, "d_y", "order", "d_h", "d_c")),
         ("d_part", ctypes.c_void_p * 3),
         *((name, ctypes.c_void_p) for name in ("d_projected", "d_raw_h", *(f"d_{name}" for name in NormGradients._fields), "room")),
     ]
@@ -53,11 +52,6 @@ def takes(cell: Cell, weights: Weights, scale: Tensor | None, inputs: Sequence[T
         return False  # the driver's own loop says what is wrong
     tensors = [*inputs, *states, *(weight for weight in weights if weight is not None)]
     return not torch.compiler.is_compiling() and all(in_memory(tensor, weights.b.dtype) for tensor in tensors)
-
-
-def in_memory(tensor: Tensor, dtype: torch.dtype) -> bool:
-    """Whether it is numbers of this type in the computer's memory: nothing on another device or only thought of."""
-    return tensor.dtype == dtype and tensor.device.type == "cpu" and type(tensor) in (Tensor, nn.Parameter)
 
 
 def threads_for(operations: int, width: int) -> int:
@@ -108,7 +102,7 @@ class NativeLoop:
 
     def back(
         self,
-        d_y: Tensor,
+        d_y: Rows,
         d_states: Sequence[Tensor],
         d_parts: Sequence[Tensor],
         d_raw_h: Tensor | None,
@@ -119,7 +113,10 @@ class NativeLoop:
         self._put_all("d_part", d_parts[: 3 if self.arguments.w_p is None else 1])
         d_projected = None if self.arguments.w_p is None else d_parts[1]
         d_c = d_states[1] if len(d_states) > 1 else None
-        self._put(d_y=d_y.contiguous(), d_h=d_states[0], d_c=d_c, d_projected=d_projected, d_raw_h=d_raw_h)
+        self._put(d_y=d_y.numbers, d_h=d_states[0], d_c=d_c, d_projected=d_projected, d_raw_h=d_raw_h)
+        if d_y.order is not None:
+            self.holds.append(d_y.order)
+            self.arguments.order = d_y.order.data_ptr()
         self._put(**{f"d_{name}": tensor for name, tensor in ({} if d_norms is None else d_norms._asdict()).items()})
         self._run(backward=True)
 

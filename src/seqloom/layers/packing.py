@@ -81,6 +81,25 @@ def pack(sequences: Tensor, order: Order) -> Tensor:
     return sequences.flatten(0, 1).index_select(0, order.flat)
 
 
+class Rows(NamedTuple):
+    """Some rows of a matrix, in an order of their own."""
+
+    numbers: Tensor
+    """`(.., width)`, row by row."""
+    order: Tensor | None
+    """Which of them; None: all, as they are."""
+
+
+def lying(sequences: Tensor, order: Order) -> Rows:
+    """`pack`, without a copy where `(rows, steps, width)` lies batch first or time first."""
+    rows, steps, _ = sequences.shape
+    if sequences.transpose(0, 1).is_contiguous():
+        numbers, index = sequences.transpose(0, 1).flatten(0, 1), order.flat
+        return Rows(numbers, None if index is None else index % steps * rows + index // steps)
+    index = torch.arange(rows * steps, device=sequences.device).view(rows, steps).T.flatten() if order.flat is None else order.flat
+    return Rows(sequences.contiguous().flatten(0, 1), index)
+
+
 def steps_in(sequences: Tensor, order: Order) -> Sequence[Tensor]:
     """`pack`, step by step: a copy only where there is padding."""
     if order.flat is None:

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from seqloom.layers.cells import Cell, Parts, Tools, gates_of, tanh_slope
+from seqloom.layers.inputs import Inputs
 from seqloom.layers.large_pages import fresh
+from seqloom.layers.native_products import gemm
 from seqloom.layers.packing import steps_of
 from seqloom.layers.products import Product
-from seqloom.layers.products import product as product_of
 
 EPSILON = 1e-5
 """Added to the variance by layer normalisation."""
@@ -95,16 +96,16 @@ class InputProduct:
     def squashes(self, part: tuple[str, ...]) -> bool:
         return self.cell.squashed and part == (self.cell.bare,)
 
-    def __call__(self, x: Tensor, *, normalise: bool = True) -> tuple[list[Tensor], list[Tensor]]:
-        """`(steps, input)` -> the parts, and what `back` needs. Without `normalise`, of normalised layers, both are still to be
+    def __call__(self, x: Inputs, *, normalise: bool = True) -> tuple[list[Tensor], list[Tensor]]:
+        """-> the parts, and what `back` needs. Without `normalise`, of normalised layers, both are still to be
         filled by the loop over time, but for the product itself."""
         parts, saved = [], []
         for names, (of_b, of_w, of_gain) in zip(self.cell.parts, self.places, strict=True):
             b = self.bias[of_b]
             if of_w is not None and of_gain is None and not self.squashes(names):
-                parts.append(product_of(x, self.weights.w_x[of_w], b))
+                parts.append(x.times(self.weights.w_x[of_w], b))
                 continue
-            raw = x if of_w is None else product_of(x, self.weights.w_x[of_w])
+            raw = x.packed if of_w is None else x.times(self.weights.w_x[of_w])
             if self.squashes(names):
                 raw = torch.tanh(raw)
                 saved.append(raw)
@@ -120,14 +121,13 @@ class InputProduct:
                 parts.append(raw + b)
         return parts, saved
 
-    def back(self, d: Parts, x: Tensor, saved: Sequence[Tensor], needed: bool, found: NormGradients | None) -> Tensor | None:
-        """The gradient of the parts -> that of x (where needed). Where the loop has `found` those of the normalisation, d is that
+    def back(self, d: Parts, x: Inputs, saved: Sequence[Tensor], needed: bool, found: NormGradients | None) -> Tensor | None:
+        """The gradient of the parts -> that of the layer's inputs (where needed). Where the loop has `found` those of the normalisation, d is that
         of the raw product."""
         weights = self.weights
-        self.d_w, self.d_b = torch.empty_like(weights.w_x), torch.empty_like(weights.b) if found is None else found.b
+        self.d_w, self.d_b = torch.empty_like(weights.w_x, memory_format=torch.contiguous_format), torch.empty_like(weights.b) if found is None else found.b
         self.d_gain = None if weights.gain_x is None else torch.empty_like(weights.gain_x) if found is None else found.gain_x
-        d_x: Tensor | None = None
-        rest = iter(saved)
+        rest, terms = iter(saved), []
         for names, d_part, (of_b, of_w, of_gain) in zip(self.cell.parts, d, self.places, strict=False):
             if found is None:
                 torch.sum(d_part, dim=0, out=self.d_b[of_b])
@@ -140,12 +140,9 @@ class InputProduct:
             if self.squashes(names):
                 d_part = tanh_slope(d_part, next(rest))
             if of_w is not None:
-                torch.mm(d_part.T, x, out=self.d_w[of_w])
-            if needed and of_w is not None:
-                d_x = product_of(d_part, weights.w_x[of_w].T, d_x)
-            elif needed:
-                d_x = d_part if d_x is None else d_x + d_part
-        return d_x
+                x.weight_gradient(d_part, self.d_w[of_w])
+            terms.append((d_part, None if of_w is None else weights.w_x[of_w]))
+        return x.gradient(terms) if needed else None
 
 
 @final
@@ -215,11 +212,11 @@ class Recurrence:
         self.found = NormGradients(*(torch.zeros_like(getattr(self.weights, name)) for name in NormGradients._fields))
         return product.d_raws, self.found
 
-    def form_gradients(self, operands: tuple[tuple[Tensor, Tensor], ...]) -> None:
-        """When all steps went back."""
+    def form_gradients(self, operands: tuple[tuple[Tensor, Tensor], ...], *, compiled: bool) -> None:
+        """When all steps went back; with the compiled product, or torch's."""
         products = self.products if self.project is None else [*self.products, self.project]
         for product, (d, u) in zip(products, operands, strict=True):
-            product.form_gradient(d, u, None if self.found is None else self.found.gain_h)
+            product.form_gradient(d, u, None if self.found is None else self.found.gain_h, compiled)
         if self.has_b_h:
             self.d_b_h = torch.cat([d.sum(dim=0) for d, _ in operands])
         if self.norm_c is not None:
@@ -295,7 +292,7 @@ class StateProduct:
         d_u = self.behind(d).mul_(self.scale[: d.shape[0]])
         return d_u if plus is None else d_u.add_(plus)
 
-    def form_gradient(self, d: Tensor, u: Tensor, d_gain: Tensor | None) -> None:
+    def form_gradient(self, d: Tensor, u: Tensor, d_gain: Tensor | None, compiled: bool) -> None:
         """When all steps went back; `d_gain` where it is known."""
         if self.gain is not None:
             assert self.d_raws is not None
@@ -303,7 +300,8 @@ class StateProduct:
                 assert self.raws is not None
                 d_gain = gain_gradient(d, self.raws)
             self.d_gain, d = d_gain, self.d_raws
-        self.d_w = d.T @ (u if self.scales is None else u * self.scales)
+        u = u if self.scales is None else u * self.scales
+        self.d_w = gemm(d.T, u, torch.empty_like(self.w, memory_format=torch.contiguous_format)) if compiled else d.T @ u
 
 
 @final

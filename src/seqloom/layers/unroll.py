@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from seqloom.layers.cells import Cell, CellState, Parts, Put
+from seqloom.layers.inputs import Inputs
 from seqloom.layers.large_pages import fresh
 from seqloom.layers.native_cells import NativeLoop, takes
-from seqloom.layers.packing import Order, before, last_of, pack, steps_in, steps_of, to_places, to_rows, unpack
+from seqloom.layers.packing import Order, before, last_of, lying, steps_in, steps_of, to_places, to_rows, unpack
 from seqloom.layers.recurrence import InputProduct, Recurrence, Weights
 
 LEARNED = len(Weights._fields)
@@ -36,18 +37,18 @@ class Unroll(torch.autograd.Function):
         ctx: Any, cell: Cell, order: Order, keep: bool, scale: Tensor | None, inputs: Tensor, *tensors: Tensor
     ) -> tuple[Tensor, ...]:
         weights, initial = Weights(*tensors[:LEARNED]), tensors[LEARNED:]
-        ctx.cell, ctx.order, ctx.shape = cell, order, inputs.shape
+        ctx.cell, ctx.order = cell, order
         if not order.sizes:
             ctx.nothing = [None if tensor is None else torch.zeros_like(tensor) for tensor in (inputs, *weights)]
             return inputs.new_zeros(*inputs.shape[:2], initial[0].shape[1]), *(state.clone() for state in initial)
         places, steps = order.sizes[0], sum(order.sizes)
         scale = None if scale is None else to_places(scale, order)[:places]
         recurrence = Recurrence(cell, weights, scale, order.sizes)
-        x = pack(inputs, order)
         states = [fresh(state, places + steps, state.shape[1]) for state in initial]
         for state, packed in zip(initial, states, strict=True):
             packed[:places] = to_places(state, order)[:places]
-        ctx.compiled = takes(cell, weights, scale, [x], states)
+        ctx.compiled = takes(cell, weights, scale, [inputs], states)
+        x = Inputs(inputs, order, compiled=ctx.compiled)
         parts, for_input = InputProduct(cell, weights)(x, normalise=not ctx.compiled)
         kept, raws = buffers(cell, parts, weights.width(cell)), recurrence.buffers(parts[0])
         if ctx.compiled:
@@ -58,7 +59,7 @@ class Unroll(torch.autograd.Function):
             moments = recurrence.moments() if keep else []
         if keep:
             ctx.counts = len(states), len(for_input), len(kept), len(raws), len(moments)
-            ctx.save_for_backward(x, scale, *weights, *states, *for_input, *kept, *raws, *moments)
+            ctx.save_for_backward(inputs, scale, *weights, *states, *for_input, *kept, *raws, *moments)
         final = (last_of(state, packed, order) for state, packed in zip(initial, states, strict=True))
         return unpack(states[0][places:], order, inputs.shape), *final
 
@@ -69,7 +70,7 @@ class Unroll(torch.autograd.Function):
         cell, order = ctx.cell, ctx.order
         if not order.sizes:
             return None, None, None, None, *ctx.nothing, *d_final
-        x, scale, *tensors = ctx.saved_tensors
+        inputs, scale, *tensors = ctx.saved_tensors
         weights, tensors = Weights(*tensors[:LEARNED]), iter(tensors[LEARNED:])
         states, for_input, kept, raws, moments = ([next(tensors) for _ in range(count)] for count in ctx.counts)
         recurrence, sizes, places = Recurrence(cell, weights, scale, order.sizes), order.sizes, order.sizes[0]
@@ -79,14 +80,13 @@ class Unroll(torch.autograd.Function):
         if ctx.compiled:
             d_state = tuple(part[:places].clone(memory_format=torch.contiguous_format) for part in last)
             loop = NativeLoop(cell, weights, sizes, kept[: len(cell.parts)], kept, states, normalised(for_input, raws, moments))
-            loop.back(pack(d_outputs, order), d_state, d, *recurrence.left_to_find(raws))
+            loop.back(lying(d_outputs, order), d_state, d, *recurrence.left_to_find(raws))
         else:
             recurrence.prepare(raws, moments, new[-1])
             d_state = loop_back(cell, recurrence, order, (old, new, kept), d, d_outputs, last)
-        recurrence.form_gradients(cell.operands(d, tuple(kept), old))
-        entry = InputProduct(cell, weights)
-        d_x = entry.back(d, x, for_input, ctx.needs_input_grad[4], recurrence.found)
-        d_inputs = None if d_x is None else unpack(d_x, order, ctx.shape)
+        recurrence.form_gradients(cell.operands(d, tuple(kept), old), compiled=ctx.compiled)
+        entry, x = InputProduct(cell, weights), Inputs(inputs, order, compiled=ctx.compiled)
+        d_inputs = entry.back(d, x, for_input, ctx.needs_input_grad[4], recurrence.found)
         d_initial = (to_rows(torch.cat([part, end[places:]]), order) for part, end in zip(d_state, last, strict=True))
         return None, None, None, None, d_inputs, *recurrence.gradients(entry), *d_initial
 

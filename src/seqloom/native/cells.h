@@ -32,7 +32,7 @@ template <class T, class G> void elman_back(const Sequence<T>& s, const Member& 
   const Rows<T> d_state{s.d_h, s.width};
   s.back([&](auto step) {
     const auto h = s.new_h(step), d_x = s.rows_of(s.d_part[0], step, s.width);
-    const auto d_y = s.rows_of(s.d_y, step, s.width);
+    const auto d_y = s.d_y_of(step);
     each<T>(me, step.rows, s.width, [&](long row, long first, long last) {
       const T *d_h = d_state[row], *y = d_y[row], *value = h[row];
       T* d = d_x[row];
@@ -218,7 +218,7 @@ template <class T> void lstm_back(const Sequence<T>& s, const Member& me) {
   s.back([&](auto step) {
     const auto gates = s.rows_of(s.part[0], step, 4 * width), d_gates = s.rows_of(s.d_part[0], step, 4 * width);
     const auto tanh_c = s.rows_of(s.kept[0], step, width), c = s.new_c(step), old_c = s.old_c(step);
-    const auto d_y = s.rows_of(s.d_y, step, s.outputs);
+    const auto d_y = s.d_y_of(step);
     const auto raw_x = s.rows_of(s.raw_x, step, 4 * width);
     const auto raw_h = s.rows_of(s.raw_h, step, 4 * width), d_raw_h = s.rows_of(s.d_raw_h, step, 4 * width);
     if (s.w_p) {
@@ -337,7 +337,7 @@ template <class T> void gru_back(const Sequence<T>& s, const Member& me) {
   s.back([&](auto step) {
     const auto gates = s.rows_of(s.part[0], step, 2 * width), candidate = s.rows_of(s.part[1], step, width), old = s.old_h(step);
     const auto d_gates = s.rows_of(s.d_part[0], step, 2 * width), d_candidate = s.rows_of(s.d_part[1], step, width);
-    const auto d_y = s.rows_of(s.d_y, step, width);
+    const auto d_y = s.d_y_of(step);
     each<T>(me, step.rows, width, [&](long row, long first, long last) {
       const T *z = gates[row] + width, *c = candidate[row], *h = old[row], *y = d_y[row];
       T *d_z = d_gates[row] + width, *d_c = d_candidate[row], *d_h = d_state[row];
@@ -395,7 +395,7 @@ template <class T> void gru_torch_back(const Sequence<T>& s, const Member& me) {
     const auto gates = s.rows_of(s.part[0], step, 2 * width), candidate = s.rows_of(s.part[1], step, width), old = s.old_h(step);
     const auto d_gates = s.rows_of(s.d_part[0], step, 2 * width), d_candidate = s.rows_of(s.d_part[1], step, width);
     const auto of_h = s.rows_of(s.kept[0], step, width);
-    const auto d_y = s.rows_of(s.d_y, step, width);
+    const auto d_y = s.d_y_of(step);
     std::swap(d_of_h, spare);
     each<T>(me, step.rows, width, [&](long row, long first, long last) {
       const T *r = gates[row], *z = r + width, *c = candidate[row], *h = old[row], *y = d_y[row], *of_row = of_h[row];
@@ -474,7 +474,7 @@ template <class T, int MUT> void mut_back(const Sequence<T>& s, const Member& me
     const auto candidate = s.rows_of(s.part[2], step, width), old = s.old_h(step);
     const auto d_update = s.rows_of(s.d_part[0], step, width), d_gate = s.rows_of(s.d_part[1], step, width);
     const auto d_candidate = s.rows_of(s.d_part[2], step, width);
-    const auto d_y = s.rows_of(s.d_y, step, width);
+    const auto d_y = s.d_y_of(step);
     each<T>(me, step.rows, width, [&](long row, long first, long last) {
       const T *z = update[row], *c = candidate[row], *h = old[row], *y = d_y[row];
       T *d_z = d_update[row], *d_c = d_candidate[row], *d_h = d_state[row];

@@ -11,8 +11,12 @@ import os
 from pathlib import Path
 
 import torch
+from torch import Tensor, nn
 
 from seqloom.native.build import SOURCES, built_from, library_path
+
+KINDS = {torch.float32: "float", torch.float64: "double"}
+"""Types of numbers that they are made for."""
 
 OFF = "SEQLOOM_NATIVE"
 """Environment variable: 0 leaves the compiled loops alone."""
@@ -41,8 +45,15 @@ def load(path: Path) -> ctypes.CDLL | None:
     built.restype = ctypes.c_char_p
     if built() != built_from(SOURCES).encode():
         return None
-    for kind in ("float", "double"):
+    for kind in KINDS.values():
+        gemm = getattr(found, f"seqloom_gemm_{kind}")
+        gemm.argtypes, gemm.restype = (ctypes.c_void_p, ctypes.c_long), None
         room, run = getattr(found, f"seqloom_room_{kind}"), getattr(found, f"seqloom_run_{kind}")
         room.argtypes, room.restype = (ctypes.c_void_p, ctypes.c_long, ctypes.c_long), ctypes.c_long
         run.argtypes, run.restype = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_long), None
     return found
+
+
+def in_memory(tensor: Tensor, dtype: torch.dtype) -> bool:
+    """Whether it is numbers of this type in the computer's memory: nothing on another device or only thought of."""
+    return tensor.dtype == dtype and tensor.device.type == "cpu" and type(tensor) in (Tensor, nn.Parameter)

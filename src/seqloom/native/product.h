@@ -19,8 +19,18 @@ template <class T> struct Rows {
   operator Rows<const T>() const { return {at, stride}; }
 };
 
+// Rows that may be taken in an order of their own.
+template <class T> struct Matrix {
+  T* at;
+  long down, right;  // from one row to the next, from one column to the next: one of them is 1
+  const long* order; // which row stands at each place (of a matrix whose `right` is 1); null: as they are
+
+  T* operator[](long place) const { return at + (order ? order[place] : place) * down; }
+};
+
+// Of u the numbers to be summed over lie `along` apart.
 template <class T, int M, int S>
-void tile(Rows<const T> u, const T* const* strips, long depth, const Rows<const T>* plus, const Rows<T>* out, const long* lanes) {
+void tile(Rows<const T> u, long along, const T* const* strips, long depth, const Rows<const T>* plus, const Rows<T>* out, const long* lanes) {
   Vector<T> sum[M][S];
   bool whole = true;
   for (int s = 0; s < S; s++) whole = whole && lanes[s] == LANES<T>;
@@ -45,7 +55,7 @@ void tile(Rows<const T> u, const T* const* strips, long depth, const Rows<const 
   for (int s = 0; s < S; s++) strip[s] = strips[s];
   const T* at = u.at;
   const long stride = u.stride;
-  for (long k = 0; k < depth; k++, at++) {
+  for (long k = 0; k < depth; k++, at += along) {
     Vector<T> w[S];
 #pragma GCC unroll 16
     for (int s = 0; s < S; s++) w[s] = load(strip[s] + k * LANES<T>);
@@ -65,10 +75,10 @@ void tile(Rows<const T> u, const T* const* strips, long depth, const Rows<const 
 }
 
 template <class T, int S, int M = TALL>
-void tile_of(long rows, Rows<const T> u, const T* const* strips, long depth, const Rows<const T>* plus, const Rows<T>* out, const long* lanes) {
+void tile_of(long rows, Rows<const T> u, long along, const T* const* strips, long depth, const Rows<const T>* plus, const Rows<T>* out, const long* lanes) {
   if constexpr (M > 1)
-    if (rows < M) return tile_of<T, S, M - 1>(rows, u, strips, depth, plus, out, lanes);
-  tile<T, M, S>(u, strips, depth, plus, out, lanes);
+    if (rows < M) return tile_of<T, S, M - 1>(rows, u, along, strips, depth, plus, out, lanes);
+  tile<T, M, S>(u, along, strips, depth, plus, out, lanes);
 }
 
 template <class T> class Product {
@@ -134,8 +144,8 @@ public:
           to_at[s] = {to[s][from], to[s].stride};
         }
         const Rows<const T> u_at{u[from], u.stride};
-        if (both) tile_of<T, 2>(high, u_at, w, depth, add_at, to_at, lanes);
-        else tile_of<T, 1>(high, u_at, w, depth, add_at, to_at, lanes);
+        if (both) tile_of<T, 2>(high, u_at, 1, w, depth, add_at, to_at, lanes);
+        else tile_of<T, 1>(high, u_at, 1, w, depth, add_at, to_at, lanes);
       }
     }
   }

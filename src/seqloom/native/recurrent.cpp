@@ -1,7 +1,9 @@
 // The time loops of recurrent layers for seqloom/layers/native_cells.py: a plain C interface, called through ctypes.
 
 #include "cells.h"
+#include "gemm.h"
 
+#include <memory>
 #include <omp.h>
 
 namespace seqloom {
@@ -48,6 +50,20 @@ template <class T> void run(long cell, long backward, const Sequence<T>& s, long
   }
 }
 
+template <class T> void multiply(const Gemm<T>& product, long threads) {
+  static thread_local std::unique_ptr<T[]> room; // kept: memory that the system just gave takes longer to write than to read
+  static thread_local long size = 0;
+  if (const long asked = product.room(threads); asked > size) {
+    room.reset(); // before the next is there
+    room.reset(new T[asked]);
+    size = asked;
+  }
+  T* const shared = room.get();
+  Meeting meeting;
+#pragma omp parallel num_threads(static_cast<int>(threads))
+  product(Member{meeting, omp_get_thread_num(), omp_get_num_threads()}, shared);
+}
+
 // How many numbers `Sequence.room` must hold: packed weights, two scratches, and what normalisations tell each other.
 template <class T> long room_for(const Sequence<T>& s, long gates, long threads) {
   const long projection = s.w_p ? Product<T>::room(1, s.outputs, s.width) : 0;
@@ -64,4 +80,7 @@ long seqloom_room_double(const seqloom::Sequence<double>* s, long gates, long th
 
 void seqloom_run_float(long cell, long backward, const seqloom::Sequence<float>* s, long threads) { seqloom::run(cell, backward, *s, threads); }
 void seqloom_run_double(long cell, long backward, const seqloom::Sequence<double>* s, long threads) { seqloom::run(cell, backward, *s, threads); }
+
+void seqloom_gemm_float(const seqloom::Gemm<float>* product, long threads) { seqloom::multiply(*product, threads); }
+void seqloom_gemm_double(const seqloom::Gemm<double>* product, long threads) { seqloom::multiply(*product, threads); }
 }

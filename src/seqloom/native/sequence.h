@@ -17,7 +17,8 @@ template <class T> struct Sequence {
   T *h, *c;    // (rows + true steps, outputs), (.., width)
   T *raw_x, *raw_h; // where layers are normalised: the input's share comes raw, and the parts are what the loop makes of it
   T *mean_x, *deviation_x, *mean_h, *deviation_h, *mean_c, *deviation_c; // a deviation is 1 / the standard deviation
-  const T* d_y;      // (true steps, outputs)
+  const T* d_y;      // (.., outputs)
+  const long* order; // (true steps,): which row of d_y belongs to each; null: as they are
   T *d_h, *d_c;      // (rows, ..): of the last states, becomes that of the first
   T* d_part[3];      // as part; where layers are normalised, of raw_x
   T *d_projected, *d_raw_h;
@@ -46,6 +47,7 @@ template <class T> struct Sequence {
   }
 
   template <class N> Rows<N> rows_of(N* all, const Step& step, long wide) const { return {all ? all + step.at * wide : nullptr, wide}; }
+  Matrix<const T> d_y_of(const Step& step) const { return {order ? d_y : d_y + step.at * outputs, outputs, 1, order ? order + step.at : nullptr}; }
   Rows<T> old_h(const Step& step) const { return {h + step.old * outputs, outputs}; }
   Rows<T> new_h(const Step& step) const { return {h + (rows + step.at) * outputs, outputs}; }
   Rows<T> old_c(const Step& step) const { return {c + step.old * width, width}; }

@@ -1,0 +1,84 @@
+"""One product of large matrices, compiled (`seqloom/native/gemm.h`): their rows may be taken in an order of their own."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from seqloom.native.library import KINDS, in_memory, library
+
+GRAIN = 1_000_000
+"""Operations that make one more thread worth while."""
+
+
+class Matrix(ctypes.Structure):
+    """`Matrix` in `gemm.h`."""
+
+    _fields_ = [("at", ctypes.c_void_p), ("down", ctypes.c_long), ("right", ctypes.c_long), ("order", ctypes.c_void_p)]
+
+
+class Arguments(ctypes.Structure):
+    """`Gemm` in `gemm.h`."""
+
+    _fields_ = [
+        *((name, Matrix) for name in ("a", "b", "c")),
+        ("bias", ctypes.c_void_p),
+        *((name, ctypes.c_long) for name in ("add", "rows", "columns", "depth")),
+    ]
+
+
+def gemm(
+    a: Tensor,
+    b: Tensor,
+    out: Tensor,
+    bias: Tensor | None = None,
+    *,
+    add: bool = False,
+    a_order: Tensor | None = None,
+    b_order: Tensor | None = None,
+    out_order: Tensor | None = None,
+) -> Tensor:
+    """`out = a b + bias`, or `out += a b` where `add`: a `(rows, depth)`, b `(depth, columns)`, bias `(columns,)`. No gradient passes.
+
+    With an order, an integer for each row of a matrix, place i is where row `order[i]` stands; `out` then keeps what its other rows
+    are. All lie in memory (`in_memory`), those with an order and `out` row by row. Raises ValueError where sizes do not fit.
+    """
+    rows, columns, depth = (len(a) if a_order is None else len(a_order)), b.shape[1], a.shape[1]
+    depths = {depth, len(b) if b_order is None else len(b_order)}
+    if len(depths) > 1 or out.shape[1] != columns or (len(out) if out_order is None else len(out_order)) != rows:
+        raise ValueError(f"sizes must fit, but are {tuple(a.shape)} times {tuple(b.shape)} into {tuple(out.shape)}")
+    if bias is not None and (bias.shape != (columns,) or add):
+        raise ValueError(f"a bias must have {columns} numbers and nothing else to be added to, but has the shape {tuple(bias.shape)}")
+    a, b, bias = _straight(a), _straight(b), None if bias is None else bias.contiguous()
+    found, tensors = library(), [a, b, out, *([] if bias is None else [bias])]
+    if found is None or not all(in_memory(tensor, out.dtype) for tensor in tensors):
+        raise ValueError("all must be numbers of one type in memory, and the compiled product there")
+    arguments = Arguments(
+        a=_matrix(a, a_order),
+        b=_matrix(b, b_order),
+        c=_matrix(out, out_order),
+        bias=None if bias is None else bias.data_ptr(),
+        add=add,
+        rows=rows,
+        columns=columns,
+        depth=depth,
+    )
+    threads = max(1, min(torch.get_num_threads(), 2 * rows * columns * depth // GRAIN))
+    getattr(found, f"seqloom_gemm_{KINDS[out.dtype]}")(ctypes.byref(arguments), threads)
+    return out
+
+
+def _straight(tensor: Tensor) -> Tensor:
+    """Row by row or column by column."""
+    return tensor if 1 in tensor.stride() else tensor.contiguous()
+
+
+def _matrix(tensor: Tensor, order: Tensor | None) -> Matrix:
+    down, right = tensor.stride()
+    if right == 1:
+        return Matrix(tensor.data_ptr(), down, right, None if order is None else order.data_ptr())
+    if order is not None:
+        raise ValueError(f"rows in an order of their own must lie row by row, but have the strides {tensor.stride()}")
+    return Matrix(tensor.data_ptr(), down, right, None)
