@@ -144,6 +144,8 @@ public:
           to_at[s] = {to[s][from], to[s].stride};
         }
         const Rows<const T> u_at{u[from], u.stride};
+        if (plus.at && both)
+          for (long m = 0; m < high; m++) __builtin_prefetch(add_at[1][m] + LANES<T>);
         if (both) tile_of<T, 2>(high, u_at, 1, w, depth, add_at, to_at, lanes);
         else tile_of<T, 1>(high, u_at, 1, w, depth, add_at, to_at, lanes);
       }
