@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seqloom.layers.large_pages import fresh
 from seqloom.layers.native_products import gemm
-from seqloom.layers.packing import Order, Rows, lying, pack, unpack
+from seqloom.layers.packing import Order, Rows, in_rising_order, lying, pack, unpack
 from seqloom.layers.products import product
 
 
@@ -56,16 +56,16 @@ class Inputs:
                     d_x = d if d_x is None else d_x + d
             assert d_x is not None
             return unpack(d_x, self.order, self.sequences.shape)
-        (numbers, order), full = self._rows, sum(self.order.sizes) == len(self._rows.numbers)
-        out = fresh(numbers, *numbers.shape) if full else torch.zeros_like(numbers)
-        places, sources = (None, None) if order is None else order.sort()  # rising, so that what is written lies side by side
+        numbers, order = self._rows
+        places, sources = (None, None) if order is None else in_rising_order(order, len(numbers))  # what is written lies side by side
+        out = fresh(numbers, *numbers.shape) if places is None else torch.zeros_like(numbers)
         add = False
         for d, weight in sorted(terms, key=lambda term: term[1] is not None):
             if weight is None:
                 assert not add
                 out = out.copy_(d) if order is None else out.index_copy_(0, order, d)
             else:
-                gemm(d, weight, out, add=add, a_order=sources, out_order=None if full else places)
+                gemm(d, weight, out, add=add, a_order=sources, out_order=places)
             add = True
         rows, steps, width = self.sequences.shape
         time_first = self.sequences.transpose(0, 1).is_contiguous()

@@ -18,8 +18,10 @@ from seqloom.layers.large_pages import contiguous
 class Order(NamedTuple):
     """Where the true steps of `(rows, steps)` lie in the packed order."""
 
-    flat: Tensor | None
-    """`(true steps,)`: index into rows × steps; None: every step of every row, time first."""
+    flat: Tensor
+    """`(true steps,)`: index into rows × steps."""
+    in_turn: bool
+    """Whether that is every step of every row, time first."""
     sizes: list[int]
     """Rows of each step, falling."""
     rows: Tensor | None
@@ -60,8 +62,8 @@ def packed_order(mask: Tensor, backward: bool) -> Order:
     """The order of the true steps of `mask` `(rows, steps)`, from the first on or from the last back."""
     rows, steps = mask.shape
     if bool(mask.all()):
-        flat = torch.arange(rows * steps, device=mask.device).view(rows, steps).flip(1).T.flatten() if backward else None
-        return Order(flat, [rows] * steps, None, None, None, None)
+        places = torch.arange(rows * steps, device=mask.device).view(rows, steps)
+        return Order((places.flip(1) if backward else places).T.flatten(), not backward, [rows] * steps, None, None, None, None)
     places, lengths, index, live = true_steps(mask, backward)
     index, live = index.T, live.T  # time first
     flat = index[live]
@@ -71,12 +73,12 @@ def packed_order(mask: Tensor, backward: bool) -> Order:
     sizes = [size for size in live.sum(dim=1).tolist() if size]
     first = sizes[0] if sizes else 0
     before = torch.cat([torch.arange(first, device=mask.device), first + position[:-1][live[1:]]])
-    return Order(flat, sizes, places, places.argsort(), last, before)
+    return Order(flat, False, sizes, places, places.argsort(), last, before)
 
 
 def pack(sequences: Tensor, order: Order) -> Tensor:
     """Of `(rows, steps, width)`, the true steps in their order: `(true steps, width)`."""
-    if order.flat is None:
+    if order.in_turn:
         return contiguous(sequences.transpose(0, 1)).flatten(0, 1)
     return sequences.flatten(0, 1).index_select(0, order.flat)
 
@@ -94,15 +96,22 @@ def lying(sequences: Tensor, order: Order) -> Rows:
     """`pack`, without a copy where `(rows, steps, width)` lies batch first or time first."""
     rows, steps, _ = sequences.shape
     if sequences.transpose(0, 1).is_contiguous():
-        numbers, index = sequences.transpose(0, 1).flatten(0, 1), order.flat
-        return Rows(numbers, None if index is None else index % steps * rows + index // steps)
-    index = torch.arange(rows * steps, device=sequences.device).view(rows, steps).T.flatten() if order.flat is None else order.flat
-    return Rows(sequences.contiguous().flatten(0, 1), index)
+        return Rows(sequences.transpose(0, 1).flatten(0, 1), None if order.in_turn else order.flat % steps * rows + order.flat // steps)
+    return Rows(sequences.contiguous().flatten(0, 1), order.flat)
+
+
+def in_rising_order(index: Tensor, count: int) -> tuple[Tensor | None, Tensor]:
+    """Of different integers below `count`: the same, rising (None: all there are), and at which place of `index` each one is."""
+    place = index.new_full((count,), -1).index_copy_(0, index, torch.arange(len(index), device=index.device))
+    if len(index) == count:
+        return None, place
+    rising = (place >= 0).nonzero()[:, 0]
+    return rising, place[rising]
 
 
 def steps_in(sequences: Tensor, order: Order) -> Sequence[Tensor]:
     """`pack`, step by step: a copy only where there is padding."""
-    if order.flat is None:
+    if order.in_turn:
         return sequences.unbind(dim=1)
     return pack(sequences, order).split_with_sizes(order.sizes)
 
@@ -117,7 +126,7 @@ def steps_of(parts: Sequence[Tensor], sizes: list[int]) -> list[tuple[Tensor, ..
 def unpack(packed: Tensor, order: Order, shape: torch.Size) -> Tensor:
     """All true steps in their order -> `(rows, steps, width)`; padding is 0."""
     width = packed.shape[1]
-    if order.flat is None:
+    if order.in_turn:
         return packed.view(shape[1], shape[0], width).transpose(0, 1)
     return packed.new_zeros(shape[0] * shape[1], width).index_copy_(0, order.flat, packed).view(shape[0], shape[1], width)
 

@@ -114,8 +114,10 @@ template <class T> struct Gemm { // as `Arguments` in seqloom/layers/native_prod
                                           : Rows<const T>{block + up * deep, deep};
         const Rows<const T> add_at[2] = {plus, plus.at ? plus.columns(LANES<T>) : plus};
         const Rows<T> to_at[2] = {to, to.columns(LANES<T>)};
-        if (both) tile_of<T, 2>(tall, u, in_panels ? TALL : 1, w, deep, add_at, to_at, lanes);
-        else tile_of<T, 1>(tall, u, in_panels ? TALL : 1, w, deep, add_at, to_at, lanes);
+        if (both && in_panels) tile_of<T, 2, true>(tall, u, w, deep, add_at, to_at, lanes);
+        else if (both) tile_of<T, 2>(tall, u, w, deep, add_at, to_at, lanes);
+        else if (in_panels) tile_of<T, 1, true>(tall, u, w, deep, add_at, to_at, lanes);
+        else tile_of<T, 1>(tall, u, w, deep, add_at, to_at, lanes);
         if (c.order)
           for (long m = 0; m < tall; m++)
             for (int s = 0; s <= both; s++)

@@ -28,9 +28,9 @@ template <class T> struct Matrix {
   T* operator[](long place) const { return at + (order ? order[place] : place) * down; }
 };
 
-// Of u the numbers to be summed over lie `along` apart.
-template <class T, int M, int S>
-void tile(Rows<const T> u, long along, const T* const* strips, long depth, const Rows<const T>* plus, const Rows<T>* out, const long* lanes) {
+// u lies row by row, or, in panels, TALL rows number by number.
+template <class T, int M, int S, bool PANEL>
+void tile(Rows<const T> u, const T* const* strips, long depth, const Rows<const T>* plus, const Rows<T>* out, const long* lanes) {
   Vector<T> sum[M][S];
   bool whole = true;
   for (int s = 0; s < S; s++) whole = whole && lanes[s] == LANES<T>;
@@ -55,14 +55,15 @@ void tile(Rows<const T> u, long along, const T* const* strips, long depth, const
   for (int s = 0; s < S; s++) strip[s] = strips[s];
   const T* at = u.at;
   const long stride = u.stride;
-  for (long k = 0; k < depth; k++, at += along) {
+#pragma GCC unroll 4
+  for (long k = 0; k < depth; k++) {
     Vector<T> w[S];
 #pragma GCC unroll 16
     for (int s = 0; s < S; s++) w[s] = load(strip[s] + k * LANES<T>);
 #pragma GCC unroll 16
     for (int m = 0; m < M; m++)
 #pragma GCC unroll 16
-      for (int s = 0; s < S; s++) sum[m][s] += w[s] * at[m * stride];
+      for (int s = 0; s < S; s++) sum[m][s] += w[s] * (PANEL ? at[k * TALL + m] : at[m * stride + k]);
   }
   if (whole) {
 #pragma GCC unroll 16
@@ -74,11 +75,11 @@ void tile(Rows<const T> u, long along, const T* const* strips, long depth, const
       for (int s = 0; s < S; s++) std::memcpy(out[s][m], &sum[m][s], lanes[s] * sizeof(T));
 }
 
-template <class T, int S, int M = TALL>
-void tile_of(long rows, Rows<const T> u, long along, const T* const* strips, long depth, const Rows<const T>* plus, const Rows<T>* out, const long* lanes) {
+template <class T, int S, bool PANEL = false, int M = TALL>
+void tile_of(long rows, Rows<const T> u, const T* const* strips, long depth, const Rows<const T>* plus, const Rows<T>* out, const long* lanes) {
   if constexpr (M > 1)
-    if (rows < M) return tile_of<T, S, M - 1>(rows, u, along, strips, depth, plus, out, lanes);
-  tile<T, M, S>(u, along, strips, depth, plus, out, lanes);
+    if (rows < M) return tile_of<T, S, PANEL, M - 1>(rows, u, strips, depth, plus, out, lanes);
+  tile<T, M, S, PANEL>(u, strips, depth, plus, out, lanes);
 }
 
 template <class T> class Product {
@@ -146,8 +147,8 @@ public:
         const Rows<const T> u_at{u[from], u.stride};
         if (plus.at && both)
           for (long m = 0; m < high; m++) __builtin_prefetch(add_at[1][m] + LANES<T>);
-        if (both) tile_of<T, 2>(high, u_at, 1, w, depth, add_at, to_at, lanes);
-        else tile_of<T, 1>(high, u_at, 1, w, depth, add_at, to_at, lanes);
+        if (both) tile_of<T, 2>(high, u_at, w, depth, add_at, to_at, lanes);
+        else tile_of<T, 1>(high, u_at, w, depth, add_at, to_at, lanes);
       }
     }
   }
