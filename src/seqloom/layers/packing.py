@@ -58,12 +58,17 @@ def true_steps(mask: Tensor, backward: bool) -> TrueSteps:
     return TrueSteps(places, lengths, places[:, None] * steps + index, torch.arange(steps, device=mask.device) < lengths[:, None])
 
 
+def full_order(rows: int, steps: int, device: torch.device, backward: bool) -> Order:
+    """`packed_order` where every step is true."""
+    places = torch.arange(rows * steps, device=device).view(rows, steps)
+    return Order((places.flip(1) if backward else places).T.flatten(), not backward, [rows] * steps, None, None, None, None)
+
+
 def packed_order(mask: Tensor, backward: bool) -> Order:
     """The order of the true steps of `mask` `(rows, steps)`, from the first on or from the last back."""
     rows, steps = mask.shape
     if bool(mask.all()):
-        places = torch.arange(rows * steps, device=mask.device).view(rows, steps)
-        return Order((places.flip(1) if backward else places).T.flatten(), not backward, [rows] * steps, None, None, None, None)
+        return full_order(rows, steps, mask.device, backward)
     places, lengths, index, live = true_steps(mask, backward)
     index, live = index.T, live.T  # time first
     flat = index[live]

@@ -18,7 +18,7 @@ from seqloom.layers.cells import CellState, cell_named
 from seqloom.layers.fused import Plan, effort, has_kernel, plan_of, run_full, run_ragged
 from seqloom.layers.highway import HighwayGate
 from seqloom.layers.native_cells import takes
-from seqloom.layers.packing import Order, packed_order
+from seqloom.layers.packing import Order, full_order, packed_order
 from seqloom.layers.recurrence import Weights
 from seqloom.layers.recurrent_layer import Normalisation, RecurrentLayer
 
@@ -93,20 +93,20 @@ class Recurrent(nn.Module):
             raise UsageError("a bidirectional layer must start without a carried state: its backward direction has no past")
         if state is not None and self.normalisation == "batch":
             raise UsageError("a batch-normalised layer must start without a carried state: each step has statistics of its own")
-        before = self.start(inputs.shape[0]) if state is None else state
         if mask is not None and bool(mask.all()):
             mask = None
         if inputs.shape[1] == 1 and mask is None and not self.bidirectional and self.normalisation != "batch":
-            return self.one_step(inputs[:, 0], before)
+            return self.one_step(inputs[:, 0], self.start(len(inputs)) if state is None else state)
         run = Run(self, inputs, mask)
         after: list[CellState] = []
         outputs = inputs
         for k, layer in enumerate(self.stack):
             below = self.between(outputs) if k else outputs
-            above, end = run(layer, below, layer_state(before, len(after)), backward=False)
+            before = layer.start(len(inputs)) if state is None else layer_state(state, k)
+            above, end = run(layer, below, before, backward=False)
             after.append(end)
             if self.bidirectional:
-                reverse, end = run(self.backward_layers[k], below, layer_state(before, len(after)), backward=True)  # type: ignore[arg-type]
+                reverse, end = run(self.backward_layers[k], below, before, backward=True)  # type: ignore[arg-type]
                 above = torch.cat([above, reverse], dim=-1)
                 after.append(end)
             outputs = self.connected(k, below, above)
@@ -150,8 +150,11 @@ class Run:
         self.orders: list[Order] = []
         self.plans: list[Plan] = []
         if self.how in ("driver", "packed loop"):
-            real = torch.ones(inputs.shape[:2], dtype=torch.bool, device=inputs.device) if mask is None else mask
-            self.orders = [packed_order(real, backward) for backward in (False, True)[: layers.directions]]
+            rows, steps, _ = inputs.shape
+            self.orders = [
+                full_order(rows, steps, inputs.device, backward) if mask is None else packed_order(mask, backward)
+                for backward in (False, True)[: layers.directions]
+            ]
         elif self.how == "fused" and mask is not None:
             self.plans = [plan_of(mask, backward) for backward in (False, True)[: layers.directions]]
 
