@@ -20,8 +20,8 @@ from seqloom.layers.packing import packed_order
 from seqloom.layers.recurrence import Weights
 from seqloom.layers.recurrent import Recurrent, Run
 from seqloom.layers.recurrent_layer import RecurrentLayer
-from seqloom.native.build import SOURCES, kinds_here, library_of_kind
-from seqloom.native.library import library, load
+from seqloom.native.build import SOURCES
+from seqloom.native.library import library
 
 pytestmark = pytest.mark.skipif(library() is None, reason="the compiled loops need a C++ compiler when the project is installed")
 
@@ -32,17 +32,6 @@ LAYERS: dict[str, dict[str, Any]] = {
 }
 WIDTHS = [1, 8, 21, 70]
 """Less than a vector, whole ones, more than one, and more than one member's share."""
-
-
-@pytest.fixture(params=kinds_here())
-def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The library for each kind of processor that this one can be."""
-    if request.param == "avx512" and torch.backends.cpu.get_cpu_capability() != "AVX512":
-        pytest.skip("this processor has no AVX-512")
-    found = load(library_of_kind(SOURCES, request.param))
-    assert found is not None
-    monkeypatch.setattr(native_cells, "library", lambda: found)
-    return str(request.param)
 
 
 def team_of(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:

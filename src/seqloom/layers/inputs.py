@@ -46,7 +46,7 @@ class Inputs:
             torch.mm(d.T, self.packed, out=out)
 
     def gradient(self, terms: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor:
-        """Of the inputs, 0 at padding, from d `(true steps, out)` and the weight `(out, input)` of each product; None: d is added itself."""
+        """Of the inputs, 0 at padding: from d `(true steps, out)` of each product and its weight `(out, input)`; None: d itself."""
         if not self.compiled:
             d_x: Tensor | None = None
             for d, weight in terms:

@@ -53,8 +53,10 @@ def gemm(
         raise ValueError(f"a bias must have {columns} numbers and nothing else to be added to, but has the shape {tuple(bias.shape)}")
     a, b, bias = _straight(a), _straight(b), None if bias is None else bias.contiguous()
     found, tensors = library(), [a, b, out, *([] if bias is None else [bias])]
-    if found is None or not all(in_memory(tensor, out.dtype) for tensor in tensors):
+    if found is None or out.dtype not in KINDS or not all(in_memory(tensor, out.dtype) for tensor in tensors):
         raise ValueError("all must be numbers of one type in memory, and the compiled product there")
+    if out.stride(1) != 1:
+        raise ValueError(f"the result must lie row by row, but has the strides {out.stride()}")
     arguments = Arguments(
         a=_matrix(a, a_order),
         b=_matrix(b, b_order),
@@ -65,9 +67,12 @@ def gemm(
         columns=columns,
         depth=depth,
     )
-    threads = max(1, min(torch.get_num_threads(), 2 * rows * columns * depth // GRAIN))
-    getattr(found, f"seqloom_gemm_{KINDS[out.dtype]}")(ctypes.byref(arguments), threads)
+    getattr(found, f"seqloom_gemm_{KINDS[out.dtype]}")(ctypes.byref(arguments), threads_for(2 * rows * columns * depth))
     return out
+
+
+def threads_for(operations: int) -> int:
+    return max(1, min(torch.get_num_threads(), operations // GRAIN))
 
 
 def _straight(tensor: Tensor) -> Tensor:
