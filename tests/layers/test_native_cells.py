@@ -12,6 +12,7 @@ import torch
 from tests.layers.equations import MASKS, close, draw_parameters, drawn, gradients, mask_named
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.checkpoint import checkpoint
 
 from seqloom.layers import native_cells, unroll
 from seqloom.layers.cells import CELLS, gates_of
@@ -251,3 +252,47 @@ def test_ragged_rows_take_them_where_torchs_kernel_would_compute_padding() -> No
     inputs, lengths = torch.randn(8, 20, 3), torch.arange(13, 21)[:, None]
     nearly, ragged = torch.arange(20) < lengths.clamp(min=19), torch.arange(20) < lengths
     assert [Run(layers, inputs, mask).how for mask in (None, nearly, ragged)] == ["fused", "fused", "driver"]
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_graph_that_is_kept_stays_as_it_is(name: str, kind: str) -> None:
+    """Else what goes back lies over what was kept: with the same bits."""
+    layer, mask = layer_of(name, 21, torch.float32), mask_named("right")
+    inputs, state = drawn(*mask.shape, 3).float().requires_grad_(), tuple(part.requires_grad_() for part in layer.start(len(mask)))
+    leaves, saved = [inputs, *state, *layer.parameters()], list[Tensor]()
+
+    def save(tensor: Tensor) -> Tensor:
+        saved.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
+        outputs, after = layer(inputs, packed_order(mask, False), state)
+    before = [tensor.clone() for tensor in saved]
+    loss = (torch.cat([outputs.flatten(), *(part.flatten() for part in after)])).square().sum()
+    found = [torch.autograd.grad(loss, leaves, retain_graph=True) for _ in range(2)]
+    assert all(torch.equal(one, other) for one, other in zip(saved, before, strict=True))
+    found.append(torch.autograd.grad(loss, leaves))
+    assert all(torch.equal(one, other) for each in found[1:] for one, other in zip(found[0], each, strict=True))
+    changed = sum(not torch.equal(one, other) for one, other in zip(saved, before, strict=True))
+    assert changed == len(layer.cell.left) * (len(layer.cell.kept) > 0) + (layer.normalisation == "layer")
+    assert all(torch.equal(one, other) for one, other in zip(saved, before, strict=True) if one.requires_grad)
+
+
+@pytest.mark.parametrize("name", ["gru", "gru-torch", "lstm normalised"])
+def test_checkpoints_go_back_as_ever(name: str) -> None:
+    layer, mask = layer_of(name, 8), mask_named("left")
+    inputs, order = drawn(*mask.shape, 3).requires_grad_(), packed_order(mask, False)
+
+    def run_it(x: Tensor) -> Tensor:
+        outputs: Tensor = layer(x, order, layer.start(len(mask)))[0]
+        return outputs
+
+    expected = torch.autograd.grad(run_it(inputs).square().sum(), [inputs, *layer.parameters()])
+    with torch.autograd.graph.save_on_cpu():  # type: ignore[no-untyped-call]
+        found = torch.autograd.grad(run_it(inputs).square().sum(), [inputs, *layer.parameters()])
+    close(found, expected, rtol=0, atol=0)
+    for reentrant in (True, False):
+        layer.zero_grad()
+        inputs.grad = None
+        checkpoint(run_it, inputs, use_reentrant=reentrant).square().sum().backward()  # type: ignore[no-untyped-call]
+        close([inputs.grad, *(parameter.grad for parameter in layer.parameters())], list(expected), rtol=0, atol=0)

@@ -101,16 +101,23 @@ class Cell(Protocol):
         """What a step keeps for its backward step, in widths: the values of the gates in order, then others."""
         ...
 
+    @property
+    def left(self) -> tuple[int, ...]:
+        """What a step back leaves, in widths: the gradients of the input's parts in order, then others. Each may lie over what is
+        kept at the same place."""
+        ...
+
     def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
         """The input's parts and the old state -> the new state, and what is kept."""
         ...
 
     def backward(self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts) -> CellState:
-        """The gradient of the new state -> of the old state; those of the input's parts (and of the projected h) into `put`."""
+        """The gradient of the new state -> of the old state; what is `left` (and the gradient of the projected h) into `put`."""
         ...
 
     def operands(self, d: Parts, kept: Parts, old: CellState) -> tuple[tuple[Tensor, Tensor], ...]:
-        """Of each product (the projection last), the gradient of its result and what it was taken with: W's gradient is `dᵀ u`."""
+        """Of each product (the projection last), where the steps back leave the gradient of its result, and what it was taken with:
+        W's gradient is `dᵀ u`. To be called before the steps back."""
         ...
 
 
@@ -180,6 +187,7 @@ class Elman:
     squashed = False
     states = 1
     kept = ()
+    left = (1,)
 
     def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
         return (NONLINEARITIES[self.g](tools.products[0](old[0], x[0]), out=put.state[0]),), ()
@@ -201,6 +209,7 @@ class LSTM:
     states = 2
     kept = (4, 1)
     """i, f, g and o, tanh(c)."""
+    left = (4,)
 
     def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
         h, c = old
@@ -255,6 +264,7 @@ class GRU:
     states = 1
     kept = (2, 1, 1)
     """r and z, the candidate, r ⊙ h."""
+    left = (2, 1)
 
     def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
         (h,), (by_h, by_reset) = old, tools.products
@@ -285,6 +295,7 @@ class GRUTorch:
     states = 1
     kept = (2, 1, 1)
     """r and z, the candidate, its W_h h + b_h."""
+    left = (2, 1, 1)
 
     def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
         (h,), (by_h, to_candidate) = old, tools.products
@@ -299,11 +310,10 @@ class GRUTorch:
         by_h, to_candidate = tools.products
         r, d_z, d_candidate, d_old = _mixed(d[0], old[0], kept, put)
         d_r_z = torch.cat([sigmoid_slope(d_candidate * kept[2], r), d_z], dim=1, out=put[0])
-        return (by_h.back(d_r_z, to_candidate.back(d_candidate * r, d_old)),)
+        return (by_h.back(d_r_z, to_candidate.back(torch.mul(d_candidate, r, out=put[2]), d_old)),)
 
     def operands(self, d: Parts, kept: Parts, old: CellState) -> tuple[tuple[Tensor, Tensor], ...]:
-        r = kept[0][:, : old[0].shape[1]]
-        return (d[0], old[0]), (d[1] * r, old[0])
+        return (d[0], old[0]), (d[2], old[0])
 
 
 def _mutated(
@@ -328,6 +338,7 @@ class MUT1:
     states = 1
     kept = (1, 1, 1, 1)
     """z, r, the candidate, r ⊙ h."""
+    left = (1, 1, 1)
 
     def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
         (h,), (by_h, by_reset) = old, tools.products
@@ -356,6 +367,7 @@ class MUT2:
     states = 1
     kept = (1, 1, 1, 1)
     """z, r, the candidate, r ⊙ h."""
+    left = (1, 1, 1)
 
     def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
         (h,), (to_z, to_r, by_reset) = old, tools.products
@@ -383,6 +395,7 @@ class MUT3:
     states = 1
     kept = (1, 1, 1, 1, 1)
     """z, r, the candidate, r ⊙ h, tanh(h)."""
+    left = (1, 1, 1)
 
     def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
         (h,), (by_tanh, by_h, by_reset) = old, tools.products

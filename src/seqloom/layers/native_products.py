@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 
 import torch
 from torch import Tensor
@@ -69,6 +70,12 @@ def gemm(
     )
     getattr(found, f"seqloom_gemm_{KINDS[out.dtype]}")(ctypes.byref(arguments), threads_for(2 * rows * columns * depth))
     return out
+
+
+@functools.cache
+def beats_torch() -> bool:
+    """Whether this processor is one for which it is written: elsewhere torch's library is likely to know more."""
+    return torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
 
 
 def threads_for(operations: int) -> int:

@@ -165,8 +165,8 @@ class Recurrence:
         self.has_b_h = weights.b_h is not None
         self.d_b_h: Tensor | None = None
         self.tools = Tools(tuple(self.products), weights.candidate_bias(), self.project, self.norm_c)
-        self.gradient_sizes = [len(part) * width for part in cell.parts] + ([] if weights.w_p is None else [len(weights.w_p)])
-        """Of what a cell's step back leaves for `form_gradients` and for the input."""
+        self.left = [times * width for times in cell.left] + ([] if weights.w_p is None else [len(weights.w_p)])
+        """Widths of what a cell's steps back leave for `form_gradients` and for the input."""
         self.found: NormGradients | None = None
         """Where other loops than this module's find them."""
         self.normalised = [product for product in self.products if product.gain is not None]
@@ -205,13 +205,13 @@ class Recurrence:
         if self.norm_c is not None:
             self.norm_c.step = step
 
-    def left_to_find(self, raws: Sequence[Tensor]) -> tuple[Tensor | None, NormGradients | None]:
-        """In the place of `prepare`: where other loops than this module's leave the gradient of the raw product, and add those of
-        the normalisations."""
+    def left_to_find(self, raws: Sequence[Tensor], *, over: bool) -> tuple[Tensor | None, NormGradients | None]:
+        """In the place of `prepare`: where other loops than this module's leave the gradient of the raw product (over that itself,
+        or not), and add those of the normalisations."""
         if not self.normalised:
             return None, None
         (product,), (raw,) = self.normalised, raws
-        product.d_raws = fresh(raw, *raw.shape)
+        product.d_raws = raw if over else fresh(raw, *raw.shape)
         self.found = NormGradients(*(torch.zeros_like(getattr(self.weights, name)) for name in NormGradients._fields))
         return product.d_raws, self.found
 

@@ -18,6 +18,7 @@ from seqloom.layers.cells import Cell, CellState, Parts, Put
 from seqloom.layers.inputs import Inputs
 from seqloom.layers.large_pages import fresh
 from seqloom.layers.native_cells import NativeLoop, takes
+from seqloom.layers.native_products import beats_torch
 from seqloom.layers.packing import Order, before, last_of, lying, steps_in, steps_of, to_places, to_rows, unpack
 from seqloom.layers.recurrence import InputProduct, Recurrence, Weights
 
@@ -48,7 +49,8 @@ class Unroll(torch.autograd.Function):
         for state, packed in zip(initial, states, strict=True):
             packed[:places] = to_places(state, order)[:places]
         ctx.compiled = takes(cell, weights, scale, [inputs], states)
-        x = Inputs(inputs, order, compiled=ctx.compiled)
+        ctx.gemm = ctx.compiled and beats_torch()
+        x = Inputs(inputs, order, compiled=ctx.gemm)
         parts, for_input = InputProduct(cell, weights)(x, normalise=not ctx.compiled)
         kept, raws = buffers(cell, parts, weights.width(cell)), recurrence.buffers(parts[0])
         if ctx.compiled:
@@ -75,20 +77,28 @@ class Unroll(torch.autograd.Function):
         states, for_input, kept, raws, moments = ([next(tensors) for _ in range(count)] for count in ctx.counts)
         recurrence, sizes, places = Recurrence(cell, weights, scale, order.sizes), order.sizes, order.sizes[0]
         old, new = tuple(before(packed, order) for packed in states), [packed[places:] for packed in states]
-        d = tuple(fresh(d_outputs, len(new[0]), size) for size in recurrence.gradient_sizes)
+        over = kept[: len(cell.left)] if ctx.compiled and not graph_is_kept() else []
+        d = (*over, *(fresh(d_outputs, len(new[0]), size) for size in recurrence.left[len(over) :]))
+        operands = cell.operands(d, tuple(kept), old)
         last = tuple(to_places(part, order) for part in d_final)
         if ctx.compiled:
             d_state = tuple(part[:places].clone(memory_format=torch.contiguous_format) for part in last)
             loop = NativeLoop(cell, weights, sizes, kept[: len(cell.parts)], kept, states, normalised(for_input, raws, moments))
-            loop.back(lying(d_outputs, order), d_state, d, *recurrence.left_to_find(raws))
+            loop.back(lying(d_outputs, order), d_state, d, *recurrence.left_to_find(raws, over=bool(over)))
         else:
             recurrence.prepare(raws, moments, new[-1])
             d_state = loop_back(cell, recurrence, order, (old, new, kept), d, d_outputs, last)
-        recurrence.form_gradients(cell.operands(d, tuple(kept), old), compiled=ctx.compiled)
-        entry, x = InputProduct(cell, weights), Inputs(inputs, order, compiled=ctx.compiled)
+        recurrence.form_gradients(operands, compiled=ctx.gemm)
+        entry, x = InputProduct(cell, weights), Inputs(inputs, order, compiled=ctx.gemm)
         d_inputs = entry.back(d, x, for_input, ctx.needs_input_grad[4], recurrence.found)
         d_initial = (to_rows(torch.cat([part, end[places:]]), order) for part, end in zip(d_state, last, strict=True))
         return None, None, None, None, d_inputs, *recurrence.gradients(entry), *d_initial
+
+
+def graph_is_kept() -> bool:
+    """Whether somebody may go back once more through what is being gone back through (retain_graph), so that it must stay as it is."""
+    ask = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)  # a private name: it may be gone one day
+    return ask is None or bool(ask())
 
 
 def loop_ahead(

@@ -1,5 +1,7 @@
 // The cells of seqloom/layers/cells.py, with the equations that stand there: forward, and backward by hand.
 //
+// What goes back may be written over what is read there, unit by unit, so a unit's values are read before any is written.
+//
 // Each is what one member of a team does. It owns a share of the units of every gate, and meets the others wherever a
 // product needs all units of what they made.
 #pragma once
@@ -253,10 +255,11 @@ template <class T> void lstm_back(const Sequence<T>& s, const Member& me) {
       const T *i = gates[row], *f = i + width, *g = f + width, *old = old_c[row];
       T *d_i = d_gates[row], *d_f = d_i + width, *d_g = d_f + width, *d_c = d_cell[row];
       UNITS(j) {
-        d_i[j] = sigmoid_slope(d_c[j] * g[j], i[j]);
-        d_f[j] = sigmoid_slope(d_c[j] * old[j], f[j]);
-        d_g[j] = tanh_slope(d_c[j] * i[j], g[j]);
-        d_c[j] *= f[j];
+        const T d = d_c[j], i_j = i[j], f_j = f[j], g_j = g[j];
+        d_i[j] = sigmoid_slope(d * g_j, i_j);
+        d_f[j] = sigmoid_slope(d * old[j], f_j);
+        d_g[j] = tanh_slope(d * i_j, g_j);
+        d_c[j] = d * f_j;
       }
       if (!s.gain_h) return;
       of_h.tell(me, row, step.at + row, d_i, raw_h[row], first, last);
@@ -294,8 +297,9 @@ void reset_back(const Member& me, long rows, long width, Rows<T> gate, Rows<T> o
     const T *r = gate[row], *h = old[row], *d = d_reset[row];
     T *d_r = d_gate[row], *d_h = d_state[row];
     UNITS(j) {
-      d_r[j] = sigmoid_slope(d[j] * h[j], r[j]);
-      d_h[j] += d[j] * r[j];
+      const T r_j = r[j];
+      d_r[j] = sigmoid_slope(d[j] * h[j], r_j);
+      d_h[j] += d[j] * r_j;
     }
   });
 }
@@ -342,10 +346,10 @@ template <class T> void gru_back(const Sequence<T>& s, const Member& me) {
       const T *z = gates[row] + width, *c = candidate[row], *h = old[row], *y = d_y[row];
       T *d_z = d_gates[row] + width, *d_c = d_candidate[row], *d_h = d_state[row];
       UNITS(j) {
-        const T d = d_h[j] + y[j];
-        d_z[j] = sigmoid_slope(d * (h[j] - c[j]), z[j]);
-        d_h[j] = d * z[j];
-        d_c[j] = tanh_slope(d - d_h[j], c[j]);
+        const T d = d_h[j] + y[j], z_j = z[j], c_j = c[j], through_h = d * z_j;
+        d_z[j] = sigmoid_slope(d * (h[j] - c_j), z_j);
+        d_c[j] = tanh_slope(d - through_h, c_j);
+        d_h[j] = through_h;
       }
     });
     me.meet();
@@ -387,26 +391,24 @@ template <class T> void gru_torch_back(const Sequence<T>& s, const Member& me) {
   T* room = s.room;
   const long width = s.width;
   auto by_h = Product<T>::back(s.w[0], 2, width, width, room), to_candidate = Product<T>::back(s.w[1], 1, width, width, room);
-  Rows<T> d_of_h = s.scratch(room), spare = s.scratch(room); // by turns: others may still read that of the step before
   const Rows<T> d_state{s.d_h, width};
   by_h.pack(me);
   to_candidate.pack(me);
   s.back([&](auto step) {
     const auto gates = s.rows_of(s.part[0], step, 2 * width), candidate = s.rows_of(s.part[1], step, width), old = s.old_h(step);
     const auto d_gates = s.rows_of(s.d_part[0], step, 2 * width), d_candidate = s.rows_of(s.d_part[1], step, width);
-    const auto of_h = s.rows_of(s.kept[0], step, width);
+    const auto of_h = s.rows_of(s.kept[0], step, width), d_of_h = s.rows_of(s.d_part[2], step, width);
     const auto d_y = s.d_y_of(step);
-    std::swap(d_of_h, spare);
     each<T>(me, step.rows, width, [&](long row, long first, long last) {
       const T *r = gates[row], *z = r + width, *c = candidate[row], *h = old[row], *y = d_y[row], *of_row = of_h[row];
       T *d_r = d_gates[row], *d_z = d_r + width, *d_c = d_candidate[row], *d_h = d_state[row], *d_of = d_of_h[row];
       UNITS(j) {
-        const T d = d_h[j] + y[j];
-        d_z[j] = sigmoid_slope(d * (h[j] - c[j]), z[j]);
-        d_h[j] = d * z[j];
-        d_c[j] = tanh_slope(d - d_h[j], c[j]);
-        d_r[j] = sigmoid_slope(d_c[j] * of_row[j], r[j]);
-        d_of[j] = d_c[j] * r[j];
+        const T d = d_h[j] + y[j], r_j = r[j], z_j = z[j], c_j = c[j], through_h = d * z_j, to_c = tanh_slope(d - through_h, c_j);
+        d_z[j] = sigmoid_slope(d * (h[j] - c_j), z_j);
+        d_r[j] = sigmoid_slope(to_c * of_row[j], r_j);
+        d_of[j] = to_c * r_j;
+        d_c[j] = to_c;
+        d_h[j] = through_h;
       }
     });
     me.meet();
@@ -479,9 +481,9 @@ template <class T, int MUT> void mut_back(const Sequence<T>& s, const Member& me
       const T *z = update[row], *c = candidate[row], *h = old[row], *y = d_y[row];
       T *d_z = d_update[row], *d_c = d_candidate[row], *d_h = d_state[row];
       UNITS(j) {
-        const T d = d_h[j] + y[j], to_candidate = d * z[j];
-        d_z[j] = sigmoid_slope(d * (c[j] - h[j]), z[j]);
-        d_c[j] = tanh_slope(to_candidate, c[j]);
+        const T d = d_h[j] + y[j], z_j = z[j], c_j = c[j], to_candidate = d * z_j;
+        d_z[j] = sigmoid_slope(d * (c_j - h[j]), z_j);
+        d_c[j] = tanh_slope(to_candidate, c_j);
         d_h[j] = d - to_candidate;
       }
     });

@@ -20,8 +20,8 @@ template <class T> struct Sequence {
   const T* d_y;      // (.., outputs)
   const long* order; // (true steps,): which row of d_y belongs to each; null: as they are
   T *d_h, *d_c;      // (rows, ..): of the last states, becomes that of the first
-  T* d_part[3];      // as part; where layers are normalised, of raw_x
-  T *d_projected, *d_raw_h;
+  T* d_part[3];      // as part, or over it; where layers are normalised, of raw_x; of the GRU as in torch also that of kept[0]
+  T *d_projected, *d_raw_h; // the second as raw_h, or over it
   T *d_b, *d_gain_x, *d_gain_h, *d_gain_c, *d_bias_c; // zeros, to which the steps add
   T* room; // of `room_for` numbers
 
