@@ -288,11 +288,11 @@ def test_checkpoints_go_back_as_ever(name: str) -> None:
         return outputs
 
     expected = torch.autograd.grad(run_it(inputs).square().sum(), [inputs, *layer.parameters()])
-    with torch.autograd.graph.save_on_cpu():  # type: ignore[no-untyped-call]
+    with torch.autograd.graph.save_on_cpu():
         found = torch.autograd.grad(run_it(inputs).square().sum(), [inputs, *layer.parameters()])
     close(found, expected, rtol=0, atol=0)
     for reentrant in (True, False):
         layer.zero_grad()
         inputs.grad = None
-        checkpoint(run_it, inputs, use_reentrant=reentrant).square().sum().backward()  # type: ignore[no-untyped-call]
+        checkpoint(run_it, inputs, use_reentrant=reentrant).square().sum().backward()
         close([inputs.grad, *(parameter.grad for parameter in layer.parameters())], list(expected), rtol=0, atol=0)
