@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seqloom.layers.large_pages import fresh
 from seqloom.layers.native_products import gemm
-from seqloom.layers.packing import Order, Rows, in_rising_order, lying, pack, unpack
+from seqloom.layers.packing import Order, Rows, in_rising_order, lying, pack, time_first, unpack
 from seqloom.layers.products import product
 
 
@@ -68,5 +68,4 @@ class Inputs:
                 gemm(d, weight, out, add=add, a_order=sources, out_order=places)
             add = True
         rows, steps, width = self.sequences.shape
-        time_first = self.sequences.transpose(0, 1).is_contiguous()
-        return out.view(steps, rows, width).transpose(0, 1) if time_first else out.view(rows, steps, width)
+        return out.view(steps, rows, width).transpose(0, 1) if time_first(self.sequences) else out.view(rows, steps, width)

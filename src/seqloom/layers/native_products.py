@@ -15,7 +15,7 @@ GRAIN = 1_000_000
 
 
 class Matrix(ctypes.Structure):
-    """`Matrix` in `gemm.h`."""
+    """`Matrix` in `product.h`."""
 
     _fields_ = [("at", ctypes.c_void_p), ("down", ctypes.c_long), ("right", ctypes.c_long), ("order", ctypes.c_void_p)]
 

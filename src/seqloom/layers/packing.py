@@ -97,10 +97,15 @@ class Rows(NamedTuple):
     """Which of them; None: all, as they are."""
 
 
+def time_first(sequences: Tensor) -> bool:
+    """Whether `(rows, steps, width)` lies step by step, not row by row."""
+    return sequences.transpose(0, 1).is_contiguous()
+
+
 def lying(sequences: Tensor, order: Order) -> Rows:
     """`pack`, without a copy where `(rows, steps, width)` lies batch first or time first."""
     rows, steps, _ = sequences.shape
-    if sequences.transpose(0, 1).is_contiguous():
+    if time_first(sequences):
         return Rows(sequences.transpose(0, 1).flatten(0, 1), None if order.in_turn else order.flat % steps * rows + order.flat // steps)
     return Rows(sequences.contiguous().flatten(0, 1), order.flat)
 

@@ -125,10 +125,8 @@ class InputProduct:
         """The gradient of the parts -> that of the layer's inputs (where needed). Where the loop has `found` those of the
         normalisation, d is that of the raw product."""
         weights = self.weights
-        self.d_w, self.d_b = (
-            torch.empty_like(weights.w_x, memory_format=torch.contiguous_format),
-            torch.empty_like(weights.b) if found is None else found.b,
-        )
+        self.d_w = torch.empty_like(weights.w_x, memory_format=torch.contiguous_format)
+        self.d_b = torch.empty_like(weights.b) if found is None else found.b
         self.d_gain = None if weights.gain_x is None else torch.empty_like(weights.gain_x) if found is None else found.gain_x
         rest, terms = iter(saved), []
         for names, d_part, (of_b, of_w, of_gain) in zip(self.cell.parts, d, self.places, strict=False):

@@ -27,7 +27,7 @@ template <class T> struct Gemm { // as `Arguments` in seqloom/layers/native_prod
   long add;      // whether to what is in C
   long rows, columns, depth;
 
-  static long strips_of(long columns) { return (columns + LANES<T> - 1) / LANES<T>; }
+  static long strips_of(long columns) { return Product<T>::blocks_of(columns); }
   static long strip_room(long deep) { return deep * LANES<T> + PAD; }
   static long panel_room(long deep) { return deep * TALL + PAD; }
   static constexpr long BLOCK = (HIGH + TALL - 1) / TALL * (DEEP * TALL + PAD); // of A

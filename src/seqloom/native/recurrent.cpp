@@ -1,4 +1,5 @@
-// The time loops of recurrent layers for seqloom/layers/native_cells.py: a plain C interface, called through ctypes.
+// The time loops of recurrent layers for seqloom/layers/native_cells.py, and large products for native_products.py: a plain C
+// interface, called through ctypes.
 
 #include "cells.h"
 #include "gemm.h"
