@@ -14,7 +14,7 @@ import random
 import statistics
 from pathlib import Path
 
-from seqloom.evaluation.metrics import bleu
+from seqloom.evaluation.text_metrics import bleu
 from seqloom.explaining.charts import line_chart, save_chart
 
 BINS = ((1, 8), (9, 10), (11, 12), (13, 15), (16, 19), (20, 99))

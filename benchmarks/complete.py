@@ -23,9 +23,9 @@ from benchmarks import report
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.ngram import Ngram, NgramConfig
 from seqloom.models.recurrent_lm import RecurrentLM, RecurrentLMConfig
-from seqloom.text.special import EOS
+from seqloom.text.special_tokens import EOS
 from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
-from seqloom.workflows.complete import Completer, load_completer
+from seqloom.tasks.language_modeling.complete import Completer, load_completer
 
 VOCABULARY, ORDER = 8000, 5
 GOAL = 50.0

@@ -22,10 +22,10 @@ from pathlib import Path
 
 from benchmarks.memory import peak_anonymous
 from seqloom.config import DataConfig
-from seqloom.data.corpus import build_corpus
-from seqloom.data.documents import read_documents
-from seqloom.data.lines import Tally
-from seqloom.data.windows import StreamPlan, WindowPlan, load_windows
+from seqloom.data.batching.corpus_store import build_corpus
+from seqloom.data.readers.documents import read_documents
+from seqloom.data.formats.lines import Tally
+from seqloom.data.batching.corpus_windows import StreamPlan, WindowPlan, load_windows
 from seqloom.run_file import parse
 from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
 

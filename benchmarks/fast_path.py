@@ -13,13 +13,13 @@ import sys
 import time
 
 from seqloom.cli import main as run_command
-from seqloom.layers import recurrent
+from seqloom.layers.recurrent import stack
 
 
 def main() -> None:
     way, *arguments = sys.argv[1:]
     if way == "loop":
-        recurrent.way_to_run = lambda layers, inputs, mask=None: "loop"
+        stack.way_to_run = lambda layers, inputs, mask=None: "loop"
     elif way != "fast":
         raise SystemExit(f"the first argument must be loop or fast, but is {way!r}")
     try:

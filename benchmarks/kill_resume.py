@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from seqloom.data.synthetic import reverse_task
+from seqloom.data.synthetic.pairs import reverse_task
 from seqloom.training.checkpoints import checkpoints
 from seqloom.version import VERSION
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 POOL = 8192
-"""Sentences that are sorted by length together, as in `seqloom.data.batches`."""
+"""Sentences that are sorted by length together, as in `seqloom.data.batching.pair_batches`."""
 
 # Sentences of 0, 1, 2 ... words among the 29,000 of Multi30k's English training text (words: what white space separates).
 # fmt: off

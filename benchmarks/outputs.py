@@ -25,9 +25,9 @@ from torch.nn import functional as F
 from benchmarks import report
 from benchmarks.measuring import interleaved
 from benchmarks.recurrent_memory import kibibytes
-from seqloom.layers.adaptive_softmax import default_cutoffs
-from seqloom.layers.output import FullOutput
-from seqloom.layers.output_kinds import OutputKind, make_output
+from seqloom.layers.outputs.adaptive_softmax import default_cutoffs
+from seqloom.layers.outputs.softmax import FullOutput
+from seqloom.layers.outputs.kinds import OutputKind, make_output
 
 POSITIONS, WIDTH, REPEATS = 1024, 256, 3
 PEER = "torch: cross_entropy(linear(h))"

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from seqloom.layers.recurrent import Recurrent
-from seqloom.layers.recurrent_layer import RecurrentLayer
-from seqloom.layers.torch_modules import to_torch
+from seqloom.layers.recurrent.stack import Recurrent
+from seqloom.layers.recurrent.layer import RecurrentLayer
+from seqloom.layers.recurrent.torch_modules import to_torch
 
 
 @final

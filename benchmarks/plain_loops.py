@@ -9,8 +9,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from seqloom.layers.cells import gates_of
-from seqloom.layers.recurrent_layer import RecurrentLayer
+from seqloom.layers.recurrent.cells import gates_of
+from seqloom.layers.recurrent.layer import RecurrentLayer
 
 
 def linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:

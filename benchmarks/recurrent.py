@@ -39,8 +39,8 @@ from benchmarks.recurrent_cases import (
     ways_of,
 )
 from benchmarks.recurrent_memory import peak_memory
-from seqloom.layers.recurrent import Recurrent
-from seqloom.layers.torch_modules import to_torch
+from seqloom.layers.recurrent.stack import Recurrent
+from seqloom.layers.recurrent.torch_modules import to_torch
 
 TorchCell = type[nn.LSTMCell | nn.GRUCell]
 STEP_CELLS: dict[str, tuple[str, TorchCell]] = {"lstm": ("LSTM", nn.LSTMCell), "gru-torch": ("GRU as in torch", nn.GRUCell)}

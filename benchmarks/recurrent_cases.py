@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import lengths, peers, plain_loops
-from seqloom.layers.recurrent import Recurrent
+from seqloom.layers.recurrent.stack import Recurrent
 from seqloom.shapes import mask_of
 
 STEPS = 128

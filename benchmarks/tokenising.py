@@ -21,7 +21,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from benchmarks import report
 from benchmarks.measuring import interleaved
-from seqloom.text.special import SPECIAL_TOKENS
+from seqloom.text.special_tokens import SPECIAL_TOKENS
 from seqloom.text.tokenizers import TextTokenizer, tokenizer_config, train_tokenizer
 
 OURS, LIBRARY, PEER = "seqloom", "tokenizers", "transformers"

@@ -27,7 +27,7 @@ from tokenizers import Tokenizer
 
 from benchmarks import report
 from benchmarks.measuring import interleaved
-from seqloom.text.hub_tokenizer import HubTokenizer, read_hub_tokenizer
+from seqloom.text.hub.tokenizer import HubTokenizer, read_hub_tokenizer
 
 Encode = Callable[[Sequence[str]], list[list[int]]]
 

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from benchmarks import report
 from benchmarks.measuring import interleaved
-from seqloom.data.batches import TranslationBatch, pair_batch
+from seqloom.data.batching.pair_batches import TranslationBatch, pair_batch
 from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from seqloom.shapes import IGNORE
 from seqloom.training.objectives import Translation

@@ -17,24 +17,24 @@ from seqloom.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from seqloom.errors import SeqloomError
-    from seqloom.workflows.complete import load_completer
-    from seqloom.workflows.exact import load_searcher
-    from seqloom.workflows.generate import load_generator
-    from seqloom.workflows.predict import Predictor, load
-    from seqloom.workflows.read import TextReader, load_reader
-    from seqloom.workflows.score import Scorer
+    from seqloom.tasks.language_modeling.complete import load_completer
+    from seqloom.workflows.analysis.exact import load_searcher
+    from seqloom.tasks.language_modeling.generate import load_generator
+    from seqloom.tasks.translation.predictor import Predictor, load
+    from seqloom.tasks.text.predictor import TextReader, load_reader
+    from seqloom.tasks.language_modeling.score import Scorer
     from seqloom.workflows.train import train
 
 _PUBLIC = {
     "SeqloomError": "seqloom.errors",
-    "Predictor": "seqloom.workflows.predict",
-    "Scorer": "seqloom.workflows.score",
-    "TextReader": "seqloom.workflows.read",
-    "load": "seqloom.workflows.predict",
-    "load_completer": "seqloom.workflows.complete",
-    "load_generator": "seqloom.workflows.generate",
-    "load_reader": "seqloom.workflows.read",
-    "load_searcher": "seqloom.workflows.exact",
+    "Predictor": "seqloom.tasks.translation.predictor",
+    "Scorer": "seqloom.tasks.language_modeling.score",
+    "TextReader": "seqloom.tasks.text.predictor",
+    "load": "seqloom.tasks.translation.predictor",
+    "load_completer": "seqloom.tasks.language_modeling.complete",
+    "load_generator": "seqloom.tasks.language_modeling.generate",
+    "load_reader": "seqloom.tasks.text.predictor",
+    "load_searcher": "seqloom.workflows.analysis.exact",
     "train": "seqloom.workflows.train",
 }
 

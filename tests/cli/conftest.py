@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from seqloom.cli import main
-from seqloom.data.synthetic import copy_task
+from seqloom.data.synthetic.pairs import copy_task
 
 
 class Ran(NamedTuple):

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 import seqloom.workflows.evaluate
-import seqloom.workflows.predict
+import seqloom.tasks.translation.predictor
 from seqloom.cli import main
 from seqloom.cli.terminal import put_table
 from seqloom.errors import FolderError
 from seqloom.models import MODELS, model_family
-from seqloom.training import log
+from seqloom.training import metrics_log
 from seqloom.workflows.demo import DemoResult
 from seqloom.workflows.train import TrainResult
 
@@ -272,7 +272,7 @@ def test_a_reader_that_leaves_is_no_error(trained: Path) -> None:
 def test_evaluate_gives_the_numbers_of_the_training(command: Any, trained: Path, pairs: Path) -> None:
     measured = command("evaluate", trained, pairs / "val.jsonl", "--json", "--set", "decode.beam=1").json
     best = json.loads((trained / "manifest.json").read_text())["best"].removeprefix("checkpoint-")
-    logged = [record for record in log.read(trained) if record["step"] == int(best) and "validation_loss" in record]
+    logged = [record for record in metrics_log.read(trained) if record["step"] == int(best) and "validation_loss" in record]
     names = ("loss", "perplexity", "token_accuracy", "bleu", "chrf", "exact_match", "pairs", "tokens", "unfinished")
     assert measured["bleu"] > 0
     assert {name: measured[name] for name in names} == {name: logged[0][f"validation_{name}"] for name in names}
@@ -298,7 +298,7 @@ def refused_early(command: Any, monkeypatch: pytest.MonkeyPatch, *words: object)
         raise AssertionError("a model was opened")
 
     monkeypatch.setattr("seqloom.workflows.evaluate.load_bundle", opened)
-    monkeypatch.setattr("seqloom.workflows.explain.load_bundle", opened)
+    monkeypatch.setattr("seqloom.workflows.explain.text.load_bundle", opened)
     return one_line(command(*words), 2)
 
 

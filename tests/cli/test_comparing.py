@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from seqloom.workflows import compare as workflow
-from seqloom.workflows import compare_table
-from seqloom.workflows.compare_cells import Measured, Run, Tools
+from seqloom.workflows.compare import run as workflow
+from seqloom.workflows.compare import leaderboard
+from seqloom.workflows.compare.cells import Measured, Run, Tools
 
 MODELS = ("--models", "bag_of_words:tiny,recurrent+cell=gru", "--seeds", "2", "--set", "train.max_steps=9", "--set", "train.threads=1")
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from tests.decoding.toys import Remembering
 
-import seqloom.workflows.complete as workflow
+import seqloom.tasks.language_modeling.complete as workflow
 from seqloom.text.tokenizers import train_tokenizer
 
 TOKENIZER = train_tokenizer(["the quick brown fox"] * 3, "bpe", 300)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tests.decoding.toys import Remembering
 
-import seqloom.workflows.generate as workflow
-from seqloom.bundles import Bundle
+import seqloom.tasks.language_modeling.generate as workflow
+from seqloom.runs.run_folder import Bundle
 from seqloom.config import DecodeConfig
 from seqloom.text.tokenizers import train_tokenizer
 
@@ -104,7 +104,7 @@ def test_at_a_terminal_each_prompt_is_answered_before_the_next_is_read(command: 
             return True
 
     monkeypatch.setattr(sys, "stdin", Terminal())
-    monkeypatch.setattr("seqloom.workflows.reading.each_text", typed)
+    monkeypatch.setattr("seqloom.runs.progress.each_text", typed)
     original = workflow.TextGenerator.stream
 
     def noted(self: workflow.TextGenerator, prompt: str, **decode: Any) -> Any:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from torch import nn
 
-from seqloom.bundles import load_bundle
+from seqloom.runs.run_folder import load_bundle
 from seqloom.explaining.gradient_flow import Curve, GradientFlow, LayerFlow, StateFlow
-from seqloom.workflows.explain import flow_panels
+from seqloom.workflows.explain.text import flow_panels
 
 LSTM = ("model.cell=lstm", "model.attention=none", "model.bidirectional=false", "model.context=initial", "data.tokenizer=characters")
 
@@ -116,6 +116,6 @@ def test_mistakes_are_one_line(command: Any, lstm: Path, pairs: Path, tmp_path: 
     assert "one TEXT, but 0 texts are given" in refused()
     assert not list(tmp_path.iterdir())
 
-    monkeypatch.setattr("seqloom.workflows.explain.load_bundle", lambda folder: replace(load_bundle(folder), model=nn.Linear(2, 2)))
+    monkeypatch.setattr("seqloom.workflows.explain.text.load_bundle", lambda folder: replace(load_bundle(folder), model=nn.Linear(2, 2)))
     message = refused(data, "--gradient-flow")
     assert message.startswith(f"seqloom: {lstm}: the model must have a recurrent layer")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from seqloom.explaining import memory_probe
-from seqloom.workflows import probe as workflow
+from seqloom.workflows.analysis import probe as workflow
 
 SMALL = ("--steps", "10", "--width", "8", "--cells", "elman,attention", "--distances", "2, 3")
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from seqloom.decoding.generate import Beam, Hypothesis, generate
-from seqloom.decoding.live import Live
+from seqloom.decoding.live_rows import Live
 from seqloom.decoding.rules import forbid, no_repeat_ngram
-from seqloom.decoding.spelled import Spelling, stops
+from seqloom.decoding.string_rules import Spelling, stops
 from seqloom.decoding.strategies import Sample
 from seqloom.decoding.trace import Trace
 from seqloom.errors import SeqloomError, UsageError

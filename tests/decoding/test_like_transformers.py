@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from seqloom.decoding.generate import generate
-from seqloom.decoding.live import Hypothesis
+from seqloom.decoding.live_rows import Hypothesis
 from seqloom.decoding.strategies import Beam
 from seqloom.interop.checkpoint import read_checkpoint
 from seqloom.protocols import select_rows

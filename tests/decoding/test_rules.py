@@ -11,20 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqloom.config import DecodeConfig
-from seqloom.decoding.live import Live
-from seqloom.decoding.rules import (
-    Rule,
-    forbid,
-    min_length,
-    min_p,
-    most_likely,
-    no_repeat_ngram,
-    repetition_penalty,
-    rules_of,
-    temperature,
-    top_k,
-    top_p,
-)
+from seqloom.decoding.live_rows import Live
+from seqloom.decoding.rules import Rule, forbid, min_length, min_p, most_likely, no_repeat_ngram, repetition_penalty, rules_of, temperature, top_k, top_p
 from seqloom.errors import UsageError
 
 VALUES = st.sampled_from([-math.inf, -3.0, -2.0, -1.0, -1.0 + 2**-20, -0.0, 0.0])

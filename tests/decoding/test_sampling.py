@@ -16,7 +16,7 @@ from torch import Tensor
 
 from seqloom.config import DecodeConfig
 from seqloom.decoding.generate import Begun, finish, generate, steps
-from seqloom.decoding.live import Hypothesis
+from seqloom.decoding.live_rows import Hypothesis
 from seqloom.decoding.rules import forbid, rules_of
 from seqloom.decoding.strategies import Beam, Sample, draw, strategy_of, uniform
 from seqloom.errors import UsageError

@@ -17,7 +17,7 @@ from seqloom.errors import UsageError
 from seqloom.evaluation import perplexity
 from seqloom.evaluation.perplexity import Corpus, Span, TextScore, score_texts, spans
 from seqloom.models.gpt import GPT, GPTConfig
-from seqloom.text.special import BOS, EOS, UNK
+from seqloom.text.special_tokens import BOS, EOS, UNK
 
 VOCABULARY = 20
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]
 
-from seqloom.evaluation.labels import f1_of_counts
+from seqloom.evaluation.classification import f1_of_counts
 from seqloom.evaluation.significance import Interval, mean_interval, paired_bootstrap, permutation_p, t_inside, t_quantile
 
 answers = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=60)

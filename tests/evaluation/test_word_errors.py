@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqloom.evaluation.metrics import bleu
+from seqloom.evaluation.text_metrics import bleu
 from seqloom.evaluation.word_errors import METRICS, difference_interval, edit_distances
 
 Words = list[str]

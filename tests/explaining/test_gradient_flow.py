@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seqloom.data.batches import pair_batch
+from seqloom.data.batching.pair_batches import pair_batch
 from seqloom.errors import UsageError
 from seqloom.explaining import gradient_flow as module
 from seqloom.explaining.gradient_flow import Curve, GradientFlow, gradient_flow
-from seqloom.layers.cells import CELLS, CellState
-from seqloom.layers.recurrent import Recurrent
-from seqloom.layers.recurrent_layer import RecurrentLayer
+from seqloom.layers.recurrent.cells import CELLS, CellState
+from seqloom.layers.recurrent.stack import Recurrent
+from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from seqloom.protocols import Loss, detach
 from seqloom.training.objectives import Translation

@@ -8,19 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from seqloom.data.long_memory import MEMORY_TASKS, examples
+from seqloom.data.synthetic.long_memory import MEMORY_TASKS, examples
 from seqloom.errors import UsageError
-from seqloom.explaining.memory_probe import (
-    CHECK_ROWS,
-    READERS,
-    Budget,
-    MemoryReader,
-    ProbeResult,
-    measure,
-    probe,
-    reader_named,
-    trained_distance,
-)
+from seqloom.explaining.memory_probe import CHECK_ROWS, READERS, Budget, MemoryReader, ProbeResult, measure, probe, reader_named, trained_distance
 from seqloom.training.loop import Progress
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -10,7 +10,7 @@ from tests.interop.published import BERT, GPT, hf, scale_of
 from torch import Tensor, nn
 
 from seqloom.config import HeadConfig
-from seqloom.models.reader import Reader, ReaderConfig
+from seqloom.models.encoder_with_head import Reader, ReaderConfig
 from seqloom.protocols import ReadingBatch
 from seqloom.shapes import IGNORE
 

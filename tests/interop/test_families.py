@@ -25,7 +25,7 @@ from torch import Tensor
 from seqloom.interop.checkpoint import read_checkpoint
 from seqloom.interop.export import target_of, write_checkpoint
 from seqloom.interop.families import FAMILIES
-from seqloom.interop.placing import first_names
+from seqloom.interop.tensor_mapping import first_names
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PADDINGS = ("none", "left", "right")

@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seqloom.layers.cells import CELLS
+from seqloom.layers.recurrent.cells import CELLS
 from seqloom.models.ensemble import Ensemble, EnsembleConfig
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.ngram import Ngram, NgramConfig
@@ -26,7 +26,7 @@ from seqloom.models.t5 import T5, T5Config
 from seqloom.models.transformer import Transformer, TransformerConfig
 from seqloom.protocols import State
 from seqloom.run_file import to_plain
-from seqloom.text.special import EOS
+from seqloom.text.special_tokens import EOS
 
 VOCABULARY = 7
 

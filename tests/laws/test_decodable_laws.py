@@ -19,10 +19,10 @@ from torch import Tensor
 from seqloom.config import DecodeConfig
 from seqloom.decoding.generate import Beam, Hypothesis, Sample, generate
 from seqloom.decoding.rules import forbid, rules_of
-from seqloom.layers.adaptive_softmax import AdaptiveOutput
+from seqloom.layers.outputs.adaptive_softmax import AdaptiveOutput
 from seqloom.protocols import NeuralDecodable, Shared, State, fork, move_rows, next_logits, select_rows, target_log_probs
 from seqloom.shapes import IGNORE
-from seqloom.text.special import BOS, EOS, PAD
+from seqloom.text.special_tokens import BOS, EOS, PAD
 
 if TYPE_CHECKING:
     from tests.laws.conftest import Subject

@@ -14,7 +14,7 @@ import torch
 from tests.laws.conftest import draw_parameters
 from torch import Tensor
 
-from seqloom.layers.transformer import Block, Reading, Stack, make_norm, read_places, seen_of
+from seqloom.layers.transformer.blocks import Block, Reading, Stack, make_norm, read_places, seen_of
 from seqloom.models.bert import Bert, BertConfig
 
 SMALL: dict[str, Any] = {"vocabulary_size": 11, "context": 12, "width": 8, "layers": 2, "heads": 2}

@@ -18,7 +18,7 @@ from seqloom.decoding.generate import Hypothesis, Sample, generate
 from seqloom.decoding.rules import forbid
 from seqloom.evaluation.perplexity import score_texts
 from seqloom.shapes import IGNORE
-from seqloom.text.special import BOS, EOS, PAD
+from seqloom.text.special_tokens import BOS, EOS, PAD
 
 if TYPE_CHECKING:
     from tests.laws.conftest import Subject

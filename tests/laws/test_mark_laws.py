@@ -13,24 +13,24 @@ import pytest
 import torch
 from torch import nn
 
-from seqloom.bundles import Bundle
+from seqloom.runs.run_folder import Bundle
 from seqloom.config import DecodeConfig
-from seqloom.data.batches import pair_batch
+from seqloom.data.batching.pair_batches import pair_batch
 from seqloom.errors import UsageError
 from seqloom.evaluation.perplexity import Corpus, score_texts
-from seqloom.evaluation.scoring import teacher_forced
+from seqloom.evaluation.teacher_forcing import teacher_forced
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.transformer import Transformer, TransformerConfig
 from seqloom.protocols import Marks
 from seqloom.shapes import IGNORE
-from seqloom.workflows.complete import Completer
-from seqloom.workflows.decoding import decoding_of
-from seqloom.workflows.degeneration import Excerpt, _fitting, _scored, continue_excerpts
-from seqloom.workflows.exact import ExactSearcher
-from seqloom.workflows.explain import attention_of
-from seqloom.workflows.generate import TextGenerator
-from seqloom.workflows.score import Scorer
-from seqloom.workflows.translate import batches_of_pairs, decode_texts
+from seqloom.tasks.language_modeling.complete import Completer
+from seqloom.runs.decoding_options import decoding_of
+from seqloom.workflows.analysis.degeneration import Excerpt, _fitting, _scored, continue_excerpts
+from seqloom.workflows.analysis.exact import ExactSearcher
+from seqloom.workflows.explain.text import attention_of
+from seqloom.tasks.language_modeling.generate import TextGenerator
+from seqloom.tasks.language_modeling.score import Scorer
+from seqloom.tasks.translation.translate import batches_of_pairs, decode_texts
 
 SPECIAL, LETTERS = 6, "abcdefghijklmnopqrstuvwxyz "
 SIZE = SPECIAL + len(LETTERS)

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from seqloom.config import HeadConfig
 from seqloom.models.heads import Kind
-from seqloom.models.reader import ENCODERS as FAMILIES
-from seqloom.models.reader import Reader, ReaderConfig
+from seqloom.models.encoder_with_head import ENCODERS as FAMILIES
+from seqloom.models.encoder_with_head import Reader, ReaderConfig
 from seqloom.protocols import Loss, ReadingBatch
 from seqloom.shapes import IGNORE
 

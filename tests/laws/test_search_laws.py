@@ -13,12 +13,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqloom.decoding.exact import Budget, ExactResult, exact_search
+from seqloom.decoding.exact_search import Budget, ExactResult, exact_search
 from seqloom.decoding.generate import Beam, Hypothesis, generate
-from seqloom.decoding.live import Live
+from seqloom.decoding.live_rows import Live
 from seqloom.decoding.rules import forbid
 from seqloom.protocols import select_rows
-from seqloom.text.special import BOS, EOS, PAD
+from seqloom.text.special_tokens import BOS, EOS, PAD
 
 if TYPE_CHECKING:
     from tests.laws.conftest import Subject

@@ -19,9 +19,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from seqloom.config import TrainConfig
-from seqloom.data.batches import translation_batch
-from seqloom.data.order import Rows
-from seqloom.data.store import TokenStore
+from seqloom.data.batching.pair_batches import translation_batch
+from seqloom.data.batching.order import Rows
+from seqloom.data.batching.token_store import TokenStore
 from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from seqloom.training.distributed import Trained, World, distributed, joined_world
 from seqloom.training.loop import Job, gradient, train_step

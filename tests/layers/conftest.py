@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seqloom.layers import native_cells, native_products
+from seqloom.layers.recurrent import compiled_loops, compiled_products
 from seqloom.native.build import SOURCES, kinds_here, library_of_kind
 from seqloom.native.library import load
 

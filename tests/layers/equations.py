@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from seqloom.layers.cells import CELLS, CellState
-from seqloom.layers.recurrent import Recurrent
-from seqloom.layers.recurrent_layer import Normalisation, RecurrentLayer
+from seqloom.layers.recurrent.cells import CELLS, CellState
+from seqloom.layers.recurrent.stack import Recurrent
+from seqloom.layers.recurrent.layer import Normalisation, RecurrentLayer
 
 ROWS, STEPS, INPUT, WIDTH, PROJECTION = 4, 6, 3, 4, 2
 

@@ -12,10 +12,10 @@ import torch
 from tests.layers.equations import ANYWHERE, INPUT, ROWS, STEPS, close, drawn, layers_of
 from torch import Tensor
 
-from seqloom.layers.cells import CellState
-from seqloom.layers.packing import Order
-from seqloom.layers.recurrent import Recurrent, Stepper, layer_state
-from seqloom.layers.recurrent_layer import RecurrentLayer
+from seqloom.layers.recurrent.cells import CellState
+from seqloom.layers.recurrent.packing import Order
+from seqloom.layers.recurrent.stack import Recurrent, Stepper, layer_state
+from seqloom.layers.recurrent.layer import RecurrentLayer
 
 WIDTH, SHARE = 40, 0.5
 

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.errors import UsageError
-from seqloom.layers.cache import Cache
-from seqloom.layers.feed_forward import ACTIVATIONS
-from seqloom.layers.positions import rotate, rotation, sinusoids
+from seqloom.layers.transformer.key_value_cache import Cache
+from seqloom.layers.transformer.feed_forward import ACTIVATIONS
+from seqloom.layers.transformer.positions import rotate, rotation, sinusoids
 from seqloom.models.gpt import ABOUT, GPT, SIZES, GPTConfig
 from seqloom.protocols import NeuralDecodable, fork, select_rows
 from seqloom.shapes import IGNORE
-from seqloom.text.special import BOS, EOS, PAD
+from seqloom.text.special_tokens import BOS, EOS, PAD
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.errors import UsageError
-from seqloom.layers.cells import CELLS
+from seqloom.layers.recurrent.cells import CELLS
 from seqloom.models.recurrent import RecurrentConfig, RecurrentEncoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -14,9 +14,9 @@ from tests.layers.equations import INPUT, WIDTH, close, draw_parameters, stack_w
 from torch import Tensor, nn
 
 from seqloom.errors import UsageError
-from seqloom.layers import recurrent
-from seqloom.layers.cells import CELLS
-from seqloom.layers.maxent import NOTHING, MaxEntOutput
+from seqloom.layers.recurrent import stack
+from seqloom.layers.recurrent.cells import CELLS
+from seqloom.layers.outputs.maxent import NOTHING, MaxEntOutput
 from seqloom.models.recurrent_lm import ABOUT, SIZES, RecurrentLM, RecurrentLMConfig, RecurrentLMState
 from seqloom.protocols import NeuralDecodable, detach, select_rows
 from seqloom.run_file import parse

@@ -13,12 +13,12 @@ from seqloom.decoding.generate import Beam, generate
 from seqloom.decoding.rules import forbid
 from seqloom.errors import UsageError
 from seqloom.layers.attention import AdditiveScores, BilinearScores
-from seqloom.layers.cells import CELLS
-from seqloom.layers.recurrent_layer import RecurrentLayer
+from seqloom.layers.recurrent.cells import CELLS
+from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.models import MODELS, model_family
 from seqloom.models.seq2seq import SIZES, Seq2Seq, Seq2SeqConfig, Seq2SeqState
 from seqloom.protocols import State, fork, select_rows
-from seqloom.text.special import BOS, EOS, PAD
+from seqloom.text.special_tokens import BOS, EOS, PAD
 
 TINY = Seq2SeqConfig(
     vocabulary_size=7, embedding_width=4, encoder_width=3, width=6, attention_width=5, readout_width=4, cell="gru", dropout=0.0

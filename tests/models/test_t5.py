@@ -13,7 +13,7 @@ from tests.models.equations import Bias, attention, causal, close, cross_attenti
 from torch import Tensor, nn
 
 from seqloom.errors import UsageError
-from seqloom.layers.positions import bucket_of_distance
+from seqloom.layers.transformer.positions import bucket_of_distance
 from seqloom.models.t5 import ABOUT, SIZES, T5, T5Config
 from seqloom.protocols import NeuralDecodable
 

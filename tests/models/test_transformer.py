@@ -12,7 +12,7 @@ from tests.models.equations import attention, causal, close, cross_attention, di
 from torch import Tensor, nn
 
 from seqloom.errors import UsageError
-from seqloom.layers.positions import sinusoids
+from seqloom.layers.transformer.positions import sinusoids
 from seqloom.models.transformer import ABOUT, SIZES, Transformer, TransformerConfig
 from seqloom.protocols import NeuralDecodable
 

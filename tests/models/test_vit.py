@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqloom.errors import UsageError
-from seqloom.layers.feed_forward import ACTIVATIONS
+from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.models.vit import ABOUT, SIZES, ViT, ViTConfig
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from seqloom.text.hub_tokenizer import HubTokenizer, read_hub_tokenizer
+from seqloom.text.hub.tokenizer import HubTokenizer, read_hub_tokenizer
 from seqloom.text.offsets import covering, offsets_of
 from seqloom.text.tokenizers import KINDS, TextTokenizer, train_tokenizer
 

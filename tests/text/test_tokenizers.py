@@ -20,8 +20,8 @@ from tokenizers import Tokenizer, models
 
 from seqloom import protocols
 from seqloom.errors import DataError, FolderError, MissingExtraError, SeqloomError, UsageError
-from seqloom.text.library import panics_are_errors
-from seqloom.text.special import SPECIAL_TOKENS, UNK
+from seqloom.text.tokenizers_library import panics_are_errors
+from seqloom.text.special_tokens import SPECIAL_TOKENS, UNK
 from seqloom.text.tokenizers import KINDS, TextTokenizer, tokenizer_config, train_tokenizer
 
 EVERY_KIND = list(KINDS)

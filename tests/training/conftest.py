@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from seqloom.config import TrainConfig
-from seqloom.data.batches import BatchPlan, translation_batch
-from seqloom.data.store import TokenStore
+from seqloom.data.batching.pair_batches import BatchPlan, translation_batch
+from seqloom.data.batching.token_store import TokenStore
 from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from seqloom.training.checkpoints import TrainerState
 from seqloom.training.loop import Job

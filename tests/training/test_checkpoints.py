@@ -21,7 +21,7 @@ from torch import nn
 from seqloom import files
 from seqloom.errors import FolderError, TrainingError
 from seqloom.training import checkpoints as kept
-from seqloom.training import log
+from seqloom.training import metrics_log
 from seqloom.training.checkpoints import TrainerState
 from seqloom.training.loop import Job, run
 
@@ -255,11 +255,11 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_nothing_half_written(disk: P
 
 def test_a_full_disk_leaves_whole_lines_of_metrics(disk: Path) -> None:
     record = {"step": 1, "text": "x" * 3000}
-    log.append(disk, record)
+    metrics_log.append(disk, record)
     fill(disk, 0)
     with pytest.raises(FolderError, match=r"metrics\.jsonl: cannot be written \(No space left on device; 0\.0 MiB are free\)"):
-        log.append(disk, record)  # part of it fits into the page that is there
-    assert log.read(disk) == [record]
+        metrics_log.append(disk, record)  # part of it fits into the page that is there
+    assert metrics_log.read(disk) == [record]
     (disk / "ballast").unlink()
-    log.append(disk, {"step": 2, "loss": math.nan})
-    assert (disk / log.METRICS).read_text().splitlines()[1] == json.dumps({"step": 2, "loss": None})
+    metrics_log.append(disk, {"step": 2, "loss": math.nan})
+    assert (disk / metrics_log.METRICS).read_text().splitlines()[1] == json.dumps({"step": 2, "loss": None})

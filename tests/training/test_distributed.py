@@ -13,9 +13,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from seqloom import bundles
-from seqloom.data.synthetic import reverse_task
-from seqloom.training import log
+from seqloom.runs import run_folder
+from seqloom.data.synthetic.pairs import reverse_task
+from seqloom.training import metrics_log
 from seqloom.training.checkpoints import CARRIED, OPTIMIZER, WEIGHTS, checkpoints, read_state
 from seqloom.workflows.train import train
 
@@ -190,11 +190,11 @@ def test_two_workers_end_where_one_does(tmp_path: Path) -> None:
         for key in mine:
             assert torch.allclose(mine[key], theirs[key], rtol=1e-9, atol=1e-12), key
     assert read_state(checkpoints(two)[0]).tokens == read_state(checkpoints(one)[0]).tokens
-    for mine, theirs in zip(log.read(one), log.read(two), strict=True):
+    for mine, theirs in zip(metrics_log.read(one), metrics_log.read(two), strict=True):
         assert mine.keys() == theirs.keys()
         for key in mine.keys() - {"tokens_per_second"}:
             assert theirs[key] == pytest.approx(mine[key], rel=1e-6)
-    bundles.load_bundle(two)
+    run_folder.load_bundle(two)
 
 
 @pytest.mark.slow

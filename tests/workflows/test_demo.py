@@ -13,11 +13,11 @@ import pytest
 
 import seqloom.workflows.demo as module
 from seqloom.config import DecodeConfig
-from seqloom.data.synthetic import DatePair, DatePhrases, date_phrases
+from seqloom.data.synthetic.pairs import DatePair, DatePhrases, date_phrases
 from seqloom.training.loop import Progress
 from seqloom.workflows.demo import REPORTED, VALIDATED, demo, free_folder, spread
 from seqloom.workflows.evaluate import Evaluation, evaluate_pairs
-from seqloom.workflows.explain import attention_of
+from seqloom.workflows.explain.text import attention_of
 
 
 def few(held_out: int) -> DatePhrases:

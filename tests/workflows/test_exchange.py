@@ -17,15 +17,15 @@ from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 from torch import nn
 
 import seqloom
-from seqloom import bundles
+from seqloom.runs import run_folder
 from seqloom.errors import FolderError, UsageError
 from seqloom.interop import hub
-from seqloom.interop.generation import decode_fields, not_kept
+from seqloom.interop.generation_config import decode_fields, not_kept
 from seqloom.protocols import Marks
-from seqloom.text.hub_tokenizer import read_hub_tokenizer
+from seqloom.text.hub.tokenizer import read_hub_tokenizer
 from seqloom.workflows.evaluate import evaluate
 from seqloom.workflows.exchange import export_model, import_model
-from seqloom.workflows.explain import attention_of
+from seqloom.workflows.explain.text import attention_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 MARKS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "forced_bos_token_id": 0}
@@ -92,7 +92,7 @@ def test_a_directory_is_opened_as_it_is_and_as_a_run_folder_alike(gpt2: Path, tm
     assert (result["model"], result["task"]) == ("gpt", "text-generation")
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert names >= {"config.json", "tokenizer.json", "generation_config.json", "model.safetensors", "manifest.json", "README.md"}
-    one, two = bundles.load_bundle(gpt2), bundles.load_bundle(tmp_path / "run")
+    one, two = run_folder.load_bundle(gpt2), run_folder.load_bundle(tmp_path / "run")
     assert one.tokenizer.marks == two.tokenizer.marks
     assert one.tokenizer.marks.pad == -1 == one.model.config.pad_id  # type: ignore[union-attr]
     assert one.tokenizer.encode(TEXTS) == two.tokenizer.encode(TEXTS)
@@ -114,7 +114,7 @@ def test_a_language_model_scores_as_transformers_does(gpt2: Path) -> None:
 
 def test_an_encoder_decoder_writes_what_transformers_writes(bart: Path, tmp_path: Path) -> None:
     import_model(str(bart), str(tmp_path / "run"), lambda _: None)
-    bundle = bundles.load_bundle(tmp_path / "run")
+    bundle = run_folder.load_bundle(tmp_path / "run")
     assert (bundle.task, bundle.decode.beam, bundle.decode.max_length) == ("translation", 2, 7)
     assert bundle.tokenizer.marks.begin == (2, 0)
     theirs, tokenizer = hf.BartForConditionalGeneration.from_pretrained(bart).eval(), hf.AutoTokenizer.from_pretrained(bart)
@@ -155,7 +155,7 @@ def test_a_model_of_our_own_opens_in_transformers(tmp_path: Path) -> None:
     settings = ["train.max_steps=2", "data.tokenizer=bytes", "model.context=32", "train.evaluate_every=2"]
     seqloom.train("text-generation", [str(tmp_path / "text.txt")], output_dir=tmp_path / "run", model="gpt:tiny", settings=settings)
     export_model(str(tmp_path / "run"), str(tmp_path / "out"), lambda _: None)
-    ours = bundles.load_bundle(tmp_path / "run")
+    ours = run_folder.load_bundle(tmp_path / "run")
     theirs, tokenizer = hf.GPT2LMHeadModel.from_pretrained(tmp_path / "out").eval(), hf.AutoTokenizer.from_pretrained(tmp_path / "out")
     assert tokenizer(TEXTS, add_special_tokens=False).input_ids == ours.tokenizer.encode(TEXTS)
     assert (theirs.config.bos_token_id, theirs.config.eos_token_id, theirs.config.pad_token_id) == (1, 2, 0)
@@ -177,12 +177,12 @@ def test_an_encoder_and_a_model_of_images_are_imported(tmp_path: Path) -> None:
     sharpened(hf.BertModel(hf.BertConfig(**{**BERT, "vocab_size": 11})), tmp_path / "bert")
     result = import_model(str(tmp_path / "bert"), str(tmp_path / "run"), lambda _: None)
     assert result["task"] == "feature-extraction"
-    bundle = bundles.load_bundle(tmp_path / "run")
+    bundle = run_folder.load_bundle(tmp_path / "run")
     assert bundle.tokenizer.marks[4:8] == ((2,), (3,), (3,), 4)
     sharpened(hf.ViTForImageClassification(hf.ViTConfig(**VIT)), tmp_path / "vit")
     (tmp_path / "vit" / "preprocessor_config.json").write_text('{"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}')
     import_model(str(tmp_path / "vit"), str(tmp_path / "vit-run"), lambda _: None)
-    assert bundles.open_model(tmp_path / "vit-run").model.config.labels == ("cat", "dog", "a b")  # type: ignore[union-attr]
+    assert run_folder.open_model(tmp_path / "vit-run").model.config.labels == ("cat", "dog", "a b")  # type: ignore[union-attr]
     export_model(str(tmp_path / "vit-run"), str(tmp_path / "vit-out"), lambda _: None)
     assert hf.ViTForImageClassification.from_pretrained(tmp_path / "vit-out").config.id2label == {0: "cat", 1: "dog", 2: "a b"}
 
@@ -192,7 +192,7 @@ def test_an_id_that_the_tokenizer_has_and_the_model_not_is_refused(gpt2: Path, t
     torch.manual_seed(1)
     sharpened(hf.GPT2LMHeadModel(hf.GPT2Config(**GPT, bos_token_id=0, eos_token_id=0)), tmp_path)
     with pytest.raises(FolderError, match="only 19"):
-        bundles.load_bundle(tmp_path)
+        run_folder.load_bundle(tmp_path)
 
 
 def test_what_is_neither_a_directory_of_the_hub_nor_arpa_is_refused(gpt2: Path, tmp_path: Path) -> None:
@@ -226,8 +226,8 @@ def test_only_hf_names_touch_the_network_and_offline_says_so(gpt2: Path, tmp_pat
 
     hub.fetched.cache_clear()
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
-    assert bundles.load_bundle("hf://someone/gpt2@v1").folder == gpt2
-    assert bundles.task_of(Path("hf://someone/gpt2@v1")) == "text-generation"
+    assert run_folder.load_bundle("hf://someone/gpt2@v1").folder == gpt2
+    assert run_folder.task_of(Path("hf://someone/gpt2@v1")) == "text-generation"
     said: list[str] = []
     import_model("hf://someone/gpt2", str(tmp_path / "run"), said.append)
     assert said[0] == "hf://someone/gpt2 is commit gpt2"
@@ -237,11 +237,11 @@ def test_only_hf_names_touch_the_network_and_offline_says_so(gpt2: Path, tmp_pat
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     hub.fetched.cache_clear()
     with pytest.raises(FolderError, match=r"hf://no/such: is not in the cache .* and HF_HUB_OFFLINE is set"):
-        bundles.load_bundle("hf://no/such")
+        run_folder.load_bundle("hf://no/such")
     with pytest.raises(UsageError, match="a name must be such as"):
-        bundles.load_bundle("hf://a b/../c")
+        run_folder.load_bundle("hf://a b/../c")
     with pytest.raises(FolderError, match=r"holds no config\.json"):
-        bundles.load_bundle("no/such")
+        run_folder.load_bundle("no/such")
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def test_an_export_has_the_special_tokens_that_its_source_took_for_granted(setti
     if settings is not None:
         (tmp_path / "bert" / "tokenizer_config.json").write_text(json.dumps(settings))
     import_model(str(tmp_path / "bert"), str(tmp_path / "run"), lambda _: None)
-    assert bundles.load_bundle(tmp_path / "run").tokenizer.marks == bundles.load_bundle(tmp_path / "bert").tokenizer.marks
+    assert run_folder.load_bundle(tmp_path / "run").tokenizer.marks == run_folder.load_bundle(tmp_path / "bert").tokenizer.marks
     for source in ("bert", "run"):
         export_model(str(tmp_path / source), str(tmp_path / f"of-{source}"), lambda _: None)
         tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path / f"of-{source}")
@@ -393,13 +393,13 @@ def test_marian_keeps_its_two_languages_on_the_way_in_and_out(marian: Path, tmp_
         assert (again(text).input_ids, again(text_target=written).input_ids) == (read, ids)
         assert again.decode(ids, skip_special_tokens=True) == theirs.decode(ids, skip_special_tokens=True) == written
         for folder in (marian, tmp_path / "run", tmp_path / "out"):
-            ours: Any = bundles.load_bundle(folder).tokenizer
+            ours: Any = run_folder.load_bundle(folder).tokenizer
             assert [ours.encode([text])[0] + [0], ours.target.encode([written])[0] + [0]] == [read, ids]
             assert ours.decode(ids) == written
     assert {"source.spm", "target.spm", "vocab.json"} <= json.loads((tmp_path / "run" / "manifest.json").read_text())["files"].keys()
     (tmp_path / "run" / "target.spm").write_bytes((marian / "source.spm").read_bytes())
     with pytest.raises(FolderError, match=r"target\.spm"):
-        bundles.load_bundle(tmp_path / "run")
+        run_folder.load_bundle(tmp_path / "run")
 
 
 @pytest.mark.filterwarnings("ignore:.*sacremoses:UserWarning")
@@ -417,6 +417,6 @@ def test_the_loss_and_the_looks_of_marian_are_at_what_its_target_language_spells
         found = evaluate(folder, [str(tmp_path / "pairs.tsv")], {}, {"max_length": 3}, lambda _: None).metrics
         assert found["tokens"] == count
         assert found["loss"] == pytest.approx(total / count, abs=1e-5)
-        bundle = bundles.load_bundle(folder)
+        bundle = run_folder.load_bundle(folder)
         for source, target in PAIRS:
             assert attention_of(bundle, source, target).target == bundle.tokenizer.pieces(tokenizer(text_target=target).input_ids)

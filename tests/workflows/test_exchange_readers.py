@@ -19,14 +19,15 @@ from tests.workflows.encoders import SIZES, VOCABULARY, pooled_as
 from torch import nn
 
 import seqloom
-from seqloom import bundles, files
-from seqloom.data.examples import Tagged
-from seqloom.data.reading import layout_of
+from seqloom.runs import run_folder
+from seqloom import files
+from seqloom.data.readers.examples import Tagged
+from seqloom.data.encoding.encoded_dataset import layout_of
 from seqloom.errors import UsageError
 from seqloom.protocols import ReadingBatch
 from seqloom.workflows.exchange import export_model, import_model
-from seqloom.workflows.read import load_reader
-from seqloom.workflows.vectors import SentenceEncoder, cosine
+from seqloom.tasks.text.predictor import load_reader
+from seqloom.tasks.encoders.sentence_vectors import SentenceEncoder, cosine
 
 hf: Any = transformers
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -106,7 +107,7 @@ def test_several_labels_and_numbers_are_those_of_the_pipeline(tmp_path: Path) ->
     out = through(tmp_path / "number", tmp_path / "two")
     expected = [number for _, number in pipeline_pairs(out, PAIRS)]
     assert [one["score"] for one in load_reader(tmp_path / "two" / "run").label(PAIRS)] == pytest.approx(expected, abs=1e-5)
-    assert bundles.task_of(out) == "sentence-similarity"
+    assert run_folder.task_of(out) == "sentence-similarity"
 
 
 def test_tags_of_words_are_those_of_the_pipeline(tmp_path: Path) -> None:
@@ -126,7 +127,7 @@ def test_spans_are_those_of_their_model(tmp_path: Path) -> None:
     saved(tmp_path / "theirs", "QuestionAnswering", id2label=None, label2id=None)
     out = through(tmp_path / "theirs", tmp_path)
     theirs, tokenizer = hf.AutoModelForQuestionAnswering.from_pretrained(out).eval(), hf.AutoTokenizer.from_pretrained(out)
-    bundle = bundles.load_bundle(tmp_path / "run")
+    bundle = run_folder.load_bundle(tmp_path / "run")
     layout = layout_of(bundle.tokenizer.marks, "bert", False, bundle.tokenizer.vocabulary_size)
     for pair in PAIRS:
         row = layout.joined(*bundle.tokenizer.encode(pair))
@@ -155,7 +156,7 @@ def test_a_cosine_begins_as_good_as_the_vectors_of_its_encoder(tmp_path: Path) -
     seqloom.train("sentence-similarity", args, output_dir=tmp_path / "one", start=start, settings=settings[1:], say=said.append)
     assert sum("--set head.pair=cosine begins as good" in line for line in said) == 1
     seqloom.train("sentence-similarity", args, output_dir=tmp_path / "run", start=start, settings=settings)
-    vectors = SentenceEncoder(bundles.load_bundle(tmp_path / "theirs"), silent).encode([*rows[0][:2], *rows[1][:2]])
+    vectors = SentenceEncoder(run_folder.load_bundle(tmp_path / "theirs"), silent).encode([*rows[0][:2], *rows[1][:2]])
     near = [float(cosine(u[None].astype(np.float64), v[None].astype(np.float64))[0]) for u, v in (vectors[:2], vectors[2:])]
     found = load_reader(tmp_path / "run").label([rows[0][:2], rows[1][:2]])
     assert [one["score"] for one in found] == pytest.approx([1 + 3 * one for one in near], abs=1e-4)
@@ -165,7 +166,7 @@ def test_a_cosine_begins_as_good_as_the_vectors_of_its_encoder(tmp_path: Path) -
 def test_that_questions_may_have_no_answer_goes_along(none: bool, tmp_path: Path) -> None:
     saved(tmp_path / "theirs", "QuestionAnswering", id2label=None, label2id=None, **({"may_be_none": True} if none else {}))
     out = through(tmp_path / "theirs", tmp_path)
-    assert [bundles.open_model(folder)[0]["may_be_none"] for folder in (tmp_path / "run", out)] == [none, none]
+    assert [run_folder.open_model(folder)[0]["may_be_none"] for folder in (tmp_path / "run", out)] == [none, none]
 
 
 def table(folder: Path, pairs: bool = False) -> str:

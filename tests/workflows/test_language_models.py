@@ -13,18 +13,18 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from seqloom import bundles
-from seqloom.bundles import load_bundle
+from seqloom.runs import run_folder
+from seqloom.runs.run_folder import load_bundle
 from seqloom.config import DataConfig
 from seqloom.errors import DataError, FolderError, SeqloomError, UsageError
-from seqloom.training import log
+from seqloom.training import metrics_log
 from seqloom.training.checkpoints import CARRIED, WEIGHTS, newest_checkpoint
 from seqloom.training.loop import Progress
-from seqloom.workflows.arpa import export_arpa, import_arpa
+from seqloom.tasks.language_modeling.arpa import export_arpa, import_arpa
 from seqloom.workflows.evaluate import evaluate
-from seqloom.workflows.explain import explain_gradient_flow
-from seqloom.workflows.mixture import mix
-from seqloom.workflows.score import Scorer, contrast
+from seqloom.workflows.explain.text import explain_gradient_flow
+from seqloom.tasks.language_modeling.mixture import mix
+from seqloom.tasks.language_modeling.score import Scorer, contrast
 from seqloom.workflows.train import TrainResult, train
 
 SETTINGS = [
@@ -96,9 +96,9 @@ def folders(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 @pytest.mark.parametrize("model", FAMILIES)
 def test_a_folder_gives_the_numbers_of_its_training(model: str, folders: dict[str, Path], texts: Path) -> None:
     folder = folders[model]
-    trained = log.validation(folder, max(line["step"] for line in log.read(folder) if "validation_loss" in line))
+    trained = metrics_log.validation(folder, max(line["step"] for line in metrics_log.read(folder) if "validation_loss" in line))
     metrics = evaluate(folder, [str(texts / "val.txt")], {}, {}, lambda _: None, stride=8 if "gpt" in model else None).metrics
-    best = min(line["validation_loss"] for line in log.read(folder) if "validation_loss" in line)
+    best = min(line["validation_loss"] for line in metrics_log.read(folder) if "validation_loss" in line)
     assert metrics["loss"] == pytest.approx(best, rel=1e-5)
     assert metrics["perplexity"] < 12  # 24 words and an end: it has learnt something
     for name in ("documents", "tokens", "words", "bytes"):
@@ -157,7 +157,7 @@ def test_stopped_and_resumed_is_never_stopped(model: str, more: list[str], accum
 def test_a_carried_state_makes_a_difference(texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the law above would not see if nothing were carried."""
     made(texts, tmp_path / "carried", "recurrent_lm:tiny")
-    monkeypatch.setattr("seqloom.training.carry.Carry.take", lambda self, lanes: None)
+    monkeypatch.setattr("seqloom.training.stream_states.Carry.take", lambda self, lanes: None)
     made(texts, tmp_path / "anew", "recurrent_lm:tiny")
     carried, anew = (load_file(tmp_path / name / WEIGHTS) for name in ("carried", "anew"))
     assert not all(torch.equal(carried[name], anew[name]) for name in carried)
@@ -179,7 +179,7 @@ def test_without_validation_files_documents_are_held_out(texts: Path, tmp_path: 
     data = [str(texts / "train.txt")]
     train("text-generation", data, output_dir=tmp_path / "run", model="ngram:bigram", settings=["data.tokenizer=words"], say=said.append)
     assert any("4 documents held out by seed 0" in line for line in said)
-    content = json.loads((tmp_path / "run" / bundles.DATA).read_text())
+    content = json.loads((tmp_path / "run" / run_folder.DATA).read_text())
     assert (content["training"]["documents"], content["validation"]["documents"]) == (196, 4)
 
 
@@ -258,7 +258,7 @@ def test_what_cannot_be_is_said_in_a_line(folders: dict[str, Path], texts: Path,
         lambda: train("text-generation", [str(texts / "train.txt")], output_dir=tmp_path / "e", model="gpt:tiny", settings=window)
     )
     assert "train.window must be at most model.context" in said
-    assert not (tmp_path / "e" / bundles.RUN).exists()
+    assert not (tmp_path / "e" / run_folder.RUN).exists()
 
 
 def test_the_window_of_progress_is_heard(texts: Path, tmp_path: Path) -> None:

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from tests.data.test_images import idx
 from tests.workflows.test_images import outcome, run, squares
 
-from seqloom import bundles
+from seqloom.runs import run_folder
 from seqloom.errors import DataError, FolderError, UsageError
 from seqloom.models.vit import ViT, ViTConfig
 from seqloom.training.loop import Progress
 from seqloom.workflows.evaluate import evaluate
-from seqloom.workflows.images import PreparedPatches, prepare_patches, start_vit
-from seqloom.workflows.settings import resolve
+from seqloom.tasks.images.training_data import PreparedPatches, prepare_patches, start_vit
+from seqloom.runs.settings import resolve
 from seqloom.workflows.train import TrainResult, train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -63,7 +63,7 @@ def go_on(folder: Path, stop: Callable[[int], None] = lambda step: None, said: l
         stop(now.step)
 
     say = (said if said is not None else []).append
-    if (folder / bundles.RUN).exists():
+    if (folder / run_folder.RUN).exists():
         return train(resume=folder, progress=progress, say=say)
     data = write(folder.parent / "train.npz", 1, 200)
     return train(TASK, [data], output_dir=folder, model="vit:tiny", settings=SETTINGS, progress=progress, say=say)
@@ -98,7 +98,7 @@ def test_a_run_folder_holds_a_head_and_a_mask(trained: Path) -> None:
     config = json.loads((trained / "config.json").read_text())
     assert (config["task"], config["head"], config["labels"]) == (TASK, "patches", [])
     assert not [key for key in config if "token" in key or "vocabulary" in key]
-    opened = bundles.open_model(trained)
+    opened = run_folder.open_model(trained)
     assert isinstance(opened.model, ViT)
     assert opened.model.mask is not None
     assert opened.model.head is not None
@@ -184,7 +184,7 @@ def test_labels_are_not_needed(tmp_path: Path) -> None:
 def test_validation_is_always_on_the_same_corruption(tmp_path: Path, trained: Path) -> None:
     """Whatever the seed of the run; and the verb measures what the training measured."""
     data, held = write(tmp_path / "t.npz", 1, 50), write(tmp_path / "v.npz", 5, 300)
-    model = bundles.open_model(trained).model
+    model = run_folder.open_model(trained).model
     found = [prepared(tmp_path / str(seed), [data], f"train.seed={seed}", validation=(held,)).validate(model) for seed in (0, 1)]
     assert found[0] == found[1] == evaluate(trained, [held], {}, {}, lambda _: None).metrics
 
@@ -237,7 +237,7 @@ def test_mistakes_are_one_line(words: list[str], message: str, trained: Path, tm
 
 def test_a_start_is_the_encoder(trained: Path) -> None:
     start = start_vit(trained)
-    model: Any = bundles.open_model(trained).model
+    model: Any = run_folder.open_model(trained).model
     assert start.new == ("head.weight", "head.bias")
     begun = ViT(ViTConfig(**start.fields, labels=("a", "b")))
     assert set(begun.load_state_dict(start.tensors, strict=False).missing_keys) == set(start.new)
@@ -249,7 +249,7 @@ def test_a_start_is_the_encoder(trained: Path) -> None:
 
 def test_what_may_change_at_a_start(trained: Path, tmp_path: Path) -> None:
     """The size of images: positions are interpolated as the model does it by itself."""
-    model: Any = bundles.open_model(trained).model
+    model: Any = run_folder.open_model(trained).model
     start = start_vit(trained, {"image_size": 16, "dropout": 0.3})
     assert (start.fields["image_size"], start.fields["dropout"]) == (16, 0.3)
     begun = ViT(ViTConfig(**start.fields, labels=("a", "b"))).eval()

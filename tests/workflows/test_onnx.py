@@ -16,13 +16,13 @@ import pytest
 import torch
 from torch import nn
 
-from seqloom import bundles
+from seqloom.runs import run_folder
 from seqloom.config import DataConfig, DecodeConfig, RunConfig
 from seqloom.decoding.generate import Beam, generate
 from seqloom.errors import MissingExtraError, SeqloomError, UsageError
-from seqloom.interop import onnx_check, onnx_graph
-from seqloom.interop.onnx_graph import Exportable, Value, general, write_graph
-from seqloom.interop.onnx_models import exportable
+from seqloom.interop.onnx import check, graph
+from seqloom.interop.onnx.graph import Exportable, Value, general, write_graph
+from seqloom.interop.onnx.models import exportable
 from seqloom.models.bert import Bert, BertConfig
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLM, RecurrentLMConfig
@@ -30,10 +30,10 @@ from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from seqloom.models.t5 import T5, T5Config
 from seqloom.models.transformer import Transformer, TransformerConfig
 from seqloom.models.vit import ViT, ViTConfig
-from seqloom.text.special import BOS, EOS, PAD
+from seqloom.text.special_tokens import BOS, EOS, PAD
 from seqloom.text.tokenizers import train_tokenizer
 from seqloom.workflows import onnx
-from seqloom.workflows.made import write_made
+from seqloom.runs.write_run import write_made
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -95,11 +95,11 @@ FAMILIES: dict[str, Callable[[], nn.Module]] = {
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_does_what_its_model_does(family: str, tmp_path: Path) -> None:
     model = drawn(FAMILIES[family]())
-    expected = onnx_check.cases(model)
+    expected = check.cases(model)
     found = exportable(model)
     for graph in found.graphs:
         write_graph(graph, tmp_path)
-    assert onnx_check.check(found, expected, tmp_path) < onnx_check.TOLERANCE / 2
+    assert check.check(found, expected, tmp_path) < check.TOLERANCE / 2
 
 
 def run_folder(place: Path, model: Any, task: str, name: str) -> Path:
@@ -193,7 +193,7 @@ def test_onnx_json_says_what_the_graphs_take_and_give(name: str, exported: dict[
     assert said["largest_difference"] < 1e-5
     about = json.loads((folder / "onnx.json").read_text("utf-8"))
     assert about["marks"]["begin"] == [BOS]
-    assert (folder / bundles.TOKENIZER).read_text("utf-8") == TOKENIZER.to_json()
+    assert (folder / run_folder.TOKENIZER).read_text("utf-8") == TOKENIZER.to_json()
     for graph in about["graphs"].values():
         session = onnxruntime.InferenceSession(folder / graph["file"])
         for told, true in ((graph["inputs"], session.get_inputs()), (graph["outputs"], session.get_outputs())):
@@ -219,21 +219,21 @@ def test_an_export_that_disagrees_leaves_nothing(
 
 def test_a_small_difference_at_one_place_is_found(exported: dict[str, tuple[Any, Path, Any]]) -> None:
     model, folder, _ = exported["gpt"]
-    cases = onnx_check.cases(model)
+    cases = check.cases(model)
     found = exportable(GPT(model.config))
-    onnx_check.check(found, cases, folder)
+    check.check(found, cases, folder)
     logits = cases[-1][-1].expected["logits"]
-    logits[-1, -1] += 2 * onnx_check.TOLERANCE * logits.abs().max()
+    logits[-1, -1] += 2 * check.TOLERANCE * logits.abs().max()
     with pytest.raises(SeqloomError, match="at call 3 of shape"):
-        onnx_check.check(found, cases, folder)
+        check.check(found, cases, folder)
 
 
 def test_not_a_number_is_a_difference(exported: dict[str, tuple[Any, Path, Any]]) -> None:
     model, folder, _ = exported["gpt"]
-    cases = onnx_check.cases(model)
+    cases = check.cases(model)
     cases[0][0].expected["logits"][0, 0] = torch.nan
     with pytest.raises(SeqloomError, match="differs by nan"):
-        onnx_check.check(exportable(GPT(model.config)), cases, folder)
+        check.check(exportable(GPT(model.config)), cases, folder)
 
 
 def test_what_is_refused(exported: dict[str, tuple[Any, Path, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

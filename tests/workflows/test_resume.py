@@ -23,11 +23,12 @@ from typing import Any
 import pytest
 import torch
 
-from seqloom import bundles, files
-from seqloom.data.synthetic import reverse_task
+from seqloom.runs import run_folder
+from seqloom import files
+from seqloom.data.synthetic.pairs import reverse_task
 from seqloom.errors import FolderError, UsageError
 from seqloom.native.library import library
-from seqloom.training import log
+from seqloom.training import metrics_log
 from seqloom.training.checkpoints import OPTIMIZER, STATE, WEIGHTS, checkpoints, newest_checkpoint, read_state
 from seqloom.training.loop import Progress
 from seqloom.workflows.train import TrainResult, train
@@ -56,7 +57,7 @@ def go_on(
     def progress(now: Progress) -> None:
         stop(now.step)
 
-    if (folder / bundles.RUN).exists():
+    if (folder / run_folder.RUN).exists():
         return train(resume=folder, progress=progress, say=say)
     data, validation = ([str(folder.parent / f"{name}.{side}") for side in "ab"] for name in ("train", "validation"))
     return train(
@@ -102,13 +103,13 @@ def never_stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def outcome(folder: Path) -> dict[str, Any]:
     """All that a run leaves, but for how long it took and where it stood."""
-    metrics = [json.loads(line) for line in (folder / log.METRICS).read_bytes().splitlines()]
+    metrics = [json.loads(line) for line in (folder / metrics_log.METRICS).read_bytes().splitlines()]
     kept: dict[str, Any] = {"metrics": [{key: v for key, v in line.items() if key != "tokens_per_second"} for line in metrics]}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         named_after_itself = path.parent == folder and path.name in (
-            bundles.RUN,
-            log.METRICS,
-            bundles.DATA,
+            run_folder.RUN,
+            metrics_log.METRICS,
+            run_folder.DATA,
             files.MANIFEST,
             "README.md",
         )
@@ -164,7 +165,7 @@ def at_every_event(act: Callable[[int], None]) -> None:
 def forked(**arguments: Any) -> ForkServerProcess:
     """A process that runs this file as `run`."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "seqloom.workflows.train", "torch._dynamo", "seqloom.cli", "seqloom.data.synthetic"])
+    context.set_forkserver_preload(["pytest", "seqloom.workflows.train", "torch._dynamo", "seqloom.cli", "seqloom.data.synthetic.pairs"])
     process = context.Process(target=runpy.run_path, args=(__file__, {"ARGUMENTS": arguments}, "run"))
     process.start()
     return process
@@ -192,7 +193,7 @@ def test_killed_at_any_event_of_a_whole_run(place: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # slow, and nothing here hangs on it
     for copy in copies.values():
         monkeypatch.chdir(copy)
-        run_file = copy / "run" / bundles.RUN  # it names its data by their absolute paths: now those of the copy
+        run_file = copy / "run" / run_folder.RUN  # it names its data by their absolute paths: now those of the copy
         if run_file.exists():
             run_file.write_text(run_file.read_text().replace(str(place), str(copy)))
         go_on(Path("run"), settings=settings)
@@ -224,7 +225,7 @@ def test_killed_between_steps(place: Path, never_stopped: Path) -> None:
         assert ended(forked(folder=str(folder), step=step, signal=signal.SIGKILL)) == -signal.SIGKILL
     go_on(folder)
     assert_same(folder, never_stopped)
-    assert bundles.load_bundle(folder).weights == folder / WEIGHTS
+    assert run_folder.load_bundle(folder).weights == folder / WEIGHTS
 
 
 # Asked to stop
@@ -339,7 +340,7 @@ def test_where_all_checkpoints_are_damaged_nothing_is_started(place: Path) -> No
 
 def test_half_a_line_of_metrics_goes(place: Path, never_stopped: Path) -> None:
     folder = stopped(place, 9)
-    with open(folder / log.METRICS, "a") as file:
+    with open(folder / metrics_log.METRICS, "a") as file:
         file.write('{"step": 12, "loss": 1.0}\n{"step": 16, "lo')
     (folder / ".data.json.99.tmp").touch()
     go_on(folder)

@@ -12,20 +12,7 @@ import cyclopts
 from rich.console import Console
 
 import seqloom
-from seqloom.cli import (
-    comparing,
-    completing,
-    degenerating,
-    exchanging,
-    generating,
-    learning,
-    looking,
-    predicting,
-    probing,
-    rescoring,
-    scoring,
-    searching,
-)
+from seqloom.cli import comparing, completing, degenerating, exchanging, generating, learning, looking, predicting, probing, rescoring, scoring, searching
 from seqloom.errors import SeqloomError, printable
 
 app = cyclopts.App(

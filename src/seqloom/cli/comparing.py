@@ -42,7 +42,7 @@ def compare(
         settings: key=value for all models, such as train.max_steps=600, as for train.
         json: One JSON line instead of a table.
     """
-    from seqloom.workflows.compare import run_compare
+    from seqloom.workflows.compare.run import run_compare
 
     with progress_bar("compare") as progress:
         result = run_compare(

@@ -20,7 +20,7 @@ def complete(folder: str, prefix: str | None = None, /, *, n: int = 5, words: in
         words: How many words: the one that is being typed, and those after it.
         json: One JSON object a line for each text: prefix, completions, each with text, word, probability, ended.
     """
-    from seqloom.workflows.complete import last_word, load_completer
+    from seqloom.tasks.language_modeling.complete import last_word, load_completer
 
     completer = load_completer(folder)
     for typed in _lines() if prefix is None else [prefix]:

@@ -39,8 +39,8 @@ def degeneration(
     given, decode, _ = reading(settings)
     if decode:
         raise UsageError("--set can change data.* here, but not decode.*: each strategy says how it decodes; see --strategies")
-    from seqloom.workflows.degeneration import HEADER, LEGEND, STRATEGIES
-    from seqloom.workflows.degeneration import degeneration as run_degeneration
+    from seqloom.workflows.analysis.degeneration import HEADER, LEGEND, STRATEGIES
+    from seqloom.workflows.analysis.degeneration import degeneration as run_degeneration
 
     report = run_degeneration(
         folder,

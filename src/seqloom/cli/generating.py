@@ -42,9 +42,9 @@ def generate(
     if file is not None and prompt:
         raise UsageError("generate takes --prompt or FILE, but both are given; leave one out")
     _, decode, data_config = reading(settings, ("decode",) if file is None else ("data", "decode"))
-    from seqloom.workflows.generate import Continuation, load_generator
-    from seqloom.workflows.predict import new_file
-    from seqloom.workflows.reading import each_text
+    from seqloom.tasks.language_modeling.generate import Continuation, load_generator
+    from seqloom.tasks.translation.predictor import new_file
+    from seqloom.runs.progress import each_text
     from seqloom.workflows.trace import traced
 
     notices: list[str] = []  # said after the text in whose midst they come up

@@ -115,7 +115,7 @@ def evaluate(
         json: One JSON line instead of a table.
     """
     from seqloom.workflows.evaluate import evaluate as run_evaluate
-    from seqloom.workflows.predict import new_file, write_lines
+    from seqloom.tasks.translation.predictor import new_file, write_lines
 
     given, decode, _ = reading(settings)
     if outputs is not None:

@@ -46,14 +46,14 @@ def explain(
         raise UsageError("--rows and --beside belong to --gradient-flow; leave them out, or add it")
     if len(text) != 1:
         raise UsageError(f"explain takes FOLDER and one TEXT, but {len(text)} texts are given; put the text in quotes")
-    from seqloom.bundles import IMAGES, task_of
+    from seqloom.runs.run_folder import IMAGES, task_of
 
     if task_of(folder) == IMAGES:
         if target is not None or settings:
             raise UsageError(f"--target and --set belong to texts, but {folder} is a model of {IMAGES}; leave them out")
         _explain_image(folder, text[0], output or "attention.png", json)
         return
-    from seqloom.workflows.explain import explain as run_explain
+    from seqloom.workflows.explain.text import explain as run_explain
 
     decode = reading(settings, ("decode",)).decode
     result = run_explain(folder, text[0], target, output or "attention.png", decode)
@@ -65,7 +65,7 @@ def explain(
 
 
 def _explain_image(folder: str, image: str, output: str, json: bool) -> None:
-    from seqloom.workflows.explain_image import explain_image
+    from seqloom.workflows.explain.image import explain_image
 
     found = explain_image(folder, image, output)
     if json:
@@ -81,7 +81,7 @@ def _gradient_flow(folders: list[str], data: tuple[str, ...], rows: int, output:
         raise UsageError("--set can change data.* with --gradient-flow, but not decode.*: nothing is decoded")
     if not data:
         raise UsageError("--gradient-flow needs data: seqloom explain FOLDER DATA --gradient-flow, with files of pairs as for train")
-    from seqloom.workflows.explain import LEGEND, explain_gradient_flow
+    from seqloom.workflows.explain.text import LEGEND, explain_gradient_flow
 
     report = explain_gradient_flow(folders, data, given, rows=rows, output=output or "gradient-flow.png", say=say)
     if json:
@@ -119,7 +119,7 @@ def check(
         settings: key=value for data.* and train.*, as for train; where a model is made also head.* and model.*.
         json: One JSON line instead of tables.
     """
-    from seqloom.workflows.check import check as run_check
+    from seqloom.workflows.data_report.report import check as run_check
 
     report = run_check(task, data, validation or (), test or (), settings or [], say, model=model, start=start)
     if json:

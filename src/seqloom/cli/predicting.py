@@ -10,7 +10,7 @@ from seqloom.config import DataConfig
 from seqloom.errors import UsageError, printable
 
 if TYPE_CHECKING:
-    from seqloom.bundles import Bundle
+    from seqloom.runs.run_folder import Bundle
 
 
 def predict(folder: str, /, *file: Data, settings: Settings = None, trace: str | None = None, json: Flag = False) -> None:
@@ -29,13 +29,13 @@ def predict(folder: str, /, *file: Data, settings: Settings = None, trace: str |
     """
     import sys
 
-    from seqloom.bundles import IMAGES, task_of
-    from seqloom.models.reader import Reader
+    from seqloom.runs.run_folder import IMAGES, task_of
+    from seqloom.models.encoder_with_head import Reader
     from seqloom.workflows.evaluate import ENCODED
-    from seqloom.workflows.predict import CHUNK, load, new_file
-    from seqloom.workflows.reading import each_text
+    from seqloom.tasks.translation.predictor import CHUNK, load, new_file
+    from seqloom.runs.progress import each_text
     from seqloom.workflows.trace import traced
-    from seqloom.workflows.translate import Output
+    from seqloom.tasks.translation.translate import Output
 
     if task_of(folder) == IMAGES:
         if settings or trace is not None:
@@ -82,7 +82,7 @@ def predict(folder: str, /, *file: Data, settings: Settings = None, trace: str |
 
 def _predict_images(folder: str, paths: tuple[str, ...], json: bool) -> None:
     """A line for each image: label, probability, image."""
-    from seqloom.workflows.classify import ImageClassifier
+    from seqloom.tasks.images.classify import ImageClassifier
 
     for found in ImageClassifier.load(folder).stream(paths):
         if json:
@@ -97,12 +97,12 @@ def _predict_read(
     """A line for each example: its label, tags, answer or choice."""
     import sys
 
-    from seqloom.workflows import read
+    from seqloom.tasks.text import predictor
 
     if decode or trace is not None:
         raise UsageError(f"--trace and decode.* belong to models that write text, but this is one of {bundle.task}; leave them out")
     try:
-        for reply in read.TextReader(bundle, given, say).stream([name], 1 if interactive else read.CHUNK):
+        for reply in predictor.TextReader(bundle, given, say).stream([name], 1 if interactive else predictor.CHUNK):
             if json:
                 put_json(reply.content)
             else:
@@ -117,8 +117,8 @@ def _predict_encoded(bundle: Bundle, name: str, data: DataConfig, decode: dict[s
     """A line for each text: its vector, or the text with its masks filled."""
     import sys
 
-    from seqloom.workflows import masks, vectors
-    from seqloom.workflows.reading import each_text, tallied
+    from seqloom.tasks.encoders import fill_mask, sentence_vectors
+    from seqloom.runs.progress import each_text, tallied
 
     masked = bundle.task == "fill-mask"
     if other := sorted(decode.keys() - ({"n_best"} if masked else set())):
@@ -131,8 +131,8 @@ def _predict_encoded(bundle: Bundle, name: str, data: DataConfig, decode: dict[s
         if masked:
             with tallied(say) as tally:
                 skipped = tally if data.on_bad_line == "skip" else None
-                filler, most = masks.MaskFiller(bundle), decode.get("n_best", masks.LIKELIEST)
-                for filled in filler.fill(texts, most, path=name, skipped=skipped, chunk=1 if interactive else masks.CHUNK):
+                filler, most = fill_mask.MaskFiller(bundle), decode.get("n_best", fill_mask.LIKELIEST)
+                for filled in filler.fill(texts, most, path=name, skipped=skipped, chunk=1 if interactive else fill_mask.CHUNK):
                     if json:
                         put_json({"text": filled.text, "masks": [[one._asdict() for one in mask] for mask in filled.masks]})
                     else:
@@ -140,7 +140,7 @@ def _predict_encoded(bundle: Bundle, name: str, data: DataConfig, decode: dict[s
                     if interactive:
                         sys.stdout.flush()
             return
-        for vector in vectors.SentenceEncoder(bundle, say).stream(texts, 1 if interactive else vectors.CHUNK):
+        for vector in sentence_vectors.SentenceEncoder(bundle, say).stream(texts, 1 if interactive else sentence_vectors.CHUNK):
             numbers = vector.tolist()
             if json:
                 put_json({"vector": numbers})

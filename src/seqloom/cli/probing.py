@@ -35,7 +35,7 @@ def probe(
         seed: Of the data and the first weights.
         json: One JSON line instead of a table.
     """
-    from seqloom.workflows.probe import run_probe
+    from seqloom.workflows.analysis.probe import run_probe
 
     given = {"steps": steps, "width": width, "shorter": shorter, "seed": seed}
     settings: dict[str, Any] = {key: value for key, value in given.items() if value is not None}

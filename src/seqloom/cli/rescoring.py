@@ -8,7 +8,7 @@ from seqloom.cli.options import Data, Flag, Folders, Settings, reading
 from seqloom.cli.terminal import put, put_json, put_table, say
 
 if TYPE_CHECKING:
-    from seqloom.workflows.rescore import Rescored, Rescoring
+    from seqloom.workflows.analysis.rescore import Rescored, Rescoring
 
 
 def rescore(
@@ -44,7 +44,7 @@ def rescore(
         json: One JSON line instead of the table; without references one a list.
     """
     reads = reading(settings, ("data",))
-    from seqloom.workflows.rescore import rescore as run_rescore
+    from seqloom.workflows.analysis.rescore import rescore as run_rescore
 
     result = run_rescore(
         [folder, *(beside or ())],

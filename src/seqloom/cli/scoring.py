@@ -57,9 +57,9 @@ def score(
         raise UsageError("score takes one FILE, or --text; to score several files, one call each")
     from itertools import chain
 
-    from seqloom.workflows.documents import convention
-    from seqloom.workflows.reading import each_text
-    from seqloom.workflows.score import Scorer
+    from seqloom.tasks.language_modeling.documents import convention
+    from seqloom.runs.progress import each_text
+    from seqloom.tasks.language_modeling.score import Scorer
 
     scorer = Scorer(folder)
     for note in scorer.bundle.notes:
@@ -83,7 +83,7 @@ def score(
 
 
 def _alternatives(scores: object) -> None:
-    from seqloom.workflows.score import Scored
+    from seqloom.tasks.language_modeling.score import Scored
 
     assert isinstance(scores, list)
     known: list[Scored] = sorted(scores, key=lambda one: -one.log_probability)
@@ -112,7 +112,7 @@ def _odds(nats: float) -> str:
 
 
 def _pairs(folders: list[str], files: tuple[str, ...], pairs: str, by: str | None, data_config: DataConfig, json: bool) -> None:
-    from seqloom.workflows.score import contrast
+    from seqloom.tasks.language_modeling.score import contrast
 
     better, comma, worse = pairs.partition(",")
     if not comma or not better.strip() or not worse.strip():
@@ -156,7 +156,7 @@ def ensemble(
         settings: key=value for data.*, how the development text is read.
         json: One JSON line instead of a table.
     """
-    from seqloom.workflows.mixture import mix
+    from seqloom.tasks.language_modeling.mixture import mix
 
     data_config = reading(settings, ("data",)).config
     result = mix(folders, output_dir, weights, tune or (), data_config, say)

@@ -13,7 +13,7 @@ from seqloom.cli.terminal import put, put_json, put_table, say
 from seqloom.errors import UsageError, printable
 
 if TYPE_CHECKING:
-    from seqloom.workflows.exact import Compared, ExactReport
+    from seqloom.workflows.analysis.exact import Compared, ExactReport
 
 
 def exact(
@@ -55,9 +55,9 @@ def exact(
         raise UsageError(f"--limit must be at least 1, but is {limit}")
     _, decode, data_config = reading(settings)
     widths = _widths(beams)
-    from seqloom.decoding.exact import Budget
-    from seqloom.workflows.exact import inputs_of, kept, load_searcher, report_of
-    from seqloom.workflows.generate import TASK
+    from seqloom.decoding.exact_search import Budget
+    from seqloom.workflows.analysis.exact import inputs_of, kept, load_searcher, report_of
+    from seqloom.tasks.language_modeling.generate import TASK
 
     decode |= {"max_length": max_length} if max_length is not None else {}
     searcher = load_searcher(

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from seqloom.decoding.live import NOTHING, Chosen, Hypothesis, Live, Step, Stop
+from seqloom.decoding.live_rows import NOTHING, Chosen, Hypothesis, Live, Step, Stop
 from seqloom.decoding.rules import Rule
 from seqloom.decoding.strategies import Beam, Sample, Strategy
 from seqloom.errors import UsageError

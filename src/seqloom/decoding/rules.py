@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqloom.config import DecodeConfig
-from seqloom.decoding.live import NOTHING, Live
+from seqloom.decoding.live_rows import NOTHING, Live
 from seqloom.errors import UsageError
 
 Rule = Callable[[Live, Tensor], Tensor]

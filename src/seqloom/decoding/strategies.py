@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from seqloom.config import DecodeConfig
-from seqloom.decoding.live import NOT_NUMBERS, Chosen, Hypothesis, Live
+from seqloom.decoding.live_rows import NOT_NUMBERS, Chosen, Hypothesis, Live
 from seqloom.decoding.rules import most_likely
 from seqloom.errors import SeqloomError, UsageError
 

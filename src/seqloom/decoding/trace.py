@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from seqloom.decoding.live import Step
+from seqloom.decoding.live_rows import Step
 from seqloom.decoding.rules import Rule, most_likely
 from seqloom.decoding.strategies import Sample, Strategy
 

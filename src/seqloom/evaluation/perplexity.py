@@ -24,12 +24,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqloom.data.batches import pad
+from seqloom.data.batching.pair_batches import pad
 from seqloom.errors import DataError, UsageError
 from seqloom.evaluation.intervals import ratio_interval
 from seqloom.protocols import Marks, State, device_of, select_rows, target_log_probs
 from seqloom.shapes import IGNORE
-from seqloom.text.special import MARKS
+from seqloom.text.special_tokens import MARKS
 
 BATCH, COUNTED = 2**13, 2**16
 """Tokens that are scored together by a network, and by counts."""

@@ -26,9 +26,9 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.errors import UsageError
-from seqloom.explaining.watching import StepSequence, named_layers, step_sequences, watched
-from seqloom.layers.cells import CELLS, fed_gates
-from seqloom.layers.recurrent_layer import RecurrentLayer
+from seqloom.explaining.recurrent_watch import StepSequence, named_layers, step_sequences, watched
+from seqloom.layers.recurrent.cells import CELLS, fed_gates
+from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.protocols import Loss
 
 STATES = ("h", "c")

@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.config import STRICT, Positive, Share, TrainConfig
-from seqloom.data.long_memory import Examples, MemoryTask, Part, examples
+from seqloom.data.synthetic.long_memory import Examples, MemoryTask, Part, examples
 from seqloom.errors import UsageError, printable
 from seqloom.layers.attention import AdditiveScores, attention_weights, weighted_mean
-from seqloom.layers.cells import CELLS
-from seqloom.layers.recurrent import Recurrent
+from seqloom.layers.recurrent.cells import CELLS
+from seqloom.layers.recurrent.stack import Recurrent
 from seqloom.training.loop import Progress
 from seqloom.training.optimisation import clip_by_norm, learning_rate, make_optimizer
 

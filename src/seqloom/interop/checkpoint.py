@@ -17,8 +17,8 @@ from seqloom import files
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.interop.families import FAMILIES, Architecture, Family
 from seqloom.interop.families.heads import TASKS, HeadForm
-from seqloom.interop.names import Rule
-from seqloom.interop.placing import Theirs, check, first_names
+from seqloom.interop.tensor_names import Rule
+from seqloom.interop.tensor_mapping import Theirs, check, first_names
 from seqloom.interop.weights import Weights
 from seqloom.models import model_family
 from seqloom.run_file import parse

@@ -13,10 +13,10 @@ from seqloom import files
 from seqloom.errors import UsageError, printable
 from seqloom.interop.checkpoint import CONFIG
 from seqloom.interop.families import FAMILIES, Architecture, Family
-from seqloom.interop.placing import first_names
+from seqloom.interop.tensor_mapping import first_names
 from seqloom.interop.weights import write_weights
 from seqloom.models import model_family
-from seqloom.models.reader import ReaderConfig, settled_head
+from seqloom.models.encoder_with_head import ReaderConfig, settled_head
 from seqloom.run_file import parse
 
 DROPPED = {"torch_dtype", "auto_map", "quantization_config", "_name_or_path", "num_labels"}

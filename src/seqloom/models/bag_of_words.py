@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.config import STRICT
-from seqloom.layers.maxent import MULTIPLIER, PRIME
-from seqloom.models.limits import at_least, refuse, shares
+from seqloom.layers.outputs.maxent import MULTIPLIER, PRIME
+from seqloom.models.config_checks import at_least, refuse, shares
 
 
 @final

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.config import STRICT
-from seqloom.layers.feed_forward import ACTIVATIONS
+from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.layers.linear import Linear
-from seqloom.layers.output import FullOutput
-from seqloom.layers.positions import LearnedPositions
-from seqloom.layers.transformer import Block, Reading, Stack, make_norm, read_places, seen_of
-from seqloom.models.limits import among, at_least, dividing, refuse, shares
+from seqloom.layers.outputs.softmax import FullOutput
+from seqloom.layers.transformer.positions import LearnedPositions
+from seqloom.layers.transformer.blocks import Block, Reading, Stack, make_norm, read_places, seen_of
+from seqloom.models.config_checks import among, at_least, dividing, refuse, shares
 
 Head = Literal["none", "masked-lm", "replaced-token"]
 

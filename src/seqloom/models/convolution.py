@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from seqloom.config import STRICT
 from seqloom.layers.convolution import TimeConvolution
-from seqloom.models.limits import at_least, refuse, shares
+from seqloom.models.config_checks import at_least, refuse, shares
 
 SPREAD = 0.25
 """Embeddings begin uniform in [-0.25, 0.25] (section 3.1)."""

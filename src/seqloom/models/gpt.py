@@ -16,12 +16,12 @@ from typing import Any, Literal, final
 from torch import Tensor, nn
 
 from seqloom.config import STRICT
-from seqloom.layers.cache import Cache, Standing, embedded, extended, standing
-from seqloom.layers.feed_forward import ACTIVATIONS
-from seqloom.layers.output_kinds import OutputKind, make_output
-from seqloom.layers.positions import LearnedPositions, rotation, sinusoids
-from seqloom.layers.transformer import Block, Reading, Stack, make_norm
-from seqloom.models.limits import among, at_least, dividing, refuse, shares
+from seqloom.layers.transformer.key_value_cache import Cache, Standing, embedded, extended, standing
+from seqloom.layers.transformer.feed_forward import ACTIVATIONS
+from seqloom.layers.outputs.kinds import OutputKind, make_output
+from seqloom.layers.transformer.positions import LearnedPositions, rotation, sinusoids
+from seqloom.layers.transformer.blocks import Block, Reading, Stack, make_norm
+from seqloom.models.config_checks import among, at_least, dividing, refuse, shares
 
 STD = 0.02
 """Of the weights at the start (Radford et al. 2018)."""

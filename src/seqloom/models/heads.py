@@ -32,7 +32,7 @@ from seqloom.config import HeadConfig
 from seqloom.errors import UsageError
 from seqloom.layers.attention import attention_weights
 from seqloom.layers.crf import CRF
-from seqloom.layers.feed_forward import ACTIVATIONS
+from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.layers.linear import Linear
 from seqloom.layers.pooling import AttentionPooling, pooled
 from seqloom.protocols import Loss, ReadingBatch

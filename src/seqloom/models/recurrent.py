@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.config import STRICT
-from seqloom.layers.cells import CELLS
+from seqloom.layers.recurrent.cells import CELLS
 from seqloom.layers.convolution import TimeConvolution
-from seqloom.layers.recurrent import Recurrent
-from seqloom.models.limits import among, at_least, refuse, shares
+from seqloom.layers.recurrent.stack import Recurrent
+from seqloom.models.config_checks import among, at_least, refuse, shares
 
 LETTER_WINDOW = 3
 """Letters of a window (Ma and Hovy 2016, table 1)."""

@@ -20,15 +20,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.config import STRICT
-from seqloom.layers.cells import CELLS
-from seqloom.layers.maxent import LARGEST_ID, NOTHING, PRIME, MaxEntOutput, histories, past_after
-from seqloom.layers.output import FullOutput
-from seqloom.layers.output_kinds import OutputKind, make_output
-from seqloom.layers.recurrent import Recurrent
-from seqloom.layers.recurrent_layer import RecurrentLayer
-from seqloom.layers.segments import Segments, cut_rows
-from seqloom.layers.weight_drop import dropped_recurrent_weights, embed
-from seqloom.models.limits import among, at_least, refuse, shares
+from seqloom.layers.recurrent.cells import CELLS
+from seqloom.layers.outputs.maxent import LARGEST_ID, NOTHING, PRIME, MaxEntOutput, histories, past_after
+from seqloom.layers.outputs.softmax import FullOutput
+from seqloom.layers.outputs.kinds import OutputKind, make_output
+from seqloom.layers.recurrent.stack import Recurrent
+from seqloom.layers.recurrent.layer import RecurrentLayer
+from seqloom.layers.recurrent.document_rows import Segments, cut_rows
+from seqloom.layers.recurrent.weight_drop import dropped_recurrent_weights, embed
+from seqloom.models.config_checks import among, at_least, refuse, shares
 from seqloom.protocols import Output, select_rows
 
 

@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from seqloom.config import STRICT
 from seqloom.layers.attention import SCORES, Scores, attention_weights, weighted_mean
-from seqloom.layers.cells import CELLS, CellState
-from seqloom.layers.output import FullOutput
-from seqloom.layers.recurrent import Recurrent, Stepper, layer_state, stack_states
-from seqloom.layers.recurrent_layer import StepMask
-from seqloom.models.limits import among, at_least, refuse, shares
+from seqloom.layers.recurrent.cells import CELLS, CellState
+from seqloom.layers.outputs.softmax import FullOutput
+from seqloom.layers.recurrent.stack import Recurrent, Stepper, layer_state, stack_states
+from seqloom.layers.recurrent.layer import StepMask
+from seqloom.models.config_checks import among, at_least, refuse, shares
 from seqloom.protocols import Shared
 from seqloom.shapes import reverse_each
 

@@ -17,13 +17,13 @@ from typing import Any, Literal, final
 from torch import Tensor, nn
 
 from seqloom.config import STRICT
-from seqloom.layers.cache import Cache, Standing, embedded, extended, standing
-from seqloom.layers.cross_attention import DecoderState, Looking
-from seqloom.layers.feed_forward import ACTIVATIONS
-from seqloom.layers.output import FullOutput
-from seqloom.layers.positions import LearnedPositions, sinusoids
-from seqloom.layers.transformer import Block, Reading, Stack, make_norm, read_places
-from seqloom.models.limits import among, at_least, dividing, refuse, shares
+from seqloom.layers.transformer.key_value_cache import Cache, Standing, embedded, extended, standing
+from seqloom.layers.transformer.cross_attention import DecoderState, Looking
+from seqloom.layers.transformer.feed_forward import ACTIVATIONS
+from seqloom.layers.outputs.softmax import FullOutput
+from seqloom.layers.transformer.positions import LearnedPositions, sinusoids
+from seqloom.layers.transformer.blocks import Block, Reading, Stack, make_norm, read_places
+from seqloom.models.config_checks import among, at_least, dividing, refuse, shares
 from seqloom.protocols import Shared
 
 SIZED = (

@@ -23,10 +23,10 @@ from torch.nn import functional as F
 
 from seqloom.config import STRICT
 from seqloom.errors import UsageError
-from seqloom.layers.feed_forward import ACTIVATIONS
+from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.layers.linear import Linear
-from seqloom.layers.transformer import Block, Reading, Stack, make_norm
-from seqloom.models.limits import among, at_least, dividing, refuse, shares
+from seqloom.layers.transformer.blocks import Block, Reading, Stack, make_norm
+from seqloom.models.config_checks import among, at_least, dividing, refuse, shares
 
 STD = 0.02
 """Of patches, positions and [CLS] at the start: a patch must not drown where it stands."""

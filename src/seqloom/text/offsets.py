@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Sequence
 from itertools import pairwise
 
-from seqloom.text.hub_tokenizer import HubTokenizer
+from seqloom.text.hub.tokenizer import HubTokenizer
 from seqloom.text.tokenizers import TextTokenizer
 
 Span = tuple[int, int]

@@ -15,11 +15,11 @@ from typing import Any, final, get_args
 from seqloom.errors import FolderError, SeqloomError, UsageError, printable
 from seqloom.protocols import Marks
 from seqloom.text.byte_symbols import byte_symbols, readable
-from seqloom.text.kinds import KINDS as KINDS
-from seqloom.text.kinds import SPECIALS, Learned, Merges, Normalisation, Vocabulary, assemble, by_id, normalizer_of
-from seqloom.text.learning import learn, require_vocabulary
-from seqloom.text.library import batch_of, checked, panics_are_errors, prepare_forks
-from seqloom.text.special import BOS, EOS, MARKS, PAD, SPECIAL_TOKENS, UNK
+from seqloom.text.tokenizer_kinds import KINDS as KINDS
+from seqloom.text.tokenizer_kinds import SPECIALS, Learned, Merges, Normalisation, Vocabulary, assemble, by_id, normalizer_of
+from seqloom.text.vocabulary_learning import learn, require_vocabulary
+from seqloom.text.tokenizers_library import batch_of, checked, panics_are_errors, prepare_forks
+from seqloom.text.special_tokens import BOS, EOS, MARKS, PAD, SPECIAL_TOKENS, UNK
 
 
 @final

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.config import TrainConfig
-from seqloom.data.batches import share
-from seqloom.data.order import Rows
+from seqloom.data.batching.pair_batches import share
+from seqloom.data.batching.order import Rows
 from seqloom.errors import TrainingError
 from seqloom.protocols import Objective
 from seqloom.training.checkpoints import RETRY, TrainerState

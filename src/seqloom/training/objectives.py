@@ -8,13 +8,13 @@ from typing import Any, final
 from torch import nn
 from torch.nn import functional as F
 
-from seqloom.data.batches import TranslationBatch
-from seqloom.data.image_store import ImageBatch
-from seqloom.data.masked_patches import MaskedPatchBatch
-from seqloom.data.windows import TextBatch
+from seqloom.data.batching.pair_batches import TranslationBatch
+from seqloom.data.images.image_store import ImageBatch
+from seqloom.data.images.masked_patches import MaskedPatchBatch
+from seqloom.data.batching.corpus_windows import TextBatch
 from seqloom.protocols import Loss, ReadingBatch
 from seqloom.shapes import IGNORE
-from seqloom.training.carry import Carry
+from seqloom.training.stream_states import Carry
 
 
 @final

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, final
 
 from seqloom import files
-from seqloom.bundles import load_bundle
-from seqloom.data.synthetic import DatePair, date_phrases
+from seqloom.runs.run_folder import load_bundle
+from seqloom.data.synthetic.pairs import DatePair, date_phrases
 from seqloom.training.loop import Progress
 from seqloom.workflows.evaluate import evaluate_pairs
-from seqloom.workflows.explain import attention_of, draw_attention
-from seqloom.workflows.predict import Predictor
-from seqloom.workflows.reading import Say
+from seqloom.workflows.explain.text import attention_of, draw_attention
+from seqloom.tasks.translation.predictor import Predictor
+from seqloom.runs.progress import Say
 from seqloom.workflows.train import train
 
 SETTINGS = (

@@ -10,22 +10,22 @@ from typing import Any, final
 from numpy.typing import NDArray
 from torch import nn
 
-from seqloom.bundles import IMAGES, OF_IMAGES, load_bundle, task_of
+from seqloom.runs.run_folder import IMAGES, OF_IMAGES, load_bundle, task_of
 from seqloom.config import DecodeConfig
 from seqloom.errors import UsageError, printable
-from seqloom.evaluation.metrics import bleu, chrf, exact_match
-from seqloom.evaluation.scoring import teacher_forced
-from seqloom.models.reader import Reader
+from seqloom.evaluation.text_metrics import bleu, chrf, exact_match
+from seqloom.evaluation.teacher_forcing import teacher_forced
+from seqloom.models.encoder_with_head import Reader
 from seqloom.protocols import Tokenizer, device_of
-from seqloom.workflows.classify import evaluate_images, evaluate_patches
-from seqloom.workflows.documents import convention, each_document, evaluate_documents, stride_of
-from seqloom.workflows.masks import evaluate_masked
-from seqloom.workflows.read import TextReader
-from seqloom.workflows.reading import Say, read_pair_list
-from seqloom.workflows.settings import as_trained
-from seqloom.workflows.translate import batches_of_pairs, decode_texts
-from seqloom.workflows.vectors import evaluate_similarity
-from seqloom.workflows.verbs import refuse_other_task
+from seqloom.tasks.images.classify import evaluate_images, evaluate_patches
+from seqloom.tasks.language_modeling.documents import convention, each_document, evaluate_documents, stride_of
+from seqloom.tasks.encoders.fill_mask import evaluate_masked
+from seqloom.tasks.text.predictor import TextReader
+from seqloom.runs.progress import Say, read_pair_list
+from seqloom.runs.settings import as_trained
+from seqloom.tasks.translation.translate import batches_of_pairs, decode_texts
+from seqloom.tasks.encoders.sentence_vectors import evaluate_similarity
+from seqloom.runs.verbs import refuse_other_task
 
 ENCODED = ("fill-mask", "feature-extraction", "sentence-similarity")
 """Tasks of models that read texts and write none."""

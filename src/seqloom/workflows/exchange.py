@@ -10,30 +10,31 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import nn
 
-from seqloom import bundles, files
+from seqloom.runs import run_folder
+from seqloom import files
 from seqloom.config import DataConfig, DecodeConfig, RunConfig
-from seqloom.data.reading import CAUSAL_MARKS, layout_of
-from seqloom.data.store import fingerprint
-from seqloom.data.tagging import blank_begins_words
+from seqloom.data.encoding.encoded_dataset import CAUSAL_MARKS, layout_of
+from seqloom.data.batching.token_store import fingerprint
+from seqloom.data.encoding.encode_words import blank_begins_words
 from seqloom.errors import UsageError, printable
 from seqloom.interop.checkpoint import CONFIG, GENERATION, is_hub_folder, read_checkpoint
 from seqloom.interop.export import Target, target_of, their_tensors, write_checkpoint
-from seqloom.interop.framing import framed, with_entries, with_first_blank
-from seqloom.interop.generation import generation_content
+from seqloom.interop.post_processor import framed, with_entries, with_first_blank
+from seqloom.interop.generation_config import generation_content
 from seqloom.interop.hub import is_hub_name
-from seqloom.interop.origin import TOKENIZER_CONFIG, HubOrigin, hub_tokenizer
-from seqloom.interop.placing import check_finite, first_names
-from seqloom.interop.pooling import write_pooling
+from seqloom.interop.hub_origin import TOKENIZER_CONFIG, HubOrigin, hub_tokenizer
+from seqloom.interop.tensor_mapping import check_finite, first_names
+from seqloom.interop.sentence_transformers import write_pooling
 from seqloom.models.bert import Bert
 from seqloom.models.ngram import Ngram
-from seqloom.models.reader import Reader
-from seqloom.tasks import TASKS
-from seqloom.text.hub_tokenizer import HubTokenizer
-from seqloom.text.special import SPECIAL_TOKENS
+from seqloom.models.encoder_with_head import Reader
+from seqloom.tasks.registry import TASKS
+from seqloom.text.hub.tokenizer import HubTokenizer
+from seqloom.text.special_tokens import SPECIAL_TOKENS
 from seqloom.text.tokenizers import TextTokenizer
-from seqloom.workflows.arpa import SUFFIXES, export_arpa, import_arpa
-from seqloom.workflows.classify import read_preprocessing
-from seqloom.workflows.made import write_made
+from seqloom.tasks.language_modeling.arpa import SUFFIXES, export_arpa, import_arpa
+from seqloom.tasks.images.classify import read_preprocessing
+from seqloom.runs.write_run import write_made
 
 FORMATS = ("huggingface", "arpa", "onnx")
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -58,7 +59,7 @@ def import_model(place: str, output_dir: str, say: Say, dtype: str | None = None
 
 
 def _import_folder(place: str, folder: Path, say: Say, dtype: torch.dtype | None) -> dict[str, Any]:
-    source = bundles.located(place)
+    source = run_folder.located(place)
     if is_hub_name(place):
         say(f"{printable(place)} is commit {printable(source.name)}")
     if not is_hub_folder(source):
@@ -70,13 +71,13 @@ def _import_folder(place: str, folder: Path, say: Say, dtype: torch.dtype | None
     origin = HubOrigin.of(source)
     decode, notes = DecodeConfig(), list(found.notes)
     tokenizer = None
-    if found.task != bundles.IMAGES:
+    if found.task != run_folder.IMAGES:
         tokenizer = hub_tokenizer(source, origin.content, found.config.vocabulary_size)
         decode, said = origin.decoding(TASKS[found.task].decode if found.task in TASKS else {}, tokenizer)
         notes += said
     for note in notes:
         say(note)
-    if found.task == bundles.IMAGES:
+    if found.task == run_folder.IMAGES:
         read_preprocessing(source, found.config)  # said before anything is written
     check_finite(first_names(found.model), source)
     files.new_folder(folder, "an imported model", "name another --output-dir")
@@ -87,8 +88,8 @@ def _import_folder(place: str, folder: Path, say: Say, dtype: torch.dtype | None
         data=DataConfig(train=(place if is_hub_name(place) else str(source.resolve()),)),
         decode=decode,
     )
-    if found.task == bundles.IMAGES:
-        files.write_atomic(folder / bundles.PREPROCESSOR, (source / bundles.PREPROCESSOR).read_bytes())
+    if found.task == run_folder.IMAGES:
+        files.write_atomic(folder / run_folder.PREPROCESSOR, (source / run_folder.PREPROCESSOR).read_bytes())
     used = [fingerprint(str(path)) for path in sorted(source.glob("*.safetensors"))]
     write_made(folder, run, found.model, tokenizer, used, None, origin)
     return {"output": str(folder), **_sizes(found.model, found.model_type, found.task), "notes": notes}
@@ -105,7 +106,7 @@ class _Source(NamedTuple):
     model: nn.Module
     task: str
     model_type: str
-    bundle: bundles.Bundle | None
+    bundle: run_folder.Bundle | None
     """None of a model of images."""
     folder: Path
     origin: HubOrigin | None
@@ -134,12 +135,12 @@ def export_model(folder: str, out: str, say: Say, form: str | None = None, shard
 
 
 def _opened(folder: str) -> _Source:
-    place = bundles.located(folder)
-    if bundles.task_of(place) == bundles.IMAGES:
-        opened = bundles.open_model(place)
-        model, model_type, task, bundle = opened.model, str(opened.content["model_type"]), bundles.IMAGES, None
+    place = run_folder.located(folder)
+    if run_folder.task_of(place) == run_folder.IMAGES:
+        opened = run_folder.open_model(place)
+        model, model_type, task, bundle = opened.model, str(opened.content["model_type"]), run_folder.IMAGES, None
     else:
-        bundle = bundles.load_bundle(place)
+        bundle = run_folder.load_bundle(place)
         model, model_type, task = bundle.model, bundle.model_type, bundle.task
     content = files.read_json(place / CONFIG)
     if is_hub_folder(place):
@@ -159,8 +160,8 @@ def _export_folder(source: _Source, out: Path, shard_bytes: int | None) -> dict[
     files.new_folder(out, "an exported model")
     if source.bundle is not None:
         _write_tokenizer(source, source.bundle, out)
-    elif (source.folder / bundles.PREPROCESSOR).is_file():
-        shutil.copyfile(source.folder / bundles.PREPROCESSOR, out / bundles.PREPROCESSOR)
+    elif (source.folder / run_folder.PREPROCESSOR).is_file():
+        shutil.copyfile(source.folder / run_folder.PREPROCESSOR, out / run_folder.PREPROCESSOR)
     if source.origin is not None and source.origin.pooling is not None and not isinstance(source.model, Reader):
         write_pooling(out, source.origin.pooling, config.width)
     ids = {} if source.bundle is None or source.origin is not None else _ids(source.bundle)
@@ -170,8 +171,8 @@ def _export_folder(source: _Source, out: Path, shard_bytes: int | None) -> dict[
     return {"output": str(out), **_sizes(source.model, target.hub_type, source.task), "architecture": target.architecture, "files": weights}
 
 
-def _write_tokenizer(source: _Source, bundle: bundles.Bundle, out: Path) -> None:
-    bundles.write_tokenizer(out, bundle.tokenizer, source.origin)
+def _write_tokenizer(source: _Source, bundle: run_folder.Bundle, out: Path) -> None:
+    run_folder.write_tokenizer(out, bundle.tokenizer, source.origin)
     if isinstance(source.model, Reader):
         _write_layout(source.model, bundle.tokenizer, out, source.origin)
     encoder = source.model.encoder if isinstance(source.model, Reader) else source.model
@@ -204,7 +205,7 @@ def _write_layout(reader: Reader, tokenizer: TextTokenizer | HubTokenizer, out: 
     if reader.config.kind == "tagging" and blank_begins_words(tokenizer) and not any("TokenClassification" in str(one) for one in came):
         content = with_first_blank(content)
         _change_tokenizer_config(out, {"add_prefix_space": True})
-    files.write_atomic(out / bundles.TOKENIZER, content.encode())
+    files.write_atomic(out / run_folder.TOKENIZER, content.encode())
 
 
 def _change_tokenizer_config(out: Path, changes: dict[str, Any], *, over: bool = True) -> None:
@@ -213,7 +214,7 @@ def _change_tokenizer_config(out: Path, changes: dict[str, Any], *, over: bool =
     files.write_json(out / TOKENIZER_CONFIG, content | changes if over else changes | content)
 
 
-def _ids(bundle: bundles.Bundle) -> dict[str, Any]:
+def _ids(bundle: run_folder.Bundle) -> dict[str, Any]:
     """The marks of a tokenizer of ours as keys of config.json."""
     marks = bundle.tokenizer.marks
     begin = marks.begin[0] if marks.begin else None

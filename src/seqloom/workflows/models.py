@@ -8,10 +8,10 @@ import inspect
 import textwrap
 from typing import Any
 
-from seqloom.bundles import FROM_DATA, FROM_TOKENIZER
+from seqloom.runs.run_folder import FROM_DATA, FROM_TOKENIZER
 from seqloom.config import SECTIONS
 from seqloom.models import MODELS, about_sizes, model_family
-from seqloom.models.reader import ENCODERS
+from seqloom.models.encoder_with_head import ENCODERS
 
 
 def families() -> list[dict[str, Any]]:

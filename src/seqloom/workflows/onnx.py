@@ -16,14 +16,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from seqloom import bundles, files
+from seqloom.runs import run_folder
+from seqloom import files
 from seqloom.errors import UsageError, printable
-from seqloom.interop.onnx_check import cases, check
-from seqloom.interop.onnx_graph import Exportable, require_onnx, write_graph
-from seqloom.interop.onnx_models import exportable
-from seqloom.models.reader import Reader
+from seqloom.interop.onnx.check import cases, check
+from seqloom.interop.onnx.graph import Exportable, require_onnx, write_graph
+from seqloom.interop.onnx.models import exportable
+from seqloom.models.encoder_with_head import Reader
 from seqloom.version import VERSION
-from seqloom.workflows.reading import Say
+from seqloom.runs.progress import Say
 
 ABOUT = "onnx.json"
 
@@ -106,9 +107,9 @@ def export_onnx(folder: str, out: str, say: Say = lambda _: None) -> dict[str, A
         raise UsageError(
             f"{printable(out)}: an export must go to a new or empty folder, but this holds something; name another or empty it"
         )
-    task = bundles.task_of(folder)
-    bundle = None if task == bundles.IMAGES else bundles.load_bundle(folder, "cpu")
-    model = bundles.open_model(Path(folder), "cpu").model if bundle is None else bundle.model
+    task = run_folder.task_of(folder)
+    bundle = None if task == run_folder.IMAGES else run_folder.load_bundle(folder, "cpu")
+    model = run_folder.open_model(Path(folder), "cpu").model if bundle is None else bundle.model
     if isinstance(model, Reader):
         raise UsageError(f"ONNX holds no reader yet, but {printable(folder)} is one; export it with --format huggingface")
     with files.writing(place):
@@ -124,10 +125,10 @@ def export_onnx(folder: str, out: str, say: Say = lambda _: None) -> dict[str, A
             "state": [value.described() for value in found.state],
         }
         if bundle is None:
-            files.write_atomic(beside / bundles.PREPROCESSOR, (Path(folder) / bundles.PREPROCESSOR).read_bytes())
+            files.write_atomic(beside / run_folder.PREPROCESSOR, (Path(folder) / run_folder.PREPROCESSOR).read_bytes())
         else:
             about["marks"] = bundle.tokenizer.marks._asdict()
-            files.write_atomic(beside / bundles.TOKENIZER, bundle.tokenizer.to_json())
+            files.write_atomic(beside / run_folder.TOKENIZER, bundle.tokenizer.to_json())
         files.write_json(beside / ABOUT, about)
         files.write_atomic(beside / "README.md", read_me(place.name, found, example(found, texts=bundle is not None)))
         with files.writing(place):

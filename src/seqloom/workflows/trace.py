@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from seqloom import files
-from seqloom.bundles import Bundle
+from seqloom.runs.run_folder import Bundle
 from seqloom.config import DecodeConfig
-from seqloom.decoding.live import Step
+from seqloom.decoding.live_rows import Step
 from seqloom.decoding.trace import Trace
-from seqloom.workflows.decoding import decoding_of
+from seqloom.runs.decoding_options import decoding_of
 
 T = TypeVar("T")
 

@@ -13,54 +13,34 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from seqloom import bundles, files
+from seqloom.runs import run_folder
+from seqloom import files
 from seqloom.config import RunConfig
-from seqloom.data.order import Rows
+from seqloom.data.batching.order import Rows
 from seqloom.errors import DataError, FolderError, UsageError, printable
-from seqloom.interop.origin import TOKENIZER_CONFIG
-from seqloom.layers.recurrent import runs_loops
+from seqloom.interop.hub_origin import TOKENIZER_CONFIG
+from seqloom.layers.recurrent.stack import runs_loops
 from seqloom.models import model_family
 from seqloom.native.library import library, missing
 from seqloom.protocols import State
 from seqloom.run_file import run_file_text
-from seqloom.tasks import READING_TASKS
-from seqloom.text.hub_files import kept_files
-from seqloom.text.special import BOS
-from seqloom.training import log
-from seqloom.training.carry import Carry
-from seqloom.training.checkpoints import (
-    OPTIMIZER,
-    WEIGHTS,
-    TrainerState,
-    checkpoint_path,
-    checkpoint_step,
-    load_model_tensors,
-    load_optimizer_tensors,
-    newest_checkpoint,
-    prune_checkpoints,
-    read_carried,
-    read_state,
-    save_checkpoint,
-)
+from seqloom.tasks.registry import READING_TASKS
+from seqloom.text.hub.tokenizer_files import kept_files
+from seqloom.text.special_tokens import BOS
+from seqloom.training import metrics_log
+from seqloom.training.stream_states import Carry
+from seqloom.training.checkpoints import OPTIMIZER, WEIGHTS, TrainerState, checkpoint_path, checkpoint_step, load_model_tensors, load_optimizer_tensors, newest_checkpoint, prune_checkpoints, read_carried, read_state, save_checkpoint
 from seqloom.training.distributed import World, joined_world
 from seqloom.training.loop import Job, Progress, run
 from seqloom.training.optimisation import make_optimizer
-from seqloom.workflows.card import write_card
-from seqloom.workflows.corpus import prepare_corpus
-from seqloom.workflows.images import prepare_images, prepare_patches
-from seqloom.workflows.prepare import Material, Prepare, prepare_pairs, prepared, total_steps
-from seqloom.workflows.readers import PreparedReading, prepare_reading
-from seqloom.workflows.reading import Say
-from seqloom.workflows.settings import (
-    STANDARD_INPUT,
-    check_unchanged,
-    fixed_settings,
-    keep_standard_input,
-    model_fields,
-    read_resumed,
-    resolve,
-)
-from seqloom.workflows.tensorboard import open_board
+from seqloom.runs.model_card import write_card
+from seqloom.tasks.language_modeling.training_data import prepare_corpus
+from seqloom.tasks.images.training_data import prepare_images, prepare_patches
+from seqloom.tasks.translation.training_data import Material, Prepare, prepare_pairs, prepared, total_steps
+from seqloom.tasks.text.training_data import PreparedReading, prepare_reading
+from seqloom.runs.progress import Say
+from seqloom.runs.settings import STANDARD_INPUT, check_unchanged, fixed_settings, keep_standard_input, model_fields, read_resumed, resolve
+from seqloom.runs.tensorboard import open_board
 
 
 @final
@@ -119,21 +99,21 @@ def train(
             if resume is None and world.first:
                 files.new_folder(folder, "a new run", taken)  # again: another process may have held the lock before
                 run_config = keep_standard_input(run_config, folder)
-                files.write_atomic(folder / bundles.RUN, run_file_text(run_config))
+                files.write_atomic(folder / run_folder.RUN, run_file_text(run_config))
             world.barrier()
             done = finished(folder, world, quiet)
             try:
                 return done or _train(read_resumed(folder), folder, world, quiet, progress if world.first else lambda _: None)
             except (DataError, UsageError):
-                if resume is None and world.first and not bundles.has_weights(folder):
+                if resume is None and world.first and not run_folder.has_weights(folder):
                     forget(folder)
                 raise
 
 
 def forget(folder: Path) -> None:
     """Removes what a run wrote that failed before it had a model, so that the mended command can be given again."""
-    of_model = (*kept_files(folder), bundles.CONFIG, TOKENIZER_CONFIG, bundles.GENERATION, log.METRICS)
-    for name in (*of_model, bundles.TOKENIZER, bundles.PREPROCESSOR, bundles.DATA, STANDARD_INPUT, bundles.RUN):  # last what makes it a run
+    of_model = (*kept_files(folder), run_folder.CONFIG, TOKENIZER_CONFIG, run_folder.GENERATION, metrics_log.METRICS)
+    for name in (*of_model, run_folder.TOKENIZER, run_folder.PREPROCESSOR, run_folder.DATA, STANDARD_INPUT, run_folder.RUN):  # last what makes it a run
         (folder / name).unlink(missing_ok=True)
 
 
@@ -155,19 +135,19 @@ def _train(run_config: RunConfig, folder: Path, world: World, say: Say, progress
     if hasattr(model_family(name)[1], "fit"):
         with world.together():
             if world.first:
-                fit(run_config, folder, bundles.model_config(name, size, vocabulary, fields), material, say)
+                fit(run_config, folder, run_folder.model_config(name, size, vocabulary, fields), material, say)
         world.barrier()
         return finish(run_config, folder, world, read_state(checkpoint_path(folder, 1)), say)
     config = run_config.train
-    fresh = not (folder / bundles.CONFIG).exists()  # the last of the model's files
+    fresh = not (folder / run_folder.CONFIG).exists()  # the last of the model's files
     torch.manual_seed(config.seed)
     build = getattr(material, "build", None)  # of materials that know what a model begins with
-    model, configured = build() if build is not None else bundles.build_model(name, size, vocabulary, fields, material.labels)
+    model, configured = build() if build is not None else run_folder.build_model(name, size, vocabulary, fields, material.labels)
     model_type, origin = ("reader", material.origin) if isinstance(material, PreparedReading) else (name, None)
     with world.together():
         if fresh and world.first:
-            bundles.write_model_files(folder, run_config.task, model_type, configured, material.tokenizer, run_config.decode, origin)
-    model.to(bundles.choose_device(config.device), torch.float64 if config.dtype == "float64" else torch.float32)
+            run_folder.write_model_files(folder, run_config.task, model_type, configured, material.tokenizer, run_config.decode, origin)
+    model.to(run_folder.choose_device(config.device), torch.float64 if config.dtype == "float64" else torch.float32)
     objective = material.objective()
     optimizer = make_optimizer(model, config)
     material.introduce(model)
@@ -197,13 +177,13 @@ def fit(run_config: RunConfig, folder: Path, config: Any, material: Material, sa
     say(f"fitting {name}:{run_config.model['size']} on {material.about()}")
     model: nn.Module = material.fit(model_family(name)[1], config, say)
     model.eval()
-    bundles.write_model_files(folder, run_config.task, name, model.config, material.tokenizer, run_config.decode)
+    run_folder.write_model_files(folder, run_config.task, name, model.config, material.tokenizer, run_config.decode)
     with torch.no_grad():
         metrics = material.validate(model)
     state = TrainerState(step=1, total_steps=1, best=metrics["loss"], best_step=1, stopped="max_steps", threads=torch.get_num_threads())
     state.settings = fixed_settings(run_config)
-    log.cut(folder, 0)  # of a fit that was killed
-    log.append(folder, {"step": 1, **{f"validation_{key}": value for key, value in metrics.items()}})
+    metrics_log.cut(folder, 0)  # of a fit that was killed
+    metrics_log.append(folder, {"step": 1, **{f"validation_{key}": value for key, value in metrics.items()}})
     save_checkpoint(folder, model, None, state)
 
 
@@ -238,7 +218,7 @@ def make_job(
 
     def report(record: dict[str, Any]) -> None:
         if world.first:
-            log.append(folder, record)
+            metrics_log.append(folder, record)
         if board is not None:
             board(record)
 
@@ -267,11 +247,11 @@ def finish(run_config: RunConfig, folder: Path, world: World, state: TrainerStat
     if over and (problem := files.manifest_problem(checkpoint_path(folder, best))):
         say(f"the best checkpoint (step {best}) is damaged, so the last one (step {state.step}) takes its place: {problem}")
         best = state.best_step = state.step
-    metrics = log.validation(folder, best)
+    metrics = metrics_log.validation(folder, best)
     if over and world.first:
         prune_checkpoints(folder, {state.step, best})  # again: a run may be killed between its last save and this
         write_card(folder, run_config, state, metrics)
-        bundles.seal(folder, checkpoint_path(folder, best))
+        run_folder.seal(folder, checkpoint_path(folder, best))
     world.barrier()
     return TrainResult(folder, state.step, state.best_step, str(state.stopped), metrics, world.first)
 
@@ -281,9 +261,9 @@ def finished(folder: Path, world: World, say: Say) -> TrainResult | None:
     if not (folder / files.MANIFEST).exists() or files.manifest_problem(folder) is not None:
         return None
     best = checkpoint_step(Path(files.read_json(folder / files.MANIFEST)["best"]))
-    step = max((record["step"] for record in log.read(folder)), default=best)
+    step = max((record["step"] for record in metrics_log.read(folder)), default=best)
     say(f"{printable(str(folder))}: this run is finished (step {step}), so there is nothing to do; for a longer one, train a new run")
-    return TrainResult(folder, step, best, "finished", log.validation(folder, best), world.first)
+    return TrainResult(folder, step, best, "finished", metrics_log.validation(folder, best), world.first)
 
 
 def restore(folder: Path, world: World, model: nn.Module, optimizer: torch.optim.Optimizer, objective: Any, say: Say) -> TrainerState:
@@ -295,7 +275,7 @@ def restore(folder: Path, world: World, model: nn.Module, optimizer: torch.optim
     if world.first:
         for path in files.leftovers(folder):
             path.unlink()
-        log.cut(folder, read_state(newest).step if newest else 0)
+        metrics_log.cut(folder, read_state(newest).step if newest else 0)
     if newest is None:
         return TrainerState(threads=threads, kernels=kernels)
     load_model_tensors(model, newest / WEIGHTS)

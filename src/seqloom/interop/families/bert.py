@@ -8,8 +8,8 @@ from typing import Any, Literal
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.interop.families.family import ACTIVATIONS, Architecture, Family
 from seqloom.interop.families.heads import TASKS, HeadForm
-from seqloom.interop.names import Names, Rule, layer
-from seqloom.interop.options import Option, Options
+from seqloom.interop.tensor_names import Names, Rule, layer
+from seqloom.interop.config_options import Option, Options
 
 BLOCK = "stack.blocks.{i}"
 OLD = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}

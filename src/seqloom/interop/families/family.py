@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 from seqloom.interop.families.heads import HeadForm
-from seqloom.interop.names import Names, pattern
-from seqloom.interop.options import Options
+from seqloom.interop.tensor_names import Names, pattern
+from seqloom.interop.config_options import Options
 
 ACTIVATIONS = {
     "gelu": "gelu",

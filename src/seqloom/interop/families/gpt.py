@@ -7,8 +7,8 @@ from typing import Any
 from seqloom.errors import UsageError
 from seqloom.interop.families.family import ACTIVATIONS, Architecture, Family
 from seqloom.interop.families.heads import TASKS, HeadForm
-from seqloom.interop.names import Names, Rule, layer
-from seqloom.interop.options import Option, Options
+from seqloom.interop.tensor_names import Names, Rule, layer
+from seqloom.interop.config_options import Option, Options
 
 
 def _names(embedding: str, positions: str) -> Names:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
-from seqloom.data.reading import CAUSAL_MARKS
+from seqloom.data.encoding.encoded_dataset import CAUSAL_MARKS
 from seqloom.errors import FolderError, UsageError, printable
-from seqloom.interop.names import Rule, layer
-from seqloom.interop.options import Option, Options
+from seqloom.interop.tensor_names import Rule, layer
+from seqloom.interop.config_options import Option, Options
 
 MOST_LABELS = 2**20
 TASKS = {

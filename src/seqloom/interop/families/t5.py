@@ -7,8 +7,8 @@ from typing import Any
 
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.interop.families.family import Architecture, Family
-from seqloom.interop.names import Names, Rule
-from seqloom.interop.options import Option, Options
+from seqloom.interop.tensor_names import Names, Rule
+from seqloom.interop.config_options import Option, Options
 
 FEED_FORWARD = {
     "relu": ("relu", False),

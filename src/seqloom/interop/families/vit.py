@@ -7,8 +7,8 @@ from typing import Any
 
 from seqloom.interop.families.family import ACTIVATIONS, Architecture, Family
 from seqloom.interop.families.heads import label_keys, labels_of
-from seqloom.interop.names import Names, Rule, layer
-from seqloom.interop.options import Option, Options
+from seqloom.interop.tensor_names import Names, Rule, layer
+from seqloom.interop.config_options import Option, Options
 
 BLOCK, THEIRS = "stack.blocks.{i}", "vit.encoder.layer.{i}"
 

@@ -1,0 +1,190 @@
+"""The store of a corpus: the ids of all documents, one after the other, in one file that is mapped into memory.
+
+    u₁ .. u_L </s> v₁ .. v_M </s> ..
+
+Where the marks of a tokenizer have no end, documents follow each other without one.
+
+A stream for truncated backpropagation is the file itself, and so are packed windows (`windows.py`). The files are those
+of `store.py` with one column; `meta.json` also has the totals, without which no bits per byte nor perplexity per word
+can be told.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqloom import files
+from seqloom.data.readers.documents import Piece
+from seqloom.data.batching.segment_encoder import SegmentEncoder
+from seqloom.data.batching.token_store import array_files, dtype_of, made_once, map_arrays
+from seqloom.errors import DataError, FolderError, place
+from seqloom.protocols import Tokenizer
+
+FORMAT = 1
+"""Raised whenever what is written changes its meaning."""
+CHUNK = 2**19
+"""Characters that are tokenised together; two such chunks are in memory at one time."""
+SMALL = 256
+"""Characters that a piece counts for at least, since it costs memory too."""
+
+
+@final
+@dataclass(kw_only=True)
+class Totals:
+    """What a corpus holds. Bytes, characters and words are those of the texts as they were read."""
+
+    documents: int = 0
+    ids: int = 0
+    """With one `</s>` for each document, where there is one: the number of predictions."""
+    unknown: int = 0
+    """`<unk>` among the ids."""
+    bytes: int = 0
+    """Of the texts in UTF-8."""
+    characters: int = 0
+    words: int = 0
+    """What stands between white space."""
+
+
+@final
+@dataclass(frozen=True)
+class CorpusStore:
+    """Documents as ids: `store.document(number)`; and all of them in a row: `store.tokens`."""
+
+    tokens: NDArray[Any]
+    """`(ids,)`"""
+    offsets: NDArray[np.int64]
+    """`(documents + 1,)`: where each document starts, and where the last ends."""
+    lines: NDArray[np.int64]
+    """`(documents,)`: the line of its file where each document starts."""
+    totals: Totals
+    folder: Path
+    ended: bool = True
+    """Whether each document has its `</s>`."""
+
+    def __len__(self) -> int:
+        """How many documents there are."""
+        return len(self.lines)
+
+    def document(self, number: int) -> NDArray[Any]:
+        """The ids of one document, without its `</s>`."""
+        return self.tokens[self.offsets[number] : self.offsets[number + 1] - self.ended]
+
+    def place(self, position: int) -> str:
+        """`path:line` where the document of the id at `position` starts; the path is that of the first reading."""
+        number = int(np.searchsorted(self.offsets, position, side="right")) - 1
+        path = ""
+        with open(self.folder / "files.jsonl", encoding="utf-8") as file:
+            for line in file:
+                first, name = json.loads(line)
+                if first > number:
+                    break
+                path = name
+        return place(path, int(self.lines[number]))
+
+
+def build_corpus(
+    pieces: Callable[[], Iterable[Piece]],
+    tokenizer: Tokenizer,
+    identity: dict[str, Any],
+    folder: Path,
+    progress: Callable[[Totals], None] = lambda totals: None,
+) -> CorpusStore:
+    """The store of these documents: opened where it is there already, made where not.
+
+    `identity` tells what the documents are (hashes, read options, what is held out) and what tokenises them. `progress`
+    hears the totals so far. Raises DataError where there is no document at all, FolderError where the disk is full.
+    """
+    meta = {"corpus": FORMAT, "end": tokenizer.marks.end, **identity}
+
+    def write(place: Path) -> None:
+        totals = _write(pieces(), tokenizer, place, progress)
+        files.write_json(place / "meta.json", {**meta, "totals": asdict(totals)})
+
+    return made_once(meta, folder, write, open_corpus)
+
+
+def open_corpus(place: Path) -> CorpusStore | None:
+    """Maps a finished store; None where its files are not as long as they must be."""
+    try:
+        meta = files.read_json(place / "meta.json")
+        totals, ended = Totals(**meta["totals"]), meta["end"] is not None
+        tokens, offsets, lines = map_arrays(place)
+    except (FolderError, OSError, ValueError, KeyError, TypeError):
+        return None
+    fits = len(offsets) == len(lines) + 1 == totals.documents + 1 and len(tokens) == offsets[-1] == totals.ids
+    return CorpusStore(tokens, offsets, lines, totals, place, ended) if fits and (place / "files.jsonl").exists() else None
+
+
+def _write(pieces: Iterable[Piece], tokenizer: Tokenizer, folder: Path, progress: Callable[[Totals], None]) -> Totals:
+    totals, dtype = Totals(), dtype_of(tokenizer)
+    marks = tokenizer.marks
+    end = array(dtype.char, [] if marks.end is None else [marks.end]).tobytes()
+    with array_files(folder, dtype) as (tokens, offsets, lines), open(folder / "files.jsonl", "w", encoding="utf-8") as names:
+        offsets.write(np.zeros(1, np.int64).data)
+        path, begins = "", True  # the file that was named last; whether a piece begins a document
+        for chunk, encoded in _encoded(pieces, SegmentEncoder(tokenizer, dtype.char)):
+            for piece, ids in zip(chunk, encoded, strict=True):
+                if begins:
+                    lines.write(piece.line.to_bytes(8, sys.byteorder))
+                    if piece.path != path:
+                        path = piece.path
+                        names.write(json.dumps([totals.documents, path]) + "\n")
+                tokens.write(ids)
+                totals.ids += len(ids) // dtype.itemsize
+                if begins := piece.last:
+                    tokens.write(end)
+                    totals.ids += marks.end is not None
+                    totals.documents += 1
+                    offsets.write(totals.ids.to_bytes(8, sys.byteorder))
+            if marks.unknown is not None:
+                totals.unknown += int(np.count_nonzero(np.frombuffer(b"".join(encoded), dtype) == marks.unknown))
+            _count(totals, chunk)
+            progress(totals)
+        if not totals.documents:
+            raise DataError("there must be at least one document, but there is none")
+    return totals
+
+
+def _encoded(pieces: Iterable[Piece], encoder: SegmentEncoder) -> Iterator[tuple[list[Piece], list[bytes]]]:
+    """Chunks of pieces with their ids. While one is tokenised the next is read."""
+    with ThreadPoolExecutor(1) as background:
+        waiting: tuple[list[Piece], Future[list[bytes]]] | None = None
+        for chunk in _chunks(pieces):
+            ahead = chunk, background.submit(encoder.encode, [piece.text for piece in chunk])
+            if waiting is not None:
+                yield waiting[0], waiting[1].result()
+            waiting = ahead
+        if waiting is not None:
+            yield waiting[0], waiting[1].result()
+
+
+def _chunks(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+    chunk: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        chunk.append(piece)
+        size += len(piece.text) + SMALL
+        if size >= CHUNK:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _count(totals: Totals, chunk: list[Piece]) -> None:
+    """Adds up texts. A piece is cut before white space, so no word is in two."""
+    for piece in chunk:
+        characters = len(piece.text)
+        totals.characters += characters
+        totals.bytes += characters if piece.text.isascii() else len(piece.text.encode())
+        totals.words += len(piece.text.split())

@@ -1,0 +1,168 @@
+"""Windows of a corpus: shuffled ones for Transformers, streams for recurrent models.
+
+A window is a run of ids, `[start, start + length)`. Its targets are these ids; its inputs are the ids one place before
+them, where `</s>` (and what is before all) is `<s>`: what ends a document is predicted, what begins one is read. So a
+window is several documents in a row, of which the first may have begun before it, and the last goes on behind it.
+
+With the marks of others `</s>` and `<s>` may be the same, or there is no `<s>` and `</s>` itself is read. Where nothing ends a document
+it goes on with the next one.
+
+Which windows are read when is a function of (seed, epoch). In each epoch every id is a target exactly once, but for the first of all
+where nothing stands before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from seqloom.data.batching.order import Rows, order
+from seqloom.protocols import Marks
+from seqloom.shapes import IGNORE
+from seqloom.text.special_tokens import MARKS
+
+
+class Corpus(Protocol):
+    """What windows are cut from."""
+
+    @property
+    def tokens(self) -> NDArray[Any]:
+        """`(ids,)`: documents, each ended by `</s>`."""
+        ...
+
+
+class TextBatch(NamedTuple):
+    """Windows as ids, padded on the right."""
+
+    inputs: Tensor
+    """`(rows, steps)`: `<s>` where a document begins, `<pad>` where nothing is read"""
+    targets: Tensor
+    """`(rows, steps)`: the id that follows each input, IGNORE where nothing is trained"""
+    lanes: Tensor
+    """`(rows,)`: the stream that each row goes on with, -1 for none"""
+    begins: Tensor
+    """`(rows,)`: whether nothing goes before a row: it is no stream, or its stream begins here"""
+
+
+class Windows(NamedTuple):
+    """Where the rows of a batch lie."""
+
+    starts: Rows
+    lengths: Rows
+    lanes: Rows
+    begins: NDArray[np.bool_]
+
+
+class Plan(Protocol):
+    """Which windows are trained together, and when; a row is a number that `windows` understands."""
+
+    def epoch(self, corpus: Corpus, epoch: int, start: int = 0) -> Iterator[Rows]:
+        """The global batches of an epoch from the `start`-th on."""
+        ...
+
+    def count(self, corpus: Corpus, epoch: int = 0) -> int:
+        """How many global batches an epoch has."""
+        ...
+
+    def windows(self, corpus: Corpus, rows: Rows) -> Windows: ...
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class WindowPlan:
+    """Windows in random order, for models that begin anew in each. A row is where its window starts.
+
+    An epoch cuts at multiples of `window`, moved to the left by less than a window, by (seed, epoch); so its first window may start
+    before the corpus, and be shorter by that, as may be the last. Batches differ by at most one window.
+    """
+
+    seed: int
+    window: int
+    rows: int
+    """Windows of a global batch, at most."""
+
+    def epoch(self, corpus: Corpus, epoch: int, start: int = 0) -> Iterator[Rows]:
+        (moved, count), batches = self._cut(corpus, epoch), self.count(corpus, epoch)
+        for batch in range(start, batches):
+            first, end = batch * count // batches, (batch + 1) * count // batches
+            yield order(self.seed, epoch, first, end, count) * self.window - moved
+
+    def count(self, corpus: Corpus, epoch: int = 0) -> int:
+        return -(-self._cut(corpus, epoch)[1] // self.rows)
+
+    def windows(self, corpus: Corpus, rows: Rows) -> Windows:
+        starts, ends = np.maximum(rows, 0), np.minimum(rows + self.window, len(corpus.tokens))
+        return Windows(starts, ends - starts, np.full(len(rows), -1), np.ones(len(rows), bool))
+
+    def _cut(self, corpus: Corpus, epoch: int) -> tuple[int, int]:
+        """How far an epoch's cuts are moved to the left, and how many windows it has."""
+        moved = drawn(self.window, self.seed, epoch)
+        return moved, -(-(len(corpus.tokens) + moved) // self.window)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class StreamPlan:
+    """Streams, for models that carry their state on: lane k reads the k-th part of the corpus, window after window.
+
+    The corpus is a ring that each epoch enters at another place, by (seed, epoch); there all lanes begin anew. Batch i of
+    an epoch holds window i of every lane. Lanes differ by at most one id, and so do the windows of a lane. A row is
+    (epoch · windows of a lane + i) · lanes + k.
+    """
+
+    seed: int
+    window: int
+    """Ids of a window, at most."""
+    rows: int
+    """Lanes: windows of a global batch."""
+
+    def epoch(self, corpus: Corpus, epoch: int, start: int = 0) -> Iterator[Rows]:
+        steps = self.count(corpus)
+        for step in range(start, steps):
+            yield np.arange(self.rows, dtype=np.int64) + (epoch * steps + step) * self.rows
+
+    def count(self, corpus: Corpus, epoch: int = 0) -> int:
+        longest = -(-len(corpus.tokens) // self.rows)
+        return -(-longest // self.window)
+
+    def windows(self, corpus: Corpus, rows: Rows) -> Windows:
+        size, steps = len(corpus.tokens), self.count(corpus)
+        lanes, windows = rows % self.rows, rows // self.rows
+        epochs, step = windows // steps, windows % steps
+        entered = np.asarray([drawn(size, self.seed, int(epoch)) for epoch in epochs], dtype=np.int64)
+        lane, after = lanes * size // self.rows, (lanes + 1) * size // self.rows
+        starts, ends = (lane + at * (after - lane) // steps for at in (step, step + 1))
+        return Windows((starts + entered) % size, ends - starts, lanes, step == 0)
+
+
+@lru_cache(16)
+def drawn(below: int, seed: int, epoch: int) -> int:
+    """A number in 0..below-1, as a function of (seed, epoch)."""
+    return int(np.random.SeedSequence([seed, epoch, 1]).generate_state(1, np.uint64)[0]) % below
+
+
+def load_windows(corpus: Corpus, plan: Plan, rows: Rows, whole: Rows, marks: Marks = MARKS) -> TextBatch:
+    """The batch of these rows.
+
+    No rows: the first of the `whole` batch with nothing trained and no stream, since a worker must take part even where a
+    batch has fewer rows than there are workers.
+    """
+    starts, lengths, lanes, begins = plan.windows(corpus, rows if len(rows) else whole[:1])
+    steps = np.arange(max(int(lengths.max()), 1))  # a share of a tiny batch may be all empty
+    inside = steps < lengths[:, None]
+    places = (starts[:, None] + steps) % len(corpus.tokens)
+    targets, inputs = (corpus.tokens[at].astype(np.int64) for at in (places, places - 1))  # before the first stands the last, a </s>
+    if marks.begin:
+        inputs[inputs == marks.end if marks.end is not None else places == 0] = marks.begin[-1]
+    elif marks.end is None:
+        targets[places == 0] = IGNORE
+    if not len(rows):
+        inside, lanes, begins = np.zeros_like(inside), np.full(1, -1), np.ones(1, bool)
+    return TextBatch(*map(torch.from_numpy, (np.where(inside, inputs, marks.pad), np.where(inside, targets, IGNORE), lanes, begins)))

@@ -1,0 +1,55 @@
+"""Texts to ids with a memory of what stood before: most of a text is words that were cut already.
+
+A segment is white space and what follows it up to the next white space, ` word,`. As no tokenizer of ours joins anything
+over the places between (see `documents.py`), the ids of a text are those of its segments, one after the other. Each
+segment is tokenised when it is first met; the memory is of bounded size. A tokenizer that puts a blank before a text (unigram) is
+asked for whole texts.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Sequence
+from itertools import chain, filterfalse
+from typing import final
+
+from seqloom.data.readers.documents import BLANK
+from seqloom.protocols import Tokenizer
+
+MOST = 2**16
+"""Segments of a generation; two generations are remembered."""
+LONGEST = 64
+"""Characters of a segment that is remembered."""
+
+_SEGMENT = re.compile(f"[{BLANK}]*[^{BLANK}]+|[{BLANK}]+")
+
+
+@final
+class SegmentEncoder:
+    """Gives what `tokenizer.encode` gives, as raw numbers of the type with this code of `array` (H or I)."""
+
+    def __init__(self, tokenizer: Tokenizer, code: str) -> None:
+        self.tokenizer, self.code = tokenizer, code
+        self.young: dict[str, bytes] = {}
+        self.old: dict[str, bytes] = {}
+
+    def encode(self, texts: Sequence[str]) -> list[bytes]:
+        """The ids of each text."""
+        if self.tokenizer.lead:
+            return [array(self.code, ids).tobytes() for ids in self.tokenizer.encode(texts)]
+        cut = [_SEGMENT.findall(text) for text in texts]
+        long = self._meet(set(filterfalse(self.young.__contains__, chain.from_iterable(cut))))
+        joined = [b"".join(map(self.young.__getitem__, segments)) for segments in cut]
+        for segment in long:
+            del self.young[segment]
+        if len(self.young) > MOST:
+            self.young, self.old = {}, self.young
+        return joined
+
+    def _meet(self, segments: set[str]) -> list[str]:
+        """Takes in segments that the young generation lacks, from the old one or by tokenising them. Returns those too long to stay."""
+        new = list(segments - self.old.keys())
+        self.young |= {segment: self.old[segment] for segment in segments & self.old.keys()}
+        self.young |= zip(new, (array(self.code, ids).tobytes() for ids in self.tokenizer.encode(new)), strict=True)
+        return [segment for segment in new if len(segment) > LONGEST]

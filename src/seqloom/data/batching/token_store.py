@@ -1,0 +1,206 @@
+"""The token store: a text tokenised once, in parallel, into files that are mapped into memory.
+
+    .seqloom-cache/HASH/   beside the data (where that folder is read-only: $XDG_CACHE_HOME/seqloom/HASH)
+        tokens.bin         all ids, row after row, column after column; uint16, or uint32 for large vocabularies
+        offsets.npy        int64: where each sequence starts (rows * columns + 1)
+        lines.npy          int64: the line of its file that each row came from
+        meta.json          what it was made of; HASH is the hash of that, so any change makes a new store
+
+Memory does not grow with the text: records are read, tokenised and written in chunks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqloom import files
+from seqloom.data.formats.columns import Record
+from seqloom.errors import DataError, FolderError, printable
+from seqloom.protocols import Tokenizer
+
+FORMAT = 1
+"""Raised whenever what is written changes its meaning."""
+CHUNK = 1024
+"""Records that are in memory at one time."""
+
+Store = TypeVar("Store")
+
+
+@final
+@dataclass(frozen=True)
+class TokenStore:
+    """Rows of sequences of ids: `store.sequence(row, column)`."""
+
+    columns: tuple[str, ...]
+    tokens: NDArray[Any]
+    offsets: NDArray[np.int64]
+    lines: NDArray[np.int64]
+    meta: dict[str, Any]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def sequence(self, row: int, column: int) -> NDArray[Any]:
+        """The ids of one text, without start or end marks."""
+        at = row * len(self.columns) + column
+        return self.tokens[self.offsets[at] : self.offsets[at + 1]]
+
+    def lengths(self, rows: NDArray[np.int64], column: int) -> NDArray[np.int64]:
+        """`(n,)`: how many ids each row has in a column."""
+        at = rows * len(self.columns) + column
+        return np.asarray(self.offsets[at + 1] - self.offsets[at])
+
+
+def build_store(
+    records: Callable[[], Iterable[Record]],
+    columns: tuple[str, ...],
+    tokenizer: Tokenizer,
+    identity: dict[str, Any],
+    folder: Path,
+    progress: Callable[[int], None] = lambda rows: None,
+) -> TokenStore:
+    """The store of these records: opened where it is there already, made where not.
+
+    `identity` tells what the records are (paths, sizes, hashes, read options) and what tokenises them. Raises
+    DataError where there is no record at all, FolderError where the disk is full.
+    """
+    meta = {"format": FORMAT, "columns": list(columns), **identity}
+
+    def write(place: Path) -> None:
+        _write(records(), columns, tokenizer, place, progress)
+        files.write_json(place / "meta.json", meta)
+
+    return made_once(meta, folder, write, open_store)
+
+
+def made_once(meta: dict[str, Any], folder: Path, write: Callable[[Path], None], opened: Callable[[Path], Store | None]) -> Store:
+    """The store in `folder/HASH`, HASH being that of `meta`: opened where it is there already, written where not.
+
+    One process writes, others wait for it; it is seen whole or not at all.
+    """
+    digest = hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()[:24]
+    place, temporary = folder / digest, folder / f"{digest}.tmp"
+    with files.writing(place):
+        folder.mkdir(parents=True, exist_ok=True)
+        with files.locked(folder / f"{digest}.lock", wait=True):
+            if (place / "meta.json").exists() and (store := opened(place)) is not None:
+                return store
+            for old in (temporary, place):  # left by a killed process, or damaged since
+                shutil.rmtree(old, ignore_errors=True)
+            temporary.mkdir()
+            try:
+                write(temporary)
+                for path in temporary.iterdir():
+                    files.flush_file(path)
+                os.replace(temporary, place)
+                files.flush_folder(folder)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+    store = opened(place)
+    if store is None:
+        raise FolderError(f"{printable(str(place))}: the token store must be what was just written, but is not; is the disk sound?")
+    return store
+
+
+def open_store(place: Path) -> TokenStore | None:
+    """Maps a finished store; None where its files are not as long as they must be."""
+    try:
+        meta = files.read_json(place / "meta.json")
+        tokens, offsets, lines = map_arrays(place)
+    except (FolderError, OSError, ValueError):
+        return None
+    columns = tuple(meta["columns"])
+    fits = len(offsets) == len(lines) * len(columns) + 1 and len(tokens) == offsets[-1]
+    return TokenStore(columns, tokens, offsets, lines, meta) if fits else None
+
+
+def map_arrays(place: Path) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
+    """(tokens, offsets, lines) of a store. Raises OSError or ValueError where a file is missing or damaged."""
+    dtype = np.uint16 if (place / "tokens.bin.uint16").exists() else np.uint32
+    path = place / f"tokens.bin.{np.dtype(dtype).name}"
+    tokens = np.memmap(path, dtype=dtype, mode="r") if path.stat().st_size else np.empty(0, dtype)
+    offsets, lines = (np.lib.format.open_memmap(place / f"{name}.npy", mode="r") for name in ("offsets", "lines"))
+    return tokens, offsets, lines
+
+
+def _write(
+    records: Iterable[Record], columns: tuple[str, ...], tokenizer: Tokenizer, folder: Path, progress: Callable[[int], None]
+) -> None:
+    dtype, rows = dtype_of(tokenizer), 0
+    with array_files(folder, dtype) as (tokens, offsets, lines):
+        end = 0
+        offsets.write(np.zeros(1, np.int64).data)
+        for chunk in chunked(records, CHUNK):
+            ids = tokenizer.encode([record.fields[name] for record in chunk for name in columns])
+            ends = end + np.cumsum([len(sequence) for sequence in ids], dtype=np.int64)
+            tokens.write(np.concatenate([np.asarray(sequence, dtype) for sequence in ids]).data)  # tofile() hides why it failed
+            offsets.write(ends.data)
+            lines.write(np.asarray([record.line for record in chunk], np.int64).data)
+            end, rows = int(ends[-1]), rows + len(chunk)
+            progress(rows)
+        if not rows:
+            raise DataError("there must be at least one usable example, but there is none")
+
+
+def dtype_of(tokenizer: Tokenizer) -> np.dtype[Any]:
+    return np.dtype(np.uint16 if tokenizer.vocabulary_size <= 2**16 else np.uint32)
+
+
+@contextmanager
+def array_files(folder: Path, dtype: np.dtype[Any]) -> Iterator[tuple[BinaryIO, BinaryIO, BinaryIO]]:
+    """Files to write the arrays of a store to: tokens, and offsets and lines as raw int64, which become .npy in the end."""
+    with (
+        open(folder / f"tokens.bin.{dtype.name}", "wb") as tokens,
+        open(folder / "offsets.raw", "wb") as offsets,
+        open(folder / "lines.raw", "wb") as lines,
+    ):
+        yield tokens, offsets, lines
+    for name in ("offsets", "lines"):
+        _as_npy(folder / f"{name}.raw", folder / f"{name}.npy")
+
+
+def _as_npy(raw: Path, path: Path) -> None:
+    """Puts the header of an .npy file before raw int64 numbers, without reading them all."""
+    values = np.memmap(raw, dtype=np.int64, mode="r")
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": np.lib.format.dtype_to_descr(values.dtype), "fortran_order": False, "shape": values.shape}
+        )
+        with open(raw, "rb") as source:
+            shutil.copyfileobj(source, file)
+    raw.unlink()
+
+
+def chunked(records: Iterable[Record], size: int) -> Iterator[list[Record]]:
+    iterator = iter(records)
+    while chunk := list(islice(iterator, size)):
+        yield chunk
+
+
+def cache_folder(data: Path) -> Path:
+    """Where the stores of a data file live: beside it where that can be written to, which is tried and not asked."""
+    beside = data.parent / ".seqloom-cache"
+    try:
+        beside.mkdir(exist_ok=True)
+        with tempfile.TemporaryFile(dir=beside):
+            return beside
+    except OSError:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seqloom"
+
+
+def fingerprint(path: str) -> dict[str, Any]:
+    """What tells one version of a data file from another: name, size and SHA-256."""
+    return {"path": path, "bytes": os.path.getsize(path), "sha256": files.sha256(Path(path))}

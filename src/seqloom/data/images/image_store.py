@@ -1,0 +1,181 @@
+"""The image store: pictures read and resized once, into files that are mapped into memory; its batches.
+
+    .seqloom-cache/HASH/   beside the data
+        pixels.bin         uint8 (rows, size, size, channels)
+        labels.npy         int64: the number of each row's label; 0 where images are read without labels
+        places.json        names of the labels, in order; which file each row came from
+        meta.json          what it was made of
+
+The order of an epoch is a function of (seed, epoch). A row of a batch is `epoch * len(store) + row`, so that what is random
+about it can be a function of these two.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from seqloom import files
+from seqloom.data.images.image_files import Picture
+from seqloom.data.readers.labels import label_order
+from seqloom.data.batching.order import Rows, order
+from seqloom.data.images.preprocessing import Preprocessing, shifted
+from seqloom.data.batching.token_store import made_once
+from seqloom.errors import DataError, FolderError, place
+from seqloom.shapes import IGNORE
+
+FORMAT = 1
+"""Raised whenever what is written changes its meaning."""
+
+
+class ImageBatch(NamedTuple):
+    images: Tensor
+    """`(rows, channels, height, width)`"""
+    labels: Tensor
+    """`(rows,)`, IGNORE where nothing is trained."""
+
+
+@final
+@dataclass(frozen=True)
+class ImageStore:
+    """Rows of pictures of one size."""
+
+    pixels: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+    names: tuple[str, ...]
+    """Of the labels, in order: whole numbers by size, else texts; none where images are read without labels."""
+    places: list[tuple[str, int, bool]]
+    """(path, its first row, whether it holds many)."""
+    changed: dict[str, int]
+    """How many pictures were resized and recoloured, in words."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def place(self, row: int) -> str:
+        """Where a row came from, such as `digits.npz:17`."""
+        path, first, many = self.places[bisect.bisect_right(self.places, row, key=lambda one: one[1]) - 1]
+        return place(path, row - first + 1 if many else None)
+
+    def numbered(self, names: tuple[str, ...]) -> ImageStore:
+        """The same with the labels of a model. Raises DataError where a label is none of these."""
+        known = {name: at for at, name in enumerate(names)}
+        for at, name in enumerate(self.names):
+            if name not in known:
+                raise DataError(f"{self.place(int(np.flatnonzero(self.labels == at)[0]))}: {unknown_label(name, names)}")
+        return ImageStore(self.pixels, np.array([known[name] for name in self.names])[self.labels], names, self.places, self.changed)
+
+
+def unknown_label(name: str, names: Iterable[str]) -> str:
+    """The message for a label that a model was not trained for."""
+    known = list(names)
+    shown = ", ".join(repr(one) for one in known[:20]) + (", ..." if len(known) > 20 else "")
+    return f"the label must be one of those of the training ({shown}), but is {name!r}"
+
+
+def build_image_store(
+    pictures: Callable[[], Iterable[Picture]], preprocessing: Preprocessing, identity: dict[str, Any], folder: Path
+) -> ImageStore:
+    """The store of these pictures: opened where it is there already, made where not.
+
+    Raises DataError where there is no picture, FolderError where the disk is full.
+    """
+    meta = {"format": FORMAT, "preprocessing": preprocessing.to_json(), **identity}
+
+    def write(folder: Path) -> None:
+        _write(pictures(), preprocessing, folder)
+        files.write_json(folder / "meta.json", meta)
+
+    return made_once(meta, folder, write, open_image_store)
+
+
+def _write(pictures: Iterable[Picture], preprocessing: Preprocessing, folder: Path) -> None:
+    labels: list[int] = []
+    met: dict[str | None, int] = {}
+    places: list[tuple[str, int, bool]] = []
+    changed = {f"are resized to {preprocessing.size} x {preprocessing.size} (model.image_size)": 0, "change colours (model.channels)": 0}
+    with open(folder / "pixels.bin", "wb") as file:
+        for row, picture in enumerate(pictures):
+            if not places or places[-1][0] != picture.path:
+                places.append((picture.path, row, picture.number is not None))
+            labels.append(met.setdefault(picture.label, len(met)))
+            for how, differs in zip(changed, preprocessing.changes(picture.pixels), strict=True):
+                changed[how] += differs
+            file.write(preprocessing.fitted(picture.pixels).tobytes())
+    if not labels:
+        raise DataError("there must be at least one image, but there is none")
+    names = label_order(name for name in met if name is not None)
+    rank = {name: at for at, name in enumerate(names)}
+    np.save(folder / "labels.npy", np.array([rank.get(str(name), 0) for name in met], np.int64)[labels], allow_pickle=False)
+    size = [preprocessing.size, preprocessing.size, preprocessing.channels]
+    files.write_json(
+        folder / "places.json", {"names": names, "places": places, "size": size, "changed": {k: v for k, v in changed.items() if v}}
+    )
+
+
+def open_image_store(folder: Path) -> ImageStore | None:
+    """Maps a finished store; None where its files are not as long as they must be."""
+    try:
+        kept = files.read_json(folder / "places.json", limit=2**32)
+        labels = np.load(folder / "labels.npy", mmap_mode="r", allow_pickle=False)
+        pixels = np.memmap(folder / "pixels.bin", np.uint8, mode="r")
+        shape = (len(labels), *kept["size"])
+        if pixels.size != np.prod(shape):
+            return None
+        return ImageStore(
+            pixels.reshape(shape), labels, tuple(kept["names"]), [(p, first, many) for p, first, many in kept["places"]], kept["changed"]
+        )
+    except (FolderError, OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ImagePlan:
+    """Which rows of a store are trained together, and how they are changed."""
+
+    store: ImageStore
+    preprocessing: Preprocessing
+    trained: Rows
+    """The rows of the store that are not held out."""
+    seed: int
+    batch_rows: int
+    shift: int = 0
+    """Each picture is moved by up to so many pixels."""
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Rows]:
+        """The global batches of an epoch from the `start`-th on."""
+        count = len(self.trained)
+        for first in range(start * self.batch_rows, count, self.batch_rows):
+            at = order(self.seed, epoch, first, min(first + self.batch_rows, count), count)
+            yield epoch * len(self.store) + self.trained[at]
+
+    def count(self) -> int:
+        """How many global batches an epoch has."""
+        return -(-len(self.trained) // self.batch_rows)
+
+    def load(self, rows: Rows, whole: Rows) -> ImageBatch:
+        """The batch of these rows. No rows: the first of the `whole` batch with nothing trained, since a worker must take part."""
+        pixels, at, _ = self.pixels(rows if len(rows) else whole[:1])
+        labels = torch.from_numpy(np.asarray(self.store.labels[at]))
+        return ImageBatch(self.preprocessing.scaled(pixels), labels if len(rows) else torch.full_like(labels, IGNORE))
+
+    def pixels(self, rows: Rows) -> tuple[NDArray[np.uint8], Rows, Rows]:
+        """(pixels as they are trained, their rows in the store, their epochs) of the rows of a batch."""
+        epochs, at = np.divmod(rows, len(self.store))
+        pixels = self.store.pixels[at]
+        if self.shift:
+            pixels = shifted(pixels, self.shift, at, epochs, len(self.store), self.seed)
+        return pixels, at, epochs
+
+    def describe(self, rows: Rows) -> str:
+        """Where the rows of a batch come from, for messages."""
+        return "the images " + ", ".join(self.store.place(int(row) % len(self.store)) for row in rows[:8]) + ", ..." * (len(rows) > 8)

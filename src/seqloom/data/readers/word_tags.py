@@ -1,0 +1,65 @@
+"""Sentences a line with each word's tag after its last `_` (`The_DT end_NN`): text files, and zip archives of them as corpora come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from seqloom.config import DataConfig
+from seqloom.data.formats.archives import member_lines, members
+from seqloom.data.formats.columns import lines_of
+from seqloom.data.readers.examples import Tagged
+from seqloom.data.formats.findings import Findings
+from seqloom.data.formats.lines import Line, Tally
+from seqloom.errors import place, printable
+
+
+def read_word_tags(path: str, options: DataConfig, tally: Tally, *, answers: bool) -> Iterator[Tagged]:
+    """The sentences of a text, or of all texts of an archive (`.zip`) in the order of their names.
+
+    With `answers` false the words alone are given, without what follows the last `_`. A word without a tag is left out, counted; a file of
+    an archive in which most words have none is no text, and is left out too. Raises DataError where an archive is damaged or encrypted.
+    """
+    findings = Findings(path)
+    if path.lower().endswith(".zip"):
+        with members(path) as (files, left_out):
+            for member in files:
+                lines = list(member_lines(member, options, tally))
+                words = [word for line in lines if line.problem is None for word in line.text.split()]
+                if 2 * sum(map(_has_tag, words)) > len(words):
+                    for line in lines:
+                        yield from _sentence(line, member.path, findings, tally, answers)
+                else:
+                    left_out.append("/".join(member.parts))
+        if left_out:
+            tally.remark(f"{place(path)}: {', '.join(map(printable, left_out[:10]))} left out, for most words in it have no tag")
+    else:
+        for line in lines_of(path, options, tally):
+            yield from _sentence(line, path, findings, tally, answers)
+    findings.say(tally)
+
+
+def _has_tag(token: str) -> bool:
+    _, mark, tag = token.rpartition("_")
+    return bool(mark and tag)
+
+
+def _sentence(line: Line, path: str, findings: Findings, tally: Tally, answers: bool) -> Iterator[Tagged]:
+    """That of a line, or none."""
+    if line.problem is not None or not line.text.strip():
+        tally.skip(line.problem or "blank", path, line.number)
+        return
+    words, tags = [], []
+    for token in line.text.replace("\t", " ").split(" "):
+        if _has_tag(token):
+            word, _, tag = token.rpartition("_")
+            words.append(word or "_")
+            tags.append(tag)
+            if not word:
+                findings.note("a tag without a word, which is taken to be the word _", line.number, path)
+        elif token:
+            findings.note("a word without a tag, which is left out", line.number, path)
+    if not words:
+        tally.skip("no word has a tag", path, line.number)
+        return
+    tally.used += 1
+    yield Tagged(tuple(words), tuple(tags) if answers else (), path, line.number)

@@ -1,0 +1,41 @@
+"""The output layers by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from torch import nn
+
+from seqloom.errors import UsageError
+from seqloom.layers.outputs.adaptive_softmax import AdaptiveOutput
+from seqloom.layers.outputs.softmax import FullOutput
+from seqloom.layers.outputs.sampled_softmax import SampledOutput
+
+OutputKind = Literal["full", "adaptive", "importance", "blackout"]
+
+Outputs = FullOutput | AdaptiveOutput | SampledOutput
+
+
+def make_output(
+    kind: OutputKind,
+    width: int,
+    vocabulary: int,
+    *,
+    tied: nn.Parameter | None = None,
+    bias: bool = True,
+    samples: int = 4096,
+    alpha: float | None = None,
+    cutoffs: Sequence[int] = (),
+) -> Outputs:
+    """The output layer of that kind. All but `full` want the training text's counts before they train: `set_counts`.
+
+    Raises UsageError where `adaptive` is to be tied: its words have states of several widths.
+    """
+    if kind == "full":
+        return FullOutput(width, vocabulary, tied, bias=bias)
+    if kind != "adaptive":
+        return SampledOutput(kind, width, vocabulary, tied, bias=bias, samples=samples, alpha=alpha)
+    if tied is not None:
+        raise UsageError("model.tie_output must be false with model.output=adaptive, whose words have states of several widths")
+    return AdaptiveOutput(width, vocabulary, cutoffs)

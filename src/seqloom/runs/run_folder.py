@@ -1,0 +1,400 @@
+"""The run folder: a model that anyone can open.
+
+    config.json             model_type, the model's sizes, special ids, task; of an imported model also what it said there ("hub")
+    tokenizer.json          the tokenizer, and nothing else of the text's treatment anywhere else; of an imported Marian model
+                            source.spm, target.spm and vocab.json in its place, for its two languages have pieces of their own
+    tokenizer_config.json   what Hugging Face's readers ask for
+    generation_config.json  how it decodes unless told otherwise
+    preprocessor_config.json  of a model of images in place of the last three: how a picture becomes what it reads
+    run.yaml                the resolved configuration of the training
+    data.json               fingerprints of what it was trained on
+    metrics.jsonl           one line a report; whole lines only
+    checkpoint-STEP/        while it trains, and to go on
+    model.safetensors       the best checkpoint's weights, once training is over
+    manifest.json           sizes and SHA-256 of these files: the folder is finished and whole
+    README.md               the model card
+
+Loading runs no code from a file: JSON, YAML (safe) and safetensors only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import nn
+
+from seqloom import files
+from seqloom.config import DecodeConfig
+from seqloom.errors import FolderError, UsageError, printable
+from seqloom.interop.checkpoint import assign, empty_model, endless_layers, is_hub_folder, read_checkpoint, read_family
+from seqloom.interop.families import FAMILIES
+from seqloom.interop.hub import fetched, is_hub_name
+from seqloom.interop.hub_origin import TOKENIZER_CONFIG, HubOrigin, hub_tokenizer
+from seqloom.interop.pretrained import Started, start_encoder, start_of_run
+from seqloom.interop.weights import INDEX
+from seqloom.models import model_family
+from seqloom.run_file import parse, to_plain
+from seqloom.tasks.registry import TASKS
+from seqloom.text.hub.tokenizer_files import kept_files
+from seqloom.text.hub.tokenizer import HubTokenizer
+from seqloom.text.special_tokens import BOS, EOS, PAD
+from seqloom.text.tokenizers import TextTokenizer, tokenizer_config
+from seqloom.training.checkpoints import WEIGHTS, check_weights, checkpoint_path, finite_tensors, load_model_tensors, newest_checkpoint, read_state, shapes_in
+from seqloom.version import VERSION
+
+IDLE = {
+    "beam": ("temperature", "top_k", "top_p", "min_p", "seed"),
+    "sample": ("beam", "length_penalty", "groups", "diversity", "refill"),
+}
+"""Settings of decoding that change nothing, for each strategy."""
+CONFIG, TOKENIZER, GENERATION = "config.json", "tokenizer.json", "generation_config.json"
+PREPROCESSOR = "preprocessor_config.json"
+RUN, DATA = "run.yaml", "data.json"
+IMAGES, PATCHES = "image-classification", "masked-image-modeling"
+OF_IMAGES = (IMAGES, PATCHES)
+"""The tasks whose models read no text."""
+FROM_DATA = {"labels", "alphabet"}
+FROM_TOKENIZER = {"vocabulary_size", "pad_id", "bos_id", "eos_id", "unk_id"}
+"""Fields of a model's configuration that nobody sets."""
+SEALED = (CONFIG, TOKENIZER_CONFIG, GENERATION, RUN, DATA, WEIGHTS)
+"""What the manifest of a finished folder vouches for, beside the files of its tokenizer."""
+SEALED_OF_IMAGES = (CONFIG, PREPROCESSOR, RUN, DATA, WEIGHTS)
+"""The same for a model of images, which has no tokenizer."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    """A model with all that it needs."""
+
+    folder: Path
+    task: str
+    model_type: str
+    model: nn.Module
+    tokenizer: TextTokenizer | HubTokenizer
+    decode: DecodeConfig
+    weights: Path
+    """The file its weights came from."""
+    notes: tuple[str, ...] = ()
+    """What was left of a checkpoint of others, and what was changed, in words."""
+
+    def decode_with(self, changes: dict[str, Any]) -> DecodeConfig:
+        """The folder's decode settings with changes. Raises UsageError for one that cannot be, or that would change nothing."""
+        settings = parse(DecodeConfig, to_plain(self.decode) | changes, "decode.")
+        if idle := [name for name in IDLE[settings.strategy] if name in changes]:
+            (other,) = IDLE.keys() - {settings.strategy}
+            raise UsageError(
+                f"decode.{idle[0]} changes nothing with decode.strategy={settings.strategy}; leave it out, or add decode.strategy={other}"
+            )
+        return settings
+
+
+@final
+class OpenedModel(NamedTuple):
+    """A model of a run folder without what turns its inputs into tensors."""
+
+    content: dict[str, Any]
+    """config.json."""
+    model: nn.Module
+    """On its device, in evaluation mode."""
+    weights: Path
+    """The file its weights came from."""
+    notes: tuple[str, ...] = ()
+    """What was left of a checkpoint of others, and what was changed, in words."""
+
+
+def write_model_files(
+    folder: Path,
+    task: str,
+    model_type: str,
+    configured: Any,
+    tokenizer: TextTokenizer | HubTokenizer | None,
+    decode: DecodeConfig,
+    hub: HubOrigin | None = None,
+) -> None:
+    """All that inference needs, but for the weights; config.json, with which a folder is a model's, last. `hub`: where an imported
+    model comes from."""
+    config = {
+        "model_type": model_type,
+        "architectures": [type(configured).__name__.removesuffix("Config")],
+        "task": task,
+        "seqloom_version": VERSION,
+        "torch_version": str(torch.__version__),
+        **to_plain(configured),
+    }
+    marks = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD} if hub is None else hub.ids()
+    if hub is not None:
+        config["hub"] = {"config": hub.content, "generation": hub.generation, "pooling": to_plain(hub.pooling)}
+    if tokenizer is not None:
+        config |= marks if hub is None else {}
+        write_tokenizer(folder, tokenizer, hub)
+        files.write_json(folder / GENERATION, {**to_plain(decode), **marks})
+    files.write_json(folder / CONFIG, config)
+
+
+def write_tokenizer(folder: Path, tokenizer: TextTokenizer | HubTokenizer, hub: HubOrigin | None) -> None:
+    """The files of a tokenizer, for readers of ours and of Hugging Face."""
+    content = tokenizer_config_of(tokenizer, hub)
+    kept = tokenizer.files if isinstance(tokenizer, HubTokenizer) else {TOKENIZER: tokenizer.to_json().encode()}
+    for name, file in kept.items():
+        files.write_atomic(folder / name, file)
+    if TOKENIZER not in kept:
+        content |= {"tokenizer_class": "MarianTokenizer"}
+    files.write_json(folder / TOKENIZER_CONFIG, content)
+
+
+def tokenizer_config_of(tokenizer: TextTokenizer | HubTokenizer, hub: HubOrigin | None) -> dict[str, Any]:
+    """The content of tokenizer_config.json."""
+    if isinstance(tokenizer, TextTokenizer):
+        return tokenizer_config(tokenizer)
+    return {} if hub is None else hub.tokenizer_config(tokenizer)
+
+
+def build_model(
+    model_type: str, size: str, vocabulary_size: int, fields: dict[str, Any], labels: tuple[str, ...] = ()
+) -> tuple[nn.Module, Any]:
+    """A new model and its configuration. Raises UsageError for an unknown family, size or field."""
+    config = model_config(model_type, size, vocabulary_size, fields, labels)
+    model: nn.Module = model_family(model_type)[1](config)
+    return model, config
+
+
+def model_config(model_type: str, size: str, vocabulary_size: int, fields: dict[str, Any], labels: tuple[str, ...] = ()) -> Any:
+    """The configuration of a named size, changed by `fields`; of `vocabulary_size` and `labels` what the family has. Raises
+    UsageError that names all that is wrong."""
+    config_class, _, sizes = model_family(model_type)
+    if size not in sizes:
+        raise UsageError(f"the size of {model_type} must be one of {', '.join(sizes)}, but is {size!r}")
+    for source, names in (("tokenizer", FROM_TOKENIZER), ("data", FROM_DATA)):
+        if given := sorted(fields.keys() & names):
+            raise UsageError(f"model.{given[0]} comes from the {source} and cannot be set; leave it out")
+    found = {"vocabulary_size": vocabulary_size, "labels": labels}
+    known = {field.name for field in dataclasses.fields(config_class)}
+    return parse(config_class, {**{key: v for key, v in found.items() if key in known}, **sizes[size], **fields}, prefix="model.")
+
+
+def located(place: str | Path) -> Path:
+    """The folder that a user means: a path, or `hf://NAME@REVISION`, which is fetched into the hub's cache where it is not there yet."""
+    return fetched(str(place)) if is_hub_name(place) else Path(place)
+
+
+def load_bundle(folder: str | Path, device: str = "auto") -> Bundle:
+    """Opens the run folder of a model of texts: its final weights, or while it still trains, its best checkpoint so far; or a
+    Hugging Face directory as it is.
+
+    Raises FolderError where the folder is not a run folder, or a file in it is missing or damaged; UsageError where its model
+    reads no text.
+    """
+    folder = located(folder)
+    if (task := task_of(folder)) in OF_IMAGES:
+        again = "measure it with evaluate, or fine-tune it: seqloom train image-classification DATA --from FOLDER"
+        how = "ask it with evaluate, predict or explain" if task == IMAGES else again
+        raise UsageError(f"{printable(str(folder))} is a model of {task}, which reads no text; {how}")
+    content, model, weights, notes = open_model(folder, device)
+    if "vocabulary_size" not in content:
+        raise UsageError(f"{printable(str(folder))}: its model reads no text")
+    if is_hub_folder(folder):
+        origin = HubOrigin.of(folder)
+        imported = hub_tokenizer(folder, origin.content, content["vocabulary_size"])
+        tokenizer: TextTokenizer | HubTokenizer = imported
+        decode, said = origin.decoding(TASKS[content["task"]].decode if content["task"] in TASKS else {}, imported)
+        notes += tuple(said)
+    else:
+        tokenizer = tokenizer_of(folder, content)
+        decode = _decoding(folder / GENERATION)
+    if tokenizer.vocabulary_size != content["vocabulary_size"]:
+        raise FolderError(
+            f"{printable(str(folder))}: tokenizer and weights must belong together, but the vocabulary has "
+            f"{tokenizer.vocabulary_size} entries and the model {content['vocabulary_size']}"
+        )
+    return Bundle(
+        folder=folder,
+        task=str(content["task"]),
+        model_type=str(content["model_type"]),
+        model=model,
+        tokenizer=tokenizer,
+        decode=decode,
+        weights=weights,
+        notes=notes,
+    )
+
+
+def start_of(place: str | Path) -> Started:
+    """What a reader begins with that begins with this folder, or name of the hub. Raises FolderError where it is damaged or no model's,
+    UsageError where its model does not read for a head."""
+    folder = _beginning(place)
+    if is_hub_folder(folder):
+        return start_encoder(folder)
+    content = dict(files.read_json(folder / CONFIG))
+    tokenizer, hub = tokenizer_of(folder, content), content.get("hub")
+    origin = None if hub is None else HubOrigin.of(folder)._replace(content=hub["config"], generation=hub["generation"])
+    return dataclasses.replace(start_of_run(content, _weights_of(folder)), tokenizer=tokenizer, origin=origin)
+
+
+def _beginning(place: str | Path) -> Path:
+    folder = located(place)
+    if not (folder / CONFIG).is_file():
+        raise FolderError(f"{printable(str(folder))}: must be a model to begin with, but holds no {CONFIG}")
+    return folder
+
+
+def tokenizer_of(folder: Path, content: dict[str, Any]) -> TextTokenizer | HubTokenizer:
+    """That of a run folder with this config.json. Raises FolderError where it is missing or damaged."""
+    hub = content.get("hub")
+    return read_tokenizer(folder / TOKENIZER) if hub is None else hub_tokenizer(folder, hub["config"], content["vocabulary_size"])
+
+
+def _decoding(path: Path) -> DecodeConfig:
+    generation = files.read_json(path)
+    try:
+        return parse(DecodeConfig, {k: v for k, v in generation.items() if not k.endswith("_token_id")}, "decode.")
+    except UsageError as error:
+        raise FolderError(f"{printable(str(path))}: {error}") from None
+
+
+def encoder_of(folder: str | Path) -> str:
+    """The family of the encoder of a folder's model. Raises FolderError where the folder is no model's."""
+    folder = _beginning(folder)
+    if is_hub_folder(folder):
+        return read_family(folder)[1].model_type
+    content = files.read_json(folder / CONFIG)
+    encoder = content.get("encoder") if content.get("model_type") == "reader" else None
+    return str(encoder.get("model_type") if isinstance(encoder, dict) else content.get("model_type"))
+
+
+def task_of(folder: str | Path) -> str | None:
+    """What the model of a folder was trained for; None where that is not known before it is opened."""
+    try:
+        folder = located(folder)
+        if is_hub_folder(folder):
+            return read_family(folder)[2].task
+        content = files.read_json(folder / CONFIG)
+    except FolderError:
+        return None
+    return content.get("task") if isinstance(content, dict) else None
+
+
+def open_model(folder: str | Path, device: str = "auto") -> OpenedModel:
+    """The model of a run folder, or of a Hugging Face directory. Raises FolderError where the folder is neither, or a file in it is
+    missing or damaged."""
+    folder = located(folder)
+    if not (folder / CONFIG).is_file():
+        raise FolderError(f"{printable(str(folder))}: must be a run folder, but holds no {CONFIG}; make one with: seqloom train")
+    if is_hub_folder(folder):
+        found = read_checkpoint(folder)
+        content = {"model_type": found.model_type, "task": found.task, **to_plain(found.config)}
+        weights = folder / (WEIGHTS if (folder / WEIGHTS).is_file() else INDEX)
+        return OpenedModel(content, found.model.to(choose_device(device)), weights, tuple(found.notes))
+    if (folder / files.MANIFEST).exists() and (problem := files.manifest_problem(folder)):
+        raise FolderError(f"{printable(str(folder))}: {problem}")
+    content = dict(files.read_json(folder / CONFIG))
+    needed = ("model_type", "task") if content.get("task") in OF_IMAGES else ("model_type", "task", "vocabulary_size")
+    if missing := [key for key in needed if key not in content]:
+        raise FolderError(f"{printable(str(folder / CONFIG))}: must say {', '.join(missing)}, but does not")
+    weights = _weights_of(folder)
+    model = _model_of(content, folder, weights)
+    return OpenedModel(content, model.to(choose_device(device)).eval(), weights)
+
+
+def _model_of(content: dict[str, Any], folder: Path, weights: Path) -> nn.Module:
+    """The model with its weights."""
+    model_type = str(content.get("model_type"))
+    try:
+        model_class = model_family(model_type)[1]
+        config, shapes = _config_of(content), shapes_in(weights)
+        for name, said in endless_layers({**content, **getattr(config, "encoder", {})}, len(shapes)).items():
+            raise UsageError(f"{name} {said}")
+        empty = empty_model(model_class, config)  # nothing is allocated before the sizes are known to fit the weights
+        check_weights(empty, shapes, weights)
+        if model_type in {family.model_type for family in FAMILIES.values()}:  # of parameters alone: no time goes into a random start
+            assign(empty, finite_tensors(weights))
+            return empty
+        model: nn.Module = model_class(config)
+    except UsageError as error:
+        raise FolderError(f"{printable(str(folder / CONFIG))}: {error}") from None
+    except (RuntimeError, TypeError, OverflowError, ValueError) as error:  # sizes beyond what torch counts to
+        reason = printable(str(error).partition("\n")[0])[:200]
+        raise FolderError(f"{printable(str(folder / CONFIG))}: sizes must be those of a model, but are not ({reason})") from None
+    load_model_tensors(model, weights)
+    return model
+
+
+NOT_OF_THE_MODEL = {
+    "model_type",
+    "architectures",
+    "task",
+    "seqloom_version",
+    "torch_version",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "hub",
+}
+"""Keys of config.json beside the fields of the model's configuration."""
+
+
+def _config_of(content: dict[str, Any]) -> Any:
+    fields = {key: value for key, value in content.items() if key not in NOT_OF_THE_MODEL}
+    return parse(model_family(str(content.get("model_type")))[0], fields, prefix="model.")
+
+
+def config_in(folder: Path) -> tuple[dict[str, Any], Any]:
+    """config.json of a run folder, and the configuration of its model. Raises FolderError where it is damaged."""
+    content = dict(files.read_json(folder / CONFIG))
+    try:
+        return content, _config_of(content)
+    except UsageError as error:
+        raise FolderError(f"{printable(str(folder / CONFIG))}: {error}") from None
+
+
+def _weights_of(folder: Path) -> Path:
+    if (folder / files.MANIFEST).exists():
+        return folder / WEIGHTS
+    newest, _ = newest_checkpoint(folder)
+    if newest is None:
+        raise FolderError(
+            f"{printable(str(folder))}: holds no weights yet; train it on with: seqloom train --resume {printable(str(folder))}"
+        )
+    best = read_state(newest).best_step
+    if best is None or (chosen := checkpoint_path(folder, best)) == newest or not chosen.is_dir():
+        return newest / WEIGHTS
+    if problem := files.manifest_problem(chosen):
+        raise FolderError(f"{printable(str(chosen))}: {problem}")
+    return chosen / WEIGHTS
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether a run has weights of its own already: a checkpoint, or those of its end."""
+    return (folder / files.MANIFEST).exists() or newest_checkpoint(folder)[0] is not None
+
+
+def seal(folder: Path, best: Path) -> None:
+    """Makes a checkpoint's weights the folder's, and vouches for all with a manifest, the last file written."""
+    (folder / files.MANIFEST).unlink(missing_ok=True)
+    files.link_atomic(best / WEIGHTS, folder / WEIGHTS)
+    sealed = SEALED_OF_IMAGES if task_of(folder) in OF_IMAGES else (*kept_files(folder), *SEALED)
+    listed = {name: {"bytes": (folder / name).stat().st_size, "sha256": files.sha256(folder / name)} for name in sealed}
+    files.write_json(folder / files.MANIFEST, {"files": listed, "best": best.name})
+
+
+def read_tokenizer(path: Path) -> TextTokenizer:
+    """One that seqloom learned. Raises FolderError where it is missing or damaged."""
+    try:
+        return TextTokenizer.from_json(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise FolderError(f"{printable(str(path))}: cannot be read ({error})") from None
+    except FolderError as error:
+        raise FolderError(f"{printable(str(path))}: {error}") from None
+
+
+def choose_device(name: str) -> torch.device:
+    """Raises UsageError where there is no such device."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name not in ("cpu", "cuda") or (name == "cuda" and not torch.cuda.is_available()):
+        raise UsageError(f"the device must be auto, cpu or cuda (where there is one), but is {name!r}")
+    return torch.device(name)

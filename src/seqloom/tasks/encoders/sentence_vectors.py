@@ -1,0 +1,163 @@
+"""Texts to vectors with a trained encoder, and how well their cosines agree with what people say.
+
+h_1 .. h_n of [CLS] text [SEP] -> v = Σ h_i / n (or another `Pooling`), divided by |v| where the checkpoint says so
+similarity of two texts: v · w / (|v| |w|)          Reimers and Gurevych: Sentence-BERT, EMNLP 2019
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from seqloom.runs.run_folder import Bundle
+from seqloom.config import DataConfig
+from seqloom.data.batching.pair_batches import cuts, pad, read_with
+from seqloom.data.readers.labelled import read_labelled
+from seqloom.errors import DataError, FolderError, UsageError, printable
+from seqloom.evaluation.correlation import correlations
+from seqloom.interop.sentence_transformers import Pooling, pooling_of
+from seqloom.models.bert import Bert
+from seqloom.protocols import device_of
+from seqloom.runs.progress import Say, in_chunks, silent, tallied
+
+CHUNK = 4096
+"""Texts that are in memory at one time, and sorted by length together."""
+BUDGET = {"cpu": 1024, "cuda": 16384}
+"""Tokens of a batch, rows × longest, where the model is: what is fastest."""
+
+Vectors = NDArray[np.float32]
+
+
+@final
+class SentenceEncoder:
+    """An encoder that is ready to be asked.
+
+    SentenceEncoder(load_bundle("runs/minilm")).encode(["A dog runs.", "A cat sleeps."])
+
+    Raises UsageError where the model is no encoder of texts, FolderError where the files on its pooling are damaged. `say` is told what
+    is not as one might think: texts that were cut, pooling that nobody named.
+    """
+
+    def __init__(self, bundle: Bundle, say: Say = silent) -> None:
+        self.model, self.tokenizer = encoder_of(bundle), bundle.tokenizer
+        self.say = say
+        pooling = pooling_of(bundle.folder)
+        if pooling is None:
+            say(f"{printable(str(bundle.folder))} does not say how states become one vector: the mean over all tokens is taken")
+        self.pooling = pooling or Pooling()
+        self.longest = min(self.pooling.max_length or self.model.context, self.model.context)
+        """Tokens of a text at most, marks counted."""
+        marks = self.tokenizer.marks
+        self.room = self.longest - len(marks.before) - len(marks.after)
+        if self.room < 0:
+            raise FolderError(f"{printable(str(bundle.folder))}: a text must have room for its marks, but has {self.longest} tokens in all")
+        self.width = self.model.config.width * len(self.pooling.modes)
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """`(texts, width)`. A blank text has the vector of its marks alone; of a text that is too long only the begin is read."""
+        vectors, cut = self._encode(texts)
+        self._tell(cut)
+        return vectors
+
+    def stream(self, texts: Iterable[str], chunk: int = CHUNK) -> Iterator[Vectors]:
+        """The vectors `(width,)` of any number of texts, in order; memory is bounded by the chunk."""
+        cut = 0
+        try:
+            for some in in_chunks(texts, chunk):
+                vectors, more = self._encode(some)
+                cut += more
+                yield from vectors
+        finally:
+            self._tell(cut)
+
+    def _tell(self, cut: int) -> None:
+        if cut:
+            self.say(f"{cut:,} {'text was' if cut == 1 else 'texts were'} cut to {self.longest} tokens")
+
+    @torch.inference_mode()
+    def _encode(self, texts: Sequence[str]) -> tuple[Vectors, int]:
+        """The vectors, and how many texts were cut."""
+        vectors = np.zeros((len(texts), self.width), np.float32)
+        stripped = [text.strip() for text in texts]  # as sentence-transformers does
+        ids = self.tokenizer.encode([text.lower() for text in stripped] if self.pooling.lower_case else stripped)
+        rows = [read_with(one[: self.room], self.tokenizer.marks) for one in ids]
+        read = [i for i, row in enumerate(rows) if row]  # a blank text without marks has nothing to be read: its vector is 0
+        for batch in batches([len(rows[i]) for i in read], device_of(self.model)):
+            which = [read[at] for at in batch]
+            vectors[which] = self._pooled([rows[i] for i in which]).float().cpu().numpy()
+        return vectors, sum(len(one) > self.room for one in ids)
+
+    def _pooled(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        hidden, inputs = encoded(self.model, rows)
+        mask = inputs >= 0
+        lengths = mask.sum(dim=1, keepdim=True)
+        parts = {
+            "cls": lambda: hidden[:, 0],
+            "max": lambda: hidden.masked_fill(~mask[..., None], -math.inf).amax(dim=1),
+            "mean": lambda: hidden.sum(dim=1) / lengths,
+            "mean-sqrt": lambda: hidden.sum(dim=1) / lengths.sqrt(),
+        }
+        vectors = torch.cat([parts[mode]() for mode in self.pooling.modes], dim=1)
+        return torch.nn.functional.normalize(vectors, dim=1) if self.pooling.normalise else vectors
+
+
+def batches(lengths: Sequence[int], device: torch.device) -> Iterator[list[int]]:
+    """Which rows of these lengths are read together: those of like length, within a budget of tokens."""
+    sizes = np.array(lengths, np.int64)
+    order = sizes.argsort(kind="stable")
+    first = 0
+    for end in cuts(sizes[order], np.zeros_like(sizes), BUDGET[device.type]) if len(sizes) else ():
+        yield order[first:end].tolist()
+        first = end
+
+
+def encoded(model: Bert, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """hidden `(rows, steps, width)` and what was read, `(rows, steps)`, -1 at padding, where hidden is 0."""
+    inputs = pad(rows, -1).to(device_of(model))
+    return model(inputs.clamp(min=0), inputs >= 0), inputs
+
+
+def encoder_of(bundle: Bundle) -> Bert:
+    """Raises UsageError where the model is no encoder of texts."""
+    if not isinstance(bundle.model, Bert):
+        raise UsageError(
+            f"{printable(str(bundle.folder))}: vectors of texts come from an encoder (of the family bert), but this is {bundle.model_type}"
+        )
+    return bundle.model
+
+
+class Similarity(NamedTuple):
+    """What `evaluate_similarity` found."""
+
+    metrics: dict[str, float]
+    """pearson and spearman × 100 with the ends of their intervals, pairs."""
+    cosines: NDArray[np.float64]
+    """Of each pair."""
+
+
+def evaluate_similarity(bundle: Bundle, paths: Sequence[str], data: DataConfig, say: Say) -> Similarity:
+    """How well the cosine of two texts agrees with the score that people gave them.
+
+    Raises DataError and UsageError as `read_labelled` does, and DataError for fewer than two pairs.
+    """
+    with tallied(say) as tally:
+        pairs = list(read_labelled(paths, data, tally, pairs=True, number=True))
+    if len(pairs) < 2:
+        raise DataError("a correlation needs at least two pairs, but there is one; give more", pairs[0].path)
+    encoder = SentenceEncoder(bundle, say)
+    texts = [one.text for one in pairs] + [str(one.second) for one in pairs]
+    cosines = cosine(*np.split(encoder.encode(texts).astype(np.float64), 2))
+    scores = np.array([float(one.labels[0]) for one in pairs])
+    return Similarity(correlations(cosines, scores) | {"pairs": len(pairs)}, cosines)
+
+
+def cosine(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`(rows, width)` each -> `(rows,)`; 0 where one is 0."""
+    lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
+    return np.asarray((x * y).sum(axis=1) / np.where(lengths > 0, lengths, 1), np.float64)

@@ -1,0 +1,185 @@
+"""A trained model of images measured and asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn import functional as F
+
+from seqloom.runs import run_folder
+from seqloom import files
+from seqloom.data.images.image_store import unknown_label
+from seqloom.data.images.image_files import Picture, read_pictures
+from seqloom.data.images.masked_patches import FIXED, MaskedPatchBatch, masked_patches
+from seqloom.data.images.preprocessing import Preprocessing
+from seqloom.errors import DataError, FolderError, UsageError, printable
+from seqloom.evaluation.classification import Predictions, confusion, label_metrics
+from seqloom.models.vit import LEVELS
+from seqloom.protocols import device_of
+from seqloom.shapes import IGNORE
+from seqloom.runs.progress import Say, counted
+
+CHUNK = 256
+"""Images that a model reads at one time when it does not learn."""
+
+Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
+"""Pixels `(rows, size, size, channels)` and labels `(rows,)`."""
+
+
+@torch.no_grad()
+def classified(model: nn.Module, batches: Iterable[Labelled], preprocessing: Preprocessing) -> Predictions:
+    """What a model in evaluation mode makes of these images."""
+    found, device = [], device_of(model)
+    for pixels, true in batches:
+        logits = model(preprocessing.scaled(pixels).to(device, next(model.parameters()).dtype)).float()
+        losses = F.cross_entropy(logits, torch.from_numpy(true).to(device), reduction="none")
+        confidence, predicted = logits.softmax(dim=-1).max(dim=-1)
+        found.append(Predictions(true, *(column.cpu().numpy() for column in (predicted, confidence, losses))))
+    return Predictions.joined(found)
+
+
+@torch.no_grad()
+def told_colours(model: Any, batches: Iterable[MaskedPatchBatch]) -> dict[str, float]:
+    """How well a model in evaluation mode tells the colours of corrupted patches: loss (nats a patch), accuracy, baseline_accuracy (of
+    always telling the commonest colour), patches. There must be at least one batch."""
+    weight, counts = next(model.parameters()), np.zeros(model.config.outputs, np.int64)
+    loss = hits = 0.0
+    for batch in batches:
+        images, sources, targets = (part.to(weight.device) for part in batch)
+        trained = targets != IGNORE
+        logits, true = model(images.to(weight.dtype), sources)[trained].float(), targets[trained]
+        loss += float(F.cross_entropy(logits, true, reduction="sum"))
+        hits += float((logits.argmax(dim=-1) == true).sum())
+        counts += np.bincount(true.cpu().numpy(), minlength=len(counts))
+    total = int(counts.sum())
+    return {"loss": loss / total, "accuracy": hits / total, "baseline_accuracy": int(counts.max()) / total, "patches": total}
+
+
+class ImageEvaluation(NamedTuple):
+    metrics: dict[str, float]
+    """Those of `label_metrics`, and images."""
+    predicted: list[str]
+    """A label for each image."""
+    labels: tuple[str, ...]
+    confusion: list[list[int]]
+    """`confusion[true][predicted]`, in the order of `labels`."""
+
+
+class ImageLabel(NamedTuple):
+    """What a model says of an image."""
+
+    image: str
+    label: str
+    probability: float
+    probabilities: dict[str, float]
+    """Of every label."""
+
+
+@final
+class ImageClassifier:
+    """A trained model that is ready to be asked.
+
+    ImageClassifier.load("runs/digits").predict(["seven.png"])
+    """
+
+    def __init__(self, model: nn.Module, preprocessing: Preprocessing, labels: tuple[str, ...]) -> None:
+        self.model, self.preprocessing, self.labels = model, preprocessing, labels
+
+    @classmethod
+    def load(cls, folder: str | Path, device: str = "auto") -> ImageClassifier:
+        """Opens a run folder. Raises FolderError where it is none, is damaged, or its model classifies no images."""
+        folder = run_folder.located(folder)
+        opened = run_folder.open_model(folder, device)
+        config: Any = opened.model.config
+        labels = getattr(config, "labels", ())
+        if opened.content["task"] != run_folder.IMAGES or not labels:
+            raise FolderError(f"{printable(str(folder))}: must be a model of {bundles.IMAGES} with labels, but is none")
+        return cls(opened.model, read_preprocessing(folder, config), labels)
+
+    def predict(self, paths: Sequence[str]) -> list[ImageLabel]:
+        """The label of each image in these files."""
+        return list(self.stream(paths))
+
+    @torch.no_grad()
+    def stream(self, paths: Sequence[str], chunk: int = CHUNK) -> Iterator[ImageLabel]:
+        """The same, in order; memory is bounded by the chunk."""
+        weight = next(self.model.parameters())
+        for pictures in _chunks(read_pictures(paths, labelled=False), chunk):
+            logits = self.model(self.preprocessing.scaled(self._pixels(pictures)).to(weight.device, weight.dtype))
+            for picture, probabilities in zip(pictures, logits.softmax(dim=-1).tolist(), strict=True):
+                named = dict.fromkeys(self.labels, 0.0)  # of two classes of ImageNet with one name, a crane is of either
+                for label, probability in zip(self.labels, probabilities, strict=True):
+                    named[label] += probability
+                best = max(range(len(probabilities)), key=probabilities.__getitem__)
+                yield ImageLabel(picture.place, self.labels[best], probabilities[best], named)
+
+    def evaluate(self, paths: Sequence[str], say: Say) -> ImageEvaluation:
+        """How good it is on labelled images. Raises DataError where a label is none of its own."""
+        number = {label: at for at, label in enumerate(self.labels)}
+
+        def batches() -> Iterator[Labelled]:
+            for pictures in _chunks(counted(read_pictures(paths), "images read", say), CHUNK):
+                for picture in pictures:
+                    if picture.label not in number:
+                        raise DataError(f"{picture.place}: {unknown_label(str(picture.label), self.labels)}")
+                yield self._pixels(pictures), np.array([number[str(picture.label)] for picture in pictures])
+
+        found = classified(self.model, batches(), self.preprocessing)
+        if not len(found.true):
+            raise DataError(f"{printable(paths[0])}: must hold at least one image, but holds none")
+        counts = confusion(found.true, found.predicted, len(self.labels))[:-1]  # no label is unseen
+        predicted = [self.labels[at] for at in found.predicted]
+        return ImageEvaluation(label_metrics(found, len(self.labels), "images"), predicted, self.labels, counts.tolist())
+
+    def _pixels(self, pictures: Sequence[Picture]) -> NDArray[np.uint8]:
+        return np.stack([self.preprocessing.fitted(picture.pixels) for picture in pictures])
+
+
+def read_preprocessing(folder: Path, config: Any) -> Preprocessing:
+    """How a picture becomes what a model of this configuration reads. Raises FolderError where no file says so, or a damaged one."""
+    path = folder / run_folder.PREPROCESSOR
+    try:
+        return Preprocessing.from_json(files.read_json(path), config.image_size, config.channels)
+    except (UsageError, TypeError, ValueError) as error:
+        raise FolderError(f"{printable(str(path))}: {error}") from None
+
+
+def _chunks(pictures: Iterable[Picture], size: int) -> Iterator[list[Picture]]:
+    remaining = iter(pictures)
+    while chunk := list(islice(remaining, size)):
+        yield chunk
+
+
+def evaluate_images(folder: str | Path, paths: Sequence[str], say: Say) -> ImageEvaluation:
+    """The verb: the model of a run folder on labelled images."""
+    return ImageClassifier.load(folder).evaluate(paths, say)
+
+
+def evaluate_patches(folder: str | Path, paths: Sequence[str], say: Say) -> dict[str, float]:
+    """The verb for masked patch prediction: the metrics of `told_colours` on images, whose labels are not read. The corruption is always
+    the same. Raises FolderError where the folder holds no such model, DataError where there is no image."""
+    folder = run_folder.located(folder)
+    model = run_folder.open_model(folder).model
+    config: Any = model.config
+    if getattr(config, "head", None) != "patches":
+        raise FolderError(f"{printable(str(folder))}: must be a model of masked patches, but is none")
+    preprocessing = read_preprocessing(folder, config)
+
+    def batches() -> Iterator[MaskedPatchBatch]:
+        read = 0
+        for pictures in _chunks(counted(read_pictures(paths, labelled=False), "images read", say), CHUNK):
+            at = np.arange(read, read + len(pictures))
+            read += len(pictures)
+            pixels = np.stack([preprocessing.fitted(picture.pixels) for picture in pictures])
+            yield masked_patches(pixels, at, np.full_like(at, FIXED), 0, preprocessing, config.patch_size, LEVELS)
+        if not read:
+            raise DataError("must hold at least one image, but holds none", paths[0])
+
+    return told_colours(model, batches())

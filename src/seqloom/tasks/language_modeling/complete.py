@@ -1,0 +1,281 @@
+"""How a text that is being typed is likely to go on, to the end of a word, from inside of one too.
+
+Where a text ends, a token need not: "the qu" is not cut as "the quick" is. So the text is read up to the last place where a boundary of
+tokens is certain (`TextTokenizer.settle`), and the bytes r of the rest are given back: the next tokens must begin with them. With c the
+context and t a run of tokens,
+
+    P(s | typed) = Σ_{t spells r s, a word ends after it} P(t | c) / Σ_{t spells r and no shorter run does} P(t | c)
+
+Sums over runs of tokens are sums over all ways to spell, so nothing depends on how the text is cut. The search goes token by token with
+the likeliest rows, all in one batch; what it does not find is missing in the sums.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from seqloom.runs.run_folder import load_bundle
+from seqloom.decoding.live_rows import NOT_NUMBERS
+from seqloom.decoding.string_rules import Lexicon, Spelling
+from seqloom.decoding.long_context import window_start
+from seqloom.errors import SeqloomError, UsageError
+from seqloom.protocols import State, device_of, fork, next_logits, select_rows
+from seqloom.text.hub.tokenizer import HubTokenizer
+from seqloom.text.tokenizers import TextTokenizer
+from seqloom.tasks.language_modeling.generate import begun
+from seqloom.runs.verbs import refuse_other_task
+
+KEPT = 8
+"""Contexts whose states are kept, so that a keystroke reads what is new."""
+STEPS = {"bpe": 6, "wordpiece": 6, "unigram": 6, "words": 2, "blanks": 2, "characters": 16, "bytes": 24}
+"""Tokens of a word that is looked for, and one more that ends it, for each kind of tokenizer."""
+
+_WORD = rb"\w\x80-\xff"  # what is not ASCII belongs to words
+_END = re.compile(rb"(?<=[%b])[^%b]" % (_WORD, _WORD))
+_INSIDE = re.compile(rb"[%b]\Z" % _WORD)
+_BREAKS = torch.tensor([not _INSIDE.match(bytes([byte])) for byte in range(256)])
+"""Which bytes end a word."""
+_TYPED = re.compile(r"[\w\x80-\U0010ffff]*\Z", re.ASCII)
+
+
+class Completion(NamedTuple):
+    """One way in which a text may go on."""
+
+    text: str
+    """What comes after the text as it was typed, up to the end of a word; empty where the word that was typed is whole."""
+    probability: float
+    """Of this and then the end of the word, given the text. Completions exclude each other: they sum to 1 at most."""
+    ended: bool
+    """Whether the text ends there, before it has the words that were asked for."""
+
+
+class Bounds(NamedTuple):
+    """How far the search goes."""
+
+    rows: int = 8
+    """Runs of tokens that go on at a time, at least."""
+    given_back: int = 3
+    """Tokens of the typed text that may be cut otherwise, at most: of a long word the last ones."""
+    least: float = 0.1
+    """Rows are left that have less of the mass than this share of the last completion that is wanted."""
+    steps: int | None = None
+    """Calls of the model for a word, at most; by default as `STEPS` says."""
+
+
+@final
+class Completer:
+    """A language model that completes what is typed.
+
+    completer = load_completer("runs/tales")
+    completer.complete("Once upon a ti")
+
+    It keeps the states of the last contexts, so the next keystroke is cheap.
+    """
+
+    def __init__(self, model: Any, tokenizer: TextTokenizer | HubTokenizer, bounds: Bounds | None = None) -> None:
+        self._tokenizer = tokenizer
+        self._spelling = Spelling.of(tokenizer)
+        self._bounds = bounds or Bounds()
+        self._model = model
+        self._context: int | None = getattr(model, "context", None)
+        self._device = device_of(model)
+        self._marks = tokenizer.marks
+        self._never = torch.tensor(self._marks.forbidden, dtype=torch.long, device=self._device)
+        self._known: dict[tuple[int, ...], tuple[Tensor, State]] = {}
+
+    @torch.inference_mode()
+    def complete(self, prefix: str, n: int = 5, words: int = 1) -> list[Completion]:
+        """The `n` likeliest completions, the likeliest first, each up to the end of `words` words: that which is being typed and those
+        after it. Special tokens but `</s>` have no share. Raises UsageError for a number below 1, text that is no Unicode, or no text
+        where nothing begins a text of this model.
+        """
+        if n < 1 or words < 1:
+            raise UsageError(f"the numbers of completions and of words must be at least 1, but are {n} and {words}")
+        ids, rest = self._given_back(prefix)
+        calls = (self._bounds.steps or STEPS[self._tokenizer.kind]) * words
+        if self._context is not None:
+            calls = min(calls, self._context // 4)
+        read = begun(self._tokenizer, ids)
+        logits, state = self._after(tuple(read[window_start(len(read) + calls, self._context) :]))
+        inside = bool(_INSIDE.search(prefix.encode()))
+        search = _Search(
+            self._spelling,
+            self._bounds,
+            end=self._marks.end,
+            rest=rest,
+            inside=inside,
+            follows=bool(ids or (rest and self._spelling.lead)),  # the rest has its lead, at the begin of a text too
+            words=words,
+            n=n,
+        )
+        rows = search.grow([_Row(1.0, b"", 0, 0)], self._probabilities(logits))
+        for _ in range(calls):
+            if not rows:
+                break
+            state = select_rows(state, torch.tensor([row.parent for row in rows], device=self._device))
+            logits, state = next_logits(self._model, torch.tensor([[row.token] for row in rows], device=self._device), state)
+            rows = search.grow(rows, self._probabilities(logits))
+        return search.best()
+
+    def _given_back(self, prefix: str) -> tuple[list[int], bytes]:
+        """The ids of the context, and the bytes that the next tokens must begin with."""
+        ids, rest = self._tokenizer.settle(prefix)
+        if self._tokenizer.joint:
+            return ids, rest
+        (last,) = self._tokenizer.encode([rest.decode()])
+        sure = max(0, len(last) - self._bounds.given_back)
+        if not sure and not ids and not self._marks.begin:
+            sure = min(1, len(last))  # something must be read first
+        whole = self._spelling.spell(last)
+        if self._spelling.lead and not whole.startswith(rest):  # a blank alone is no token
+            return ids, rest
+        # A piece may spell a blank after it that is not typed yet (GPT).
+        untyped = len(whole) - len(rest) if whole.startswith(rest) else 0
+        given_back = self._spelling.spell(last[sure:])
+        return ids + last[:sure], given_back[: max(0, len(given_back) - untyped)]
+
+    def _after(self, ids: tuple[int, ...]) -> tuple[Tensor, State]:
+        """The logits `(1, vocabulary)` after a context, and its state, to select from."""
+        longest = max((known for known in self._known if ids[: len(known)] == known), key=len, default=())
+        if longest != ids:
+            state = fork(self._known[longest][1]) if longest else None
+            self._known[ids] = next_logits(self._model, torch.tensor([ids[len(longest) :]], device=self._device), state)
+        self._known[ids] = self._known.pop(ids)  # the youngest is the last
+        if len(self._known) > KEPT:
+            del self._known[next(iter(self._known))]
+        return self._known[ids]
+
+    def _probabilities(self, logits: Tensor) -> Tensor:
+        """`(rows, vocabulary)`, on the CPU, where the search is."""
+        if bool(logits.isnan().any()):
+            raise SeqloomError(NOT_NUMBERS)
+        return logits.float().index_fill(1, self._never, float("-inf")).softmax(dim=-1).cpu()
+
+
+class _Row(NamedTuple):
+    """A run of tokens after the context."""
+
+    mass: float
+    """Its probability, given the context."""
+    text: bytes
+    """What it spells."""
+    parent: int
+    """The row of the step before that it goes on from."""
+    token: int
+    """Its last token."""
+
+
+@final
+class _Search:
+    """What is known of the two sums, while rows go on."""
+
+    def __init__(
+        self, spelling: Spelling, bounds: Bounds, *, end: int | None, rest: bytes, inside: bool, follows: bool, words: int, n: int
+    ) -> None:
+        self._bounds = bounds
+        self._end = end
+        self._rest = rest
+        self._inside = inside
+        """Whether the typed text ends inside of a word."""
+        self._words, self._n = words, n
+        self._lexicon = spelling.later if follows else spelling.first
+        self._later = spelling.later
+        self._joined = bool(spelling.joint)
+        self._typed = 0.0 if rest else 1.0
+        """The mass of all that begins as the typed text does."""
+        self._found: dict[tuple[bytes, bool], float] = defaultdict(float)
+        """The mass of each completion: what comes after the typed text, and whether the text ends there."""
+
+    def grow(self, rows: list[_Row], probabilities: Tensor) -> list[_Row]:
+        """Adds up what one more token completes, of probabilities `(rows, vocabulary)`; returns the likeliest of the others."""
+        lexicon, self._lexicon = self._lexicon, self._later
+        shares = torch.tensor([[row.mass] for row in rows])
+        ends = [0.0] * len(rows) if self._end is None else (probabilities[:, self._end] * shares[:, 0]).tolist()
+        mass = probabilities.index_select(1, lexicon.ids) * shares  # in the order of what tokens spell
+        for at, row in enumerate(rows):
+            if len(row.text) < len(self._rest):
+                self._cover(lexicon, self._rest[len(row.text) :], mass[at])
+            elif self._in_last_word(row.text):
+                breaks = _BREAKS[lexicon.firsts]
+                self._add(row.text, False, ends[at] + float(mass[at, breaks].sum()))
+                mass[at, breaks] = 0
+            else:
+                self._add(row.text, True, ends[at])
+        values, places = mass.flatten().topk(min(max(self._bounds.rows, self._n), mass.numel()))
+        grown = []
+        for value, place in zip(values.tolist(), places.tolist(), strict=True):
+            parent, at = divmod(place, len(lexicon.texts))
+            text = rows[parent].text + lexicon.texts[at]
+            ended = self._word_ends(text)
+            if len(ended) >= self._words:  # inside of the token
+                self._add(text[: len(self._rest) + ended[self._words - 1]], False, value)
+            elif self._joined and self._in_last_word(text):  # whatever comes next begins with a blank
+                self._add(text, False, value)
+            else:
+                grown.append(_Row(value, text, parent, int(lexicon.ids[at])))
+        least = self._bounds.least * max(self._worst(), 1e-4 * self._typed)
+        return [row for row in grown if row.mass > least]
+
+    def best(self) -> list[Completion]:
+        """The likeliest completions. One that ends in a part of a character is none."""
+        ranked = sorted(self._found.items(), key=lambda one: (-one[1], one[0]))
+        whole = [(text.decode(), ended, mass) for (text, ended), mass in ranked if _whole(text)]
+        return [Completion(text, min(1.0, mass / self._typed), ended) for text, ended, mass in whole[: self._n]]
+
+    def _cover(self, lexicon: Lexicon, rest: bytes, mass: Tensor) -> None:
+        """Leaves what goes on with the rest of the typed text: what reaches its end, or a part of it."""
+        over = lexicon.starting(rest)
+        part = [] if self._joined else lexicon.inside(rest)  # where pieces are joined, the rest is one piece
+        kept = torch.zeros_like(mass)
+        kept[over], kept[part] = mass[over], mass[part]
+        mass.copy_(kept)
+        self._typed += float(mass[over].sum())
+
+    def _add(self, text: bytes, ended: bool, mass: float) -> None:
+        if mass > 0:
+            self._found[text[len(self._rest) :], ended] += mass
+
+    def _worst(self) -> float:
+        """The mass of the last completion that is wanted, so far."""
+        return heapq.nlargest(self._n, self._found.values())[-1] if len(self._found) >= self._n else 0.0
+
+    def _word_ends(self, text: bytes) -> list[int]:
+        """Where words end in what comes after the typed text."""
+        return [found.start() - 1 for found in _END.finditer(self._after_typed(text))]
+
+    def _in_last_word(self, text: bytes) -> bool:
+        return bool(
+            len(text) >= len(self._rest) and len(self._word_ends(text)) == self._words - 1 and _INSIDE.search(self._after_typed(text))
+        )
+
+    def _after_typed(self, text: bytes) -> bytes:
+        """What comes after the typed text, with one byte before it that says whether that is inside of a word."""
+        return (b"a" if self._inside else b" ") + text[len(self._rest) :]
+
+
+def _whole(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def last_word(prefix: str, completion: Completion) -> str:
+    """The completion with that part of its word that was typed."""
+    typed = _TYPED.search(prefix)
+    return (typed[0] if typed else "") + completion.text
+
+
+def load_completer(folder: str | Path, device: str = "auto") -> Completer:
+    """Opens a run folder. Raises FolderError where it is none, or is damaged; UsageError where its task is another."""
+    bundle = load_bundle(folder, device)
+    refuse_other_task(bundle, "complete", "text-generation")
+    return Completer(bundle.model, bundle.tokenizer)

@@ -1,0 +1,97 @@
+"""Documents as a language model reads them for evaluation: what `evaluate`, `ensemble` and the validation of training share."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from seqloom.config import DataConfig
+from seqloom.data.readers.documents import Piece, corpus_files, read_documents
+from seqloom.data.batching.token_store import fingerprint
+from seqloom.evaluation.perplexity import Corpus, score_texts
+from seqloom.protocols import Marks, Tokenizer
+from seqloom.text.special_tokens import MARKS
+from seqloom.runs.progress import Say, tallied
+
+CHUNK = 2**16
+"""Tokens of documents that are scored together."""
+
+
+class Document(NamedTuple):
+    """A document as ids (without marks), and its size."""
+
+    ids: NDArray[np.int64]
+    words: int
+    bytes: int
+
+
+def each_piece(paths: Sequence[str], data: DataConfig, say: Say) -> Generator[Piece, None, None]:
+    """The documents of what was named, in pieces; at the end, or at an error, what was guessed, repaired and left out is said."""
+    with tallied(say) as tally:
+        yield from read_documents(corpus_files(paths, data, say), data, tally)
+
+
+def each_document(paths: Sequence[str], data: DataConfig, tokenizer: Tokenizer, say: Say) -> Iterator[Document]:
+    """The documents of what was named as ids, one at a time."""
+    ids: list[int] = []
+    texts: list[str] = []
+    for piece in each_piece(paths, data, say):
+        ids += tokenizer.encode([piece.text])[0]
+        texts.append(piece.text)
+        if piece.last:
+            text = "".join(texts)
+            yield Document(np.asarray(ids, np.int64), len(text.split()), len(text.encode()))
+            ids, texts = [], []
+
+
+def fingerprints(paths: Sequence[str], data: DataConfig) -> list[dict[str, Any]]:
+    """What tells the files behind what was named from other versions of them."""
+    return [fingerprint(path) for path in corpus_files(paths, data)] if paths else []
+
+
+def evaluate_documents(
+    model: nn.Module, documents: Iterator[Document], stride: int | None = None, marks: Marks = MARKS
+) -> dict[str, float]:
+    """Perplexity and its kin over documents; memory is bounded by the longest. The model must be in evaluation mode."""
+    return score_documents(model, documents, stride, marks).metrics()
+
+
+def score_documents(model: nn.Module, documents: Iterator[Document], stride: int | None = None, marks: Marks = MARKS) -> Corpus:
+    corpus = Corpus.empty(marks)
+    for some in chunks(documents):
+        for document, score in zip(some, score_texts(model, [one.ids for one in some], marks, stride=stride), strict=True):
+            corpus.add(score, document.ids, words=document.words, size=document.bytes)
+    return corpus
+
+
+def chunks(documents: Iterator[Document]) -> Iterator[list[Document]]:
+    some: list[Document] = []
+    size = 0
+    for document in documents:
+        some.append(document)
+        size += len(document.ids) + 1
+        if size >= CHUNK:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
+def stride_of(model: Any, stride: int | None) -> int | None:
+    """How far windows move on: as asked for, or half a window, so that each token of a long text has half a window before it."""
+    return stride or (None if model.context is None else max(model.context // 2, 1))
+
+
+def convention(model: Any, stride: int | None, tokenizer: Tokenizer) -> str:
+    """How log-probabilities come about, in one line."""
+    context, step, marks = model.context, stride_of(model, stride), tokenizer.marks
+    begin = " ".join(tokenizer.pieces(marks.begin))
+    end = "nothing ends a text" if marks.end is None else f"{tokenizer.pieces([marks.end])[0]} at the end is predicted"
+    text = f"log-probabilities in nats; {begin or 'the first token'} is fed and never predicted, {end}"
+    if context is None:
+        return f"{text}; every token is read with all that stands before it in its text"
+    return f"{text}; a text longer than {context} tokens is read in windows of {context}, each {step} further on"

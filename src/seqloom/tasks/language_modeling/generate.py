@@ -1,0 +1,199 @@
+"""A prompt and how it goes on, with a trained language model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+from torch import Tensor
+
+from seqloom.runs.run_folder import Bundle, load_bundle
+from seqloom.config import DecodeConfig
+from seqloom.decoding.generate import finish
+from seqloom.decoding.live_rows import Hypothesis, Step
+from seqloom.decoding.string_rules import cut, may_begin
+from seqloom.decoding.long_context import generate_windows, window_start
+from seqloom.errors import UsageError
+from seqloom.protocols import Tokenizer
+from seqloom.runs.decoding_options import Decoding, decoding_of, found_or_refused
+from seqloom.runs.progress import Say
+from seqloom.runs.verbs import refuse_other_task
+
+TASK = "text-generation"
+NEW_TOKENS = 200
+"""At most, unless decode.max_length says otherwise."""
+
+Progress = Callable[[int], None]
+
+
+class Continuation(NamedTuple):
+    """One text that a model went on with."""
+
+    prompt: str
+    sample: int
+    """Its number among the outputs for the prompt, from 0 on."""
+    text: str
+    """The new text; prompt + text reads as a whole."""
+    tokens: list[int]
+    """The new ids, without the end mark; those of a stop string too."""
+    log_probability: float
+    """Σ log p under the model (before any rule of sampling), in nats, the end mark's too where it has one."""
+    finished: bool
+    """False where the maximum length cut it off."""
+
+
+@final
+class TextGenerator:
+    """A language model that is ready to go on with texts.
+
+    writer = load_generator("runs/tales")
+    writer.generate(["Once upon a time"], strategy="sample", temperature=0.8, n_best=3)
+    for piece in writer.stream("Once upon a time", strategy="sample", seed=1):
+        print(piece, end="")
+
+    Keywords change the folder's decode settings. The same seed and settings give the same texts, alone or in a batch.
+    """
+
+    def __init__(self, bundle: Bundle, say: Say = lambda _: None) -> None:
+        """Raises UsageError for a model of another task."""
+        refuse_other_task(bundle, "generate", TASK)
+        self.bundle = bundle
+        self._say = say
+        for note in bundle.notes:
+            say(note)
+        self._context: int | None = getattr(bundle.model, "context", None)
+
+    def generate(
+        self,
+        prompts: Sequence[str],
+        progress: Progress = lambda _: None,
+        watch: Callable[[Step], None] | None = None,
+        **decode: Any,
+    ) -> list[list[Continuation]]:
+        """For each prompt its `n_best` texts: samples in order, or of a beam the best first. A prompt may be empty, unless nothing begins
+        a text of this model (GPT): then that raises UsageError.
+
+        `batch_rows` prompts are read at a time; `progress` is told how many tokens each step made, `watch` sees each step.
+        """
+        settings = self.bundle.decode_with(decode)
+        decoding = decoding_of(settings, self.bundle.tokenizer)
+        read = self._read(prompts)
+        found: list[list[Hypothesis]] = []
+        for at in range(0, len(read), settings.batch_rows):
+            found += finish(self._steps(read[at : at + settings.batch_rows], settings, decoding, watch), lambda new: progress(len(new)))
+        return [
+            [
+                self._continuation(prompt, ids, number, hypothesis, settings.stop)
+                for number, hypothesis in enumerate(found_or_refused(hypotheses, decoding.strategy))
+            ]
+            for prompt, ids, hypotheses in zip(prompts, read, found, strict=True)
+        ]
+
+    def stream(self, prompt: str, **decode: Any) -> Iterator[str]:
+        """The new text of one output, in pieces as they come; of a wide beam, which may change its mind, all at once."""
+        settings = self.bundle.decode_with(decode | {"n_best": 1})
+        decoding = decoding_of(settings, self.bundle.tokenizer)
+        (ids,) = self._read([prompt])
+        pieces = Pieces(self.bundle.tokenizer, ids)
+        steps = self._steps([ids], settings, decoding)
+        if settings.strategy == "beam" and settings.beam > 1:
+            (found,) = finish(steps)
+            hypothesis = found_or_refused(found, decoding.strategy)[0]
+            yield self._continuation(prompt, ids, 0, hypothesis, settings.stop).text
+            return
+        made, open_ = 0, ""
+        while True:
+            try:
+                new = next(steps)
+            except StopIteration as over:
+                found_or_refused(over.value[0], decoding.strategy)
+                break
+            for token in new.tolist():
+                made += 1
+                open_ += pieces.add(token)
+                sure = 0 if cut(open_, settings.stop) != open_ else len(open_) - may_begin(open_, settings.stop)
+                if sure:
+                    yield open_[:sure]
+                open_ = open_[sure:]
+        if rest := cut(open_ + pieces.rest(), settings.stop):
+            yield rest
+        self._notice(len(ids) + made)
+
+    def _read(self, prompts: Sequence[str]) -> list[list[int]]:
+        return [begun(self.bundle.tokenizer, ids) for ids in self.bundle.tokenizer.encode(prompts)]
+
+    def _steps(
+        self, prompts: list[list[int]], settings: DecodeConfig, decoding: Decoding, watch: Callable[[Step], None] | None = None
+    ) -> Generator[Tensor, None, list[list[Hypothesis]]]:
+        model: Any = self.bundle.model
+        return generate_windows(
+            model,
+            prompts,
+            strategy=decoding.strategy,
+            max_new_tokens=settings.max_length or NEW_TOKENS,
+            context=self._context,
+            eos=self.bundle.tokenizer.marks.end,
+            pad=self.bundle.tokenizer.marks.pad,
+            rules=decoding.rules,
+            stop=decoding.stop,
+            watch=watch,
+        )
+
+    def _continuation(self, prompt: str, ids: list[int], number: int, made: Hypothesis, stop: Sequence[str]) -> Continuation:
+        self._notice(len(ids) + len(made.tokens) + made.finished)
+        text = cut(text_after(self.bundle.tokenizer, ids, made.tokens), stop)
+        return Continuation(prompt, number, text, made.tokens, made.log_probability, made.finished)
+
+    def _notice(self, length: int) -> None:
+        """Says, once, that a text of so many tokens did not fit the context; the last of them was not read."""
+        if self._context is not None and window_start(length - 1, self._context):
+            self._say(
+                f"the model looks at {self._context:,} tokens at most: where a text was longer, "
+                f"it went on from the last {max(1, self._context // 2):,}, read afresh"
+            )
+            self._say = lambda _: None
+
+
+@final
+class Pieces:
+    """Tokens to text as they come: a piece is what is sure, whole characters only. All pieces together are the whole text."""
+
+    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        self._before = list(prompt)
+        """Ids whose text ends in a whole character: what comes next is read after these, since words are joined by blanks."""
+        self._open: list[int] = []
+        self._given = 0
+        """Characters of the text of `_open` that were given away."""
+
+    def add(self, token: int) -> str:
+        """What is sure now and was not before. What ends in U+FFFD may be half a character, and waits."""
+        self._open.append(token)
+        text = text_after(self._tokenizer, self._before, self._open)
+        sure = text.rstrip("\ufffd")
+        piece, self._given = sure[self._given :], len(sure)
+        if text and sure == text:
+            self._before, self._open, self._given = self._open, [], 0
+        return piece
+
+    def rest(self) -> str:
+        """What never became a whole character."""
+        return text_after(self._tokenizer, self._before, self._open)[self._given :]
+
+
+def begun(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
+    """What a language model reads before it goes on with a text. Raises UsageError where that is nothing."""
+    if read := [*tokenizer.marks.begin, *ids]:
+        return read
+    raise UsageError("the text to go on with must not be empty: this model knows no mark that begins a text; give it a first word")
+
+
+def text_after(tokenizer: Tokenizer, before: Sequence[int], tokens: Sequence[int]) -> str:
+    """What `tokens` spell after `before`."""
+    return tokenizer.decode([*before, *tokens])[len(tokenizer.decode(before)) :]
+
+
+def load_generator(folder: str | Path, device: str = "auto", say: Say = lambda _: None) -> TextGenerator:
+    """Opens a run folder. Raises FolderError where it is none, or is damaged; UsageError where its task is another."""
+    return TextGenerator(load_bundle(folder, device), say)

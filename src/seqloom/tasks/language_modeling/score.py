@@ -1,0 +1,183 @@
+"""How likely language models hold texts to be: one by one, token by token, and of pairs which one is likelier."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from seqloom.runs.run_folder import Bundle, load_bundle
+from seqloom.config import DataConfig
+from seqloom.errors import UsageError, printable
+from seqloom.evaluation.intervals import share_interval
+from seqloom.evaluation.perplexity import TextScore, score_texts
+from seqloom.protocols import Tokenizer
+from seqloom.tasks.language_modeling.documents import stride_of
+from seqloom.runs.progress import Say, each_pair, silent
+
+CHUNK = 512
+"""Texts that are in memory at one time."""
+
+
+class Token(NamedTuple):
+    """One predicted token."""
+
+    token: str
+    probability: float
+    rank: int
+    """1 where the model held nothing more likely."""
+    surprisal: float
+    """-log2 p, in bits."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """What a model says of one text."""
+
+    text: str
+    log_probability: float
+    """Of the text and its end, in nats; given the prompt where there is one."""
+    log_probability_without_end: float
+    """Of a text that begins so."""
+    tokens: int
+    """Predicted ones, the end counted; a first token that nothing stands before (GPT) is not predicted."""
+    unknown: int
+    """Tokens of it that are `<unk>`: their spelling is not scored."""
+    bytes: int
+    ended: bool = True
+    """Whether an end is predicted."""
+    table: tuple[Token, ...] = ()
+    """Token by token, where asked for."""
+
+    @property
+    def perplexity(self) -> float:
+        """A token; NaN where none is predicted."""
+        mean = -self.log_probability / self.tokens if self.tokens else math.nan
+        return math.exp(mean) if not mean >= 700 else math.inf
+
+    @property
+    def bits_per_byte(self) -> float:
+        """The end counts as one byte; NaN where there is no byte."""
+        size = self.bytes + self.ended
+        return -self.log_probability / math.log(2) / size if size else math.nan
+
+    def summary(self) -> dict[str, Any]:
+        names = ("text", "log_probability", "log_probability_without_end", "tokens", "unknown", "perplexity", "bits_per_byte")
+        content = {name: getattr(self, name) for name in names}
+        return content | ({"table": [token._asdict() for token in self.table]} if self.table else {})
+
+
+@final
+class Scorer:
+    """A language model that is ready to be asked.
+
+    Raises FolderError where the folder is no run folder, UsageError where its model predicts no text on its own.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.bundle = language_model(folder)
+
+    def notice(self, say: Say) -> None:
+        """Says where texts that differ in their first token are not compared by it."""
+        if not self.bundle.tokenizer.marks.begin:
+            say(f"{printable(str(self.bundle.folder))}: nothing begins a text of this model: its first token is read and not scored")
+
+    def score(self, texts: Iterable[str], *, prompt: str = "", tokens: bool = False, stride: int | None = None) -> Iterator[Scored]:
+        """The score of each text, in order; memory is bounded. With a prompt, log P(text | prompt), cut into tokens apart from it."""
+        tokenizer, model = self.bundle.tokenizer, self.bundle.model
+        marks = tokenizer.marks
+        step = stride_of(model, stride)
+        given = tokenizer.encode([prompt])[0]
+        remaining = iter(texts)
+        while some := list(islice(remaining, CHUNK)):
+            ids = tokenizer.encode(some)
+            scores = score_texts(model, [[*given, *one] for one in ids], marks, stride=step, ranks=tokens)
+            for text, one, whole in zip(some, ids, scores, strict=True):
+                score = whole.last(len(one))
+                yield Scored(
+                    text=text,
+                    log_probability=score.complete,
+                    log_probability_without_end=score.prefix,
+                    tokens=len(score.log_probs),
+                    unknown=0 if marks.unknown is None else one.count(marks.unknown),
+                    bytes=len(text.encode()),
+                    ended=score.ended,
+                    table=token_table(tokenizer, one, score),
+                )
+
+
+def token_table(tokenizer: Tokenizer, ids: Sequence[int], score: TextScore) -> tuple[Token, ...]:
+    if score.ranks is None:
+        return ()
+    pieces = tokenizer.pieces([*ids, *([] if tokenizer.marks.end is None else [tokenizer.marks.end])])
+    pieces = pieces[len(pieces) - len(score.log_probs) :]
+    bits = -score.log_probs / math.log(2)
+    return tuple(
+        Token(piece, float(np.exp(log_prob)), int(rank), float(bit))
+        for piece, log_prob, rank, bit in zip(pieces, score.log_probs, score.ranks, bits, strict=True)
+    )
+
+
+def language_model(folder: str | Path) -> Bundle:
+    """The bundle of a language model. Raises UsageError for a model of another task."""
+    bundle = load_bundle(folder)
+    if bundle.task != "text-generation":
+        raise UsageError(
+            f"{printable(str(folder))}: must be a language model (of text-generation), but is one of {bundle.task}; try: seqloom evaluate"
+        )
+    return bundle
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Contrast:
+    """Which text of each pair a model holds likelier."""
+
+    folder: str
+    hits: dict[str, int]
+    """group -> pairs whose first text is likelier; the pairs that are held equally likely count half."""
+    halves: dict[str, int]
+    pairs: dict[str, int]
+
+    def accuracy(self, group: str | None = None) -> tuple[float, float, float]:
+        """(percent, low, high) of a group, or of all; the ends of the 95 % interval (Wilson)."""
+        groups = list(self.pairs) if group is None else [group]
+        hits = sum(2 * self.hits[one] + self.halves[one] for one in groups) / 2
+        pairs = sum(self.pairs[one] for one in groups)
+        low, high = share_interval(hits, pairs)
+        return 100 * hits / pairs, 100 * low, 100 * high
+
+
+def contrast(
+    folders: Sequence[str], paths: Sequence[str], better: str, worse: str, by: str | None, data: DataConfig, say: Say
+) -> list[Contrast]:
+    """For each model the accuracy on minimal pairs (Warstadt et al. 2020: the full-sentence log-probability decides), by group.
+
+    `better` and `worse` name the columns of the two texts; `by` one of groups, by default each file is a group. Raises
+    UsageError and DataError.
+    """
+    models = [(folder, Scorer(folder)) for folder in folders]
+    for _, scorer in models:
+        scorer.notice(say)
+    found = [Contrast(folder=folder, hits={}, halves={}, pairs={}) for folder in folders]
+    for path in paths:
+        said = say if path == paths[0] else silent
+        pairs = list(each_pair([path], replace(data, source=better, target=worse), said))
+        if by is None:
+            groups = [Path(path).name.split(".")[0]] * len(pairs)
+        else:
+            named = {record.line: record.fields["target"] for record in each_pair([path], replace(data, source=better, target=by))}
+            groups = [named.get(record.line, "") for record in pairs]
+        texts = [record.fields[side] for record in pairs for side in ("source", "target")]
+        for (_, scorer), result in zip(models, found, strict=True):
+            scores = [one.log_probability for one in scorer.score(texts)]
+            for group, good, bad in zip(groups, scores[::2], scores[1::2], strict=True):
+                for counts, hit in ((result.hits, good > bad), (result.halves, good == bad), (result.pairs, True)):
+                    counts[group] = counts.get(group, 0) + hit
+    return found

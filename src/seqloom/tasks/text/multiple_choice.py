@@ -1,0 +1,77 @@
+"""Work of a reader: which of several options follows a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+
+from seqloom.config import DataConfig
+from seqloom.data.readers.multiple_choice import Base, counted_from, read_choices
+from seqloom.data.readers.examples import Choice
+from seqloom.data.encoding.encode_texts import LayingOut, choice_set
+from seqloom.data.formats.lines import Tally
+from seqloom.data.encoding.encoded_dataset import ReadingSet
+from seqloom.errors import DataError, printable
+from seqloom.evaluation.intervals import share_interval
+from seqloom.evaluation.predictions import Answered
+from seqloom.models.heads import Kind
+from seqloom.models.encoder_with_head import ReaderConfig
+from seqloom.runs.progress import Say
+from seqloom.tasks.text.task import Reply, Report
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Choosing:
+    """Options, one of which is right."""
+
+    kind: Kind = "choice"
+    labels: tuple[str, ...] = ()
+    pairs: bool = False
+    answers_from: Base | None = None
+    """What answers that are numbers count from in the training files; None where that is not known."""
+
+    @classmethod
+    def of(cls, examples: Sequence[Choice], data: DataConfig, say: Say) -> Choosing:
+        """What the training files, which are read once more, say of the work."""
+        return cls(answers_from=counted_from(data.train, data))
+
+    @classmethod
+    def again(cls, config: ReaderConfig) -> Choosing:
+        """The work of a trained model."""
+        return cls(answers_from=config.answers_from)
+
+    def read(self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True) -> Iterator[Choice]:
+        if data.answers_from is None:
+            data = replace(data, answers_from=self.answers_from)
+        return read_choices(paths, data, tally, answers=answers)
+
+    def texts(self, examples: Iterable[Choice]) -> Iterator[str]:
+        for one in examples:
+            yield one.text
+            yield from one.options
+
+    def lay_out(self, examples: Sequence[Choice], how: LayingOut) -> ReadingSet:
+        """The rows of choices. Raises DataError where one has fewer than two options."""
+        for one in examples:
+            if len(one.options) < 2:
+                raise DataError(f"a choice needs at least two options, but has {len(one.options)}", one.path, one.line)
+        return choice_set(examples, how)
+
+    def report(self, examples: Sequence[Choice], items: ReadingSet, found: Answered, resamples: int) -> Report:
+        hits = np.array([int(chosen) == one.answer for chosen, one in zip(found.predictions, examples, strict=True)], np.float64)
+        low, high = share_interval(hits.sum(), len(hits))
+        metrics = {"loss": found.loss, "accuracy": float(hits.mean()), "accuracy_low": low, "accuracy_high": high, "examples": len(hits)}
+        return Report(metrics, {}, hits)
+
+    def replies(self, examples: Sequence[Choice], items: ReadingSet, found: Answered) -> list[Reply]:
+        replies = []
+        for one, likely in zip(examples, found.likely, strict=True):
+            probabilities = [float(p) for p in likely[: len(one.options)]]
+            best = int(np.argmax(probabilities))
+            content = {"choice": best, "option": one.options[best], "probabilities": probabilities}
+            replies.append(Reply(f"{best}\t{probabilities[best]:.4f}\t{printable(one.options[best])}", content))
+        return replies

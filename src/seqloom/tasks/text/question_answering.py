@@ -1,0 +1,101 @@
+"""Work of a reader: the part of a context that answers a question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from seqloom.config import DataConfig
+from seqloom.data.encoding.encode_questions import question_set
+from seqloom.data.readers.examples import Question
+from seqloom.data.encoding.encode_texts import LayingOut
+from seqloom.data.formats.lines import Tally
+from seqloom.data.encoding.encoded_dataset import ReadingSet
+from seqloom.data.readers.squad import read_questions
+from seqloom.decoding.answer_spans import Answers, best_answers
+from seqloom.errors import DataError, printable
+from seqloom.evaluation.answer_f1 import answer_metrics, answer_scores
+from seqloom.evaluation.predictions import Answered
+from seqloom.models.heads import Kind
+from seqloom.models.encoder_with_head import ReaderConfig
+from seqloom.runs.progress import Say
+from seqloom.tasks.text.task import Reply, Report
+
+N_BEST = 5
+"""Answers that are told of each question."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Answering:
+    """Spans of contexts."""
+
+    may_be_none: bool
+    """Whether some questions have no answer."""
+    kind: Kind = "span"
+    labels: tuple[str, ...] = ()
+    pairs: bool = False
+
+    @classmethod
+    def of(cls, examples: Sequence[Question], data: DataConfig, say: Say) -> Answering:
+        without = sum(not one.answers for one in examples)
+        if without == len(examples):
+            raise DataError(
+                f"some question must have an answer, but none of the {without:,} has one; is there a column `answers`?", examples[0].path
+            )
+        if without:
+            say(f"{without:,} of {len(examples):,} questions have no answer, and that is learned too")
+        return cls(may_be_none=without > 0)
+
+    @classmethod
+    def again(cls, config: ReaderConfig) -> Answering:
+        """The work of a trained model."""
+        return cls(may_be_none=config.may_be_none)
+
+    def read(self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True) -> Iterator[Question]:
+        return read_questions(paths, data, tally, answers=answers)
+
+    def texts(self, examples: Iterable[Question]) -> Iterator[str]:
+        """What the tokenizer learns from: a context that many questions share counts once."""
+        before = None
+        for one in examples:
+            yield one.question
+            if one.context != before:
+                yield one.context
+            before = one.context
+
+    def lay_out(self, examples: Sequence[Question], how: LayingOut) -> ReadingSet:
+        return question_set(examples, how)
+
+    def report(self, examples: Sequence[Question], items: ReadingSet, found: Answered, resamples: int) -> Report:
+        told = [self._told(answers) for answers in self._answers(examples, items, found)]
+        right = [[answer.text for answer in one.answers] for one in examples]
+        metrics = {"loss": found.loss, **answer_metrics(told, right, resamples)}
+        return Report(metrics, {}, answer_scores(told, right)[:, 1])
+
+    def replies(self, examples: Sequence[Question], items: ReadingSet, found: Answered) -> list[Reply]:
+        """The best answer to each question; nothing where there is none."""
+        replies = []
+        for one, answers in zip(examples, self._answers(examples, items, found), strict=True):
+            content = {
+                "id": one.name,
+                "answer": self._told(answers),
+                "answers": [span._asdict() for span in answers.spans],
+                "no_answer_score": answers.no_answer,
+                "no_answer_probability": answers.no_answer_probability,
+            }
+            replies.append(Reply(printable(self._told(answers)), content))
+        return replies
+
+    def _told(self, answers: Answers) -> str:
+        best = answers.best() if self.may_be_none else next(iter(answers.spans), None)
+        return "" if best is None else best.text
+
+    def _answers(self, examples: Sequence[Question], items: ReadingSet, found: Answered) -> Iterator[Answers]:
+        first = 0
+        for one, cut, offsets in zip(examples, items.cuts, items.offsets, strict=True):
+            scores = found.likely[first : first + len(cut)]
+            first += len(cut)
+            windows = [offsets[begin:end] for begin, end in cut]
+            yield best_answers([s[:, 0] for s in scores], [s[:, 1] for s in scores], windows, one.context, n_best=N_BEST)

@@ -1,0 +1,113 @@
+"""Work of a reader: a tag for each word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqloom.config import DataConfig
+from seqloom.data.readers.examples import Tagged
+from seqloom.data.readers.labels import label_order
+from seqloom.data.encoding.encode_texts import LayingOut
+from seqloom.data.formats.lines import Tally
+from seqloom.data.encoding.encoded_dataset import ReadingSet
+from seqloom.data.encoding.sliding_windows import stitched
+from seqloom.data.readers.tag_scheme import scheme_of
+from seqloom.data.readers.tagged import read_tagged
+from seqloom.data.encoding.encode_words import tag_numbers, tagged_set
+from seqloom.errors import DataError, printable
+from seqloom.evaluation.classification import Predictions, confusion, label_metrics, per_label
+from seqloom.evaluation.predictions import Answered
+from seqloom.evaluation.entity_f1 import SpanCounts
+from seqloom.models.heads import Kind
+from seqloom.models.encoder_with_head import ReaderConfig
+from seqloom.runs.progress import Say
+from seqloom.tasks.text.task import Reply, Report
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Tagging:
+    """Tags of words."""
+
+    labels: tuple[str, ...]
+    kind: Kind = "tagging"
+    pairs: bool = False
+
+    @classmethod
+    def of(cls, examples: Sequence[Tagged], data: DataConfig, say: Say) -> Tagging:
+        labels = label_order(tag for one in examples for tag in one.tags)
+        if len(labels) < 2:
+            raise DataError(
+                f"there must be at least two different tags to train on, but all are {printable(labels[0])!r}", examples[0].path
+            )
+        return cls(labels=labels)
+
+    @classmethod
+    def again(cls, config: ReaderConfig) -> Tagging:
+        """The work of a trained model."""
+        return cls(labels=config.labels)
+
+    def read(self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True) -> Iterator[Tagged]:
+        return read_tagged(paths, data, tally, answers=answers)
+
+    def texts(self, examples: Iterable[Tagged]) -> Iterator[str]:
+        """What the tokenizer learns from."""
+        return (" ".join(one.words) for one in examples)
+
+    def lay_out(self, examples: Sequence[Tagged], how: LayingOut) -> ReadingSet:
+        return tagged_set(examples, how, tag_numbers(self.labels))
+
+    def report(self, examples: Sequence[Tagged], items: ReadingSet, found: Answered, resamples: int) -> Report:
+        """accuracy and the like over words, and f1: of entities where the tags are spans, else of words, which is the accuracy."""
+        numbers = {name: at for at, name in enumerate(self.labels)}
+        true = np.array([numbers.get(tag, -1) for one in examples for tag in one.tags], np.int64)
+        likely = np.concatenate(self._likely(examples, items, found))
+        tags = self._tags(examples, items, found)
+        chosen = np.array([tag for some in tags for tag in some], np.int64)
+        confidence = likely[np.arange(len(chosen)), chosen].astype(np.float64)
+        answers = Predictions.of(true, likely)._replace(predicted=chosen, confidence=confidence)
+        metrics = label_metrics(answers, len(self.labels), "words", resamples)
+        details: dict[str, Any] = {}
+        if resamples:
+            scores = per_label(confusion(true, chosen, len(self.labels)), self.labels)
+            details["labels"] = {name: score._asdict() for name, score in scores.items()}
+        metrics |= {name.replace("accuracy", "f1"): value for name, value in metrics.items() if name.startswith("accuracy")}
+        metrics["sentences"] = len(examples)
+        if scheme_of(self.labels) != "plain":
+            given = [[self.labels[tag] for tag in some] for some in tags]
+            spans = SpanCounts([one.tags for one in examples], given)
+            metrics, details = metrics | spans.metrics(resamples), details | {"entities": spans.by_kind()}
+        lengths = np.array([len(one.words) for one in examples])
+        hits = np.add.reduceat((chosen == true).astype(np.float64), np.concatenate([[0], lengths.cumsum()[:-1]]))
+        return Report(metrics, details, hits / lengths)
+
+    def _tags(self, examples: Sequence[Tagged], items: ReadingSet, found: Answered) -> list[list[int]]:
+        """The numbers of the tags of each example, as many as it has words."""
+        return [[int(tag) for tag in tags] for tags in self._stitched(examples, items, found.predictions)]
+
+    def _likely(self, examples: Sequence[Tagged], items: ReadingSet, found: Answered) -> list[NDArray[Any]]:
+        """`(words, labels)` of each example."""
+        whole = self._stitched(examples, items, found.likely)
+        return [np.stack(rows) if rows else np.zeros((0, len(self.labels)), np.float32) for rows in whole]
+
+    def _stitched(self, examples: Sequence[Tagged], items: ReadingSet, answers: Sequence[Any]) -> list[list[Any]]:
+        whole, first = [], 0
+        for one, cut in zip(examples, items.cuts, strict=True):
+            whole.append(stitched(cut, answers[first : first + len(cut)], len(one.words)))
+            first += len(cut)
+        return whole
+
+    def replies(self, examples: Sequence[Tagged], items: ReadingSet, found: Answered) -> list[Reply]:
+        """The tags of each example, with blanks between them."""
+        replies = []
+        for one, tags, likely in zip(examples, self._tags(examples, items, found), self._likely(examples, items, found), strict=True):
+            names = [self.labels[tag] for tag in tags]
+            probabilities = [float(row[tag]) for row, tag in zip(likely, tags, strict=True)]
+            content = {"words": list(one.words), "tags": names, "probabilities": probabilities}
+            replies.append(Reply(" ".join(map(printable, names)), content))
+        return replies

@@ -1,0 +1,94 @@
+"""What the tasks of readers have in common: how their examples are read, laid out, measured and answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from numpy.typing import NDArray
+
+from seqloom.config import DataConfig
+from seqloom.data.readers.labels import check_known
+from seqloom.data.encoding.encode_texts import LayingOut
+from seqloom.data.formats.lines import Tally
+from seqloom.data.encoding.encoded_dataset import Layout, ReadingSet, layout_of
+from seqloom.evaluation.predictions import Answered
+from seqloom.models.heads import Kind
+from seqloom.models.encoder_with_head import ReaderConfig
+from seqloom.text.hub.tokenizer import HubTokenizer
+from seqloom.text.tokenizers import TextTokenizer
+from seqloom.runs.progress import Say
+
+
+class Reply(NamedTuple):
+    """An answer."""
+
+    text: str
+    """On one line."""
+    content: dict[str, Any]
+    """All of it, for a program."""
+
+
+class Report(NamedTuple):
+    """How good answers are."""
+
+    metrics: dict[str, float]
+    details: dict[str, Any]
+    """What is too long for a table."""
+    by_example: NDArray[Any] | None = None
+    """`(examples,)`: how right each answer is, the larger the better; for tests of two models on the same examples."""
+
+
+class Work(Protocol):
+    """A task of readers."""
+
+    @property
+    def kind(self) -> Kind: ...
+
+    @property
+    def labels(self) -> tuple[str, ...]: ...
+
+    @property
+    def pairs(self) -> bool: ...
+
+    def read(self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True) -> Iterator[Any]:
+        """Examples of this work; without `answers` they need not be known."""
+        ...
+
+    def texts(self, examples: Iterable[Any]) -> Iterator[str]:
+        """What the tokenizer learns from."""
+        ...
+
+    def lay_out(self, examples: Sequence[Any], how: LayingOut) -> ReadingSet: ...
+
+    def report(self, examples: Sequence[Any], items: ReadingSet, found: Answered, resamples: int) -> Report: ...
+
+    def replies(self, examples: Sequence[Any], items: ReadingSet, found: Answered) -> list[Reply]: ...
+
+
+def laying_out(configured: ReaderConfig, tokenizer: TextTokenizer | HubTokenizer, data: DataConfig) -> LayingOut:
+    """How the texts of a reader become rows."""
+    encoder = configured.encoder
+    if isinstance(tokenizer, HubTokenizer) and encoder["model_type"] == "gpt" and encoder["vocabulary_size"] == configured.vocabulary_size:
+        layout = Layout(*tokenizer.frame)  # it came with its head
+    else:
+        own = isinstance(tokenizer, TextTokenizer)
+        layout = layout_of(tokenizer.marks, str(encoder["model_type"]), own, tokenizer.vocabulary_size)
+    pair = configured.head.pair
+    return LayingOut(
+        tokenizer=tokenizer,
+        layout=layout,
+        pair="joined" if pair == "auto" else pair,
+        longest=encoder.get("context"),
+        cut=data.max_length,
+        stride=data.stride,
+        alphabet=tuple(encoder.get("alphabet") or ()),
+    )
+
+
+def laid_out(work: Work, examples: Sequence[Any], how: LayingOut, data: DataConfig, say: Say) -> ReadingSet:
+    """The rows of these examples. Labels that the model has not got are said, or are errors (`data.unseen_labels`)."""
+    if work.labels:
+        for note in check_known(examples, work.labels, data.unseen_labels):
+            say(note)
+    return work.lay_out(examples, how)

@@ -1,0 +1,225 @@
+"""Files of pairs to what the training loop reads: a tokenizer, a token store, validation pairs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, final
+
+import numpy as np
+from torch import nn
+
+from seqloom.runs import run_folder
+from seqloom import files
+from seqloom.config import DataConfig, RunConfig, TrainConfig
+from seqloom.data.batching.pair_batches import POOL, BatchPlan, TranslationBatch, translation_batch
+from seqloom.data.formats.columns import Record
+from seqloom.data.batching.order import Rows
+from seqloom.data.readers.records import data_files
+from seqloom.data.batching.splits import held_out
+from seqloom.data.batching.token_store import TokenStore, build_store, cache_folder, fingerprint
+from seqloom.errors import FolderError, UsageError, printable
+from seqloom.run_file import to_plain
+from seqloom.tasks.registry import task_named
+from seqloom.text.hub.tokenizer import HubTokenizer
+from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
+from seqloom.training.distributed import World
+from seqloom.training.objectives import Translation
+from seqloom.workflows.evaluate import evaluate_pairs
+from seqloom.runs.progress import Say, counted, each_pair, read_pair_list, split_note
+
+M = TypeVar("M")
+
+
+class Material(Protocol):
+    """What a training needs of its data, whatever the task: pairs here, a corpus in `corpus.py`."""
+
+    @property
+    def tokenizer(self) -> TextTokenizer | HubTokenizer | None:
+        """None where no text is read."""
+        ...
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the classes, in order; none where nothing is classified."""
+        ...
+
+    def about(self) -> str:
+        """How much there is, in words."""
+        ...
+
+    def batches(self, epoch: int, start: int) -> Iterator[Rows]:
+        """The global batches of an epoch from the `start`-th on."""
+        ...
+
+    def batches_an_epoch(self) -> int: ...
+
+    def load(self, rows: Rows, whole: Rows) -> Any:
+        """Rows of a share, rows of the global batch -> a NamedTuple of tensors."""
+        ...
+
+    def describe(self, rows: Rows) -> str:
+        """Where the rows of a batch come from, for messages."""
+        ...
+
+    def objective(self) -> Any: ...
+
+    def introduce(self, model: nn.Module) -> None:
+        """Tells a new model what it must know of the data, such as how frequent each id is."""
+        ...
+
+    def fit(self, model_class: Any, config: Any, say: Say) -> nn.Module:
+        """A model without gradients, made of the data."""
+        ...
+
+    def validate(self, model: nn.Module) -> dict[str, float]:
+        """Metrics of a model in evaluation mode on the validation data."""
+        ...
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PreparedPairs:
+    """Pairs turned into what the loop reads."""
+
+    run: RunConfig
+    tokenizer: TextTokenizer
+    store: TokenStore
+    validation: list[tuple[str, str]]
+    labels: tuple[str, ...] = ()
+
+    @property
+    def plan(self) -> BatchPlan:
+        train = self.run.train
+        return BatchPlan(seed=train.seed, batch_tokens=train.batch_tokens, batch_rows=train.batch_rows, marks=self.tokenizer.marks)
+
+    def about(self) -> str:
+        return f"{len(self.store):,} pairs ({len(self.validation):,} for validation)"
+
+    def batches(self, epoch: int, start: int) -> Iterator[Rows]:
+        return self.plan.epoch(self.store, epoch, start)
+
+    def batches_an_epoch(self) -> int:
+        return self.plan.count(self.store)
+
+    def load(self, rows: Rows, whole: Rows) -> TranslationBatch:
+        return translation_batch(self.store, rows, whole, self.run.data.max_length, self.tokenizer.marks)
+
+    def describe(self, rows: Rows) -> str:
+        return "the pairs of lines " + ", ".join(str(line) for line in self.store.lines[rows[:8]]) + (", ..." if len(rows) > 8 else "")
+
+    def objective(self) -> Translation:
+        return Translation(self.run.train.label_smoothing)
+
+    def introduce(self, model: nn.Module) -> None:
+        pass
+
+    def fit(self, model_class: Any, config: Any, say: Say) -> nn.Module:
+        raise UsageError(f"a {model_class.__name__} cannot be made of pairs")
+
+    def validate(self, model: nn.Module) -> dict[str, float]:
+        """Where the best checkpoint is not chosen by the loss, the pairs are decoded, greedily."""
+        decode = None if self.run.train.best == "loss" else replace(self.run.decode, beam=1, n_best=1)
+        return evaluate_pairs(model, self.tokenizer, self.validation, decode).metrics
+
+
+def total_steps(config: TrainConfig, material: Material) -> int:
+    """How many steps a training has."""
+    return config.max_steps or max(math.ceil(config.epochs * material.batches_an_epoch()), config.min_steps)
+
+
+Prepare = Callable[[RunConfig, Path, bool, Say], M]
+"""(run, folder, whether this is the first worker, which writes, say) -> material."""
+
+
+def prepared(prepare: Prepare[M], run_config: RunConfig, folder: Path, world: World, say: Say) -> M:
+    """Reads the data, learns the tokenizer from the training text alone (or takes the folder's), makes the store.
+
+    The first worker does it and writes; then the others read what it made. What stops one of them stops all.
+    """
+    with world.together():
+        material = prepare(run_config, folder, True, say) if world.first else None
+    with world.together():  # nobody goes on, and perhaps fails and clears the folder, while another still reads it
+        return material or prepare(run_config, folder, False, lambda _: None)
+
+
+def prepare_pairs(run_config: RunConfig, folder: Path, first: bool, say: Say) -> PreparedPairs:
+    data, columns = run_config.data, task_named(run_config.task).columns
+    used = data_files(data.train, data) + (data_files(data.validation, data) if data.validation else [])
+    prints = [fingerprint(path) for path in used]
+    check_same_data(folder, prints)
+    if data.validation:
+        held: set[int] = set()
+        validation = read_pair_list(data.validation, data, say)
+    else:
+        held, validation = split_off(data, run_config.train.seed, say)
+        say(split_note(len(validation), "pair", run_config.train.seed))
+
+    def training(say: Say = lambda _: None) -> Iterator[Record]:
+        return (record for at, record in enumerate(each_pair(data.train, data, say)) if at not in held)
+
+    def texts() -> Iterator[str]:
+        records = counted(training(say), "pairs read for the tokenizer", say)
+        return (text for record in records for text in (record.fields[name] for name in columns))
+
+    tokenizer = learned_tokenizer(folder, data, texts, first, say)
+    identity = {
+        "files": [one["sha256"] for one in prints],
+        "read": {key: value for key, value in to_plain(data).items() if key not in ("train", "validation", "max_length")},
+        "held_out": [len(held), run_config.train.seed] if held else [],
+        "tokenizer": tokenizer.fingerprint,
+    }
+    store = build_store(lambda: counted(training(), "pairs tokenised", say), columns, tokenizer, identity, cache_folder(Path(used[0])))
+    say_truncated(store, data, say)
+    if first and not (folder / run_folder.DATA).exists():
+        files.write_json(folder / run_folder.DATA, {"files": prints, "pairs": len(store), "validation_pairs": len(validation)})
+    return PreparedPairs(run=run_config, tokenizer=tokenizer, store=store, validation=validation)
+
+
+def learned_tokenizer(folder: Path, data: DataConfig, texts: Callable[[], Iterator[str]], first: bool, say: Say) -> TextTokenizer:
+    """The folder's tokenizer; where there is none yet, the first worker learns it from these texts and writes it."""
+    if not first or (folder / run_folder.TOKENIZER).exists():
+        return run_folder.read_tokenizer(folder / run_folder.TOKENIZER)
+    tokenizer = train_tokenizer(texts(), data.tokenizer, data.vocabulary, data.normalisation)
+    if data.tokenizer in ("bpe", "words", "blanks", "wordpiece", "unigram") and tokenizer.vocabulary_size < data.vocabulary:
+        say(f"the text allows {tokenizer.vocabulary_size:,} pieces, fewer than data.vocabulary={data.vocabulary:,}")
+    files.write_atomic(folder / run_folder.TOKENIZER, tokenizer.to_json())
+    return tokenizer
+
+
+def check_same_data(folder: Path, prints: list[dict[str, Any]]) -> None:
+    """Raises FolderError where a run would go on with other data than it began with."""
+    if not (folder / run_folder.DATA).exists():
+        return
+    before = files.read_json(folder / run_folder.DATA)["files"]
+    changed = [new["path"] for old, new in zip(before, prints, strict=False) if old["sha256"] != new["sha256"]]
+    if changed or len(before) != len(prints):
+        raise FolderError(
+            f"{printable(str(folder))}: a run must go on with the data it began with, but "
+            f"{', '.join(map(printable, changed)) or 'their number'} has changed; restore it, or train a new run"
+        )
+
+
+def split_off(data: DataConfig, seed: int, say: Say) -> tuple[set[int], list[tuple[str, str]]]:
+    """(numbers of the held-out records, their pairs): chosen by seed among all records."""
+    count = sum(1 for _ in each_pair(data.train, data))
+    if count < 2:
+        raise UsageError(f"validation needs pairs of its own, but there is only {count}; name more data or --validation files")
+    held = set(held_out(count, seed))
+    records = enumerate(each_pair(data.train, data))
+    return held, [(record.fields["source"], record.fields["target"]) for at, record in records if at in held]
+
+
+def say_truncated(store: TokenStore, data: DataConfig, say: Say) -> None:
+    """How many texts `data.max_length` cuts, and the longest."""
+    if data.max_length is None:
+        return
+    cut = longest = 0
+    for start in range(0, len(store), POOL):
+        rows = np.arange(start, min(start + POOL, len(store)))
+        lengths = np.stack([store.lengths(rows, column) for column in range(len(store.columns))])
+        cut, longest = cut + int((lengths > data.max_length).sum()), max(longest, int(lengths.max()))
+    if cut:
+        say(f"{cut:,} texts are longer than data.max_length={data.max_length} and are cut (the longest has {longest:,} ids)")

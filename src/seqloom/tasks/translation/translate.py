@@ -1,0 +1,92 @@
+"""Texts through a model and back to text: what `predict`, `evaluate` and the validation of training share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from seqloom.config import DecodeConfig
+from seqloom.data.batching.pair_batches import TranslationBatch, cuts, marks_of_pair, pair_batch, source_batch
+from seqloom.decoding.generate import generate
+from seqloom.decoding.live_rows import Step
+from seqloom.decoding.string_rules import cut
+from seqloom.protocols import Marks, Tokenizer, device_of
+from seqloom.runs.decoding_options import decoding_of, found_or_refused
+
+
+class Output(NamedTuple):
+    """One text that a model made of one input."""
+
+    text: str
+    score: float
+    """Σ log p / length^α, of a sample Σ log p; 0 for the blank input, which no model reads."""
+    finished: bool
+    """False where the maximum length cut it off."""
+
+
+def decode_texts(
+    model: nn.Module, tokenizer: Tokenizer, texts: Sequence[str], decode: DecodeConfig, watch: Callable[[Step], None] | None = None
+) -> list[list[Output]]:
+    """For each text its `n_best` outputs, best first, or samples in order; a blank text gives one empty output.
+
+    Texts of like length are decoded together; the order of the answers is that of the texts. `watch` sees each step.
+    """
+    sources, marks = tokenizer.encode(texts), tokenizer.marks
+    outputs = [[Output("", 0.0, True)] for _ in texts]
+    waiting = sorted((i for i, text in enumerate(texts) if text.strip()), key=lambda i: (len(sources[i]), i))
+    strategy, rules, stop = decoding_of(decode, tokenizer)
+    encoder_decoder: Any = model
+    for at in range(0, len(waiting), decode.batch_rows):
+        rows = waiting[at : at + decode.batch_rows]
+        with torch.inference_mode():
+            state = encoder_decoder.encode(source_batch([sources[i] for i in rows], marks).to(device_of(model)))
+        found = generate(
+            encoder_decoder,
+            state,
+            [[*marks.begin]] * len(rows),
+            strategy=strategy,
+            max_new_tokens=[longest_output(model, len(sources[i]), decode, marks) for i in rows],
+            eos=marks.end,
+            pad=marks.pad,
+            rules=rules,
+            stop=stop,
+            watch=watch,
+        )
+        for i, hypotheses in zip(rows, found, strict=True):
+            kept = found_or_refused(hypotheses, strategy)
+            outputs[i] = [Output(cut(tokenizer.decode(h.tokens), decode.stop), h.score, h.finished) for h in kept]
+    return outputs
+
+
+def longest_output(model: Any, source: int, decode: DecodeConfig, marks: Marks) -> int:
+    """New tokens at most, the end mark counted, for a source of so many ids; no more than the positions of the decoder allow."""
+    wanted = decode.max_length or 2 * source + 20
+    context: int | None = getattr(model, "context", None)
+    return wanted if context is None else min(wanted, context + 1 - len(marks.begin))  # the last token is not read
+
+
+def target_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer of the texts that a model writes: another one where the two languages have pieces of their own (Marian)."""
+    target: Tokenizer = getattr(tokenizer, "target", tokenizer)
+    return target
+
+
+def batches_of_pairs(
+    tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], device: torch.device, budget: int = 8192
+) -> Iterator[TranslationBatch]:
+    """Pairs as batches for scoring, longest together, within a budget of tokens."""
+    sources = tokenizer.encode([source for source, _ in pairs])
+    targets = target_tokenizer(tokenizer).encode([target for _, target in pairs])
+    pairs_of_ids = zip(sources, targets, strict=True)
+    lengths = np.array([[len(source), len(target)] for source, target in pairs_of_ids]).reshape(-1, 2) + marks_of_pair(tokenizer.marks)
+    order = lengths.sum(axis=1).argsort(kind="stable")
+    first = 0
+    for end in cuts(lengths[order, 0], lengths[order, 1], budget):
+        rows = order[first:end]
+        batch = pair_batch([sources[i] for i in rows], [targets[i] for i in rows], tokenizer.marks)
+        yield TranslationBatch(*(part.to(device) for part in batch))
+        first = end

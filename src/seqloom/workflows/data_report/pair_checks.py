@@ -1,0 +1,167 @@
+"""What is odd about pairs of texts, and where first. Of each text there remain a hash of 8 bytes, its line and its length."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqloom.config import DataConfig
+from seqloom.data.batching.pair_batches import SOURCE, TARGET, costs
+from seqloom.data.formats.columns import Record
+from seqloom.data.formats.lines import Tally
+from seqloom.data.batching.order import Rows
+from seqloom.data.readers.records import data_files, read_pairs
+from seqloom.data.batching.token_store import TokenStore
+from seqloom.errors import place
+
+SIDES = ("source", "target")
+
+ODD = {
+    "no-break space (U+00A0)": re.compile("\u00a0"),
+    "zero-width character (soft hyphen, U+200B to U+200D, U+2060)": re.compile("[\u00ad\u200b-\u200d\u2060]"),
+    "mark of writing direction (bidi)": re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"),
+    "tab": re.compile("\t"),
+    "line or page break": re.compile("[\n\r\v\f\x85\u2028\u2029]"),
+    "control character": re.compile("[\0-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]"),
+    "U+FFFD, left by a broken conversion": re.compile("\ufffd"),
+}
+"""What one does not see inside a text."""
+NOT_NFC, COMPOSED = "not in Unicode form NFC (accents apart from letters)", "composed"
+
+RATIO, DIFFERENCE = 4, 10
+"""A pair is an outlier where target/source, in ids, is so many times off the median and so many ids lie between."""
+
+
+class Finding(NamedTuple):
+    """Something to look at: how often, where first, and what to do where it is likely to do harm."""
+
+    what: str
+    number: int
+    first: str
+    advice: str = ""
+
+
+@final
+@dataclass
+class Split:
+    """What remains of the texts of one set of files."""
+
+    name: str
+    tally: Tally = field(default_factory=Tally)
+    path: str = ""
+    lines: array[int] = field(default_factory=lambda: array("q"))
+    sources: array[int] = field(default_factory=lambda: array("Q"))
+    """Hashes of the sources."""
+    pairs: array[int] = field(default_factory=lambda: array("Q"))
+    """Hashes of the pairs."""
+    words: tuple[array[int], array[int]] = field(default_factory=lambda: (array("I"), array("I")))
+    """How many words the sources and the targets have, cut at white space."""
+
+    def add(self, record: Record, target_path: str | None = None) -> None:
+        """Takes in a pair; `target_path` is the file of the target where that is another one."""
+        texts = [record.fields[side] for side in SIDES]
+        self.path = record.path
+        self.lines.append(record.line)
+        self.sources.append(digest(texts[SOURCE]))
+        self.pairs.append(digest("\0".join(texts)))
+        for side, text, words, path in zip(SIDES, texts, self.words, (record.path, target_path or record.path), strict=True):
+            words.append(len(text.split()))
+            for what in oddities(text):
+                self.tally.keep(f"{side}: {what}", path, record.line)
+        if texts[SOURCE] == texts[TARGET]:
+            self.tally.keep("source and target are the same", record.path, record.line)
+
+    def found(self, what: str, rows: Rows, advice: str = "") -> Iterator[Finding]:
+        return found(f"{self.name}: {what}", self.path, np.asarray(self.lines), rows, advice)
+
+
+def read_split(name: str, paths: Sequence[str], data: DataConfig) -> Split:
+    """Reads files once. Raises what `read_pairs` raises."""
+    split, files = Split(name), data_files(paths, data)
+    for record in read_pairs(paths, data, split.tally):
+        split.add(record, files[-1])
+    return split
+
+
+def digest(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+def oddities(text: str) -> Iterator[str]:
+    """What is odd about a text as it stands, each thing once."""
+    if text != text.strip():
+        yield "white space at an edge"
+    if not text.isprintable() or "\ufffd" in text:
+        yield from (what for what, pattern in ODD.items() if pattern.search(text))
+    if not text.isascii():
+        if not unicodedata.is_normalized("NFC", text):
+            yield NOT_NFC
+        if not unicodedata.is_normalized("NFD", text):
+            yield COMPOSED
+
+
+def found(what: str, path: str, lines: Rows, rows: Rows, advice: str = "") -> Iterator[Finding]:
+    """A finding with its first places, `train.en:17, 40, 77`; none where there are no rows."""
+    if len(rows):
+        first, *others = lines[rows[:3]].tolist()
+        yield Finding(what, len(rows), ", ".join([place(path, first), *map(str, others)]), advice)
+
+
+def text_findings(splits: Sequence[Split]) -> Iterator[Finding]:
+    """What shows without a tokenizer; the first split is that of the training."""
+    for one in splits:
+        yield from tally_findings(one.name, one.tally)
+        pairs, sources = np.asarray(one.pairs), np.asarray(one.sources)
+        yield from one.found("pair that stood before", repeats(pairs))
+        once = np.sort(np.unique(pairs, return_index=True)[1])
+        yield from one.found("source that stood before with another target", once[repeats(sources[once])])
+        if one is not splits[0]:
+            leaks, known = np.isin(pairs, np.asarray(splits[0].pairs)), np.isin(sources, np.asarray(splits[0].sources))
+            yield from one.found("pair that is in train too", np.flatnonzero(leaks), "leave them out of train, or the score flatters")
+            yield from one.found("source that is in train too, with another target", np.flatnonzero(known & ~leaks))
+
+
+def tally_findings(name: str, tally: Tally) -> Iterator[Finding]:
+    """What was counted while reading."""
+    for counts, what in ((tally.skips, "skipped"), (tally.repairs, "repaired")):
+        yield from (Finding(f"{name}, {what}: {reason}", count.number, count.first) for reason, count in counts.items())
+    for reason, count in tally.oddities.items():
+        side, _, what = reason.partition(": ")
+        if what == NOT_NFC and f"{side}: {COMPOSED}" in tally.oddities:
+            yield Finding(f"{name} {reason}, while others are", count.number, count.first, "make them one: --set data.normalisation=nfc")
+        elif what != COMPOSED:
+            yield Finding(f"{name} {reason}" if what else f"{name}: {reason}", count.number, count.first)
+
+
+def repeats(digests: NDArray[Any]) -> Rows:
+    """Where something stands that stood before, in order."""
+    by_value = np.argsort(digests, kind="stable")
+    again = digests[by_value][1:] == digests[by_value][:-1]
+    return np.sort(by_value[1:][again])
+
+
+def store_findings(path: str, store: TokenStore, max_length: int | None, batch_tokens: int | None) -> Iterator[Finding]:
+    """What shows in the ids of the training data: what is cut, what is out of proportion, what fits in no batch."""
+    rows = np.arange(len(store))
+    source, target = (store.lengths(rows, column) for column in (SOURCE, TARGET))
+    if max_length is not None:
+        for side, length in zip(SIDES, (source, target), strict=True):
+            what = f"train {side}: longer than data.max_length={max_length} (the longest has {length.max():,} ids)"
+            yield from found(what, path, store.lines, np.flatnonzero(length > max_length), "they are cut; raise it to keep them whole")
+    ratio = np.log((target + 1) / (source + 1))
+    middle = np.median(ratio)
+    far = np.flatnonzero((np.abs(ratio - middle) > np.log(RATIO)) & (np.abs(target - source) >= DIFFERENCE))
+    what = f"train: target/source in ids {RATIO} times off the median of {np.exp(middle):.2f}"
+    yield from found(what, path, store.lines, far, "look whether both sides belong together")
+    if batch_tokens is not None:
+        long = np.flatnonzero(costs(store, rows) > batch_tokens)
+        advice = "each is a batch alone and needs more memory than others; raise it, or set data.max_length"
+        yield from found(f"train: pair longer than train.batch_tokens={batch_tokens:,}", path, store.lines, long, advice)

@@ -1,0 +1,69 @@
+"""Looking into a model of images: where [CLS] looks in a picture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from seqloom.data.images.image_files import read_pictures
+from seqloom.errors import DataError
+from seqloom.explaining.charts import save_chart
+from seqloom.explaining.patch_attention import patch_panels, rollout
+from seqloom.tasks.images.classify import ImageClassifier
+from seqloom.workflows.explain.text import PICTURES
+from seqloom.tasks.translation.predictor import new_file
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ImageExplanation:
+    image: str
+    label: str
+    probability: float
+    rollout: list[list[float]]
+    """What [CLS] takes from each patch, through all layers: `(down, across)`."""
+    heads: list[list[list[float]]]
+    """Where each head of the last layer looks."""
+    picture: Path
+
+    def summary(self) -> dict[str, Any]:
+        return {**vars(self), "picture": str(self.picture)}
+
+
+def explain_image(folder: str | Path, path: str, output: str) -> ImageExplanation:
+    """The verb, for the (first) image of a file. Raises UsageError where the picture is there already."""
+    place = new_file(output, PICTURES)
+    classifier = ImageClassifier.load(folder)
+    image = next(read_pictures([path], labelled=False), None)
+    if image is None:
+        raise DataError("must hold at least one image, but holds none", path)
+    model: Any = classifier.model
+    weight = next(model.parameters())
+    pixels = classifier.preprocessing.fitted(image.pixels)
+    read = classifier.preprocessing.scaled(pixels[None]).to(weight.device, weight.dtype)
+    with torch.inference_mode():
+        probabilities = model(read)[0].softmax(dim=-1)
+        weights = model.attended(read)[0].double().cpu()
+    side = classifier.preprocessing.size // model.config.patch_size
+
+    def grid(patches: torch.Tensor) -> NDArray[np.float64]:
+        return patches.view(side, side).numpy()
+
+    rolled, heads = grid(rollout(weights)), [grid(look) for look in weights[-1, :, 0, 1:]]
+    best = int(probabilities.argmax())
+    label, probability = classifier.labels[best], float(probabilities[best])
+    looks = {"all layers (rollout)": rolled} | {f"last layer, head {at}": look for at, look in enumerate(heads, start=1)}
+    save_chart(patch_panels(pixels, looks, title=f"Where [CLS] looks: {label} ({probability:.2f})", subtitle=image.place), place)
+    return ImageExplanation(
+        image=image.place,
+        label=label,
+        probability=probability,
+        rollout=rolled.tolist(),
+        heads=[look.tolist() for look in heads],
+        picture=place,
+    )

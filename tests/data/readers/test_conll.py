@@ -1,0 +1,139 @@
+"""Columns of a word a line: every form of them, and every row that is wrong in some way."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.data.tagged_files import read, refusal, write
+
+from seqloom.config import DataConfig
+from seqloom.data.readers.examples import Tagged
+from seqloom.data.formats.lines import Tally
+from seqloom.data.readers.tagged import read_tagged
+from seqloom.errors import DataError
+
+
+def test_tabs_part_columns_and_words_may_hold_any_other_blank(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.conll", "New York\tB-LOC\n\u200b\tI-LOC\n\u00a0x\tO\n#tag\tO\n# \tO\n\nIt\tO\n")
+    assert read(path) == [
+        Tagged(("New York", "\u200b", "\u00a0x", "#tag", "# "), ("B-LOC", "I-LOC", "O", "O", "O"), path, 1),
+        Tagged(("It",), ("O",), path, 7),
+    ]
+
+
+def test_runs_of_blanks_part_columns_where_there_is_no_tab(tmp_path: Path) -> None:
+    path, tally = write(tmp_path, "a.txt", "-DOCSTART- -X- O O\n\nEU  NNP B-NP\u00a0x B-ORG\n# NN I-NP O\n"), Tally()
+    assert read(path, tally=tally) == [Tagged(("EU", "#"), ("B-ORG", "O"), path, 3)]
+    assert "1 line skipped: -DOCSTART- line" in " ".join(tally.notices())
+    assert "columns 1 and 4 are taken" in tally.remarks[0]
+
+
+def test_columns_as_told(tmp_path: Path) -> None:
+    path, tally = write(tmp_path, "a.conll.gz", "1\ta\tX\tB-P\n2\tb\tY\tI-P\n"), Tally()
+    assert read(path, tally=tally, columns=(2, 3))[0].tags == ("X", "Y")
+    assert not tally.notices()
+
+
+def test_files_with_annotators_and_comments(tmp_path: Path) -> None:
+    text = "# newdoc\n# sent_id = 1\n1\tTampa\tB-LOC\t-\tx\n2\tBay\tI-LOC\t-\tx\n\n# only = this\n\n# sent_id = 2\n1\t# hm\tO\t-\t-\n"
+    path, tally = write(tmp_path, "a.iob2", text), Tally()
+    assert read(path, tally=tally) == [
+        Tagged(("Tampa", "Bay"), ("B-LOC", "I-LOC"), path, 3),
+        Tagged(("# hm",), ("O",), path, 9),
+    ]
+    assert tally.skips.keys() == {"comments without words"}
+    blanks = write(tmp_path, "b.conll", "# sent_id = 1\na O\n# O\n")
+    assert read(blanks)[0].words == ("a", "#")
+
+
+def test_sentences_end_at_blank_lines_of_any_kind_which_are_counted(tmp_path: Path) -> None:
+    path, tally = write(tmp_path, "a.conll", b"\r\na\tO\r\n\t\r\n\r\nb\tO\r\n  \nc\tO"), Tally()
+    assert [one.words for one in read(path, tally=tally)] == [("a",), ("b",), ("c",)]
+    assert [one.line for one in read(path)] == [2, 5, 7]
+    said = " ".join(tally.notices())
+    assert f"2 x a line of blanks or tabs ends a sentence (first: {path}:3)" in said
+    assert f"2 x a blank line more than one between sentences (first: {path}:1)" in said
+
+
+def test_several_files_are_read_one_after_the_other(tmp_path: Path) -> None:
+    paths = [write(tmp_path, "a.conll", "a\tX\n"), write(tmp_path, "b.txt", "b Y\n")]
+    assert [one.path for one in read(*paths)] == paths
+
+
+def test_without_answers_one_column_or_plain_text_will_do(tmp_path: Path) -> None:
+    column, text, tally = write(tmp_path, "a.conll", "a\nb\n\nc\n"), write(tmp_path, "b.txt", "a  b\tc\n\nd \n"), Tally()
+    assert [one.words for one in read(column, answers=False)] == [("a", "b"), ("c",)]
+    found = read(text, answers=False, tally=tally)
+    assert [(one.words, one.line) for one in found] == [(("a", "b", "c"), 1), ((), 2), (("d",), 3)]
+    assert "a line is taken as a sentence" in tally.remarks[0]
+    assert [one.words for one in read(text, answers=False, format="conll", on_bad_line="skip")] == [("a  b",)]
+    wrong = write(tmp_path, "c.conll", "a\tI-X\n")
+    assert read(wrong, answers=False)[0].words == ("a",)  # tags are not looked at
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a\tO\nb O\n", r"a\.conll:2: there must be 2 columns, parted by tabs as in line 1, but there are 1; a space stands"),
+        ("a O\nb\tx O\n", r"a\.conll:2: there must be 2 columns, parted by blanks .* 3; a tab stands in it, but not in the first line"),
+        ("a\tO\nb\tO\tO\n", "a.conll:2: there must be 2 columns"),
+        ("a\tO\n\u00a0\nb\tO\n", "a.conll:2: there must be 2 columns"),
+        ("a\tO\n \tO\n", r"a\.conll:2: the word \(column 1\) is empty"),
+        ("a\tO\nb\t\n", r"a\.conll:2: the tag \(column 2\) is empty"),
+        ("a\tO\nb\tO \n", r"a\.conll:2: the tag \(column 2\) has blanks at an end: 'O '"),
+        ("a\nb\n", r"a\.conll:1: there must be a word and a tag, in columns 1 and 2, but the line has 1"),
+        ("\n \n", r"a\.conll: there is no sentence in it"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+    path = write(tmp_path, "a.conll", text)
+    assert re.search(said, refusal(path))
+
+
+def test_wrong_sentences_may_be_left_out(tmp_path: Path) -> None:
+    path, tally = write(tmp_path, "a.conll", b"a\tO\n\nb\tO\nc O\n\nd\tI-X\n\ne\xff\tO\n\nf\tB-X\n"), Tally()
+    assert [one.words for one in read(path, tally=tally, on_bad_line="skip")] == [("a",), ("f",)]
+    assert {reason: count.number for reason, count in tally.skips.items()} == {
+        "sentence whose columns or tags are wrong": 2,
+        "sentence with bad UTF-8": 1,
+    }
+
+
+def test_a_sentence_without_end_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seqloom.data.readers.conll.MOST_LINES", 3)
+    assert "is there a blank line after each sentence?" in refusal(write(tmp_path, "a.conll", "a\tO\n" * 4))
+    assert len(read(write(tmp_path, "b.conll", "a\tO\n" * 3 + "\n" + "a\tO\n" * 3))) == 2
+
+
+WORDS = st.text(st.characters(exclude_characters="\t\n\r\0", exclude_categories=["Cs"]), min_size=1).filter(lambda one: one.strip(" "))
+TAGS = st.sampled_from(["NOUN", "B-", "PUNCT", "O", "I", "$", "-LRB-"])
+
+
+@given(st.lists(st.lists(st.tuples(WORDS, TAGS), min_size=1, max_size=5), min_size=1, max_size=5))
+def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, sentences: list[list[tuple[str, str]]]) -> None:
+    text = "\n".join("".join(f"{word}\t{tag}\n" for word, tag in sentence) for sentence in sentences)
+    path = write(tmp_path_factory.mktemp("law"), "a.conll", text)
+    first = sentences[0][0][0].startswith("\ufeff")  # a byte order mark at the begin of a file is none of its text
+    if first and not sentences[0][0][0].removeprefix("\ufeff").strip(" "):
+        return
+    found = [[*zip(one.words, one.tags, strict=True)] for one in read(path)]
+    if first:
+        sentences[0][0] = (sentences[0][0][0].removeprefix("\ufeff"), sentences[0][0][1])
+    assert found == sentences
+
+
+BYTES = st.binary(max_size=60) | st.text(st.sampled_from("aB-I#O\t\n \u00a0_1.=")).map(str.encode)
+
+
+@given(BYTES, st.sampled_from(["conll", "conllu", "tagged", "json", "jsonl"]))
+def test_whatever_a_file_holds_the_end_is_a_sentence_or_an_error(tmp_path_factory: pytest.TempPathFactory, raw: bytes, form: str) -> None:
+    path = write(tmp_path_factory.mktemp("fuzz"), "a.txt", raw)
+    found: list[Tagged] = []
+    with suppress(DataError):
+        found.extend(read_tagged([path], DataConfig(format=form), Tally()))  # type: ignore[arg-type]
+    assert all(len(one.words) == len(one.tags) > 0 for one in found)

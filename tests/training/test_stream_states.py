@@ -1,0 +1,67 @@
+"""The state of streams between windows: lanes keep apart, in any order, over checkpoints and workers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from seqloom.training.stream_states import Carry
+from seqloom.training.distributed import World
+
+
+class State(NamedTuple):
+    hidden: Tensor
+    inner: tuple[Tensor, None]
+
+
+def state(*values: float) -> State:
+    column = torch.tensor(values, dtype=torch.float32)[:, None].requires_grad_()
+    return State(column * 1, (column.expand(-1, 3) * 10, None))
+
+
+def test_nothing_is_carried_at_first() -> None:
+    assert Carry(3).take(torch.tensor([0, 1])) is None
+
+
+def test_lanes_keep_apart_whatever_their_order() -> None:
+    carry = Carry(4)
+    carry.put(torch.tensor([2, 0]), state(3, 1))
+    carry.put(torch.tensor([1, 3]), state(2, 4))
+    taken = carry.take(torch.tensor([3, 2, 1, 0]))
+    assert isinstance(taken, State)
+    assert taken.hidden[:, 0].tolist() == [4, 3, 2, 1]
+    assert taken.inner[0][:, 2].tolist() == [40, 30, 20, 10]
+    assert taken.inner[1] is None
+
+
+def test_what_is_carried_has_no_history_and_is_not_changed_by_who_took_it() -> None:
+    carry = Carry(1)
+    carry.put(torch.tensor([0]), state(5))
+    taken = carry.take(torch.tensor([0]))
+    assert not taken.hidden.requires_grad
+    taken.hidden.add_(1)
+    assert carry.take(torch.tensor([0])).hidden.item() == 5
+
+
+def test_a_checkpoint_gives_back_all_lanes() -> None:
+    carry, resumed = Carry(3), Carry(3)
+    carry.put(torch.tensor([0, 1, 2]), state(1, 2, 3))
+    resumed.load(state(0), carry.tensors(World()))
+    for lanes in ([0], [2, 1]):
+        for mine, its in zip(carry.take(torch.tensor(lanes)), resumed.take(torch.tensor(lanes)), strict=True):
+            assert str(mine) == str(its)
+    resumed.load(state(0), [])
+    assert resumed.take(torch.tensor([0])) is None
+
+
+def test_workers_add_only_their_own_lanes() -> None:
+    """Two workers that both resumed from one checkpoint: their sum is no lane counted twice."""
+    first, second = Carry(4), Carry(4)
+    for worker in (first, second):
+        worker.load(state(0), [torch.full((4, 1), 7.0), torch.full((4, 3), 7.0)])
+    first.put(torch.tensor([0, 2]), state(1, 3))
+    second.put(torch.tensor([1, 3]), state(2, 4))
+    parts = [worker.tensors(World()) for worker in (first, second)]
+    assert (parts[0][0] + parts[1][0])[:, 0].tolist() == [1, 2, 3, 4]
