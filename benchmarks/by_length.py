@@ -39,7 +39,9 @@ def interval(hypotheses: list[str], references: list[str]) -> tuple[float, float
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("source")
     parser.add_argument("reference")
     parser.add_argument("chart")
@@ -60,7 +62,14 @@ def main() -> None:
             bands.setdefault(name, []).append((middle, *interval(texts, refs)))
     sizes = [sum(low <= length <= high for length in lengths) for low, high in BINS]
     subtitle = "bands: 95 % bootstrap intervals; sentences a bin: " + ", ".join(map(str, sizes))
-    chart = line_chart(series, x="words of the source", y="BLEU", title="BLEU by source length", subtitle=subtitle, bands=bands)
+    chart = line_chart(
+        series,
+        x="words of the source",
+        y="BLEU",
+        title="BLEU by source length",
+        subtitle=subtitle,
+        bands=bands,
+    )
     save_chart(chart, Path(arguments.chart))
     print(json.dumps({"bins": BINS, "sentences": sizes, "bleu": series, "interval": bands}))
 

@@ -1,12 +1,14 @@
-"""Does memory grow with a corpus, and how fast is it read? Peak RssAnon of making its store and batches of it, at two sizes.
+"""Does memory grow with a corpus, and how fast is it read? Peak RssAnon of making its store and batches of
+it, at two sizes.
 
-    python -m benchmarks.corpus_memory TEXT [--megabytes 20 200] [--tokenizer bpe] [--document line] [--model gpt:tiny]
+    python -m benchmarks.corpus_memory TEXT [--megabytes 20 200] [--tokenizer bpe] [--document line] [--model
+    gpt:tiny]
 
 With --model it is that of `seqloom train`, which also learns a tokenizer, trains 50 steps and validates.
 
-The text is repeated up to each size; each line ends in a number of its own, so that there always are new words. A process
-of its own makes the store, and batches of windows and of streams. Prints one JSON object. RssAnon is read from
-/proc/PID/status (Linux).
+The text is repeated up to each size; each line ends in a number of its own, so that there always are new
+words. A process of its own makes the store, and batches of windows and of streams. Prints one JSON object.
+RssAnon is read from /proc/PID/status (Linux).
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ from pathlib import Path
 from benchmarks.memory import peak_anonymous
 from seqloom.config import DataConfig
 from seqloom.data.batching.corpus_store import build_corpus
-from seqloom.data.readers.documents import read_documents
-from seqloom.data.formats.lines import Tally
 from seqloom.data.batching.corpus_windows import StreamPlan, WindowPlan, load_windows
+from seqloom.data.formats.lines import Tally
+from seqloom.data.readers.documents import read_documents
 from seqloom.run_file import parse
 from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
 
@@ -35,7 +37,9 @@ LEARNED_FROM = 5_000_000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("text")
     parser.add_argument("--megabytes", type=int, nargs="+", default=[20, 200])
     parser.add_argument("--tokenizer", default="bpe")
@@ -59,21 +63,50 @@ def main() -> None:
                 write_text(Path(folder, "validation.txt"), lines, 200_000)
                 began = time.perf_counter()
                 peak = peak_anonymous(training(Path(folder), arguments)) / 1024
-                result[f"{size} MB"] = {"peak_MiB": round(peak, 1), "seconds": round(time.perf_counter() - began)}
+                result[f"{size} MB"] = {
+                    "peak_MiB": round(peak, 1),
+                    "seconds": round(time.perf_counter() - began),
+                }
                 continue
-            child = [sys.executable, "-m", "benchmarks.corpus_memory", arguments.text, "--document", arguments.document]
+            child = [
+                sys.executable,
+                "-m",
+                "benchmarks.corpus_memory",
+                arguments.text,
+                "--document",
+                arguments.document,
+            ]
             peak = peak_anonymous([*child, "--measured", folder]) / 1024
-            result[f"{size} MB"] = {"peak_MiB": round(peak, 1), **json.loads(Path(folder, "result.json").read_text(encoding="utf-8"))}
+            result[f"{size} MB"] = {
+                "peak_MiB": round(peak, 1),
+                **json.loads(Path(folder, "result.json").read_text(encoding="utf-8")),
+            }
     print(json.dumps({"tokenizer": arguments.tokenizer, "document": arguments.document, **result}, indent=2))
 
 
 def training(folder: Path, arguments: argparse.Namespace) -> list[str]:
     """The command that trains on `text.txt`."""
-    where = ["--output-dir", str(folder / "run"), "--validation", str(folder / "validation.txt"), "--model", arguments.model]
+    where = [
+        "--output-dir",
+        str(folder / "run"),
+        "--validation",
+        str(folder / "validation.txt"),
+        "--model",
+        arguments.model,
+    ]
     data = (f"data.tokenizer={arguments.tokenizer}", f"data.document={arguments.document}")
     settings = (*data, "train.max_steps=50", "train.evaluate_every=50", "train.batch_tokens=1024")
     sets = [word for setting in settings for word in ("--set", setting)]
-    return [sys.executable, "-m", "seqloom", "train", "text-generation", str(folder / "text.txt"), *where, *sets]
+    return [
+        sys.executable,
+        "-m",
+        "seqloom",
+        "train",
+        "text-generation",
+        str(folder / "text.txt"),
+        *where,
+        *sets,
+    ]
 
 
 def write_text(path: Path, lines: list[str], size: int) -> None:
@@ -91,13 +124,18 @@ def read_start(path: Path) -> list[str]:
 
 
 def measured(folder: Path, data: DataConfig) -> None:
-    """Runs in a process of its own: the store of `text.txt`, and batches of it; how fast that went is written to `result.json`."""
+    """Runs in a process of its own: the store of `text.txt`, and batches of it; how fast that went is written
+    to `result.json`."""
     text = str(folder / "text.txt")
     tokenizer = TextTokenizer.from_json((folder / "tokenizer.json").read_text(encoding="utf-8"))
     began, worked = time.perf_counter(), time.process_time()
     corpus = build_corpus(lambda: read_documents([text], data, Tally()), tokenizer, {}, folder / "store")
     size, wall, cpu = corpus.totals.bytes / 1e6, time.perf_counter() - began, time.process_time() - worked
-    speed = {"ids": corpus.totals.ids, "MB_per_second": round(size / wall, 2), "CPU_ms_per_MB": round(1000 * cpu / size)}
+    speed = {
+        "ids": corpus.totals.ids,
+        "MB_per_second": round(size / wall, 2),
+        "CPU_ms_per_MB": round(1000 * cpu / size),
+    }
     for plan in (WindowPlan(seed=0, window=WINDOW, rows=ROWS), StreamPlan(seed=0, window=WINDOW, rows=ROWS)):
         began, ids = time.perf_counter(), 0
         for rows in islice(plan.epoch(corpus, 0), BATCHES):

@@ -1,9 +1,11 @@
-"""Writing with an encoder-decoder beside transformers' with the same weights: T5 and Marian, greedy and beam 4.
+"""Writing with an encoder-decoder beside transformers' with the same weights: T5 and Marian, greedy and beam
+4.
 
-    python -m benchmarks.encoder_decoders [--families t5 marian] [--ways greedy beam4] [--batches 1 8 32] [--rounds 5] [--write]
+    python -m benchmarks.encoder_decoders [--families t5 marian] [--ways greedy beam4] [--batches 1 8 32]
+    [--rounds 5] [--write]
 
-4 + 4 layers, width 256, 4 heads, vocabulary 8,000, sources of 32 tokens, 64 new ones for each, float32. The peer is
-`generate` with a cache and scaled_dot_product_attention. Greedy and beam texts must agree.
+4 + 4 layers, width 256, 4 heads, vocabulary 8,000, sources of 32 tokens, 64 new ones for each, float32. The
+peer is `generate` with a cache and scaled_dot_product_attention. Greedy and beam texts must agree.
 """
 
 from __future__ import annotations
@@ -131,13 +133,17 @@ def measure(family: str, way: str, batch: int, rounds: int) -> dict[str, Any]:
 
 def main() -> None:
     """Measures what was asked for and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--families", nargs="+", default=list(FAMILIES), choices=FAMILIES)
     parser.add_argument("--ways", nargs="+", default=list(WIDTHS), choices=WIDTHS)
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--write", action="store_true", help="publish in docs/, in the place of the last figures")
+    parser.add_argument(
+        "--write", action="store_true", help="publish in docs/, in the place of the last figures"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     points: list[dict[str, Any]] = [
@@ -158,12 +164,22 @@ def main() -> None:
         ]
         for point in points
     ]
-    header = ["family", "way", "batch", "tokens/s", "transformers'", "ratio to transformers", "required", "passes"]
+    header = [
+        "family",
+        "way",
+        "batch",
+        "tokens/s",
+        "transformers'",
+        "ratio to transformers",
+        "required",
+        "passes",
+    ]
     waited = max(point["waited"] for point in points)
     text = (
-        f"Encoder-decoders ({LAYERS} + {LAYERS} layers, width {WIDTH}, vocabulary {VOCABULARY:,}, sources of {SOURCE}, {NEW} new tokens, "
-        f"float32) beside transformers with the same weights; the texts agree token by token.\n\n{report.table(header, rows)}\n\n"
-        f"`python -m benchmarks.encoder_decoders`, {arguments.rounds} rounds. It waited for a core for {waited:.0%} of its time."
+        f"Encoder-decoders ({LAYERS} + {LAYERS} layers, width {WIDTH}, vocabulary {VOCABULARY:,}, sources of"
+        f" {SOURCE}, {NEW} new tokens, float32) beside transformers with the same weights; the texts agree"
+        f" token by token.\n\n{report.table(header, rows)}\n\n`python -m benchmarks.encoder_decoders`,"
+        f" {arguments.rounds} rounds. It waited for a core for {waited:.0%} of its time."
     )
     print(text)
     if arguments.write:

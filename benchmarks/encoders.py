@@ -2,10 +2,11 @@
 
     python -m benchmarks.encoders [TEXT] [--rows 32] [--rounds 7] [--threads 2] [--write]
 
-Width 256, 4 layers, 4 heads, vocabulary 8,000, float32. Rows are as long as lines of TEXT in words and signs, at most 128, in the
-order of the file; without one, lengths are drawn (log-normal, median 20, which pads about as film reviews do). Both get the same padded
-batches and masks; the peer has scaled_dot_product_attention. A step is forward, cross-entropy of 15 % of the tokens and backward,
-without dropout. States must agree to 1e-4, and the loss.
+Width 256, 4 layers, 4 heads, vocabulary 8,000, float32. Rows are as long as lines of TEXT in words and signs,
+at most 128, in the order of the file; without one, lengths are drawn (log-normal, median 20, which pads about
+as film reviews do). Both get the same padded batches and masks; the peer has scaled_dot_product_attention. A
+step is forward, cross-entropy of 15 % of the tokens and backward, without dropout. States must agree to 1e-4,
+and the loss.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def lengths_of(path: str | None, count: int) -> list[int]:
         return [int(length) for length in drawn.clamp(4, LONGEST)]
     with open_binary(path) as file:
         text = file.read().decode("utf-8", "replace")
-    found = [min(len(re.findall(r"\w+|[^\w\s]", line)) + 2, LONGEST) for line in text.splitlines() if line.strip()]
+    found = [
+        min(len(re.findall(r"\w+|[^\w\s]", line)) + 2, LONGEST) for line in text.splitlines() if line.strip()
+    ]
     return (found * (count // len(found) + 1))[:count]
 
 
@@ -73,21 +76,28 @@ def models() -> tuple[Any, Any]:
     return same_weights(peer), peer
 
 
-def forward_runs(ours: Any, peer: Any, data: list[tuple[Tensor, Tensor, Tensor]]) -> dict[str, Callable[[], Any]]:
+def forward_runs(
+    ours: Any, peer: Any, data: list[tuple[Tensor, Tensor, Tensor]]
+) -> dict[str, Callable[[], Any]]:
     @torch.inference_mode()
     def mine() -> list[Tensor]:
         return [ours(inputs, mask) for inputs, mask, _ in data]
 
     @torch.inference_mode()
     def theirs() -> list[Tensor]:
-        return [peer.bert(input_ids=inputs, attention_mask=mask.long()).last_hidden_state for inputs, mask, _ in data]
+        return [
+            peer.bert(input_ids=inputs, attention_mask=mask.long()).last_hidden_state
+            for inputs, mask, _ in data
+        ]
 
     for (_, mask, _), a, b in zip(data, mine(), theirs(), strict=True):
         torch.testing.assert_close(a[mask], b[mask], rtol=1e-4, atol=1e-4)
     return {OURS: mine, PEER: theirs}
 
 
-def training_runs(ours: Any, peer: Any, data: list[tuple[Tensor, Tensor, Tensor]]) -> dict[str, Callable[[], Any]]:
+def training_runs(
+    ours: Any, peer: Any, data: list[tuple[Tensor, Tensor, Tensor]]
+) -> dict[str, Callable[[], Any]]:
     def mine() -> float:
         ours.zero_grad(set_to_none=True)
         total = 0.0
@@ -116,12 +126,16 @@ def training_runs(ours: Any, peer: Any, data: list[tuple[Tensor, Tensor, Tensor]
 
 def main() -> None:
     """Measures both and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("text", nargs="?")
     parser.add_argument("--rows", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--write", action="store_true", help="publish in docs/, in the place of the last figures")
+    parser.add_argument(
+        "--write", action="store_true", help="publish in docs/, in the place of the last figures"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     data = batches(lengths_of(arguments.text, BATCHES * arguments.rows), arguments.rows)
@@ -151,10 +165,11 @@ def main() -> None:
     ]
     header = ["way", "true tokens/s", "transformers'", "ratio to transformers", "required", "passes"]
     text = (
-        f"A BERT (width {WIDTH}, {LAYERS} layers, vocabulary {VOCABULARY:,}, float32, batches of {arguments.rows} rows, "
-        f"{share:.0%} padding) beside transformers with the same weights.\n\n{report.table(header, rows)}\n\n"
-        f"`python -m benchmarks.encoders{' TEXT' if arguments.text else ''}`, {arguments.rounds} rounds. "
-        f"It waited for a core for {waited:.0%} of its time."
+        f"A BERT (width {WIDTH}, {LAYERS} layers, vocabulary {VOCABULARY:,}, float32, batches of"
+        f" {arguments.rows} rows, {share:.0%} padding) beside transformers with the same"
+        f" weights.\n\n{report.table(header, rows)}\n\n`python -m"
+        f" benchmarks.encoders{' TEXT' if arguments.text else ''}`, {arguments.rounds} rounds. It waited for"
+        f" a core for {waited:.0%} of its time."
     )
     print(text)
     if arguments.write:

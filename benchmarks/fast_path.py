@@ -3,8 +3,8 @@
     python -m benchmarks.fast_path loop train translation ... --output-dir before
     python -m benchmarks.fast_path fast train translation ... --output-dir after
 
-All else is `seqloom`'s own command line; the two runs see the same batches in the same order. At the end it prints the
-processor's seconds.
+All else is `seqloom`'s own command line; the two runs see the same batches in the same order. At the end it
+prints the processor's seconds.
 """
 
 from __future__ import annotations

@@ -2,18 +2,20 @@
 
     python -m benchmarks.fine_tuning TRAIN.tsv DEV.tsv --from CHECKPOINT [--seeds 3] [--threads 2] [--write]
 
-The files have two columns without a header, text and label; CHECKPOINT is a folder in Hugging Face's format, a BERT with a pooler. Both
-sides begin with its encoder and its pooler ([CLS], dense, tanh) and a new linear layer. The recipe is that of Devlin et al. 2019,
-appendix A.3: 2 epochs, 32 texts a batch, cut to 128 tokens, AdamW (0.9, 0.999), weight decay 0.01 but for biases and norms, gradients
-clipped to norm 1, learning rate 5e-5 with a tenth of the steps as warm-up and then linearly to 0, dropout 0.1, float32. Nothing is
-chosen: the score is that of the last step on DEV.
+The files have two columns without a header, text and label; CHECKPOINT is a folder in Hugging Face's format,
+a BERT with a pooler. Both sides begin with its encoder and its pooler ([CLS], dense, tanh) and a new linear
+layer. The recipe is that of Devlin et al. 2019, appendix A.3: 2 epochs, 32 texts a batch, cut to 128 tokens,
+AdamW (0.9, 0.999), weight decay 0.01 but for biases and norms, gradients clipped to norm 1, learning rate
+5e-5 with a tenth of the steps as warm-up and then linearly to 0, dropout 0.1, float32. Nothing is chosen: the
+score is that of the last step on DEV.
 
-Both put texts of like length together (Trainer: group_by_length), so that neither reads more padding than the other by its defaults.
-The seconds are those of a user: from the files to a saved model with a score, tokens and all, without imports. Of each seed both run
-one after the other, every other seed the peer first.
+Both put texts of like length together (Trainer: group_by_length), so that neither reads more padding than the
+other by its defaults. The seconds are those of a user: from the files to a saved model with a score, tokens
+and all, without imports. Of each seed both run one after the other, every other seed the peer first.
 
-What still differs: Trainer's pools for sorting are 50 batches, ours 8,192 texts; Trainer decays embeddings, ours have no decay; our head
-has dropout before the pooler too; Trainer's first step has rate 0, and so all are one step behind.
+What still differs: Trainer's pools for sorting are 50 batches, ours 8,192 texts; Trainer decays embeddings,
+ours have no decay; our head has dropout before the pooler too; Trainer's first step has rate 0, and so all
+are one step behind.
 """
 
 from __future__ import annotations
@@ -60,7 +62,10 @@ def texts_and_labels(path: str) -> tuple[list[str], list[str]]:
     rows = [line.split("\t") for line in Path(path).read_text(encoding="utf-8").splitlines()]
     for number, row in enumerate(rows, 1):
         if len(row) != 2:
-            raise UsageError(f"{path}:{number}: must have a text and a label with a tab between them, but has {len(row)} columns")
+            raise UsageError(
+                f"{path}:{number}: must have a text and a label with a tab between them, but has {len(row)}"
+                " columns"
+            )
     return [text for text, _ in rows], [label for _, label in rows]
 
 
@@ -89,7 +94,12 @@ def with_trainer(given: Files, seed: int, folder: Path) -> float:
         texts, labels = texts_and_labels(path)
         tokens = tokenizer(texts, truncation=True, max_length=LONGEST)
         return [
-            {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments, "labels": names.index(label)}
+            {
+                "input_ids": ids,
+                "attention_mask": mask,
+                "token_type_ids": segments,
+                "labels": names.index(label),
+            }
             for ids, mask, segments, label in zip(
                 tokens["input_ids"], tokens["attention_mask"], tokens["token_type_ids"], labels, strict=True
             )
@@ -103,7 +113,9 @@ def with_trainer(given: Files, seed: int, folder: Path) -> float:
         eval_dataset=dev,
         processing_class=tokenizer,
         data_collator=DataCollatorWithPadding(tokenizer),
-        compute_metrics=lambda found: {"accuracy": (np.argmax(found.predictions, axis=-1) == found.label_ids).mean()},
+        compute_metrics=lambda found: {
+            "accuracy": (np.argmax(found.predictions, axis=-1) == found.label_ids).mean()
+        },
     )
     trainer.train()
     trainer.save_model(str(folder))
@@ -142,7 +154,12 @@ def with_seqloom(given: Files, seed: int, folder: Path) -> float:
 
     settings = seqloom_settings(len(texts_and_labels(given.train)[0]), seed)
     found = train(
-        "text-classification", [given.train], output_dir=folder, validation=[given.dev], settings=settings, start=given.checkpoint
+        "text-classification",
+        [given.train],
+        output_dir=folder,
+        validation=[given.dev],
+        settings=settings,
+        start=given.checkpoint,
     )
     return 100 * found.metrics["accuracy"]
 
@@ -161,7 +178,10 @@ def seqloom_settings(examples: int, seed: int) -> list[str]:
 
 
 def outcomes(
-    given: Files, seeds: int, sides: dict[str, Callable[[Files, int, Path], float]], say: Callable[[str], None] = print
+    given: Files,
+    seeds: int,
+    sides: dict[str, Callable[[Files, int, Path], float]],
+    say: Callable[[str], None] = print,
 ) -> dict[str, list[Outcome]]:
     """Both sides, seed by seed, each in a folder that is thrown away."""
     found: dict[str, list[Outcome]] = {name: [] for name in sides}
@@ -189,7 +209,9 @@ def verdict(found: dict[str, list[Outcome]]) -> Verdict:
 
 def ratio_of(found: dict[str, list[Outcome]]) -> Spread:
     """How many times as fast as the peer are we, seed by seed."""
-    return Spread.of(theirs.seconds / ours.seconds for ours, theirs in zip(found[OURS], found[PEER], strict=True))
+    return Spread.of(
+        theirs.seconds / ours.seconds for ours, theirs in zip(found[OURS], found[PEER], strict=True)
+    )
 
 
 def described(found: dict[str, list[Outcome]], given: Files) -> str:
@@ -199,33 +221,44 @@ def described(found: dict[str, list[Outcome]], given: Files) -> str:
         mean = mean_interval([one.accuracy for one in runs])
         scores = ", ".join(f"{one.accuracy:.2f}" for one in runs)
         seconds = Spread.of(one.seconds for one in runs)
-        rows.append([name, scores, f"{mean.mean:.2f} ({mean.low:.2f} to {mean.high:.2f})", f"{seconds.median:.0f}"])
+        rows.append(
+            [name, scores, f"{mean.mean:.2f} ({mean.low:.2f} to {mean.high:.2f})", f"{seconds.median:.0f}"]
+        )
     within, faster = verdict(found)
     ratio = ratio_of(found)
     return (
-        f"{Path(given.checkpoint).name} on {Path(given.train).name}, accuracy on {Path(given.dev).name} in percent.\n\n"
-        f"{report.table(['side', 'seed by seed', 'mean (95 % interval)', 'seconds'], rows)}\n\n"
-        f"Times the speed of Trainer, paired by seed: {ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f}), "
-        f"{'no more time' if faster else 'more time'}. Our mean is {'not ' if within else ''}below the interval of Trainer's seeds.\n\n"
-        "`python -m benchmarks.fine_tuning TRAIN.tsv DEV.tsv --from CHECKPOINT`"
+        f"{Path(given.checkpoint).name} on {Path(given.train).name}, accuracy on {Path(given.dev).name} in"
+        f" percent.\n\n{report.table(['side', 'seed by seed', 'mean (95 % interval)', 'seconds'], rows)}\n\nTimes"
+        f" the speed of Trainer, paired by seed: {ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f}),"
+        f" {'no more time' if faster else 'more time'}. Our mean is {'not ' if within else ''}below the"
+        " interval of Trainer's seeds.\n\n`python -m benchmarks.fine_tuning TRAIN.tsv DEV.tsv --from"
+        " CHECKPOINT`"
     )
 
 
 def missing(names: Sequence[str] = NEEDED) -> str | None:
     """What to install before this can run; None where all is there."""
     lacking = [name for name in names if importlib.util.find_spec(name) is None]
-    return f"transformers' Trainer needs {' and '.join(lacking)}: pip install {' '.join(lacking)}" if lacking else None
+    return (
+        f"transformers' Trainer needs {' and '.join(lacking)}: pip install {' '.join(lacking)}"
+        if lacking
+        else None
+    )
 
 
 def main() -> None:
     """Runs both and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("train")
     parser.add_argument("dev")
     parser.add_argument("--from", dest="checkpoint", required=True, metavar="CHECKPOINT")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--write", action="store_true", help="publish in docs/, in the place of the last figures")
+    parser.add_argument(
+        "--write", action="store_true", help="publish in docs/, in the place of the last figures"
+    )
     arguments = parser.parse_args()
     if (lacking := missing()) is not None:
         parser.exit(2, f"{lacking}\n")
@@ -236,7 +269,9 @@ def main() -> None:
     print(text)
     if arguments.write:
         figures = {name: [one._asdict() for one in runs] for name, runs in found.items()}
-        report.publish("fine_tuning", {**figures, "ratio": ratio_of(found)._asdict()}, f"## Fine-tuning\n\n{text}")
+        report.publish(
+            "fine_tuning", {**figures, "ratio": ratio_of(found)._asdict()}, f"## Fine-tuning\n\n{text}"
+        )
 
 
 if __name__ == "__main__":

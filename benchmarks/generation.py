@@ -1,11 +1,13 @@
 """Decoding with a GPT beside transformers' GPT-2 of the same sizes: greedy, sampling and beam 4.
 
-    python -m benchmarks.generation [--ways greedy sample beam4] [--batches 1 8 32] [--rounds 5] [--threads 2] [--write]
+    python -m benchmarks.generation [--ways greedy sample beam4] [--batches 1 8 32] [--rounds 5] [--threads 2]
+    [--write]
 
-Width 256, 4 layers, 4 heads, vocabulary 8,000, prompts of 16 tokens, 128 new ones for each, float32. Sampling is from the 50
-likeliest. The peer is `GPT2LMHeadModel.generate` with a cache, scaled_dot_product_attention and the same weights; a plain
-loop in torch with a preallocated cache stands beside both, as what one would write by hand. Both greedy texts must agree.
-Prints a table; with --write puts it into docs/benchmarks.md, and the figures into docs/results/benchmarks.json.
+Width 256, 4 layers, 4 heads, vocabulary 8,000, prompts of 16 tokens, 128 new ones for each, float32. Sampling
+is from the 50 likeliest. The peer is `GPT2LMHeadModel.generate` with a cache, scaled_dot_product_attention
+and the same weights; a plain loop in torch with a preallocated cache stands beside both, as what one would
+write by hand. Both greedy texts must agree. Prints a table; with --write puts it into docs/benchmarks.md, and
+the figures into docs/results/benchmarks.json.
 """
 
 from __future__ import annotations
@@ -42,7 +44,13 @@ def prompts(batch: int) -> Tensor:
 def our_model() -> GPT:
     torch.manual_seed(0)
     config = GPTConfig(
-        vocabulary_size=VOCABULARY, context=CONTEXT, width=WIDTH, layers=LAYERS, heads=HEADS, activation="gelu-tanh", documents="joined"
+        vocabulary_size=VOCABULARY,
+        context=CONTEXT,
+        width=WIDTH,
+        layers=LAYERS,
+        heads=HEADS,
+        activation="gelu-tanh",
+        documents="joined",
     )
     model = GPT(config).eval()
     with torch.no_grad():  # sharper than at the start, so that the likeliest token is far from the next
@@ -70,7 +78,9 @@ def peer_model(ours: GPT) -> Any:
                 (block.mlp.c_proj, "feed_forward.output"),
             ):
                 weight = mine[f"{at}{name}.weight"]
-                theirs.weight.copy_(weight.T if weight.dim() == 2 else weight)  # Conv1D keeps a map the other way round
+                theirs.weight.copy_(
+                    weight.T if weight.dim() == 2 else weight
+                )  # Conv1D keeps a map the other way round
                 theirs.bias.copy_(mine[f"{at}{name}.bias"])
         body.ln_f.weight.copy_(mine["stack.norm.weight"])
         body.ln_f.bias.copy_(mine["stack.norm.bias"])
@@ -78,13 +88,19 @@ def peer_model(ours: GPT) -> Any:
 
 
 def our_run(model: GPT, way: str, read: Tensor) -> Run:
-    strategies: dict[str, Strategy] = {"greedy": Beam(width=1), "beam4": Beam(width=4), "sample": Sample(seed=0)}
+    strategies: dict[str, Strategy] = {
+        "greedy": Beam(width=1),
+        "beam4": Beam(width=4),
+        "sample": Sample(seed=0),
+    }
     decode = DecodeConfig(strategy="sample", top_k=TOP_K) if way == "sample" else DecodeConfig()
     rules = rules_of(decode, [EOS], EOS)  # without an end: 128 tokens each, as the peer is told to make
     texts, limits = read.tolist(), [NEW] * len(read)
 
     def run() -> list[list[int]]:
-        found = generate(model, None, texts, strategy=strategies[way], max_new_tokens=limits, eos=EOS, pad=PAD, rules=rules)
+        found = generate(
+            model, None, texts, strategy=strategies[way], max_new_tokens=limits, eos=EOS, pad=PAD, rules=rules
+        )
         return [hypotheses[0].tokens for hypotheses in found]
 
     return run
@@ -101,7 +117,12 @@ def peer_run(model: Any, way: str, read: Tensor) -> Run:
     def run() -> list[list[int]]:
         with torch.inference_mode():
             made = model.generate(
-                read, attention_mask=torch.ones_like(read), max_new_tokens=NEW, min_new_tokens=NEW, pad_token_id=PAD, **options
+                read,
+                attention_mask=torch.ones_like(read),
+                max_new_tokens=NEW,
+                min_new_tokens=NEW,
+                pad_token_id=PAD,
+                **options,
             )
         texts: list[list[int]] = made[:, PROMPT:].tolist()
         return texts
@@ -110,14 +131,17 @@ def peer_run(model: Any, way: str, read: Tensor) -> Run:
 
 
 def plain_run(model: Any, way: str, read: Tensor) -> Run:
-    """What one would write by hand over the peer's modules: one call an operation, the cache allocated at once."""
+    """What one would write by hand over the peer's modules: one call an operation, the cache allocated at
+    once."""
     body = model.transformer
 
     def step(tokens: Tensor, at: int, keys: list[Tensor], values: list[Tensor]) -> Tensor:
         rows, steps = tokens.shape
         x = body.wte(tokens) + body.wpe.weight[at : at + steps]
         for layer, block in enumerate(body.h):
-            query, key, value = block.attn.c_attn(block.ln_1(x)).view(rows, steps, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
+            query, key, value = (
+                block.attn.c_attn(block.ln_1(x)).view(rows, steps, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
+            )
             keys[layer][:, :, at : at + steps] = key
             values[layer][:, :, at : at + steps] = value
             mixed = F.scaled_dot_product_attention(
@@ -130,7 +154,10 @@ def plain_run(model: Any, way: str, read: Tensor) -> Run:
 
     @torch.inference_mode()
     def run() -> list[list[int]]:
-        keys, values = ([torch.empty(len(read), HEADS, PROMPT + NEW, WIDTH // HEADS) for _ in range(LAYERS)] for _ in range(2))
+        keys, values = (
+            [torch.empty(len(read), HEADS, PROMPT + NEW, WIDTH // HEADS) for _ in range(LAYERS)]
+            for _ in range(2)
+        )
         tokens, at, made = read, 0, []
         for _ in range(NEW):
             logits = step(tokens, at, keys, values)
@@ -183,16 +210,29 @@ def shown(point: dict[str, Any]) -> list[str]:
     ]
 
 
-HEADER = ["way", "batch", "tokens/s", "transformers'", "a plain loop's", "ratio to transformers", "required", "passes"]
+HEADER = [
+    "way",
+    "batch",
+    "tokens/s",
+    "transformers'",
+    "a plain loop's",
+    "ratio to transformers",
+    "required",
+    "passes",
+]
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--ways", nargs="+", default=list(REQUIRED), choices=REQUIRED)
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--write", action="store_true", help="publish in docs/, in the place of the last figures")
+    parser.add_argument(
+        "--write", action="store_true", help="publish in docs/, in the place of the last figures"
+    )
     return parser.parse_args()
 
 
@@ -202,11 +242,18 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     points = [measure(way, batch, arguments.rounds) for way in arguments.ways for batch in arguments.batches]
     title = (
-        f"Decoding with a GPT (width {WIDTH}, {LAYERS} layers, vocabulary {VOCABULARY:,}, prompts of {PROMPT}, {NEW} new tokens, float32)"
+        f"Decoding with a GPT (width {WIDTH}, {LAYERS} layers, vocabulary {VOCABULARY:,}, prompts of"
+        f" {PROMPT}, {NEW} new tokens, float32)"
     )
-    text = f"{title} beside transformers with the same weights.\n\n{report.table(HEADER, [shown(point) for point in points])}"
+    text = (
+        f"{title} beside transformers with the same"
+        f" weights.\n\n{report.table(HEADER, [shown(point) for point in points])}"
+    )
     waited = max(point["waited"] for point in points)
-    text += f"\n\n`python -m benchmarks.generation`, {arguments.rounds} rounds. It waited for a core for {waited:.0%} of its time."
+    text += (
+        f"\n\n`python -m benchmarks.generation`, {arguments.rounds} rounds. It waited for a core for"
+        f" {waited:.0%} of its time."
+    )
     print(text)
     if arguments.write:
         report.publish("generation", {"decoding": points}, f"## Generation\n\n{text}")

@@ -2,10 +2,10 @@
 
     python -m benchmarks.gpt [--dtypes float32 bfloat16] [--rounds 3] [--threads 2] [--write]
 
-Width 256, 4 layers, 4 heads, context 256, vocabulary 8,000, 8 rows, no dropout. The peer is GPT2LMHeadModel with
-`scaled_dot_product_attention` and fused AdamW, in the same type: float32, or under bfloat16 autocast. Memory is that of a
-process which takes a few steps, beyond what it had before the first. Prints tables; with --write puts them into
-docs/benchmarks.md, and the figures into docs/results/benchmarks.json.
+Width 256, 4 layers, 4 heads, context 256, vocabulary 8,000, 8 rows, no dropout. The peer is GPT2LMHeadModel
+with `scaled_dot_product_attention` and fused AdamW, in the same type: float32, or under bfloat16 autocast.
+Memory is that of a process which takes a few steps, beyond what it had before the first. Prints tables; with
+--write puts them into docs/benchmarks.md, and the figures into docs/results/benchmarks.json.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,16 @@ def seqloom_step(dtype: str) -> Step:
 def transformers_model(**options: Any) -> Any:
     """The peer, of the same sizes; `options` of its configuration."""
     transformers: Any = importlib.import_module(PEER)
-    sizes = {"vocab_size": VOCABULARY, "n_positions": CONTEXT, "n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS}
-    config = transformers.GPT2Config(**sizes, bos_token_id=1, eos_token_id=2, attn_implementation="sdpa", **options)
+    sizes = {
+        "vocab_size": VOCABULARY,
+        "n_positions": CONTEXT,
+        "n_embd": WIDTH,
+        "n_layer": LAYERS,
+        "n_head": HEADS,
+    }
+    config = transformers.GPT2Config(
+        **sizes, bos_token_id=1, eos_token_id=2, attn_implementation="sdpa", **options
+    )
     return transformers.GPT2LMHeadModel(config)
 
 
@@ -76,7 +85,9 @@ def transformers_step(dtype: str) -> Step:
     model = transformers_model(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False).train()
 
     def loss(inputs: Tensor, targets: Tensor) -> Tensor:
-        found: Tensor = model(input_ids=inputs, labels=inputs).loss  # it shifts the labels itself, so the work is the same
+        found: Tensor = model(
+            input_ids=inputs, labels=inputs
+        ).loss  # it shifts the labels itself, so the work is the same
         return found
 
     return training_step(loss, torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True), dtype)
@@ -101,9 +112,24 @@ WAYS = {OURS: seqloom_step, PEER: transformers_step}
 
 def peak_memory(way: str, dtype: str, threads: int) -> float:
     """MiB that a training step takes, the optimizer's state included, measured in a new process."""
-    command = [sys.executable, "-m", "benchmarks.gpt", "--memory-of", way, "--dtypes", dtype, "--threads", str(threads)]
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}  # glibc gives back at once what is freed: the same figure every time
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=Path(__file__).parents[1], env=environment)
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.gpt",
+        "--memory-of",
+        way,
+        "--dtypes",
+        dtype,
+        "--threads",
+        str(threads),
+    ]
+    environment = {
+        **os.environ,
+        "MALLOC_MMAP_THRESHOLD_": "65536",
+    }  # glibc gives back at once what is freed: the same figure every time
+    done = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, cwd=Path(__file__).parents[1], env=environment
+    )
     return int(done.stdout.split()[-1]) / 1024
 
 
@@ -119,7 +145,8 @@ def measure_memory(way: str, dtype: str) -> int:
 
 
 def flops() -> float:
-    """Of one step: six for each weight of a matrix and token, the output's too, and attention below the diagonal."""
+    """Of one step: six for each weight of a matrix and token, the output's too, and attention below the
+    diagonal."""
     weights = LAYERS * 12 * WIDTH**2 + VOCABULARY * WIDTH
     return float(ROWS * CONTEXT * (6 * weights + 6 * LAYERS * WIDTH * CONTEXT))
 
@@ -128,7 +155,10 @@ def measure(dtype: str, rounds: int, threads: int) -> dict[str, Any]:
     """Speed and memory of both in one type."""
     inputs, targets = batch()
     steps = {way: make(dtype) for way, make in WAYS.items()}
-    timing = interleaved({way: lambda step=step: step(inputs, targets) for way, step in steps.items()}, rounds=rounds)  # type: ignore[misc]
+    timing = interleaved(
+        {way: partial(step, inputs, targets) for way, step in steps.items()},
+        rounds=rounds,
+    )
     return {
         "dtype": dtype,
         "ratio": timing.ratio(OURS, PEER)._asdict(),
@@ -154,15 +184,30 @@ def shown(point: dict[str, Any]) -> list[str]:
     ]
 
 
-HEADER = ["type", "tokens/s", "peer's", f"ratio (required {REQUIRED})", "of the sgemm peak", "MiB", "peer's", "passes"]
+HEADER = [
+    "type",
+    "tokens/s",
+    "peer's",
+    f"ratio (required {REQUIRED})",
+    "of the sgemm peak",
+    "MiB",
+    "peer's",
+    "passes",
+]
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"], choices=["float32", "bfloat16"])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--dtypes", nargs="+", default=["float32", "bfloat16"], choices=["float32", "bfloat16"]
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--write", action="store_true", help="publish in docs/, in the place of the last figures")
+    parser.add_argument(
+        "--write", action="store_true", help="publish in docs/, in the place of the last figures"
+    )
     parser.add_argument("--memory-of", choices=WAYS, help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -175,11 +220,17 @@ def main() -> None:
         print(measure_memory(arguments.memory_of, *arguments.dtypes))
         return
     points = [measure(dtype, arguments.rounds, arguments.threads) for dtype in arguments.dtypes]
-    title = f"A training step of GPT (width {WIDTH}, {LAYERS} layers, context {CONTEXT}, vocabulary {VOCABULARY:,}, {ROWS} rows)"
+    title = (
+        f"A training step of GPT (width {WIDTH}, {LAYERS} layers, context {CONTEXT}, vocabulary"
+        f" {VOCABULARY:,}, {ROWS} rows)"
+    )
     text = f"{title} beside transformers' GPT2LMHeadModel (sdpa, fused AdamW) in the same type.\n\n"
     text += report.table(HEADER, [shown(point) for point in points])
     waited = max(point["waited"] for point in points)
-    text += f"\n\n`python -m benchmarks.gpt`, {arguments.rounds} rounds. It waited for a core that others had for {waited:.0%} of its time."
+    text += (
+        f"\n\n`python -m benchmarks.gpt`, {arguments.rounds} rounds. It waited for a core that others had for"
+        f" {waited:.0%} of its time."
+    )
     print(text)
     if arguments.write:
         report.publish("gpt", {"training": points}, f"## GPT\n\n{text}")

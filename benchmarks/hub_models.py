@@ -18,7 +18,8 @@ def same_weights(peer: Any) -> Any:
 
 
 def sharpened(peer: Any, factor: float = 8.0) -> Any:
-    """With embeddings (and so tied outputs) scaled up: random weights leave the likeliest token hardly above the next."""
+    """With embeddings (and so tied outputs) scaled up: random weights leave the likeliest token hardly above
+    the next."""
     with torch.no_grad():
         peer.get_input_embeddings().weight.mul_(factor)
     return peer.eval()

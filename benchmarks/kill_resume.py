@@ -1,10 +1,11 @@
-"""Kills a real training with SIGKILL at random moments, resumes it every time, and compares it with one left alone.
+"""Kills a real training with SIGKILL at random moments, resumes it every time, and compares it with one left
+alone.
 
     python benchmarks/kill_resume.py [--kills 20] [--steps 800] [--seed 0]
 
-Half of the kills come at any time after the start of the process, start-up included; the other half wait for a
-checkpoint that is being written and come within the next milliseconds. Prints one JSON line; exit code 1 where the two
-runs differ in a single bit.
+Half of the kills come at any time after the start of the process, start-up included; the other half wait for
+a checkpoint that is being written and come within the next milliseconds. Prints one JSON line; exit code 1
+where the two runs differ in a single bit.
 """
 
 from __future__ import annotations
@@ -28,12 +29,20 @@ from seqloom.data.synthetic.pairs import reverse_task
 from seqloom.training.checkpoints import checkpoints
 from seqloom.version import VERSION
 
-SETTINGS = ("data.tokenizer=characters", "train.batch_rows=16", "train.log_every=7", "train.threads=1", "model.dropout=0.2")
+SETTINGS = (
+    "data.tokenizer=characters",
+    "train.batch_rows=16",
+    "train.log_every=7",
+    "train.threads=1",
+    "model.dropout=0.2",
+)
 SAVE_EVERY = 10
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--steps", type=int, default=800)
     parser.add_argument("--seed", type=int, default=0)
@@ -58,7 +67,10 @@ def measure(place: Path, kills: int, steps: int, rng: random.Random) -> dict[str
     if process.wait() != 0:
         raise SystemExit("the training that was left alone has failed")
     seconds_alone, began = time.monotonic() - began, time.monotonic()
-    left = [kill(start(killed, steps), killed, inside=at % 2 == 1, within=1.5 * first_save, rng=rng) for at in range(kills)]
+    left = [
+        kill(start(killed, steps), killed, inside=at % 2 == 1, within=1.5 * first_save, rng=rng)
+        for at in range(kills)
+    ]
     if start(killed, steps).wait() != 0:
         raise SystemExit("the training that was killed cannot be resumed")
     return {
@@ -85,13 +97,34 @@ def start(folder: Path, steps: int) -> subprocess.Popen[bytes]:
     if (folder / "run.yaml").exists():
         words = ["--resume", str(folder)]
     else:
-        data, validation = ([str(folder.parent / f"{name}.{side}") for side in "ab"] for name in ("train", "validation"))
-        settings = [f"--set={one}" for one in (*SETTINGS, f"train.max_steps={steps}", f"train.evaluate_every={SAVE_EVERY}")]
-        words = ["translation", *data, "--validation", *validation, "--output-dir", str(folder), "--model", "seq2seq:tiny", *settings]
-    return subprocess.Popen([sys.executable, "-m", "seqloom", "train", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        data, validation = (
+            [str(folder.parent / f"{name}.{side}") for side in "ab"] for name in ("train", "validation")
+        )
+        settings = [
+            f"--set={one}"
+            for one in (*SETTINGS, f"train.max_steps={steps}", f"train.evaluate_every={SAVE_EVERY}")
+        ]
+        words = [
+            "translation",
+            *data,
+            "--validation",
+            *validation,
+            "--output-dir",
+            str(folder),
+            "--model",
+            "seq2seq:tiny",
+            *settings,
+        ]
+    return subprocess.Popen(
+        [sys.executable, "-m", "seqloom", "train", *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
-def kill(process: subprocess.Popen[bytes], folder: Path, *, inside: bool, within: float, rng: random.Random) -> str:
+def kill(
+    process: subprocess.Popen[bytes], folder: Path, *, inside: bool, within: float, rng: random.Random
+) -> str:
     """Kills a process, in a save or at any time; says when that was."""
     began = time.time()
     if inside:
@@ -109,7 +142,8 @@ def kill(process: subprocess.Popen[bytes], folder: Path, *, inside: bool, within
 
 
 def half_saved(folder: Path, since: float) -> bool:
-    """Whether there is half a checkpoint that was written after `since`, and not one that an earlier kill left."""
+    """Whether there is half a checkpoint that was written after `since`, and not one that an earlier kill
+    left."""
     for path in folder.glob("checkpoint-*.tmp"):
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_mtime > since:
@@ -122,7 +156,9 @@ def outcome(folder: Path) -> dict[str, str]:
     last = checkpoints(folder)[0]
     paths = [folder / "model.safetensors", *last.iterdir()]
     metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_bytes().splitlines()]
-    untimed = json.dumps([{key: value for key, value in line.items() if key != "tokens_per_second"} for line in metrics])
+    untimed = json.dumps(
+        [{key: value for key, value in line.items() if key != "tokens_per_second"} for line in metrics]
+    )
     digests = {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
     return digests | {"metrics.jsonl": hashlib.sha256(untimed.encode()).hexdigest()}
 

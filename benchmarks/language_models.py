@@ -1,11 +1,12 @@
 """Language models beside each other on one text: equal sizes, equal training time, one table.
 
-    python -m benchmarks.language_models characters TRAIN VALIDATION --minutes 4 --output docs/results/characters.json
-    python -m benchmarks.language_models words TRAIN VALIDATION TEST --minutes 8 --output docs/results/words.json
+    python -m benchmarks.language_models characters TRAIN VALIDATION --minutes 4 --output
+    docs/results/characters.json python -m benchmarks.language_models words TRAIN VALIDATION TEST --minutes 8
+    --output docs/results/words.json
 
-Each model is trained by `seqloom train` as a user would, on one thread; a network gets so many steps as fill the minutes of CPU time,
-found by short trials.
-A run that is there already is not trained again, so the command can be given again after it was stopped.
+Each model is trained by `seqloom train` as a user would, on one thread; a network gets so many steps as fill
+the minutes of CPU time, found by short trials. A run that is there already is not trained again, so the
+command can be given again after it was stopped.
 """
 
 from __future__ import annotations
@@ -48,7 +49,12 @@ SUITES: dict[str, tuple[tuple[str, ...], list[Case]]] = {
             Case("Kneser-Ney 3-gram", "ngram:trigram"),
             Case("Kneser-Ney 5-gram", "ngram:5gram"),
             Case("Kneser-Ney 8-gram", "ngram:5gram", ("model.order=8",)),
-            Case("GPT, 4 layers of 128", "gpt:shakespeare-char", ("train.batch_rows=12", "train.learning_rate=4e-3"), 2000),
+            Case(
+                "GPT, 4 layers of 128",
+                "gpt:shakespeare-char",
+                ("train.batch_rows=12", "train.learning_rate=4e-3"),
+                2000,
+            ),
             Case(
                 "LSTM, 1 layer of 384",
                 "recurrent_lm:small",
@@ -84,7 +90,11 @@ SUITES: dict[str, tuple[tuple[str, ...], list[Case]]] = {
                         "train.batch_rows=32",
                     ),
                 )
-                for label, cell, width in (("Elman", "elman", 640), ("LSTM", "lstm", 320), ("MUT1", "mut1", 420))
+                for label, cell, width in (
+                    ("Elman", "elman", 640),
+                    ("LSTM", "lstm", 320),
+                    ("MUT1", "mut1", 420),
+                )
             ),
             Case(
                 "GPT, 3 layers of 128",
@@ -128,14 +138,28 @@ SUITES: dict[str, tuple[tuple[str, ...], list[Case]]] = {
 
 def seqloom(*words: str) -> dict[str, Any]:
     """The last line of a command's JSON."""
-    done = subprocess.run([sys.executable, "-m", "seqloom", *words, "--json"], check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "seqloom", *words, "--json"], check=True, stdout=subprocess.PIPE, text=True
+    )
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def train(case: Case, common: tuple[str, ...], files: list[str], folder: Path, steps: int | None) -> tuple[float, int]:
+def train(
+    case: Case, common: tuple[str, ...], files: list[str], folder: Path, steps: int | None
+) -> tuple[float, int]:
     """Trains a case into a new folder: (CPU seconds, peak memory in MiB)."""
     training, validation = files[0], files[1]
-    words = ["train", "text-generation", training, "--validation", validation, "--model", case.model, "--output-dir", str(folder)]
+    words = [
+        "train",
+        "text-generation",
+        training,
+        "--validation",
+        validation,
+        "--model",
+        case.model,
+        "--output-dir",
+        str(folder),
+    ]
     for setting in (*common, *case.settings, *((f"train.max_steps={steps}",) if steps else ())):
         words += ["--set", setting]
     process = subprocess.Popen([sys.executable, "-m", "seqloom", *words, "--json"], stdout=subprocess.DEVNULL)
@@ -156,7 +180,9 @@ def seconds_a_step(case: Case, common: tuple[str, ...], files: list[str], folder
     return (seconds[1] - seconds[0]) / (TRIALS[1] - TRIALS[0])
 
 
-def measure(case: Case, common: tuple[str, ...], files: list[str], place: Path, minutes: float) -> dict[str, Any]:
+def measure(
+    case: Case, common: tuple[str, ...], files: list[str], place: Path, minutes: float
+) -> dict[str, Any]:
     folder = place / case.name.replace(" ", "-").replace(",", "").lower()
     kept = folder.with_suffix(".json")
     if kept.exists():
@@ -178,15 +204,32 @@ def measure(case: Case, common: tuple[str, ...], files: list[str], place: Path, 
                 size *= side
             weights += size
     metrics = seqloom("evaluate", str(folder), files[-1])
-    row = {"name": case.name, "steps": steps, "pace": pace, "seconds": seconds, "peak_mib": memory, "weights": weights, **metrics}
+    row = {
+        "name": case.name,
+        "steps": steps,
+        "pace": pace,
+        "seconds": seconds,
+        "peak_mib": memory,
+        "weights": weights,
+        **metrics,
+    }
     kept.write_text(json.dumps(row))
     return row
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    lines = ["| model | numbers | steps | CPU s | peak MiB | loss (nats) | perplexity | bits a byte |", "|---|--:|--:|--:|--:|--:|--:|--:|"]
+    lines = [
+        "| model | numbers | steps | CPU s | peak MiB | loss (nats) | perplexity | bits a byte |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
+    ]
     for row in rows:
-        cells = [row["name"], f"{row['weights']:,}", f"{row['steps'] or 1:,}", f"{row['seconds']:.0f}", f"{row['peak_mib']:,}"]
+        cells = [
+            row["name"],
+            f"{row['weights']:,}",
+            f"{row['steps'] or 1:,}",
+            f"{row['seconds']:.0f}",
+            f"{row['peak_mib']:,}",
+        ]
         for name, form in (("loss", ".3f"), ("perplexity", ".4g"), ("bits_per_byte", ".3f")):
             cells.append(f"{row[name]:{form}} ({row[f'{name}_low']:{form}} to {row[f'{name}_high']:{form}})")
         lines.append("| " + " | ".join(cells) + " |")
@@ -194,9 +237,13 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("suite", choices=SUITES)
-    parser.add_argument("files", nargs="+", help="training, validation and (by default the validation) test text")
+    parser.add_argument(
+        "files", nargs="+", help="training, validation and (by default the validation) test text"
+    )
     parser.add_argument("--minutes", type=float, default=4, help="of training for each network")
     parser.add_argument("--folder", type=Path, default=Path("runs/language-models"), help="where the runs go")
     parser.add_argument("--output", type=Path, help="figures as JSON")
@@ -215,9 +262,16 @@ def main() -> None:
             print(table(rows[-1:]).splitlines()[-1], flush=True)
     print("\n" + table(rows))
     if given.output:
-        machine = {"machine": platform.processor() or platform.machine(), "cores": os.cpu_count(), "torch": torch.__version__}
+        machine = {
+            "machine": platform.processor() or platform.machine(),
+            "cores": os.cpu_count(),
+            "torch": torch.__version__,
+        }
         given.output.write_text(
-            json.dumps({"command": " ".join(sys.argv), "machine": machine, "minutes": given.minutes, "rows": rows}, indent=1)
+            json.dumps(
+                {"command": " ".join(sys.argv), "machine": machine, "minutes": given.minutes, "rows": rows},
+                indent=1,
+            )
         )
 
 

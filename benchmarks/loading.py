@@ -2,10 +2,11 @@
 
     python -m benchmarks.loading [--gigabytes 1] [--families gpt2 bert] [--rounds 5] [--write]
 
-A random checkpoint in float32 (12 or more layers of width 1,024), saved by transformers. Each side opens it in fresh processes, by turns,
-the file being in the page cache; the time is that of the one call, the imports done before. Memory is what the process has more than
-before the call: at most (VmHWM, in which pages of the file that are mapped count too), at most of its own (RssAnon, looked at
-every 2 ms), and afterwards. A process ends with a sum over all weights, so that both have read them all.
+A random checkpoint in float32 (12 or more layers of width 1,024), saved by transformers. Each side opens it
+in fresh processes, by turns, the file being in the page cache; the time is that of the one call, the imports
+done before. Memory is what the process has more than before the call: at most (VmHWM, in which pages of the
+file that are mapped count too), at most of its own (RssAnon, looked at every 2 ms), and afterwards. A process
+ends with a sum over all weights, so that both have read them all.
 """
 
 from __future__ import annotations
@@ -43,11 +44,17 @@ def write_checkpoint(folder: Path, family: str, gigabytes: float) -> int:
     config: Any
     if family == "gpt2":
         ids: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 0}
-        config = hf.GPT2Config(vocab_size=VOCABULARY, n_embd=WIDTH, n_layer=layers, n_head=16, n_positions=512, **ids)
+        config = hf.GPT2Config(
+            vocab_size=VOCABULARY, n_embd=WIDTH, n_layer=layers, n_head=16, n_positions=512, **ids
+        )
         kind: Any = hf.GPT2LMHeadModel
     else:
         config = hf.BertConfig(
-            vocab_size=VOCABULARY, hidden_size=WIDTH, num_hidden_layers=layers, num_attention_heads=16, intermediate_size=4 * WIDTH
+            vocab_size=VOCABULARY,
+            hidden_size=WIDTH,
+            num_hidden_layers=layers,
+            num_attention_heads=16,
+            intermediate_size=4 * WIDTH,
         )
         kind = hf.BertModel
     torch.manual_seed(0)
@@ -132,7 +139,9 @@ def measure(folder: str, family: str, rounds: int) -> dict[str, list[dict[str, f
     for number in range(rounds + 1):
         for side in (OURS, PEER) if number % 2 else (PEER, OURS):
             command = [sys.executable, "-m", "benchmarks.loading", "--once", side, family, folder]
-            one: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout.splitlines()[-1])
+            one: dict[str, float] = json.loads(
+                subprocess.run(command, check=True, capture_output=True).stdout.splitlines()[-1]
+            )
             if number:  # the first fills the page cache
                 found[side].append(one)
     return found
@@ -145,42 +154,68 @@ def compared(family: str, gigabytes: float, rounds: int) -> tuple[dict[str, Any]
         found = measure(folder, family, rounds)
     sums = {one["sum"] for side in found.values() for one in side}
     assert max(sums) - min(sums) <= 1e-3 * max(map(abs, sums)), "both must have the same weights"
-    medians = {side: {name: statistics.median(one[name] for one in of) for name in of[0]} for side, of in found.items()}
-    header = ["", "seconds", "with a sum over all weights", "peak / file", "peak of its own / file", "its own afterwards / file"]
+    medians = {
+        side: {name: statistics.median(one[name] for one in of) for name in of[0]}
+        for side, of in found.items()
+    }
+    header = [
+        "",
+        "seconds",
+        "with a sum over all weights",
+        "peak / file",
+        "peak of its own / file",
+        "its own afterwards / file",
+    ]
     memories = ("peak", "own_peak", "own_after")
     rows = [
-        [side, f"{one['seconds']:.2f}", f"{one['seconds_and_read']:.2f}", *(f"{one[name] / size:.2f}" for name in memories)]
+        [
+            side,
+            f"{one['seconds']:.2f}",
+            f"{one['seconds_and_read']:.2f}",
+            *(f"{one[name] / size:.2f}" for name in memories),
+        ]
         for side, one in medians.items()
     ]
     ours, peer = medians[OURS], medians[PEER]
     ratio = peer["seconds_and_read"] / ours["seconds_and_read"]
     passes = ours["peak"] <= REQUIRED_MEMORY * size and ratio >= REQUIRED_RATIO
     text = (
-        f"A {family} of {size / 1e9:.2f} GB in float32, from the page cache, in fresh processes by turns; memory beyond that of "
-        f"the process before.\n\n{report.table(header, rows)}\n\n{ratio:.2f} times as fast as transformers (required: {REQUIRED_RATIO}), "
-        f"at most {ours['peak'] / size:.2f} times the file in memory (required: at most {REQUIRED_MEMORY}): "
-        f"{'passes' if passes else 'does not pass'}."
+        f"A {family} of {size / 1e9:.2f} GB in float32, from the page cache, in fresh processes by turns;"
+        f" memory beyond that of the process before.\n\n{report.table(header, rows)}\n\n{ratio:.2f} times as"
+        f" fast as transformers (required: {REQUIRED_RATIO}), at most {ours['peak'] / size:.2f} times the"
+        f" file in memory (required: at most {REQUIRED_MEMORY}): {'passes' if passes else 'does not pass'}."
     )
     return {"bytes": size, "rounds": found, "ratio": ratio}, text
 
 
 def main() -> None:
     """Measures what was asked for and prints a table of each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--gigabytes", type=float, default=1.0)
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--once", nargs=3, metavar=("SIDE", "FAMILY", "FOLDER"), help=argparse.SUPPRESS)
-    parser.add_argument("--write", action="store_true", help="publish in docs/, in the place of the last figures")
+    parser.add_argument(
+        "--write", action="store_true", help="publish in docs/, in the place of the last figures"
+    )
     arguments = parser.parse_args()
     if arguments.once:
         print(json.dumps(open_once(*arguments.once)))
         return
     found = {family: compared(family, arguments.gigabytes, arguments.rounds) for family in arguments.families}
-    text = "\n\n".join([said for _, said in found.values()] + [f"`python -m benchmarks.loading`, median of {arguments.rounds} rounds."])
+    text = "\n\n".join(
+        [said for _, said in found.values()]
+        + [f"`python -m benchmarks.loading`, median of {arguments.rounds} rounds."]
+    )
     print(text)
     if arguments.write:
-        report.publish("loading", {family: figures for family, (figures, _) in found.items()}, f"## Opening a checkpoint\n\n{text}")
+        report.publish(
+            "loading",
+            {family: figures for family, (figures, _) in found.items()},
+            f"## Opening a checkpoint\n\n{text}",
+        )
 
 
 if __name__ == "__main__":

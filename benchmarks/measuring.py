@@ -1,7 +1,9 @@
-"""Times things beside each other: interleaved rounds, medians, spreads of ratios, and on which machine that was.
+"""Times things beside each other: interleaved rounds, medians, spreads of ratios, and on which machine that
+was.
 
-A machine is rarely all ours. So each round waits a little for a quiet moment, counts for how much of its runnable time it
-waited for a core that somebody else had (Linux tells), and is repeated where that was too much; the quietest rounds are kept.
+A machine is rarely all ours. So each round waits a little for a quiet moment, counts for how much of its
+runnable time it waited for a core that somebody else had (Linux tells), and is repeated where that was too
+much; the quietest rounds are kept.
 """
 
 from __future__ import annotations
@@ -63,11 +65,15 @@ class Timing(NamedTuple):
         return statistics.median(self.seconds[way])
 
 
-def interleaved(ways: Mapping[str, Callable[[], object]], *, rounds: int, least: float = 0.05, patience: float = 0.5) -> Timing:
-    """Runs all ways by turns, in `rounds` rounds after a warm-up; a way's turn lasts at least `least` seconds.
+def interleaved(
+    ways: Mapping[str, Callable[[], object]], *, rounds: int, least: float = 0.05, patience: float = 0.5
+) -> Timing:
+    """Runs all ways by turns, in `rounds` rounds after a warm-up; a way's turn lasts at least `least`
+    seconds.
 
-    Every other round goes through the ways from the last to the first, so that no way always follows the same one.
-    `patience` is the longest wait in seconds for a quiet moment. At most twice as many rounds are run as are kept.
+    Every other round goes through the ways from the last to the first, so that no way always follows the same
+    one. `patience` is the longest wait in seconds for a quiet moment. At most twice as many rounds are run as
+    are kept.
     """
     counts = {way: _warm_up(run, least) for way, run in ways.items()}
     measured: list[tuple[float, dict[str, float]]] = []
@@ -78,16 +84,25 @@ def interleaved(ways: Mapping[str, Callable[[], object]], *, rounds: int, least:
             _wait_for_quiet(patience)
             order = list(ways) if len(measured) % 2 == 0 else list(ways)[::-1]
             turns = {way: _turn(ways[way], counts[way]) for way in order}
-            measured.append((max(waited for waited, _ in turns.values()), {way: seconds for way, (_, seconds) in turns.items()}))
+            measured.append(
+                (
+                    max(waited for waited, _ in turns.values()),
+                    {way: seconds for way, (_, seconds) in turns.items()},
+                )
+            )
             gc.collect()
     finally:
         gc.enable()
     kept = sorted(measured, key=lambda one: one[0])[:rounds]
-    return Timing({way: [seconds[way] for _, seconds in kept] for way in ways}, statistics.median(waited for waited, _ in kept))
+    return Timing(
+        {way: [seconds[way] for _, seconds in kept] for way in ways},
+        statistics.median(waited for waited, _ in kept),
+    )
 
 
 def sgemm_peak(times: int = 5) -> float:
-    """Floating-point operations a second of a large float32 matrix product through torch, as the threads are set now."""
+    """Floating-point operations a second of a large float32 matrix product through torch, as the threads are
+    set now."""
     a, b = torch.randn(PEAK_SIZE, PEAK_SIZE), torch.randn(PEAK_SIZE, PEAK_SIZE)
     out = torch.empty_like(a)
     timing = interleaved({"mm": lambda: torch.mm(a, b, out=out)}, rounds=times, least=0.0)
@@ -118,11 +133,15 @@ def _cpu() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor() or "unknown")
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.processor() or "unknown",
+    )
 
 
 def _warm_up(run: Callable[[], object], least: float) -> int:
-    """Runs it until it is warm (at least twice, unless it is slow); how often it has to run for `least` seconds."""
+    """Runs it until it is warm (at least twice, unless it is slow); how often it has to run for `least`
+    seconds."""
     began = last = time.perf_counter()
     seconds = least
     for number in range(100):
@@ -146,7 +165,8 @@ def _turn(run: Callable[[], object], count: int) -> tuple[float, float]:
 
 
 def _scheduled() -> tuple[int, int]:
-    """Nanoseconds that all threads ran, and that they could have run but had no core; zeros where nobody tells."""
+    """Nanoseconds that all threads ran, and that they could have run but had no core; zeros where nobody
+    tells."""
     ran = waited = 0
     for path in Path("/proc/self/task").glob("*/schedstat"):
         try:
@@ -170,7 +190,9 @@ def _wait_for_quiet(limit: float) -> None:
 def _others() -> float:
     """Core-seconds that all other processes have used so far; 0 where nobody tells."""
     try:
-        user, nice, system, _, _, *rest = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9])
+        user, nice, system, _, _, *rest = map(
+            int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+        )
     except OSError:
         return 0.0
     own = os.times()

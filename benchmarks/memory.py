@@ -1,9 +1,10 @@
-"""Does memory grow with the text? Peak RssAnon of tokenising and training on a text and on one ten times as long.
+"""Does memory grow with the text? Peak RssAnon of tokenising and training on a text and on one ten times as
+long.
 
     python benchmarks/memory.py SOURCE TARGET
 
-The long text is the given one, the short one its first tenth; both are trained with the same settings for a few steps.
-Prints one JSON object. RssAnon is read from /proc/PID/status (Linux).
+The long text is the given one, the short one its first tenth; both are trained with the same settings for a
+few steps. Prints one JSON object. RssAnon is read from /proc/PID/status (Linux).
 """
 
 from __future__ import annotations
@@ -36,11 +37,15 @@ def peak_anonymous(command: list[str]) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("source")
     parser.add_argument("target")
     parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--times", type=int, default=1, help="repeat the text so often first, to make it longer")
+    parser.add_argument(
+        "--times", type=int, default=1, help="repeat the text so often first, to make it longer"
+    )
     arguments = parser.parse_args()
     result: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -52,10 +57,32 @@ def main() -> None:
             Path(folder, f"short.{side}").write_bytes(b"".join(lines[: len(lines) // 10]))
         for size in ("short", "long"):
             files = [f"{folder}/{size}.source", f"{folder}/{size}.target"]
-            where = ["--output-dir", f"{folder}/run-{size}", "--validation", f"{folder}/short.source", f"{folder}/short.target"]
-            settings = [f"train.max_steps={arguments.steps}", f"train.evaluate_every={arguments.steps}", "data.vocabulary=4000"]
-            command = [sys.executable, "-m", "seqloom", "train", "translation", *files, "--model", "seq2seq:tiny", *where]
-            result[size] = peak_anonymous(command + [word for setting in settings for word in ("--set", setting)]) / 1024
+            where = [
+                "--output-dir",
+                f"{folder}/run-{size}",
+                "--validation",
+                f"{folder}/short.source",
+                f"{folder}/short.target",
+            ]
+            settings = [
+                f"train.max_steps={arguments.steps}",
+                f"train.evaluate_every={arguments.steps}",
+                "data.vocabulary=4000",
+            ]
+            command = [
+                sys.executable,
+                "-m",
+                "seqloom",
+                "train",
+                "translation",
+                *files,
+                "--model",
+                "seq2seq:tiny",
+                *where,
+            ]
+            result[size] = (
+                peak_anonymous(command + [word for setting in settings for word in ("--set", setting)]) / 1024
+            )
             result[f"{size}_pairs"] = len(Path(files[0]).read_bytes().split(b"\n")) - 1
     print(json.dumps({**result, "ratio": result["long"] / result["short"], "unit": "MiB"}))
 

@@ -1,12 +1,14 @@
-"""The n-gram model beside NLTK's and KenLM's: building, scoring, memory; and against what KenLM's own programs computed.
+"""The n-gram model beside NLTK's and KenLM's: building, scoring, memory; and against what KenLM's own
+programs computed.
 
     python -m benchmarks.ngram [--order 5] [--megabytes 20] [--rounds 3] [--threads 2] [--write]
     python -m benchmarks.ngram --kenlm-data DIR --wikitext DIR
 
-The text is the standard library's own sources, every tenth line for scoring. NLTK (order 3) gets parts of it: it is slow. KenLM's
-Python module cannot build, so it scores with our model, read from ARPA text. The second form builds models of orders 2 to 5 from
-`valid.txt.gz` of --wikitext and compares each word of `test.txt.gz` with `query_orderN.txt.gz` (`query -v word`), and the model of
-order 3 with `order3.arpa.gz` (`lmplz --skip_symbols`).
+The text is the standard library's own sources, every tenth line for scoring. NLTK (order 3) gets parts of it:
+it is slow. KenLM's Python module cannot build, so it scores with our model, read from ARPA text. The second
+form builds models of orders 2 to 5 from `valid.txt.gz` of --wikitext and compares each word of `test.txt.gz`
+with `query_orderN.txt.gz` (`query -v word`), and the model of order 3 with `order3.arpa.gz` (`lmplz
+--skip_symbols`).
 """
 
 from __future__ import annotations
@@ -64,7 +66,9 @@ class Corpus(NamedTuple):
     @classmethod
     def of(cls, train: Sentences, test: Sentences) -> Corpus:
         """Numbers the words of `train`."""
-        return cls(train, test, {word: i for i, word in enumerate(dict.fromkeys(chain.from_iterable(train)), FIRST)})
+        return cls(
+            train, test, {word: i for i, word in enumerate(dict.fromkeys(chain.from_iterable(train)), FIRST)}
+        )
 
     @property
     def vocabulary_size(self) -> int:
@@ -137,7 +141,10 @@ def rates(ways: dict[str, Way], rounds: int) -> dict[str, Rate]:
     seconds = interleaved({name: way.run for name, way in ways.items()}, rounds=rounds, least=0.0).seconds
     each = {name: [way.words / second for second in seconds[name]] for name, way in ways.items()}
     ours = each[next(iter(ways))]
-    return {name: Rate(Spread.of(found), Spread.of(a / b for a, b in zip(ours, found, strict=True))) for name, found in each.items()}
+    return {
+        name: Rate(Spread.of(found), Spread.of(a / b for a, b in zip(ours, found, strict=True)))
+        for name, found in each.items()
+    }
 
 
 def fit(stream: NDArray[np.uint32], vocabulary_size: int, order: int) -> Ngram:
@@ -148,26 +155,35 @@ def building(corpus: Corpus, order: int, rounds: int) -> dict[str, Rate]:
     """Ids to a model; NLTK: words to a model, which estimates nothing before it is asked."""
     stream, few = corpus.stream(corpus.train), part(corpus.train, NLTK_WORDS)
     orders = (order, NLTK_ORDER) if order != NLTK_ORDER else (order,)
-    ways = {f"seqloom, order {n}": Way(partial(fit, stream, corpus.vocabulary_size, n), len(stream)) for n in orders}
+    ways = {
+        f"seqloom, order {n}": Way(partial(fit, stream, corpus.vocabulary_size, n), len(stream))
+        for n in orders
+    }
     if has("nltk"):
         ways[f"NLTK, order {NLTK_ORDER}"] = Way(partial(nltk_model, few), size(few))
     return rates(ways, rounds)
 
 
-def scoring(corpus: Corpus, order: int, rounds: int, arpa: Path, *, slow: bool = True) -> tuple[dict[str, Rate], dict[str, float]]:
+def scoring(
+    corpus: Corpus, order: int, rounds: int, arpa: Path, *, slow: bool = True
+) -> tuple[dict[str, Rate], dict[str, float]]:
     """Words a second, and the perplexities of the test text that must agree; `slow`: with NLTK too."""
     model = fit(corpus.stream(corpus.train), corpus.vocabulary_size, order)
     arpa.write_bytes(b"".join(write_arpa(model, list(corpus.ids_of))))
     stream = corpus.stream(corpus.test)
     ways = {
         f"seqloom, order {order}, ids given": Way(partial(log_probs, model, stream), len(stream)),
-        f"seqloom, order {order}, words given": Way(lambda: log_probs(model, corpus.stream(corpus.test)), len(stream)),
+        f"seqloom, order {order}, words given": Way(
+            lambda: log_probs(model, corpus.stream(corpus.test)), len(stream)
+        ),
     }
     perplexities = {"seqloom": math.exp(-float(log_probs(model, stream).double().mean()))}
     if has("kenlm"):
         peer = importlib.import_module("kenlm").Model(str(arpa))
         lines = [" ".join(sentence) for sentence in corpus.test]
-        ways[f"kenlm (Python), order {order}, words given"] = Way(lambda: sum(map(peer.score, lines)), len(stream))
+        ways[f"kenlm (Python), order {order}, words given"] = Way(
+            lambda: sum(map(peer.score, lines)), len(stream)
+        )
         perplexities["kenlm (Python)"] = 10 ** (-sum(map(peer.score, lines)) / len(stream))
     if slow and has("nltk"):
         few, small = part(corpus.test, NLTK_SCORED), nltk_model(part(corpus.train, NLTK_WORDS))
@@ -181,7 +197,12 @@ def memory(corpus: Corpus, order: int, arpa: Path) -> dict[str, tuple[float, int
         ids = Path(folder) / "ids.npy"
         stream = corpus.stream(corpus.train)
         np.save(ids, stream)
-        found = {f"seqloom builds, order {order}": (in_child("build", str(ids), str(corpus.vocabulary_size), str(order)), len(stream))}
+        found = {
+            f"seqloom builds, order {order}": (
+                in_child("build", str(ids), str(corpus.vocabulary_size), str(order)),
+                len(stream),
+            )
+        }
         if has("nltk"):
             few = part(corpus.train, NLTK_WORDS)
             words = Path(folder) / "words.txt"
@@ -199,7 +220,9 @@ def memory(corpus: Corpus, order: int, arpa: Path) -> dict[str, tuple[float, int
 def in_child(*arguments: str) -> float:
     """MiB by which a new process grew."""
     command = [sys.executable, "-m", "benchmarks.ngram", "--child", *arguments]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=Path(__file__).parents[1])
+    done = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=Path(__file__).parents[1]
+    )
     return int(done.stdout) / 1024
 
 
@@ -211,7 +234,9 @@ def child(what: str, *arguments: str) -> None:
         run = partial(fit, np.load(path), int(vocabulary_size), int(order))
         fit(np.array([FIRST, EOS], np.uint32), FIRST + 1, 2)
     elif what == "nltk":
-        run = partial(nltk_model, [line.split(" ") for line in Path(arguments[0]).read_text("utf-8").split("\n")])
+        run = partial(
+            nltk_model, [line.split(" ") for line in Path(arguments[0]).read_text("utf-8").split("\n")]
+        )
         nltk_model([["a"]])
     else:
         run = partial(importlib.import_module("kenlm").Model, arguments[0])
@@ -222,12 +247,18 @@ def child(what: str, *arguments: str) -> None:
     del kept
 
 
-def tables(built: dict[str, Rate], scored: dict[str, Rate], grown: dict[str, tuple[float, int]], perplexities: dict[str, float]) -> str:
+def tables(
+    built: dict[str, Rate],
+    scored: dict[str, Rate],
+    grown: dict[str, tuple[float, int]],
+    perplexities: dict[str, float],
+) -> str:
     """Markdown."""
 
     def rows(found: dict[str, Rate]) -> list[list[str]]:
         return [
-            [name, f"{rate.words.median:,.0f}", f"{rate.ratio.median:,.2f} ± {rate.ratio.half_range:,.2f}"] for name, rate in found.items()
+            [name, f"{rate.words.median:,.0f}", f"{rate.ratio.median:,.2f} ± {rate.ratio.half_range:,.2f}"]
+            for name, rate in found.items()
         ]
 
     agree = ", ".join(f"{name} {value:.4f}" for name, value in perplexities.items())
@@ -239,7 +270,10 @@ def tables(built: dict[str, Rate], scored: dict[str, Rate], grown: dict[str, tup
         "Memory:",
         report.table(
             ["", "MiB", "words read", "bytes a word"],
-            [[name, f"{mib:,.0f}", f"{words:,}", f"{mib * 2**20 / words:,.0f}"] for name, (mib, words) in grown.items()],
+            [
+                [name, f"{mib:,.0f}", f"{words:,}", f"{mib * 2**20 / words:,.0f}"]
+                for name, (mib, words) in grown.items()
+            ],
         ),
     ]
     return "\n\n".join(parts)
@@ -252,7 +286,8 @@ def kenlm_text(path: Path, *, skip: str | None = None) -> list[list[str]]:
 
 
 def against_kenlm(answers: Path, text: Path) -> str:
-    """The largest difference of any word's log10 p, for each order. What `<unk>` stands for was skipped in training."""
+    """The largest difference of any word's log10 p, for each order. What `<unk>` stands for was skipped in
+    training."""
     corpus = Corpus.of(kenlm_text(text / "valid.txt.gz", skip="<unk>"), kenlm_text(text / "test.txt.gz"))
     test = corpus.stream(corpus.test)
     rows = []
@@ -284,13 +319,19 @@ def difference(found: Tensor, expected: Tensor) -> str:
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--order", type=int, default=5)
     parser.add_argument("--megabytes", type=float, default=20.0, help="of the standard library's sources")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--write", action="store_true", help="publish in docs/, in the place of the last figures")
-    parser.add_argument("--kenlm-data", type=Path, metavar="DIR", help="query_orderN.txt.gz and order3.arpa.gz")
+    parser.add_argument(
+        "--write", action="store_true", help="publish in docs/, in the place of the last figures"
+    )
+    parser.add_argument(
+        "--kenlm-data", type=Path, metavar="DIR", help="query_orderN.txt.gz and order3.arpa.gz"
+    )
     parser.add_argument("--wikitext", type=Path, metavar="DIR", help="valid.txt.gz and test.txt.gz")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -316,9 +357,13 @@ def main() -> None:
         built = building(corpus, arguments.order, arguments.rounds)
         scored, perplexities = scoring(corpus, arguments.order, arguments.rounds, arpa)
         grown = memory(corpus, arguments.order, arpa)
-    words = f"{size(corpus.train):,} words for building and {size(corpus.test):,} for scoring, ends of lines included"
+    words = (
+        f"{size(corpus.train):,} words for building and {size(corpus.test):,} for scoring, ends of lines"
+        " included"
+    )
     intro = (
-        f"The standard library's sources, {words}; NLTK gets {NLTK_WORDS:,} and {NLTK_SCORED} of them. {arguments.rounds} rounds by turns."
+        f"The standard library's sources, {words}; NLTK gets {NLTK_WORDS:,} and {NLTK_SCORED} of them."
+        f" {arguments.rounds} rounds by turns."
     )
     text = f"{intro}\n\n{tables(built, scored, grown, perplexities)}"
     print(text)

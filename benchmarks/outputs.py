@@ -1,10 +1,12 @@
 """The output layers beside torch's: a training step of the layer alone, its speed and its memory.
 
-    python -m benchmarks.outputs [--vocabularies 33000 100000] [--dtypes float32 bfloat16] [--rounds 3] [--write]
+    python -m benchmarks.outputs [--vocabularies 33000 100000] [--dtypes float32 bfloat16] [--rounds 3]
+    [--write]
 
-Forward and backward over 1,024 positions of width 256, targets drawn by Zipf's law; the gradients of the states and of all weights are
-formed, the optimizer is not run. Memory is the growth of the process beyond weights and inputs, at its peak (Linux only). Prints a
-table; with --write puts it into docs/benchmarks.md, and the figures into docs/results/benchmarks.json.
+Forward and backward over 1,024 positions of width 256, targets drawn by Zipf's law; the gradients of the
+states and of all weights are formed, the optimizer is not run. Memory is the growth of the process beyond
+weights and inputs, at its peak (Linux only). Prints a table; with --write puts it into docs/benchmarks.md,
+and the figures into docs/results/benchmarks.json.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ from benchmarks import report
 from benchmarks.measuring import interleaved
 from benchmarks.recurrent_memory import kibibytes
 from seqloom.layers.outputs.adaptive_softmax import default_cutoffs
-from seqloom.layers.outputs.softmax import FullOutput
 from seqloom.layers.outputs.kinds import OutputKind, make_output
+from seqloom.layers.outputs.softmax import FullOutput
 
 POSITIONS, WIDTH, REPEATS = 1024, 256, 3
 PEER = "torch: cross_entropy(linear(h))"
@@ -64,7 +66,9 @@ def way_of(name: str, vocabulary: int, dtype: str) -> Callable[[], None]:
     return run
 
 
-def layer_of(name: str, vocabulary: int, counts: Tensor) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor]]:
+def layer_of(
+    name: str, vocabulary: int, counts: Tensor
+) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor]]:
     if name in OURS:
         ours = make_output(OURS[name], WIDTH, vocabulary)
         if not isinstance(ours, FullOutput):
@@ -79,7 +83,9 @@ def layer_of(name: str, vocabulary: int, counts: Tensor) -> tuple[nn.Module, Cal
     options = torch.nn.LinearCrossEntropyOptions()
 
     def chunked(hidden: Tensor, targets: Tensor) -> Tensor:
-        total: Tensor = F.linear_cross_entropy(hidden, linear.weight, targets, linear_bias=linear.bias, reduction="sum", options=options)
+        total: Tensor = F.linear_cross_entropy(
+            hidden, linear.weight, targets, linear_bias=linear.bias, reduction="sum", options=options
+        )
         return total
 
     return linear, chunked
@@ -87,9 +93,23 @@ def layer_of(name: str, vocabulary: int, counts: Tensor) -> tuple[nn.Module, Cal
 
 def peak_memory(name: str, vocabulary: int, dtype: str) -> float:
     """MiB, measured in a new process."""
-    command = [sys.executable, "-m", "benchmarks.outputs", "--memory-of", name, str(vocabulary), dtype, str(torch.get_num_threads())]
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}  # glibc gives back at once what is freed: the same figure every time
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=Path(__file__).parents[1], env=environment)
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.outputs",
+        "--memory-of",
+        name,
+        str(vocabulary),
+        dtype,
+        str(torch.get_num_threads()),
+    ]
+    environment = {
+        **os.environ,
+        "MALLOC_MMAP_THRESHOLD_": "65536",
+    }  # glibc gives back at once what is freed: the same figure every time
+    done = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, cwd=Path(__file__).parents[1], env=environment
+    )
     return int(done.stdout) / 1024
 
 
@@ -106,13 +126,28 @@ def print_memory(name: str, vocabulary: str, dtype: str, threads: str) -> None:
 
 def measure(vocabulary: int, dtype: str, rounds: int) -> dict[str, dict[str, Any]]:
     """The figures of all ways that there are in that precision."""
-    names = [name for name in WAYS if name != ADAPTIVE or dtype == "float32"]  # torch's raises RuntimeError under autocast
+    names = [
+        name for name in WAYS if name != ADAPTIVE or dtype == "float32"
+    ]  # torch's raises RuntimeError under autocast
     timing = interleaved({name: way_of(name, vocabulary, dtype) for name in names}, rounds=rounds)
     found = {}
     for name in names:
-        memory, speed, ms = peak_memory(name, vocabulary, dtype), timing.ratio(name, PEER), 1e3 * timing.median(name)
-        found[name] = {"way": name, "vocabulary": vocabulary, "dtype": dtype, "ms": ms, "ratio": speed._asdict(), "mebibytes": memory}
-        sys.stderr.write(f"{vocabulary:7} {dtype:8} {name:37} {ms:8.1f} ms {speed.median:6.2f} {memory:8.1f} MiB\n")
+        memory, speed, ms = (
+            peak_memory(name, vocabulary, dtype),
+            timing.ratio(name, PEER),
+            1e3 * timing.median(name),
+        )
+        found[name] = {
+            "way": name,
+            "vocabulary": vocabulary,
+            "dtype": dtype,
+            "ms": ms,
+            "ratio": speed._asdict(),
+            "mebibytes": memory,
+        }
+        sys.stderr.write(
+            f"{vocabulary:7} {dtype:8} {name:37} {ms:8.1f} ms {speed.median:6.2f} {memory:8.1f} MiB\n"
+        )
     sys.stderr.write(f"waited {timing.waited:.0%}\n")
     return {name: {**figure, "waited": timing.waited} for name, figure in found.items()}
 
@@ -121,19 +156,30 @@ def shown(figure: dict[str, Any] | None) -> str:
     if figure is None:
         return "fails"
     ratio = figure["ratio"]
-    return f"{figure['ms']:.0f} ms, {ratio['median']:.2f} ± {(ratio['high'] - ratio['low']) / 2:.2f}, {figure['mebibytes']:.0f} MiB"
+    return (
+        f"{figure['ms']:.0f} ms, {ratio['median']:.2f} ± {(ratio['high'] - ratio['low']) / 2:.2f},"
+        f" {figure['mebibytes']:.0f} MiB"
+    )
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--vocabularies", nargs="+", type=int, default=[33_000, 100_000])
-    parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"], choices=["float32", "bfloat16"])
+    parser.add_argument(
+        "--dtypes", nargs="+", default=["float32", "bfloat16"], choices=["float32", "bfloat16"]
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--write", action="store_true", help="publish in docs/, in the place of the last figures")
+    parser.add_argument(
+        "--write", action="store_true", help="publish in docs/, in the place of the last figures"
+    )
     parser.add_argument("--memory-of", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.write and any(getattr(arguments, name) != parser.get_default(name) for name in ("vocabularies", "dtypes")):
+    if arguments.write and any(
+        getattr(arguments, name) != parser.get_default(name) for name in ("vocabularies", "dtypes")
+    ):
         parser.error("--write publishes complete runs only: leave out --vocabularies and --dtypes")
     return arguments
 
@@ -150,13 +196,22 @@ def main() -> None:
     figures = {column: measure(*column, arguments.rounds) for column in columns}
     body = [[name, *(shown(figures[column].get(name)) for column in columns)] for name in WAYS]
     waited = max(one["waited"] for found in figures.values() for one in found.values())
-    took = f"`python -m benchmarks.outputs`, {arguments.rounds} rounds, {time.monotonic() - began:.0f} s. The most that a size waited"
+    took = (
+        f"`python -m benchmarks.outputs`, {arguments.rounds} rounds, {time.monotonic() - began:.0f} s. The"
+        " most that a size waited"
+    )
     took += f" for a core that others had: {waited:.0%} of its time."
-    table = report.table(["layer", *(f"{vocabulary:,} words, {dtype}" for vocabulary, dtype in columns)], body)
+    table = report.table(
+        ["layer", *(f"{vocabulary:,} words, {dtype}" for vocabulary, dtype in columns)], body
+    )
     whole = f"{TEXT}\n\n{table}\n\n{took}"
     print(whole)
     if arguments.write:
-        report.publish("outputs", {"steps": [one for found in figures.values() for one in found.values()]}, f"## Output layers\n\n{whole}")
+        report.publish(
+            "outputs",
+            {"steps": [one for found in figures.values() for one in found.values()]},
+            f"## Output layers\n\n{whole}",
+        )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""What our recurrent layers are measured against: torch.nn's, and the loops that a good user writes where torch has none.
+"""What our recurrent layers are measured against: torch.nn's, and the loops that a good user writes where
+torch has none.
 
-Every peer is made from one of our layers and has a copy of its weights, so that the tests can hold it to the same outputs
-and gradients. A loop forms all that looks at no state before its first step, in one product; it multiplies once for each
-thing that is multiplied, and uses torch's fused operations (addmm, addcmul, lerp).
+Every peer is made from one of our layers and has a copy of its weights, so that the tests can hold it to the
+same outputs and gradients. A loop forms all that looks at no state before its first step, in one product; it
+multiplies once for each thing that is multiplied, and uses torch's fused operations (addmm, addcmul, lerp).
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from seqloom.layers.recurrent.stack import Recurrent
 from seqloom.layers.recurrent.layer import RecurrentLayer
+from seqloom.layers.recurrent.stack import Recurrent
 from seqloom.layers.recurrent.torch_modules import to_torch
 
 
@@ -53,7 +54,11 @@ class Loop(nn.Module):
     def __init__(self, layer: RecurrentLayer) -> None:
         super().__init__()
         self.width = layer.width
-        self.for_input, self.for_state, self.bias = copied(layer.weight_x), copied(layer.weight_h), copied(layer.bias)
+        self.for_input, self.for_state, self.bias = (
+            copied(layer.weight_x),
+            copied(layer.weight_h),
+            copied(layer.bias),
+        )
 
     def product(self, inputs: Tensor) -> Tensor:
         """Of all steps."""
@@ -107,14 +112,17 @@ class GRULoop(Loop):
 
 @final
 class MUT1Loop(Loop):
-    """Jozefowicz et al. 2015: z = σ(W_xz x + b), r = σ(W_xr x + W_hr h + b), h̃ = tanh(W_hh (r ⊙ h) + tanh(x) + b)."""
+    """Jozefowicz et al. 2015: z = σ(W_xz x + b), r = σ(W_xr x + W_hr h + b), h̃ = tanh(W_hh (r ⊙ h) + tanh(x)
+    + b)."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         h, outputs, width = inputs.new_zeros(len(inputs), self.width), [], self.width
         for_r, for_candidate = self.for_state.T.chunk(2, 1)
         z, r = F.linear(inputs, self.for_input, self.bias[: 2 * width]).chunk(2, -1)
         candidate = inputs.tanh() + self.bias[2 * width :]
-        for z_t, r_t, candidate_t in zip(z.sigmoid().unbind(1), r.unbind(1), candidate.unbind(1), strict=True):
+        for z_t, r_t, candidate_t in zip(
+            z.sigmoid().unbind(1), r.unbind(1), candidate.unbind(1), strict=True
+        ):
             reset = torch.addmm(r_t, h, for_r).sigmoid() * h
             h = torch.lerp(h, torch.addmm(candidate_t, reset, for_candidate).tanh(), z_t)
             outputs.append(h)
@@ -145,7 +153,9 @@ class MUT3Loop(Loop):
     def forward(self, inputs: Tensor) -> Tensor:
         h, outputs = inputs.new_zeros(len(inputs), self.width), []
         for_z, for_r, for_candidate = self.for_state.T.chunk(3, 1)
-        for z, r, candidate in zip(*(part.unbind(1) for part in self.product(inputs).chunk(3, -1)), strict=True):
+        for z, r, candidate in zip(
+            *(part.unbind(1) for part in self.product(inputs).chunk(3, -1)), strict=True
+        ):
             reset = torch.addmm(r, h, for_r).sigmoid() * h
             new = torch.addmm(candidate, reset, for_candidate).tanh()
             h = torch.lerp(h, new, torch.addmm(z, h.tanh(), for_z).sigmoid())

@@ -1,5 +1,6 @@
-"""The loops that a good user writes for a cell that torch.nn lacks: nn.Linear, the equations as they stand, autograd, with the
-input's product taken out of the loop. (`peers.py` has the same in the hands of who knows every fused operation.)
+"""The loops that a good user writes for a cell that torch.nn lacks: nn.Linear, the equations as they stand,
+autograd, with the input's product taken out of the loop. (`peers.py` has the same in the hands of who knows
+every fused operation.)
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class PlainLoop(nn.Module):
         super().__init__()
         self.width, self.outputs = layer.width, layer.output_width
         self.of_input = linear(layer.weight_x, layer.bias if len(layer.weight_x) == len(layer.bias) else None)
-        self.of_state = nn.ModuleList(linear(block) for block in layer.weight_h.chunk(len(layer.weight_h) // layer.width))
+        self.of_state = nn.ModuleList(
+            linear(block) for block in layer.weight_h.chunk(len(layer.weight_h) // layer.width)
+        )
 
     def prepared(self, inputs: Tensor) -> Tensor:
         """What is known of all steps before the first."""
@@ -82,7 +85,13 @@ class MUT(PlainLoop):
     def prepared(self, inputs: Tensor) -> Tensor:
         if not self.bare:
             return super().prepared(inputs)
-        mapped = dict(zip([gate for gate in self.gates if gate != self.bare], self.of_input(inputs).chunk(2, -1), strict=True))
+        mapped = dict(
+            zip(
+                [gate for gate in self.gates if gate != self.bare],
+                self.of_input(inputs).chunk(2, -1),
+                strict=True,
+            )
+        )
         mapped[self.bare] = torch.tanh(inputs) if self.bare == "h" else inputs
         return torch.cat([mapped[gate] for gate in self.gates], dim=-1) + self.bias
 
@@ -147,7 +156,11 @@ class LayerNormLSTM(GatedLoop):
         dtype = layer.bias.dtype
         self.norm_x, self.norm_h = (nn.LayerNorm(4 * layer.width, bias=False, dtype=dtype) for _ in range(2))
         self.norm_c = nn.LayerNorm(layer.width, dtype=dtype)
-        copies = ((self.norm_x.weight, layer.gain_x), (self.norm_h.weight, layer.gain_h), (self.norm_c.weight, layer.gain_c))
+        copies = (
+            (self.norm_x.weight, layer.gain_x),
+            (self.norm_h.weight, layer.gain_h),
+            (self.norm_c.weight, layer.gain_c),
+        )
         with torch.no_grad():
             for mine, its in (*copies, (self.norm_c.bias, layer.bias_c)):
                 assert its is not None

@@ -1,11 +1,12 @@
 """The recurrent layers beside torch.nn's, and beside the loops that a good user writes where torch has none.
 
-    python -m benchmarks.recurrent [--parts training step memory] [--cells 'lstm*' mut1] [--sizes '8x128x*'] [--rounds 5] [--write]
+    python -m benchmarks.recurrent [--parts training step memory] [--cells 'lstm*' mut1] [--sizes '8x128x*']
+    [--rounds 5] [--write]
 
-training: forward and backward, float32, 128 steps, input as wide as the state, gradient of the input included. step: one step of
-one sequence without gradients. memory: of a training step. A size is rows x width x layers; `--cells` and `--sizes` are
-patterns over the names that are shown. Prints tables; with --write puts them into docs/benchmarks.md, and the figures
-into docs/results/benchmarks.json.
+training: forward and backward, float32, 128 steps, input as wide as the state, gradient of the input
+included. step: one step of one sequence without gradients. memory: of a training step. A size is rows x width
+x layers; `--cells` and `--sizes` are patterns over the names that are shown. Prints tables; with --write puts
+them into docs/benchmarks.md, and the figures into docs/results/benchmarks.json.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ from seqloom.layers.recurrent.stack import Recurrent
 from seqloom.layers.recurrent.torch_modules import to_torch
 
 TorchCell = type[nn.LSTMCell | nn.GRUCell]
-STEP_CELLS: dict[str, tuple[str, TorchCell]] = {"lstm": ("LSTM", nn.LSTMCell), "gru-torch": ("GRU as in torch", nn.GRUCell)}
+STEP_CELLS: dict[str, tuple[str, TorchCell]] = {
+    "lstm": ("LSTM", nn.LSTMCell),
+    "gru-torch": ("GRU as in torch", nn.GRUCell),
+}
 TRAINING = f"""\
 Training step: forward and backward over {STEPS} steps (captions: as many as they have), float32, gradient of the input
 included. Times the speed of the peer ± half the range of the rounds (share of the sgemm peak)."""
@@ -75,7 +79,9 @@ def measure_training(case: Case, size: Size, rounds: int, peak: float) -> list[P
     layers = layers_of(case, size)
     batches = batches_of(case, size, layers)
     tokens = sum(batch.tokens for batch in batches)
-    timing = interleaved({name: training_step(way, batches) for name, way in ways_of(case, layers).items()}, rounds=rounds)
+    timing = interleaved(
+        {name: training_step(way, batches) for name, way in ways_of(case, layers).items()}, rounds=rounds
+    )
     seconds = timing.median(OURS)
     points = [
         Point(
@@ -93,8 +99,14 @@ def measure_training(case: Case, size: Size, rounds: int, peak: float) -> list[P
         for peer in case.peers
     ]
     for one in points:
-        times = f"{one.ours_ms:8.1f} and {one.peer_ms:8.1f} ms  {one.of_peak:4.0%} of peak  waited {one.waited:4.0%}"
-        note(f"{one.case:18} {one.size:9} {one.peer:15} {one.ratio.median:5.2f} [{one.ratio.low:.2f} {one.ratio.high:.2f}]  {times}")
+        times = (
+            f"{one.ours_ms:8.1f} and {one.peer_ms:8.1f} ms  {one.of_peak:4.0%} of peak  waited"
+            f" {one.waited:4.0%}"
+        )
+        note(
+            f"{one.case:18} {one.size:9} {one.peer:15} {one.ratio.median:5.2f} [{one.ratio.low:.2f}"
+            f" {one.ratio.high:.2f}]  {times}"
+        )
     return points
 
 
@@ -109,11 +121,23 @@ def training(cases: Sequence[Case], sizes: Sequence[Size], rounds: int) -> tuple
     found = {(point.case, point.peer, point.size): point for point in points}
     text = [TRAINING]
     for layers in LAYERS:
-        columns = [Size(batch, width, layers) for batch in ROWS for width in WIDTHS if Size(batch, width, layers) in sizes]
-        body = [[*naming(case, peer), *(shown(found[case.name, peer, str(size)]) for size in columns)] for case, peer in rows]
+        columns = [
+            Size(batch, width, layers)
+            for batch in ROWS
+            for width in WIDTHS
+            if Size(batch, width, layers) in sizes
+        ]
+        body = [
+            [*naming(case, peer), *(shown(found[case.name, peer, str(size)]) for size in columns)]
+            for case, peer in rows
+        ]
         if columns:
             text.append(f"{('One layer', 'Two layers')[layers - 1]}, batch x width:")
-            text.append(report.table(["layer", "lengths", "peer", *(f"{size.rows} x {size.width}" for size in columns)], body))
+            text.append(
+                report.table(
+                    ["layer", "lengths", "peer", *(f"{size.rows} x {size.width}" for size in columns)], body
+                )
+            )
     text.append(summary(rows, points))
     return points, "\n\n".join(text)
 
@@ -130,14 +154,29 @@ def summary(rows: Sequence[tuple[Case, str]], points: Sequence[Point]) -> str:
     """Worst point and geometric mean of each case, beside what is required."""
     body = []
     for case, peer in rows:
-        ratios = {point.size: point.ratio.median for point in points if (point.case, point.peer) == (case.name, peer)}
+        ratios = {
+            point.size: point.ratio.median
+            for point in points
+            if (point.case, point.peer) == (case.name, peer)
+        }
         worst, mean = min(ratios, key=ratios.__getitem__), geometric_mean(list(ratios.values()))
         asked = peer == next(iter(case.peers))
         passes = ratios[worst] >= case.worst and mean >= (case.mean or 0.0)
         needed = [f"{case.worst:.2f}", f"{case.mean:.2f}" if case.mean else ""] if asked else ["", ""]
         verdict = ("yes" if passes else "no") if asked else ""
-        body.append([*naming(case, peer), f"{ratios[worst]:.2f} ({worst})", needed[0], f"{mean:.2f}", needed[1], verdict])
-    return report.table(["layer", "lengths", "peer", "worst (at)", "required", "geometric mean", "required", "passes"], body)
+        body.append(
+            [
+                *naming(case, peer),
+                f"{ratios[worst]:.2f} ({worst})",
+                needed[0],
+                f"{mean:.2f}",
+                needed[1],
+                verdict,
+            ]
+        )
+    return report.table(
+        ["layer", "lengths", "peer", "worst (at)", "required", "geometric mean", "required", "passes"], body
+    )
 
 
 def single_step(layers: Recurrent) -> Callable[[], None]:
@@ -156,7 +195,9 @@ def single_step(layers: Recurrent) -> Callable[[], None]:
 def torch_step(layers: Recurrent, kind: TorchCell) -> Callable[[], None]:
     """The same with torch's cell of the same weights."""
     cell = kind(layers.input_width, layers.width)
-    cell.load_state_dict({name.removesuffix("_l0"): weight for name, weight in to_torch(layers).state_dict().items()})
+    cell.load_state_dict(
+        {name.removesuffix("_l0"): weight for name, weight in to_torch(layers).state_dict().items()}
+    )
     inputs = torch.randn(1, layers.input_width)
     state = cell(inputs)
 
@@ -178,12 +219,31 @@ def step(cells: Sequence[str], widths: Sequence[int], rounds: int) -> tuple[list
         for width in widths:
             layers = Recurrent(name, width, width)
             timing = interleaved({OURS: single_step(layers), peer: torch_step(layers, kind)}, rounds=rounds)
-            ratio, microseconds = timing.ratio(OURS, peer), {way: 1e6 * timing.median(way) for way in (OURS, peer)}
-            figures.append({"cell": name, "peer": peer, "width": width, "ratio": ratio._asdict(), "microseconds": microseconds})
-            note(f"step {name:13} {width:9} {peer:15} {ratio.median:5.2f} [{ratio.low:.2f} {ratio.high:.2f}]  {microseconds[OURS]:.0f} µs")
+            ratio, microseconds = (
+                timing.ratio(OURS, peer),
+                {way: 1e6 * timing.median(way) for way in (OURS, peer)},
+            )
+            figures.append(
+                {
+                    "cell": name,
+                    "peer": peer,
+                    "width": width,
+                    "ratio": ratio._asdict(),
+                    "microseconds": microseconds,
+                }
+            )
+            note(
+                f"step {name:13} {width:9} {peer:15} {ratio.median:5.2f} [{ratio.low:.2f} {ratio.high:.2f}] "
+                f" {microseconds[OURS]:.0f} µs"
+            )
             body[-1].append(f"{ratio.median:.2f} ± {ratio.half_range:.2f} ({microseconds[OURS]:.0f} µs)")
-    text = "One step of one sequence, no gradients. Times the speed of the peer ± half the range (time of ours)."
-    return figures, f"{text}\n\n{report.table(['layer', 'peer', *(f'width {width}' for width in widths)], body)}"
+    text = (
+        "One step of one sequence, no gradients. Times the speed of the peer ± half the range (time of ours)."
+    )
+    return (
+        figures,
+        f"{text}\n\n{report.table(['layer', 'peer', *(f'width {width}' for width in widths)], body)}",
+    )
 
 
 def memory(cases: Sequence[Case], sizes: Sequence[Size]) -> tuple[list[dict[str, Any]], str]:
@@ -195,12 +255,31 @@ def memory(cases: Sequence[Case], sizes: Sequence[Size]) -> tuple[list[dict[str,
             figures.append({"case": case.name, "size": str(size), "mebibytes": mebibytes})
             for peer in case.peers:
                 ratio = mebibytes[OURS] / mebibytes[peer]
-                note(f"memory {case.name:11} {size!s:9} {peer:15} {ratio:5.2f}  {mebibytes[OURS]:.1f} and {mebibytes[peer]:.1f} MiB")
+                note(
+                    f"memory {case.name:11} {size!s:9} {peer:15} {ratio:5.2f}  {mebibytes[OURS]:.1f} and"
+                    f" {mebibytes[peer]:.1f} MiB"
+                )
                 verdict = "yes" if ratio <= 1 + MEMORY_NOISE else "no"
-                body.append([case.title, peer, str(size), f"{mebibytes[OURS]:.1f}", f"{mebibytes[peer]:.1f}", f"{ratio:.2f}", verdict])
-    text = "Memory of a training step beyond weights and inputs, in MiB, at its peak; required is at most the peer's"
+                body.append(
+                    [
+                        case.title,
+                        peer,
+                        str(size),
+                        f"{mebibytes[OURS]:.1f}",
+                        f"{mebibytes[peer]:.1f}",
+                        f"{ratio:.2f}",
+                        verdict,
+                    ]
+                )
+    text = (
+        "Memory of a training step beyond weights and inputs, in MiB, at its peak; required is at most the"
+        " peer's"
+    )
     text += f" (± {MEMORY_NOISE:.0%}: repeats differ by that)."
-    return figures, f"{text}\n\n{report.table(['layer', 'beside', 'size', 'ours', 'peer', 'ratio', 'passes'], body)}"
+    return (
+        figures,
+        f"{text}\n\n{report.table(['layer', 'beside', 'size', 'ours', 'peer', 'ratio', 'passes'], body)}",
+    )
 
 
 def note(line: str) -> None:
@@ -209,15 +288,25 @@ def note(line: str) -> None:
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", nargs="+", default=["training", "step", "memory"], choices=["training", "step", "memory"])
-    parser.add_argument("--cells", nargs="+", default=["*"], metavar="NAME", help=", ".join(case.name for case in CASES))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--parts", nargs="+", default=["training", "step", "memory"], choices=["training", "step", "memory"]
+    )
+    parser.add_argument(
+        "--cells", nargs="+", default=["*"], metavar="NAME", help=", ".join(case.name for case in CASES)
+    )
     parser.add_argument("--sizes", nargs="+", default=["*"], metavar="SIZE", help=", ".join(map(str, SIZES)))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--write", action="store_true", help="publish in docs/, in the place of the last figures")
+    parser.add_argument(
+        "--write", action="store_true", help="publish in docs/, in the place of the last figures"
+    )
     arguments = parser.parse_args()
-    if arguments.write and any(getattr(arguments, name) != parser.get_default(name) for name in ("parts", "cells", "sizes")):
+    if arguments.write and any(
+        getattr(arguments, name) != parser.get_default(name) for name in ("parts", "cells", "sizes")
+    ):
         parser.error("--write publishes complete runs only: leave out --parts, --cells and --sizes")
     return arguments
 
@@ -236,7 +325,10 @@ def main() -> None:
         figures["training"] = [{**point._asdict(), "ratio": point.ratio._asdict()} for point in points]
         texts.append(text)
     if "step" in arguments.parts:
-        names, widths = [case.name for case in cases if case.name in STEP_CELLS], sorted({size.width for size in sizes})
+        names, widths = (
+            [case.name for case in cases if case.name in STEP_CELLS],
+            sorted({size.width for size in sizes}),
+        )
         figures["step"], text = step(names, widths, arguments.rounds)
         texts.append(text)
     if "memory" in arguments.parts:

@@ -77,8 +77,12 @@ def beside_loop(
     torch_too: bool = False,
     **options: Any,
 ) -> Case:
-    """A layer whose peer is the loop that a good user writes; the same loop by who knows every fused operation is beside it."""
-    loops: dict[str, MakePeer] = {"loop": partial(peers.Stack, plain), "tuned loop": partial(peers.Stack, tuned)}
+    """A layer whose peer is the loop that a good user writes; the same loop by who knows every fused
+    operation is beside it."""
+    loops: dict[str, MakePeer] = {
+        "loop": partial(peers.Stack, plain),
+        "tuned loop": partial(peers.Stack, tuned),
+    }
     ways: dict[str, MakePeer] = {**loops, **(FULL if torch_too else {})}
     return Case(name=name, title=title, cell=cell or name, peers=ways, worst=1.4, mean=2.0, **options)
 
@@ -87,9 +91,24 @@ CASES = [
     Case(name="lstm", title="LSTM", cell="lstm", peers=FULL, worst=0.97),
     Case(name="lstm-lengths", title="LSTM", cell="lstm", lengths="64 to 128", peers=PACKED, worst=2.5),
     Case(name="lstm-captions", title="LSTM", cell="lstm", lengths="captions", peers=PACKED, worst=1.3),
-    Case(name="lstm-buckets", title="LSTM", cell="lstm", lengths="captions in buckets", peers=PACKED, worst=0.95),
+    Case(
+        name="lstm-buckets",
+        title="LSTM",
+        cell="lstm",
+        lengths="captions in buckets",
+        peers=PACKED,
+        worst=0.95,
+    ),
     Case(name="gru-torch", title="GRU as in torch", cell="gru-torch", peers=FULL, worst=1.0),
-    Case(name="gru-torch-lengths", title="GRU as in torch", cell="gru-torch", lengths="64 to 128", peers=PACKED, worst=1.2, mean=1.5),
+    Case(
+        name="gru-torch-lengths",
+        title="GRU as in torch",
+        cell="gru-torch",
+        lengths="64 to 128",
+        peers=PACKED,
+        worst=1.2,
+        mean=1.5,
+    ),
     beside_loop("gru", "GRU as published", plain_loops.GRU, peers.GRULoop),
     beside_loop("mut1", "MUT1", plain_loops.MUT1, peers.MUT1Loop),
     beside_loop("mut2", "MUT2", plain_loops.MUT2, peers.MUT2Loop),
@@ -129,7 +148,9 @@ class Batch(NamedTuple):
     @property
     def tokens(self) -> int:
         """Without padding."""
-        return self.inputs.shape[0] * self.inputs.shape[1] if self.lengths is None else int(self.lengths.sum())
+        return (
+            self.inputs.shape[0] * self.inputs.shape[1] if self.lengths is None else int(self.lengths.sum())
+        )
 
 
 @final

@@ -1,8 +1,10 @@
-"""The memory of one training step, in a process of its own: how far it grows beyond weights and inputs, in KiB.
+"""The memory of one training step, in a process of its own: how far it grows beyond weights and inputs, in
+KiB.
 
     python -m benchmarks.recurrent_memory CASE WAY ROWSxWIDTHxLAYERS THREADS
 
-What it takes to be ready at all is not counted: a step over one row of two tokens goes before. Linux only (/proc).
+What it takes to be ready at all is not counted: a step over one row of two tokens goes before. Linux only
+(/proc).
 """
 
 from __future__ import annotations
@@ -23,9 +25,22 @@ REPEATS = 3
 
 def peak_memory(case: Case, way: str, size: Size) -> float:
     """MiB, measured in a new process."""
-    command = [sys.executable, "-m", "benchmarks.recurrent_memory", case.name, way, str(size), str(torch.get_num_threads())]
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}  # glibc gives back at once what is freed: the same figure every time
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=Path(__file__).parents[1], env=environment)
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.recurrent_memory",
+        case.name,
+        way,
+        str(size),
+        str(torch.get_num_threads()),
+    ]
+    environment = {
+        **os.environ,
+        "MALLOC_MMAP_THRESHOLD_": "65536",
+    }  # glibc gives back at once what is freed: the same figure every time
+    done = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, cwd=Path(__file__).parents[1], env=environment
+    )
     return int(done.stdout) / 1024
 
 
@@ -36,7 +51,16 @@ def main() -> None:
     size = Size(*map(int, dimensions.split("x")))
     layers = layers_of(case, size)
     batches, model = batches_of(case, size, layers), ways_of(case, layers)[way]
-    training_step(model, [Batch(torch.randn(1, 2, size.width, requires_grad=True), torch.randn(1, 2, layers.output_width), None)])()
+    training_step(
+        model,
+        [
+            Batch(
+                torch.randn(1, 2, size.width, requires_grad=True),
+                torch.randn(1, 2, layers.output_width),
+                None,
+            )
+        ],
+    )()
     for parameter in model.parameters():
         parameter.grad = None
     step = training_step(model, batches)

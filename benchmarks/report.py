@@ -16,7 +16,8 @@ PAGE, FIGURES = DOCS / "benchmarks.md", DOCS / "results" / "benchmarks.json"
 
 
 def publish(section: str, figures: Mapping[str, Any], text: str) -> None:
-    """Puts the figures of a section, and on which machine they were measured, in the place of those of the last run."""
+    """Puts the figures of a section, and on which machine they were measured, in the place of those of the
+    last run."""
     on = machine()
     known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
     write_json(FIGURES, {**known, section: {"machine": on, **figures}})
@@ -33,4 +34,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Markdown, padded so that it reads as plain text too."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     lines = [header, ["-" * width for width in widths], *rows]
-    return "\n".join("| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
+        for line in lines
+    )

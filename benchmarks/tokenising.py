@@ -1,10 +1,12 @@
-"""Cutting text into ids and back: seqloom's tokenizer beside the library it stands on, and beside transformers over the same file.
+"""Cutting text into ids and back: seqloom's tokenizer beside the library it stands on, and beside
+transformers over the same file.
 
     python -m benchmarks.tokenising [--megabytes 5] [--vocabulary 8000] [--rounds 3] [--write]
 
-The text is the source of Python's standard library, line by line: the same on every machine with this Python. All three have
-the same merges and must give the same ids. Learning is beside the trainer of `tokenizers`, called as its manual does. Prints a table;
-with --write puts it into docs/benchmarks.md, and the figures into docs/results/benchmarks.json.
+The text is the source of Python's standard library, line by line: the same on every machine with this Python.
+All three have the same merges and must give the same ids. Learning is beside the trainer of `tokenizers`,
+called as its manual does. Prints a table; with --write puts it into docs/benchmarks.md, and the figures into
+docs/results/benchmarks.json.
 """
 
 from __future__ import annotations
@@ -71,7 +73,9 @@ def ways_of(lines: list[str], vocabulary: int) -> dict[str, Ways]:
     ours = train_tokenizer(lines, "bpe", vocabulary)
     library, peer = Tokenizer.from_str(ours.to_json()), peer_of(ours)
     ids = ours.encode(lines)
-    assert ids == [one.ids for one in library.encode_batch(lines, add_special_tokens=False)], "the ids must agree"
+    assert ids == [one.ids for one in library.encode_batch(lines, add_special_tokens=False)], (
+        "the ids must agree"
+    )
     assert ids[:2000] == peer(lines[:2000], add_special_tokens=False)["input_ids"], "the ids must agree"
     return {
         "learning": {
@@ -108,7 +112,10 @@ def shown(point: dict[str, Any]) -> list[str]:
     for name in (LIBRARY, PEER):
         if name in speed:
             ratio = ratios[name]
-            cells += [f"{speed[name]:.2f}", f"{ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"]
+            cells += [
+                f"{speed[name]:.2f}",
+                f"{ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})",
+            ]
         else:
             cells += ["", ""]
     return cells
@@ -118,11 +125,15 @@ HEADER = ["", "seqloom, MB/s", "tokenizers, MB/s", "ratio", "transformers, MB/s"
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--megabytes", type=float, default=5)
     parser.add_argument("--vocabulary", type=int, default=8000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--write", action="store_true", help="publish in docs/, in the place of the last figures")
+    parser.add_argument(
+        "--write", action="store_true", help="publish in docs/, in the place of the last figures"
+    )
     return parser.parse_args()
 
 
@@ -131,13 +142,20 @@ def main() -> None:
     arguments = parsed()
     lines = source_lines(arguments.megabytes)
     megabytes = sum(len(line.encode()) + 1 for line in lines) / 1e6
-    points = [measure(what, ways, megabytes, arguments.rounds) for what, ways in ways_of(lines, arguments.vocabulary).items()]
+    points = [
+        measure(what, ways, megabytes, arguments.rounds)
+        for what, ways in ways_of(lines, arguments.vocabulary).items()
+    ]
     text = (
-        f"Byte-level BPE of {arguments.vocabulary:,} pieces, {megabytes:.1f} MB of Python's standard library line by line, the same ids.\n"
+        f"Byte-level BPE of {arguments.vocabulary:,} pieces, {megabytes:.1f} MB of Python's standard library"
+        " line by line, the same ids.\n"
     )
     text += "\n" + report.table(HEADER, [shown(point) for point in points])
     waited = max(point["waited"] for point in points)
-    text += f"\n\n`python -m benchmarks.tokenising`, {arguments.rounds} rounds. It waited for a core for {waited:.0%} of its time."
+    text += (
+        f"\n\n`python -m benchmarks.tokenising`, {arguments.rounds} rounds. It waited for a core for"
+        f" {waited:.0%} of its time."
+    )
     print(text)
     if arguments.write:
         report.publish("tokenising", {"points": points}, f"## Tokenising\n\n{text}")

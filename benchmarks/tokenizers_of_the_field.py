@@ -2,11 +2,12 @@
 
     python -m benchmarks.tokenizers_of_the_field DATA_FOLDER [--lines 10000]
 
-DATA_FOLDER holds tokenizers/ (GPT-2, GPT, BERT cased and uncased, T5) and texts of many languages. Each tokenizer is read from the files
-that it was published as. Beside it stand what `transformers` builds of the same files, and the first programs where they are to be had:
-BERT's in Python, sentencepiece for T5. Lines that differ are counted and their numbers printed. Two things are no errors: `transformers`
-(and its T5 alone) takes a text that spells `<unk>` for the special token, as sentencepiece does not; and BERT in Python composes characters
-first, as the program that BERT was published with does not, so it gets texts that are composed.
+DATA_FOLDER holds tokenizers/ (GPT-2, GPT, BERT cased and uncased, T5) and texts of many languages. Each
+tokenizer is read from the files that it was published as. Beside it stand what `transformers` builds of the
+same files, and the first programs where they are to be had: BERT's in Python, sentencepiece for T5. Lines
+that differ are counted and their numbers printed. Two things are no errors: `transformers` (and its T5 alone)
+takes a text that spells `<unk>` for the special token, as sentencepiece does not; and BERT in Python composes
+characters first, as the program that BERT was published with does not, so it gets texts that are composed.
 """
 
 from __future__ import annotations
@@ -45,9 +46,19 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "openai-gpt": {"model_type": "openai-gpt", "vocab_size": 40478},
     "bert-base-cased": {"model_type": "bert", "vocab_size": 28996},
     "bert-base-uncased": {"model_type": "bert", "vocab_size": 30522},
-    "t5-base": {"model_type": "t5", "vocab_size": 32128, "decoder_start_token_id": 0, "is_encoder_decoder": True},
+    "t5-base": {
+        "model_type": "t5",
+        "vocab_size": 32128,
+        "decoder_start_token_id": 0,
+        "is_encoder_decoder": True,
+    },
 }
-CLASSES = {"gpt2": "GPT2Tokenizer", "openai-gpt": "OpenAIGPTTokenizer", "bert": "BertTokenizer", "t5": "T5Tokenizer"}
+CLASSES = {
+    "gpt2": "GPT2Tokenizer",
+    "openai-gpt": "OpenAIGPTTokenizer",
+    "bert": "BertTokenizer",
+    "t5": "T5Tokenizer",
+}
 
 
 def unpacked(data: Path, name: str, folder: Path) -> Path:
@@ -72,7 +83,11 @@ def texts_of(data: Path, count: int) -> list[str]:
         lines(data / "tatoeba_en_zh" / "cmn.txt.gz"),
         *(lines(path) for path in sorted((data / "tweeteval" / "emotion").glob("train_text.txt*"))),
         *(lines(path) for path in sorted((data / "tweeteval" / "irony").glob("train_text.txt*"))),
-        (line[9:] for line in lines(data / "ud_marathi_ufal" / "mr_ufal-ud-train.conllu") if line.startswith("# text = ")),
+        (
+            line[9:]
+            for line in lines(data / "ud_marathi_ufal" / "mr_ufal-ud-train.conllu")
+            if line.startswith("# text = ")
+        ),
         *(lines(path) for path in sorted((data / "wikitext2").glob("*test*"))),
     ]
     found: list[str] = []
@@ -101,18 +116,24 @@ def questions(path: Path) -> Iterator[str]:
 def first_program(name: str, folder: Path) -> Encode | None:
     """What cut the text when the model was published."""
     if name == "t5-base":
-        processor = importlib.import_module("sentencepiece").SentencePieceProcessor(model_file=str(folder / "spiece.model"))
+        processor = importlib.import_module("sentencepiece").SentencePieceProcessor(
+            model_file=str(folder / "spiece.model")
+        )
         return lambda texts: processor.encode(list(texts))
     if name.startswith("bert"):
-        legacy = importlib.import_module("transformers.models.bert.tokenization_bert_legacy").BertTokenizerLegacy
+        legacy = importlib.import_module(
+            "transformers.models.bert.tokenization_bert_legacy"
+        ).BertTokenizerLegacy
         slow = legacy(str(folder / "vocab.txt"), do_lower_case=name.endswith("uncased"))
-        return lambda texts: [slow.convert_tokens_to_ids(slow.tokenize(text, split_special_tokens=True)) for text in texts]
+        return lambda texts: [
+            slow.convert_tokens_to_ids(slow.tokenize(text, split_special_tokens=True)) for text in texts
+        ]
     return None
 
 
 def misplaced(tokenizer: HubTokenizer, text: str) -> list[tuple[int, int]]:
-    """Spans that are not what their ids spell. Ids whose spans overlap are looked at together: they are of one character. What the
-    tokenizer changes (case, forms of characters, blanks) is changed in both."""
+    """Spans that are not what their ids spell. Ids whose spans overlap are looked at together: they are of
+    one character. What the tokenizer changes (case, forms of characters, blanks) is changed in both."""
     (ids,), (spans,) = tokenizer.encode([text]), tokenizer.offsets([text])
     groups: list[tuple[int, int, list[int]]] = []
     for i, (begin, end) in zip(ids, spans, strict=True):
@@ -126,7 +147,10 @@ def misplaced(tokenizer: HubTokenizer, text: str) -> list[tuple[int, int]]:
         inside = 0 <= begin <= end <= len(text) and (at == 0 or groups[at - 1][1] <= begin)
         spelled = b"".join(tokenizer.spelled[i] for i in group)
         known = tokenizer.marks.unknown not in group
-        if not inside or (known and plain(tokenizer, text[begin:end]) != plain(tokenizer, spelled.decode("utf-8", "replace"))):
+        if not inside or (
+            known
+            and plain(tokenizer, text[begin:end]) != plain(tokenizer, spelled.decode("utf-8", "replace"))
+        ):
             wrong.append((begin, end))
     return wrong
 
@@ -146,7 +170,12 @@ def compared(name: str, data: Path, texts: list[str], folder: Path) -> dict[str,
     ours = read_hub_tokenizer(folder, CONFIGS[name])
     loading = time.perf_counter() - begun
     peer = getattr(transformers, CLASSES[CONFIGS[name]["model_type"]]).from_pretrained(str(folder))
-    options = {"add_special_tokens": False, "split_special_tokens": True, "return_attention_mask": False, "verbose": False}
+    options = {
+        "add_special_tokens": False,
+        "split_special_tokens": True,
+        "return_attention_mask": False,
+        "verbose": False,
+    }
     theirs = peer(texts, return_offsets_mapping=True, **options)
     ids, spans = ours.encode(texts), ours.offsets(texts)
     composed = [unicodedata.normalize("NFC", text) if name.startswith("bert") else text for text in texts]
@@ -154,14 +183,22 @@ def compared(name: str, data: Path, texts: list[str], folder: Path) -> dict[str,
     library = Tokenizer.from_str(ours.to_json())
     library.encode_special_tokens = True
     timing = interleaved(
-        {"seqloom": lambda: ours.encode(texts), "tokenizers": lambda: library.encode_batch_fast(texts, add_special_tokens=False)}, rounds=3
+        {
+            "seqloom": lambda: ours.encode(texts),
+            "tokenizers": lambda: library.encode_batch_fast(texts, add_special_tokens=False),
+        },
+        rounds=3,
     )
     return {
         "tokenizer": name,
         "ids": sum(map(len, ids)),
         "lines_unlike_transformers": unlike(ids, theirs["input_ids"]),
-        "of_these_spell_a_special_token": sum("<unk>" in texts[at] for at in unlike(ids, theirs["input_ids"])),
-        "lines_unlike_first_program": None if first is None else unlike(ours.encode(composed), first(composed)),
+        "of_these_spell_a_special_token": sum(
+            "<unk>" in texts[at] for at in unlike(ids, theirs["input_ids"])
+        ),
+        "lines_unlike_first_program": (
+            None if first is None else unlike(ours.encode(composed), first(composed))
+        ),
         "offsets_unlike_transformers": sum(
             tuple(one) != tuple(other)
             for at in range(len(texts))
@@ -181,12 +218,17 @@ def unlike(ours: list[list[int]], theirs: list[list[int]]) -> list[int]:
 
 def main() -> None:
     """Compares all five."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", type=Path)
     parser.add_argument("--lines", type=int, default=10_000)
     arguments = parser.parse_args()
     texts = texts_of(arguments.data, arguments.lines)
-    print(f"{len(texts):,} lines, {sum(len(text.encode()) for text in texts) / 1e6:.2f} MB, {len(set(''.join(texts))):,} characters")
+    print(
+        f"{len(texts):,} lines, {sum(len(text.encode()) for text in texts) / 1e6:.2f} MB,"
+        f" {len(set(''.join(texts))):,} characters"
+    )
     points = []
     with tempfile.TemporaryDirectory() as place:
         for name in FILES:

@@ -2,10 +2,10 @@
 
     python -m benchmarks.training [--rounds 7] [--threads 2] [--write]
 
-The peer is what a good engineer writes in an hour: nn.GRU over packed sentences as encoder, nn.GRUCell and additive
-attention in a loop as decoder, nn.Linear and F.cross_entropy as output, AdamW. Same sizes, same batches, float32; its
-GRU is torch's variant (ours is the published one). Prints a table; with --write puts it into docs/benchmarks.md, and the
-figures into docs/results/benchmarks.json.
+The peer is what a good engineer writes in an hour: nn.GRU over packed sentences as encoder, nn.GRUCell and
+additive attention in a loop as decoder, nn.Linear and F.cross_entropy as output, AdamW. Same sizes, same
+batches, float32; its GRU is torch's variant (ours is the published one). Prints a table; with --write puts it
+into docs/benchmarks.md, and the figures into docs/results/benchmarks.json.
 """
 
 from __future__ import annotations
@@ -47,19 +47,25 @@ class Plain(nn.Module):
 
     def forward(self, batch: TranslationBatch) -> Tensor:
         mask = batch.source != 0
-        packed = nn.utils.rnn.pack_padded_sequence(self.embedding(batch.source), mask.sum(1), batch_first=True, enforce_sorted=False)
+        packed = nn.utils.rnn.pack_padded_sequence(
+            self.embedding(batch.source), mask.sum(1), batch_first=True, enforce_sorted=False
+        )
         states, last = self.encoder(packed)
         memory, _ = nn.utils.rnn.pad_packed_sequence(states, batch_first=True)
         keys, state = self.keys(memory), torch.tanh(self.start(torch.cat([last[0], last[1]], dim=-1)))
         embedded, hidden = self.embedding(batch.inputs), []
         for y in embedded.unbind(1):
-            scores = self.score(torch.tanh(self.query(state)[:, None] + keys))[..., 0].masked_fill(~mask, -1e9)
+            scores = self.score(torch.tanh(self.query(state)[:, None] + keys))[..., 0].masked_fill(
+                ~mask, -1e9
+            )
             context = (scores.softmax(-1)[:, None] @ memory)[:, 0]
             state = self.cell(torch.cat([y, context], -1), state)
             hidden.append(torch.cat([state, y, context], -1))
         read = self.readout(torch.stack(hidden, 1)).unflatten(-1, (-1, 2)).amax(-1)
         logits: Tensor = self.output(read)
-        return F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORE, reduction="sum")
+        return F.cross_entropy(
+            logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORE, reduction="sum"
+        )
 
 
 def batches(count: int, rows: int) -> list[TranslationBatch]:
@@ -67,14 +73,19 @@ def batches(count: int, rows: int) -> list[TranslationBatch]:
     rng = np.random.default_rng(0)
 
     def text(longest: int) -> list[int]:
-        return [int(i) for i in rng.integers(16, VOCABULARY, int(rng.integers(max(longest - 3, 4), longest + 1)))]
+        return [
+            int(i) for i in rng.integers(16, VOCABULARY, int(rng.integers(max(longest - 3, 4), longest + 1)))
+        ]
 
     return [
-        pair_batch([text(longest) for _ in range(rows)], [text(longest + 1) for _ in range(rows)]) for longest in rng.integers(8, 25, count)
+        pair_batch([text(longest) for _ in range(rows)], [text(longest + 1) for _ in range(rows)])
+        for longest in rng.integers(8, 25, count)
     ]
 
 
-def stepper(model: nn.Module, loss: Callable[[TranslationBatch], Tensor], data: list[TranslationBatch]) -> Callable[[], None]:
+def stepper(
+    model: nn.Module, loss: Callable[[TranslationBatch], Tensor], data: list[TranslationBatch]
+) -> Callable[[], None]:
     """A training step on each of the batches."""
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
 
@@ -90,11 +101,15 @@ def stepper(model: nn.Module, loss: Callable[[TranslationBatch], Tensor], data: 
 
 def main() -> None:
     """Measures, prints, and publishes where asked."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--rows", type=int, default=96)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--write", action="store_true", help="publish in docs/, in the place of the last figures")
+    parser.add_argument(
+        "--write", action="store_true", help="publish in docs/, in the place of the last figures"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
@@ -114,12 +129,22 @@ def main() -> None:
     timing = interleaved(ways, rounds=arguments.rounds)
     speeds = {name: tokens / timing.median(name) for name in ways}
     ratios = {name: timing.ratio(name, "torch.nn") for name in ways}
-    body = [[name, f"{speed:,.0f}", f"{ratios[name].median:.2f} ± {ratios[name].half_range:.2f}"] for name, speed in speeds.items()]
+    body = [
+        [name, f"{speed:,.0f}", f"{ratios[name].median:.2f} ± {ratios[name].half_range:.2f}"]
+        for name, speed in speeds.items()
+    ]
     text = f"{__doc__.splitlines()[0]}\n\n{report.table(['model', 'tokens a second', 'x torch.nn'], body)}"
     print(text)
     if arguments.write:
-        rows = [{"model": name, "tokens_per_second": speeds[name], "ratio": ratios[name]._asdict()} for name in ways]
-        report.publish("training", {"training_step": rows, "waited": timing.waited}, f"## Training the attention model\n\n{text}")
+        rows = [
+            {"model": name, "tokens_per_second": speeds[name], "ratio": ratios[name]._asdict()}
+            for name in ways
+        ]
+        report.publish(
+            "training",
+            {"training_step": rows, "waited": timing.waited},
+            f"## Training the attention model\n\n{text}",
+        )
 
 
 if __name__ == "__main__":

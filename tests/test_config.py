@@ -19,7 +19,10 @@ def run_of(text: str) -> RunConfig:
 
 
 def test_a_run_file_gives_what_it_says() -> None:
-    run = run_of("data: {train: [a.en, a.de]}\ntrain: {learning_rate: 1e-4, clip_norm: 1}\nmodel: {name: seq2seq, width: 300}")
+    run = run_of(
+        "data: {train: [a.en, a.de]}\ntrain: {learning_rate: 1e-4, clip_norm: 1}\nmodel: {name: seq2seq,"
+        " width: 300}"
+    )
     assert run.data.train == ("a.en", "a.de")
     assert run.train.learning_rate == 1e-4
     assert run.train.clip_norm == 1.0
@@ -27,7 +30,9 @@ def test_a_run_file_gives_what_it_says() -> None:
 
 
 def test_the_resolved_file_reads_back_as_the_same_run(tmp_path: Path) -> None:
-    run = run_of("data: {train: [ä.en, 'no'], source: 'no'}\ntrain: {max_steps: 7, warmup_steps: 3}\ndecode: {beam: 2}")
+    run = run_of(
+        "data: {train: [ä.en, 'no'], source: 'no'}\ntrain: {max_steps: 7, warmup_steps: 3}\ndecode: {beam: 2}"
+    )
     (tmp_path / "run.yaml").write_text(run_file_text(run), "utf-8")
     assert parse(RunConfig, read_run_file(str(tmp_path / "run.yaml"))) == run
 
@@ -42,8 +47,14 @@ def test_the_resolved_file_reads_back_as_the_same_run(tmp_path: Path) -> None:
         ("train: {max_steps: true}", "train.max_steps must be a valid integer, but is True"),
         ("train: {epochs: .inf}", "train.epochs must be a finite number, but is inf"),
         ("train: {label_smoothing: 1.5}", "train.label_smoothing must be less than 1, but is 1.5"),
-        ("train: {dtype: float16}", "train.dtype must be 'float32', 'bfloat16' or 'float64', but is 'float16'"),
-        ("data: {source: no}", "data.source must be text, but is False .YAML reads no, yes, on and off as such: quote it."),
+        (
+            "train: {dtype: float16}",
+            "train.dtype must be 'float32', 'bfloat16' or 'float64', but is 'float16'",
+        ),
+        (
+            "data: {source: no}",
+            "data.source must be text, but is False .YAML reads no, yes, on and off as such: quote it.",
+        ),
         ("decode: {beam: 2, n_best: 3}", "decode.n_best must be at most decode.beam, but 3 is more than 2"),
         ("train: 3", "train must be"),
     ],
@@ -86,13 +97,20 @@ def test_a_run_file_is_a_small_mapping(tmp_path: Path, content: bytes) -> None:
 
 def test_settings_change_a_copy() -> None:
     before: dict[str, Any] = {"train": {"max_steps": 1}}
-    after = apply_settings(before, ["train.max_steps=5", "model.cell=lstm", "train.learning-rate=1e-3", "data.source="])
+    after = apply_settings(
+        before, ["train.max_steps=5", "model.cell=lstm", "train.learning-rate=1e-3", "data.source="]
+    )
     assert before == {"train": {"max_steps": 1}}
-    assert after == {"train": {"max_steps": 5, "learning_rate": 0.001}, "model": {"cell": "lstm"}, "data": {"source": ""}}
+    assert after == {
+        "train": {"max_steps": 5, "learning_rate": 0.001},
+        "model": {"cell": "lstm"},
+        "data": {"source": ""},
+    }
 
 
 @pytest.mark.parametrize(
-    ("setting", "message"), [("train.max_steps", "key=value"), ("max_steps=3", "no setting max_steps"), ("x.y=1", "no setting")]
+    ("setting", "message"),
+    [("train.max_steps", "key=value"), ("max_steps=3", "no setting max_steps"), ("x.y=1", "no setting")],
 )
 def test_settings_that_are_none(setting: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
@@ -101,7 +119,12 @@ def test_settings_that_are_none(setting: str, message: str) -> None:
 
 def test_text_is_taken_as_it_stands() -> None:
     settings = ["data.delimiter=|", "data.source=no", "data.target= a: b #", "data.encoding=null"]
-    assert apply_settings({}, settings)["data"] == {"delimiter": "|", "source": "no", "target": " a: b #", "encoding": None}
+    assert apply_settings({}, settings)["data"] == {
+        "delimiter": "|",
+        "source": "no",
+        "target": " a: b #",
+        "encoding": None,
+    }
 
 
 @pytest.mark.parametrize("section", ["data", "model", "train", "decode"])

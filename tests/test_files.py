@@ -51,7 +51,9 @@ def test_a_writer_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("event", ["fsync", "replace"])
-def test_a_system_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event: str) -> None:
+def test_a_system_that_fails_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event: str
+) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"old")
 
@@ -60,7 +62,10 @@ def test_a_system_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: 
 
     with monkeypatch.context() as patch:
         patch.setattr(os, event, fail)
-        with pytest.raises(FolderError, match=r"a\.txt: cannot be written \(Input/output error\); what was there before is whole"):
+        with pytest.raises(
+            FolderError,
+            match=r"a\.txt: cannot be written \(Input/output error\); what was there before is whole",
+        ):
             files.write_atomic(path, b"new")
     assert path.read_bytes() == b"old"
     assert names(tmp_path) == ["a.txt"]
@@ -68,7 +73,11 @@ def test_a_system_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: 
 
 def test_bytes_reach_the_disk_before_the_name_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[str] = []
-    monkeypatch.setattr(os, "fsync", lambda handle: events.append("folder" if os.path.isdir(f"/proc/self/fd/{handle}") else "file"))
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda handle: events.append("folder" if os.path.isdir(f"/proc/self/fd/{handle}") else "file"),
+    )
     replace = os.replace
 
     def renamed(*paths: Path) -> None:
@@ -86,7 +95,9 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
         path = tmp_path / folder / "a.txt"
         with pytest.raises(FolderError) as caught:
             files.write_atomic(path, b"new")
-        assert str(caught.value) == f"{path}: cannot be written ({reason})"  # where nothing was before, nothing is said to be whole
+        assert (
+            str(caught.value) == f"{path}: cannot be written ({reason})"
+        )  # where nothing was before, nothing is said to be whole
 
 
 def test_a_link_is_another_name(tmp_path: Path) -> None:
@@ -178,7 +189,9 @@ def test_every_flipped_bit_is_seen(vouched: Path) -> None:
     whole = (vouched / "a.bin").read_bytes()
     for at in range(0, len(whole), 13):
         (vouched / "a.bin").write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
-        assert files.manifest_problem(vouched) == "a.bin is damaged (its SHA-256 is not the one in the manifest)"
+        assert (
+            files.manifest_problem(vouched) == "a.bin is damaged (its SHA-256 is not the one in the manifest)"
+        )
 
 
 def test_other_damage_is_named(vouched: Path) -> None:
@@ -204,7 +217,10 @@ def test_a_manifest_cannot_point_elsewhere(vouched: Path, name: str) -> None:
     assert files.manifest_problem(vouched) == f"{name} is missing"
 
 
-@pytest.mark.parametrize("content", [[], {}, {"files": 3}, {"files": {"a.bin": 3}}, {"files": {"a.bin": {}}}, {"files": {"a\0": {}}}])
+@pytest.mark.parametrize(
+    "content",
+    [[], {}, {"files": 3}, {"files": {"a.bin": 3}}, {"files": {"a.bin": {}}}, {"files": {"a\0": {}}}],
+)
 def test_a_manifest_that_is_none(vouched: Path, content: Any) -> None:
     files.write_json(vouched / files.MANIFEST, content)
     assert files.manifest_problem(vouched) is not None
@@ -231,7 +247,9 @@ def test_a_new_folder_is_made_where_nothing_is(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "a" / "b" / "c").touch()
     for place in ("file", "a/b"):
-        with pytest.raises(UsageError, match=r"must be new or empty, but it holds something; name another folder$"):
+        with pytest.raises(
+            UsageError, match=r"must be new or empty, but it holds something; name another folder$"
+        ):
             files.new_folder(tmp_path / place, "a new run")
     with pytest.raises(UsageError, match=r"it holds something; go on$"):
         files.new_folder(tmp_path / "a", "a new run", "go on")
@@ -246,7 +264,8 @@ def test_leftovers_are_those_of_killed_writes(tmp_path: Path) -> None:
 
 
 HOLD = (
-    "import sys, pathlib, seqloom.files as f\nwith f.locked(pathlib.Path(sys.argv[1])) as held: print(held, flush=True); sys.stdin.read()"
+    "import sys, pathlib, seqloom.files as f\nwith f.locked(pathlib.Path(sys.argv[1])) as held: print(held,"
+    " flush=True); sys.stdin.read()"
 )
 
 
@@ -254,7 +273,9 @@ def test_a_lock_is_held_by_one_process_until_it_ends(tmp_path: Path) -> None:
     path = tmp_path / files.LOCK
     with files.locked(path) as held, files.locked(path) as again:
         assert (held, again) == (True, False)
-    with subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"True\n"
         with files.locked(path) as held:

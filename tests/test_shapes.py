@@ -10,7 +10,9 @@ from torch.nn import functional as F
 
 from seqloom.shapes import IGNORE, mask_of, prefix_mask, reversal, reverse_each
 
-MASKS = st.integers(0, 7).flatmap(lambda steps: st.lists(st.lists(st.booleans(), min_size=steps, max_size=steps), min_size=1, max_size=4))
+MASKS = st.integers(0, 7).flatmap(
+    lambda steps: st.lists(st.lists(st.booleans(), min_size=steps, max_size=steps), min_size=1, max_size=4)
+)
 
 
 def test_mask_is_true_at_the_first_steps() -> None:
@@ -20,7 +22,9 @@ def test_mask_is_true_at_the_first_steps() -> None:
 def test_a_prefix_is_seen_whole_and_the_rest_as_it_comes() -> None:
     mask = prefix_mask(torch.tensor([0, 2, 4]), 4)
     for row, prefix in enumerate((0, 2, 4)):
-        assert mask[row, 0].tolist() == [[seen <= step or seen < prefix for seen in range(4)] for step in range(4)]
+        assert mask[row, 0].tolist() == [
+            [seen <= step or seen < prefix for seen in range(4)] for step in range(4)
+        ]
 
 
 @settings(deadline=None)
@@ -48,4 +52,6 @@ def test_vectors_are_reversed_whole(width: tuple[int, ...]) -> None:
 
 def test_ignore_is_what_torch_ignores() -> None:
     logits = torch.tensor([[1.0, 2.0], [0.5, 0.0]])
-    assert torch.equal(F.cross_entropy(logits, torch.tensor([IGNORE, 1])), F.cross_entropy(logits[1:], torch.tensor([1])))
+    assert torch.equal(
+        F.cross_entropy(logits, torch.tensor([IGNORE, 1])), F.cross_entropy(logits[1:], torch.tensor([1]))
+    )

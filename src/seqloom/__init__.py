@@ -18,11 +18,11 @@ from seqloom.version import VERSION as __version__
 if TYPE_CHECKING:
     from seqloom.errors import SeqloomError
     from seqloom.tasks.language_modeling.complete import load_completer
-    from seqloom.workflows.analysis.exact import load_searcher
     from seqloom.tasks.language_modeling.generate import load_generator
-    from seqloom.tasks.translation.predictor import Predictor, load
-    from seqloom.tasks.text.predictor import TextReader, load_reader
     from seqloom.tasks.language_modeling.score import Scorer
+    from seqloom.tasks.text.predictor import TextReader, load_reader
+    from seqloom.tasks.translation.predictor import Predictor, load
+    from seqloom.workflows.analysis.exact import load_searcher
     from seqloom.workflows.train import train
 
 _PUBLIC = {

@@ -1,4 +1,5 @@
-"""One schema for flags and run files. Every field of a run stands here, but for those of a model, which stand beside it.
+"""One schema for flags and run files. Every field of a run stands here, but for those of a model, which stand
+beside it.
 
 A run is a YAML file (or what `--set key=value` says) with six parts:
 
@@ -48,11 +49,11 @@ class DataConfig:
 
     __pydantic_config__ = STRICT
     train: tuple[str, ...] = ()
-    """Training files. Pairs: two parallel ones, a prefix such as data/train, or one .tsv, .csv or .jsonl. Language models: any
-    number of texts, tables, folders and patterns such as 'news/*.txt'. All also .gz."""
+    """Training files. Pairs: two parallel ones, a prefix such as data/train, or one .tsv, .csv or .jsonl.
+    Language models: any number of texts, tables, folders and patterns such as 'news/*.txt'. All also .gz."""
     validation: tuple[str, ...] = ()
-    """Validation files, in the same form. Without them 2 % of the data (10 % of what has labels), at most 1,000, is split off by
-    seed."""
+    """Validation files, in the same form. Without them 2 % of the data (10 % of what has labels), at most
+    1,000, is split off by seed."""
     format: Literal[
         "auto",
         "parallel",
@@ -69,15 +70,18 @@ class DataConfig:
         "conllu",
         "tagged",
     ] = "auto"
-    """Form of the files; auto goes by their names. fasttext: `__label__NAME text`; label_first: `LABEL text`; tagged: `word_TAG`."""
+    """Form of the files; auto goes by their names. fasttext: `__label__NAME text`; label_first: `LABEL text`;
+    tagged: `word_TAG`."""
     source: str | None = None
-    """Column (or language suffix) of the input; guessed with a notice. In a table without a header columns have numbers, from 1."""
+    """Column (or language suffix) of the input; guessed with a notice. In a table without a header columns
+    have numbers, from 1."""
     target: str | None = None
     """Column (or language suffix) of the output; guessed with a notice."""
     text: str | None = None
     """Column of the text; several, such as 2,3 or title,body, are joined; guessed with a notice."""
     score: str | None = None
-    """Column of the score of a pair, for how alike two texts are, where it is not that of the label; guessed with a notice."""
+    """Column of the score of a pair, for how alike two texts are, where it is not that of the label; guessed
+    with a notice."""
     label: str | None = None
     """Column of the label; guessed with a notice."""
     second: str | None = None
@@ -85,7 +89,8 @@ class DataConfig:
     options: tuple[Annotated[str, BeforeValidator(str)], ...] = ()
     """Columns of the options, where one of several is to be chosen; guessed with a notice."""
     answers_from: Literal[0, 1] | None = None
-    """What answers count from that are numbers of options; by default as the training files show, with a notice."""
+    """What answers count from that are numbers of options; by default as the training files show, with a
+    notice."""
     group: str | None = None
     """Column whose equal values stay on one side when data are split."""
     split_seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] | None = None
@@ -95,7 +100,8 @@ class DataConfig:
     label_until: Mark | None = None
     """A label ends before this: ':' makes DESC of DESC:manner."""
     part: str | None = None
-    """Of a JSON file with several parts, such as train and test: the one to read; several with commas between."""
+    """Of a JSON file with several parts, such as train and test: the one to read; several with commas
+    between."""
     columns: tuple[Positive, Positive] | None = None
     """Columns of word and tag in files of a word a line, from 1; by default the first and the last."""
     tags: Literal["upos", "xpos", "deprel", "feats"] = "upos"
@@ -103,11 +109,14 @@ class DataConfig:
     repair_tags: bool = False
     """Whether an I- tag that nothing begins becomes B-, counted; else it is an error."""
     unseen_labels: Literal["error", "ignore"] = "error"
-    """What happens at labels that the training has not got: ignored ones are counted, and every answer to them is wrong."""
+    """What happens at labels that the training has not got: ignored ones are counted, and every answer to
+    them is wrong."""
     stride: Positive | None = None
-    """Tokens that two windows of a text share that is longer than the model reads; by default a quarter of a window."""
+    """Tokens that two windows of a text share that is longer than the model reads; by default a quarter of a
+    window."""
     document: Literal["line", "paragraph", "file"] = "line"
-    """What a document of plain text is: a line, what stands between blank lines, or a file. Of a table it is a row."""
+    """What a document of plain text is: a line, what stands between blank lines, or a file. Of a table it is
+    a row."""
     encoding: str = "utf-8"
     """Encoding of the files."""
     on_bad_line: Literal["error", "skip", "replace"] = "error"
@@ -121,12 +130,13 @@ class DataConfig:
     max_line_bytes: Positive = 1_000_000
     """A longer line is an error."""
     tokenizer: Literal["bpe", "bytes", "characters", "words", "blanks", "wordpiece", "unigram"] = "bpe"
-    """How text is cut: byte-level BPE, bytes, characters, words, words between blanks, WordPiece, or unigram (needs the extra
-    `unigram`)."""
+    """How text is cut: byte-level BPE, bytes, characters, words, words between blanks, WordPiece, or unigram
+    (needs the extra `unigram`)."""
     vocabulary: Positive = 8000
     """Entries of the vocabulary, at most."""
     learn_from: Positive = 100_000_000
-    """Of a corpus of documents the tokenizer is learned from so many characters, from the beginning; of `characters` from all."""
+    """Of a corpus of documents the tokenizer is learned from so many characters, from the beginning; of
+    `characters` from all."""
     normalisation: Literal["none", "nfc", "lower"] = "none"
     """Unicode normalisation, stored with the tokenizer; lower: composed and in small letters."""
     max_length: Positive | None = None
@@ -140,8 +150,9 @@ class HeadConfig:
 
     __pydantic_config__ = STRICT
     pooling: Pooling = "auto"
-    """How the states of a text become one: the first ([CLS]), the last (of both directions their final states; GPT's extract), their
-    mean, largest values, sum, or a mean with learned weights. auto: what the encoder's paper takes."""
+    """How the states of a text become one: the first ([CLS]), the last (of both directions their final
+    states; GPT's extract), their mean, largest values, sum, or a mean with learned weights. auto: what the
+    encoder's paper takes."""
     hidden_width: Annotated[int, Field(ge=0, strict=True)] | None = None
     """Width of a hidden layer before the answer; 0: none. None: what the encoder's paper has."""
     activation: Literal["auto", "tanh", "relu", "gelu"] = "auto"
@@ -149,9 +160,9 @@ class HeadConfig:
     dropout: Share = 0.1
     """Share of what the last layer reads that is dropped in training."""
     pair: Literal["auto", "joined", "compared", "cosine", "both_orders"] = "auto"
-    """Two texts as one row with a mark between them; each by itself, then [u; v; |u-v|; u*v], or for a number the cosine of u and v
-    (Sentence-BERT); or joined in both orders, whose states are added (GPT-1's similarity). auto: joined for Transformers, else
-    compared."""
+    """Two texts as one row with a mark between them; each by itself, then [u; v; |u-v|; u*v], or for a number
+    the cosine of u and v (Sentence-BERT); or joined in both orders, whose states are added (GPT-1's
+    similarity). auto: joined for Transformers, else compared."""
     crf: bool = False
     """Whether tags are a linear-chain conditional random field."""
     class_weights: Literal["none", "balanced"] = "none"
@@ -171,13 +182,15 @@ class TrainConfig:
     epochs: Annotated[float, Field(gt=0)] = 20.0
     """Passes over the data, where max_steps is not given."""
     min_steps: Annotated[int, Field(ge=0, strict=True)] = 0
-    """Steps at least, however few `epochs` need; readers that begin anew have 1,000 where neither is given, for small data."""
+    """Steps at least, however few `epochs` need; readers that begin anew have 1,000 where neither is given,
+    for small data."""
     batch_tokens: Positive = 4096
     """Budget of a batch: rows × (longest source + longest target), or rows × window."""
     batch_rows: Positive | None = None
     """A fixed number of rows instead of a budget."""
     window: Positive | None = None
-    """Tokens of a row of a language model's batch: by default the model's context, or 64 where it carries its state on."""
+    """Tokens of a row of a language model's batch: by default the model's context, or 64 where it carries its
+    state on."""
     accumulate: Positive = 1
     """Micro-batches that a batch is split into to save memory; changes no result."""
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
@@ -189,7 +202,8 @@ class TrainConfig:
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Each layer learns at this times the rate of the layer above it; the head learns at the full rate."""
     head_learning_rate: Annotated[float, Field(gt=0)] | None = None
-    """The highest learning rate of what is new on top of a model that was trained before; by default that of all."""
+    """The highest learning rate of what is new on top of a model that was trained before; by default that of
+    all."""
     freeze: tuple[str, ...] = ()
     """Beginnings of names of parameters that stay as they are, such as encoder.embedding."""
     word_vectors: str | None = None
@@ -203,12 +217,15 @@ class TrainConfig:
     label_smoothing: Share = 0.0
     """Share of the target that goes to the whole vocabulary."""
     shift: Annotated[int, Field(ge=0, strict=True)] = 0
-    """Of images: each is moved at random by up to so many pixels up or down and left or right, anew in each epoch."""
+    """Of images: each is moved at random by up to so many pixels up or down and left or right, anew in each
+    epoch."""
     evaluate_every: Positive | None = None
     """Steps between validations, each with a checkpoint; by default twenty in a run."""
-    best: Literal["loss", "accuracy", "macro_f1", "f1", "matthews", "pearson", "spearman", "bleu", "chrf", "exact_match"] = "loss"
-    """What chooses the best checkpoint: loss, or what the task is measured by (there by default); bleu, chrf and exact_match decode the
-    validation data."""
+    best: Literal[
+        "loss", "accuracy", "macro_f1", "f1", "matthews", "pearson", "spearman", "bleu", "chrf", "exact_match"
+    ] = "loss"
+    """What chooses the best checkpoint: loss, or what the task is measured by (there by default); bleu, chrf
+    and exact_match decode the validation data."""
     patience: Positive | None = None
     """Stop after so many validations without a better one."""
     log_every: Positive = 50
@@ -232,7 +249,8 @@ class DecodeConfig:
 
     __pydantic_config__ = STRICT
     strategy: Literal["beam", "sample"] = "beam"
-    """beam: the most likely text that is found; sample: drawn from the model's distribution, as changed by the next four."""
+    """beam: the most likely text that is found; sample: drawn from the model's distribution, as changed by
+    the next four."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Logits are divided by it, first of all."""
     top_k: Positive | None = None
@@ -248,11 +266,13 @@ class DecodeConfig:
     length_penalty: Annotated[float, Field(ge=0, le=10)] = 1.0
     """α of Σ log p / length^α, the end mark counted."""
     groups: Annotated[int, Field(ge=1, le=1000, strict=True)] = 1
-    """Groups that the beam is split into, each kept from what the groups before it chose: n_best that differ."""
+    """Groups that the beam is split into, each kept from what the groups before it chose: n_best that differ.
+    """
     diversity: Annotated[float, Field(ge=0)] = 0.5
     """What a token costs a group, in nats, for each earlier group's hypothesis that chose it at this step."""
     refill: bool = False
-    """Whether a hypothesis that ends gives up its place in the beam to the next best one (as transformers does), or keeps it."""
+    """Whether a hypothesis that ends gives up its place in the beam to the next best one (as transformers
+    does), or keeps it."""
     repetition_penalty: Annotated[float, Field(ge=1)] = 1.0
     """θ: the probability of a token that stands in the text already becomes p^θ."""
     no_repeat_ngram: Positive | None = None
@@ -274,11 +294,18 @@ class DecodeConfig:
 
     def __post_init__(self) -> None:
         if self.strategy == "beam" and self.n_best > self.beam:
-            raise UsageError(f"decode.n_best must be at most decode.beam, but {self.n_best} is more than {self.beam}")
+            raise UsageError(
+                f"decode.n_best must be at most decode.beam, but {self.n_best} is more than {self.beam}"
+            )
         if self.beam % self.groups:
-            raise UsageError(f"decode.groups must divide decode.beam, but {self.beam} is not a multiple of {self.groups}")
+            raise UsageError(
+                f"decode.groups must divide decode.beam, but {self.beam} is not a multiple of {self.groups}"
+            )
         if self.max_length is not None and self.min_length > self.max_length:
-            raise UsageError(f"decode.min_length must be at most decode.max_length, but {self.min_length} is more than {self.max_length}")
+            raise UsageError(
+                f"decode.min_length must be at most decode.max_length, but {self.min_length} is more than"
+                f" {self.max_length}"
+            )
         if not all(self.ban) or not all(self.stop):
             raise UsageError("the strings of decode.ban and decode.stop must not be empty")
 
@@ -299,4 +326,9 @@ class RunConfig:
     decode: DecodeConfig = field(default_factory=DecodeConfig)
 
 
-SECTIONS: dict[str, type] = {"data": DataConfig, "head": HeadConfig, "train": TrainConfig, "decode": DecodeConfig}
+SECTIONS: dict[str, type] = {
+    "data": DataConfig,
+    "head": HeadConfig,
+    "train": TrainConfig,
+    "decode": DecodeConfig,
+}

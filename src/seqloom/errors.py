@@ -41,7 +41,10 @@ class MissingExtraError(SeqloomError):
     """An optional dependency is not installed."""
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs the extra `{extra}`, which is not installed; install it with: pip install 'seqloom[{extra}]'")
+        super().__init__(
+            f"{what} needs the extra `{extra}`, which is not installed; install it with: pip install"
+            f" 'seqloom[{extra}]'"
+        )
 
 
 def place(path: str, line: int | None = None) -> str:
@@ -51,5 +54,8 @@ def place(path: str, line: int | None = None) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` with control characters, line breaks, bidirectional marks and lone surrogates written as escapes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in text)
+    """`text` with control characters, line breaks, bidirectional marks and lone surrogates written as
+    escapes."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in text
+    )

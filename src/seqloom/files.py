@@ -1,4 +1,5 @@
-"""Files that are either whole or not there: atomic writes, manifests with checksums, opening what a user named."""
+"""Files that are either whole or not there: atomic writes, manifests with checksums, opening what a user
+named."""
 
 from __future__ import annotations
 
@@ -26,8 +27,9 @@ MANIFEST, LOCK = "manifest.json", ".lock"
 def open_binary(path: str) -> BinaryIO:
     """The bytes of a file for reading; `-` is standard input, `.gz` is unpacked.
 
-    Raises DataError where the path is missing (names that are near are suggested), a folder, a device or a pipe,
-    or may not be read. Damage inside a `.gz` shows while reading: `gzip.BadGzipFile`, `EOFError` or `zlib.error`.
+    Raises DataError where the path is missing (names that are near are suggested), a folder, a device or a
+    pipe, or may not be read. Damage inside a `.gz` shows while reading: `gzip.BadGzipFile`, `EOFError` or
+    `zlib.error`.
     """
     if path == "-":
         return sys.stdin.buffer
@@ -67,7 +69,11 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             there = os.path.isdir(path.parent)
-            reason = "there is no such folder" if error.errno == errno.ENOENT and not there else error.strerror or str(error)
+            reason = (
+                "there is no such folder"
+                if error.errno == errno.ENOENT and not there
+                else error.strerror or str(error)
+            )
             before = "; what was there before is whole" if there else ""
             raise FolderError(f"{printable(str(path))}: cannot be written ({reason}){before}") from None
         raise FolderError(_no_room(path, error)) from None
@@ -87,7 +93,8 @@ def _no_room(path: Path, error: OSError) -> str:
 def write_atomic(path: Path, write: bytes | str | Callable[[BinaryIO], Any]) -> None:
     """Writes a file beside its place, flushes it to the disk and renames it: seen whole or not at all.
 
-    `write` is the content or a function that writes it. Raises FolderError where the disk is full or read-only.
+    `write` is the content or a function that writes it. Raises FolderError where the disk is full or
+    read-only.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writing(path):
@@ -123,11 +130,16 @@ def _finite(content: Any) -> Any:
 
 
 def read_json(path: Path, limit: int = 2**26) -> Any:
-    """A JSON file that a program wrote. Raises FolderError where it is missing, too large or not JSON, as NaN and 1e999 are not."""
+    """A JSON file that a program wrote. Raises FolderError where it is missing, too large or not JSON, as NaN
+    and 1e999 are not."""
     try:
         if path.stat().st_size > limit:
-            raise FolderError(f"{printable(str(path))}: must be at most {limit} bytes, but has {path.stat().st_size}")
-        return json.loads(path.read_bytes(), object_pairs_hook=_unique_keys, parse_constant=_number, parse_float=_number)
+            raise FolderError(
+                f"{printable(str(path))}: must be at most {limit} bytes, but has {path.stat().st_size}"
+            )
+        return json.loads(
+            path.read_bytes(), object_pairs_hook=_unique_keys, parse_constant=_number, parse_float=_number
+        )
     except OSError as error:
         raise FolderError(f"{printable(str(path))}: cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError) as error:
@@ -185,7 +197,11 @@ def sha256(path: Path) -> str:
 
 def write_manifest(folder: Path) -> None:
     """The last file of a finished folder: name, size and SHA-256 of every other file in it."""
-    files = {p.name: {"bytes": p.stat().st_size, "sha256": sha256(p)} for p in sorted(folder.iterdir()) if p.name != MANIFEST}
+    files = {
+        p.name: {"bytes": p.stat().st_size, "sha256": sha256(p)}
+        for p in sorted(folder.iterdir())
+        if p.name != MANIFEST
+    }
     write_json(folder / MANIFEST, {"files": files})
 
 
@@ -210,10 +226,11 @@ def manifest_problem(folder: Path) -> str | None:
 
 @contextmanager
 def locked(path: Path, wait: bool = False) -> Iterator[bool]:
-    """Holds the lock file `path`, and gives whether it does: false where another process holds it and we shall not wait.
+    """Holds the lock file `path`, and gives whether it does: false where another process holds it and we
+    shall not wait.
 
-    The lock goes with its process, however that ends. Where the file system has no locks, everyone holds it. Raises
-    FolderError where the file cannot be made.
+    The lock goes with its process, however that ends. Where the file system has no locks, everyone holds it.
+    Raises FolderError where the file cannot be made.
     """
     with writing(path):
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -238,13 +255,18 @@ def leftovers(folder: Path) -> list[Path]:
 
 def holds_something(path: Path) -> bool:
     """Whether a folder is taken: it is there and holds more than a lock and leftovers, or is no folder."""
-    return path.exists() and (not path.is_dir() or bool(set(path.iterdir()) - {path / LOCK, *leftovers(path)}))
+    return path.exists() and (
+        not path.is_dir() or bool(set(path.iterdir()) - {path / LOCK, *leftovers(path)})
+    )
 
 
 def new_folder(path: Path, what: str, hint: str = "name another folder") -> None:
-    """Creates a folder that must not hold anything yet (but for a lock and leftovers). Raises UsageError where it does; `hint` says what
-    to do then."""
+    """Creates a folder that must not hold anything yet (but for a lock and leftovers). Raises UsageError
+    where it does; `hint` says what to do then."""
     if holds_something(path):
-        raise UsageError(f"{printable(str(path))}: the folder for {what} must be new or empty, but it holds something; {hint}")
+        raise UsageError(
+            f"{printable(str(path))}: the folder for {what} must be new or empty, but it holds something;"
+            f" {hint}"
+        )
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)

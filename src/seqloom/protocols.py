@@ -4,20 +4,22 @@ One call serves every model that predicts a next token, and it is torch's own re
 
     logits, state = model(tokens, state)
 
-`tokens` is `(rows, steps)`, `logits` is `(rows, steps, vocabulary)`: the prediction after each token. Training,
-scoring, prefill and step-by-step decoding are this one call. An encoder is only what makes the first state.
+`tokens` is `(rows, steps)`, `logits` is `(rows, steps, vocabulary)`: the prediction after each token.
+Training, scoring, prefill and step-by-step decoding are this one call. An encoder is only what makes the
+first state.
 
 The state
-    is a tensor, None, a number, a `Shared`, or a (named) tuple of these. Every tensor in it has the row as its
-    first dimension. What belongs to an input and not to a row (the memory of an encoder, which all hypotheses of
-    one input read) is wrapped in `Shared`, next to an index `source: (rows,)` that says which input a row reads.
-    A state is used once: a call may write into its buffers. `fork` copies where two continuations are needed, and
-    `select_rows` copies too. A part of it that can do so in place, at less cost, has a method `moved(rows)`.
-    None is the state of a language model that has read nothing; `<s>` begins a document, also in the middle of a row.
+    is a tensor, None, a number, a `Shared`, or a (named) tuple of these. Every tensor in it has the row as
+    its first dimension. What belongs to an input and not to a row (the memory of an encoder, which all
+    hypotheses of one input read) is wrapped in `Shared`, next to an index `source: (rows,)` that says which
+    input a row reads. A state is used once: a call may write into its buffers. `fork` copies where two
+    continuations are needed, and `select_rows` copies too. A part of it that can do so in place, at less
+    cost, has a method `moved(rows)`. None is the state of a language model that has read nothing; `<s>`
+    begins a document, also in the middle of a row.
 
 Padding
-    A `<pad>` token is a step that does not happen: the state and the position stay, and its logits mean nothing.
-    So padding left, right or none agree, and the call needs no mask.
+    A `<pad>` token is a step that does not happen: the state and the position stay, and its logits mean
+    nothing. So padding left, right or none agree, and the call needs no mask.
 
 The loss
     is a pair (total, count), so that adding up over micro-batches, workers and unequal lengths is exact.
@@ -64,11 +66,13 @@ class Output(Protocol):
         ...
 
     def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Loss:
-        """hidden `(..., width)`, targets `(...)` with IGNORE where nothing is trained -> cross-entropy in nats."""
+        """hidden `(..., width)`, targets `(...)` with IGNORE where nothing is trained -> cross-entropy in
+        nats."""
         ...
 
     def log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """hidden `(..., width)`, targets `(...)` -> log p of each target `(...)`, exact, 0 at IGNORE; never holds all logits."""
+        """hidden `(..., width)`, targets `(...)` -> log p of each target `(...)`, exact, 0 at IGNORE; never
+        holds all logits."""
         ...
 
 
@@ -90,7 +94,8 @@ class TargetScorer(Protocol):
     """A `Decodable` that knows log p of given targets without forming all logits: counts, mixtures."""
 
     def log_probs(self, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, State]:
-        """tokens, targets `(rows, steps)` -> log p of each target `(rows, steps)`, 0 at IGNORE; and the state after."""
+        """tokens, targets `(rows, steps)` -> log p of each target `(rows, steps)`, 0 at IGNORE; and the state
+        after."""
         ...
 
 
@@ -103,24 +108,28 @@ class Encoder(Protocol):
 
 
 class ReadingBatch(NamedTuple):
-    """Texts to be read and answered: what a `Reader` (`models/reader.py`) and its head are given. An example is one row, or several: one
-    for each of two texts that are compared, for each order of them, for each option; the rows of an example stand together."""
+    """Texts to be read and answered: what a `Reader` (`models/reader.py`) and its head are given. An example
+    is one row, or several: one for each of two texts that are compared, for each order of them, for each
+    option; the rows of an example stand together."""
 
     tokens: Tensor
     """`(rows, steps)`, -1 at padding, which stands at the end."""
     segments: Tensor
     """`(rows, steps)`: 0, and 1 in the second of two texts."""
     characters: Tensor
-    """`(rows, steps, letters)`: of the word at each step, -1 at padding; no letters where they are not read."""
+    """`(rows, steps, letters)`: of the word at each step, -1 at padding; no letters where they are not read.
+    """
     owner: Tensor
     """`(rows,)`: the example of each row, 0 0 1 1 2 2 ..."""
     places: Tensor
-    """`(rows, places)`: steps that are asked for, -1 where none is: of tags the first token of each word; of a span where it may begin
-    and end, the first place standing for no answer. `(rows, 0)` where the row as a whole is asked for."""
+    """`(rows, places)`: steps that are asked for, -1 where none is: of tags the first token of each word; of
+    a span where it may begin and end, the first place standing for no answer. `(rows, 0)` where the row as a
+    whole is asked for."""
     targets: Tensor
-    """Of labels `(examples,)` their numbers, IGNORE where nothing is trained; where there may be several `(examples, labels)` of 0 and 1,
-    IGNORE likewise; of numbers `(examples,)`, nan likewise; of tags `(rows, places)`; of spans `(rows, 2)`, the first and the last place;
-    of options `(examples,)`, which of the example's rows."""
+    """Of labels `(examples,)` their numbers, IGNORE where nothing is trained; where there may be several
+    `(examples, labels)` of 0 and 1, IGNORE likewise; of numbers `(examples,)`, nan likewise; of tags `(rows,
+    places)`; of spans `(rows, 2)`, the first and the last place; of options `(examples,)`, which of the
+    example's rows."""
 
 
 Objective = Callable[[nn.Module, Any], Loss]
@@ -128,10 +137,12 @@ Objective = Callable[[nn.Module, Any], Loss]
 
 
 class Marks(NamedTuple):
-    """The ids that mean something by themselves. Those of seqloom are in `text/special.py`; a checkpoint of others has its own."""
+    """The ids that mean something by themselves. Those of seqloom are in `text/special.py`; a checkpoint of
+    others has its own."""
 
     pad: int
-    """A step that does not happen. -1 where no entry of the vocabulary means just that: GPT-2 has none, T5 begins its decoder with it."""
+    """A step that does not happen. -1 where no entry of the vocabulary means just that: GPT-2 has none, T5
+    begins its decoder with it."""
     begin: tuple[int, ...]
     """What a language model, or a decoder, reads before a text; none where it reads nothing (GPT)."""
     end: int | None
@@ -151,8 +162,8 @@ class Marks(NamedTuple):
 
 
 class Tokenizer(Protocol):
-    """Strings to ids and back. Special ids (`marks`) never come out of `encode`, but for the unknown one where a tokenizer
-    has no way to spell a character."""
+    """Strings to ids and back. Special ids (`marks`) never come out of `encode`, but for the unknown one
+    where a tokenizer has no way to spell a character."""
 
     @property
     def marks(self) -> Marks: ...
@@ -167,7 +178,8 @@ class Tokenizer(Protocol):
 
     @property
     def lead(self) -> bytes:
-        """What pieces that begin a word spell first, a blank or nothing: `decode` drops it at the begin of a text."""
+        """What pieces that begin a word spell first, a blank or nothing: `decode` drops it at the begin of a
+        text."""
         ...
 
     @property
@@ -203,7 +215,8 @@ def select_rows(state: State, rows: Tensor) -> State:
 
 
 def move_rows(state: State, rows: Tensor) -> State:
-    """`select_rows` for a state that is not used again: what stays where it is, is not copied by a part that knows how."""
+    """`select_rows` for a state that is not used again: what stays where it is, is not copied by a part that
+    knows how."""
     if hasattr(state, "moved"):
         return state.moved(rows)
     if isinstance(state, Tensor):
@@ -251,14 +264,18 @@ def _rebuild(state: State, change: Callable[[State], State]) -> State:
 
 def device_of(model: Decodable) -> torch.device:
     """Where a model is: its first parameter or buffer; the CPU where it has none."""
-    parts: Iterator[Tensor] = chain.from_iterable(getattr(model, name, tuple)() for name in ("parameters", "buffers"))
+    parts: Iterator[Tensor] = chain.from_iterable(
+        getattr(model, name, tuple)() for name in ("parameters", "buffers")
+    )
     first = next(parts, None)
     return torch.device("cpu") if first is None else first.device
 
 
-def next_logits(model: Decodable, tokens: Tensor, state: State, rows: Tensor | None = None) -> tuple[Tensor, State]:
-    """logits `(rows, vocabulary)` after the last step only: what decoding needs of a whole prompt. `rows` puts the logits into
-    another order, and leaves the state in that of the tokens."""
+def next_logits(
+    model: Decodable, tokens: Tensor, state: State, rows: Tensor | None = None
+) -> tuple[Tensor, State]:
+    """logits `(rows, vocabulary)` after the last step only: what decoding needs of a whole prompt. `rows`
+    puts the logits into another order, and leaves the state in that of the tokens."""
     if _in_two_halves(model):
         hidden, state = model.read(tokens, state)
         return model.output.logits(hidden[:, -1] if rows is None else hidden[rows, -1]), state
@@ -272,8 +289,8 @@ def _in_two_halves(model: Decodable) -> TypeGuard[NeuralDecodable]:
 
 
 def target_log_probs(model: Decodable, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, State]:
-    """log p of each target after its token, `(rows, steps)` in nats, 0 at IGNORE; and the state after. Never holds all logits
-    where the model knows a shorter way."""
+    """log p of each target after its token, `(rows, steps)` in nats, 0 at IGNORE; and the state after. Never
+    holds all logits where the model knows a shorter way."""
     if isinstance(model, TargetScorer):
         return model.log_probs(tokens, targets, state)
     if _in_two_halves(model):

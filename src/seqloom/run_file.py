@@ -39,7 +39,11 @@ def _tuples(content: Any) -> Any:
 
 
 def _problem(kind: type, error: dict[str, Any], prefix: str) -> str:
-    path = [str(part) for part in error["loc"] if not str(part).startswith(("function-", "tagged-", "constrained-", "literal["))]
+    path = [
+        str(part)
+        for part in error["loc"]
+        if not str(part).startswith(("function-", "tagged-", "constrained-", "literal["))
+    ]
     path = [part for part in path if part not in ("int", "float", "bool", "str", "none")]
     name = prefix + ".".join(path)
     if error["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
@@ -61,7 +65,11 @@ def known_keys(kind: type, prefix: str = "") -> list[str]:
     keys: list[str] = []
     for one in dataclasses.fields(kind):
         nested = hints[one.name]
-        keys += known_keys(nested, f"{prefix}{one.name}.") if dataclasses.is_dataclass(nested) else [prefix + one.name]  # type: ignore[arg-type]
+        keys += (
+            known_keys(nested, f"{prefix}{one.name}.")  # type: ignore[arg-type]
+            if dataclasses.is_dataclass(nested)
+            else [prefix + one.name]
+        )
     return keys
 
 
@@ -69,11 +77,14 @@ def unknown_key(name: str, known: list[str]) -> str:
     """The message for a key that there is not."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     known = [key for key in known if key.startswith(name.partition(".")[0] + ".")] or known
-    return f"there is no setting {printable(name)}" + (f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}")
+    return f"there is no setting {printable(name)}" + (
+        f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+    )
 
 
 def read_run_file(path: str) -> dict[str, Any]:
-    """The content of a run file. Raises UsageError where it is not a YAML mapping, is too large or has tags or aliases."""
+    """The content of a run file. Raises UsageError where it is not a YAML mapping, is too large or has tags
+    or aliases."""
     try:
         with open(path, "rb") as file:
             text = file.read(2**20 + 1)
@@ -83,22 +94,28 @@ def read_run_file(path: str) -> dict[str, Any]:
         raise UsageError(f"{printable(path)}: a run file must be smaller than 1 MiB")
     content = read_yaml(text.decode("utf-8", "replace"), path)
     if not isinstance(content, dict):
-        raise UsageError(f"{printable(path)}: a run file must be a mapping such as `train: {{max_steps: 60}}`")
+        raise UsageError(
+            f"{printable(path)}: a run file must be a mapping such as `train: {{max_steps: 60}}`"
+        )
     for section in (*SECTIONS, "model"):
         if not isinstance(content.setdefault(section, {}), dict):
-            raise UsageError(f"{printable(path)}: {section} must be a mapping such as `train: {{max_steps: 60}}`")
+            raise UsageError(
+                f"{printable(path)}: {section} must be a mapping such as `train: {{max_steps: 60}}`"
+            )
     return content
 
 
 def read_yaml(text: str, where: str) -> Any:
     """Safe YAML: no tags, no aliases, no duplicate keys; numbers such as 1e-4 are numbers."""
     try:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader that refuses more
+        return yaml.load(text, Loader=_Loader)  # noqa: S506
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         at = f":{mark.line + 1}" if mark is not None else ""
         reason = " ".join(str(getattr(error, "problem", None) or error).split())
-        raise UsageError(f"{printable(where)}{at}: is not YAML as a run file may use it ({printable(reason)})") from None
+        raise UsageError(
+            f"{printable(where)}{at}: is not YAML as a run file may use it ({printable(reason)})"
+        ) from None
 
 
 class _Loader(yaml.SafeLoader):
@@ -106,7 +123,12 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
-            raise yaml.composer.ComposerError(None, None, "aliases are not allowed", self.peek_event().start_mark)  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(
+                None,
+                None,
+                "aliases are not allowed",
+                self.peek_event().start_mark,  # type: ignore[no-untyped-call]
+            )
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
@@ -116,28 +138,39 @@ class _Loader(yaml.SafeLoader):
                 problem = f"a key must be text, but is {key!r}: quote it"
                 raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
             if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key} stands twice", key_node.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key} stands twice", key_node.start_mark
+                )
         return super().construct_mapping(node, deep=True)
 
 
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789"))
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
 
 
 def apply_settings(content: dict[str, Any], settings: list[str]) -> dict[str, Any]:
-    """`content` with each `key=value` put in; values are read as YAML. Raises UsageError where one has no `=`."""
-    merged: dict[str, Any] = {key: dict(value) if isinstance(value, dict) else value for key, value in content.items()}
+    """`content` with each `key=value` put in; values are read as YAML. Raises UsageError where one has no
+    `=`."""
+    merged: dict[str, Any] = {
+        key: dict(value) if isinstance(value, dict) else value for key, value in content.items()
+    }
     for setting in settings:
         key, equals, value = setting.partition("=")
         section, dot, name = key.strip().partition(".")
         if not equals:
-            raise UsageError(f"--set must be key=value such as train.max_steps=60, but is {printable(repr(setting))}")
+            raise UsageError(
+                f"--set must be key=value such as train.max_steps=60, but is {printable(repr(setting))}"
+            )
         if not dot or section not in (*SECTIONS, "model"):
             raise UsageError(unknown_key(key, [*known_keys(RunConfig), "model.name", "model.size"]))
         part = merged.setdefault(section, {})
         if not isinstance(part, dict):
             raise UsageError(f"{section} must be a mapping, but is {printable(repr(part))}")
         name = name.replace("-", "_")
-        part[name] = value if _is_text(section, name) and value != "null" else read_yaml(value, f"--set {key}")
+        part[name] = (
+            value if _is_text(section, name) and value != "null" else read_yaml(value, f"--set {key}")
+        )
     return merged
 
 
@@ -161,5 +194,8 @@ def to_plain(value: Any) -> Any:
 
 def run_file_text(config: RunConfig) -> str:
     """The YAML of a run, in the order of the schema."""
-    head = "# The resolved configuration of this run. To train it again: seqloom train --config run.yaml --output-dir NEW\n"
+    head = (
+        "# The resolved configuration of this run. To train it again: seqloom train --config run.yaml"
+        " --output-dir NEW\n"
+    )
     return head + str(yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True))

@@ -25,15 +25,19 @@ def mask_of(lengths: Tensor, steps: int) -> Tensor:
 
 
 def prefix_mask(prefixes: Tensor, steps: int) -> Tensor:
-    """Lengths of prefixes `(rows,)` to what each of `steps` tokens sees, `(rows, 1, steps, steps)`: the whole prefix, and what stands
-    before it (Liu et al. 2018; Raffel et al. 2020, figure 3). A prefix of 1 is causal, of all steps an encoder."""
+    """Lengths of prefixes `(rows,)` to what each of `steps` tokens sees, `(rows, 1, steps, steps)`: the whole
+    prefix, and what stands before it (Liu et al. 2018; Raffel et al. 2020, figure 3). A prefix of 1 is
+    causal, of all steps an encoder."""
     causal = torch.ones(steps, steps, dtype=torch.bool, device=prefixes.device).tril()
     return (causal | mask_of(prefixes, steps)[:, None])[:, None]
 
 
 def reverse_each(sequences: Tensor, mask: Tensor) -> Tensor:
-    """Each row of `sequences` `(rows, steps, ...)` with its true steps in reverse order; padding stays where it is."""
-    return sequences.gather(1, reversal(mask).view(*mask.shape, *[1] * (sequences.dim() - 2)).expand_as(sequences))
+    """Each row of `sequences` `(rows, steps, ...)` with its true steps in reverse order; padding stays where
+    it is."""
+    return sequences.gather(
+        1, reversal(mask).view(*mask.shape, *[1] * (sequences.dim() - 2)).expand_as(sequences)
+    )
 
 
 def reversal(mask: Tensor) -> Tensor:

@@ -35,13 +35,23 @@ GIVEN = Files("train.tsv", "dev.tsv", "minilm")
 
 def test_both_sides_have_one_recipe(tmp_path: Path) -> None:
     """6,920 texts: 217 batches an epoch, the last of 8."""
-    ours = parse(RunConfig, {"task": "text-classification", "output_dir": "x", **apply_settings({}, seqloom_settings(6920, 3))}).train
+    ours = parse(
+        RunConfig,
+        {"task": "text-classification", "output_dir": "x", **apply_settings({}, seqloom_settings(6920, 3))},
+    ).train
     theirs = trainer_settings(6920, 3, tmp_path)
     assert steps_of(6920) == (434, 43)
     assert (ours.max_steps, ours.warmup_steps) == (theirs["num_train_epochs"] * 217, theirs["warmup_steps"])
     assert ours.evaluate_every == ours.max_steps  # one validation, as theirs
-    assert (ours.batch_rows, ours.learning_rate) == (theirs["per_device_train_batch_size"], theirs["learning_rate"])
-    assert (ours.weight_decay, ours.clip_norm, ours.beta2) == (theirs["weight_decay"], theirs["max_grad_norm"], theirs["adam_beta2"])
+    assert (ours.batch_rows, ours.learning_rate) == (
+        theirs["per_device_train_batch_size"],
+        theirs["learning_rate"],
+    )
+    assert (ours.weight_decay, ours.clip_norm, ours.beta2) == (
+        theirs["weight_decay"],
+        theirs["max_grad_norm"],
+        theirs["adam_beta2"],
+    )
     assert (ours.schedule, ours.seed) == (theirs["lr_scheduler_type"], theirs["seed"])
     assert (ours.label_smoothing, ours.layer_decay, ours.freeze) == (0, 1, ())
 
@@ -49,7 +59,9 @@ def test_both_sides_have_one_recipe(tmp_path: Path) -> None:
 def test_the_settings_are_known_to_transformers(tmp_path: Path) -> None:
     from transformers import TrainingArguments
 
-    assert set(trainer_settings(100, 0, tmp_path)) <= {field.name for field in dataclasses.fields(TrainingArguments)}
+    assert set(trainer_settings(100, 0, tmp_path)) <= {
+        field.name for field in dataclasses.fields(TrainingArguments)
+    }
 
 
 def test_sides_take_turns_in_going_first_and_are_timed_each() -> None:
@@ -73,7 +85,11 @@ def test_sides_take_turns_in_going_first_and_are_timed_each() -> None:
 
 @pytest.mark.parametrize(
     ("ours", "seconds", "expected"),
-    [([91, 91, 91], 9, (True, True)), ([89.9, 89.9, 89.9], 11, (True, False)), ([87.4, 87.4, 87.4], 10, (False, True))],
+    [
+        ([91, 91, 91], 9, (True, True)),
+        ([89.9, 89.9, 89.9], 11, (True, False)),
+        ([87.4, 87.4, 87.4], 10, (False, True)),
+    ],
 )
 def test_the_verdict(ours: list[float], seconds: float, expected: tuple[bool, bool]) -> None:
     """Trainer: 90 on the mean, 95 % interval from 87.5 to 92.5."""
@@ -94,8 +110,13 @@ def test_a_file_has_two_columns(tmp_path: Path) -> None:
         texts_and_labels(str(path))
 
 
-def test_what_is_missing_is_said_before_anything_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert missing(("torch", "no_such_module")) == "transformers' Trainer needs no_such_module: pip install no_such_module"
+def test_what_is_missing_is_said_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        missing(("torch", "no_such_module"))
+        == "transformers' Trainer needs no_such_module: pip install no_such_module"
+    )
     assert missing(("torch",)) is None
     monkeypatch.setattr("sys.argv", ["fine_tuning", "a.tsv", "b.tsv", "--from", "minilm"])
     monkeypatch.setattr("benchmarks.fine_tuning.NEEDED", ())
@@ -113,7 +134,14 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Files:
     from transformers import BertConfig, BertModel, BertTokenizer
 
     folder = tmp_path_factory.mktemp("toy")
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *["good", "bad", "a", "film", "it", "is", "the", "one"]]
+    words = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *["good", "bad", "a", "film", "it", "is", "the", "one"],
+    ]
     (folder / "vocab.txt").write_text("\n".join(words))
     torch.manual_seed(0)
     sizes: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 128}
@@ -121,7 +149,10 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Files:
     BertModel(BertConfig(vocab_size=len(words), **sizes)).save_pretrained(folder / "bert")
     BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder / "bert")
     for name, count in (("train", 320), ("dev", 60)):
-        rows = (f"{' '.join(words[7 + (at * k) % 6] for k in range(1, 4))} {('bad', 'good')[at % 2]}\t{at % 2}" for at in range(count))
+        rows = (
+            f"{' '.join(words[7 + (at * k) % 6] for k in range(1, 4))} {('bad', 'good')[at % 2]}\t{at % 2}"
+            for at in range(count)
+        )
         (folder / f"{name}.tsv").write_text("\n".join(rows))
     return Files(str(folder / "train.tsv"), str(folder / "dev.tsv"), str(folder / "bert"))
 
@@ -131,7 +162,9 @@ def test_our_side_runs(toy: Files, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "model.safetensors").exists()
 
 
-@pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="transformers' Trainer needs accelerate")
+@pytest.mark.skipif(
+    importlib.util.find_spec("accelerate") is None, reason="transformers' Trainer needs accelerate"
+)
 def test_their_side_runs(toy: Files, tmp_path: Path) -> None:
     assert 0 <= with_trainer(toy, 0, tmp_path / "run") <= 100
     assert (tmp_path / "run" / "model.safetensors").exists()

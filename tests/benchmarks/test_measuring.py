@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,12 @@ LSTM = CASES[0]
 
 def test_every_way_takes_part_in_every_round() -> None:
     runs: list[str] = []
-    timing = interleaved({name: lambda name=name: runs.append(name) for name in "ab"}, rounds=3, least=0.0, patience=0.0)  # type: ignore[misc]
+    timing = interleaved(
+        {name: partial(runs.append, name) for name in "ab"},
+        rounds=3,
+        least=0.0,
+        patience=0.0,
+    )
     assert [len(timing.seconds[name]) for name in "ab"] == [3, 3]
     assert {runs.count("a") - runs.count("b")} <= {-1, 0, 1}  # but for the warm-up
 
@@ -36,7 +42,9 @@ def point(size: str, ratio: float, case: Case = LSTM) -> Point:
 
 @pytest.mark.parametrize(("ratios", "verdict"), [((0.98, 3.0), "yes"), ((0.96, 3.0), "no")])
 def test_one_slow_size_fails_a_case(ratios: tuple[float, float], verdict: str) -> None:
-    line = summary([(LSTM, "torch.nn")], [point("8x128x1", ratios[0]), point("8x256x1", ratios[1])]).splitlines()[-1]
+    line = summary(
+        [(LSTM, "torch.nn")], [point("8x128x1", ratios[0]), point("8x256x1", ratios[1])]
+    ).splitlines()[-1]
     assert [cell.strip() for cell in line.split("|")][4] == f"{ratios[0]:.2f} (8x128x1)"
     assert line.split("|")[-2].strip() == verdict
 
@@ -51,7 +59,9 @@ def test_a_case_must_reach_its_geometric_mean_too(ratios: tuple[float, float], v
 def test_a_size_gives_a_point_for_each_peer() -> None:
     (elman,) = (case for case in CASES if case.name == "elman")
     points = measure_training(elman, Size(2, 4, 2), rounds=1, peak=1e12)
-    assert [(one.peer, one.size) for one in points] == [(peer, "2x4x2") for peer in ("loop", "tuned loop", "torch.nn")]
+    assert [(one.peer, one.size) for one in points] == [
+        (peer, "2x4x2") for peer in ("loop", "tuned loop", "torch.nn")
+    ]
     assert all(one.ratio.median > 0 and 0 < one.of_peak < 1 for one in points)
 
 
@@ -60,7 +70,11 @@ def test_lengths_are_as_their_names_say() -> None:
     drawn = lengths.captions(8, 4, bucketed=False)
     buckets = lengths.captions(8, 4, bucketed=True)
     assert [len(batch) for batch in drawn + buckets] == [8] * 8
-    assert max(max(batch) - min(batch) for batch in buckets) <= 1 < min(max(batch) - min(batch) for batch in drawn)
+    assert (
+        max(max(batch) - min(batch) for batch in buckets)
+        <= 1
+        < min(max(batch) - min(batch) for batch in drawn)
+    )
     assert sum(lengths.WORDS) == 29_000
 
 

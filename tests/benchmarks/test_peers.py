@@ -1,4 +1,5 @@
-"""A benchmark is worth something only where both sides compute the same: outputs, and gradients of input and weights."""
+"""A benchmark is worth something only where both sides compute the same: outputs, and gradients of input and
+weights."""
 
 from __future__ import annotations
 
@@ -12,14 +13,20 @@ STEPS = 5
 LENGTHS = torch.tensor([4, 5, 2])
 
 
-def outcome(model: nn.Module, lengths: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor, list[Tensor]]:
+def outcome(
+    model: nn.Module, lengths: Tensor | None, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Outputs, gradient of the input, and the gradients of all parameters."""
     draw = torch.Generator().manual_seed(0)
     inputs = torch.randn(SIZE.rows, STEPS, SIZE.width, generator=draw, dtype=dtype).requires_grad_()
     outputs = model(inputs, lengths)
     (outputs * torch.randn(outputs.shape, generator=draw, dtype=dtype)).sum().backward()
     assert inputs.grad is not None
-    return outputs, inputs.grad, [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    return (
+        outputs,
+        inputs.grad,
+        [parameter.grad for parameter in model.parameters() if parameter.grad is not None],
+    )
 
 
 def squares(gradients: list[Tensor]) -> Tensor:
@@ -28,7 +35,9 @@ def squares(gradients: list[Tensor]) -> Tensor:
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])  # the first is what is measured, and has kernels of its own
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64]
+)  # the first is what is measured, and has kernels of its own
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_each_peer_computes_what_our_layers_do(case: Case, dtype: torch.dtype) -> None:
     layers = layers_of(case, SIZE).to(dtype)
@@ -47,5 +56,10 @@ def test_each_peer_computes_what_our_layers_do(case: Case, dtype: torch.dtype) -
         torch.testing.assert_close(other, outputs, rtol=near, atol=near)
         torch.testing.assert_close(d_other, d_inputs, rtol=near, atol=near)
         for one in ours if name != "loop" else []:  # torch has more: two biases
-            assert any(one.shape == their.shape and torch.allclose(one, their, rtol=near, atol=near) for their in theirs)
-        torch.testing.assert_close(squares(theirs), squares(ours), rtol=10 * near, atol=near)  # a loop has W_h gate by gate
+            assert any(
+                one.shape == their.shape and torch.allclose(one, their, rtol=near, atol=near)
+                for their in theirs
+            )
+        torch.testing.assert_close(
+            squares(theirs), squares(ours), rtol=10 * near, atol=near
+        )  # a loop has W_h gate by gate

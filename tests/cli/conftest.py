@@ -52,7 +52,10 @@ def command(capfd: pytest.CaptureFixture[str]) -> Command:
 @pytest.fixture(scope="session")
 def narrow() -> list[str]:
     """The options of a model that costs nothing."""
-    return [f"--set=model.{name}=8" for name in ("width", "encoder_width", "embedding_width", "attention_width", "readout_width")]
+    return [
+        f"--set=model.{name}=8"
+        for name in ("width", "encoder_width", "embedding_width", "attention_width", "readout_width")
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -70,7 +73,25 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(pairs: Path, narrow: list[str]) -> Path:
     """The run folder of a small model, trained with train.best=bleu until it copies a little."""
     folder = pairs / "run"
-    settings = ["data.tokenizer=words", "train.max_steps=90", "train.evaluate_every=45", "train.batch_rows=32", "train.best=bleu"]
+    settings = [
+        "data.tokenizer=words",
+        "train.max_steps=90",
+        "train.evaluate_every=45",
+        "train.batch_rows=32",
+        "train.best=bleu",
+    ]
     sets = [*narrow, *(f"--set={setting}" for setting in (*settings, "train.learning_rate=0.03"))]
-    assert run("train", "translation", pairs / "train.jsonl", "--validation", pairs / "val.jsonl", "--output-dir", folder, *sets) == 0
+    assert (
+        run(
+            "train",
+            "translation",
+            pairs / "train.jsonl",
+            "--validation",
+            pairs / "val.jsonl",
+            "--output-dir",
+            folder,
+            *sets,
+        )
+        == 0
+    )
     return folder

@@ -1,5 +1,6 @@
-"""Bad labels, tags and answers through the command line: rows 52 to 65 of the catalogue of bad inputs that the project was designed
-against. Each ends in one line that a person can act on, or is handled and counted."""
+"""Bad labels, tags and answers through the command line: rows 52 to 65 of the catalogue of bad inputs that
+the project was designed against. Each ends in one line that a person can act on, or is handled and counted.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,12 @@ from typing import NamedTuple
 import pytest
 from tests.cli.conftest import Command
 
-TASKS = {"csv": "text-classification", "conllu": "token-classification", "conll": "token-classification", "json": "question-answering"}
+TASKS = {
+    "csv": "text-classification",
+    "conllu": "token-classification",
+    "conll": "token-classification",
+    "json": "question-answering",
+}
 QUICK = ("--set", "train.max_steps=2", "--set", "train.threads=1", "--set", "train.batch_rows=4")
 
 
@@ -54,18 +60,44 @@ def squad(**changes: object) -> str:
 REFUSED = [
     Row(53, "one class", "csv", csv("a b,x\nc d,x\ne f,x\n"), "label"),
     Row(54, "case", "csv", csv("a b,pos\nc d,Pos\ne f,neg\n"), r"'pos' .*'Pos' .*differ only in case"),
-    Row(54, "blanks", "csv", csv("a b,pos\nc d,pos \ne f,neg\n"), r"'pos' .*'pos ' .*differ only in case, white space"),
+    Row(
+        54,
+        "blanks",
+        "csv",
+        csv("a b,pos\nc d,pos \ne f,neg\n"),
+        r"'pos' .*'pos ' .*differ only in case, white space",
+    ),
     Row(55, "1.0 and 1", "csv", csv("a b,1.0\nc d,1\ne f,2\n"), r"'1\.0' .*'1' .*how a number is written"),
     Row(55, "no label", "csv", csv("a b,x\nc d,\ne f,y\n"), r"t\.csv:3: .*label"),
-    Row(57, "too many labels", "csv", csv("a b,x\nc d,x,y\n"), r"t\.csv:3: the row must have 2 cells .*has 3"),
+    Row(
+        57, "too many labels", "csv", csv("a b,x\nc d,x,y\n"), r"t\.csv:3: the row must have 2 cells .*has 3"
+    ),
     Row(58, "blanks for tabs", "conllu", conllu("1 a _ X _ _ 0 root _ _"), r"t\.conllu:2: .*s7.*tab"),
     Row(58, "9 columns", "conllu", conllu(word("1", "a").removesuffix("\t_")), r"t\.conllu:2: .*s7.*10.*9"),
     Row(58, "11 columns", "conllu", conllu(word("1", "a") + "\t_"), r"t\.conllu:2: .*s7.*10.*11"),
     Row(59, "an empty range", "conllu", conllu("3-2\tab" + "\t_" * 8, word("1", "a")), r"t\.conllu:2: .*3-2"),
-    Row(59, "a range of one", "conllu", conllu("73-73\tab" + "\t_" * 8, word("1", "a")), r"t\.conllu:2: .*73-73"),
-    Row(60, "a comment inside", "conllu", conllu(word("1", "a"), "# text = a", word("2", "b", parent="1")), r"t\.conllu:3: .*comment"),
+    Row(
+        59,
+        "a range of one",
+        "conllu",
+        conllu("73-73\tab" + "\t_" * 8, word("1", "a")),
+        r"t\.conllu:2: .*73-73",
+    ),
+    Row(
+        60,
+        "a comment inside",
+        "conllu",
+        conllu(word("1", "a"), "# text = a", word("2", "b", parent="1")),
+        r"t\.conllu:3: .*comment",
+    ),
     Row(61, "a head that is not there", "conllu", conllu(word("1", "a", parent="5")), r"t\.conllu:2: .*s7"),
-    Row(61, "a cycle", "conllu", conllu(word("1", "a"), word("2", "b", parent="3"), word("3", "c", parent="2")), r"t\.conllu:\d: .*s7"),
+    Row(
+        61,
+        "a cycle",
+        "conllu",
+        conllu(word("1", "a"), word("2", "b", parent="3"), word("3", "c", parent="2")),
+        r"t\.conllu:\d: .*s7",
+    ),
     Row(61, "two roots", "conllu", conllu(word("1", "a"), word("2", "b")), r"t\.conllu:3: .*s7.*root"),
     Row(61, "no head", "conllu", conllu(word("1", "a", parent="_")), r"t\.conllu:2: .*s7"),
     Row(62, "I- without B-", "conll", "a\tO\nb\tI-PER\n", r"t\.conll:2: .*I-PER.*data\.repair_tags"),
@@ -87,7 +119,11 @@ HANDLED = [
     Row(52, "a label of the test alone", "csv", GOOD, r"'c' \(1\)", test=csv("a b,c\n")),
     Row(53, "a class with one example", "csv", GOOD + "alone,c\n", r"'c'"),
     Row(
-        56, "far more of one label", "csv", GOOD + "".join(f"more of it {i},a\n" for i in range(900)), r"unequal: 906 examples of 'a', 6 of"
+        56,
+        "far more of one label",
+        "csv",
+        GOOD + "".join(f"more of it {i},a\n" for i in range(900)),
+        r"unequal: 906 examples of 'a', 6 of",
     ),
     Row(
         56,
@@ -102,7 +138,13 @@ HANDLED = [
         "ranges and empty nodes",
         "conllu",
         "".join(
-            conllu("1-2\tab" + "\t_" * 8, word("1", "a"), "1.1\te" + "\t_" * 8, word("2", f"b{i}", "VERB", "1", "x")) for i in range(9)
+            conllu(
+                "1-2\tab" + "\t_" * 8,
+                word("1", "a"),
+                "1.1\te" + "\t_" * 8,
+                word("2", f"b{i}", "VERB", "1", "x"),
+            )
+            for i in range(9)
         ),
         r"9 x a range.*3-4",
     ),
@@ -130,7 +172,9 @@ def of(row: Row) -> str:
 
 
 @pytest.mark.parametrize("row", REFUSED, ids=of)
-def test_a_bad_row_is_refused_in_one_line(row: Row, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_row_is_refused_in_one_line(
+    row: Row, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / f"t.{row.kind}").write_text(row.content, "utf-8")
     ran = command("check", TASKS[row.kind], f"t.{row.kind}", *QUICK, *row.words)
@@ -142,7 +186,9 @@ def test_a_bad_row_is_refused_in_one_line(row: Row, command: Command, tmp_path: 
 
 
 @pytest.mark.parametrize("row", HANDLED, ids=of)
-def test_an_odd_row_is_handled_and_counted(row: Row, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_odd_row_is_handled_and_counted(
+    row: Row, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / f"t.{row.kind}").write_text(row.content, "utf-8")
     test: tuple[str, ...] = ()

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-import seqloom.workflows.evaluate
 import seqloom.tasks.translation.predictor
+import seqloom.workflows.evaluate
 from seqloom.cli import main
 from seqloom.cli.terminal import put_table
 from seqloom.errors import FolderError
@@ -45,7 +45,14 @@ def one_line(ran: Any, code: int) -> str:
 
 
 def test_help_versions_and_mistakes_load_no_engine() -> None:
-    commands = [["--help"], ["--version"], ["nonsense"], ["predict"], *([verb, "--help"] for verb in VERBS), ["train", "--nonsense", "1"]]
+    commands = [
+        ["--help"],
+        ["--version"],
+        ["nonsense"],
+        ["predict"],
+        *([verb, "--help"] for verb in VERBS),
+        ["train", "--nonsense", "1"],
+    ]
     script = (
         "import json, sys\nfrom seqloom.cli import main\ncodes = []\n"
         "for words in json.loads(sys.argv[1]):\n"
@@ -53,7 +60,9 @@ def test_help_versions_and_mistakes_load_no_engine() -> None:
         "heavy = sorted({'torch', 'numpy', 'tokenizers', 'altair', 'sacrebleu'} & sys.modules.keys())\n"
         "sys.stderr.write(json.dumps([codes, heavy]))\n"
     )
-    ran = subprocess.run([sys.executable, "-c", script, json.dumps(commands)], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", script, json.dumps(commands)], capture_output=True, text=True, check=True
+    )
     codes, heavy = json.loads(ran.stderr.splitlines()[-1])
     assert codes == [0, 0, 2, 2, *[0] * len(VERBS), 2]
     assert heavy == []
@@ -69,7 +78,13 @@ def test_every_verb_explains_its_arguments(verb: str, command: Any) -> None:
 
 
 def test_what_has_its_place_is_no_option(command: Any) -> None:
-    for verb, name in (("train", "task"), ("check", "task"), ("evaluate", "folder"), ("explain", "text"), ("models", "name")):
+    for verb, name in (
+        ("train", "task"),
+        ("check", "task"),
+        ("evaluate", "folder"),
+        ("explain", "text"),
+        ("models", "name"),
+    ):
         told = command(verb, "--help").out
         assert name.upper() in told
         assert f"--{name}" not in told
@@ -88,7 +103,10 @@ def test_what_has_its_place_is_no_option(command: Any) -> None:
             ["train", "dancing", "a.tsv", "--output-dir", "x"],
             "TASK must be one of translation, text-generation, image-classification, masked-image-modeling, ",
         ),
-        (["check", "dancing", "a.tsv"], "TASK must be one of translation, text-generation, image-classification, masked-image-modeling, "),
+        (
+            ["check", "dancing", "a.tsv"],
+            "TASK must be one of translation, text-generation, image-classification, masked-image-modeling, ",
+        ),
         (["check", "translation"], "needs data"),
         (["check", "translation", "a.tsv", "--set", "model.width=3"], "but not model"),
         (["models", "nonsense"], "seq2seq"),
@@ -102,7 +120,9 @@ def test_both_spellings_of_an_option(command: Any, tmp_path: Path) -> None:
     for option in ("--output-dir", "--output_dir"):
         (tmp_path / "full").mkdir(exist_ok=True)
         (tmp_path / "full" / "x").touch()
-        assert "must be new or empty" in one_line(command("train", "translation", "a.tsv", option, tmp_path / "full"), 2)
+        assert "must be new or empty" in one_line(
+            command("train", "translation", "a.tsv", option, tmp_path / "full"), 2
+        )
 
 
 def test_a_traceback_only_with_debug(command: Any, tmp_path: Path) -> None:
@@ -115,7 +135,9 @@ def test_a_traceback_only_with_debug(command: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("odd", ["m[/x]", "runs/[de]/b", "[bold]a[/bold]", "a\x1b[31m", "日本語"])
-def test_a_table_shows_names_as_they_are(odd: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_shows_names_as_they_are(
+    odd: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     put_table(odd, [(odd, "1")], (odd, "value"))
     shown = odd.replace("\x1b", "\\x1b")
@@ -124,7 +146,10 @@ def test_a_table_shows_names_as_they_are(odd: str, capfd: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("columns", [40, 100])
 def test_a_table_is_utf8_whatever_the_locale_and_as_wide_as_the_terminal(columns: int) -> None:
-    script = "from seqloom.cli.terminal import put, put_table\nput_table('Tägliche 日', [('ä' * 70,)], ('größe',))\nput('é')"
+    script = (
+        "from seqloom.cli.terminal import put, put_table\nput_table('Tägliche 日', [('ä' * 70,)],"
+        " ('größe',))\nput('é')"
+    )
     surroundings = os.environ | {"PYTHONIOENCODING": "ascii", "COLUMNS": str(columns)}
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, env=surroundings)
     *table, last = ran.stdout.decode("utf-8").splitlines()
@@ -138,7 +163,9 @@ def test_a_table_is_utf8_whatever_the_locale_and_as_wide_as_the_terminal(columns
 
 
 @pytest.mark.parametrize(("reason", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("max_steps", 0)])
-def test_a_demo_that_is_stopped_says_how_to_go_on(reason: str, code: int, command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_demo_that_is_stopped_says_how_to_go_on(
+    reason: str, code: int, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     result = DemoResult({"output_dir": "a b/model"}, [("1 May", "2000-05-01", "yes")], reason)
     monkeypatch.setattr("seqloom.workflows.demo.demo", lambda *_: result)
     for words in ([], ["--json"]):
@@ -167,7 +194,9 @@ def test_a_training_that_is_stopped_shows_what_there_is(
 # Predict
 
 
-def predicted(command: Any, monkeypatch: pytest.MonkeyPatch, folder: Path, content: bytes, *words: str) -> Any:
+def predicted(
+    command: Any, monkeypatch: pytest.MonkeyPatch, folder: Path, content: bytes, *words: str
+) -> Any:
     """`predict` with these bytes on standard input."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
     return command("predict", folder, *words)
@@ -193,7 +222,12 @@ def test_as_many_lines_as_were_read(
 @pytest.mark.parametrize("content", [b"", b"\n", b"\n\n \n"])
 @pytest.mark.parametrize("as_json", [False, True])
 def test_no_lines_and_blank_lines_are_no_error(
-    content: bytes, as_json: bool, command: Any, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    content: bytes,
+    as_json: bool,
+    command: Any,
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "in.txt").write_bytes(content)
     blank = '{"outputs": [{"text": "", "score": 0.0, "finished": true}]}\n' if as_json else "\n"
@@ -211,8 +245,10 @@ def test_a_skipped_line_keeps_its_place(command: Any, trained: Path, monkeypatch
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 512])
-def test_what_came_before_a_bad_line_is_written(chunk: int, command: Any, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seqloom.workflows.predict, "CHUNK", chunk)
+def test_what_came_before_a_bad_line_is_written(
+    chunk: int, command: Any, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seqloom.tasks.translation.predictor, "CHUNK", chunk)
     good = predicted(command, monkeypatch, trained, b"a b\nc\n", "-")
     ran = predicted(command, monkeypatch, trained, b"a b\nc\n\xff\nd\n", "-")
     assert ran.out == good.out
@@ -238,7 +274,9 @@ def test_answers_stand_before_the_error(trained: Path) -> None:
 def test_json_holds_the_same_texts(command: Any, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = "\n".join(LINES).encode()
     plain = predicted(command, monkeypatch, trained, content, "-").out.splitlines()
-    best = predicted(command, monkeypatch, trained, content, "--json", "--set", "decode.n_best=3").out.splitlines()
+    best = predicted(
+        command, monkeypatch, trained, content, "--json", "--set", "decode.n_best=3"
+    ).out.splitlines()
     outputs = [json.loads(line)["outputs"] for line in best]
     assert [one[0]["text"] for one in outputs] == plain
     assert [len(one) for one in outputs] == [3, 1, 3, 3, 3]
@@ -248,7 +286,9 @@ def test_json_holds_the_same_texts(command: Any, trained: Path, monkeypatch: pyt
 
 def test_settings_of_the_model_cannot_be_changed_any_more(command: Any, trained: Path) -> None:
     assert "model.*" in one_line(command("predict", trained, "-", "--set", "model.width=3"), 2)
-    assert "did you mean decode.beam?" in one_line(command("predict", trained, "-", "--set", "decode.baem=3"), 2)
+    assert "did you mean decode.beam?" in one_line(
+        command("predict", trained, "-", "--set", "decode.baem=3"), 2
+    )
 
 
 def test_a_reader_that_leaves_is_no_error(trained: Path) -> None:
@@ -272,10 +312,26 @@ def test_a_reader_that_leaves_is_no_error(trained: Path) -> None:
 def test_evaluate_gives_the_numbers_of_the_training(command: Any, trained: Path, pairs: Path) -> None:
     measured = command("evaluate", trained, pairs / "val.jsonl", "--json", "--set", "decode.beam=1").json
     best = json.loads((trained / "manifest.json").read_text())["best"].removeprefix("checkpoint-")
-    logged = [record for record in metrics_log.read(trained) if record["step"] == int(best) and "validation_loss" in record]
-    names = ("loss", "perplexity", "token_accuracy", "bleu", "chrf", "exact_match", "pairs", "tokens", "unfinished")
+    logged = [
+        record
+        for record in metrics_log.read(trained)
+        if record["step"] == int(best) and "validation_loss" in record
+    ]
+    names = (
+        "loss",
+        "perplexity",
+        "token_accuracy",
+        "bleu",
+        "chrf",
+        "exact_match",
+        "pairs",
+        "tokens",
+        "unfinished",
+    )
     assert measured["bleu"] > 0
-    assert {name: measured[name] for name in names} == {name: logged[0][f"validation_{name}"] for name in names}
+    assert {name: measured[name] for name in names} == {
+        name: logged[0][f"validation_{name}"] for name in names
+    }
     assert measured["pairs"] == 20
     assert "version:" in measured["bleu_signature"]
 
@@ -307,14 +363,18 @@ def test_an_output_that_cannot_be_is_refused_before_the_work(
 ) -> None:
     (tmp_path / "file").touch()
     for place in ("no/such/x.txt", "file/x.txt"):
-        message = refused_early(command, monkeypatch, "evaluate", trained, pairs / "val.jsonl", "--outputs", tmp_path / place)
+        message = refused_early(
+            command, monkeypatch, "evaluate", trained, pairs / "val.jsonl", "--outputs", tmp_path / place
+        )
         assert "must be in a folder that is there" in message
     for place, must in {
         "nodir/x.png": "must be in a folder that is there",
         "out.jpg": "must end in .png, .svg, .html, .json, but this has .jpg",
         "out": "but this has no suffix",
     }.items():
-        assert must in refused_early(command, monkeypatch, "explain", trained, "a b", "--output", tmp_path / place)
+        assert must in refused_early(
+            command, monkeypatch, "explain", trained, "a b", "--output", tmp_path / place
+        )
 
 
 def test_metrics_are_shown_though_the_outputs_cannot_be_written(
@@ -349,7 +409,9 @@ def test_models_lists_every_key_of_a_family(command: Any) -> None:
     listed = command("models", "seq2seq", "--json").json
     config, _, _ = model_family("seq2seq")
     fields = {one.name for one in dataclasses.fields(config)} - {"vocabulary_size", "pad_id"}
-    assert {one["key"] for one in listed if one["key"].startswith("model.")} == {f"model.{name}" for name in fields}
+    assert {one["key"] for one in listed if one["key"].startswith("model.")} == {
+        f"model.{name}" for name in fields
+    }
     assert {"data.tokenizer", "train.max_steps", "decode.beam"} <= {one["key"] for one in listed}
     assert all(one["meaning"] for one in listed)
     table = command("models", "seq2seq").out
@@ -366,7 +428,9 @@ def test_explain_draws_a_new_picture(command: Any, trained: Path, tmp_path: Path
     assert told["target"] == ["a", "b", "</s>"]
     assert [sum(row) for row in told["weights"]] == pytest.approx([1.0] * 3)
     assert (tmp_path / "a.svg").read_text().startswith("<svg")
-    assert "must be a new file" in one_line(command("explain", trained, "a b c", "--output", tmp_path / "a.svg"), 2)
+    assert "must be a new file" in one_line(
+        command("explain", trained, "a b c", "--output", tmp_path / "a.svg"), 2
+    )
     assert command("explain", trained, "a b c", "--output", tmp_path / "a.png").code == 0
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
@@ -379,22 +443,39 @@ def test_explain_takes_what_a_chart_can_be(suffix: str, command: Any, trained: P
 
 
 def test_explain_reads_no_data(command: Any, trained: Path, tmp_path: Path) -> None:
-    message = one_line(command("explain", trained, "a b", "--output", tmp_path / "a.svg", "--set", "data.encoding=latin-1"), 2)
+    message = one_line(
+        command("explain", trained, "a b", "--output", tmp_path / "a.svg", "--set", "data.encoding=latin-1"),
+        2,
+    )
     assert message == "seqloom: --set can change decode.* here, but not data.*: no file is read"
-    assert "not model.*: the model is trained" in one_line(command("explain", trained, "a", "--set", "model.width=3"), 2)
+    assert "not model.*: the model is trained" in one_line(
+        command("explain", trained, "a", "--set", "model.width=3"), 2
+    )
     assert "decode.beam" in one_line(command("explain", trained, "a", "--set", "decode.baem=1"), 2)
 
 
-def test_explain_without_the_extra_names_it(command: Any, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explain_without_the_extra_names_it(
+    command: Any, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "altair", None)
     message = one_line(command("explain", trained, "a b c", "--output", tmp_path / "a.png"), 1)
     assert "pip install 'seqloom[plot]'" in message
     assert not (tmp_path / "a.png").exists()
 
 
-def test_explain_needs_a_model_with_attention(command: Any, pairs: Path, tmp_path: Path, narrow: list[str]) -> None:
-    sets = [*narrow, "--set=model.attention=none", "--set=data.tokenizer=characters", "--set=train.max_steps=1", "--set=train.batch_rows=4"]
-    ran = command("train", "translation", pairs / "val.jsonl", "--output-dir", tmp_path / "run", "--json", *sets)
+def test_explain_needs_a_model_with_attention(
+    command: Any, pairs: Path, tmp_path: Path, narrow: list[str]
+) -> None:
+    sets = [
+        *narrow,
+        "--set=model.attention=none",
+        "--set=data.tokenizer=characters",
+        "--set=train.max_steps=1",
+        "--set=train.batch_rows=4",
+    ]
+    ran = command(
+        "train", "translation", pairs / "val.jsonl", "--output-dir", tmp_path / "run", "--json", *sets
+    )
     assert ran.code == 0
     assert ran.json["step"] == 1
     message = one_line(command("explain", tmp_path / "run", "a b c", "--output", tmp_path / "a.png"), 2)
@@ -403,6 +484,8 @@ def test_explain_needs_a_model_with_attention(command: Any, pairs: Path, tmp_pat
 
 def test_the_script_is_installed() -> None:
     """As a user starts it: through the entry point of the package."""
-    ran = subprocess.run([Path(sys.executable).with_name("seqloom"), "--version"], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [Path(sys.executable).with_name("seqloom"), "--version"], capture_output=True, text=True, check=True
+    )
     assert ran.stdout.strip()
     assert ran.stderr == ""

@@ -8,11 +8,20 @@ from typing import Any
 
 import pytest
 
-from seqloom.workflows.compare import run as workflow
 from seqloom.workflows.compare import leaderboard
+from seqloom.workflows.compare import run as workflow
 from seqloom.workflows.compare.cells import Measured, Run, Tools
 
-MODELS = ("--models", "bag_of_words:tiny,recurrent+cell=gru", "--seeds", "2", "--set", "train.max_steps=9", "--set", "train.threads=1")
+MODELS = (
+    "--models",
+    "bag_of_words:tiny,recurrent+cell=gru",
+    "--seeds",
+    "2",
+    "--set",
+    "train.max_steps=9",
+    "--set",
+    "train.threads=1",
+)
 
 
 class Toy:
@@ -38,7 +47,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Toy:
     found = Toy()
     tools = Tools(found.train, found.measure, lambda place, plan: 0.004, lambda *_: lambda fields: 100)
     monkeypatch.setattr(workflow, "run_compare", partial(workflow.run_compare, tools=tools))
-    monkeypatch.setattr(compare_table, "PICTURES", (".svg",))
+    monkeypatch.setattr(leaderboard, "PICTURES", (".svg",))
     return found
 
 
@@ -50,9 +59,20 @@ def texts(tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_a_table_a_chart_and_a_folder(command: Any, texts: Path, toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_a_chart_and_a_folder(
+    command: Any, texts: Path, toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "120")
-    ran = command("compare", "text-classification", texts / "train.tsv", "--test", texts / "test.tsv", "--output-dir", texts / "c", *MODELS)
+    ran = command(
+        "compare",
+        "text-classification",
+        texts / "train.tsv",
+        "--test",
+        texts / "test.tsv",
+        "--output-dir",
+        texts / "c",
+        *MODELS,
+    )
     assert ran.code == 0
     assert "recurrent+cell=gru" in ran.out
     assert "0.7500 ± 0.0000" in ran.out
@@ -60,24 +80,42 @@ def test_a_table_a_chart_and_a_folder(command: Any, texts: Path, toy: Toy, monke
     assert "all read by the same tokenizer" in ran.out
     assert "the same for all" in ran.err
     names = sorted(path.name for path in (texts / "c").iterdir())
-    cells = ["bag_of_words-tiny-seed0", "bag_of_words-tiny-seed1", "recurrent-cell-gru-seed0", "recurrent-cell-gru-seed1"]
+    cells = [
+        "bag_of_words-tiny-seed0",
+        "bag_of_words-tiny-seed1",
+        "recurrent-cell-gru-seed0",
+        "recurrent-cell-gru-seed1",
+    ]
     written = ["leaderboard.csv", "leaderboard.json", "leaderboard.svg", "plan.json"]
     assert names == sorted([".lock", "choices.json", *cells, *written])
 
 
 @pytest.mark.usefixtures("one_thread")
 def test_one_line_of_json(command: Any, texts: Path, toy: Toy) -> None:
-    ran = command("compare", "text-classification", texts / "train.tsv", "--output-dir", texts / "c", *MODELS, "--json")
+    ran = command(
+        "compare", "text-classification", texts / "train.tsv", "--output-dir", texts / "c", *MODELS, "--json"
+    )
     assert ran.code == 0
     assert ran.json["stopped"] is None
-    assert [(row["model"], row["mean"]) for row in ran.json["rows"]] == [("recurrent+cell=gru", 0.75), ("bag_of_words:tiny", 0.5)]
+    assert [(row["model"], row["mean"]) for row in ran.json["rows"]] == [
+        ("recurrent+cell=gru", 0.75),
+        ("bag_of_words:tiny", 0.5),
+    ]
     assert "also chose" in ran.json["notes"][0]
 
 
 @pytest.mark.usefixtures("one_thread")
 def test_a_stopped_comparison_says_how_to_go_on(command: Any, texts: Path, toy: Toy) -> None:
     toy.stop_at = 8
-    words = ("compare", "text-classification", texts / "train.tsv", "--output-dir", texts / "c", *MODELS, "--json")
+    words = (
+        "compare",
+        "text-classification",
+        texts / "train.tsv",
+        "--output-dir",
+        texts / "c",
+        *MODELS,
+        "--json",
+    )
     ran = command(*words)
     assert ran.code == 143
     assert ran.json == {"output_dir": str(texts / "c"), "stopped": "SIGTERM"}
@@ -86,7 +124,15 @@ def test_a_stopped_comparison_says_how_to_go_on(command: Any, texts: Path, toy: 
 
 
 def test_a_mistake_is_one_line(command: Any, texts: Path) -> None:
-    ran = command("compare", "text-classification", texts / "train.tsv", "--output-dir", texts / "c", "--models", "bag_of_words")
+    ran = command(
+        "compare",
+        "text-classification",
+        texts / "train.tsv",
+        "--output-dir",
+        texts / "c",
+        "--models",
+        "bag_of_words",
+    )
     (line,) = ran.err.splitlines()
     assert (ran.code, ran.out) == (2, "")
     assert line.startswith("seqloom: --models must name at least two models")

@@ -31,7 +31,14 @@ def model(texts: Path) -> Path:
 
     folder = texts.parent / "ngram"
     settings = ["data.tokenizer=words", "model.order=3"]
-    train("text-generation", [str(texts)], model="ngram", output_dir=str(folder), validation=[str(texts)], settings=settings)
+    train(
+        "text-generation",
+        [str(texts)],
+        model="ngram",
+        output_dir=str(folder),
+        validation=[str(texts)],
+        settings=settings,
+    )
     return folder
 
 
@@ -45,10 +52,14 @@ def one_line(ran: Any, code: int = 2) -> str:
 SHORT = ("--prompt-tokens", "4", "--new-tokens", "10", "--limit", "12")
 
 
-def test_a_table_and_a_chart(command: Any, model: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_and_a_chart(
+    command: Any, model: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     picture = tmp_path / "chart.svg"
-    ran = command("degeneration", model, texts, *SHORT, "--strategies", "greedy, beam=3,sampling", "--output", picture)
+    ran = command(
+        "degeneration", model, texts, *SHORT, "--strategies", "greedy, beam=3,sampling", "--output", picture
+    )
     assert ran.code == 0
     assert "12 texts, 10 tokens after a prompt of 4" in ran.out
     assert f"probability of each token: {picture}" in ran.out
@@ -59,7 +70,9 @@ def test_a_table_and_a_chart(command: Any, model: Path, texts: Path, tmp_path: P
     assert all(f">{name}<" in picture.read_text("utf-8") for name in ("human", "greedy", "beam=3"))
 
 
-def test_all_strategies_and_all_numbers(command: Any, model: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_strategies_and_all_numbers(
+    command: Any, model: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each number of the table follows from the texts that are written."""
     monkeypatch.chdir(tmp_path)
     told = command("degeneration", model, texts, *SHORT, "--json", "--samples-output", "all.jsonl").json
@@ -73,11 +86,18 @@ def test_all_strategies_and_all_numbers(command: Any, model: Path, texts: Path, 
         some = [record for record in records if record["strategy"] == name]
         probabilities = [p for record in some for p in record["probabilities"]]
         assert row["mean_probability"] == pytest.approx(sum(probabilities) / len(probabilities))
-        assert row["perplexity"] == pytest.approx(math.exp(-sum(map(math.log, probabilities)) / len(probabilities)))
+        assert row["perplexity"] == pytest.approx(
+            math.exp(-sum(map(math.log, probabilities)) / len(probabilities))
+        )
         assert row["loops"] == pytest.approx(sum(record["loop"] is not None for record in some) / 12)
         assert row["finished"] == pytest.approx(sum(record["finished"] for record in some) / 12)
         for record in some:
-            assert len(record["pieces"]) == len(record["probabilities"]) == len(record["tokens"]) + record["finished"] <= 10
+            assert (
+                len(record["pieces"])
+                == len(record["probabilities"])
+                == len(record["tokens"]) + record["finished"]
+                <= 10
+            )
             assert record["prompt"].split() == lines[record["document"]].split()[:4]
             assert record["text"].split() == record["pieces"][: len(record["tokens"])]
     people = [record["prompt"] + record["text"] for record in records[:12]]
@@ -87,9 +107,13 @@ def test_all_strategies_and_all_numbers(command: Any, model: Path, texts: Path, 
     assert greedy["perplexity"] < told["rows"]["sampling"]["perplexity"]
 
 
-def test_the_people_depend_on_no_strategy_and_no_seed(command: Any, model: Path, texts: Path, tmp_path: Path) -> None:
+def test_the_people_depend_on_no_strategy_and_no_seed(
+    command: Any, model: Path, texts: Path, tmp_path: Path
+) -> None:
     def told(name: str, *words: str) -> Any:
-        return command("degeneration", model, texts, *SHORT, "--json", "--output", tmp_path / f"{name}.json", *words).json["rows"]
+        return command(
+            "degeneration", model, texts, *SHORT, "--json", "--output", tmp_path / f"{name}.json", *words
+        ).json["rows"]
 
     first, again, other = (
         told("a", "--strategies", "sampling,greedy"),
@@ -104,7 +128,9 @@ def test_mistakes_are_one_line(command: Any, model: Path, texts: Path, trained: 
     def refused(*words: object, code: int = 2) -> str:
         return one_line(command("degeneration", *words, "--output", tmp_path / "x.png"), code)
 
-    assert "must be a language model (of text-generation), but is one of translation" in refused(trained, texts)
+    assert "must be a language model (of text-generation), but is one of translation" in refused(
+        trained, texts
+    )
     assert "must have 116 tokens, prompt and all, but the longest of 41 has 21" in refused(model, texts)
     assert "but is 'nucleus'" in refused(model, texts, "--strategies", "greedy,nucleus")
     assert "decode.seed must be" in refused(model, texts, "--seed=-1")
@@ -116,6 +142,8 @@ def test_mistakes_are_one_line(command: Any, model: Path, texts: Path, trained: 
     assert "must end in .jsonl" in refused(model, texts, "--samples-output", tmp_path / "all.txt")
     assert "must be a run folder" in refused(tmp_path, texts, code=1)
     assert not list(tmp_path.iterdir())
-    assert "must end in .png" in one_line(command("degeneration", model, texts, "--output", tmp_path / "x.gif"))
+    assert "must end in .png" in one_line(
+        command("degeneration", model, texts, "--output", tmp_path / "x.gif")
+    )
     (tmp_path / "x.png").touch()
     assert "must be a new file" in refused(model, texts)

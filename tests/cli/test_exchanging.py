@@ -16,7 +16,9 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     folder = tmp_path_factory.mktemp("hub")
-    entries = {"<|endoftext|>": 0} | {symbol: at for at, symbol in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()), start=1)}
+    entries = {"<|endoftext|>": 0} | {
+        symbol: at for at, symbol in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()), start=1)
+    }
     made = Tokenizer(models.BPE(vocab=entries, merges=[]))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
@@ -64,7 +66,12 @@ def test_what_cannot_be_is_said_in_one_line(
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    ran = command(*[{"HUB": hub, "OUT": tmp_path / "out", "x.arpa": tmp_path / "x.arpa"}.get(word, word) for word in words])
+    ran = command(
+        *[
+            {"HUB": hub, "OUT": tmp_path / "out", "x.arpa": tmp_path / "x.arpa"}.get(word, word)
+            for word in words
+        ]
+    )
     assert ran.code in (1, 2)
     assert said in ran.err
     assert ran.err.count("\n") == 1

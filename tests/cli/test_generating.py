@@ -13,8 +13,8 @@ import pytest
 from tests.decoding.toys import Remembering
 
 import seqloom.tasks.language_modeling.generate as workflow
-from seqloom.runs.run_folder import Bundle
 from seqloom.config import DecodeConfig
+from seqloom.runs.run_folder import Bundle
 from seqloom.text.tokenizers import train_tokenizer
 
 TOKENIZER = train_tokenizer(["ein Hund läuft 🐕 日本語"], "bytes")
@@ -71,26 +71,39 @@ def test_texts_of_many_prompts_and_samples_stand_apart(command: Any, opened: Any
     assert command(*words).out == "\n".join(apart)
     three = command(*words, "--set=decode.n_best=3", "--json")
     lines = [json.loads(line) for line in three.out.splitlines()]
-    assert [(line["prompt"], line["sample"]) for line in lines] == [(p, i) for p in ("ab", "- cd") for i in range(3)]
+    assert [(line["prompt"], line["sample"]) for line in lines] == [
+        (p, i) for p in ("ab", "- cd") for i in range(3)
+    ]
     assert [lines[i]["prompt"] + lines[i]["text"] + "\n" for i in (0, 3)] == apart
     shown = command(*words, "--set=decode.n_best=3").out
     assert shown == "\n".join(line["prompt"] + line["text"] + "\n" for line in lines)
 
 
-def test_prompts_of_a_file_and_of_standard_input(command: Any, opened: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompts_of_a_file_and_of_standard_input(
+    command: Any, opened: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened()
     (tmp_path / "prompts").write_text("ab\n\ncd\n")
-    of_options = command("generate", "runs/x", *(f"--prompt={prompt}" for prompt in ("ab", "", "cd")), SHORT, "--json")
+    of_options = command(
+        "generate", "runs/x", *(f"--prompt={prompt}" for prompt in ("ab", "", "cd")), SHORT, "--json"
+    )
     of_file = command("generate", "runs/x", tmp_path / "prompts", SHORT, "--json")
     assert of_file.out == of_options.out
     assert len(of_file.out.splitlines()) == 3
     for rows in (1, 2):
-        assert command("generate", "runs/x", tmp_path / "prompts", SHORT, "--json", f"--set=decode.batch_rows={rows}").out == of_file.out
+        assert (
+            command(
+                "generate", "runs/x", tmp_path / "prompts", SHORT, "--json", f"--set=decode.batch_rows={rows}"
+            ).out
+            == of_file.out
+        )
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"ab\n\ncd\n")))
     assert command("generate", "runs/x", "-", SHORT, "--json").out == of_file.out
 
 
-def test_at_a_terminal_each_prompt_is_answered_before_the_next_is_read(command: Any, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_a_terminal_each_prompt_is_answered_before_the_next_is_read(
+    command: Any, opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened()
     written = list[str]()
 
@@ -120,10 +133,16 @@ def test_a_window_that_slides_is_said_after_the_text(command: Any, opened: Any) 
     opened(context=6)
     for words in ((), ("--set=decode.n_best=2",), ("--json",)):
         ran = command("generate", "runs/x", "--prompt", "abcd", "--set=decode.max_length=40", *words)
-        assert ran.err == "the model looks at 6 tokens at most: where a text was longer, it went on from the last 3, read afresh\n"
+        assert (
+            ran.err
+            == "the model looks at 6 tokens at most: where a text was longer, it went on from the last 3,"
+            " read afresh\n"
+        )
 
 
-def test_a_stream_is_written_piece_by_piece(command: Any, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_is_written_piece_by_piece(
+    command: Any, opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened()
     writes = list[str]()
     monkeypatch.setattr("seqloom.cli.generating._write", lambda text, **_: writes.append(text))
@@ -132,7 +151,9 @@ def test_a_stream_is_written_piece_by_piece(command: Any, opened: Any, monkeypat
     assert (writes[0], writes[-1]) == ("ab", "\n")
 
 
-def test_how_many_tokens_is_shown_at_a_terminal_and_taken_away(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_many_tokens_is_shown_at_a_terminal_and_taken_away(
+    opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from seqloom.cli.generating import _counter
 
     class Terminal(io.StringIO):
@@ -152,15 +173,35 @@ def test_how_many_tokens_is_shown_at_a_terminal_and_taken_away(opened: Any, monk
 @pytest.mark.parametrize(
     ("words", "message", "code"),
     [
-        (["prompts", "--prompt", "ab"], "generate takes --prompt or FILE, but both are given; leave one out", 2),
-        (["--prompt", "ab", "--set", "data.encoding=latin-1"], "--set can change decode.* here, but not data.*", 2),
+        (
+            ["prompts", "--prompt", "ab"],
+            "generate takes --prompt or FILE, but both are given; leave one out",
+            2,
+        ),
+        (
+            ["--prompt", "ab", "--set", "data.encoding=latin-1"],
+            "--set can change decode.* here, but not data.*",
+            2,
+        ),
         (["--prompt", "ab", "--set", "model.width=3"], "but not model.*", 2),
         (["--prompt", "ab", "--set", "decode.temperature=0"], "decode.temperature must be greater than 0", 2),
-        (["--prompt", "ab", "--set", "decode.beam=3"], "decode.beam changes nothing with decode.strategy=sample", 2),
+        (
+            ["--prompt", "ab", "--set", "decode.beam=3"],
+            "decode.beam changes nothing with decode.strategy=sample",
+            2,
+        ),
         (["nowhere.txt"], "nowhere.txt", 2),
         (["--prompt", "ab", "--set", "decode.begin=\ud800"], "the beginning must be Unicode", 2),
-        (["--prompt", "ab", "--set", "decode.strategy=beam", "--set", "decode.length_penalty=1e300"], "decode.length_penalty must be", 2),
-        (["--prompt", "ab", "--set", "decode.groups=2000"], "decode.groups must be less than or equal to 1000", 2),
+        (
+            ["--prompt", "ab", "--set", "decode.strategy=beam", "--set", "decode.length_penalty=1e300"],
+            "decode.length_penalty must be",
+            2,
+        ),
+        (
+            ["--prompt", "ab", "--set", "decode.groups=2000"],
+            "decode.groups must be less than or equal to 1000",
+            2,
+        ),
     ],
 )
 def test_mistakes_are_one_line(words: list[str], message: str, code: int, command: Any, opened: Any) -> None:
@@ -172,12 +213,18 @@ def test_mistakes_are_one_line(words: list[str], message: str, code: int, comman
     assert (ran.code, ran.out) == (code, "")
 
 
-@pytest.mark.parametrize("options", [["decode.n_best=2"], *(["decode.strategy=beam", f"decode.beam={width}"] for width in (1, 3))])
+@pytest.mark.parametrize(
+    "options", [["decode.n_best=2"], *(["decode.strategy=beam", f"decode.beam={width}"] for width in (1, 3))]
+)
 @pytest.mark.parametrize("json", [["--json"], []])
-def test_rules_that_leave_nothing_are_said(options: list[str], json: list[str], command: Any, opened: Any) -> None:
+def test_rules_that_leave_nothing_are_said(
+    options: list[str], json: list[str], command: Any, opened: Any
+) -> None:
     opened()
     rules = ["decode.no_repeat_ngram=1", "decode.min_length=1000", "decode.max_length=1000", *options]
-    ran = command("generate", "runs/x", "--prompt", "ab", *json, *(word for rule in rules for word in ("--set", rule)))
+    ran = command(
+        "generate", "runs/x", "--prompt", "ab", *json, *(word for rule in rules for word in ("--set", rule))
+    )
     (line,) = ran.err.splitlines()
     assert "the rules must leave a token that may come next" in line
     assert ran.code == 1
@@ -186,8 +233,10 @@ def test_rules_that_leave_nothing_are_said(options: list[str], json: list[str], 
 def test_a_model_of_another_task_is_refused(command: Any, opened: Any) -> None:
     opened(task="translation")
     ran = command("generate", "runs/x")
-    assert ran.err == (
-        "seqloom: runs/x: generate needs a model of text-generation, but this one is of translation; use: seqloom predict runs/x\n"
+    assert (
+        ran.err
+        == "seqloom: runs/x: generate needs a model of text-generation, but this one is of translation; use:"
+        " seqloom predict runs/x\n"
     )
     assert ran.code == 2
 

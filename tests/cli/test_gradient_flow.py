@@ -10,11 +10,17 @@ from typing import Any
 import pytest
 from torch import nn
 
-from seqloom.runs.run_folder import load_bundle
 from seqloom.explaining.gradient_flow import Curve, GradientFlow, LayerFlow, StateFlow
+from seqloom.runs.run_folder import load_bundle
 from seqloom.workflows.explain.text import flow_panels
 
-LSTM = ("model.cell=lstm", "model.attention=none", "model.bidirectional=false", "model.context=initial", "data.tokenizer=characters")
+LSTM = (
+    "model.cell=lstm",
+    "model.attention=none",
+    "model.bidirectional=false",
+    "model.context=initial",
+    "data.tokenizer=characters",
+)
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +29,11 @@ def lstm(pairs: Path, narrow: list[str], tmp_path_factory: pytest.TempPathFactor
     from seqloom.workflows.train import train
 
     folder = tmp_path_factory.mktemp("flow") / "lstm"
-    settings = [word.removeprefix("--set=") for word in narrow] + [*LSTM, "train.max_steps=1", "train.batch_rows=4"]
+    settings = [word.removeprefix("--set=") for word in narrow] + [
+        *LSTM,
+        "train.max_steps=1",
+        "train.batch_rows=4",
+    ]
     train("translation", [str(pairs / "val.jsonl")], output_dir=folder, settings=settings)
     return folder
 
@@ -35,33 +45,66 @@ def one_line(ran: Any, code: int = 2) -> str:
     return str(line)
 
 
-def test_a_picture_and_a_table_for_each_run(command: Any, trained: Path, lstm: Path, pairs: Path, tmp_path: Path) -> None:
+def test_a_picture_and_a_table_for_each_run(
+    command: Any, trained: Path, lstm: Path, pairs: Path, tmp_path: Path
+) -> None:
     picture = tmp_path / "flow.svg"
-    ran = command("explain", trained, pairs / "val.jsonl", "--gradient-flow", "--beside", lstm, "--output", picture)
+    ran = command(
+        "explain", trained, pairs / "val.jsonl", "--gradient-flow", "--beside", lstm, "--output", picture
+    )
     assert ran.code == 0
     assert f"{trained.name}: gru" in ran.out
     assert "lstm: lstm" in ran.out
     assert f"gradient flow on 20 rows: {picture}" in ran.out
     drawn = picture.read_text("utf-8")
-    assert all(word in drawn for word in (f">{trained.name}<", ">lstm: h<", ">lstm: c<", ">encoder 1 →<", ">encoder 1<", ">decoder 1<"))
-    assert "must be a new file" in one_line(command("explain", trained, pairs / "val.jsonl", "--gradient-flow", "--output", picture))
+    assert all(
+        word in drawn
+        for word in (
+            f">{trained.name}<",
+            ">lstm: h<",
+            ">lstm: c<",
+            ">encoder 1 →<",
+            ">encoder 1<",
+            ">decoder 1<",
+        )
+    )
+    assert "must be a new file" in one_line(
+        command("explain", trained, pairs / "val.jsonl", "--gradient-flow", "--output", picture)
+    )
 
 
 def test_panels_show_what_a_logarithmic_axis_can() -> None:
-    """Time runs to the right, the last step is at 0; medians that are 0 or not finite are left out, and a layer without any others."""
+    """Time runs to the right, the last step is at 0; medians that are 0 or not finite are left out, and a
+    layer without any others."""
 
     def curve(*median: float) -> Curve:
         return Curve(mean=[9.0] * len(median), median=list(median), rows=[2] * len(median))
 
     def layer(name: str, gradient: Curve, jacobian: Curve) -> LayerFlow:
         flow = StateFlow(
-            gradient_from_start=curve(9.0), gradient_from_end=gradient, gradient_per_step=1.0, jacobian=jacobian, jacobian_per_step=1.0
+            gradient_from_start=curve(9.0),
+            gradient_from_end=gradient,
+            gradient_per_step=1.0,
+            jacobian=jacobian,
+            jacobian_per_step=1.0,
         )
-        about = {"direction": "forward", "cell": "elman", "width": 1, "steps": 3, "gates": {}, "spectra": {}, "exact": True}
+        about = {
+            "direction": "forward",
+            "cell": "elman",
+            "width": 1,
+            "steps": 3,
+            "gates": {},
+            "spectra": {},
+            "exact": True,
+        }
         return LayerFlow(name=name, states={"h": flow}, **about)  # type: ignore[arg-type]
 
     one = GradientFlow(
-        loss=1.0, layers=(layer("a", curve(1.0, 0.5, 0.0), curve(2.0, 4.0, float("inf"))), layer("b", curve(0.0), curve(0.0)))
+        loss=1.0,
+        layers=(
+            layer("a", curve(1.0, 0.5, 0.0), curve(2.0, 4.0, float("inf"))),
+            layer("b", curve(0.0), curve(0.0)),
+        ),
     )
     other = GradientFlow(loss=1.0, layers=(layer("a", curve(3.0), curve(0.0)),))
     ((gradients, jacobians),) = flow_panels({"one": one, "other": other})
@@ -70,7 +113,9 @@ def test_panels_show_what_a_logarithmic_axis_can() -> None:
     assert jacobians.series == {"one": [(-1, 4.0), (0, 2.0)]}
 
 
-def test_all_numbers_as_json(command: Any, lstm: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_numbers_as_json(
+    command: Any, lstm: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     loss = command("evaluate", lstm, pairs / "val.jsonl", "--json").json["loss"]
     told = command("explain", lstm, pairs / "val.jsonl", "--gradient-flow", "--json").json
@@ -79,7 +124,12 @@ def test_all_numbers_as_json(command: Any, lstm: Path, pairs: Path, tmp_path: Pa
     flow = told["runs"]["lstm"]
     assert flow["loss"] == pytest.approx(loss, rel=1e-4)  # the objective of the training, without smoothing
     encoder, decoder = flow["layers"]
-    assert (encoder["name"], encoder["cell"], encoder["direction"], encoder["width"]) == ("encoder 1", "lstm", "forward", 8)
+    assert (encoder["name"], encoder["cell"], encoder["direction"], encoder["width"]) == (
+        "encoder 1",
+        "lstm",
+        "forward",
+        8,
+    )
     assert set(encoder["gates"]) == set(decoder["spectra"]) == {"i", "f", "g", "o"}
     assert len(encoder["spectra"]["f"]["singular_values"]) == 8
     for state in ("h", "c"):
@@ -89,16 +139,24 @@ def test_all_numbers_as_json(command: Any, lstm: Path, pairs: Path, tmp_path: Pa
 
 
 def test_the_first_usable_pairs_are_read(command: Any, lstm: Path, tmp_path: Path) -> None:
-    rows = [{"source": "a b", "target": "a"}, {"source": " ", "target": "a"}, {"source": "a b c d", "target": "a"}]
+    rows = [
+        {"source": "a b", "target": "a"},
+        {"source": " ", "target": "a"},
+        {"source": "a b c d", "target": "a"},
+    ]
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + "not JSON\n")
     flags = ("--gradient-flow", "--json", "--rows", "2", "--output")
     told = command("explain", lstm, tmp_path / "data.jsonl", *flags, tmp_path / "a.svg").json
     assert (told["rows"], told["runs"]["lstm"]["layers"][0]["steps"]) == (2, 8)  # 7 characters and </s>
-    cut = command("explain", lstm, tmp_path / "data.jsonl", *flags, tmp_path / "b.svg", "--set", "data.max_length=3").json
+    cut = command(
+        "explain", lstm, tmp_path / "data.jsonl", *flags, tmp_path / "b.svg", "--set", "data.max_length=3"
+    ).json
     assert cut["runs"]["lstm"]["layers"][0]["steps"] == 4
 
 
-def test_mistakes_are_one_line(command: Any, lstm: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_are_one_line(
+    command: Any, lstm: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refused(*words: object) -> str:
         return one_line(command("explain", lstm, *words, "--output", tmp_path / "x.png"))
 
@@ -106,16 +164,23 @@ def test_mistakes_are_one_line(command: Any, lstm: Path, pairs: Path, tmp_path: 
     assert "takes no --target" in refused(data, "--gradient-flow", "--target", "a")
     assert "needs data" in refused("--gradient-flow")
     assert "rows must be at least 1, but is 0" in refused(data, "--gradient-flow", "--rows", "0")
-    assert f"each run must be given once, but {lstm} is given twice" in refused(data, "--gradient-flow", "--beside", lstm)
+    assert f"each run must be given once, but {lstm} is given twice" in refused(
+        data, "--gradient-flow", "--beside", lstm
+    )
     assert "at most 5 runs" in refused(data, "--gradient-flow", *["--beside", "other"] * 5)
     assert "nothing is decoded" in refused(data, "--gradient-flow", "--set", "decode.beam=1")
-    assert "must be a run folder" in one_line(command("explain", lstm, data, "--gradient-flow", "--beside", tmp_path), 1)
+    assert "must be a run folder" in one_line(
+        command("explain", lstm, data, "--gradient-flow", "--beside", tmp_path), 1
+    )
     assert "belong to --gradient-flow" in refused("a b", "--rows", "3")
     assert "belong to --gradient-flow" in refused("a b", "--beside", lstm)
     assert "one TEXT, but 2 texts are given" in refused("a", "b")
     assert "one TEXT, but 0 texts are given" in refused()
     assert not list(tmp_path.iterdir())
 
-    monkeypatch.setattr("seqloom.workflows.explain.text.load_bundle", lambda folder: replace(load_bundle(folder), model=nn.Linear(2, 2)))
+    monkeypatch.setattr(
+        "seqloom.workflows.explain.text.load_bundle",
+        lambda folder: replace(load_bundle(folder), model=nn.Linear(2, 2)),
+    )
     message = refused(data, "--gradient-flow")
     assert message.startswith(f"seqloom: {lstm}: the model must have a recurrent layer")

@@ -36,7 +36,9 @@ def test_one_line_of_json(command: Any, tmp_path: Path, no_pictures: None) -> No
     assert ran.code == 0
     assert ran.json["task"] == "recall"
     assert ran.json["stopped"] is None
-    assert ran.json["results"] == [json.loads(line) for line in (tmp_path / "p" / "results.jsonl").read_text().splitlines()]
+    assert ran.json["results"] == [
+        json.loads(line) for line in (tmp_path / "p" / "results.jsonl").read_text().splitlines()
+    ]
     assert [(row["cell"], row["distance"]) for row in ran.json["results"]] == [
         ("elman", 2),
         ("attention", 2),
@@ -45,7 +47,9 @@ def test_one_line_of_json(command: Any, tmp_path: Path, no_pictures: None) -> No
     ]
 
 
-def test_the_folder_is_named_after_the_task(command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_pictures: None) -> None:
+def test_the_folder_is_named_after_the_task(
+    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_pictures: None
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert command("probe", "copy", *SMALL).code == 0
     assert (tmp_path / "seqloom-probe-copy" / "results.jsonl").exists()

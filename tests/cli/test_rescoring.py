@@ -9,14 +9,23 @@ from typing import Any
 import pytest
 
 LINES = [
-    {"id": 1, "ref": "the cat sees it", "nbest": [{"text": "the cat it sees", "score": -1}, {"text": "the cat sees it", "score": -1.1}]},
-    {"id": 2, "ref": "a dog likes us", "nbest": [{"text": "a dog likes us", "score": 0}, {"text": "dog a likes us", "score": -2}]},
+    {
+        "id": 1,
+        "ref": "the cat sees it",
+        "nbest": [{"text": "the cat it sees", "score": -1}, {"text": "the cat sees it", "score": -1.1}],
+    },
+    {
+        "id": 2,
+        "ref": "a dog likes us",
+        "nbest": [{"text": "a dog likes us", "score": 0}, {"text": "dog a likes us", "score": -2}],
+    },
 ]
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the language model `run` and the lists `lists.jsonl`, and `bare.jsonl` without references."""
+    """A folder with the language model `run` and the lists `lists.jsonl`, and `bare.jsonl` without
+    references."""
     from tests.cli.conftest import run
 
     folder = tmp_path_factory.mktemp("rescoring")
@@ -40,12 +49,18 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_table_shows_before_after_and_the_best_possible(command: Any, place: Path) -> None:
     ran = command("rescore", place / "run", place / "lists.jsonl", "--tune", place / "lists.jsonl")
     assert ran.code == 0
-    rows = {line.split("│")[0].strip(): [cell.strip() for cell in line.split("│")[1:]] for line in ran.out.splitlines() if "│" in line}
+    rows = {
+        line.split("│")[0].strip(): [cell.strip() for cell in line.split("│")[1:]]
+        for line in ran.out.splitlines()
+        if "│" in line
+    }
     assert rows["first hypotheses"] == ["25.00", "25.00"]
     assert rows["rescored"] == rows["run alone"] == ["0.00", "0.00"]
     assert "tuning 3 weights" in ran.err
     assert "the lists that they are measured on" in ran.err
-    found = command("rescore", place / "run", place / "lists.jsonl", "--tune", place / "lists.jsonl", "--json").json
+    found = command(
+        "rescore", place / "run", place / "lists.jsonl", "--tune", place / "lists.jsonl", "--json"
+    ).json
     assert (found["tuning"]["first"], found["test"]["rescored"], found["test"]["oracle"]) == (25, 0, 0)
     assert found["test"]["difference_low"] <= found["test"]["difference"] == -25
 
@@ -54,7 +69,10 @@ def test_without_references_the_best_texts_or_lists_are_the_result(command: Any,
     ran = command("rescore", place / "run", place / "bare.jsonl")
     assert ran.out.splitlines() == ["the cat sees it", "a dog likes us"]
     assert "half" in ran.err or "0.5" in ran.err
-    lines = [json.loads(line) for line in command("rescore", place / "run", place / "bare.jsonl", "--json").out.splitlines()]
+    lines = [
+        json.loads(line)
+        for line in command("rescore", place / "run", place / "bare.jsonl", "--json").out.splitlines()
+    ]
     assert [line["nbest"][0]["text"] for line in lines] == ["the cat sees it", "a dog likes us"]
     assert lines[0]["nbest"][0].keys() == {"text", "score", "total", "log_probability_run"}
 
@@ -63,7 +81,9 @@ def test_an_output_is_written_and_can_be_read_again(command: Any, place: Path, t
     ran = command("rescore", place / "run", place / "bare.jsonl", "--output", tmp_path / "out.tsv")
     assert (ran.code, ran.out) == (0, "")
     assert (tmp_path / "out.tsv").read_text().splitlines()[0] == "id\ttext\tscore\ttotal\tlog_probability_run"
-    again = command("rescore", place / "run", tmp_path / "out.tsv", "--score", "total", "--weights", "given=1")
+    again = command(
+        "rescore", place / "run", tmp_path / "out.tsv", "--score", "total", "--weights", "given=1"
+    )
     assert again.out.splitlines() == ["the cat sees it", "a dog likes us"]
 
 
@@ -73,6 +93,9 @@ def test_mistakes_are_one_line(command: Any, place: Path, tmp_path: Path) -> Non
     assert ran.code == 2
     assert len(ran.err.splitlines()) == 1
     assert f"{tmp_path / 'bad.jsonl'}:2: 'nbest' must hold at least one hypothesis" in ran.err
-    for words, message in ((["--set", "decode.beam=1"], "--set can change data.* here"), (["--weights", "lm"], "name=number")):
+    for words, message in (
+        (["--set", "decode.beam=1"], "--set can change data.* here"),
+        (["--weights", "lm"], "name=number"),
+    ):
         ran = command("rescore", place / "run", place / "lists.jsonl", *words)
         assert (ran.code, message in ran.err) == (2, True)

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 TEXT = "".join(
-    f"{who} {verb} {what} .\n" for who in ("the cat", "a dog", "the bird") for verb in ("sees", "likes") for what in ("it", "us", "them")
+    f"{who} {verb} {what} .\n"
+    for who in ("the cat", "a dog", "the bird")
+    for verb in ("sees", "likes")
+    for what in ("it", "us", "them")
 )
 
 
@@ -20,7 +23,16 @@ def ngram(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     place = tmp_path_factory.mktemp("ngram")
     (place / "train.txt").write_text(TEXT * 3)
-    words = ["--model", "ngram:bigram", "--validation", place / "train.txt", "--output-dir", place / "run", "--set", "data.tokenizer=words"]
+    words = [
+        "--model",
+        "ngram:bigram",
+        "--validation",
+        place / "train.txt",
+        "--output-dir",
+        place / "run",
+        "--set",
+        "data.tokenizer=words",
+    ]
     assert run("train", "text-generation", place / "train.txt", *words) == 0
     return place / "run"
 
@@ -34,7 +46,12 @@ def test_alternatives_stand_likeliest_first(command: Any, ngram: Path) -> None:
     assert "<s> is fed and never predicted" in ran.err
     lines = [json.loads(line) for line in command("score", ngram, *texts, "--json").out.splitlines()]
     assert [line["text"] for line in lines] == ["it likes cat the .", "the cat likes it ."]
-    assert lines[0]["log_probability"] < lines[1]["log_probability"] < lines[1]["log_probability_without_end"] < 0
+    assert (
+        lines[0]["log_probability"]
+        < lines[1]["log_probability"]
+        < lines[1]["log_probability_without_end"]
+        < 0
+    )
 
 
 def test_a_file_gives_a_line_for_each_of_its_lines(command: Any, ngram: Path, tmp_path: Path) -> None:
@@ -64,7 +81,9 @@ def test_an_interval_stands_beside_its_number(command: Any, ngram: Path, tmp_pat
 
 
 def test_pairs_are_a_table_with_a_column_for_each_model(command: Any, ngram: Path, tmp_path: Path) -> None:
-    rows = [{"a": "the cat sees it .", "b": "the sees cat it .", "kind": kind} for kind in ("one", "two", "two")]
+    rows = [
+        {"a": "the cat sees it .", "b": "the sees cat it .", "kind": kind} for kind in ("one", "two", "two")
+    ]
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = ["score", ngram, tmp_path / "pairs.jsonl", "--pairs", "a,b", "--by", "kind", "--beside", ngram]
     shown = command(*words).out
@@ -78,11 +97,17 @@ def test_a_mixture_and_an_arpa_file(command: Any, ngram: Path, tmp_path: Path) -
     words = ["--output-dir", tmp_path / "mixed", "--weights", "1,3"]
     assert "must be given once" in command("ensemble", ngram, ngram, *words).err
     shutil.copytree(ngram, tmp_path / "copy")
-    assert list(command("ensemble", ngram, tmp_path / "copy", *words, "--json").json["weights"].values()) == [0.25, 0.75]
+    assert list(command("ensemble", ngram, tmp_path / "copy", *words, "--json").json["weights"].values()) == [
+        0.25,
+        0.75,
+    ]
     assert command("score", tmp_path / "mixed", "--text", "the cat .").code == 0
     assert command("export", ngram, tmp_path / "m.arpa.gz", "--json").json["ngrams"]["1"] > 10
     assert command("import", tmp_path / "m.arpa.gz", tmp_path / "in").code == 0
-    one, other = (json.loads(command("score", run, "--text", "the cat likes us .", "--json").out) for run in (ngram, tmp_path / "in"))
+    one, other = (
+        json.loads(command("score", run, "--text", "the cat likes us .", "--json").out)
+        for run in (ngram, tmp_path / "in")
+    )
     assert one["log_probability"] == pytest.approx(other["log_probability"], abs=1e-4)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from seqloom.config import DataConfig
-from seqloom.data.readers.examples import Tagged
 from seqloom.data.formats.lines import Tally
+from seqloom.data.readers.examples import Tagged
 from seqloom.data.readers.tagged import read_tagged
 from seqloom.errors import DataError
 

@@ -20,8 +20,13 @@ def scores(*values: float) -> Floats:
 
 
 def test_by_hand() -> None:
-    found = best_answers([scores(1, 3, 0, 2)], [scores(0.5, 1, 0, 2)], [TOKENS[:2] + TOKENS[5:]], CONTEXT, n_best=2)
-    assert [(one.text, one.start, one.end, one.score) for one in found.spans] == [("ab cd  ef g", 0, 11, 5.0), ("ab", 0, 2, 4.0)]
+    found = best_answers(
+        [scores(1, 3, 0, 2)], [scores(0.5, 1, 0, 2)], [TOKENS[:2] + TOKENS[5:]], CONTEXT, n_best=2
+    )
+    assert [(one.text, one.start, one.end, one.score) for one in found.spans] == [
+        ("ab cd  ef g", 0, 11, 5.0),
+        ("ab", 0, 2, 4.0),
+    ]
     assert found.no_answer == 1.5
     weights = np.exp([5.0, 4.0, 1.5])
     assert [one.probability for one in found.spans] == pytest.approx(list(weights[:2] / weights.sum()))
@@ -51,11 +56,15 @@ def brute_force(
 
 
 @given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 8), st.integers(1, 30), st.booleans())
-def test_as_a_search_through_all_spans_of_all_windows(seed: int, room: int, longest: int, n_best: int, masked: bool) -> None:
+def test_as_a_search_through_all_spans_of_all_windows(
+    seed: int, room: int, longest: int, n_best: int, masked: bool
+) -> None:
     generator = np.random.default_rng(seed)
     cut = windows(len(TOKENS), room, int(generator.integers(room)))
     offsets = [TOKENS[begin:end] for begin, end in cut]
-    starts, ends = ([generator.normal(size=room + 3).round(1) for _ in cut] for _ in range(2))  # as rows are padded: longer than a window
+    starts, ends = (
+        [generator.normal(size=room + 3).round(1) for _ in cut] for _ in range(2)
+    )  # as rows are padded: longer than a window
     if masked:
         starts[0][1 + int(generator.integers(room))] = -np.inf
         ends[-1][1:] = -np.inf

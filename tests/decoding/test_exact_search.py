@@ -1,4 +1,5 @@
-"""Exact search on toys: the bound, the cap, the budget, equals, rules, and how much it holds, against all sequences one by one."""
+"""Exact search on toys: the bound, the cap, the budget, equals, rules, and how much it holds, against all
+sequences one by one."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Leveled:
-    """Logits that are small integers, a random function of all that was read: many sequences are equally likely."""
+    """Logits that are small integers, a random function of all that was read: many sequences are equally
+    likely."""
 
     def __init__(self, seed: int, levels: int, ending: float = 0.0) -> None:
         table = torch.randn(97, VOCABULARY, generator=torch.Generator().manual_seed(seed))
@@ -55,11 +57,15 @@ class Uniform:
         return logits, torch.zeros(len(tokens), 1)
 
 
-def exact(model: Any, prompt: Sequence[int] = (BOS,), cap: int = 5, rules: Sequence[Rule] = RULES, **options: Any) -> ExactResult:
+def exact(
+    model: Any, prompt: Sequence[int] = (BOS,), cap: int = 5, rules: Sequence[Rule] = RULES, **options: Any
+) -> ExactResult:
     return exact_search(model, None, prompt, max_new_tokens=cap, eos=EOS, rules=rules, **options)
 
 
-def every(model: Any, prompt: Sequence[int], cap: int, rules: Sequence[Rule] = RULES) -> dict[tuple[int, ...], float]:
+def every(
+    model: Any, prompt: Sequence[int], cap: int, rules: Sequence[Rule] = RULES
+) -> dict[tuple[int, ...], float]:
     """Σ log p of every complete sequence, read whole, added up as a search does."""
     found: dict[tuple[int, ...], float] = {}
     for n in range(cap):
@@ -71,16 +77,23 @@ def every(model: Any, prompt: Sequence[int], cap: int, rules: Sequence[Rule] = R
             log_probs = logits[:, len(prompt) - 1 + step].float().log_softmax(-1)
             for rule in rules:
                 zeros = torch.zeros(len(rows), dtype=torch.long)
-                log_probs = rule(Live(zeros, zeros, zeros, totals, tokens[:, :step], torch.tensor([prompt])), log_probs)
+                log_probs = rule(
+                    Live(zeros, zeros, zeros, totals, tokens[:, :step], torch.tensor([prompt])), log_probs
+                )
             following = tokens[:, step] if step < n else torch.full((len(rows),), EOS)
             totals = totals + log_probs.gather(1, following[:, None])[:, 0]
         found |= dict(zip(rows, totals.tolist(), strict=True))
     return found
 
 
-def ranked(space: dict[tuple[int, ...], float], length_penalty: float) -> list[tuple[float, int, tuple[int, ...]]]:
+def ranked(
+    space: dict[tuple[int, ...], float], length_penalty: float
+) -> list[tuple[float, int, tuple[int, ...]]]:
     """The best first; of equals the shortest, then the lowest ids."""
-    return sorted((-total / float((len(tokens) + 1) ** length_penalty), len(tokens), tokens) for tokens, total in space.items())
+    return sorted(
+        (-total / float((len(tokens) + 1) ** length_penalty), len(tokens), tokens)
+        for tokens, total in space.items()
+    )
 
 
 @settings(max_examples=40)
@@ -107,8 +120,15 @@ def test_it_is_the_first_of_all_sequences(
 
 
 @settings(max_examples=40)
-@given(seed=st.integers(0, 10**6), nodes=st.integers(1, 30), length_penalty=st.sampled_from([0.0, 1.0]), chunk=st.sampled_from([1, 4, 64]))
-def test_a_budget_that_ends_first_leaves_a_gap_that_holds(seed: int, nodes: int, length_penalty: float, chunk: int) -> None:
+@given(
+    seed=st.integers(0, 10**6),
+    nodes=st.integers(1, 30),
+    length_penalty=st.sampled_from([0.0, 1.0]),
+    chunk=st.sampled_from([1, 4, 64]),
+)
+def test_a_budget_that_ends_first_leaves_a_gap_that_holds(
+    seed: int, nodes: int, length_penalty: float, chunk: int
+) -> None:
     model = Leveled(seed, 2, ending=-4.0)
     truth = -ranked(every(model, [BOS], 4), length_penalty)[0][0]
     found = exact(model, cap=4, length_penalty=length_penalty, chunk=chunk, budget=Budget(nodes=nodes))
@@ -164,7 +184,8 @@ def test_what_the_cap_cuts_off_is_no_answer() -> None:
 
 
 def test_known_hypotheses_are_where_it_starts() -> None:
-    """The answer is never worse; what is unfinished, or longer than the cap, is no answer; its own α is not ours."""
+    """The answer is never worse; what is unfinished, or longer than the cap, is no answer; its own α is not
+    ours."""
     model = Remembering(VOCABULARY)
     alone = exact(model, cap=6)
     assert alone.best is not None
@@ -197,7 +218,16 @@ def test_of_equals_the_lowest_ids_win_also_against_what_is_known() -> None:
 def test_a_good_start_saves_work_and_changes_nothing() -> None:
     model = Remembering()
     model.table[:, EOS] += 2
-    (beam,) = generate(model, None, [[BOS]], strategy=Beam(width=20, length_penalty=0), max_new_tokens=[9], eos=EOS, pad=PAD, rules=RULES)
+    (beam,) = generate(
+        model,
+        None,
+        [[BOS]],
+        strategy=Beam(width=20, length_penalty=0),
+        max_new_tokens=[9],
+        eos=EOS,
+        pad=PAD,
+        rules=RULES,
+    )
     alone, seeded = exact(model, cap=9), exact(model, cap=9, known=beam)
     assert alone.best is not None
     assert seeded.best is not None
@@ -208,7 +238,8 @@ def test_a_good_start_saves_work_and_changes_nothing() -> None:
 
 
 def test_it_reads_no_more_than_the_bound_allows() -> None:
-    """One prefix at a time, best first, α = 0: only prefixes at least as likely as the answer, and so cap / p(answer) at most."""
+    """One prefix at a time, best first, α = 0: only prefixes at least as likely as the answer, and so cap /
+    p(answer) at most."""
     for seed in range(20):
         model, cap = Leveled(seed, 1, ending=-1.0), 6
         found = exact(model, cap=cap, chunk=1)
@@ -232,7 +263,9 @@ def test_rules_see_the_rows_as_in_a_beam() -> None:
     for seed in range(4):
         model = Leveled(seed, 30)
         found = exact(model, [BOS, 4], 5, rules=rules)
-        space = {tokens: total for tokens, total in every(model, [BOS, 4], 5, rules).items() if total > -math.inf}
+        space = {
+            tokens: total for tokens, total in every(model, [BOS, 4], 5, rules).items() if total > -math.inf
+        }
         assert all(4 not in tokens for tokens in space)
         assert found.best is not None
         assert tuple(found.best.tokens) == ranked(space, 0.0)[0][2]
@@ -260,20 +293,28 @@ def test_with_little_room_the_longest_go_first_and_the_answer_stays(monkeypatch:
 
 
 def storage(tensors: Sequence[Tensor]) -> int:
-    return sum({part.untyped_storage().data_ptr(): part.untyped_storage().nbytes() for part in tensors}.values())
+    return sum(
+        {part.untyped_storage().data_ptr(): part.untyped_storage().nbytes() for part in tensors}.values()
+    )
 
 
 def test_what_is_counted_is_what_is_held_and_leaves_when_it_is_taken() -> None:
-    """64 rows with a state of 400 bytes each, 1,000 continuations each, of which those of the first row are the likeliest."""
+    """64 rows with a state of 400 bytes each, 1,000 continuations each, of which those of the first row are
+    the likeliest."""
     rows, vocabulary = 64, 1000
     state, goal = torch.zeros(rows, 100), exact_module._Goal(5, 0.0, [])
     live = Live.first(torch.ones(1, 1, dtype=torch.long)).select(torch.zeros(rows, dtype=torch.long))
     live = live._replace(tokens=torch.arange(rows)[:, None])
     log_probs = (
-        torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(0)).log_softmax(-1) - torch.arange(rows)[:, None] * 100
+        torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
+        - torch.arange(rows)[:, None] * 100
     )
     frame = exact_module._children(state, live, log_probs, goal)
-    assert frame.bytes == storage([frame.state, frame.places, frame.log_probs]) == rows * 400 + rows * vocabulary * 8
+    assert (
+        frame.bytes
+        == storage([frame.state, frame.places, frame.log_probs])
+        == rows * 400 + rows * vocabulary * 8
+    )
     order = log_probs.flatten().argsort(descending=True, stable=True)
     taken = list[tuple[int, int]]()
     for left in (60_000, 30_000, 900, 1):

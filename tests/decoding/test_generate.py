@@ -1,4 +1,5 @@
-"""The one loop of decoding, on a toy whose next token depends on all that came before, against a plain beam search."""
+"""The one loop of decoding, on a toy whose next token depends on all that came before, against a plain beam
+search."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from torch import Tensor
 from seqloom.decoding.generate import Beam, Hypothesis, generate
 from seqloom.decoding.live_rows import Live
 from seqloom.decoding.rules import forbid, no_repeat_ngram
-from seqloom.decoding.string_rules import Spelling, stops
 from seqloom.decoding.strategies import Sample
+from seqloom.decoding.string_rules import Spelling, stops
 from seqloom.decoding.trace import Trace
 from seqloom.errors import SeqloomError, UsageError
 from seqloom.protocols import State
@@ -27,7 +28,8 @@ RULES = [forbid([PAD, BOS])]
 
 
 class Toy:
-    """Logits that are a random function of the whole prefix, whose code is the state; no parameters, no halves.
+    """Logits that are a random function of the whole prefix, whose code is the state; no parameters, no
+    halves.
 
     With `levels` logits are small integers, so that many continuations are equally likely.
     """
@@ -67,9 +69,16 @@ def start(rows: int) -> Tensor:
 
 
 def decode(
-    model: Any, state: State, prompts: Sequence[Sequence[int]], limits: Sequence[int], rules: Any = RULES, **beam: Any
+    model: Any,
+    state: State,
+    prompts: Sequence[Sequence[int]],
+    limits: Sequence[int],
+    rules: Any = RULES,
+    **beam: Any,
 ) -> list[list[Hypothesis]]:
-    return generate(model, state, prompts, strategy=Beam(**beam), max_new_tokens=limits, eos=EOS, pad=PAD, rules=rules)
+    return generate(
+        model, state, prompts, strategy=Beam(**beam), max_new_tokens=limits, eos=EOS, pad=PAD, rules=rules
+    )
 
 
 class Partial(NamedTuple):
@@ -89,7 +98,9 @@ def plain_beam(model: Toy, state: Tensor, prompt: Sequence[int], limit: int, bea
     log_probs, state = read(prompt, state)
     live, ended = [Partial(0.0, [], state, log_probs)], list[Hypothesis]()
     while live:
-        found = [(h.total + float(h.log_probs[token]), h, token) for h in live for token in order(h.log_probs)]
+        found = [
+            (h.total + float(h.log_probs[token]), h, token) for h in live for token in order(h.log_probs)
+        ]
         best = sorted((f for f in found if f[0] > -math.inf), key=lambda f: -f[0])[: beam.width - len(ended)]
         live = []
         for total, h, token in best:
@@ -119,11 +130,26 @@ def order(log_probs: Tensor) -> list[int]:
     length_penalty=st.sampled_from([0.0, 0.6, 1.0, 2.0]),
 )
 def test_search_is_a_plain_beam_search(
-    seed: int, levels: int | None, prompts: list[list[int]], limits: list[int], width: int, best: int, length_penalty: float
+    seed: int,
+    levels: int | None,
+    prompts: list[list[int]],
+    limits: list[int],
+    width: int,
+    best: int,
+    length_penalty: float,
 ) -> None:
     model, beam = Toy(seed, levels), Beam(width=width, n_best=min(best, width), length_penalty=length_penalty)
     prompts, limits = [[BOS, *prompt] for prompt in prompts], limits[: len(prompts)]
-    found = generate(model, start(len(prompts)), prompts, strategy=beam, max_new_tokens=limits, eos=EOS, pad=PAD, rules=RULES)
+    found = generate(
+        model,
+        start(len(prompts)),
+        prompts,
+        strategy=beam,
+        max_new_tokens=limits,
+        eos=EOS,
+        pad=PAD,
+        rules=RULES,
+    )
     for row, hypotheses in enumerate(found):
         expected = plain_beam(model, start(len(prompts))[row : row + 1], prompts[row], limits[row], beam)
         assert [(h.tokens, h.finished) for h in hypotheses] == [(h.tokens, h.finished) for h in expected]
@@ -212,14 +238,24 @@ def test_what_is_impossible_never_comes() -> None:
 
     model = Spelled({(): {3: 0.9, 4: 0.1}, (3,): {EOS: 1.0}, (4,): {EOS: 1.0}})
     for width in (2, 3):
-        (found,) = decode(model, torch.zeros(1, 0).long(), [[BOS]], [5], [nothing_after_3], width=width, n_best=width)
+        (found,) = decode(
+            model, torch.zeros(1, 0).long(), [[BOS]], [5], [nothing_after_3], width=width, n_best=width
+        )
         assert [(h.tokens, h.finished) for h in found] == [([4], True)]
         assert found[0].score == pytest.approx(math.log(0.1) / 2)
     assert decode(model, torch.zeros(1, 0).long(), [[BOS]], [5], [nothing_after_3]) == [[]]
     stop = stops(Spelling(pieces=[b"", b"", b"", b"c", b"d", b"e"], joint=b""), ["e"])
     beam = Beam()
     assert generate(
-        model, torch.zeros(1, 0).long(), [[BOS]], strategy=beam, max_new_tokens=[5], eos=EOS, pad=PAD, rules=[nothing_after_3], stop=stop
+        model,
+        torch.zeros(1, 0).long(),
+        [[BOS]],
+        strategy=beam,
+        max_new_tokens=[5],
+        eos=EOS,
+        pad=PAD,
+        rules=[nothing_after_3],
+        stop=stop,
     ) == [[]]
 
 
@@ -237,12 +273,19 @@ def test_a_logit_that_is_not_a_number_is_an_error() -> None:
 
 def test_what_is_wrong_is_refused() -> None:
     for prompts, limits in (([[BOS], []], [3, 3]), ([[BOS]], [3, 3]), ([[BOS]], []), ([[BOS]], [0])):
-        with pytest.raises(UsageError, match="every prompt must have at least one token and a maximum of at least 1 new token"):
+        with pytest.raises(
+            UsageError,
+            match="every prompt must have at least one token and a maximum of at least 1 new token",
+        ):
             decode(Toy(0), start(len(prompts)), prompts, limits)
     for width, n_best in ((2, 3), (2, 0), (0, 1)):
-        with pytest.raises(UsageError, match=f"n_best must be from 1 to the beam's width {width}, but is {n_best}"):
+        with pytest.raises(
+            UsageError, match=f"n_best must be from 1 to the beam's width {width}, but is {n_best}"
+        ):
             Beam(width=width, n_best=n_best)
-    with pytest.raises(UsageError, match="length_penalty must be from 0 to 10 and diversity at least 0, but they are -1"):
+    with pytest.raises(
+        UsageError, match="length_penalty must be from 0 to 10 and diversity at least 0, but they are -1"
+    ):
         Beam(length_penalty=-1)
 
 
@@ -289,7 +332,9 @@ def test_diversity_changes_the_choice_and_not_the_score() -> None:
             text = [*h.tokens, EOS] if h.finished else h.tokens
             logits, _ = Toy(2)(torch.tensor([[*prompt, *text[:-1]]]), start(3)[row : row + 1])
             log_probs = logits[0, len(prompt) - 1 :].log_softmax(-1)
-            assert h.log_probability == pytest.approx(sum(float(log_probs[at, token]) for at, token in enumerate(text)), abs=1e-4)
+            assert h.log_probability == pytest.approx(
+                sum(float(log_probs[at, token]) for at, token in enumerate(text)), abs=1e-4
+            )
 
 
 def test_the_best_of_every_group_come_first() -> None:
@@ -307,11 +352,23 @@ def test_the_best_of_every_group_come_first() -> None:
 def test_a_row_ends_where_the_stop_says_so_and_its_tokens_stay() -> None:
     stop = lambda live: live.tokens[:, -1] == 4  # noqa: E731
     for beam in ({"width": 1}, {"width": 3, "n_best": 3}):
-        found = generate(Toy(1), start(3), PROMPTS, strategy=Beam(**beam), max_new_tokens=[9] * 3, eos=EOS, pad=PAD, rules=RULES, stop=stop)
+        found = generate(
+            Toy(1),
+            start(3),
+            PROMPTS,
+            strategy=Beam(**beam),
+            max_new_tokens=[9] * 3,
+            eos=EOS,
+            pad=PAD,
+            rules=RULES,
+            stop=stop,
+        )
         for h in (h for hypotheses in found for h in hypotheses):
             assert 4 not in h.tokens[:-1]
             assert h.finished == (h.tokens[-1:] == [4] or len(h.tokens) < 9)
-            assert h.score == pytest.approx(h.log_probability / (len(h.tokens) + (h.finished and h.tokens[-1:] != [4])))
+            assert h.score == pytest.approx(
+                h.log_probability / (len(h.tokens) + (h.finished and h.tokens[-1:] != [4]))
+            )
         assert any(h.tokens[-1:] == [4] for hypotheses in found for h in hypotheses)
 
 
@@ -331,7 +388,17 @@ def test_a_trace_says_why_each_candidate_fell() -> None:
     names = ["<pad>", "<s>", "</s>", "c", "d", "e"]
     trace = Trace(lines.append, lambda ids: [names[i] for i in ids], beam, rules)
     state = torch.zeros(1, 0).long()
-    (found,) = generate(Spelled(table), state, [[BOS]], strategy=beam, max_new_tokens=[5], eos=EOS, pad=PAD, rules=rules, watch=trace)
+    (found,) = generate(
+        Spelled(table),
+        state,
+        [[BOS]],
+        strategy=beam,
+        max_new_tokens=[5],
+        eos=EOS,
+        pad=PAD,
+        rules=rules,
+        watch=trace,
+    )
     assert found[0].tokens == [4]
     text = "\n".join(" ".join(line.split()) for line in lines)
     assert text == "\n".join(
@@ -360,7 +427,17 @@ def test_a_trace_of_samples_and_of_groups() -> None:
     ):
         lines: list[str] = []
         trace = Trace(lines.append, lambda ids: [str(i) for i in ids], strategy, RULES)
-        generate(Toy(0), start(1), [[BOS]], strategy=strategy, max_new_tokens=[4], eos=EOS, pad=PAD, rules=RULES, watch=trace)
+        generate(
+            Toy(0),
+            start(1),
+            [[BOS]],
+            strategy=strategy,
+            max_new_tokens=[4],
+            eos=EOS,
+            pad=PAD,
+            rules=RULES,
+            watch=trace,
+        )
         assert any(said in line for line in lines)
         assert any("goes on" in line for line in lines)
         assert any("as long as it may be" in line for line in lines)

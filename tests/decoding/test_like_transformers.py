@@ -1,6 +1,8 @@
-"""Greedy and beam search beside `generate` of transformers, for GPT-2, T5, BART and Marian with the same random weights.
+"""Greedy and beam search beside `generate` of transformers, for GPT-2, T5, BART and Marian with the same
+random weights.
 
-There a hypothesis that ends gives up its place in the beam, here with `refill` only. `written_search` is both ways.
+There a hypothesis that ends gives up its place in the beam, here with `refill` only. `written_search` is both
+ways.
 """
 
 from __future__ import annotations
@@ -55,17 +57,40 @@ class Family(NamedTuple):
 
 
 def families() -> dict[str, Family]:
-    gpt: dict[str, Any] = {"vocab_size": VOCABULARY, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 24}
-    t5: dict[str, Any] = {"vocab_size": VOCABULARY, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2}
+    gpt: dict[str, Any] = {
+        "vocab_size": VOCABULARY,
+        "n_embd": 16,
+        "n_layer": 2,
+        "n_head": 2,
+        "n_positions": 24,
+    }
+    t5: dict[str, Any] = {
+        "vocab_size": VOCABULARY,
+        "d_model": 16,
+        "d_kv": 8,
+        "d_ff": 24,
+        "num_layers": 2,
+        "num_heads": 2,
+    }
     ids = {"eos_token_id": 1, "pad_token_id": 0}
     near = {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 6}
     bart = {"pad_token_id": 1, "eos_token_id": 2, "bos_token_id": 0, "decoder_start_token_id": 2}
-    marian = {"pad_token_id": 16, "eos_token_id": 0, "bos_token_id": None, "decoder_start_token_id": 16, "scale_embedding": True}
+    marian = {
+        "pad_token_id": 16,
+        "eos_token_id": 0,
+        "bos_token_id": None,
+        "decoder_start_token_id": 16,
+        "scale_embedding": True,
+    }
     return {
         "gpt2": Family(hf.GPT2LMHeadModel, hf.GPT2Config(**gpt, **ids, bos_token_id=1), None, 1, 0),
-        "t5": Family(hf.T5ForConditionalGeneration, hf.T5Config(**t5, **ids, **near, decoder_start_token_id=0), 0, 1, 0),
+        "t5": Family(
+            hf.T5ForConditionalGeneration, hf.T5Config(**t5, **ids, **near, decoder_start_token_id=0), 0, 1, 0
+        ),
         "bart": Family(hf.BartForConditionalGeneration, hf.BartConfig(**BART, **bart), 2, 2, 1),
-        "marian": Family(hf.MarianMTModel, hf.MarianConfig(**BART, **marian, activation_function="swish"), 16, 0, 16),
+        "marian": Family(
+            hf.MarianMTModel, hf.MarianConfig(**BART, **marian, activation_function="swish"), 16, 0, 16
+        ),
     }
 
 
@@ -81,8 +106,12 @@ def models(name: str, seed: int) -> tuple[Any, Any]:
     for part, parameter in theirs.named_parameters():
         if parameter.dim() > 1 and not (part.endswith("embed_positions.weight") and name == "marian"):
             torch.nn.init.normal_(parameter, std=0.35)
-    sharpened = theirs.get_parameter(LAST_NORM.get(name, "model.decoder.layers.1.final_layer_norm") + ".weight")
-    torch.nn.init.normal_(sharpened, std=6.0)  # likely and unlikely tokens; of both signs, or a tied output would say the last token again
+    sharpened = theirs.get_parameter(
+        LAST_NORM.get(name, "model.decoder.layers.1.final_layer_norm") + ".weight"
+    )
+    torch.nn.init.normal_(
+        sharpened, std=6.0
+    )  # likely and unlikely tokens; of both signs, or a tied output would say the last token again
     with torch.no_grad():  # and texts that end, some early, some late
         if hasattr(theirs, "final_logits_bias"):
             theirs.final_logits_bias[0, family.end] = 13.0
@@ -102,7 +131,12 @@ def texts(seed: int) -> list[list[int]]:
 
 def padded(rows: Sequence[Sequence[int]], pad: int, *, left: bool) -> Tensor:
     longest = max(map(len, rows))
-    return torch.tensor([[pad] * (longest - len(row)) * left + [*row] + [pad] * (longest - len(row)) * (not left) for row in rows])
+    return torch.tensor(
+        [
+            [pad] * (longest - len(row)) * left + [*row] + [pad] * (longest - len(row)) * (not left)
+            for row in rows
+        ]
+    )
 
 
 def theirs_found(name: str, seed: int, rows: list[list[int]], width: int, penalty: float) -> list[list[int]]:
@@ -127,7 +161,9 @@ def theirs_found(name: str, seed: int, rows: list[list[int]], width: int, penalt
     return [row[: row.index(family.end)] if family.end in row else row for row in new]
 
 
-def ours_found(name: str, seed: int, rows: list[list[int]], width: int, penalty: float, *, refill: bool = True) -> list[Hypothesis]:
+def ours_found(
+    name: str, seed: int, rows: list[list[int]], width: int, penalty: float, *, refill: bool = True
+) -> list[Hypothesis]:
     family, (_, model) = families()[name], models(name, seed)
     state = None
     prompts = rows
@@ -148,7 +184,9 @@ def ours_found(name: str, seed: int, rows: list[list[int]], width: int, penalty:
 
 
 @torch.no_grad()
-def written_search(name: str, seed: int, text: list[int], penalty: float, *, keeps_its_place: bool) -> list[int]:
+def written_search(
+    name: str, seed: int, text: list[int], penalty: float, *, keeps_its_place: bool
+) -> list[int]:
     """Beam search in plain words, every prefix read from its start."""
     family, (_, model) = families()[name], models(name, seed)
     first = [family.begin] if family.begin is not None else text
@@ -167,7 +205,11 @@ def written_search(name: str, seed: int, text: list[int], penalty: float, *, kee
         ]
         longer.sort(key=lambda one: -one[0])
         places = WIDTH - len(ended) if keeps_its_place else WIDTH
-        ended += [(total / step**penalty, new) for total, new in longer[:places] if new[-1] == family.end or step == LONGEST]
+        ended += [
+            (total / step**penalty, new)
+            for total, new in longer[:places]
+            if new[-1] == family.end or step == LONGEST
+        ]
         going = [one for one in (longer[:places] if keeps_its_place else longer) if one[1][-1] != family.end]
         live = going[:places]
         if not live:
@@ -194,7 +236,10 @@ def test_beams_are_theirs(name: str) -> None:
         for penalty in PENALTIES:
             for batch in (rows, rows[:1]):
                 found = ours_found(name, seed, batch, WIDTH, penalty)
-                assert [one.tokens for one in found] == theirs_found(name, seed, batch, WIDTH, penalty), (seed, penalty)
+                assert [one.tokens for one in found] == theirs_found(name, seed, batch, WIDTH, penalty), (
+                    seed,
+                    penalty,
+                )
                 lengths |= {(len(one.tokens), one.finished) for one in found}
     assert len({length for length, finished in lengths if finished}) >= 2
     assert (LONGEST, False) in lengths
@@ -202,11 +247,21 @@ def test_beams_are_theirs(name: str) -> None:
 
 def test_either_beam_is_its_own_rule() -> None:
     differ = 0
-    for name, penalty, seed in (("gpt2", 0.6, 0), ("t5", 1.0, 1), ("bart", 1.0, 0), ("bart", 2.0, 1), ("marian", 0.6, 1)):
+    for name, penalty, seed in (
+        ("gpt2", 0.6, 0),
+        ("t5", 1.0, 1),
+        ("bart", 1.0, 0),
+        ("bart", 2.0, 1),
+        ("marian", 0.6, 1),
+    ):
         rows = texts(seed)
         found = {}
         for refill in (True, False):
-            found[refill] = [one.tokens for one in ours_found(name, seed, rows, WIDTH, penalty, refill=refill)]
-            assert found[refill] == [written_search(name, seed, row, penalty, keeps_its_place=not refill) for row in rows]
+            found[refill] = [
+                one.tokens for one in ours_found(name, seed, rows, WIDTH, penalty, refill=refill)
+            ]
+            assert found[refill] == [
+                written_search(name, seed, row, penalty, keeps_its_place=not refill) for row in rows
+            ]
         differ += sum(one != its for one, its in zip(found[True], found[False], strict=True))
     assert differ  # it does make a difference

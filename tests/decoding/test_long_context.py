@@ -11,20 +11,33 @@ from tests.decoding.toys import BOS, EOS, PAD, Chain, Remembering
 
 from seqloom.decoding.generate import finish, generate, steps
 from seqloom.decoding.live_rows import Hypothesis
+from seqloom.decoding.long_context import generate_windows, window_start
 from seqloom.decoding.rules import forbid
 from seqloom.decoding.strategies import Beam, Sample, Strategy
-from seqloom.decoding.long_context import generate_windows, window_start
 
 RULES = [forbid([PAD, BOS])]
 
 
-def long(model: Remembering | Chain, prompts: Sequence[Sequence[int]], limit: int, strategy: Strategy) -> list[list[Hypothesis]]:
-    made = generate_windows(model, prompts, strategy=strategy, max_new_tokens=limit, context=model.context, eos=EOS, pad=PAD, rules=RULES)
+def long(
+    model: Remembering | Chain, prompts: Sequence[Sequence[int]], limit: int, strategy: Strategy
+) -> list[list[Hypothesis]]:
+    made = generate_windows(
+        model,
+        prompts,
+        strategy=strategy,
+        max_new_tokens=limit,
+        context=model.context,
+        eos=EOS,
+        pad=PAD,
+        rules=RULES,
+    )
     return finish(made)
 
 
 @given(st.integers(0, 200), st.integers(1, 40))
-def test_a_window_is_never_longer_than_the_context_and_begins_with_half_of_it(length: int, context: int) -> None:
+def test_a_window_is_never_longer_than_the_context_and_begins_with_half_of_it(
+    length: int, context: int
+) -> None:
     start = window_start(length, context)
     assert length - start <= context
     if length <= context:
@@ -47,7 +60,9 @@ def test_each_token_comes_from_its_window_alone() -> None:
         assert model.begun == len({window_start(length, context) for length in range(2, len(text))})
         for length in range(2, len(text)):
             window = text[window_start(length, context) : length]
-            ((one,),) = generate(model, None, [window], strategy=Beam(), max_new_tokens=[1], eos=EOS, pad=PAD, rules=RULES)
+            ((one,),) = generate(
+                model, None, [window], strategy=Beam(), max_new_tokens=[1], eos=EOS, pad=PAD, rules=RULES
+            )
             assert (one.tokens or [EOS]) == [text[length]]
 
 
@@ -58,9 +73,15 @@ def test_each_token_comes_from_its_window_alone() -> None:
     limit=st.integers(1, 30),
     samples=st.integers(1, 3),
 )
-def test_windows_do_not_change_what_seeds_promise(prompts: list[list[int]], context: int, limit: int, samples: int) -> None:
+def test_windows_do_not_change_what_seeds_promise(
+    prompts: list[list[int]], context: int, limit: int, samples: int
+) -> None:
     """Alone, in a batch, with more samples: the same texts; each ends in time."""
-    model, prompts, strategy = Remembering(context=context), [[BOS, *prompt] for prompt in prompts], Sample(seed=9, samples=samples)
+    model, prompts, strategy = (
+        Remembering(context=context),
+        [[BOS, *prompt] for prompt in prompts],
+        Sample(seed=9, samples=samples),
+    )
     found = long(model, prompts, limit, strategy)
     assert found == [long(model, [prompt], limit, strategy)[0] for prompt in prompts]
     assert [texts[:1] for texts in found] == long(model, prompts, limit, strategy.one())
@@ -89,7 +110,9 @@ def test_random_numbers_go_on_from_window_to_window() -> None:
     even = {i: [0, 0, 0.02, *[0.98 / 20] * 20] for i in [BOS, *range(3, 23)]}
     strategy = Sample(seed=4, samples=5)
     texts = [long(Chain(even, context), [[BOS, 3], [BOS]], 60, strategy) for context in (None, 1, 2, 7)]
-    assert [[h.tokens for found in text for h in found] for text in texts] == [[h.tokens for found in texts[0] for h in found]] * 4
+    assert [[h.tokens for found in text for h in found] for text in texts] == [
+        [h.tokens for found in texts[0] for h in found]
+    ] * 4
     assert max(len(h.tokens) for found in texts[0] for h in found) > 40
 
 
@@ -98,7 +121,18 @@ def test_a_text_of_a_diverse_beam_goes_on_in_its_group() -> None:
     model, prompts = Remembering(context=6), [[BOS, 4], [BOS, 9, 5]]
     beam = Beam(width=6, n_best=6, groups=3, diversity=2.0)
     for prompt, texts in zip(prompts, long(model, prompts, 20, beam), strict=True):
-        first = finish(steps(model, None, [prompt], strategy=beam, max_new_tokens=[7 - len(prompt)], eos=EOS, pad=PAD, rules=RULES))[0]
+        first = finish(
+            steps(
+                model,
+                None,
+                [prompt],
+                strategy=beam,
+                max_new_tokens=[7 - len(prompt)],
+                eos=EOS,
+                pad=PAD,
+                rules=RULES,
+            )
+        )[0]
         for h in first:
             if h.finished:
                 assert h in texts
@@ -112,10 +146,16 @@ def test_a_text_of_a_diverse_beam_goes_on_in_its_group() -> None:
 def test_what_fits_is_one_window() -> None:
     model, prompts = Remembering(context=40), [[BOS], [BOS, 4, 5]]
     for strategy in (Sample(seed=1, samples=3), Beam(width=4, n_best=3)):
-        expected = generate(model, None, prompts, strategy=strategy, max_new_tokens=[20, 20], eos=EOS, pad=PAD, rules=RULES)
+        expected = generate(
+            model, None, prompts, strategy=strategy, max_new_tokens=[20, 20], eos=EOS, pad=PAD, rules=RULES
+        )
         found = long(model, prompts, 20, strategy)
-        assert [[h.tokens for h in texts] for texts in found] == [[h.tokens for h in texts] for texts in expected]
-        assert [[h.score for h in texts] for texts in found] == [[pytest.approx(h.score) for h in texts] for texts in expected]
+        assert [[h.tokens for h in texts] for texts in found] == [
+            [h.tokens for h in texts] for texts in expected
+        ]
+        assert [[h.score for h in texts] for texts in found] == [
+            [pytest.approx(h.score) for h in texts] for texts in expected
+        ]
 
 
 def test_the_score_of_a_long_text_is_that_of_all_its_tokens() -> None:

@@ -39,8 +39,9 @@ def cost_at(lists: Lists, statistics: Ints, weights: Floats) -> float:
 
 
 GRID = np.arange(-9, 9, 1 / 7) + 1e-3
-"""Slopes and heights differ by whole numbers up to 8, so corners lie at k / n with k and n up to 8: none is on the grid or beyond it. A
-piece between corners may be 1 / 56 narrow and missed by the grid: the search may be better, never worse."""
+"""Slopes and heights differ by whole numbers up to 8, so corners lie at k / n with k and n up to 8: none is
+on the grid or beyond it. A piece between corners may be 1 / 56 narrow and missed by the grid: the search may
+be better, never worse."""
 
 
 @given(problems())
@@ -89,7 +90,9 @@ def test_tuning_is_never_worse_than_its_points(problem: tuple[Lists, Ints]) -> N
     assert cost_at(lists, statistics, weights) <= min(cost_at(lists, statistics, point) for point in points)
     assert weights.tolist() == tune(lists, statistics, rate, points).tolist()  # the same again
     best = oracle(lists, statistics, rate, lists.chosen(weights))
-    lowest = [statistics[first:end, 0].min() for first, end in itertools.pairwise([*lists.starts, len(statistics)])]
+    lowest = [
+        statistics[first:end, 0].min() for first, end in itertools.pairwise([*lists.starts, len(statistics)])
+    ]
     assert statistics[best, 0].sum() == sum(lowest)
 
 
@@ -97,7 +100,8 @@ def test_tuning_finds_a_mixture_that_no_feature_alone_is() -> None:
     """The right hypothesis is second in both features, and first in their sum less a penalty in the third."""
     generator = np.random.default_rng(3)
     tables: list[list[tuple[float, ...]]] = [
-        [(5.0, 0.0, 1.0), (4.0 + x, 4.0 - x, 2.0), (0.0, 5.0, 1.0), (5.5, 5.0, 9.0)] for x in generator.uniform(-0.9, 0.9, 20)
+        [(5.0, 0.0, 1.0), (4.0 + x, 4.0 - x, 2.0), (0.0, 5.0, 1.0), (5.5, 5.0, 9.0)]
+        for x in generator.uniform(-0.9, 0.9, 20)
     ]
     lists, statistics = lists_of(*tables), np.tile([[3, 10], [0, 10], [3, 10], [5, 10]], (20, 1))
     alone = [cost_at(lists, statistics, unit) for unit in np.eye(3)]
@@ -106,7 +110,8 @@ def test_tuning_finds_a_mixture_that_no_feature_alone_is() -> None:
 
 
 def test_a_search_that_promises_too_much_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounding may betray a promise; what is reached is then no worse than where it began, and the best point wins."""
+    """Rounding may betray a promise; what is reached is then no worse than where it began, and the best point
+    wins."""
     lists, statistics = (
         lists_of([(0, 3), (0, 1), (1, 2), (0, 4)], [(0, 5), (1, 0)]),
         np.array([[3, 9], [0, 9], [1, 9], [4, 9], [2, 9], [0, 9]]),
@@ -127,14 +132,19 @@ def test_of_equal_totals_the_earlier_is_chosen() -> None:
 
 
 @given(problems(features=3), st.integers(0, 1000))
-def test_the_order_of_lists_and_of_hypotheses_with_other_totals_means_nothing(problem: tuple[Lists, Ints], seed: int) -> None:
+def test_the_order_of_lists_and_of_hypotheses_with_other_totals_means_nothing(
+    problem: tuple[Lists, Ints], seed: int
+) -> None:
     lists, statistics = problem
     weights = np.array([1.0, np.sqrt(2) / 100, np.sqrt(3) / 10_000])  # equal totals: equal features
     bounds = list(itertools.pairwise([*lists.starts, len(statistics)]))
     order = np.random.default_rng(seed).permutation(len(bounds))
-    rows = [sorted(range(*bounds[at]), key=lambda row: tuple(lists.features[row])) for at in order]  # stable: equal ones stay in order
+    rows = [
+        sorted(range(*bounds[at]), key=lambda row: tuple(lists.features[row])) for at in order
+    ]  # stable: equal ones stay in order
     moved = Lists(
-        features=np.concatenate([lists.features[some] for some in rows]), starts=np.cumsum([0, *(len(some) for some in rows[:-1])])
+        features=np.concatenate([lists.features[some] for some in rows]),
+        starts=np.cumsum([0, *(len(some) for some in rows[:-1])]),
     )
     there = np.concatenate([statistics[some] for some in rows])
     assert cost_at(moved, there, weights) == cost_at(lists, statistics, weights)

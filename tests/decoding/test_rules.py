@@ -12,7 +12,19 @@ from hypothesis import strategies as st
 
 from seqloom.config import DecodeConfig
 from seqloom.decoding.live_rows import Live
-from seqloom.decoding.rules import Rule, forbid, min_length, min_p, most_likely, no_repeat_ngram, repetition_penalty, rules_of, temperature, top_k, top_p
+from seqloom.decoding.rules import (
+    Rule,
+    forbid,
+    min_length,
+    min_p,
+    most_likely,
+    no_repeat_ngram,
+    repetition_penalty,
+    rules_of,
+    temperature,
+    top_k,
+    top_p,
+)
 from seqloom.errors import UsageError
 
 VALUES = st.sampled_from([-math.inf, -3.0, -2.0, -1.0, -1.0 + 2**-20, -0.0, 0.0])
@@ -58,9 +70,11 @@ def test_forbidden_ids_never_come_and_others_keep_their_log_probability() -> Non
 
 ROWS = st.integers(1, 40).flatmap(
     lambda size: st.lists(
-        st.lists(st.sampled_from([-math.inf, -9.0, -2.0, -1.0, -1.0 + 2**-20, -0.5, 0.0]), min_size=size, max_size=size).filter(
-            lambda row: max(row) > -math.inf
-        ),
+        st.lists(
+            st.sampled_from([-math.inf, -9.0, -2.0, -1.0, -1.0 + 2**-20, -0.5, 0.0]),
+            min_size=size,
+            max_size=size,
+        ).filter(lambda row: max(row) > -math.inf),
         min_size=1,
         max_size=3,
     )
@@ -103,7 +117,9 @@ def test_temperature_is_a_softmax_of_logits_divided(rows: list[list[float]], bet
 
 @pytest.mark.parametrize("beta", [1e-3, 1e-30, 1e-300])
 def test_a_temperature_near_0_leaves_the_best(beta: float) -> None:
-    ruled = after(temperature(beta), torch.tensor([[-3.0, -0.5, -0.7, -math.inf], [-80.0, -90.0, -80.0, -100.0]]))
+    ruled = after(
+        temperature(beta), torch.tensor([[-3.0, -0.5, -0.7, -math.inf], [-80.0, -90.0, -80.0, -100.0]])
+    )
     assert ruled.exp().tolist() == [pytest.approx([0, 1, 0, 0]), pytest.approx([0.5, 0, 0.5, 0])]
 
 
@@ -115,8 +131,12 @@ def test_top_k_leaves_exactly_k_and_of_equals_the_lowest_ids(rows: list[list[flo
 
 
 @settings(deadline=None, max_examples=200)
-@given(ROWS, st.one_of(st.floats(1e-6, 1), st.sampled_from([0.25, 0.5, 0.75, 1.0])), st.sampled_from([1, 2, 64]))
-def test_top_p_leaves_the_smallest_set_with_the_mass(rows: list[list[float]], p: float, first_look: int) -> None:
+@given(
+    ROWS, st.one_of(st.floats(1e-6, 1), st.sampled_from([0.25, 0.5, 0.75, 1.0])), st.sampled_from([1, 2, 64])
+)
+def test_top_p_leaves_the_smallest_set_with_the_mass(
+    rows: list[list[float]], p: float, first_look: int
+) -> None:
     log_probs = torch.tensor(rows).log_softmax(dim=-1)
     kept = []
     for row in log_probs.double().tolist():
@@ -127,7 +147,8 @@ def test_top_p_leaves_the_smallest_set_with_the_mass(rows: list[list[float]], p:
 
 
 def test_top_p_adds_in_float64() -> None:
-    """Tail tokens of 2^-26 each, one after the other onto 1 - 2^-14: in float32 every sum would stay the same."""
+    """Tail tokens of 2^-26 each, one after the other onto 1 - 2^-14: in float32 every sum would stay the
+    same."""
     tail = 2**12
     log_probs = torch.tensor([[1 - 2**-14, *[2.0**-26] * tail]], dtype=torch.float64).log().float()
     probabilities = log_probs.double().exp()[0]
@@ -148,21 +169,31 @@ def test_a_mass_of_exactly_p_is_enough() -> None:
 def test_the_rules_of_long_rows(size: int, k: int, p: float) -> None:
     """Several looks of top-p, and other ways inside torch than for short rows."""
     generator = torch.Generator().manual_seed(size)
-    log_probs = torch.stack([scale * torch.randn(size, generator=generator) for scale in (0.1, 1.0, 4.0)]).log_softmax(-1)
+    log_probs = torch.stack(
+        [scale * torch.randn(size, generator=generator) for scale in (0.1, 1.0, 4.0)]
+    ).log_softmax(-1)
     ordered = log_probs.sort(dim=-1, descending=True, stable=True)
     check_only(after(top_k(k), log_probs), log_probs, [row[:k].tolist() for row in ordered.indices])
     counts = [int((row.double().exp().cumsum(0) < p).sum()) + 1 for row in ordered.values]
-    check_only(after(top_p(p), log_probs), log_probs, [row[:n].tolist() for row, n in zip(ordered.indices, counts, strict=True)])
+    check_only(
+        after(top_p(p), log_probs),
+        log_probs,
+        [row[:n].tolist() for row, n in zip(ordered.indices, counts, strict=True)],
+    )
 
 
 @pytest.mark.parametrize("rule", [temperature(0.5), top_k(2), top_p(0.5)])
 def test_where_nothing_may_come_next_it_stays_so(rule: Rule) -> None:
-    ruled = rule(Live.first(torch.zeros(2, 0, dtype=torch.long)), torch.tensor([[-math.inf] * 3, [-math.inf, 0.0, -math.inf]]))
+    ruled = rule(
+        Live.first(torch.zeros(2, 0, dtype=torch.long)),
+        torch.tensor([[-math.inf] * 3, [-math.inf, 0.0, -math.inf]]),
+    )
     assert ruled.tolist() == [[-math.inf] * 3, [-math.inf, 0.0, -math.inf]]
 
 
 def test_the_order_of_the_rules() -> None:
-    """Each works on what the one before left: top-p on the renormalised k, both after the temperature, all without the forbidden."""
+    """Each works on what the one before left: top-p on the renormalised k, both after the temperature, all
+    without the forbidden."""
     log_probs = torch.tensor([[0.5, 0.2, 0.15, 0.1, 0.05]]).log()
 
     def left(**changes: object) -> list[float]:
@@ -176,7 +207,9 @@ def test_the_order_of_the_rules() -> None:
     assert left(strategy="sample", top_k=2, top_p=0.57) == [0, 1, 0, 0, 0]  # 4/7 of the two that are left
     hot = [x**0.5 for x in (0.4, 0.3, 0.2, 0.1)]
     assert left(strategy="sample", temperature=2.0) == [0, *(round(x / sum(hot), 6) for x in hot)]
-    assert sum(x > 0 for x in left(strategy="sample", temperature=2.0, top_p=0.69)) == 3  # 2 if top-p came first
+    assert (
+        sum(x > 0 for x in left(strategy="sample", temperature=2.0, top_p=0.69)) == 3
+    )  # 2 if top-p came first
     assert left(strategy="beam", temperature=2.0, top_k=1) == [0, 0.4, 0.3, 0.2, 0.1]
 
 
@@ -205,15 +238,21 @@ def prefix(prompt: list[list[int]], new: list[list[int]], drawn: list[int] | Non
 @given(st.data())
 def test_no_run_of_n_tokens_comes_twice(data: st.DataObject) -> None:
     n, rows, steps = (data.draw(st.integers(1, top)) for top in (4, 3, 8))
-    texts = data.draw(st.lists(st.lists(st.integers(3, 5), min_size=steps, max_size=steps), min_size=rows, max_size=rows))
+    texts = data.draw(
+        st.lists(st.lists(st.integers(3, 5), min_size=steps, max_size=steps), min_size=rows, max_size=rows)
+    )
     prompt = data.draw(st.integers(0, steps))
     log_probs = torch.randn(rows, 6).log_softmax(-1)
-    ruled = no_repeat_ngram(n, 2)(prefix([row[:prompt] for row in texts], [row[prompt:] for row in texts]), log_probs)
+    ruled = no_repeat_ngram(n, 2)(
+        prefix([row[:prompt] for row in texts], [row[prompt:] for row in texts]), log_probs
+    )
     for row, text in enumerate(texts):
         known = {tuple(text[at : at + n]) for at in range(len(text) - n + 1)}
         for token in range(6):
             again = (*text[len(text) - n + 1 :], token) in known
-            assert float(ruled[row, token]) == (-math.inf if again and token != 2 else float(log_probs[row, token]))
+            assert float(ruled[row, token]) == (
+                -math.inf if again and token != 2 else float(log_probs[row, token])
+            )
 
 
 def test_padding_before_a_text_repeats_nothing() -> None:
@@ -230,7 +269,9 @@ def test_a_token_that_was_there_becomes_less_likely_and_others_stay() -> None:
     ruled = repetition_penalty(2.0)(prefix([[1]], [[3, 3]]), log_probs)
     assert ruled.exp()[0].tolist() == pytest.approx([0.4, 0.09, 0.2, 0.01])
     assert torch.equal(repetition_penalty(1.0)(prefix([[1]], [[3, 3]]), log_probs), log_probs)
-    ended = repetition_penalty(2.0, eos=1)(prefix([[1]], [[3, 3]]), log_probs)  # what begins a text may end it too
+    ended = repetition_penalty(2.0, eos=1)(
+        prefix([[1]], [[3, 3]]), log_probs
+    )  # what begins a text may end it too
     assert ended.exp()[0].tolist() == pytest.approx([0.4, 0.3, 0.2, 0.01])
 
 
@@ -243,7 +284,9 @@ def test_no_text_ends_before_its_least_length() -> None:
 
 
 @given(rows=ROWS, share=st.sampled_from([0.0, 1e-3, 0.05, 0.5]))
-def test_min_p_leaves_what_is_likely_enough_beside_the_likeliest(rows: list[list[float]], share: float) -> None:
+def test_min_p_leaves_what_is_likely_enough_beside_the_likeliest(
+    rows: list[list[float]], share: float
+) -> None:
     log_probs = torch.tensor(rows)
     least = math.log(share) if share else -math.inf
     kept = [[i for i, x in enumerate(row) if x > -math.inf and x >= max(row) + least] for row in rows]

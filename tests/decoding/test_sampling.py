@@ -24,11 +24,22 @@ from seqloom.errors import UsageError
 FORBIDDEN = [PAD, BOS]
 
 
-def decode(model: Any, prompts: Sequence[Sequence[int]], limit: int, **changes: Any) -> list[list[Hypothesis]]:
+def decode(
+    model: Any, prompts: Sequence[Sequence[int]], limit: int, **changes: Any
+) -> list[list[Hypothesis]]:
     config = DecodeConfig(**{"strategy": "sample"} | changes)
     limits = [limit] * len(prompts)
     rules = rules_of(config, FORBIDDEN, EOS)
-    return generate(model, None, prompts, strategy=strategy_of(config), max_new_tokens=limits, eos=EOS, pad=PAD, rules=rules)
+    return generate(
+        model,
+        None,
+        prompts,
+        strategy=strategy_of(config),
+        max_new_tokens=limits,
+        eos=EOS,
+        pad=PAD,
+        rules=rules,
+    )
 
 
 # Random numbers
@@ -51,12 +62,23 @@ def plain_uniform(seed: int, sample: int, step: int) -> float:
 
 def test_the_reference_is_splitmix64() -> None:
     """The first numbers of the seed 1234567, as published with the generator's C code."""
-    published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821]
+    published = [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+        4593380528125082431,
+        16408922859458223821,
+    ]
     assert [splitmix((1234567 + (i + 1) * GAMMA) % 2**64) for i in range(5)] == published
 
 
-@given(st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)), min_size=1, max_size=5), st.integers(0, 2**63 - 1))
-def test_random_numbers_are_a_function_of_seed_sample_and_step_to_the_last_bit(places: list[tuple[int, int]], seed: int) -> None:
+@given(
+    st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)), min_size=1, max_size=5),
+    st.integers(0, 2**63 - 1),
+)
+def test_random_numbers_are_a_function_of_seed_sample_and_step_to_the_last_bit(
+    places: list[tuple[int, int]], seed: int
+) -> None:
     samples, at = torch.tensor(places).unbind(1)
     found = uniform(seed, samples, at)
     assert found.dtype == torch.float64
@@ -64,13 +86,26 @@ def test_random_numbers_are_a_function_of_seed_sample_and_step_to_the_last_bit(p
 
 
 def test_random_numbers_are_even_and_unlike() -> None:
-    for samples, at in ((torch.arange(4096), torch.zeros(4096).long()), (torch.zeros(4096).long(), torch.arange(4096))):
+    for samples, at in (
+        (torch.arange(4096), torch.zeros(4096).long()),
+        (torch.zeros(4096).long(), torch.arange(4096)),
+    ):
         for seed in (0, 1):
             u = uniform(seed, samples, at)
             assert fits(torch.histc(u, 16, 0, 1).long().tolist(), [1 / 16] * 16)
             pairs = (u[:-1] * 4).long() * 4 + (u[1:] * 4).long()
             assert fits(pairs.bincount(minlength=16).tolist(), [1 / 16] * 16)
-    assert len({float(uniform(s, torch.tensor([j]), torch.tensor([t]))) for s in range(5) for j in range(5) for t in range(5)}) == 125
+    assert (
+        len(
+            {
+                float(uniform(s, torch.tensor([j]), torch.tensor([t])))
+                for s in range(5)
+                for j in range(5)
+                for t in range(5)
+            }
+        )
+        == 125
+    )
 
 
 # Draws
@@ -78,13 +113,19 @@ def test_random_numbers_are_even_and_unlike() -> None:
 
 @settings(deadline=None, max_examples=200)
 @given(
-    rows=st.lists(st.lists(st.sampled_from([0.0, 1e-6, 0.1, 0.25, 1.0, 7.0]), min_size=6, max_size=6), min_size=1, max_size=4),
+    rows=st.lists(
+        st.lists(st.sampled_from([0.0, 1e-6, 0.1, 0.25, 1.0, 7.0]), min_size=6, max_size=6),
+        min_size=1,
+        max_size=4,
+    ),
     u=st.lists(st.floats(0, 1, exclude_max=True), min_size=4, max_size=4),
 )
 def test_a_draw_is_the_first_id_whose_mass_exceeds_u(rows: list[list[float]], u: list[float]) -> None:
     log_probs = (torch.tensor(rows) / 20).log()
     ids = draw(log_probs, torch.tensor(u[: len(rows)], dtype=torch.float64))
-    for row, chosen, at in zip(log_probs.softmax(-1).nan_to_num().double().tolist(), ids.tolist(), u, strict=False):
+    for row, chosen, at in zip(
+        log_probs.softmax(-1).nan_to_num().double().tolist(), ids.tolist(), u, strict=False
+    ):
         total = math.fsum(row)
         assert 0 <= chosen < len(row)
         if not total:
@@ -117,7 +158,11 @@ P = [0.0, 0.0, 0.1, 0.2, 0.3, 0.05, 0.15, 0.2]
 
 
 def reference(
-    temperature: float = 1.0, top_k: int | None = None, top_p: float = 1.0, min_p: float = 0.0, repetition_penalty: float = 1.0
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    repetition_penalty: float = 1.0,
 ) -> list[float]:
     """What the rules leave of P after a prompt that has a 4, by plain arithmetic."""
     hot = [(x**repetition_penalty if i == 4 else x) ** (1 / temperature) for i, x in enumerate(P)]
@@ -195,7 +240,9 @@ def test_seeds_and_samples_are_unlike() -> None:
 # Greedy
 
 
-@pytest.mark.parametrize("changes", [{"temperature": 1e-3}, {"temperature": 1e-300}, {"top_k": 1}, {"top_p": 1e-9}])
+@pytest.mark.parametrize(
+    "changes", [{"temperature": 1e-3}, {"temperature": 1e-300}, {"top_k": 1}, {"top_p": 1e-9}]
+)
 def test_the_narrowest_sampling_is_greedy(changes: dict[str, Any]) -> None:
     model = Remembering()
     prompts = [[BOS], [BOS, 5, 6], [BOS, 9]]
@@ -217,7 +264,9 @@ def test_the_narrowest_sampling_is_greedy(changes: dict[str, Any]) -> None:
     samples=st.integers(1, 4),
     seed=st.integers(0, 2**63 - 1),
 )
-def test_nothing_else_in_the_batch_changes_a_text(prompts: list[list[int]], order: Any, samples: int, seed: int) -> None:
+def test_nothing_else_in_the_batch_changes_a_text(
+    prompts: list[list[int]], order: Any, samples: int, seed: int
+) -> None:
     model, prompts = Remembering(), [[BOS, *prompt] for prompt in prompts]
     changes = {"n_best": samples, "seed": seed, "temperature": 1.5, "top_p": 0.95}
     alone = [decode(model, [prompt], 12, **changes)[0] for prompt in prompts]
@@ -233,10 +282,22 @@ def test_nothing_else_in_the_batch_changes_a_text(prompts: list[list[int]], orde
 def test_a_text_goes_on_where_it_was_cut() -> None:
     """Sample 2 of a text, cut after 5 tokens and gone on with, is the text that was never cut."""
     model, strategy, rules = Remembering(), Sample(seed=3, samples=4), [forbid([*FORBIDDEN, EOS])]
-    whole = generate(model, None, [[BOS, 4]], strategy=strategy, max_new_tokens=[15], eos=EOS, pad=PAD, rules=rules)[0][2]
+    whole = generate(
+        model, None, [[BOS, 4]], strategy=strategy, max_new_tokens=[15], eos=EOS, pad=PAD, rules=rules
+    )[0][2]
     assert len(whole.tokens) == 15
     prompt, one = [BOS, 4, *whole.tokens[:5]], strategy.one()
-    rest = steps(model, None, [prompt], strategy=one, max_new_tokens=[10], eos=EOS, pad=PAD, rules=rules, begun=[Begun(sample=2, drawn=5)])
+    rest = steps(
+        model,
+        None,
+        [prompt],
+        strategy=one,
+        max_new_tokens=[10],
+        eos=EOS,
+        pad=PAD,
+        rules=rules,
+        begun=[Begun(sample=2, drawn=5)],
+    )
     assert finish(rest)[0][0].tokens == whole.tokens[5:]
 
 
@@ -268,7 +329,13 @@ def test_what_is_forbidden_never_comes() -> None:
 
 def test_steps_yield_each_token_as_it_comes() -> None:
     model, seen = Remembering(), list[list[int]]()
-    limits: Any = {"strategy": Sample(samples=2, seed=1), "max_new_tokens": [6], "eos": EOS, "pad": PAD, "rules": [forbid([0, 1, 2])]}
+    limits: Any = {
+        "strategy": Sample(samples=2, seed=1),
+        "max_new_tokens": [6],
+        "eos": EOS,
+        "pad": PAD,
+        "rules": [forbid([0, 1, 2])],
+    }
     found = finish(steps(model, None, [[BOS]], **limits), lambda new: seen.append(new.tolist()))
     assert [list(texts) for texts in zip(*seen, strict=True)] == [h.tokens for h in found[0]]
 
@@ -278,7 +345,9 @@ def test_steps_yield_each_token_as_it_comes() -> None:
 
 def test_strategies_come_from_the_settings() -> None:
     assert strategy_of(DecodeConfig(strategy="sample", seed=4, n_best=7)) == Sample(seed=4, samples=7)
-    assert strategy_of(DecodeConfig(beam=3, n_best=2, length_penalty=0.5)) == Beam(width=3, n_best=2, length_penalty=0.5)
+    assert strategy_of(DecodeConfig(beam=3, n_best=2, length_penalty=0.5)) == Beam(
+        width=3, n_best=2, length_penalty=0.5
+    )
 
 
 @pytest.mark.parametrize(("samples", "seed"), [(0, 0), (1, -1), (1, 2**63)])

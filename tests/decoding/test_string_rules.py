@@ -55,8 +55,14 @@ def texts(draw: st.DrawFn, kinds: st.SearchStrategy[str] = KIND) -> tuple[str, l
 def live(rows: Sequence[tuple[Sequence[int], Sequence[int]]], drawn: int = 0) -> Live:
     """Rows of (prompt, new ids), as many new ids in each; `drawn` of the last of each prompt are new too."""
     longest = max(len(prompt) for prompt, _ in rows)
-    first = Live.first(torch.tensor([[NOTHING] * (longest - len(prompt)) + list(prompt) for prompt, _ in rows], dtype=torch.long))
-    return first._replace(tokens=torch.tensor([list(new) for _, new in rows], dtype=torch.long), drawn=first.drawn + drawn)
+    first = Live.first(
+        torch.tensor(
+            [[NOTHING] * (longest - len(prompt)) + list(prompt) for prompt, _ in rows], dtype=torch.long
+        )
+    )
+    return first._replace(
+        tokens=torch.tensor([list(new) for _, new in rows], dtype=torch.long), drawn=first.drawn + drawn
+    )
 
 
 def occurrences(text: str, phrases: Sequence[str]) -> int:
@@ -67,26 +73,35 @@ def occurrences(text: str, phrases: Sequence[str]) -> int:
 @given(texts(), PHRASES)
 @example(("words", [1, 19], [3]), [" "])  # <unk> spells nothing, and what stands before it does
 @example(("unigram", [1, 16], []), [" aa"])  # a lead alone, which is no part of the text
-def test_a_token_is_banned_iff_an_occurrence_would_end_in_it(text: tuple[str, list[int], list[int]], phrases: list[str]) -> None:
+def test_a_token_is_banned_iff_an_occurrence_would_end_in_it(
+    text: tuple[str, list[int], list[int]], phrases: list[str]
+) -> None:
     kind, prompt, new = text
     tokenizer = tokenizer_of(kind)
     log_probs = torch.randn(1, tokenizer.vocabulary_size)
     after = ban(spelling_of(kind), phrases)(live([(prompt, new)]), log_probs)
     before = occurrences(tokenizer.decode([*prompt, *new]), phrases)
-    more = [occurrences(tokenizer.decode([*prompt, *new, i]), phrases) > before for i in range(tokenizer.vocabulary_size)]
+    more = [
+        occurrences(tokenizer.decode([*prompt, *new, i]), phrases) > before
+        for i in range(tokenizer.vocabulary_size)
+    ]
     assert torch.equal(after == -math.inf, torch.tensor([more]))
     assert torch.equal(after[after > -math.inf], log_probs[after > -math.inf])
 
 
 @settings(max_examples=25)
 @given(st.lists(texts(st.just("bpe")), min_size=2, max_size=4), PHRASES)
-def test_the_rows_of_a_batch_do_not_touch_each_other(rows: list[tuple[str, list[int], list[int]]], phrases: list[str]) -> None:
+def test_the_rows_of_a_batch_do_not_touch_each_other(
+    rows: list[tuple[str, list[int], list[int]]], phrases: list[str]
+) -> None:
     steps = min(len(new) for _, _, new in rows)
     spelling = spelling_of("bpe")
     pairs = [(prompt, new[:steps]) for _, prompt, new in rows]
     log_probs = torch.randn(len(rows), len(spelling.pieces))
     rule, stop = ban(spelling, phrases), stops(spelling, phrases)
-    alone = [(rule(live([pair]), log_probs[row : row + 1]), stop(live([pair]))) for row, pair in enumerate(pairs)]
+    alone = [
+        (rule(live([pair]), log_probs[row : row + 1]), stop(live([pair]))) for row, pair in enumerate(pairs)
+    ]
     assert torch.equal(rule(live(pairs), log_probs), torch.cat([banned for banned, _ in alone]))
     assert torch.equal(stop(live(pairs)), torch.cat([stopped for _, stopped in alone]))
 
@@ -111,7 +126,9 @@ def test_banned_strings_never_come_about_and_the_rest_does(kind: str) -> None:
 @settings(max_examples=80)
 @given(texts(), PHRASES, st.integers(0, 3))
 @example(("unigram", [1], [16, 3]), [" "], 0)
-@example(("unigram", [1, 16], [16]), [" "], 0)  # only the first lead of a text is dropped, and the prompt has it
+@example(
+    ("unigram", [1, 16], [16]), [" "], 0
+)  # only the first lead of a text is dropped, and the prompt has it
 def test_a_text_stops_when_its_new_part_first_holds_a_string(
     text: tuple[str, list[int], list[int]], phrases: list[str], drawn: int
 ) -> None:
@@ -154,7 +171,10 @@ def test_a_text_begins_as_it_must_in_every_way_that_tokens_allow(
         allowed = rule(live([(prompt, new)]), torch.zeros(1, tokenizer.vocabulary_size))[0]
         over = before.startswith(target)
         after = [written([*new, i]) for i in range(tokenizer.vocabulary_size)]
-        expected = [over or (i >= 16 and text != before and spellable(kind, text, target)) for i, text in enumerate(after)]
+        expected = [
+            over or (i >= 16 and text != before and spellable(kind, text, target))
+            for i, text in enumerate(after)
+        ]
         assert torch.equal(allowed == 0, torch.tensor(expected))
         if over:
             break
@@ -174,8 +194,14 @@ def spellable(kind: str, text: bytes, target: bytes) -> bool:
 @functools.lru_cache(maxsize=1000)
 def useful_pieces(kind: str, target: bytes, first: bool) -> list[bytes]:
     """All that may spell a part of the target, or its begin, where what leads a text is dropped."""
-    pieces = [piece.removeprefix(spelling_of(kind).lead if first else b"") for piece in tokenizer_of(kind).spelled]
-    return [piece for piece in pieces if piece and any(piece.startswith(target[at : at + len(piece)]) for at in range(len(target)))]
+    pieces = [
+        piece.removeprefix(spelling_of(kind).lead if first else b"") for piece in tokenizer_of(kind).spelled
+    ]
+    return [
+        piece
+        for piece in pieces
+        if piece and any(piece.startswith(target[at : at + len(piece)]) for at in range(len(target)))
+    ]
 
 
 def test_where_nothing_stands_nothing_is_spelled() -> None:
@@ -184,7 +210,9 @@ def test_where_nothing_stands_nothing_is_spelled() -> None:
     together, alone = live([([0], [0]), ([1, 1, 1, 1], [1])]), live([([0], [0])])
     zeros = torch.zeros(2, 2)
     for phrase in ("baab", "baaa", "aab"):
-        assert torch.equal(ban(spelling, [phrase])(together, zeros)[:1], ban(spelling, [phrase])(alone, zeros[:1]))
+        assert torch.equal(
+            ban(spelling, [phrase])(together, zeros)[:1], ban(spelling, [phrase])(alone, zeros[:1])
+        )
     joined = Spelling(pieces=[b"a", b"b"], joint=b" ")
     for phrase in (" a", "a"):
         for rows in (live([([], [0]), ([1, 1], [1])]), live([([], [0])])):
@@ -193,7 +221,9 @@ def test_where_nothing_stands_nothing_is_spelled() -> None:
 
 def test_what_cannot_be_spelled_is_said_at_once() -> None:
     words, characters = (spelling_of(kind) for kind in ("words", "characters"))
-    with pytest.raises(UsageError, match=r"'ab a, b' it cannot \(its pieces are joined by ' '\); it comes as far as 'ab a'"):
+    with pytest.raises(
+        UsageError, match=r"'ab a, b' it cannot \(its pieces are joined by ' '\); it comes as far as 'ab a'"
+    ):
         begin(words, "ab a, b")
     with pytest.raises(UsageError, match=r"'éxb' it cannot; it comes as far as 'é'"):
         begin(characters, "éxb")
@@ -213,17 +243,29 @@ def test_cut_and_held_back(text: str, phrases: list[str]) -> None:
     assert before == text or any(text.startswith(phrase, len(before)) for phrase in phrases)
     assert not any(text.startswith(phrase, at) for phrase in phrases for at in range(len(before)))
     held = may_begin(text, phrases)
-    kept = [n for n in range(len(text) + 1) if any(p.startswith(text[len(text) - n :]) and n < len(p) for p in phrases)]
+    kept = [
+        n
+        for n in range(len(text) + 1)
+        if any(p.startswith(text[len(text) - n :]) and n < len(p) for p in phrases)
+    ]
     assert held == max(kept, default=0)
 
 
 @settings(max_examples=30)
-@given(st.lists(st.binary(max_size=3), max_size=30), st.binary(max_size=3), st.text("ab", min_size=1, max_size=2))
+@given(
+    st.lists(st.binary(max_size=3), max_size=30), st.binary(max_size=3), st.text("ab", min_size=1, max_size=2)
+)
 def test_a_lexicon_finds_what_a_look_at_all_finds(spelled: list[bytes], wanted: bytes, string: str) -> None:
     lexicon = Lexicon(spelled)
-    assert set(lexicon.ids[lexicon.starting(wanted)].tolist()) == {i for i, p in enumerate(spelled) if p and p.startswith(wanted)}
-    assert [lexicon.texts[at] for at in lexicon.inside(wanted)] == sorted(p for p in spelled if p and wanted.startswith(p) and p != wanted)
-    assert set(lexicon.holding(string.encode()).tolist()) == {i for i, p in enumerate(spelled) if string.encode() in p}
+    assert set(lexicon.ids[lexicon.starting(wanted)].tolist()) == {
+        i for i, p in enumerate(spelled) if p and p.startswith(wanted)
+    }
+    assert [lexicon.texts[at] for at in lexicon.inside(wanted)] == sorted(
+        p for p in spelled if p and wanted.startswith(p) and p != wanted
+    )
+    assert set(lexicon.holding(string.encode()).tolist()) == {
+        i for i, p in enumerate(spelled) if string.encode() in p
+    }
 
 
 def test_before_the_first_word_of_a_text_stands_no_blank() -> None:

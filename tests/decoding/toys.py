@@ -12,7 +12,8 @@ PAD, BOS, EOS = 0, 1, 2
 
 
 class Chain:
-    """A Markov chain: the next token depends on the last one alone. probabilities: token -> distribution over all tokens."""
+    """A Markov chain: the next token depends on the last one alone. probabilities: token -> distribution over
+    all tokens."""
 
     def __init__(self, probabilities: Mapping[int, Sequence[float]], context: int | None = None) -> None:
         self.log_probs = torch.full((len(next(iter(probabilities.values()))),) * 2, -math.inf)
@@ -31,7 +32,8 @@ class Chain:
 
 
 class Remembering:
-    """Logits that are a random function of all tokens that were read since the state was None; it refuses more than `context` of them."""
+    """Logits that are a random function of all tokens that were read since the state was None; it refuses
+    more than `context` of them."""
 
     def __init__(self, vocabulary: int = 30, context: int | None = None, seed: int = 0) -> None:
         self.table = 2 * torch.randn(997, vocabulary, generator=torch.Generator().manual_seed(seed))
@@ -40,7 +42,9 @@ class Remembering:
         self.begun = 0
         """How often it began to read."""
 
-    def __call__(self, tokens: Tensor, state: tuple[Tensor, Tensor] | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def __call__(
+        self, tokens: Tensor, state: tuple[Tensor, Tensor] | None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         self.begun += state is None
         code, read = (torch.zeros(len(tokens), dtype=torch.long),) * 2 if state is None else state
         codes = []
@@ -53,7 +57,8 @@ class Remembering:
 
 
 def fits(counts: Sequence[int], probabilities: Sequence[float]) -> bool:
-    """Whether the counts could come from these probabilities: chi-square, at most once in 100,000 wrong for ones that did."""
+    """Whether the counts could come from these probabilities: chi-square, at most once in 100,000 wrong for
+    ones that did."""
     drawn = sum(counts)
     if any(count and not p for count, p in zip(counts, probabilities, strict=True)):
         return False
@@ -62,5 +67,7 @@ def fits(counts: Sequence[int], probabilities: Sequence[float]) -> bool:
     free = len(possible) - 1
     if not free:
         return True
-    z = ((statistic / free) ** (1 / 3) - (1 - 2 / (9 * free))) / math.sqrt(2 / (9 * free))  # Wilson and Hilferty 1931
+    z = ((statistic / free) ** (1 / 3) - (1 - 2 / (9 * free))) / math.sqrt(
+        2 / (9 * free)
+    )  # Wilson and Hilferty 1931
     return bool(z < 4.26)

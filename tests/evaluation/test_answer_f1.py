@@ -1,4 +1,5 @@
-"""Exact match and F1 of answers: against the rules of SQuAD's script, and by hand where words have no blanks between them."""
+"""Exact match and F1 of answers: against the rules of SQuAD's script, and by hand where words have no blanks
+between them."""
 
 from __future__ import annotations
 
@@ -10,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqloom.evaluation.answer_f1 import answer_f1, answer_metrics, answer_scores, exact_match, normalised, tokens_of
+from seqloom.evaluation.answer_f1 import (
+    answer_f1,
+    answer_metrics,
+    answer_scores,
+    exact_match,
+    normalised,
+    tokens_of,
+)
 
 
 def official(text: str) -> str:
@@ -21,7 +29,10 @@ def official(text: str) -> str:
 
 def official_f1(gold: str, given: str) -> float:
     """`compute_f1` of the same."""
-    gold_tokens, given_tokens = official(gold).split() if gold else [], official(given).split() if given else []
+    gold_tokens, given_tokens = (
+        official(gold).split() if gold else [],
+        official(given).split() if given else [],
+    )
     same = sum((collections.Counter(gold_tokens) & collections.Counter(given_tokens)).values())
     if len(gold_tokens) == 0 or len(given_tokens) == 0:
         return int(gold_tokens == given_tokens)
@@ -31,15 +42,39 @@ def official_f1(gold: str, given: str) -> float:
     return (2 * precision * recall) / (precision + recall)
 
 
-PARTS = ["a", "The", "an", "fox", "Foxes", "'s", "-", "“", "über", ".", "7,000", " ", "  ", "\u00a0", "फूल", "лиса", "\t"]
-SPACED = st.lists(st.sampled_from(PARTS), max_size=6).map("".join) | st.text(st.characters(max_codepoint=0x7FF), max_size=12)
+PARTS = [
+    "a",
+    "The",
+    "an",
+    "fox",
+    "Foxes",
+    "'s",
+    "-",
+    "“",
+    "über",
+    ".",
+    "7,000",
+    " ",
+    "  ",
+    "\u00a0",
+    "फूल",
+    "лиса",
+    "\t",
+]
+SPACED = st.lists(st.sampled_from(PARTS), max_size=6).map("".join) | st.text(
+    st.characters(max_codepoint=0x7FF), max_size=12
+)
 
 
 @given(SPACED, st.lists(SPACED, min_size=1, max_size=3))
-def test_as_the_official_script_where_words_have_blanks_between_them(prediction: str, answers: list[str]) -> None:
+def test_as_the_official_script_where_words_have_blanks_between_them(
+    prediction: str, answers: list[str]
+) -> None:
     assert normalised(prediction) == official(prediction)
     assert exact_match(prediction, answers) == max(official(prediction) == official(one) for one in answers)
-    assert answer_f1(prediction, answers) == pytest.approx(max(official_f1(one, prediction) for one in answers))
+    assert answer_f1(prediction, answers) == pytest.approx(
+        max(official_f1(one, prediction) for one in answers)
+    )
 
 
 def test_by_hand() -> None:

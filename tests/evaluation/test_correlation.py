@@ -1,4 +1,5 @@
-"""Correlations with weights are those of the repeated items, as scipy has them; intervals hold what they must."""
+"""Correlations with weights are those of the repeated items, as scipy has them; intervals hold what they
+must."""
 
 from __future__ import annotations
 
@@ -47,7 +48,9 @@ def test_the_interval_is_that_of_fisher_for_normal_numbers() -> None:
 
 def test_a_bootstrap_of_a_mean() -> None:
     values = np.random.default_rng(1).normal(size=2000)
-    ((low, high),) = bootstrap_intervals(lambda weights: (weights @ values / weights.sum(axis=1))[:, None], len(values))
+    ((low, high),) = bootstrap_intervals(
+        lambda weights: (weights @ values / weights.sum(axis=1))[:, None], len(values)
+    )
     error = 1.96 * values.std() / np.sqrt(len(values))
     assert (low, high) == pytest.approx((values.mean() - error, values.mean() + error), abs=error / 8)
     assert np.isnan(bootstrap_intervals(lambda weights: np.full((len(weights), 1), np.nan), 3)).all()
@@ -62,5 +65,7 @@ def test_numbers_are_measured_as_by_scikit_learn() -> None:
     assert found["spearman"] == pytest.approx(100 * stats.spearmanr(true, told)[0])
     error = 1.96 * ((told - true) ** 2).std() / np.sqrt(500)
     ends = found["mean_squared_error_low"], found["mean_squared_error_high"]
-    assert ends == pytest.approx((found["mean_squared_error"] - error, found["mean_squared_error"] + error), abs=error / 5)
+    assert ends == pytest.approx(
+        (found["mean_squared_error"] - error, found["mean_squared_error"] + error), abs=error / 5
+    )
     assert found["examples"] == 500

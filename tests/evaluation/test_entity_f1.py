@@ -52,7 +52,8 @@ def test_bioes_by_hand(tags: str, found: set[tuple[str, int, int]]) -> None:
 
 
 def by_pattern(tags: list[str], scheme: Scheme) -> set[Entity]:
-    """The same by a regular expression over the prefixes of each type, what is of another type written as `.`."""
+    """The same by a regular expression over the prefixes of each type, what is of another type written as
+    `.`."""
     found = set()
     for kind in "XY":
         row = "".join(tag[0] if tag[1:] == f"-{kind}" else "." for tag in tags)
@@ -82,7 +83,13 @@ def test_scores_by_hand() -> None:
     assert metrics["f1"] == pytest.approx(4 / 7)
     assert 0 <= metrics["f1_low"] <= metrics["f1"] <= metrics["f1_high"] <= 1
     table = scores.by_kind()
-    assert table["X"] == {"precision": 2 / 3, "recall": 1, "f1": pytest.approx(0.8), "support": 2, "predicted": 3}
+    assert table["X"] == {
+        "precision": 2 / 3,
+        "recall": 1,
+        "f1": pytest.approx(0.8),
+        "support": 2,
+        "predicted": 3,
+    }
     assert table["Y"] == {"precision": 0, "recall": 0, "f1": 0, "support": 1, "predicted": 0}
     assert table["Z"] == {"precision": 0, "recall": 0, "f1": 0, "support": 0, "predicted": 1}
 
@@ -104,9 +111,18 @@ def test_sums_of_sentences_and_swapped_sides(sentences: list[list[str]], seed: i
     true = [["B-X", *tags] for tags in sentences]
     predicted = [[tag if generator.random() < 0.7 else "O" for tag in row] for row in true]
     one, other = SpanCounts(true, predicted), SpanCounts(predicted, true)
-    assert one.counts.tolist() == [row for a, b in zip(true, predicted, strict=True) for row in SpanCounts([a], [b]).counts.tolist()]
+    assert one.counts.tolist() == [
+        row for a, b in zip(true, predicted, strict=True) for row in SpanCounts([a], [b]).counts.tolist()
+    ]
     assert one.counts.tolist() == other.counts[:, [0, 2, 1]].tolist()
     assert float(f1(one.counts.sum(axis=0))) == float(f1(other.counts.sum(axis=0)))
     perfect = SpanCounts(true, true).metrics()
-    assert perfect["precision"] == perfect["recall"] == perfect["f1"] == perfect["f1_low"] == perfect["f1_high"] == 1
+    assert (
+        perfect["precision"]
+        == perfect["recall"]
+        == perfect["f1"]
+        == perfect["f1_low"]
+        == perfect["f1_high"]
+        == 1
+    )
     assert sum(row["support"] for row in one.by_kind().values()) == one.counts[:, 2].sum()

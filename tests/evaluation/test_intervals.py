@@ -24,7 +24,9 @@ def test_a_ratio_s_interval_holds_the_truth_in_95_of_100_corpora() -> None:
 def test_a_ratio_s_interval_by_hand() -> None:
     low, high = ratio_interval(np.array([1.0, 5.0]), np.array([1.0, 1.0]))
     assert (low + high) / 2 == pytest.approx(3)
-    assert (high - low) / 2 == pytest.approx(1.959964 * math.sqrt(8 / 2) * math.sqrt(1 / 1) / math.sqrt(1), rel=1e-6)
+    assert (high - low) / 2 == pytest.approx(
+        1.959964 * math.sqrt(8 / 2) * math.sqrt(1 / 1) / math.sqrt(1), rel=1e-6
+    )
 
 
 def test_one_unit_says_nothing_of_spread() -> None:
@@ -33,7 +35,12 @@ def test_one_unit_says_nothing_of_spread() -> None:
 
 @pytest.mark.parametrize(
     ("hits", "trials", "expected"),
-    [(0, 10, (0.0, 0.2775)), (10, 10, (0.7225, 1.0)), (5, 10, (0.2366, 0.7634)), (812, 1000, (0.7866, 0.8350))],
+    [
+        (0, 10, (0.0, 0.2775)),
+        (10, 10, (0.7225, 1.0)),
+        (5, 10, (0.2366, 0.7634)),
+        (812, 1000, (0.7866, 0.8350)),
+    ],
 )
 def test_a_share_s_interval_is_wilson_s(hits: int, trials: int, expected: tuple[float, float]) -> None:
     assert share_interval(hits, trials) == pytest.approx(expected, abs=1e-4)

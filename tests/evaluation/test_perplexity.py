@@ -1,4 +1,5 @@
-"""Perplexity and its kin by hand; windows over long texts. That every model's scores are its own is a law (tests/laws)."""
+"""Perplexity and its kin by hand; windows over long texts. That every model's scores are its own is a law
+(tests/laws)."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ VOCABULARY = 20
 
 
 @given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 12))
-def test_windows_score_each_token_once_with_the_context_that_was_promised(length: int, context: int, stride: int) -> None:
+def test_windows_score_each_token_once_with_the_context_that_was_promised(
+    length: int, context: int, stride: int
+) -> None:
     stride = min(stride, context)
     found = list(spans(7, length, context, stride))
     assert [position for span in found for position in range(span.scored, span.end)] == list(range(length))
@@ -47,7 +50,11 @@ def test_a_stride_that_leaves_gaps_is_refused(stride: int) -> None:
 
 def gpt(context: int) -> GPT:
     torch.manual_seed(0)
-    model = GPT(GPTConfig(vocabulary_size=VOCABULARY, context=context, width=8, layers=2, heads=2)).double().eval()
+    model = (
+        GPT(GPTConfig(vocabulary_size=VOCABULARY, context=context, width=8, layers=2, heads=2))
+        .double()
+        .eval()
+    )
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=0.5)
@@ -67,7 +74,9 @@ def test_long_texts_are_scored_window_by_window(stride: int, budget: int) -> Non
             with torch.no_grad():
                 logits, _ = model(torch.tensor([inputs[span.start : span.end]]), None)
             log_probs = logits[0].log_softmax(-1)
-            expected += [float(log_probs[at - span.start, targets[at]]) for at in range(span.scored, span.end)]
+            expected += [
+                float(log_probs[at - span.start, targets[at]]) for at in range(span.scored, span.end)
+            ]
         assert score.log_probs == pytest.approx(expected, abs=1e-9)
 
 
@@ -85,7 +94,11 @@ class Table(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.table = nn.Parameter(torch.randn(VOCABULARY, VOCABULARY, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
+        self.table = nn.Parameter(
+            torch.randn(
+                VOCABULARY, VOCABULARY, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+            )
+        )
 
     def forward(self, tokens: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
         return self.table[tokens], tokens[:, -1]
@@ -93,11 +106,15 @@ class Table(nn.Module):
 
 def test_long_texts_of_a_model_without_a_limit_are_read_in_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Table()
-    texts = [[3 + (at * at + row) % 17 for at in range(length)] for row, length in enumerate((40, 3, 0, 17, 40))]
+    texts = [
+        [3 + (at * at + row) % 17 for at in range(length)] for row, length in enumerate((40, 3, 0, 17, 40))
+    ]
     whole = score_texts(model, texts, ranks=True)
     monkeypatch.setattr(perplexity, "SEGMENT", 7)
     monkeypatch.setattr(perplexity, "RANKED", 100)
-    for text, score, expected in zip(texts, score_texts(model, texts, ranks=True, budget=15), whole, strict=True):
+    for text, score, expected in zip(
+        texts, score_texts(model, texts, ranks=True, budget=15), whole, strict=True
+    ):
         by_hand = model.table.log_softmax(-1)[[BOS, *text], [*text, EOS]].detach().numpy()
         assert score.log_probs == pytest.approx(by_hand, abs=1e-12)
         assert expected.log_probs == pytest.approx(by_hand, abs=1e-12)

@@ -1,4 +1,5 @@
-"""Repetition and variety: against counting by hand, where the answer is known, and loops exactly where they were planted."""
+"""Repetition and variety: against counting by hand, where the answer is known, and loops exactly where they
+were planted."""
 
 from __future__ import annotations
 
@@ -9,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqloom.evaluation.repetition import Loop, Statistics, Written, distinct_n, loop_at_end, ngrams, rep_n, repeated_share
+from seqloom.evaluation.repetition import (
+    Loop,
+    Statistics,
+    Written,
+    distinct_n,
+    loop_at_end,
+    ngrams,
+    rep_n,
+    repeated_share,
+)
 
 text = st.lists(st.integers(16, 19), max_size=25)
 texts = st.lists(text, max_size=5)
@@ -23,7 +33,10 @@ def places(tokens: list[int], n: int) -> range:
 @given(text, sizes)
 def test_rep_n_counts_the_ngrams_that_came_before(tokens: list[int], n: int) -> None:
     assert ngrams(tokens, n) == [tuple(tokens[at : at + n]) for at in places(tokens, n)]
-    again = sum(any(tokens[at : at + n] == tokens[before : before + n] for before in range(at)) for at in places(tokens, n))
+    again = sum(
+        any(tokens[at : at + n] == tokens[before : before + n] for before in range(at))
+        for at in places(tokens, n)
+    )
     share = repeated_share(tokens, n)
     if len(tokens) < n:
         assert share is None

@@ -1,4 +1,5 @@
-"""Tests of differences keep their laws: p = 1 where nothing differs, uniform where nothing but luck does, McNemar's where that applies."""
+"""Tests of differences keep their laws: p = 1 where nothing differs, uniform where nothing but luck does,
+McNemar's where that applies."""
 
 from __future__ import annotations
 
@@ -11,7 +12,14 @@ from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]
 
 from seqloom.evaluation.classification import f1_of_counts
-from seqloom.evaluation.significance import Interval, mean_interval, paired_bootstrap, permutation_p, t_inside, t_quantile
+from seqloom.evaluation.significance import (
+    Interval,
+    mean_interval,
+    paired_bootstrap,
+    permutation_p,
+    t_inside,
+    t_quantile,
+)
 
 answers = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=60)
 
@@ -27,8 +35,13 @@ def test_the_same_system_twice_has_p_1(items: list[float]) -> None:
 def test_the_order_of_the_systems_only_turns_the_sign(pairs: list[tuple[bool, bool]]) -> None:
     first, second = np.array(pairs).T
     assert permutation_p(first, second, resamples=200) == permutation_p(second, first, resamples=200)
-    one, other = paired_bootstrap(first, second, resamples=200), paired_bootstrap(second, first, resamples=200)
-    assert (one.value, one.low, one.high, one.p) == pytest.approx((-other.value, -other.high, -other.low, other.p))
+    one, other = (
+        paired_bootstrap(first, second, resamples=200),
+        paired_bootstrap(second, first, resamples=200),
+    )
+    assert (one.value, one.low, one.high, one.p) == pytest.approx(
+        (-other.value, -other.high, -other.low, other.p)
+    )
 
 
 @pytest.mark.parametrize(("only_first", "only_second"), [(9, 1), (12, 4), (30, 18), (5, 5), (1, 0), (0, 8)])
@@ -37,7 +50,9 @@ def test_permutations_of_hits_are_mcnemar_s_exact_test(only_first: int, only_sec
     first = np.r_[np.ones(only_first), np.zeros(only_second), np.ones(200), np.zeros(50)]
     second = np.r_[np.zeros(only_first), np.ones(only_second), np.ones(200), np.zeros(50)]
     exact = stats.binomtest(only_first, only_first + only_second).pvalue
-    assert permutation_p(first, second) == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / 10_000) + 2e-4)
+    assert permutation_p(first, second) == pytest.approx(
+        exact, abs=4 * math.sqrt(exact * (1 - exact) / 10_000) + 2e-4
+    )
 
 
 def nothing_but_luck(seed: int, counts: bool) -> tuple[float, float]:
@@ -46,7 +61,10 @@ def nothing_but_luck(seed: int, counts: bool) -> tuple[float, float]:
     hardness = generator.beta(2, 2, size=150)
     first, second = (generator.gamma(2, hardness) for _ in range(2))
     if not counts:
-        return permutation_p(first, second, resamples=400, seed=seed), paired_bootstrap(first, second, resamples=400, seed=seed).p
+        return (
+            permutation_p(first, second, resamples=400, seed=seed),
+            paired_bootstrap(first, second, resamples=400, seed=seed).p,
+        )
     true = generator.integers(1, 5, size=150)
     systems = []
     for _ in range(2):
@@ -73,15 +91,24 @@ def test_a_difference_is_found_and_its_interval_holds_it() -> None:
     for seed in range(300):
         generator = np.random.default_rng(seed)
         common = generator.normal(size=100)
-        first, second = common + 0.3 + 0.5 * generator.normal(size=100), common + 0.5 * generator.normal(size=100)
+        first, second = (
+            common + 0.3 + 0.5 * generator.normal(size=100),
+            common + 0.5 * generator.normal(size=100),
+        )
         found = paired_bootstrap(first, second, resamples=500)
         held += found.low <= 0.3 <= found.high
-    assert 270 <= held <= 296  # 285 and three and a half standard deviations; the percentiles of a hundred items are a little narrow
+    assert (
+        270 <= held <= 296
+    )  # 285 and three and a half standard deviations; the percentiles of a hundred items are a little narrow
     clear = paired_bootstrap(first + 0.2, second)
     assert clear.low > 0
     assert clear.p < 0.001
     assert permutation_p(first + 0.2, second) < 0.001
-    assert permutation_p(first, second, seed=1) == permutation_p(first, second, seed=1) != permutation_p(first, second, seed=2)
+    assert (
+        permutation_p(first, second, seed=1)
+        == permutation_p(first, second, seed=1)
+        != permutation_p(first, second, seed=2)
+    )
 
 
 def test_a_small_sample_by_all_its_swaps() -> None:
@@ -111,10 +138,14 @@ def test_student_s_t_is_that_of_scipy(freedom: int) -> None:
 
 
 def test_a_mean_over_seeds() -> None:
-    assert mean_interval([0.8, 0.9, 0.85]) == pytest.approx((0.85, 0.85 - 4.302653 * 0.05 / 3**0.5, 0.85 + 4.302653 * 0.05 / 3**0.5))
+    assert mean_interval([0.8, 0.9, 0.85]) == pytest.approx(
+        (0.85, 0.85 - 4.302653 * 0.05 / 3**0.5, 0.85 + 4.302653 * 0.05 / 3**0.5)
+    )
     assert mean_interval([0.7]) == Interval(0.7, -math.inf, math.inf)
     held = sum(
         found.low <= 2 <= found.high
-        for found in (mean_interval(list(np.random.default_rng(seed).normal(2, 1, size=3))) for seed in range(2000))
+        for found in (
+            mean_interval(list(np.random.default_rng(seed).normal(2, 1, size=3))) for seed in range(2000)
+        )
     )
     assert held / 2000 == pytest.approx(0.95, abs=0.017)

@@ -12,13 +12,20 @@ from seqloom.evaluation import teacher_forcing
 from seqloom.evaluation.teacher_forcing import Teacher, teacher_forced
 from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
 
-PAIRS = [([16, 17, 18], [19, 16]), ([20], [17, 18, 19, 20, 16]), ([16, 16], []), ([18, 19, 20, 17], [16, 20, 18])]
+PAIRS = [
+    ([16, 17, 18], [19, 16]),
+    ([20], [17, 18, 19, 20, 16]),
+    ([16, 16], []),
+    ([18, 19, 20, 17], [16, 20, 18]),
+]
 
 
 @pytest.fixture(scope="module")
 def model() -> Seq2Seq:
     torch.manual_seed(0)
-    config = Seq2SeqConfig(vocabulary_size=21, embedding_width=6, encoder_width=5, width=7, attention_width=4, readout_width=6)
+    config = Seq2SeqConfig(
+        vocabulary_size=21, embedding_width=6, encoder_width=5, width=7, attention_width=4, readout_width=6
+    )
     return Seq2Seq(config).double().eval()
 
 
@@ -47,7 +54,7 @@ def test_batches_and_chunks_change_nothing(
     model: Seq2Seq, parts: list[tuple[int, ...]], chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = teacher_forced(model, [batch_of(0, 1, 2, 3)])
-    monkeypatch.setattr(scoring, "CHUNK", chunk)
+    monkeypatch.setattr(teacher_forcing, "CHUNK", chunk)
     found = teacher_forced(model, [batch_of(*rows) for rows in parts])
     assert (found.correct, found.count) == (whole.correct, whole.count)
     assert found.total == pytest.approx(whole.total, rel=1e-6)

@@ -30,7 +30,7 @@ def svg_of(chart: Any, folder: Path) -> tuple[str, list[str]]:
     path = folder / "picture.svg"
     save_chart(chart, path)
     content = path.read_text(encoding="utf-8")
-    return content, [line.text or "" for text in nodes(content, "text") for line in (list(text) or [text])]
+    return content, [line.text or "" for text in nodes(content, "text") for line in list(text) or [text]]
 
 
 def nodes(svg: str, kind: str) -> list[Element]:
@@ -38,7 +38,8 @@ def nodes(svg: str, kind: str) -> list[Element]:
 
 
 def fills(svg: str) -> list[str]:
-    """The colours of the cells of a heat map as one reads them; cells are the only marks with a white line around."""
+    """The colours of the cells of a heat map as one reads them; cells are the only marks with a white line
+    around."""
     cells = [node for node in nodes(svg, "path") if node.get("stroke") == "white"]
     return [cell.get("fill", "") for cell in sorted(cells, key=lambda cell: place(cell.get("d", ""))[::-1])]
 
@@ -51,7 +52,10 @@ def place(drawn: str) -> list[float]:
 def along(svg: str, side: int, words: set[str]) -> list[str]:
     """Labels as they come along the top (0) or the side (1)."""
     labels = [node for node in nodes(svg, "text") if node.text in words]
-    return [label.text or "" for label in sorted(labels, key=lambda label: place(label.get("transform", ""))[side])]
+    return [
+        label.text or ""
+        for label in sorted(labels, key=lambda label: place(label.get("transform", ""))[side])
+    ]
 
 
 def png_size(path: Path) -> tuple[int, int]:
@@ -66,11 +70,16 @@ def test_png_is_twice_the_cells_and_grows_with_the_words(tmp_path: Path) -> None
         save_chart(attention_heat_map(even(rows, columns), ["w"] * columns, ["v"] * rows), tmp_path / "a.png")
         sizes.append(png_size(tmp_path / "a.png"))
     assert sizes[1][0] - sizes[0][0] == pytest.approx(2 * 34 * 17, abs=8)
-    assert sizes[2][1] - sizes[1][1] == pytest.approx(2 * (34 * 15 - 110), abs=60)  # of two words the legend is higher
+    assert sizes[2][1] - sizes[1][1] == pytest.approx(
+        2 * (34 * 15 - 110), abs=60
+    )  # of two words the legend is higher
 
 
 def test_cells_shrink_for_long_sentences() -> None:
-    widths = {n: attention_heat_map(even(1, n), ["w"] * n, ["v"]).to_dict()["width"] / n for n in (1, 5, 22, 40, 60, MOST_WORDS)}
+    widths = {
+        n: attention_heat_map(even(1, n), ["w"] * n, ["v"]).to_dict()["width"] / n
+        for n in (1, 5, 22, 40, 60, MOST_WORDS)
+    }
     assert widths == {1: 34, 5: 34, 22: 34, 40: 19, 60: 13, MOST_WORDS: 13}
 
 
@@ -86,7 +95,9 @@ def test_repeated_words_keep_their_cells_in_reading_order(tmp_path: Path) -> Non
     assert colours == [dark, light, light, light, light, light, dark, light, light, light, light, middle]
 
 
-@pytest.mark.parametrize("weights", [torch.full((2, 3), 0.25), numpy.full((2, 3), 0.25, dtype=numpy.float32), [[0.25] * 3] * 2])
+@pytest.mark.parametrize(
+    "weights", [torch.full((2, 3), 0.25), numpy.full((2, 3), 0.25, dtype=numpy.float32), [[0.25] * 3] * 2]
+)
 def test_every_kind_of_weights(weights: Any) -> None:
     rows = next(iter(attention_heat_map(weights, ["a", "b", "c"], ["d", "e"]).to_dict()["datasets"].values()))
     assert [row["weight"] for row in rows] == [[0.25] * 3] * 2
@@ -116,7 +127,9 @@ def cielab_lightness(colour: str) -> float:
 
 
 def shown(words: list[str], pieces: bool = False) -> list[str]:
-    axis = attention_heat_map(even(1, len(words)), words, ["t"], pieces=pieces).to_dict()["encoding"]["x"]["axis"]
+    axis = attention_heat_map(even(1, len(words)), words, ["t"], pieces=pieces).to_dict()["encoding"]["x"][
+        "axis"
+    ]
     labels: list[str] = json.loads(axis["labelExpr"].removesuffix("[datum.value]"))
     return labels
 
@@ -127,19 +140,58 @@ def test_what_cannot_be_seen_is_made_visible() -> None:
 
 
 def test_long_words_are_cut() -> None:
-    assert shown(["Donaudampfschifffahrtsgesellschaft", "Donaudampfschifffahr"]) == ["Donaudampfschifffah…", "Donaudampfschifffahr"]
+    assert shown(["Donaudampfschifffahrtsgesellschaft", "Donaudampfschifffahr"]) == [
+        "Donaudampfschifffah…",
+        "Donaudampfschifffahr",
+    ]
 
 
 def test_pieces_lose_their_blank_and_show_where_a_word_goes_on() -> None:
-    given = ["<s>", "Ein", " Haus", "boot", ",", "▁das", "▁", " ", "e", "<unk>", "n", "</s>", "\u0301", " x\ufffd", "\ufffdy"]
-    expected = ["<s>", "Ein", "Haus", "·boot", ",", "das", "˽", "˽", "e", "<unk>", "n", "</s>", "◌\u0301", "x\ufffd", "·\ufffdy"]
+    given = [
+        "<s>",
+        "Ein",
+        " Haus",
+        "boot",
+        ",",
+        "▁das",
+        "▁",
+        " ",
+        "e",
+        "<unk>",
+        "n",
+        "</s>",
+        "\u0301",
+        " x\ufffd",
+        "\ufffdy",
+    ]
+    expected = [
+        "<s>",
+        "Ein",
+        "Haus",
+        "·boot",
+        ",",
+        "das",
+        "˽",
+        "˽",
+        "e",
+        "<unk>",
+        "n",
+        "</s>",
+        "◌\u0301",
+        "x\ufffd",
+        "·\ufffdy",
+    ]
     assert shown(given, pieces=True) == expected
     assert shown([" Haus", "boot"]) == ["˽Haus", "boot"]
 
 
 def test_labels_are_turned_where_they_need_it() -> None:
     def angle(words: list[str]) -> float:
-        return float(attention_heat_map(even(1, len(words)), words, ["t"]).to_dict()["encoding"]["x"]["axis"]["labelAngle"])
+        return float(
+            attention_heat_map(even(1, len(words)), words, ["t"]).to_dict()["encoding"]["x"]["axis"][
+                "labelAngle"
+            ]
+        )
 
     assert angle(["a", "b"]) == 0
     assert angle(["Menschen", "b"]) == -45
@@ -147,7 +199,9 @@ def test_labels_are_turned_where_they_need_it() -> None:
 
 
 def test_words_of_data_stay_text_in_svg(tmp_path: Path) -> None:
-    svg, texts = svg_of(attention_heat_map(even(len(EVIL), len(EVIL)), EVIL, EVIL, title=EVIL[0], axes=("<s>", "&")), tmp_path)
+    svg, texts = svg_of(
+        attention_heat_map(even(len(EVIL), len(EVIL)), EVIL, EVIL, title=EVIL[0], axes=("<s>", "&")), tmp_path
+    )
     assert "<script" not in svg
     for word in EVIL:
         assert texts.count(word) >= 2
@@ -225,7 +279,12 @@ def test_lines_bands_and_points(tmp_path: Path) -> None:
     assert {"source length", "BLEU", "with attention", "<without>"} < set(texts)
     assert paths(svg, "stroke-width", "2.2") == 2  # a line each
     assert paths(svg, "fill-opacity", "0.16") == 1
-    dots = [row for rows in chart.to_dict()["datasets"].values() for row in rows if set(row) == {"series", "x", "y"}]
+    dots = [
+        row
+        for rows in chart.to_dict()["datasets"].values()
+        for row in rows
+        if set(row) == {"series", "x", "y"}
+    ]
     assert len(dots) == 3 + 50 + 3  # both lines, and dots for the short one
 
 
@@ -234,7 +293,10 @@ def test_log_axis_and_whole_steps() -> None:
     encoding = spec["layer"][0]["encoding"]
     assert encoding["y"]["scale"]["type"] == "log"
     assert encoding["x"]["axis"]["tickMinStep"] == 1
-    assert "tickMinStep" not in line_chart({"a": [(0.5, 1)]}, x="x", y="y").to_dict()["layer"][0]["encoding"]["x"]["axis"]
+    assert (
+        "tickMinStep"
+        not in line_chart({"a": [(0.5, 1)]}, x="x", y="y").to_dict()["layer"][0]["encoding"]["x"]["axis"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -302,7 +364,9 @@ def test_a_failed_picture_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("missing", ["altair", "vl_convert"])
-def test_missing_extra_names_the_command(missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_names_the_command(
+    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chart = line_chart({"a": [(1, 1)]}, x="x", y="y")
     monkeypatch.setitem(sys.modules, missing, None)
     for draw in (
@@ -315,5 +379,11 @@ def test_missing_extra_names_the_command(missing: str, tmp_path: Path, monkeypat
 
 
 def test_import_loads_no_drawing_library() -> None:
-    code = "import sys, seqloom.explaining.charts; print([m for m in ('altair', 'vl_convert', 'torch') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"
+    code = (
+        "import sys, seqloom.explaining.charts; print([m for m in ('altair', 'vl_convert', 'torch') if m in"
+        " sys.modules])"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+        == "[]\n"
+    )

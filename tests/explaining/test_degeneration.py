@@ -15,7 +15,11 @@ from seqloom.explaining.degeneration import COLOURS, Curve, Mean, degeneration_c
 
 HUMAN = Curve(["a", "</script>", "\u202ec"], [0.1, 0.2, 0.3], "a </script>\n \u202ec")
 BEAM = Curve(["b", "b"], [0.8, 0.9], "word " * 60 + "the end")
-MEANS = {"human": Mean([0.1, 0.4], [9, 8]), "beam=5": Mean([0.7, 0.8, 0.9], [9, 9, 7]), "top_p=0.95": Mean([0.3], [9])}
+MEANS = {
+    "human": Mean([0.1, 0.4], [9, 8]),
+    "beam=5": Mean([0.7, 0.8, 0.9], [9, 9, 7]),
+    "top_p=0.95": Mean([0.3], [9]),
+}
 
 
 def drawn(example: dict[str, Curve], means: dict[str, Mean]) -> Any:
@@ -49,9 +53,16 @@ def test_all_numbers_are_in_the_chart() -> None:
             assert layer["encoding"]["color"]["scale"] == {"domain": list(MEANS), "range": list(COLOURS[:3])}
             assert layer["encoding"]["y"]["scale"] == {"zero": True}  # a small share looks small
         assert told in [one["field"] for one in panel["layer"][-1]["encoding"]["tooltip"]]
-    assert [layer["encoding"]["y"]["field"] for layer in above["layer"]] == ["probability", "smooth", "probability"]
+    assert [layer["encoding"]["y"]["field"] for layer in above["layer"]] == [
+        "probability",
+        "smooth",
+        "probability",
+    ]
     assert spec["title"]["text"] == ["Title"]
-    assert (above["title"]["text"], below["title"]["text"]) == ("Mean over 9 texts", "One text, token by token")
+    assert (above["title"]["text"], below["title"]["text"]) == (
+        "Mean over 9 texts",
+        "One text, token by token",
+    )
     prompt, human, beam = below["title"]["subtitle"]
     assert (prompt, human) == ("after “so it began”", "human: “a </script> \\u202ec”")
     assert beam.startswith("beam=5: “… word word")
@@ -78,7 +89,16 @@ def test_files_of_every_kind(tmp_path: Path) -> None:
         save_chart(chart, tmp_path / f"chart{suffix}")
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
     svg, page = (tmp_path / "chart.svg").read_text("utf-8"), (tmp_path / "chart.html").read_text("utf-8")
-    assert all(word in svg for word in ("probability of the token", "tokens after the prompt", "human", "beam=5", "first and last"))
+    assert all(
+        word in svg
+        for word in (
+            "probability of the token",
+            "tokens after the prompt",
+            "human",
+            "beam=5",
+            "first and last",
+        )
+    )
     assert page.count("</script>") == 2  # those of the page, and none that a token brought
     assert '"token"' in page
     assert 'src="http' not in page

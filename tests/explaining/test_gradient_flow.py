@@ -16,8 +16,8 @@ from seqloom.errors import UsageError
 from seqloom.explaining import gradient_flow as module
 from seqloom.explaining.gradient_flow import Curve, GradientFlow, gradient_flow
 from seqloom.layers.recurrent.cells import CELLS, CellState
-from seqloom.layers.recurrent.stack import Recurrent
 from seqloom.layers.recurrent.layer import RecurrentLayer
+from seqloom.layers.recurrent.stack import Recurrent
 from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from seqloom.protocols import Loss, detach
 from seqloom.training.objectives import Translation
@@ -82,8 +82,14 @@ def pooled(flows: list[GradientFlow]) -> dict[str, Curve]:
             by_name.setdefault(name, []).append(curve.mean)
     together = {}
     for name, several in by_name.items():
-        found = [[values[at] for values in several if at < len(values)] for at in range(max(map(len, several)))]
-        together[name] = Curve(mean=[mean(some) for some in found], median=[median(some) for some in found], rows=[*map(len, found)])
+        found = [
+            [values[at] for values in several if at < len(values)] for at in range(max(map(len, several)))
+        ]
+        together[name] = Curve(
+            mean=[mean(some) for some in found],
+            median=[median(some) for some in found],
+            rows=[*map(len, found)],
+        )
     return together
 
 
@@ -91,11 +97,15 @@ def pooled(flows: list[GradientFlow]) -> dict[str, Curve]:
 
 
 def test_elman_is_a_product_of_slopes_and_weights() -> None:
-    """∂h_k/∂h_{k-1} = diag(1 - h_k²) W_h (Pascanu et al. 2013, equation 5), summed and multiplied here in numpy."""
+    """∂h_k/∂h_{k-1} = diag(1 - h_k²) W_h (Pascanu et al. 2013, equation 5), summed and multiplied here in
+    numpy."""
     model = layers("elman")
     (row,), (wish,) = rows_of([6]), rows_of([6], 4)
     flow = flow_of(model, row[None], torch.ones(1, 6, dtype=torch.bool), [wish])
-    w_x, w_h, b = (part.detach().numpy() for part in (model.stack[0].weight_x, model.stack[0].weight_h, model.stack[0].bias))
+    w_x, w_h, b = (
+        part.detach().numpy()
+        for part in (model.stack[0].weight_x, model.stack[0].weight_h, model.stack[0].bias)
+    )
     h, slopes = numpy.zeros(4), []
     for x in row.numpy():
         h = numpy.tanh(w_x @ x + w_h @ h + b)
@@ -114,8 +124,16 @@ def test_elman_is_a_product_of_slopes_and_weights() -> None:
     slope, _ = numpy.polyfit(range(6), numpy.log(gradients), 1)
     assert layer.states["h"].gradient_per_step == pytest.approx(numpy.exp(slope))
     assert layer.spectra["h"].singular_values == pytest.approx(numpy.linalg.svd(w_h)[1])
-    assert layer.spectra["h"].eigenvalue_moduli == pytest.approx(sorted(abs(numpy.linalg.eigvals(w_h)), reverse=True))
-    assert (layer.name, layer.direction, layer.cell, layer.width, layer.steps) == ("1", "forward", "elman", 4, 6)
+    assert layer.spectra["h"].eigenvalue_moduli == pytest.approx(
+        sorted(abs(numpy.linalg.eigvals(w_h)), reverse=True)
+    )
+    assert (layer.name, layer.direction, layer.cell, layer.width, layer.steps) == (
+        "1",
+        "forward",
+        "elman",
+        4,
+        6,
+    )
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -169,8 +187,8 @@ def test_a_closed_lstm_keeps_its_cell_state() -> None:
 @pytest.mark.parametrize("scale", [1.0, 0.5, 1.5])
 @pytest.mark.parametrize("width", [4, 40])
 def test_orthogonal_weights_keep_the_norm_and_their_scale_is_the_factor(scale: float, width: int) -> None:
-    """A ReLU that is open everywhere is linear; with W_h = scale · permutation each step multiplies by `scale`. Beyond
-    DIRECTIONS too, for of such a Jacobian every direction says the same."""
+    """A ReLU that is open everywhere is linear; with W_h = scale · permutation each step multiplies by
+    `scale`. Beyond DIRECTIONS too, for of such a Jacobian every direction says the same."""
     model = Recurrent("elman-relu", 3, width).double()
     with torch.no_grad():
         model.stack[0].weight_h.copy_(scale * torch.eye(width, dtype=torch.float64).roll(1, 0))
@@ -249,7 +267,9 @@ def test_padding_changes_nothing(cell: str, options: dict[str, Any]) -> None:
     model = layers(cell, layers=2, **options)
     rows, wishes = rows_of(LENGTHS), rows_of(LENGTHS, options.get("projection", 4))
     pairs = zip(rows, wishes, strict=True)
-    alone = pooled([flow_of(model, row[None], torch.ones(1, len(row), dtype=torch.bool), [wish]) for row, wish in pairs])
+    alone = pooled(
+        [flow_of(model, row[None], torch.ones(1, len(row), dtype=torch.bool), [wish]) for row, wish in pairs]
+    )
     assert alone["1 h jacobian"].rows == [3, 2, 2, 1, 1, 1]
     for place in (
         lambda n: list(range(n)),  # right
@@ -265,8 +285,15 @@ def test_a_backward_direction_is_the_forward_one_of_reversed_rows() -> None:
     reversed_.stack[0].load_state_dict(forward)
     rows, wishes = rows_of(LENGTHS), rows_of(LENGTHS, 8)
     there = flow_of(both, *placed(rows, 6, lambda n: list(range(n))), wishes)
-    back = flow_of(reversed_, *placed([row.flip(0) for row in rows], 6, lambda n: list(range(n))), [w[:, 4:].flip(0) for w in wishes])
-    assert [(layer.name, layer.direction) for layer in there.layers] == [("1 →", "forward"), ("1 ←", "backward")]
+    back = flow_of(
+        reversed_,
+        *placed([row.flip(0) for row in rows], 6, lambda n: list(range(n))),
+        [w[:, 4:].flip(0) for w in wishes],
+    )
+    assert [(layer.name, layer.direction) for layer in there.layers] == [
+        ("1 →", "forward"),
+        ("1 ←", "backward"),
+    ]
     one, other = there.layers[1].states, back.layers[0].states
     assert one["c"].gradient_from_end.mean == pytest.approx(other["c"].gradient_from_end.mean)
     assert one["h"].jacobian.mean == pytest.approx(other["h"].jacobian.mean)
@@ -276,7 +303,14 @@ def test_a_backward_direction_is_the_forward_one_of_reversed_rows() -> None:
 def test_an_encoder_decoder_in_a_batch_is_its_rows_alone(attention: str, cell: str) -> None:
     torch.manual_seed(4)
     sizes = dict.fromkeys(("embedding_width", "encoder_width", "attention_width", "readout_width"), 6)
-    config = Seq2SeqConfig(vocabulary_size=20, cell=cell, attention=attention, width=12, decoder_layers=2, **sizes)  # type: ignore[arg-type]
+    config = Seq2SeqConfig(
+        vocabulary_size=20,
+        cell=cell,
+        attention=attention,  # type: ignore[arg-type]
+        width=12,
+        decoder_layers=2,
+        **sizes,  # type: ignore[arg-type]
+    )
     model = Seq2Seq(config).double().train()
     pairs = [([17, 18, 19, 17], [16, 17]), ([19], [18, 17, 16, 19, 18]), ([16, 18], [17])]
 
@@ -292,8 +326,8 @@ def test_an_encoder_decoder_in_a_batch_is_its_rows_alone(attention: str, cell: s
 
 
 def test_a_loss_may_run_a_layer_several_times() -> None:
-    """Other rows are other sequences, from a learned state too; the same rows from the state before go on; a detached state
-    is a new beginning."""
+    """Other rows are other sequences, from a learned state too; the same rows from the state before go on; a
+    detached state is a new beginning."""
     model = layers("lstm")
     learned = tuple(torch.zeros_like(part).requires_grad_() for part in model.start(1))
     inputs, wishes = torch.stack(rows_of((6, 6))), rows_of((6, 6), 4)
@@ -317,13 +351,16 @@ def test_a_loss_may_run_a_layer_several_times() -> None:
 
 
 def test_only_looks() -> None:
-    """Neither dropout nor frozen weights change what is seen; nothing of the model is changed, even where the loss fails."""
+    """Neither dropout nor frozen weights change what is seen; nothing of the model is changed, even where the
+    loss fails."""
     model = layers("gru", layers=2, dropout=0.5)
     inputs = torch.stack(rows_of((5, 5)))
     expected = curves(gradient_flow(model.eval(), lambda: model(inputs)[0].sum()))
     model.train()
     model.stack[0].requires_grad_(False)
-    before = [(module_.training, [p.requires_grad for p in module_.parameters()]) for module_ in model.modules()]
+    before = [
+        (module_.training, [p.requires_grad for p in module_.parameters()]) for module_ in model.modules()
+    ]
     with torch.no_grad():
         assert_same(curves(gradient_flow(model, lambda: model(inputs)[0].sum())), expected)
 
@@ -332,7 +369,9 @@ def test_only_looks() -> None:
 
     with pytest.raises(ZeroDivisionError):
         gradient_flow(model, fails)
-    assert before == [(module_.training, [p.requires_grad for p in module_.parameters()]) for module_ in model.modules()]
+    assert before == [
+        (module_.training, [p.requires_grad for p in module_.parameters()]) for module_ in model.modules()
+    ]
     assert all(parameter.grad is None for parameter in model.parameters())
     assert all(layer.watch is None for layer in model.stack)
 
@@ -346,11 +385,18 @@ def test_the_loss_is_a_mean_where_it_says_of_how_many() -> None:
 
     plain, pair = gradient_flow(model, total), gradient_flow(model, lambda: Loss(total(), torch.tensor(4)))
     assert pair.loss == pytest.approx(plain.loss / 4)
-    assert pair.layers[0].states["h"].gradient_from_end == plain.layers[0].states["h"].gradient_from_end  # of the sum
+    assert (
+        pair.layers[0].states["h"].gradient_from_end == plain.layers[0].states["h"].gradient_from_end
+    )  # of the sum
 
 
 def test_no_recurrent_layer_is_one_line() -> None:
     linear, model = nn.Linear(2, 2), layers("elman")
-    for network, loss in ((linear, lambda: linear(torch.ones(2)).sum()), (model, lambda: model.stack[0].bias.sum())):
-        with pytest.raises(UsageError, match="must have a recurrent layer for gradient to flow through time, but has none"):
+    for network, loss in (
+        (linear, lambda: linear(torch.ones(2)).sum()),
+        (model, lambda: model.stack[0].bias.sum()),
+    ):
+        with pytest.raises(
+            UsageError, match="must have a recurrent layer for gradient to flow through time, but has none"
+        ):
             gradient_flow(network, loss)

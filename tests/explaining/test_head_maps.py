@@ -20,8 +20,12 @@ def test_each_weight_has_its_cell(tmp_path: Path) -> None:
     assert len(rows) == 2 * 3 * 2
     for row in rows:
         assert row["source"] == [0, 1, 2, 3]
-        np.testing.assert_allclose(row["weight"], WEIGHTS[row["layer"] - 1, row["head"] - 1, row["target"]], atol=6e-4)
-    assert {(row["layer"], row["head"], row["target"]) for row in rows} == {(a, b, c) for a in (1, 2) for b in (1, 2, 3) for c in (0, 1)}
+        np.testing.assert_allclose(
+            row["weight"], WEIGHTS[row["layer"] - 1, row["head"] - 1, row["target"]], atol=6e-4
+        )
+    assert {(row["layer"], row["head"], row["target"]) for row in rows} == {
+        (a, b, c) for a in (1, 2) for b in (1, 2, 3) for c in (0, 1)
+    }
     save_chart(chart, tmp_path / "heads.svg")
     content = (tmp_path / "heads.svg").read_text("utf-8")
     for text in ("layer 1", "layer 2", "head 3", "Hund", "dog"):
@@ -34,7 +38,9 @@ def test_what_cannot_be_drawn_is_refused() -> None:
         head_heat_maps(WEIGHTS[0, 0], ["a"] * 4, ["b"] * 2)
     with pytest.raises(UsageError, match="transpose"):
         head_heat_maps(WEIGHTS, ["a"] * 2, ["b"] * 4)
-    with pytest.raises(UsageError, match=rf"{MOST_CELLS:,} weights at most, but are 120,000; show a shorter sentence"):
+    with pytest.raises(
+        UsageError, match=rf"{MOST_CELLS:,} weights at most, but are 120,000; show a shorter sentence"
+    ):
         head_heat_maps(np.zeros((3, 4, 100, 100)), ["a"] * 100, ["b"] * 100)
     with pytest.raises(UsageError, match=r"weights must be in 0\.\.1"):
         head_heat_maps(WEIGHTS - 2, ["a"] * 4, ["b"] * 2)

@@ -1,4 +1,5 @@
-"""A leaderboard: every model is there twice, in its place and its colour, and nothing in a name can break out."""
+"""A leaderboard: every model is there twice, in its place and its colour, and nothing in a name can break
+out."""
 
 from __future__ import annotations
 
@@ -41,7 +42,12 @@ def test_both_panels_show_the_same_models_in_the_same_colours() -> None:
 
 def test_models_stand_in_their_order_with_their_numbers(tmp_path: Path) -> None:
     save_chart(leaderboard_chart(STANDINGS, score="accuracy", title="t", subtitle="s"), tmp_path / "a.svg")
-    texts = [node.text for node in fromstring((tmp_path / "a.svg").read_text("utf-8")).iter("{http://www.w3.org/2000/svg}text")]
+    texts = [
+        node.text
+        for node in fromstring((tmp_path / "a.svg").read_text("utf-8")).iter(
+            "{http://www.w3.org/2000/svg}text"
+        )
+    ]
     assert [text for text in texts if text in ("1  gru & lstm", "2  </script><b>", "3  bag")] == [
         "1  gru & lstm",
         "2  </script><b>",
@@ -51,7 +57,11 @@ def test_models_stand_in_their_order_with_their_numbers(tmp_path: Path) -> None:
 
 
 def test_numbers_of_points_that_are_near_stand_apart(tmp_path: Path) -> None:
-    near = [Standing("a", 0.8, 0.79, 0.81, 10.0), Standing("b", 0.8, 0.79, 0.81, 10.1), Standing("c", 0.6, 0.59, 0.61, 100.0)]
+    near = [
+        Standing("a", 0.8, 0.79, 0.81, 10.0),
+        Standing("b", 0.8, 0.79, 0.81, 10.1),
+        Standing("c", 0.6, 0.59, 0.61, 100.0),
+    ]
     _, right = panels(leaderboard_chart(near, score="accuracy"))
     texts = [layer for layer in right if layer["mark"]["type"] == "text"]
     assert sorted((text["transform"][0]["filter"], text["mark"]["align"]) for text in texts) == [
@@ -59,7 +69,12 @@ def test_numbers_of_points_that_are_near_stand_apart(tmp_path: Path) -> None:
         ("datum.beside == 2", "right"),  # a, to the left of b's bar
     ]
     save_chart(leaderboard_chart(near, score="accuracy"), tmp_path / "a.svg")
-    shown = [node.text for node in fromstring((tmp_path / "a.svg").read_text("utf-8")).iter("{http://www.w3.org/2000/svg}text")]
+    shown = [
+        node.text
+        for node in fromstring((tmp_path / "a.svg").read_text("utf-8")).iter(
+            "{http://www.w3.org/2000/svg}text"
+        )
+    ]
     assert all(shown.count(number) == 1 for number in "123")
 
 

@@ -10,7 +10,17 @@ import torch
 
 from seqloom.data.synthetic.long_memory import MEMORY_TASKS, examples
 from seqloom.errors import UsageError
-from seqloom.explaining.memory_probe import CHECK_ROWS, READERS, Budget, MemoryReader, ProbeResult, measure, probe, reader_named, trained_distance
+from seqloom.explaining.memory_probe import (
+    CHECK_ROWS,
+    READERS,
+    Budget,
+    MemoryReader,
+    ProbeResult,
+    measure,
+    probe,
+    reader_named,
+    trained_distance,
+)
 from seqloom.training.loop import Progress
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -18,8 +28,12 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 SMALL = Budget(steps=300, width=24, rows=16, learning_rate=0.01, check_every=50)
 
 
-def probed(task: str, reader: str, distance: int, budget: Budget = SMALL, seen: list[Progress] | None = None) -> ProbeResult:
-    result = probe(MEMORY_TASKS[task], reader, distance, budget, (seen if seen is not None else []).append, lambda: 0)
+def probed(
+    task: str, reader: str, distance: int, budget: Budget = SMALL, seen: list[Progress] | None = None
+) -> ProbeResult:
+    result = probe(
+        MEMORY_TASKS[task], reader, distance, budget, (seen if seen is not None else []).append, lambda: 0
+    )
     assert result is not None
     return result
 
@@ -69,7 +83,9 @@ def test_the_first_weights_are_those_of_the_seed() -> None:
         assert torch.initial_seed() == seed
 
 
-def test_all_readers_are_trained_on_the_same_sequences_and_tested_on_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_readers_are_trained_on_the_same_sequences_and_tested_on_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     drawn: dict[str, list[bytes]] = {}
     parts: list[str] = []
     for reader in READERS:
@@ -98,7 +114,10 @@ def test_progress_counts_updates_to_the_end_of_the_budget() -> None:
 
 def test_an_interrupted_probe_has_no_result() -> None:
     seen: list[Progress] = []
-    assert probe(MEMORY_TASKS["recall"], "elman", 5, SMALL, seen.append, lambda: 2 if len(seen) == 3 else 0) is None
+    assert (
+        probe(MEMORY_TASKS["recall"], "elman", 5, SMALL, seen.append, lambda: 2 if len(seen) == 3 else 0)
+        is None
+    )
     assert len(seen) == 3
 
 
@@ -141,14 +160,20 @@ def test_attention_reaches_the_first_step_in_one() -> None:
 
 def test_measuring_is_on_the_part_that_was_asked_for() -> None:
     model = MemoryReader("elman", len(MEMORY_TASKS["agreement"].words), 2, 8)
-    parts = [measure(model, MEMORY_TASKS["agreement"], 0, part, CHECK_ROWS[0], 9) for part in ("validation", "test")]
+    parts = [
+        measure(model, MEMORY_TASKS["agreement"], 0, part, CHECK_ROWS[0], 9)
+        for part in ("validation", "test")
+    ]
     assert parts[0] != parts[1]
     assert set(parts[0]) == {"accuracy", "last_noun"}
 
 
 def test_the_error_of_a_constant_answer_is_known() -> None:
     model = MemoryReader("elman", 0, 0, 8)
-    for answer, mse, within in ((1.0, 1 / 6, 0.078), (-5.0, 36 + 1 / 6, 0.0)):  # 0.04 on either side of 1, under a triangle of height 1
+    for answer, mse, within in (
+        (1.0, 1 / 6, 0.078),
+        (-5.0, 36 + 1 / 6, 0.0),
+    ):  # 0.04 on either side of 1, under a triangle of height 1
         with torch.no_grad():
             model.output.weight.zero_()
             model.output.bias.fill_(answer)

@@ -22,15 +22,27 @@ ELECTRA: dict[str, Any] = {**BERT, "embedding_size": 5, "hidden_act": "relu"}
 PADDED: dict[str, Any] = {**GPT, "pad_token_id": 1}
 
 CHECKPOINTS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
-    "bert-labels": (hf.BertForSequenceClassification, hf.BertConfig, {**BERT, **NAMED, "classifier_dropout": 0.3}),
+    "bert-labels": (
+        hf.BertForSequenceClassification,
+        hf.BertConfig,
+        {**BERT, **NAMED, "classifier_dropout": 0.3},
+    ),
     "bert-several": (hf.BertForSequenceClassification, hf.BertConfig, {**BERT, **SEVERAL}),
     "bert-number": (hf.BertForSequenceClassification, hf.BertConfig, {**BERT, **NUMBER}),
-    "bert-untied": (hf.BertForSequenceClassification, hf.BertConfig, {**BERT, **NAMED, "tie_word_embeddings": False}),
+    "bert-untied": (
+        hf.BertForSequenceClassification,
+        hf.BertConfig,
+        {**BERT, **NAMED, "tie_word_embeddings": False},
+    ),
     "bert-tags": (hf.BertForTokenClassification, hf.BertConfig, {**BERT, **NAMED}),
     "bert-span": (hf.BertForQuestionAnswering, hf.BertConfig, BERT),
     "bert-choice": (hf.BertForMultipleChoice, hf.BertConfig, BERT),
     "roberta-labels": (hf.RobertaForSequenceClassification, hf.RobertaConfig, {**ROBERTA, **NAMED}),
-    "roberta-number": (hf.RobertaForSequenceClassification, hf.RobertaConfig, {**ROBERTA, **NUMBER, "pad_token_id": 4}),
+    "roberta-number": (
+        hf.RobertaForSequenceClassification,
+        hf.RobertaConfig,
+        {**ROBERTA, **NUMBER, "pad_token_id": 4},
+    ),
     "roberta-tags": (hf.RobertaForTokenClassification, hf.RobertaConfig, {**ROBERTA, **NAMED}),
     "roberta-span": (hf.RobertaForQuestionAnswering, hf.RobertaConfig, ROBERTA),
     "roberta-choice": (hf.RobertaForMultipleChoice, hf.RobertaConfig, ROBERTA),
@@ -39,12 +51,22 @@ CHECKPOINTS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "electra-span": (hf.ElectraForQuestionAnswering, hf.ElectraConfig, {**ELECTRA, "embedding_size": 12}),
     "electra-choice": (hf.ElectraForMultipleChoice, hf.ElectraConfig, ELECTRA),
     "gpt2-labels": (hf.GPT2ForSequenceClassification, hf.GPT2Config, {**PADDED, **NAMED}),
-    "gpt2-several": (hf.GPT2ForSequenceClassification, hf.GPT2Config, {**PADDED, **SEVERAL, "tie_word_embeddings": False}),
+    "gpt2-several": (
+        hf.GPT2ForSequenceClassification,
+        hf.GPT2Config,
+        {**PADDED, **SEVERAL, "tie_word_embeddings": False},
+    ),
     "gpt1-labels": (hf.OpenAIGPTForSequenceClassification, hf.OpenAIGPTConfig, {**PADDED, **NAMED}),
     "gpt1-number": (hf.OpenAIGPTForSequenceClassification, hf.OpenAIGPTConfig, {**PADDED, **NUMBER}),
 }
 """name -> class, configuration, its fields."""
-KINDS = {"several": "multi-label", "number": "regression", "tags": "tagging", "span": "span", "choice": "choice"}
+KINDS = {
+    "several": "multi-label",
+    "number": "regression",
+    "tags": "tagging",
+    "span": "span",
+    "choice": "choice",
+}
 TASKS = {
     "multi-label": "text-classification",
     "classification": "text-classification",
@@ -71,7 +93,8 @@ def saved(name: str, folder: Path, **changes: Any) -> Any:
 
 
 def asked(name: str) -> ReadingBatch:
-    """Four rows of different lengths, of two segments where the model knows any; every step is asked for where places are."""
+    """Four rows of different lengths, of two segments where the model knows any; every step is asked for
+    where places are."""
     torch.manual_seed(7)
     steps, lengths = 7, torch.tensor([[7], [3], [5], [1]])
     place = torch.arange(steps).expand(4, steps)
@@ -105,7 +128,9 @@ def close(ours: Tensor, theirs: Tensor, tolerance: float) -> bool:
     return ours.shape == theirs.shape and float((ours - theirs).abs().max()) <= tolerance * scale_of(theirs)
 
 
-def reader(kind: str = "classification", encoder: dict[str, Any] | None = None, size: int = 20, **head: Any) -> Reader:
+def reader(
+    kind: str = "classification", encoder: dict[str, Any] | None = None, size: int = 20, **head: Any
+) -> Reader:
     """One of our own."""
     fields = encoder or {"model_type": "bert", "layers": 1, "context": 16, "head": "none"}
     width = {} if fields["model_type"] in ("bag_of_words", "convolution") else {"width": 8}
@@ -113,4 +138,6 @@ def reader(kind: str = "classification", encoder: dict[str, Any] | None = None, 
     labels = ("z", "a", "b") if kind in ("classification", "multi-label", "tagging") else ()
     torch.manual_seed(0)
     whole = {"vocabulary_size": size, **width, **heads, **fields}
-    return Reader(ReaderConfig(kind=kind, encoder=whole, head=HeadConfig(**head), labels=labels, vocabulary_size=20)).eval()  # type: ignore[arg-type]
+    return Reader(
+        ReaderConfig(kind=kind, encoder=whole, head=HeadConfig(**head), labels=labels, vocabulary_size=20)  # type: ignore[arg-type]
+    ).eval()

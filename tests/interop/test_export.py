@@ -19,7 +19,12 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 SMALL: dict[str, Any] = {"vocabulary_size": 20, "width": 8, "heads": 2}
 LAYERS: dict[str, Any] = {"encoder_layers": 1, "decoder_layers": 2}
-MARIAN: dict[str, Any] = {"norm": "after", "positions": "sinusoidal-halves", "output_bias": True, "context": 32}
+MARIAN: dict[str, Any] = {
+    "norm": "after",
+    "positions": "sinusoidal-halves",
+    "output_bias": True,
+    "context": 32,
+}
 BART: dict[str, Any] = {
     "norm": "after",
     "positions": "learned",
@@ -29,11 +34,19 @@ BART: dict[str, Any] = {
     "output_bias": True,
 }
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "gpt2": ("gpt", "text-generation", {"layers": 2, "context": 32, "activation": "gelu-tanh", "documents": "joined"}),
+    "gpt2": (
+        "gpt",
+        "text-generation",
+        {"layers": 2, "context": 32, "activation": "gelu-tanh", "documents": "joined"},
+    ),
     "marian": ("transformer", "translation", LAYERS | MARIAN),
     "bart": ("transformer", "translation", LAYERS | BART),
     "t5": ("t5", "translation", LAYERS),
-    "t5, v1.1": ("t5", "translation", LAYERS | {"gated": True, "activation": "gelu-tanh", "tie_output": False, "scale_output": False}),
+    "t5, v1.1": (
+        "t5",
+        "translation",
+        LAYERS | {"gated": True, "activation": "gelu-tanh", "tie_output": False, "scale_output": False},
+    ),
     "bert": ("bert", "fill-mask", {"layers": 2, "context": 32}),
     "electra": ("bert", "replaced-token", {"layers": 2, "context": 32, "head": "replaced-token"}),
 }

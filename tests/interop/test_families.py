@@ -48,7 +48,10 @@ def dead(name: str) -> set[str]:
 @pytest.mark.parametrize("name", TEXTS)
 def test_logits_and_hidden_states_are_theirs(name: str, padding: str, tmp_path: Path) -> None:
     theirs, asked = saved(name, tmp_path), Asked.of(padding, name)
-    for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-6 if name.startswith("t5") else 1e-10)):
+    for dtype, tolerance in (
+        (torch.float32, 1e-5),
+        (torch.float64, 1e-6 if name.startswith("t5") else 1e-10),
+    ):
         model: Any = read_checkpoint(tmp_path, dtype).model
         theirs.to(dtype)
         if name.startswith("marian") and dtype is torch.float64:
@@ -56,7 +59,9 @@ def test_logits_and_hidden_states_are_theirs(name: str, padding: str, tmp_path: 
         both = hasattr(model, "encoder")
         read: list[Tensor] = []
         written: list[Tensor] = []
-        hooks = watched(model.encoder if both else model.stack, read) + (watched(model.decoder, written) if both else [])
+        hooks = watched(model.encoder if both else model.stack, read) + (
+            watched(model.decoder, written) if both else []
+        )
         with torch.no_grad():
             expected, reads, writes = ask_theirs(name, theirs, asked)
             found = ask_ours(name, model, asked)
@@ -85,7 +90,9 @@ def test_gradients_are_theirs(name: str, tmp_path: Path) -> None:
     weights = torch.randn(expected[mask].shape, dtype=torch.float64)
     for result in (expected, ours):
         torch.autograd.backward((result[mask] * weights).sum())
-    gradients = {key: parameter.grad for key, parameter in theirs.named_parameters() if parameter.grad is not None}
+    gradients = {
+        key: parameter.grad for key, parameter in theirs.named_parameters() if parameter.grad is not None
+    }
     prefix, compared = family.names.prefix, 0
     for key, parameter in first_names(found.model).items():
         if parameter.grad is None:

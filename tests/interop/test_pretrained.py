@@ -53,7 +53,9 @@ def saved(name: str, folder: Path) -> Any:
     return model
 
 
-def new_reader(started: Started, kind: str = "tagging", labels: tuple[str, ...] = ("z", "a", "m m"), **head: Any) -> Reader:
+def new_reader(
+    started: Started, kind: str = "tagging", labels: tuple[str, ...] = ("z", "a", "m m"), **head: Any
+) -> Reader:
     """A new reader on what was started, as a training makes one."""
     encoder = {"model_type": started.encoder_type, **started.encoder_fields}
     usual = dict(started.heads.get(kind, {}))
@@ -100,7 +102,9 @@ def test_the_encoder_of_any_checkpoint_reads_as_theirs(name: str, tmp_path: Path
     assert started.tokenizer.encode(["w7 w4"]) == [[7, 4]]
     assert started.origin is not None
     assert started.vocabulary_size == 19
-    trained = {name.removeprefix("encoder.") for name, _ in made.named_parameters() if name.startswith("encoder.")}
+    trained = {
+        name.removeprefix("encoder.") for name, _ in made.named_parameters() if name.startswith("encoder.")
+    }
     assert trained == started.encoder_tensors.keys()  # nothing without a use, nothing at random
 
 
@@ -120,7 +124,9 @@ def test_a_pooler_is_the_hidden_layer_and_what_is_new_is_named(tmp_path: Path) -
         made = new_reader(started, "classification", **head)
         fresh = new_reader(started, "classification", **head)
         said = begin(made, started)
-        assert said[1] == "left behind, as this reader answers otherwise: head.hidden.weight, head.hidden.bias"
+        assert (
+            said[1] == "left behind, as this reader answers otherwise: head.hidden.weight, head.hidden.bias"
+        )
         assert "head.output.weight" in said[0]
         for name, parameter in made.head.named_parameters():
             assert torch.equal(parameter, dict(fresh.head.named_parameters())[name])
@@ -128,7 +134,16 @@ def test_a_pooler_is_the_hidden_layer_and_what_is_new_is_named(tmp_path: Path) -
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    "name", ["bert-labels", "roberta-tags", "electra-labels", "electra-choice", "bert-span", "gpt2-several", "roberta-number"]
+    "name",
+    [
+        "bert-labels",
+        "roberta-tags",
+        "electra-labels",
+        "electra-choice",
+        "bert-span",
+        "gpt2-several",
+        "roberta-number",
+    ],
 )
 def test_a_head_is_taken_where_what_it_answers_is_the_same(name: str, tmp_path: Path) -> None:
     saved(name, tmp_path)
@@ -146,10 +161,19 @@ def test_the_head_of_a_family_is_its_own(tmp_path: Path) -> None:
     for name, activation in (("electra-discriminator", "gelu"), ("roberta-mlm", "tanh"), ("bert", "tanh")):
         saved(name, tmp_path / name)
         heads = start_encoder(tmp_path / name).heads
-        assert heads["classification"] == {"hidden_width": 12, "activation": activation, "pooling": "first", "pair": "joined"}
+        assert heads["classification"] == {
+            "hidden_width": 12,
+            "activation": activation,
+            "pooling": "first",
+            "pair": "joined",
+        }
         assert heads.keys() == {"classification", "multi-label", "regression", "choice"}
     saved("gpt1", tmp_path / "gpt1")
-    assert start_encoder(tmp_path / "gpt1").heads["regression"] == {"hidden_width": 0, "pooling": "last", "pair": "joined"}
+    assert start_encoder(tmp_path / "gpt1").heads["regression"] == {
+        "hidden_width": 0,
+        "pooling": "last",
+        "pair": "joined",
+    }
 
 
 @torch.no_grad()
@@ -157,8 +181,12 @@ def test_the_head_of_a_family_is_its_own(tmp_path: Path) -> None:
 def test_marks_are_new_rows_and_change_nothing_else(name: str, tmp_path: Path) -> None:
     saved(name, tmp_path)
     started = start_encoder(tmp_path)
-    tensors, fields = with_marks(started.encoder_tensors, started.encoder_fields, 3, torch.Generator().manual_seed(3))
-    again, _ = with_marks(started.encoder_tensors, started.encoder_fields, 3, torch.Generator().manual_seed(3))
+    tensors, fields = with_marks(
+        started.encoder_tensors, started.encoder_fields, 3, torch.Generator().manual_seed(3)
+    )
+    again, _ = with_marks(
+        started.encoder_tensors, started.encoder_fields, 3, torch.Generator().manual_seed(3)
+    )
     assert fields == started.encoder_fields | {"vocabulary_size": 22}
     grown = {"embedding.weight"} | ({"output.weight"} if name == "gpt2-untied" else set())
     assert {key for key in tensors if tensors[key] is not started.encoder_tensors[key]} == grown
@@ -178,9 +206,15 @@ def test_marks_are_new_rows_and_change_nothing_else(name: str, tmp_path: Path) -
 
 @torch.no_grad()
 def test_a_reader_of_ours_begins_another(tmp_path: Path) -> None:
-    for encoder in ({"model_type": "recurrent"}, {"model_type": "bert", "layers": 1, "context": 16, "head": "none"}):
+    for encoder in (
+        {"model_type": "recurrent"},
+        {"model_type": "bert", "layers": 1, "context": 16, "head": "none"},
+    ):
         made = reader(encoder=encoder)
-        save_file({key: tensor.contiguous() for key, tensor in made.state_dict().items()}, tmp_path / "model.safetensors")
+        save_file(
+            {key: tensor.contiguous() for key, tensor in made.state_dict().items()},
+            tmp_path / "model.safetensors",
+        )
         content = {"model_type": "reader", "task": "text-classification", **to_plain(made.config)}
         started = start_of_run(content, tmp_path / "model.safetensors")
         same = new_reader(started, "classification", ("z", "a", "b"))
@@ -196,7 +230,9 @@ def test_a_reader_of_ours_begins_another(tmp_path: Path) -> None:
 def test_a_model_of_ours_begins_a_reader_without_its_heads(tmp_path: Path) -> None:
     for model_type, left in (("bert", "output."), ("gpt", None), ("t5", "decoder.")):
         config_class, model_class, _ = model_family(model_type)
-        fields = {"vocabulary_size": 20, "width": 8, "heads": 2} | ({"pooler": True} if model_type == "bert" else {})
+        fields = {"vocabulary_size": 20, "width": 8, "heads": 2} | (
+            {"pooler": True} if model_type == "bert" else {}
+        )
         config = config_class(**fields)
         model = model_class(config).eval()
         state = model.state_dict(keep_vars=True)
@@ -222,14 +258,18 @@ def test_a_model_of_ours_begins_a_reader_without_its_heads(tmp_path: Path) -> No
 def test_what_does_not_read_for_a_head_is_refused(tmp_path: Path) -> None:
     for name, folder in (("vit", tmp_path / "vit"), ("bart", tmp_path / "bart")):
         published.saved(name, folder)
-        with pytest.raises(UsageError, match=r"a reader begins with a reader, or with one of .*bert, gpt, t5, but this is a"):
+        with pytest.raises(
+            UsageError, match=r"a reader begins with a reader, or with one of .*bert, gpt, t5, but this is a"
+        ):
             start_encoder(folder)
     with pytest.raises(UsageError, match="but this is a seq2seq"):
         start_of_run({"model_type": "seq2seq"}, tmp_path / "model.safetensors")
     saved("bert", tmp_path / "one")
     saved("roberta-mlm", tmp_path / "two")
     one, two = start_encoder(tmp_path / "one"), start_encoder(tmp_path / "two")
-    with pytest.raises(UsageError, match="the encoder must have the sizes of what it begins with, but differs in encoder"):
+    with pytest.raises(
+        UsageError, match="the encoder must have the sizes of what it begins with, but differs in encoder"
+    ):
         begin(new_reader(one), two)
     theirs = published.random_model("bert")
     with torch.no_grad():

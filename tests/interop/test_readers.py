@@ -54,7 +54,11 @@ def test_out_and_back_every_tensor_is_the_same_to_the_bit(name: str, tmp_path: P
     if found.config.labels:
         assert again.config.id2label == theirs.config.id2label
         assert list(again.config.label2id.items()) == list(theirs.config.label2id.items())
-    problems = {"classification": "single_label_classification", "multi-label": "multi_label_classification", "regression": "regression"}
+    problems = {
+        "classification": "single_label_classification",
+        "multi-label": "multi_label_classification",
+        "regression": "regression",
+    }
     assert again.config.problem_type == problems.get(kind_of(name))
     if name == "bert-labels":
         assert (found.config.head.dropout, again.config.classifier_dropout) == (0.3, 0.3)
@@ -69,33 +73,80 @@ def test_without_its_origin_a_reader_is_written_as_one_that_opens_alike(name: st
     ids = {key: value for key, value in found.content.items() if key.endswith("_token_id")}
     write_checkpoint(tmp_path / "ours", found.model, found.config, target, ids=ids)
     again = read_checkpoint(tmp_path / "ours")
-    assert (again.config.kind, again.config.labels, again.task) == (found.config.kind, found.config.labels, found.task)
+    assert (again.config.kind, again.config.labels, again.task) == (
+        found.config.kind,
+        found.config.labels,
+        found.task,
+    )
     one, two = found.model.state_dict(), again.model.state_dict()
     assert one.keys() == two.keys()
     assert all(torch.equal(one[key], two[key]) for key in one)
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
+# --- what is refused
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("name", "changes", "said"),
     [
-        ("bert-labels", {"id2label": {"0": "a", "1": "b", "2": "a"}}, "labels must differ, but id2label has a twice"),
-        ("bert-labels", {"id2label": {"0": "a", "1": "b", "5": "c"}}, "id2label must name each number from 0 on"),
+        (
+            "bert-labels",
+            {"id2label": {"0": "a", "1": "b", "2": "a"}},
+            "labels must differ, but id2label has a twice",
+        ),
+        (
+            "bert-labels",
+            {"id2label": {"0": "a", "1": "b", "5": "c"}},
+            "id2label must name each number from 0 on",
+        ),
         ("bert-labels", {"id2label": ["a", "b", "c"]}, "id2label must name each number from 0 on"),
-        ("bert-labels", {"problem_type": "ranking"}, "problem_type must be one of single_label_classification"),
+        (
+            "bert-labels",
+            {"problem_type": "ranking"},
+            "problem_type must be one of single_label_classification",
+        ),
         ("bert-labels", {"problem_type": ["x"]}, "problem_type must be one of single_label_classification"),
-        ("bert-labels", {"problem_type": "regression"}, "a regression must have one number here, but num_labels is 3"),
-        ("bert-labels", {"classifier_dropout": 1.5}, "classifier_dropout must be a share in [0, 1), but is 1.5"),
-        ("bert-labels", {"id2label": {"0": "a", "1": "b"}}, "classifier.weight must have shape (2, 12), but has (3, 12)"),
-        ("bert-span", {"id2label": {"0": "a", "1": "b", "2": "c"}}, "a span must have a start and an end, but num_labels is 3"),
-        ("electra-choice", {"summary_type": "last"}, "electra's summary_type=last is not known here, only first"),
-        ("electra-choice", {"summary_activation": "tanh"}, "electra's summary_activation=tanh is not known here, only gelu"),
-        ("bert-tags", {"architectures": ["BertForQuestionAnswering"], "id2label": None}, "tensors are missing: qa_outputs.weight"),
+        (
+            "bert-labels",
+            {"problem_type": "regression"},
+            "a regression must have one number here, but num_labels is 3",
+        ),
+        (
+            "bert-labels",
+            {"classifier_dropout": 1.5},
+            "classifier_dropout must be a share in [0, 1), but is 1.5",
+        ),
+        (
+            "bert-labels",
+            {"id2label": {"0": "a", "1": "b"}},
+            "classifier.weight must have shape (2, 12), but has (3, 12)",
+        ),
+        (
+            "bert-span",
+            {"id2label": {"0": "a", "1": "b", "2": "c"}},
+            "a span must have a start and an end, but num_labels is 3",
+        ),
+        (
+            "electra-choice",
+            {"summary_type": "last"},
+            "electra's summary_type=last is not known here, only first",
+        ),
+        (
+            "electra-choice",
+            {"summary_activation": "tanh"},
+            "electra's summary_activation=tanh is not known here, only gelu",
+        ),
+        (
+            "bert-tags",
+            {"architectures": ["BertForQuestionAnswering"], "id2label": None},
+            "tensors are missing: qa_outputs.weight",
+        ),
     ],
 )
-def test_a_head_that_is_not_ours_is_refused(name: str, changes: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_a_head_that_is_not_ours_is_refused(
+    name: str, changes: dict[str, Any], said: str, tmp_path: Path
+) -> None:
     saved(name, tmp_path)
     content = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(content | changes))
@@ -111,16 +162,37 @@ def test_a_head_that_is_not_ours_is_refused(name: str, changes: dict[str, Any], 
     [
         (lambda: reader(pooling="mean"), "head.pooling=first, but this model has mean"),
         (lambda: reader(pair="compared"), "head.pair=joined, but this model has compared"),
-        (lambda: reader(hidden_width=0), "head.hidden_width=8 and head.activation=tanh, but this model has 0"),
+        (
+            lambda: reader(hidden_width=0),
+            "head.hidden_width=8 and head.activation=tanh, but this model has 0",
+        ),
         (lambda: reader(activation="relu"), "but this model has 8 and relu"),
         (lambda: reader("tagging", crf=True), "head.crf=false, but this model has a CRF"),
         (lambda: reader("tagging", hidden_width=4), "head.hidden_width=0, but this model has 4"),
-        (lambda: reader(encoder={"model_type": "bert", "head": "none", "segments": 0}), "model.segments of at least 1"),
-        (lambda: reader(encoder={"model_type": "bert", "head": "none", "norm": "before"}), "model.norm=after, but this model has before"),
-        (lambda: reader(encoder={"model_type": "recurrent"}), "(bert, gpt), but the encoder of this one is recurrent"),
-        (lambda: reader(encoder={"model_type": "t5"}), "no architecture of a t5 has a head for classification"),
-        (lambda: reader("span", encoder={"model_type": "gpt", "documents": "joined"}), "no architecture of a gpt2 has a head for span"),
-        (lambda: reader(encoder={"model_type": "gpt"}, size=24), "no marks beyond the vocabulary of its tokenizer, but this model has 4"),
+        (
+            lambda: reader(encoder={"model_type": "bert", "head": "none", "segments": 0}),
+            "model.segments of at least 1",
+        ),
+        (
+            lambda: reader(encoder={"model_type": "bert", "head": "none", "norm": "before"}),
+            "model.norm=after, but this model has before",
+        ),
+        (
+            lambda: reader(encoder={"model_type": "recurrent"}),
+            "(bert, gpt), but the encoder of this one is recurrent",
+        ),
+        (
+            lambda: reader(encoder={"model_type": "t5"}),
+            "no architecture of a t5 has a head for classification",
+        ),
+        (
+            lambda: reader("span", encoder={"model_type": "gpt", "documents": "joined"}),
+            "no architecture of a gpt2 has a head for span",
+        ),
+        (
+            lambda: reader(encoder={"model_type": "gpt"}, size=24),
+            "no marks beyond the vocabulary of its tokenizer, but this model has 4",
+        ),
     ],
 )
 def test_a_reader_that_has_no_counterpart_is_refused_in_one_line(model: Any, said: str) -> None:
@@ -138,7 +210,9 @@ def test_a_bias_that_theirs_has_not_got_must_be_nothing() -> None:
     nn.init.zeros_(made.head.output.bias)
     assert "score.weight" in their_tensors(made, made.config, target)
     nn.init.ones_(made.head.output.bias)
-    with pytest.raises(UsageError, match=r"a GPT2ForSequenceClassification has no head.output.bias, but this model has one"):
+    with pytest.raises(
+        UsageError, match=r"a GPT2ForSequenceClassification has no head.output.bias, but this model has one"
+    ):
         their_tensors(made, made.config, target)
 
 

@@ -1,4 +1,5 @@
-"""What is no checkpoint of ours is refused in one line that names what is wrong, and nothing is left at random."""
+"""What is no checkpoint of ours is refused in one line that names what is wrong, and nothing is left at
+random."""
 
 from __future__ import annotations
 
@@ -30,14 +31,18 @@ def folder(tmp_path: Path) -> Path:
 
 def change(folder: Path, **values: Any) -> None:
     content = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({key: value for key, value in (content | values).items() if value != "gone"}))
+    (folder / "config.json").write_text(
+        json.dumps({key: value for key, value in (content | values).items() if value != "gone"})
+    )
 
 
 def rewrite(folder: Path, **tensors: Tensor | None) -> None:
     """Tensors changed, added, or taken out where None; a name's dots are written as __."""
     known = load_file(folder / WEIGHTS)
     changed = {name.replace("__", "."): tensor for name, tensor in tensors.items()}
-    save_file({name: tensor for name, tensor in (known | changed).items() if tensor is not None}, folder / WEIGHTS)
+    save_file(
+        {name: tensor for name, tensor in (known | changed).items() if tensor is not None}, folder / WEIGHTS
+    )
 
 
 def refusal(folder: Path) -> str:
@@ -52,15 +57,30 @@ def refusal(folder: Path) -> str:
     [
         (
             {"model_type": "llama"},
-            "model_type must be one of bert, roberta, electra, openai-gpt, gpt2, t5, bart, marian, vit, but is llama",
+            (
+                "model_type must be one of bert, roberta, electra, openai-gpt, gpt2, t5, bart, marian, vit,"
+                " but is llama"
+            ),
         ),
         ({"model_type": "gone"}, "model_type must be one of"),
-        ({"architectures": ["GPT2DoubleHeadsModel"]}, "GPT2ForSequenceClassification, but is GPT2DoubleHeads"),
-        ({"scale_attn_by_inverse_layer_idx": True}, "gpt2's scale_attn_by_inverse_layer_idx=True is not known here, only False"),
+        (
+            {"architectures": ["GPT2DoubleHeadsModel"]},
+            "GPT2ForSequenceClassification, but is GPT2DoubleHeads",
+        ),
+        (
+            {"scale_attn_by_inverse_layer_idx": True},
+            "gpt2's scale_attn_by_inverse_layer_idx=True is not known here, only False",
+        ),
         ({"add_cross_attention": True}, "gpt2's add_cross_attention=True is not known here"),
-        ({"activation_function": "quick_gelu"}, "gpt2's activation_function=quick_gelu is not known here, only gelu"),
+        (
+            {"activation_function": "quick_gelu"},
+            "gpt2's activation_function=quick_gelu is not known here, only gelu",
+        ),
         ({"activation_function": ["gelu"]}, "is not known here"),
-        ({"architectures": [["x"]]}, "must be one of GPT2LMHeadModel, GPT2Model, GPT2ForSequenceClassification, but is ['x']"),
+        (
+            {"architectures": [["x"]]},
+            "must be one of GPT2LMHeadModel, GPT2Model, GPT2ForSequenceClassification, but is ['x']",
+        ),
         ({"n_embd": 3 * 2**40}, "sizes must be those of a model, but with these none can be made"),
         ({"n_embd": 3 * 10**30}, "sizes must be those of a model, but with these none can be made"),
         ({"n_layer": 2**40}, f"n_layer must be at most the number of tensors, 40, but is {2**40}"),
@@ -85,8 +105,16 @@ def test_a_configuration_that_is_not_ours(folder: Path, values: dict[str, Any], 
         ("t5", {"num_decoder_layers": 2**40}, "num_decoder_layers must be at most the number of tensors"),
         ("roberta", {"pad_token_id": "a"}, "roberta's pad_token_id must be a number from 0 on, but is a"),
         ("roberta", {"pad_token_id": [1]}, "roberta's pad_token_id must be a number from 0 on, but is [1]"),
-        ("roberta", {"max_position_embeddings": "13"}, "roberta's max_position_embeddings must be a number from 0 on, but is 13"),
-        ("vit", {"id2label": {"a": "x"}}, "vit's id2label must name each number from 0 on, but is {'a': 'x'}"),
+        (
+            "roberta",
+            {"max_position_embeddings": "13"},
+            "roberta's max_position_embeddings must be a number from 0 on, but is 13",
+        ),
+        (
+            "vit",
+            {"id2label": {"a": "x"}},
+            "vit's id2label must name each number from 0 on, but is {'a': 'x'}",
+        ),
         ("vit", {"id2label": ["x"]}, "vit's id2label must name each number from 0 on, but is ['x']"),
         ("vit", {"id2label": None, "num_labels": 10**12}, "vit's num_labels must be from 1 to"),
         ("vit", {"architectures": ["ViTModel"]}, "must be one of ViTForImageClassification, but is ViTModel"),
@@ -104,14 +132,21 @@ def test_a_tensor_too_few_too_many_or_of_another_shape_is_named(folder: Path) ->
     assert "missing: transformer.wpe.weight" in refusal(folder)
     rewrite(folder, transformer__wpe__weight=torch.zeros(10, 12))
     assert "transformer.wpe.weight must have shape (11, 12), but has (10, 12)" in refusal(folder)
-    rewrite(folder, transformer__wpe__weight=torch.zeros(11, 12), transformer__h__0__ln_3__weight=torch.zeros(2))
+    rewrite(
+        folder, transformer__wpe__weight=torch.zeros(11, 12), transformer__h__0__ln_3__weight=torch.zeros(2)
+    )
     assert "have none: transformer.h.0.ln_3.weight" in refusal(folder)
 
 
 def test_buffers_that_carry_nothing_and_true_copies_are_taken_in_silence(folder: Path) -> None:
     embedding = load_file(folder / WEIGHTS)["transformer.wte.weight"]
     mask = torch.ones(1, 1, 11, 11, dtype=torch.bool).tril()
-    rewrite(folder, transformer__h__0__attn__bias=mask, transformer__h__1__attn__masked_bias=torch.tensor(-1e4), lm_head__weight=embedding)
+    rewrite(
+        folder,
+        transformer__h__0__attn__bias=mask,
+        transformer__h__1__attn__masked_bias=torch.tensor(-1e4),
+        lm_head__weight=embedding,
+    )
     found = read_checkpoint(folder)
     assert found.notes == []
     assert found.config.tie_output
@@ -131,7 +166,9 @@ def test_copies_and_sinusoids_that_are_none_are_refused(tmp_path: Path) -> None:
     assert "model.encoder.embed_tokens.weight must be the same as model.shared.weight" in refusal(tmp_path)
     angles = torch.arange(12)[:, None] * 10000.0 ** (-torch.arange(0, 12, 2) / 12)
     table = torch.cat([angles.sin(), angles.cos()], dim=1)
-    rewrite(tmp_path, model__encoder__embed_tokens__weight=None, model__encoder__embed_positions__weight=table)
+    rewrite(
+        tmp_path, model__encoder__embed_tokens__weight=None, model__encoder__embed_positions__weight=table
+    )
     assert read_checkpoint(tmp_path).notes == []
     rewrite(tmp_path, model__encoder__embed_positions__weight=table.flip(0))
     assert "have none: model.encoder.embed_positions.weight" in refusal(tmp_path)
@@ -146,10 +183,16 @@ def test_what_our_model_has_not_got_is_said(tmp_path: Path) -> None:
         "not read: the head of next sentences (2 tensors), which the model here has not got",
     ]
     change(tmp_path, quantization_config={"bits": 8})
-    assert read_checkpoint(tmp_path).notes[0].startswith("quantization_config of config.json changes nothing here")
+    assert (
+        read_checkpoint(tmp_path)
+        .notes[0]
+        .startswith("quantization_config of config.json changes nothing here")
+    )
     saved("bart", tmp_path / "bart")
     change(tmp_path / "bart", encoder_layerdrop=0.1)
-    assert read_checkpoint(tmp_path / "bart").notes == ["encoder_layerdrop=0.1 changes training only, and there is none here"]
+    assert read_checkpoint(tmp_path / "bart").notes == [
+        "encoder_layerdrop=0.1 changes training only, and there is none here"
+    ]
 
 
 def test_a_new_head_is_named_as_new_and_only_where_it_may_be(tmp_path: Path) -> None:
@@ -158,14 +201,21 @@ def test_a_new_head_is_named_as_new_and_only_where_it_may_be(tmp_path: Path) -> 
     assert "missing: cls.predictions.transform.dense.weight" in refusal(tmp_path)
     found = read_checkpoint(tmp_path, new=("head.", "output."))
     (new,) = [note for note in found.notes if note.startswith("new")]
-    assert new == "new, and to be trained: head.hidden.bias, head.hidden.weight, head.norm.bias, head.norm.weight, output.bias"
+    assert (
+        new
+        == "new, and to be trained: head.hidden.bias, head.hidden.weight, head.norm.bias, head.norm.weight,"
+        " output.bias"
+    )
     assert not any(parameter.is_meta for parameter in found.model.parameters())
 
 
 def test_names_of_old_files_are_understood(tmp_path: Path) -> None:
     saved("bert-mlm", tmp_path)
     known = load_file(tmp_path / WEIGHTS)
-    old = {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): t for name, t in known.items()}
+    old = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): t
+        for name, t in known.items()
+    }
     before = read_checkpoint(tmp_path).model.state_dict()
     save_file(old | {"bert.embeddings.position_ids": torch.arange(13)[None]}, tmp_path / WEIGHTS)
     after = read_checkpoint(tmp_path).model.state_dict()
@@ -200,7 +250,9 @@ def test_sixteen_bits_become_thirty_two_unless_asked_and_it_is_said(folder: Path
     found = read_checkpoint(folder)
     assert found.notes == ["weights in bfloat16 were made float32"]
     assert {parameter.dtype for parameter in found.model.parameters()} == {torch.float32}
-    assert {parameter.dtype for parameter in read_checkpoint(folder, torch.bfloat16).model.parameters()} == {torch.bfloat16}
+    assert {parameter.dtype for parameter in read_checkpoint(folder, torch.bfloat16).model.parameters()} == {
+        torch.bfloat16
+    }
 
 
 def test_shards_are_one_whole_and_stay_in_the_folder(tmp_path: Path) -> None:
@@ -230,7 +282,9 @@ def test_shards_that_are_written_are_read_again(tmp_path: Path, limit: int) -> N
     names = write_weights(tmp_path, tensors, limit)
     assert (len(names) == 1) == (limit == 10**9)
     weights = Weights(tmp_path)
-    assert {name: weights.read(name).tolist() for name in weights.stored} == {name: tensor.tolist() for name, tensor in tensors.items()}
+    assert {name: weights.read(name).tolist() for name in weights.stored} == {
+        name: tensor.tolist() for name, tensor in tensors.items()
+    }
     assert all((tmp_path / name).stat().st_size < limit + 1000 for name in names)
 
 
@@ -244,8 +298,13 @@ def test_what_the_hub_has_no_name_for_is_refused_by_the_option() -> None:
     ):
         with pytest.raises(UsageError, match=said):
             target_of("gpt", GPTConfig(**small, **options), "text-generation")
-    assert target_of("gpt", GPT(GPTConfig(**small)).config, "text-generation").architecture == "GPT2LMHeadModel"
-    assert target_of("gpt", GPTConfig(**small, norm="after", activation="gelu-tanh"), "text-generation").hub_type == "openai-gpt"
+    assert (
+        target_of("gpt", GPT(GPTConfig(**small)).config, "text-generation").architecture == "GPT2LMHeadModel"
+    )
+    assert (
+        target_of("gpt", GPTConfig(**small, norm="after", activation="gelu-tanh"), "text-generation").hub_type
+        == "openai-gpt"
+    )
     with pytest.raises(UsageError, match="but this is a recurrent_lm"):
         target_of("recurrent_lm", RecurrentLMConfig(vocabulary_size=9), "text-generation")
 

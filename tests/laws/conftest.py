@@ -1,7 +1,7 @@
 """The models that every law is tried on. A new family adds its kinds to `SUBJECTS`.
 
-All are tiny, in float64, in evaluation mode, with weights *and biases* drawn at random: a bias of 0 would hide that it
-is not used.
+All are tiny, in float64, in evaluation mode, with weights *and biases* drawn at random: a bias of 0 would
+hide that it is not used.
 """
 
 from __future__ import annotations
@@ -39,47 +39,75 @@ class Subject:
     model: Any
     """An `nn.Module` that is a `Decodable`."""
     start: Callable[[Tensor], State]
-    """inputs `(rows, source)`, padded anywhere -> the state before the first token. A model without an encoder looks at
-    the number of rows only."""
+    """inputs `(rows, source)`, padded anywhere -> the state before the first token. A model without an
+    encoder looks at the number of rows only."""
     tolerance: float = 1e-10
     """Counts are kept in float32."""
 
 
-TINY: dict[str, Any] = {"embedding_width": 4, "encoder_width": 3, "width": 6, "attention_width": 5, "readout_width": 4}
+TINY: dict[str, Any] = {
+    "embedding_width": 4,
+    "encoder_width": 3,
+    "width": 6,
+    "attention_width": 5,
+    "readout_width": 4,
+}
 MAPPED: dict[str, Any] = TINY | {"width": 5}  # widths differ, so the bridge is a map and not the identity
 PLAIN: dict[str, Any] = MAPPED | {"attention": "none", "bidirectional": False}
 
 
 def shrunk(size: dict[str, Any]) -> dict[str, Any]:
     """A named size with all its widths divided alike, so that what agrees still agrees."""
-    widths = {"embedding_width": 256, "encoder_width": 256, "width": 256, "attention_width": 256, "readout_width": 256}
+    widths = {
+        "embedding_width": 256,
+        "encoder_width": 256,
+        "width": 256,
+        "attention_width": 256,
+        "readout_width": 256,
+    }
     widths = {name: size.get(name, width) for name, width in widths.items()}
     return size | {name: round(8 * width / max(widths.values())) for name, width in widths.items()}
 
 
 SEQ2SEQ: dict[str, dict[str, Any]] = {
     **{f"{cell}, attention": MAPPED | {"cell": cell} for cell in CELLS},
-    **{f"{cell}, 2 layers, one vector": PLAIN | {"cell": cell, "encoder_layers": 2, "decoder_layers": 2} for cell in CELLS},
     **{
-        f"{attention} from {query}": TINY | {"attention": attention, "attend_from": query, "decoder_layers": 2, "cell": "lstm"}
+        f"{cell}, 2 layers, one vector": PLAIN | {"cell": cell, "encoder_layers": 2, "decoder_layers": 2}
+        for cell in CELLS
+    },
+    **{
+        f"{attention} from {query}": (
+            TINY | {"attention": attention, "attend_from": query, "decoder_layers": 2, "cell": "lstm"}
+        )
         for attention in ("additive", "dot", "bilinear")
         for query in ("previous", "current")
     },
-    **{f"context {context}": TINY | {"attention": "none", "context": context} for context in ("initial", "every_step", "both")},
+    **{
+        f"context {context}": TINY | {"attention": "none", "context": context}
+        for context in ("initial", "every_step", "both")
+    },
     **{
         f"{name}, {attention}": options | {"attention": attention, "encoder_layers": 2, "decoder_layers": 3}
         for name, options in {
             "projected lstm": MAPPED | {"cell": "lstm", "projection": 4},
-            "layer normalisation": MAPPED | {"cell": "lstm", "normalisation": "layer", "connection": "residual"},
-            "layer-normalised mut1, highways": MAPPED | {"cell": "mut1", "normalisation": "layer", "connection": "highway"},
-            "batch normalisation": MAPPED | {"normalisation": "batch", "state_dropout": 0.2, "variational_dropout": True},
+            "layer normalisation": (
+                MAPPED | {"cell": "lstm", "normalisation": "layer", "connection": "residual"}
+            ),
+            "layer-normalised mut1, highways": (
+                MAPPED | {"cell": "mut1", "normalisation": "layer", "connection": "highway"}
+            ),
+            "batch normalisation": (
+                MAPPED | {"normalisation": "batch", "state_dropout": 0.2, "variational_dropout": True}
+            ),
         }.items()
         for attention in ("additive", "none")
     },
     "2 layers to 1": MAPPED | {"encoder_layers": 2},
     "1 layer to 2, one direction": MAPPED | {"decoder_layers": 2, "bidirectional": False},
     "reversed source": MAPPED | {"reverse_source": True},
-    "backward bridge": MAPPED | {"bridge": "backward", "cell": "lstm", "encoder_layers": 2, "decoder_layers": 2},
+    "backward bridge": (
+        MAPPED | {"bridge": "backward", "cell": "lstm", "encoder_layers": 2, "decoder_layers": 2}
+    ),
     "linear readout": MAPPED | {"readout": "linear"},
     "no readout": TINY | {"readout": "none", "readout_width": 6},
     "tied output": MAPPED | {"tie_output": True},
@@ -114,7 +142,9 @@ def gpt(options: dict[str, Any]) -> Subject:
 
 
 def transformer(options: dict[str, Any]) -> Subject:
-    return with_encoder(Transformer(TransformerConfig(vocabulary_size=VOCABULARY, **SMALL_TRANSFORMER | options)))
+    return with_encoder(
+        Transformer(TransformerConfig(vocabulary_size=VOCABULARY, **SMALL_TRANSFORMER | options))
+    )
 
 
 def t5(options: dict[str, Any]) -> Subject:
@@ -138,7 +168,9 @@ def ngram(order: int, prune: tuple[int, ...] = ()) -> Subject:
 def ensemble() -> Subject:
     members = [recurrent_lm({}).model, gpt({}).model, ngram(3).model]
     kinds = ("recurrent_lm", "gpt", "ngram")
-    configs = tuple({"model_type": kind, **to_plain(member.config)} for kind, member in zip(kinds, members, strict=True))
+    configs = tuple(
+        {"model_type": kind, **to_plain(member.config)} for kind, member in zip(kinds, members, strict=True)
+    )
     model = Ensemble(EnsembleConfig(vocabulary_size=VOCABULARY, members=configs)).double().eval()
     for mine, member in zip(model.members, members, strict=True):
         mine.load_state_dict(member.state_dict())
@@ -152,26 +184,60 @@ SMALL_TRANSFORMER: dict[str, Any] = {"width": 8, "encoder_layers": 2, "decoder_l
 TRANSFORMERS: dict[str, Callable[[], Subject]] = {
     "transformer": partial(transformer, {}),
     "transformer, norm after": partial(
-        transformer, {"norm": "after", "decoder_layers": 1, "share_embeddings": False, "tie_output": False, "output_bias": True}
+        transformer,
+        {
+            "norm": "after",
+            "decoder_layers": 1,
+            "share_embeddings": False,
+            "tie_output": False,
+            "output_bias": True,
+        },
     ),
     "transformer, learned positions": partial(
-        transformer, {"positions": "learned", "context": 32, "position_offset": 2, "embedding_norm": True, "activation": "swish"}
+        transformer,
+        {
+            "positions": "learned",
+            "context": 32,
+            "position_offset": 2,
+            "embedding_norm": True,
+            "activation": "swish",
+        },
     ),
-    "transformer, halves": partial(transformer, {"positions": "sinusoidal-halves", "decoder_heads": 4, "biases": False}),
+    "transformer, halves": partial(
+        transformer, {"positions": "sinusoidal-halves", "decoder_heads": 4, "biases": False}
+    ),
     "t5": partial(t5, {"buckets": 4, "furthest": 4}),
-    "t5, v1.1": partial(t5, {"gated": True, "activation": "gelu-tanh", "tie_output": False, "scale_output": False, "head_width": 3}),
+    "t5, v1.1": partial(
+        t5,
+        {
+            "gated": True,
+            "activation": "gelu-tanh",
+            "tie_output": False,
+            "scale_output": False,
+            "head_width": 3,
+        },
+    ),
 }
 NEURAL_LMS: dict[str, Callable[[], Subject]] = {
     **{f"{cell} language model": partial(recurrent_lm, {"cell": cell}) for cell in CELLS},
     "projected, tied language model": partial(recurrent_lm, {"projection": 3, "tie_output": True}),
-    "layer-normalised language model": partial(recurrent_lm, {"normalisation": "layer", "connection": "highway"}),
-    "awd language model": partial(
-        recurrent_lm, {"layers": 3, "last_width": 4, "weight_dropout": 0.5, "embedding_dropout": 0.1, "tie_output": True}
+    "layer-normalised language model": partial(
+        recurrent_lm, {"normalisation": "layer", "connection": "highway"}
     ),
-    **{f"{kind} language model": partial(recurrent_lm, {"output": kind}) for kind in ("adaptive", "importance", "blackout")},
+    "awd language model": partial(
+        recurrent_lm,
+        {"layers": 3, "last_width": 4, "weight_dropout": 0.5, "embedding_dropout": 0.1, "tie_output": True},
+    ),
+    **{
+        f"{kind} language model": partial(recurrent_lm, {"output": kind})
+        for kind in ("adaptive", "importance", "blackout")
+    },
     "maxent language model": partial(recurrent_lm, {"maxent": 3, "maxent_size": 50}),
     "joined language model": partial(recurrent_lm, {"documents": "joined"}),
-    **{f"gpt, {positions}": partial(gpt, {"positions": positions}) for positions in ("learned", "sinusoidal", "rotary", "none")},
+    **{
+        f"gpt, {positions}": partial(gpt, {"positions": positions})
+        for positions in ("learned", "sinusoidal", "rotary", "none")
+    },
     "gpt, adaptive": partial(gpt, {"output": "adaptive", "tie_output": False}),
     "gpt, norm after": partial(gpt, {"norm": "after", "activation": "relu", "tie_output": False}),
     "gpt, joined": partial(gpt, {"documents": "joined", "biases": False}),

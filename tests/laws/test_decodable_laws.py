@@ -1,7 +1,7 @@
 """The laws that every model keeps which predicts a next token: `logits, state = model(tokens, state)`.
 
-Step by step, in pieces, alone, in a batch, padded anywhere, reordered or searched: the same answers, and the same
-gradients. `conftest.py` lists the models.
+Step by step, in pieces, alone, in a batch, padded anywhere, reordered or searched: the same answers, and the
+same gradients. `conftest.py` lists the models.
 """
 
 from __future__ import annotations
@@ -20,7 +20,16 @@ from seqloom.config import DecodeConfig
 from seqloom.decoding.generate import Beam, Hypothesis, Sample, generate
 from seqloom.decoding.rules import forbid, rules_of
 from seqloom.layers.outputs.adaptive_softmax import AdaptiveOutput
-from seqloom.protocols import NeuralDecodable, Shared, State, fork, move_rows, next_logits, select_rows, target_log_probs
+from seqloom.protocols import (
+    NeuralDecodable,
+    Shared,
+    State,
+    fork,
+    move_rows,
+    next_logits,
+    select_rows,
+    target_log_probs,
+)
 from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import BOS, EOS, PAD
 
@@ -72,7 +81,8 @@ def start(subject: Subject, rows: Rows = INPUTS, layout: str = "right") -> State
 
 @cache
 def alone(subject: Subject, row: int) -> tuple[Tensor, Tensor]:
-    """What a row's tokens and, after them, its MORE give where there is no other row and no padding: `(steps, vocabulary)` each."""
+    """What a row's tokens and, after them, its MORE give where there is no other row and no padding: `(steps,
+    vocabulary)` each."""
     logits, state = subject.model(torch.tensor([TOKENS[row]]), start(subject, [INPUTS[row]]))
     after, _ = subject.model(torch.tensor([MORE[row]]), state)
     return logits[0], after[0]
@@ -142,7 +152,9 @@ def test_log_probs_of_targets_are_those_of_the_call(subject: Subject) -> None:
     logits, state = subject.model(tokens, start(subject))
     found, after = target_log_probs(subject.model, tokens, targets, start(subject))
     expected = logits.log_softmax(-1).gather(-1, targets.clamp(min=EOS)[..., None])[..., 0]
-    torch.testing.assert_close(found, expected.where(targets != IGNORE, 0), rtol=subject.tolerance, atol=subject.tolerance)
+    torch.testing.assert_close(
+        found, expected.where(targets != IGNORE, 0), rtol=subject.tolerance, atol=subject.tolerance
+    )
     close(subject.model(torch.tensor(MORE), after)[0], subject.model(torch.tensor(MORE), state)[0])
 
 
@@ -161,11 +173,15 @@ def test_a_row_in_a_padded_batch_is_that_row_alone(subject: Subject) -> None:
 
 
 def test_gradients_of_a_padded_batch_are_the_sum_over_rows_alone(neural: Subject) -> None:
-    rows = [gradients(neural, torch.tensor([i]), torch.tensor([t])) for i, t in zip(INPUTS, TOKENS, strict=True)]
+    rows = [
+        gradients(neural, torch.tensor([i]), torch.tensor([t])) for i, t in zip(INPUTS, TOKENS, strict=True)
+    ]
     total = [sum(parts[1:], parts[0]) for parts in zip(*rows, strict=True)]
     assert any(gradient.any() for gradient in total)
     for layout in LAYOUTS:
-        for actual, expected in zip(gradients(neural, padded(INPUTS, layout), padded(TOKENS, layout)), total, strict=True):
+        for actual, expected in zip(
+            gradients(neural, padded(INPUTS, layout), padded(TOKENS, layout)), total, strict=True
+        ):
             close(actual, expected)
 
 
@@ -176,7 +192,9 @@ def gradients(subject: Subject, inputs: Tensor, tokens: Tensor) -> tuple[Tensor,
     smoothing = 0.0 if isinstance(subject.model.output, AdaptiveOutput) else 0.1  # which it refuses
     loss = subject.model.output.loss(hidden, tokens.masked_fill(tokens == PAD, IGNORE), smoothing)
     assert loss.count == (tokens != PAD).sum()
-    found: tuple[Tensor, ...] = torch.autograd.grad(loss.total, list(subject.model.parameters()), materialize_grads=True)
+    found: tuple[Tensor, ...] = torch.autograd.grad(
+        loss.total, list(subject.model.parameters()), materialize_grads=True
+    )
     return found
 
 
@@ -213,7 +231,8 @@ def test_choosing_rows_then_stepping_is_stepping_then_choosing(subject: Subject)
 
 
 def test_moving_rows_in_place_is_choosing_them(subject: Subject) -> None:
-    """Rows that were one text up to some place, and rows that never were, moved again and again while the state grows."""
+    """Rows that were one text up to some place, and rows that never were, moved again and again while the
+    state grows."""
     texts = [[BOS, 3, 5, 4], [BOS, 3, 5, 6], [BOS, 3, 6, 4], [BOS, 4, 4, 4]]
     inputs = [INPUTS[0], INPUTS[0], INPUTS[0], INPUTS[2]]
     chance = random.Random(0)
@@ -250,13 +269,24 @@ def test_a_fork_goes_on_by_itself(subject: Subject) -> None:
 # Decoding
 
 
-def decode(subject: Subject, inputs: Rows, prompts: Rows, limits: Sequence[int], **beam: Any) -> list[list[Hypothesis]]:
+def decode(
+    subject: Subject, inputs: Rows, prompts: Rows, limits: Sequence[int], **beam: Any
+) -> list[list[Hypothesis]]:
     return generate(
-        subject.model, start(subject, inputs), prompts, strategy=Beam(**beam), max_new_tokens=limits, eos=EOS, pad=PAD, rules=RULES
+        subject.model,
+        start(subject, inputs),
+        prompts,
+        strategy=Beam(**beam),
+        max_new_tokens=limits,
+        eos=EOS,
+        pad=PAD,
+        rules=RULES,
     )
 
 
-def greedy_by_hand(subject: Subject, inputs: Sequence[int], prompt: Sequence[int], limit: int) -> tuple[list[int], bool, float]:
+def greedy_by_hand(
+    subject: Subject, inputs: Sequence[int], prompt: Sequence[int], limit: int
+) -> tuple[list[int], bool, float]:
     """Reads everything anew at every step: (tokens, whether it ended, Σ log p)."""
     tokens, total = list(prompt), 0.0
     for _ in range(limit):
@@ -273,7 +303,9 @@ def greedy_by_hand(subject: Subject, inputs: Sequence[int], prompt: Sequence[int
 def test_greedy_search_is_a_beam_of_one_and_the_loop_by_hand(subject: Subject) -> None:
     limits = [7, 1, 4]
     by_hand = [greedy_by_hand(subject, *row) for row in zip(INPUTS, TOKENS, limits, strict=True)]
-    for hypotheses, (tokens, finished, total) in zip(decode(subject, INPUTS, TOKENS, limits), by_hand, strict=True):
+    for hypotheses, (tokens, finished, total) in zip(
+        decode(subject, INPUTS, TOKENS, limits), by_hand, strict=True
+    ):
         (found,) = hypotheses
         assert found.tokens == tokens
         assert found.finished == finished
@@ -300,20 +332,38 @@ def test_a_beam_as_wide_as_the_space_is_exhaustive_search(subject: Subject) -> N
     limit, inputs = 3, INPUTS[:2]
     spaces = [every_hypothesis(subject, row, limit) for row in inputs]
     for length_penalty, n_best in itertools.product((0.0, 0.5, 1.0, 2.0), (1, 6)):
-        found = decode(subject, inputs, [[BOS]] * 2, [limit] * 2, width=100, n_best=n_best, length_penalty=length_penalty)
+        found = decode(
+            subject, inputs, [[BOS]] * 2, [limit] * 2, width=100, n_best=n_best, length_penalty=length_penalty
+        )
         for hypotheses, space in zip(found, spaces, strict=True):
-            scored = sorted(((total / len(tokens) ** length_penalty, tokens) for tokens, total in space.items()), reverse=True)
-            assert [(*h.tokens, EOS) if h.finished else tuple(h.tokens) for h in hypotheses] == [tokens for _, tokens in scored[:n_best]]
-            assert [h.score for h in hypotheses] == pytest.approx([score for score, _ in scored[:n_best]], abs=1e-4)
+            scored = sorted(
+                ((total / len(tokens) ** length_penalty, tokens) for tokens, total in space.items()),
+                reverse=True,
+            )
+            assert [(*h.tokens, EOS) if h.finished else tuple(h.tokens) for h in hypotheses] == [
+                tokens for _, tokens in scored[:n_best]
+            ]
+            assert [h.score for h in hypotheses] == pytest.approx(
+                [score for score, _ in scored[:n_best]], abs=1e-4
+            )
 
 
 def test_every_rule_holds_with_every_model(subject: Subject) -> None:
     """What each rule promises, in beams and samples of several inputs."""
-    rules = rules_of(DecodeConfig(min_length=3, no_repeat_ngram=2, repetition_penalty=1.5), [PAD, BOS, 6], EOS)
+    rules = rules_of(
+        DecodeConfig(min_length=3, no_repeat_ngram=2, repetition_penalty=1.5), [PAD, BOS, 6], EOS
+    )
     for strategy in (Beam(width=3, n_best=3), Beam(width=4, n_best=4, groups=2), Sample(seed=1, samples=5)):
         limits = [8, 5, 6]
         found = generate(
-            subject.model, start(subject, INPUTS), TOKENS, strategy=strategy, max_new_tokens=limits, eos=EOS, pad=PAD, rules=rules
+            subject.model,
+            start(subject, INPUTS),
+            TOKENS,
+            strategy=strategy,
+            max_new_tokens=limits,
+            eos=EOS,
+            pad=PAD,
+            rules=rules,
         )
         for prompt, hypotheses in zip(TOKENS, found, strict=True):
             assert hypotheses

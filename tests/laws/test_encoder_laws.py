@@ -89,7 +89,11 @@ def test_what_stands_at_padding_is_not_read(encoder: Any) -> None:
 
 def test_the_gradient_of_a_padded_batch_is_the_sum_of_those_alone(encoder: Any) -> None:
     inputs, mask = padded(ROWS, "right")
-    parameters = [parameter for name, parameter in encoder.named_parameters() if name.startswith(("embedding", "positions", "stack"))]
+    parameters = [
+        parameter
+        for name, parameter in encoder.named_parameters()
+        if name.startswith(("embedding", "positions", "stack"))
+    ]
 
     def gradient(loss: Tensor) -> list[Tensor]:
         return list(torch.autograd.grad(loss, parameters))

@@ -1,4 +1,5 @@
-"""The laws of models of text alone: probabilities of sentences, documents in a row, numbers whatever the batch.
+"""The laws of models of text alone: probabilities of sentences, documents in a row, numbers whatever the
+batch.
 
 `conftest.py` lists the models.
 """
@@ -34,7 +35,8 @@ def no_gradients() -> Iterator[None]:
 
 
 def predicted(lm: Subject) -> list[int]:
-    """All that may come next: what is impossible has no share of the probability, all else of the vocabulary has."""
+    """All that may come next: what is impossible has no share of the probability, all else of the vocabulary
+    has."""
     logits, _ = lm.model(torch.tensor([[BOS]]), None)
     return [int(token) for token in (logits[0, 0] > -math.inf).nonzero()[:, 0]]
 
@@ -51,13 +53,18 @@ def test_a_prefix_is_as_likely_as_all_that_begins_with_it(lm: Subject) -> None:
 
 
 def test_all_sentences_up_to_a_length_and_what_still_runs_are_one(lm: Subject) -> None:
-    """A network without training also gives a share to what no text holds, <s> and <pad>: texts end there too."""
+    """A network without training also gives a share to what no text holds, <s> and <pad>: texts end there
+    too."""
     most, marks = 3, [token for token in predicted(lm) if token < EOS]
     texts = [text for length in range(most + 1) for text in itertools.product(WORDS, repeat=length)]
     strange = [(*text, mark) for text in texts if len(text) < most for mark in marks]
     scores = score_texts(lm.model, texts)
-    ended = sum(math.exp(score.complete) for text, score in zip(texts, scores, strict=True) if len(text) < most)
-    running = sum(math.exp(score.prefix) for text, score in zip(texts, scores, strict=True) if len(text) == most)
+    ended = sum(
+        math.exp(score.complete) for text, score in zip(texts, scores, strict=True) if len(text) < most
+    )
+    running = sum(
+        math.exp(score.prefix) for text, score in zip(texts, scores, strict=True) if len(text) == most
+    )
     broken = sum(math.exp(score.prefix) for score in score_texts(lm.model, strange))
     assert ended + running + broken == pytest.approx(1, abs=lm.tolerance)
 
@@ -68,7 +75,9 @@ def test_all_sentences_up_to_a_length_and_what_still_runs_are_one(lm: Subject) -
 def test_a_text_has_one_score_whatever_the_batch(lm: Subject) -> None:
     alone = [score_texts(lm.model, [text])[0] for text in TEXTS]
     for budget, ranks in itertools.product((1, 7, 30, 8192), (False, True)):
-        for score, expected in zip(score_texts(lm.model, TEXTS, ranks=ranks, budget=budget), alone, strict=True):
+        for score, expected in zip(
+            score_texts(lm.model, TEXTS, ranks=ranks, budget=budget), alone, strict=True
+        ):
             assert score.log_probs == pytest.approx(expected.log_probs, abs=lm.tolerance)
 
 
@@ -117,8 +126,12 @@ def test_a_document_begins_anew_in_a_carried_state(lm: Subject) -> None:
         pytest.skip("joined documents see each other")
     _, state = lm.model(torch.tensor([[BOS, 3, 5], [BOS, 6, 6]]), None)
     logits, _ = lm.model(torch.tensor([[BOS, 4, 3], [4, BOS, 5]]), state)
-    torch.testing.assert_close(logits[0], lm.model(torch.tensor([[BOS, 4, 3]]), None)[0][0], rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(logits[1, 1:], lm.model(torch.tensor([[BOS, 5]]), None)[0][0], rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        logits[0], lm.model(torch.tensor([[BOS, 4, 3]]), None)[0][0], rtol=1e-10, atol=1e-12
+    )
+    torch.testing.assert_close(
+        logits[1, 1:], lm.model(torch.tensor([[BOS, 5]]), None)[0][0], rtol=1e-10, atol=1e-12
+    )
     carried, _ = lm.model(torch.tensor([[BOS, 6, 6, 4]]), None)
     torch.testing.assert_close(logits[1, 0], carried[0, -1], rtol=1e-10, atol=1e-12)
 
@@ -144,16 +157,29 @@ def test_gradients_of_packed_documents_are_the_sum_over_documents(lm: Subject) -
             total = total + lm.model.output.loss(hidden, tokens.masked_fill(tokens == PAD, IGNORE)).total
         return list(torch.autograd.grad(total, list(lm.model.parameters()), materialize_grads=True))
 
-    for actual, expected in zip(gradients([packed]), gradients([torch.tensor([one]) for one in alone]), strict=True):
+    for actual, expected in zip(
+        gradients([packed]), gradients([torch.tensor([one]) for one in alone]), strict=True
+    ):
         torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-11)
 
 
 # Sampling
 
 
-def drawn(lm: Subject, prompts: Sequence[Sequence[int]], strategy: Sample, limit: int) -> list[list[Hypothesis]]:
+def drawn(
+    lm: Subject, prompts: Sequence[Sequence[int]], strategy: Sample, limit: int
+) -> list[list[Hypothesis]]:
     limits = [limit] * len(prompts)
-    return generate(lm.model, None, prompts, strategy=strategy, max_new_tokens=limits, eos=EOS, pad=PAD, rules=[forbid([PAD, BOS])])
+    return generate(
+        lm.model,
+        None,
+        prompts,
+        strategy=strategy,
+        max_new_tokens=limits,
+        eos=EOS,
+        pad=PAD,
+        rules=[forbid([PAD, BOS])],
+    )
 
 
 def test_a_sample_is_the_same_in_any_batch(lm: Subject) -> None:
@@ -161,14 +187,19 @@ def test_a_sample_is_the_same_in_any_batch(lm: Subject) -> None:
     together = drawn(lm, prompts, strategy, 6)
     for prompt, expected in zip(prompts, together, strict=True):
         (alone,) = drawn(lm, [prompt], strategy, 6)
-        assert [(one.tokens, one.finished) for one in alone] == [(one.tokens, one.finished) for one in expected]
+        assert [(one.tokens, one.finished) for one in alone] == [
+            (one.tokens, one.finished) for one in expected
+        ]
 
 
 def test_samples_are_as_frequent_as_the_model_says(lm: Subject) -> None:
-    """Pearson's chi-square over what follows a prompt; beyond 24.3 by chance once in 5,000 times with 5 degrees of freedom."""
+    """Pearson's chi-square over what follows a prompt; beyond 24.3 by chance once in 5,000 times with 5
+    degrees of freedom."""
     count, prompt = 3000, [BOS, 4]
     (samples,) = drawn(lm, [prompt], Sample(seed=1, samples=count), 1)
-    found = torch.bincount(torch.tensor([one.tokens[0] if one.tokens else EOS for one in samples]), minlength=7).double()
+    found = torch.bincount(
+        torch.tensor([one.tokens[0] if one.tokens else EOS for one in samples]), minlength=7
+    ).double()
     allowed = lm.model(torch.tensor([prompt]), None)[0][0, -1].double().log_softmax(-1)
     allowed[[PAD, BOS]] = -math.inf
     expected = count * allowed.softmax(-1)

@@ -1,5 +1,5 @@
-"""Marks: a checkpoint of others has its own. What is decoded and scored does not depend on how ids are numbered, on what else is in
-a batch, nor on which id, if any, means that nothing is read."""
+"""Marks: a checkpoint of others has its own. What is decoded and scored does not depend on how ids are
+numbered, on what else is in a batch, nor on which id, if any, means that nothing is read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import nn
 
-from seqloom.runs.run_folder import Bundle
 from seqloom.config import DecodeConfig
 from seqloom.data.batching.pair_batches import pair_batch
 from seqloom.errors import UsageError
@@ -22,20 +21,31 @@ from seqloom.evaluation.teacher_forcing import teacher_forced
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.transformer import Transformer, TransformerConfig
 from seqloom.protocols import Marks
+from seqloom.runs.decoding_options import decoding_of
+from seqloom.runs.run_folder import Bundle
 from seqloom.shapes import IGNORE
 from seqloom.tasks.language_modeling.complete import Completer
-from seqloom.runs.decoding_options import decoding_of
-from seqloom.workflows.analysis.degeneration import Excerpt, _fitting, _scored, continue_excerpts
-from seqloom.workflows.analysis.exact import ExactSearcher
-from seqloom.workflows.explain.text import attention_of
 from seqloom.tasks.language_modeling.generate import TextGenerator
 from seqloom.tasks.language_modeling.score import Scorer
 from seqloom.tasks.translation.translate import batches_of_pairs, decode_texts
+from seqloom.workflows.analysis.degeneration import Excerpt, _fitting, _scored, continue_excerpts
+from seqloom.workflows.analysis.exact import ExactSearcher
+from seqloom.workflows.explain.text import attention_of
 
 SPECIAL, LETTERS = 6, "abcdefghijklmnopqrstuvwxyz "
 SIZE = SPECIAL + len(LETTERS)
 
-OURS = Marks(pad=0, begin=(1,), end=2, unknown=3, before=(), between=(4,), after=(2,), mask=None, forbidden=(0, 1, 3, 4, 5))
+OURS = Marks(
+    pad=0,
+    begin=(1,),
+    end=2,
+    unknown=3,
+    before=(),
+    between=(4,),
+    after=(2,),
+    mask=None,
+    forbidden=(0, 1, 3, 4, 5),
+)
 MARKS = {
     "ours": OURS,
     "gpt2": OURS._replace(pad=-1, begin=(2,), after=(), unknown=None, forbidden=(0, 1, 3, 4, 5)),
@@ -98,7 +108,10 @@ def random_weights(model: nn.Module, seed: int) -> Any:
     source = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.double().named_parameters():
-            parameter.copy_((1.0 if "embedding" in name or "positions" in name else 0.5) * torch.randn(parameter.shape, generator=source))
+            parameter.copy_(
+                (1.0 if "embedding" in name or "positions" in name else 0.5)
+                * torch.randn(parameter.shape, generator=source)
+            )
     return model.eval()
 
 
@@ -121,7 +134,13 @@ def language_model(tokenizer: Letters) -> GPT:
 
 
 def translation_model(tokenizer: Letters) -> Transformer:
-    sizes: dict[str, Any] = {"vocabulary_size": SIZE, "width": 16, "encoder_layers": 2, "decoder_layers": 3, "heads": 2}
+    sizes: dict[str, Any] = {
+        "vocabulary_size": SIZE,
+        "width": 16,
+        "encoder_layers": 2,
+        "decoder_layers": 3,
+        "heads": 2,
+    }
     config = TransformerConfig(**sizes, positions="learned", context=30, tie_output=False)
     model = random_weights(Transformer(config), 5)
     return renumbered(model, replace(config, pad_id=tokenizer.marks.pad), tokenizer.number)  # type: ignore[no-any-return]
@@ -203,7 +222,9 @@ def test_samples_of_a_batch_are_those_of_each_alone() -> None:
     sampling = {"strategy": "sample", "n_best": 3, "seed": 5, **RULED}
     for name in WRITERS:
         tokenizer = Letters(MARKS[name])
-        assert [found_by(tokenizer, [prompt], **sampling)[0] for prompt in PROMPTS] == found_by(tokenizer, PROMPTS, **sampling)
+        assert [found_by(tokenizer, [prompt], **sampling)[0] for prompt in PROMPTS] == found_by(
+            tokenizer, PROMPTS, **sampling
+        )
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -211,15 +232,19 @@ def test_samples_of_a_batch_are_those_of_each_alone() -> None:
 def test_no_pad_is_as_good_as_one(settings: str) -> None:
     """A spare id that means <pad>, and none: the same texts."""
     none = OURS._replace(pad=-1)
-    assert found_by(Letters(none), PROMPTS, **SETTINGS[settings]) == found_by(Letters(OURS), PROMPTS, **SETTINGS[settings])
-    assert translated_by(Letters(none), PROMPTS, **SETTINGS[settings]) == translated_by(Letters(OURS), PROMPTS, **SETTINGS[settings])
+    assert found_by(Letters(none), PROMPTS, **SETTINGS[settings]) == found_by(
+        Letters(OURS), PROMPTS, **SETTINGS[settings]
+    )
+    assert translated_by(Letters(none), PROMPTS, **SETTINGS[settings]) == translated_by(
+        Letters(OURS), PROMPTS, **SETTINGS[settings]
+    )
 
 
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", WRITERS)
 def test_what_is_written_is_scored_alike(name: str) -> None:
-    """Σ log p of a search, that of the scorer given the prompt, and the step by step one of the table; the prompt's first token has none
-    where nothing begins a text."""
+    """Σ log p of a search, that of the scorer given the prompt, and the step by step one of the table; the
+    prompt's first token has none where nothing begins a text."""
     tokenizer = Letters(MARKS[name])
     bundle = bundle_of(tokenizer)
     scorer = Scorer.__new__(Scorer)
@@ -232,7 +257,10 @@ def test_what_is_written_is_scored_alike(name: str) -> None:
                 scored.log_probability if one.finished else scored.log_probability_without_end, rel=1e-4
             )
             assert scored.tokens == len(scored.table) == len(one.text) + ended
-            assert [row.token for row in scored.table] == [*one.text, *(["<2>" if name != "t5" else "<1>"] if ended else [])]
+            assert [row.token for row in scored.table] == [
+                *one.text,
+                *(["<2>" if name != "t5" else "<1>"] if ended else []),
+            ]
     whole, part = (next(iter(scorer.score(["abc"], prompt=prompt, tokens=True))) for prompt in ("", "a"))
     given = bool(MARKS[name].begin)
     assert whole.tokens == 2 + given + ended
@@ -259,7 +287,9 @@ def test_scores_do_not_depend_on_numbers_windows_add_up(name: str) -> None:
             corpus.add(score, ids, words=len(text.split()), size=len(text))
         found.append([*(score.log_probs for score in scores), np.array(list(corpus.metrics().values()))])
         lost = 0 if tokenizer.marks.begin else 1
-        assert [len(score.log_probs) for score in scores] == [max(len(text) + scores[0].ended - lost, 0) for text in texts]
+        assert [len(score.log_probs) for score in scores] == [
+            max(len(text) + scores[0].ended - lost, 0) for text in texts
+        ]
         assert corpus.metrics()["tokens"] == sum(len(score.log_probs) for score in scores)
         assert corpus.metrics()["documents"] == len(texts)
     for usual, other in zip(*found, strict=True):
@@ -275,9 +305,13 @@ def test_a_translation_is_taught_as_it_is_decoded(name: str) -> None:
     with torch.no_grad():
         bundle.model.get_parameter("output.weight")[tokenizer.marks.end] *= 3  # it is likely now and then
     outputs = decode_texts(bundle.model, tokenizer, PROMPTS, bundle.decode)
-    finished = [(source, one) for source, some in zip(PROMPTS, outputs, strict=True) for one in some if one.finished]
+    finished = [
+        (source, one) for source, some in zip(PROMPTS, outputs, strict=True) for one in some if one.finished
+    ]
     assert len(finished) > 3
-    batches = batches_of_pairs(tokenizer, [(source, one.text) for source, one in finished], torch.device("cpu"), 40)
+    batches = batches_of_pairs(
+        tokenizer, [(source, one.text) for source, one in finished], torch.device("cpu"), 40
+    )
     taught = teacher_forced(bundle.model, batches)
     assert taught.total == pytest.approx(-sum(one.score for _, one in finished), rel=1e-5)
     assert taught.count == sum(len(one.text) + 1 for _, one in finished)
@@ -285,14 +319,21 @@ def test_a_translation_is_taught_as_it_is_decoded(name: str) -> None:
 
 @pytest.mark.usefixtures("one_thread")
 def test_exact_search_finds_the_same_under_every_number() -> None:
-    for name, task, text in (("gpt2", "text-generation", "ab"), ("t5", "translation", "ab"), ("bart", "translation", "cab")):
+    for name, task, text in (
+        ("gpt2", "text-generation", "ab"),
+        ("t5", "translation", "ab"),
+        ("bart", "translation", "cab"),
+    ):
         rows = []
         for number in (tuple(range(SIZE)), permutation(2)):
             searcher = ExactSearcher(bundle_of(Letters(MARKS[name], number), task, max_length=4), beams=[1])
             (row,) = searcher.compare([text])
             rows.append((row.text, row.proven, Near(row.log_probability or 0.0)))
             assert row.proven
-            assert all(beam is None or not beam.finished or (beam.shortfall or 0.0) >= 0 for beam in row.beams.values())
+            assert all(
+                beam is None or not beam.finished or (beam.shortfall or 0.0) >= 0
+                for beam in row.beams.values()
+            )
         assert rows[0] == rows[1]
     with pytest.raises(UsageError, match="nothing ends a text"):
         ExactSearcher(bundle_of(Letters(MARKS["gpt1"])))
@@ -305,7 +346,9 @@ def test_completions_do_not_depend_on_numbers() -> None:
         for number in (tuple(range(SIZE)), permutation(3)):
             tokenizer = Letters(MARKS[name], number)
             completer = Completer(language_model(tokenizer), tokenizer)  # type: ignore[arg-type]
-            both.append([(one.text, Near(one.probability), one.ended) for one in completer.complete("ab c", 4)])
+            both.append(
+                [(one.text, Near(one.probability), one.ended) for one in completer.complete("ab c", 4)]
+            )
         assert both[0] == both[1]
         assert sum(share for _, share, _ in both[0]) <= 1.0001
         if not MARKS[name].begin:
@@ -326,7 +369,9 @@ def test_human_and_decoded_texts_are_scored_alike(name: str) -> None:
     bundle = bundle_of(Letters(MARKS[name]))
     excerpts = [Excerpt(at, ids, [], False) for at, ids in enumerate(bundle.tokenizer.encode(PROMPTS))]
     made = continue_excerpts(bundle, excerpts, DecodeConfig(beam=2), 7)
-    for one, written in zip(made, _scored(bundle, excerpts, [(one.tokens, one.finished) for one in made]), strict=True):
+    for one, written in zip(
+        made, _scored(bundle, excerpts, [(one.tokens, one.finished) for one in made]), strict=True
+    ):
         assert float(written.log_probs.sum()) == pytest.approx(one.log_probability, rel=1e-4)
     begin = len(MARKS[name].begin)
     most = _fitting(bundle, 10, 65 - 10 - begin, lambda _: None)  # all but the last token is read
@@ -351,7 +396,8 @@ def test_outputs_are_as_long_as_positions_allow(name: str) -> None:
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", TRANSLATORS)
 def test_each_head_has_its_map(name: str) -> None:
-    """(layers, heads, target, source), each row a distribution. The sides are what is read, and what is written after what begins it."""
+    """(layers, heads, target, source), each row a distribution. The sides are what is read, and what is
+    written after what begins it."""
     tokenizer = Letters(MARKS[name])
     seen = attention_of(bundle_of(tokenizer, "translation"), "abc", "de")
     marks = tokenizer.marks

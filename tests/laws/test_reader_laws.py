@@ -1,6 +1,7 @@
 """The laws that every reader keeps: any encoder under any head.
 
-Alone or in a batch, padded or not, whole or in parts, in any order: the same scores, answers, losses and gradients.
+Alone or in a batch, padded or not, whole or in parts, in any order: the same scores, answers, losses and
+gradients.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from tests.laws.conftest import draw_parameters
 from torch import Tensor
 
 from seqloom.config import HeadConfig
-from seqloom.models.heads import Kind
 from seqloom.models.encoder_with_head import ENCODERS as FAMILIES
 from seqloom.models.encoder_with_head import Reader, ReaderConfig
+from seqloom.models.heads import Kind
 from seqloom.protocols import Loss, ReadingBatch
 from seqloom.shapes import IGNORE
 
@@ -25,12 +26,32 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 VOCABULARY = 20
 BAG: dict[str, Any] = {"model_type": "bag_of_words", "width": 6}
-CONVOLUTION: dict[str, Any] = {"model_type": "convolution", "embedding_width": 4, "windows": (2, 3), "maps": 3}
+CONVOLUTION: dict[str, Any] = {
+    "model_type": "convolution",
+    "embedding_width": 4,
+    "windows": (2, 3),
+    "maps": 3,
+}
 RECURRENT: dict[str, Any] = {"model_type": "recurrent", "embedding_width": 4, "width": 3}
 LETTERS: dict[str, Any] = {"alphabet": ("a", "b"), "character_width": 3, "character_maps": 2}
-BERT: dict[str, Any] = {"model_type": "bert", "context": 16, "width": 8, "layers": 1, "heads": 2, "head": "none"}
+BERT: dict[str, Any] = {
+    "model_type": "bert",
+    "context": 16,
+    "width": 8,
+    "layers": 1,
+    "heads": 2,
+    "head": "none",
+}
 GPT: dict[str, Any] = {"model_type": "gpt", "context": 16, "width": 8, "layers": 1, "heads": 2}
-T5: dict[str, Any] = {"model_type": "t5", "width": 8, "encoder_layers": 1, "decoder_layers": 1, "heads": 2, "buckets": 4, "furthest": 4}
+T5: dict[str, Any] = {
+    "model_type": "t5",
+    "width": 8,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "heads": 2,
+    "buckets": 4,
+    "furthest": 4,
+}
 ENCODERS: dict[str, dict[str, Any]] = {
     "bag of words": BAG,
     "bag of words, bigrams": BAG | {"ngrams": 2, "buckets": 31},
@@ -62,7 +83,10 @@ class Head(NamedTuple):
 
 TWO = (2, 2, 2, 2)
 HEADS: dict[str, Head] = {
-    **{way: Head("classification", {"pooling": way}) for way in ("first", "last", "mean", "max", "sum", "attention")},
+    **{
+        way: Head("classification", {"pooling": way})
+        for way in ("first", "last", "mean", "max", "sum", "attention")
+    },
     "hidden layer": Head("classification", {"hidden_width": 5, "activation": "gelu"}),
     "compared pairs": Head("classification", {"pair": "compared", "pooling": "attention"}, TWO),
     "cosine of a pair": Head("regression", {"pair": "cosine"}, TWO),
@@ -76,7 +100,16 @@ HEADS: dict[str, Head] = {
     "choices and the next token": Head("choice", {"lm_weight": 0.5}, (2, 3, 1, 2)),
     "choices": Head("choice", {"hidden_width": 4}, (2, 3, 1, 2)),
 }
-TEXTS = [[5, 17, 4, 7, 9], [16], [18, 18, 8, 10, 1, 4, 3], [6, 2], [19, 17, 19], [7, 7, 7, 2], [4, 18], [5, 5, 16, 19, 3, 2]]
+TEXTS = [
+    [5, 17, 4, 7, 9],
+    [16],
+    [18, 18, 8, 10, 1, 4, 3],
+    [6, 2],
+    [19, 17, 19],
+    [7, 7, 7, 2],
+    [4, 18],
+    [5, 5, 16, 19, 3, 2],
+]
 LETTERS_OF = [[1, 2], [0], [2, 2, 1], [1]]
 TAGS = ("B-X", "I-X", "O")
 EVERY = (0, 1, 2, 3)
@@ -129,16 +162,23 @@ def batch_of(head: Head, examples: tuple[int, ...] = EVERY, more: int = 0) -> Re
     owner = torch.tensor([at for at, example in enumerate(examples) for _ in range(head.rows[example])])
     segments = torch.arange(steps).expand_as(tokens) % 2
     places = places_of(head, rows, more)
-    return ReadingBatch(tokens, segments, characters, owner, places, targets_of(head, examples, places.shape[1]))
+    return ReadingBatch(
+        tokens, segments, characters, owner, places, targets_of(head, examples, places.shape[1])
+    )
 
 
 def places_of(head: Head, rows: list[int], more: int) -> Tensor:
     """Of tags and spans every other token; of the row of one token none is a word."""
     if head.kind not in ("tagging", "span"):
         return torch.zeros(len(rows), 0, dtype=torch.long)
-    each = [[] if head.kind == "tagging" and len(TEXTS[row]) == 1 else list(range(0, len(TEXTS[row]), 2)) for row in rows]
+    each = [
+        [] if head.kind == "tagging" and len(TEXTS[row]) == 1 else list(range(0, len(TEXTS[row]), 2))
+        for row in rows
+    ]
     width = max(map(len, each)) + more
-    return torch.tensor([row + [-1] * (width - len(row)) for row in each], dtype=torch.long).view(len(rows), width)
+    return torch.tensor([row + [-1] * (width - len(row)) for row in each], dtype=torch.long).view(
+        len(rows), width
+    )
 
 
 def targets_of(head: Head, examples: tuple[int, ...], places: int) -> Tensor:
@@ -146,9 +186,9 @@ def targets_of(head: Head, examples: tuple[int, ...], places: int) -> Tensor:
         return torch.tensor([0.5, -1.0, torch.nan, 2.0], dtype=torch.float64)[list(examples)]
     if head.kind == "tagging":
         tags = [[0, 1, 2], [], [2, 0, IGNORE, 1], [1]]
-        return torch.tensor([tags[at] + [IGNORE] * (places - len(tags[at])) for at in examples], dtype=torch.long).view(
-            len(examples), places
-        )
+        return torch.tensor(
+            [tags[at] + [IGNORE] * (places - len(tags[at])) for at in examples], dtype=torch.long
+        ).view(len(examples), places)
     every: dict[Kind, list[Any]] = {
         "classification": [0, 2, IGNORE, 1],
         "multi-label": [[0, 1, 1], [0, 0, 0], [IGNORE] * 3, [1, IGNORE, 1]],
@@ -161,7 +201,9 @@ def targets_of(head: Head, examples: tuple[int, ...], places: int) -> Tensor:
 def trained(model: Reader) -> dict[str, Tensor]:
     """All of the head but the bias of a GPT's, which stays 0, and the embedding below it."""
     encoder: Any = model.encoder
-    return {name: one for name, one in model.head.named_parameters() if one.requires_grad} | {"embedding": encoder.embedding.weight}
+    return {name: one for name, one in model.head.named_parameters() if one.requires_grad} | {
+        "embedding": encoder.embedding.weight
+    }
 
 
 class Answers(NamedTuple):
@@ -222,7 +264,9 @@ def test_what_stands_at_padding_is_never_read(case: tuple[Reader, Head]) -> None
         states = states.requires_grad_()
         scores = model.head(states, batch)
         loss = model.head.loss(scores, batch, 0.1)
-        *grads, d_states = torch.autograd.grad(loss.total, [*(one for one in model.head.parameters() if one.requires_grad), states])
+        *grads, d_states = torch.autograd.grad(
+            loss.total, [*(one for one in model.head.parameters() if one.requires_grad), states]
+        )
         return scores, [*grads, d_states]
 
     torch.testing.assert_close(run(poisoned), run(hidden))
@@ -248,15 +292,25 @@ def test_examples_in_another_order(case: tuple[Reader, Head]) -> None:
     order = (2, 0, 3, 1)
     batch, other = batch_of(head), batch_of(head, order)
     mine, theirs = answers(model, batch), answers(model, other)
-    compare(head, Answers(*(part[list(order)] for part in mine)), batch._replace(places=batch.places[list(order)]), theirs, other)
+    compare(
+        head,
+        Answers(*(part[list(order)] for part in mine)),
+        batch._replace(places=batch.places[list(order)]),
+        theirs,
+        other,
+    )
 
 
 def test_all_of_the_head_is_trained(case: tuple[Reader, Head]) -> None:
     model, head = case
     gradients = torch.autograd.grad(model.loss(batch_of(head)).total, [*trained(model).values()])
-    untrained = [name for name, each in zip(trained(model), gradients, strict=True) if not bool(each.abs().sum() > 0)]
+    untrained = [
+        name for name, each in zip(trained(model), gradients, strict=True) if not bool(each.abs().sum() > 0)
+    ]
     # one number more for all options or steps changes no softmax over them
-    assert [name for name in untrained if not (head.kind in ("span", "choice") and name == "output.bias")] == []
+    assert [
+        name for name in untrained if not (head.kind in ("span", "choice") and name == "output.bias")
+    ] == []
 
 
 def test_a_saved_reader_answers_the_same(case: tuple[Reader, Head]) -> None:

@@ -1,7 +1,8 @@
-"""The laws of exact search, for every model: it is what an exhaustive search finds, no beam is better, and where the budget ends
-first the gap that it states covers the truth. `conftest.py` lists the models.
+"""The laws of exact search, for every model: it is what an exhaustive search finds, no beam is better, and
+where the budget ends first the gap that it states covers the truth. `conftest.py` lists the models.
 
-Logits are made float32 before the search, which in another batch rounds otherwise: numbers agree to `ROUNDING` nats.
+Logits are made float32 before the search, which in another batch rounds otherwise: numbers agree to
+`ROUNDING` nats.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def reluctant(_: Live, log_probs: Tensor) -> Tensor:
-    """The end mark is far less likely than a random model has it, or the empty sequence would be the answer too often."""
+    """The end mark is far less likely than a random model has it, or the empty sequence would be the answer
+    too often."""
     result = log_probs.clone()
     result[:, EOS] -= 4
     return result
@@ -45,20 +47,32 @@ RULES = [forbid([PAD, BOS]), reluctant]
 
 def exact(subject: Subject, length_penalty: float, **options: Any) -> ExactResult:
     state = subject.start(torch.tensor([INPUT]))
-    return exact_search(subject.model, state, PROMPT, max_new_tokens=CAP, eos=EOS, rules=RULES, length_penalty=length_penalty, **options)
+    return exact_search(
+        subject.model,
+        state,
+        PROMPT,
+        max_new_tokens=CAP,
+        eos=EOS,
+        rules=RULES,
+        length_penalty=length_penalty,
+        **options,
+    )
 
 
 def beam(subject: Subject, width: int, length_penalty: float) -> list[Hypothesis]:
     """The finished hypotheses of a beam, best first."""
     state = subject.start(torch.tensor([INPUT]))
     strategy = Beam(width=width, n_best=width, length_penalty=length_penalty)
-    (found,) = generate(subject.model, state, [PROMPT], strategy=strategy, max_new_tokens=[CAP], eos=EOS, pad=PAD, rules=RULES)
+    (found,) = generate(
+        subject.model, state, [PROMPT], strategy=strategy, max_new_tokens=[CAP], eos=EOS, pad=PAD, rules=RULES
+    )
     return [one for one in found if one.finished]
 
 
 @torch.no_grad()
 def complete(subject: Subject) -> dict[tuple[int, ...], float]:
-    """Every sequence that ends within the cap, without its end mark: Σ log p. Read whole, in one call, without any search."""
+    """Every sequence that ends within the cap, without its end mark: Σ log p. Read whole, in one call,
+    without any search."""
     rows = list(itertools.product(LIVE, repeat=CAP - 1))
     state = subject.start(torch.tensor([INPUT]))
     state = select_rows(state, torch.zeros(len(rows), dtype=torch.long))
@@ -89,7 +103,9 @@ def test_exact_is_exhaustive_is_a_beam_as_wide_as_the_space(subject: Subject) ->
         assert found.best.finished
         assert found.best.score == pytest.approx(best_score(space, length_penalty), abs=ROUNDING)
         assert found.best.log_probability == pytest.approx(space[tuple(found.best.tokens)], abs=ROUNDING)
-        assert found.best.score == pytest.approx(beam(subject, len(LIVE) ** CAP * 2, length_penalty)[0].score, abs=ROUNDING)
+        assert found.best.score == pytest.approx(
+            beam(subject, len(LIVE) ** CAP * 2, length_penalty)[0].score, abs=ROUNDING
+        )
         assert found.empty == pytest.approx(space[()], abs=ROUNDING)
 
 
@@ -105,7 +121,10 @@ def test_exact_is_never_worse_than_a_beam(subject: Subject) -> None:
 def test_the_gap_covers_the_truth_when_the_budget_ends_first(subject: Subject) -> None:
     space = complete(subject)
     for length_penalty, nodes in itertools.product(PENALTIES, (1, 3)):
-        found, truth = exact(subject, length_penalty, budget=Budget(nodes=nodes)), best_score(space, length_penalty)
+        found, truth = (
+            exact(subject, length_penalty, budget=Budget(nodes=nodes)),
+            best_score(space, length_penalty),
+        )
         assert found.nodes <= nodes
         assert found.best is not None
         assert found.bound >= truth - ROUNDING

@@ -19,8 +19,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from seqloom.config import TrainConfig
-from seqloom.data.batching.pair_batches import translation_batch
 from seqloom.data.batching.order import Rows
+from seqloom.data.batching.pair_batches import translation_batch
 from seqloom.data.batching.token_store import TokenStore
 from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from seqloom.training.distributed import Trained, World, distributed, joined_world
@@ -49,9 +49,19 @@ def make_store(rows: int) -> TokenStore:
 def make_job(dtype: str, world: World, accumulate: int) -> Job:
     store = make_store(200)
     torch.manual_seed(7)
-    widths: dict[str, Any] = {"embedding_width": 6, "encoder_width": 5, "width": 7, "attention_width": 4, "readout_width": 6}
-    model = Seq2Seq(Seq2SeqConfig(vocabulary_size=VOCABULARY, dropout=0.0, **widths)).to(getattr(torch, dtype))
-    config = TrainConfig(accumulate=accumulate, learning_rate=0.01, clip_norm=0.05, schedule="constant", warmup_steps=0)
+    widths: dict[str, Any] = {
+        "embedding_width": 6,
+        "encoder_width": 5,
+        "width": 7,
+        "attention_width": 4,
+        "readout_width": 6,
+    }
+    model = Seq2Seq(Seq2SeqConfig(vocabulary_size=VOCABULARY, dropout=0.0, **widths)).to(
+        getattr(torch, dtype)
+    )
+    config = TrainConfig(
+        accumulate=accumulate, learning_rate=0.01, clip_norm=0.05, schedule="constant", warmup_steps=0
+    )
     return Job(
         model=model,
         objective=Translation(0.1),
@@ -71,7 +81,8 @@ def make_job(dtype: str, world: World, accumulate: int) -> Job:
 
 
 def three_steps(dtype: str, world: World, accumulate: int, batches: list[Rows]) -> Kept:
-    """Loss, count and gradient of the first batch; then the result of a step with each batch, and the weights."""
+    """Loss, count and gradient of the first batch; then the result of a step with each batch, and the
+    weights."""
     job = make_job(dtype, world, accumulate)
     module = distributed(Trained(job.model, job.objective), world)
     total, count = gradient(job, module, batches[0], 1)
@@ -115,7 +126,10 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["pytest", "seqloom.workflows.train", "torch._dynamo"])
     processes = [
-        context.Process(target=runpy.run_path, args=(__file__, {"ARGUMENTS": (rank, port, str(folder))}, "worker")) for rank in range(2)
+        context.Process(
+            target=runpy.run_path, args=(__file__, {"ARGUMENTS": (rank, port, str(folder))}, "worker")
+        )
+        for rank in range(2)
     ]
     for process in processes:
         process.start()
@@ -128,11 +142,16 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def assert_same(one: Kept, other: Kept, tolerance: float) -> None:
     assert one.keys() == other.keys()
-    off = {name: float((one[name] - other[name]).double().norm() / one[name].double().norm().clamp(min=1e-300)) for name in one}
+    off = {
+        name: float((one[name] - other[name]).double().norm() / one[name].double().norm().clamp(min=1e-300))
+        for name in one
+    }
     assert max(off.values()) <= tolerance, {name: value for name, value in off.items() if value > tolerance}
 
 
-@pytest.mark.parametrize(("dtype", "accumulate"), [("float64", 4), ("float32", 4), ("float64", 5), ("float64", 40)])
+@pytest.mark.parametrize(
+    ("dtype", "accumulate"), [("float64", 4), ("float32", 4), ("float64", 5), ("float64", 40)]
+)
 def test_micro_batches_change_nothing(dtype: str, accumulate: int) -> None:
     whole = three_steps(dtype, World(), 1, batches_of(ROWS))
     assert_same(whole, three_steps(dtype, World(), accumulate, batches_of(ROWS)), PRECISIONS[dtype])

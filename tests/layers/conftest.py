@@ -15,6 +15,6 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
         pytest.skip("this processor has no AVX-512")
     found = load(library_of_kind(SOURCES, request.param))
     assert found is not None
-    for module in (native_cells, native_products):
+    for module in (compiled_loops, compiled_products):
         monkeypatch.setattr(module, "library", lambda: found)
     return str(request.param)

@@ -1,4 +1,5 @@
-"""The recurrent cells' equations, one row and one step at a time: what the tests of this folder hold the layers to.
+"""The recurrent cells' equations, one row and one step at a time: what the tests of this folder hold the
+layers to.
 
 Nothing here calls the code under test; only its weights are read, so that autograd gives their gradients too.
 """
@@ -12,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.layers.recurrent.cells import CELLS, CellState
-from seqloom.layers.recurrent.stack import Recurrent
 from seqloom.layers.recurrent.layer import Normalisation, RecurrentLayer
+from seqloom.layers.recurrent.stack import Recurrent
 
 ROWS, STEPS, INPUT, WIDTH, PROJECTION = 4, 6, 3, 4, 2
 
@@ -21,7 +22,12 @@ MASKS = {
     "full": [[1] * 6] * 4,
     "right": [[1, 1, 1, 1, 1, 1], [1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 1, 0], [1, 0, 0, 0, 0, 0]],
     "left": [[0, 0, 0, 1, 1, 1], [1, 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 1]],
-    "anywhere, one row empty": [[0, 0, 1, 1, 0, 1], [1, 0, 1, 0, 0, 1], [0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1]],
+    "anywhere, one row empty": [
+        [0, 0, 1, 1, 0, 1],
+        [1, 0, 1, 0, 0, 1],
+        [0, 0, 0, 0, 0, 0],
+        [1, 1, 1, 1, 1, 1],
+    ],
     "nothing": [[0] * 6] * 4,
     "no steps": [[]] * 4,
 }
@@ -129,13 +135,20 @@ UNFED = {"mut1": "z"}
 """The gate that the state does not reach."""
 
 Statistics = Callable[[str, str, Tensor], tuple[Tensor, Tensor]]
-"""(x, h or c, the gates, values `(rows, width)`) -> mean and variance of each feature, for batch normalisation."""
+"""(x, h or c, the gates, values `(rows, width)`) -> mean and variance of each feature, for batch
+normalisation."""
 
 
 class Sums:
     """What stands inside the gates of one layer, gate by gate."""
 
-    def __init__(self, cell: str, layer: RecurrentLayer, scale: Tensor | None = None, statistics: Statistics | None = None) -> None:
+    def __init__(
+        self,
+        cell: str,
+        layer: RecurrentLayer,
+        scale: Tensor | None = None,
+        statistics: Statistics | None = None,
+    ) -> None:
         """`scale` `(width of h,)`: of one row's state."""
         gates = "".join(PARTS[cell])
         with_product, fed = (gates.replace(without.get(cell, " "), "") for without in (BARE, UNFED))
@@ -148,12 +161,16 @@ class Sums:
             x, h = layer.norm_x.gain, layer.norm_h.gain
         if layer.norm_c is not None:
             self.gain_c = layer.norm_c.gain
-        self.gains = {"x": {} if x is None else blocks(with_product, x), "h": {} if h is None else blocks(fed, h)}
+        self.gains = {
+            "x": {} if x is None else blocks(with_product, x),
+            "h": {} if h is None else blocks(fed, h),
+        }
         self.bias_c, self.w_p = layer.bias_c, layer.weight_p
         self.bare, self.scale, self.statistics = BARE.get(cell), scale, statistics
 
     def x(self, gates: str, x: Tensor) -> Tensor:
-        """W_x x of gates that stand together, normalised; of the bare gate x itself, or P x where the widths differ."""
+        """W_x x of gates that stand together, normalised; of the bare gate x itself, or P x where the widths
+        differ."""
         if gates == self.bare:
             return x @ self.w_x[gates].T if gates in self.w_x else x
         return self._normal("x", gates, torch.cat([x @ self.w_x[gate].T for gate in gates], dim=-1))
@@ -170,14 +187,22 @@ class Sums:
         return torch.cat([self.biases_h[gate] for gate in gates])
 
     def c(self, c: Tensor) -> Tensor:
-        return c if self.gain_c is None or self.bias_c is None else self._normalise("c", "", c, self.gain_c) + self.bias_c
+        return (
+            c
+            if self.gain_c is None or self.bias_c is None
+            else self._normalise("c", "", c, self.gain_c) + self.bias_c
+        )
 
     def projected(self, h: Tensor) -> Tensor:
         return h if self.w_p is None else h @ self.w_p.T
 
     def _normal(self, which: str, gates: str, values: Tensor) -> Tensor:
         gains = self.gains[which]
-        return self._normalise(which, gates, values, torch.cat([gains[gate] for gate in gates])) if gains else values
+        return (
+            self._normalise(which, gates, values, torch.cat([gains[gate] for gate in gates]))
+            if gains
+            else values
+        )
 
     def _normalise(self, which: str, gates: str, values: Tensor, gain: Tensor) -> Tensor:
         if self.statistics is not None:
@@ -264,7 +289,14 @@ VARIANTS = _variants()
 
 
 def written_out(
-    cell: str, layer: RecurrentLayer, inputs: Tensor, mask: Tensor, state: CellState, *, scale: Tensor | None = None, backward: bool = False
+    cell: str,
+    layer: RecurrentLayer,
+    inputs: Tensor,
+    mask: Tensor,
+    state: CellState,
+    *,
+    scale: Tensor | None = None,
+    backward: bool = False,
 ) -> tuple[Tensor, CellState]:
     """Row after row: the outputs, 0 at padding, and the state after the last true step."""
     outputs: list[Tensor] = []
@@ -282,7 +314,9 @@ def written_out(
     return torch.stack(outputs), tuple(torch.stack(parts) for parts in zip(*ends, strict=True))
 
 
-def stack_written_out(layers: Recurrent, inputs: Tensor, mask: Tensor, state: CellState | None = None) -> tuple[Tensor, CellState]:
+def stack_written_out(
+    layers: Recurrent, inputs: Tensor, mask: Tensor, state: CellState | None = None
+) -> tuple[Tensor, CellState]:
     """Layer k reads [→h; ←h] of layer k-1, connected; the final states are →h_n and ←h_1, layer by layer."""
     state = layers.start(len(inputs)) if state is None else state
     below, ends = inputs, list[CellState]()
@@ -307,10 +341,14 @@ def stack_written_out(layers: Recurrent, inputs: Tensor, mask: Tensor, state: Ce
     return below, tuple(torch.stack(parts, dim=1) for parts in zip(*ends, strict=True))
 
 
-def gradients(results: Sequence[Tensor], leaves: Sequence[Tensor], mask: Tensor | None = None) -> tuple[Tensor, ...]:
+def gradients(
+    results: Sequence[Tensor], leaves: Sequence[Tensor], mask: Tensor | None = None
+) -> tuple[Tensor, ...]:
     """Of a weighted sum of all results (of the first, the outputs, where `mask` is true)."""
     weights = [drawn(*result.shape, seed=20 + at).to(result.dtype) for at, result in enumerate(results)]
     if mask is not None:
         weights[0] = weights[0] * mask[..., None]
-    loss = torch.stack([(result * weight).sum() for result, weight in zip(results, weights, strict=True)]).sum()
+    loss = torch.stack(
+        [(result * weight).sum() for result, weight in zip(results, weights, strict=True)]
+    ).sum()
     return torch.autograd.grad(loss, list(leaves), allow_unused=True, materialize_grads=True)

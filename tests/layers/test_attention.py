@@ -10,7 +10,15 @@ import torch
 from torch import Tensor
 
 from seqloom.errors import UsageError
-from seqloom.layers.attention import SCORES, AdditiveScores, BilinearScores, DotScores, Scores, attention_weights, weighted_mean
+from seqloom.layers.attention import (
+    SCORES,
+    AdditiveScores,
+    BilinearScores,
+    DotScores,
+    Scores,
+    attention_weights,
+    weighted_mean,
+)
 
 ROWS, STEPS, SOURCE, WIDTH, INNER = 3, 4, 5, 6, 2
 MASK = torch.tensor([[1, 1, 1, 0, 0], [0, 0, 1, 1, 1], [1, 0, 1, 0, 0]], dtype=torch.bool)
@@ -64,7 +72,11 @@ def test_every_kind_has_its_formula_here() -> None:
 @pytest.mark.parametrize("kind", SCORES)
 def test_scores_are_the_formula_for_one_query_and_for_many(kind: str) -> None:
     formula, memory_width = FORMULAS[kind]
-    made, memory, queries = scorer(kind, memory_width), drawn(ROWS, SOURCE, memory_width), drawn(ROWS, STEPS, WIDTH, seed=2)
+    made, memory, queries = (
+        scorer(kind, memory_width),
+        drawn(ROWS, SOURCE, memory_width),
+        drawn(ROWS, STEPS, WIDTH, seed=2),
+    )
     pairs = [[[formula(made, s, h) for h in memory[row]] for s in queries[row]] for row in range(ROWS)]
     expected = torch.tensor(pairs, dtype=torch.float64)
     many = made.scores(queries, made.keys(memory))
@@ -115,7 +127,10 @@ def test_padding_gets_no_gradient() -> None:
 
 
 def test_the_context_is_the_weighted_mean() -> None:
-    weights, values = attention_weights(drawn(ROWS, STEPS, SOURCE), MASK[:, None]), drawn(ROWS, SOURCE, WIDTH, seed=2)
+    weights, values = (
+        attention_weights(drawn(ROWS, STEPS, SOURCE), MASK[:, None]),
+        drawn(ROWS, SOURCE, WIDTH, seed=2),
+    )
     context = weighted_mean(weights, values)
     close(context, torch.einsum("rts,rsw->rtw", weights, values))
     close(weighted_mean(weights[:, 1], values), context[:, 1])

@@ -37,17 +37,26 @@ def case(names: tuple[str, ...] = (), labels: int = LABELS) -> Case:
     draw_parameters(crf)
     draw = torch.Generator().manual_seed(1)
     emissions = torch.randn(*MASK.shape, labels, dtype=torch.float64, generator=draw)
-    return Case(crf, emissions.masked_fill(~MASK[..., None], torch.nan), torch.randint(labels, MASK.shape, generator=draw))
+    return Case(
+        crf,
+        emissions.masked_fill(~MASK[..., None], torch.nan),
+        torch.randint(labels, MASK.shape, generator=draw),
+    )
 
 
 def score(crf: CRF, emissions: Tensor, tags: tuple[int, ...]) -> Tensor:
     """s(x, y) of one row without padding, as it is written in the paper."""
-    steps = [e[tag] for e, tag in zip(emissions, tags, strict=True)] + [crf.between[a, b] for a, b in pairwise(tags)]
+    steps = [e[tag] for e, tag in zip(emissions, tags, strict=True)] + [
+        crf.between[a, b] for a, b in pairwise(tags)
+    ]
     return torch.stack([crf.start[tags[0]], *steps, crf.end[tags[-1]]]).sum()
 
 
 def sequences(crf: CRF, emissions: Tensor) -> dict[tuple[int, ...], Tensor]:
-    return {tags: score(crf, emissions, tags) for tags in product(range(emissions.shape[1]), repeat=len(emissions))}
+    return {
+        tags: score(crf, emissions, tags)
+        for tags in product(range(emissions.shape[1]), repeat=len(emissions))
+    }
 
 
 def true_rows(emissions: Tensor) -> list[tuple[int, Tensor]]:
@@ -89,12 +98,16 @@ def test_the_gradient_is_right_and_no_padding_reaches_it() -> None:
     parts = []
     for row, alone in true_rows(emissions):
         scores = sequences(crf, alone)
-        parts.append(torch.stack([*scores.values()]).logsumexp(0) - scores[tuple(tags[row][MASK[row]].tolist())])
+        parts.append(
+            torch.stack([*scores.values()]).logsumexp(0) - scores[tuple(tags[row][MASK[row]].tolist())]
+        )
     parameters = [*crf.parameters()]
     got = torch.autograd.grad(crf.losses(emissions, MASK, tags).sum(), parameters)
     torch.testing.assert_close(got, torch.autograd.grad(torch.stack(parts).sum(), parameters))
     clean = emissions.nan_to_num().requires_grad_()
-    assert torch.autograd.gradcheck(lambda e, *_: crf.losses(e, MASK, tags), (clean, *parameters))  # which are changed where they are
+    assert torch.autograd.gradcheck(
+        lambda e, *_: crf.losses(e, MASK, tags), (clean, *parameters)
+    )  # which are changed where they are
 
 
 @pytest.mark.parametrize("names", [(), BIO])
@@ -119,7 +132,9 @@ def test_marginals_are_sums_over_allowed_sequences(names: tuple[str, ...]) -> No
     marginals = crf.marginals(emissions, MASK)
     assert float(marginals[~MASK].abs().sum()) == 0
     for row, alone in true_rows(emissions):
-        weights = {tags: float(value.exp()) for tags, value in sequences(crf, alone).items() if legal(names, tags)}
+        weights = {
+            tags: float(value.exp()) for tags, value in sequences(crf, alone).items() if legal(names, tags)
+        }
         expected = torch.zeros(alone.shape, dtype=torch.float64)
         for tags, weight in weights.items():
             expected[torch.arange(len(tags)), list(tags)] += weight / sum(weights.values())
@@ -141,11 +156,22 @@ def test_what_may_not_follow_in_bioes() -> None:
     never = forbidden(names)
     start = [name for name, value in zip(names, never.start, strict=True) if value]
     end = [name for name, value in zip(names, never.end, strict=True) if value]
-    after = {a: [b for b, value in zip(names, row, strict=True) if not value] for a, row in zip(names, never.between, strict=True)}
+    after = {
+        a: [b for b, value in zip(names, row, strict=True) if not value]
+        for a, row in zip(names, never.between, strict=True)
+    }
     assert start == ["I-X", "E-X", "E-Y"]
     assert end == ["B-X", "I-X", "B-Y"]
     free = ["B-X", "S-X", "B-Y", "O"]
-    assert after == {"B-X": ["I-X", "E-X"], "I-X": ["I-X", "E-X"], "B-Y": ["E-Y"], "E-X": free, "S-X": free, "E-Y": free, "O": free}
+    assert after == {
+        "B-X": ["I-X", "E-X"],
+        "I-X": ["I-X", "E-X"],
+        "B-Y": ["E-Y"],
+        "E-X": free,
+        "S-X": free,
+        "E-Y": free,
+        "O": free,
+    }
 
 
 def test_tags_that_are_no_spans_are_free() -> None:
@@ -157,7 +183,11 @@ def test_tags_that_are_no_spans_are_free() -> None:
 def test_no_places_and_large_scores() -> None:
     crf, emissions, tags = case()
     assert crf.losses(emissions[:, :0], MASK[:, :0], tags[:, :0]).tolist() == [0] * len(MASK)
-    assert crf.decode(emissions[:, :0], MASK[:, :0]).shape == crf.marginals(emissions[:, :0], MASK[:, :0]).shape[:2] == (len(MASK), 0)
+    assert (
+        crf.decode(emissions[:, :0], MASK[:, :0]).shape
+        == crf.marginals(emissions[:, :0], MASK[:, :0]).shape[:2]
+        == (len(MASK), 0)
+    )
     large = crf.float().losses(1000 * emissions.float(), MASK, tags)
     assert bool(large.isfinite().all())
 

@@ -1,6 +1,7 @@
 """Dropout in recurrent layers: between them, and of the state on its way into the next step.
 
-An Elman layer with ReLU, W_h = 1 and W_x = 0 shows what its state is multiplied with: from h = 1, h_t is its t-th power.
+An Elman layer with ReLU, W_h = 1 and W_x = 0 shows what its state is multiplied with: from h = 1, h_t is its
+t-th power.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from tests.layers.equations import ANYWHERE, INPUT, ROWS, STEPS, close, drawn, l
 from torch import Tensor
 
 from seqloom.layers.recurrent.cells import CellState
+from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.layers.recurrent.packing import Order
 from seqloom.layers.recurrent.stack import Recurrent, Stepper, layer_state
-from seqloom.layers.recurrent.layer import RecurrentLayer
 
 WIDTH, SHARE = 40, 0.5
 
@@ -42,14 +43,18 @@ def states_along(layers: Recurrent, way: str) -> list[Tensor]:
                 seen[k].append(states[k][0])
         return [torch.stack(steps, dim=1) for steps in seen]
     found: list[Tensor] = []
-    hooks = [layer.register_forward_hook(lambda _, __, result: found.append(result[0])) for layer in layers.stack]
+    hooks = [
+        layer.register_forward_hook(lambda _, __, result: found.append(result[0])) for layer in layers.stack
+    ]
     if way == "plain loop":
         for layer in layers.stack:
             layer.watch = []
     layers(torch.zeros(ROWS, STEPS, INPUT, dtype=torch.double), None, state)
     for hook in hooks:
         hook.remove()
-    return found or [torch.stack([step.new[0] for step in layer.watch or []], dim=1) for layer in layers.stack]
+    return found or [
+        torch.stack([step.new[0] for step in layer.watch or []], dim=1) for layer in layers.stack
+    ]
 
 
 @pytest.mark.parametrize("way", ["driver", "plain loop", "step by step"])
@@ -120,7 +125,9 @@ def input_of(layer: RecurrentLayer) -> list[Tensor]:
 @pytest.mark.parametrize("variational", [False, True])
 def test_between_layers_features_are_dropped_at_one_step_or_at_all(variational: bool) -> None:
     torch.manual_seed(0)
-    layers = Recurrent("gru", INPUT, WIDTH, layers=3, bidirectional=True, dropout=SHARE, variational=variational).double()
+    layers = Recurrent(
+        "gru", INPUT, WIDTH, layers=3, bidirectional=True, dropout=SHARE, variational=variational
+    ).double()
     read = [input_of(layer) for layer in (layers.stack[1], layers.backward_layers[1], layers.stack[2])]  # type: ignore[arg-type]
     outputs = layers(drawn(ROWS, STEPS, INPUT))[0]
     assert outputs.ne(0).all()
@@ -133,7 +140,9 @@ def test_between_layers_features_are_dropped_at_one_step_or_at_all(variational: 
     assert not torch.equal(second.eq(0), third.eq(0))
 
     below = Recurrent("gru", INPUT, WIDTH, bidirectional=True).double()
-    below.load_state_dict({name: weight for name, weight in layers.state_dict().items() if "layers.0." in name})
+    below.load_state_dict(
+        {name: weight for name, weight in layers.state_dict().items() if "layers.0." in name}
+    )
     expected = below(drawn(ROWS, STEPS, INPUT))[0]
     close(second[second.ne(0)], expected[second.ne(0)] / (1 - SHARE))
 
@@ -167,7 +176,9 @@ def test_a_connection_goes_round_the_layer_and_not_round_its_dropout(steps: int)
 @pytest.mark.parametrize("variational", [False, True])
 def test_a_stepper_draws_the_features_between_layers_once_or_at_each_step(variational: bool) -> None:
     torch.manual_seed(0)
-    layers = Recurrent("elman", INPUT, WIDTH, layers=2, dropout=SHARE, variational=variational, connection="residual").double()
+    layers = Recurrent(
+        "elman", INPUT, WIDTH, layers=2, dropout=SHARE, variational=variational, connection="residual"
+    ).double()
     with torch.no_grad():
         for parameter in layers.stack[1].parameters():
             parameter.zero_()  # so that what comes out is what was let through

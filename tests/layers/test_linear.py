@@ -22,7 +22,9 @@ FEW = MUCH // 64 // MOST_ROWS
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("shape", [(1, 64), (1, 1, 64), (7, 64), (3, 5, 64), (MOST_ROWS, 64), (MOST_ROWS + 1, 64)])
+@pytest.mark.parametrize(
+    "shape", [(1, 64), (1, 1, 64), (7, 64), (3, 5, 64), (MOST_ROWS, 64), (MOST_ROWS + 1, 64)]
+)
 def test_it_is_f_linear(shape: tuple[int, ...], bias: bool) -> None:
     torch.manual_seed(0)
     layer, x = Linear(64, WIDE, bias=bias), torch.randn(shape)
@@ -88,7 +90,9 @@ def test_it_packs_where_that_pays_and_once(monkeypatch: pytest.MonkeyPatch) -> N
             (Linear(64, WIDE).bfloat16(), torch.randn(2, 64).bfloat16()),
         ):
             layer(x)
-        linear(torch.randn(2, 64), torch.randn(WIDE, 64))  # a weight that is no parameter is made anew each time
+        linear(
+            torch.randn(2, 64), torch.randn(WIDE, 64)
+        )  # a weight that is no parameter is made anew each time
         with torch.autocast("cpu", torch.bfloat16):
             Linear(64, WIDE)(torch.randn(2, 64))
     Linear(64, WIDE)(torch.randn(2, 64))  # with a gradient
@@ -122,7 +126,9 @@ def test_memory_that_comes_back_is_not_taken_for_the_old_weight(again: str) -> N
             nn.utils.vector_to_parameters(torch.randn(WIDE * 65), layer.parameters())
         if turn % 2:
             with torch.no_grad():
-                torch.testing.assert_close(layer(x), F.linear(x, layer.weight, layer.bias), rtol=1e-5, atol=1e-5)
+                torch.testing.assert_close(
+                    layer(x), F.linear(x, layer.weight, layer.bias), rtol=1e-5, atol=1e-5
+                )
 
 
 def test_a_packed_layer_is_pickled_and_a_weight_that_goes_takes_its_pack_along() -> None:

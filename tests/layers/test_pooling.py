@@ -23,7 +23,9 @@ def mask(request: pytest.FixtureRequest) -> Tensor:
 
 def states(mask: Tensor, seed: int = 0) -> Tensor:
     """nan at padding; below 0 in one feature, so that a 0 of padding would be its largest value."""
-    hidden = torch.randn(*mask.shape, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    hidden = torch.randn(
+        *mask.shape, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    )
     hidden[..., 1] = -hidden[..., 1].abs() - 0.1
     return hidden.masked_fill(~mask[..., None], torch.nan)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from tests.layers.test_transformer import PHI
+from tests.layers.transformer.test_blocks import PHI
 from torch import Tensor, nn
 
 Sees = Callable[[int, int], bool]
@@ -58,20 +58,32 @@ def layer_norm(layer: Any, x: Tensor, epsilon: float) -> Tensor:
 
 def rms_norm(layer: Any, x: Tensor, epsilon: float) -> Tensor:
     """γ x / √(mean x² + ε)."""
-    return torch.stack([row / math.sqrt(sum(v * v for v in row.tolist()) / len(row) + epsilon) * layer.weight for row in x])
+    return torch.stack(
+        [row / math.sqrt(sum(v * v for v in row.tolist()) / len(row) + epsilon) * layer.weight for row in x]
+    )
 
 
 def look(
-    queries: Tensor, keys: Tensor, values: Tensor, heads: int, scale: float, sees: Sees, bias: Bias | None = None
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    heads: int,
+    scale: float,
+    sees: Sees,
+    bias: Bias | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """queries `(n, inner)`, keys, values `(m, inner)` -> what each query gets `(n, inner)`, and its weights `(heads, n, m)`."""
+    """queries `(n, inner)`, keys, values `(m, inner)` -> what each query gets `(n, inner)`, and its weights
+    `(heads, n, m)`."""
     d = queries.shape[1] // heads
     mixed, weights = torch.zeros_like(queries), queries.new_zeros(heads, len(queries), len(keys))
     for head in range(heads):
         part = slice(head * d, (head + 1) * d)
         for i in range(len(queries)):
             seen = [j for j in range(len(keys)) if sees(i, j)]
-            scores = [float(queries[i, part] @ keys[j, part]) * scale + (bias(head, j - i) if bias else 0.0) for j in seen]
+            scores = [
+                float(queries[i, part] @ keys[j, part]) * scale + (bias(head, j - i) if bias else 0.0)
+                for j in seen
+            ]
             exps = [math.exp(score - max(scores)) for score in scores]
             for j, e in zip(seen, exps, strict=True):
                 weights[head, i, j] = e / sum(exps)
@@ -79,7 +91,9 @@ def look(
     return mixed, weights
 
 
-def attention(layer: Any, x: Tensor, heads: int, scale: float, sees: Sees, bias: Bias | None = None) -> Tensor:
+def attention(
+    layer: Any, x: Tensor, heads: int, scale: float, sees: Sees, bias: Bias | None = None
+) -> Tensor:
     """A(x)."""
     query, keys, values = linear(layer.query_key_value, x).chunk(3, dim=1)
     return linear(layer.output, look(query, keys, values, heads, scale, sees, bias)[0])

@@ -69,7 +69,9 @@ def test_what_is_written_comes_back(order: int, monkeypatch: pytest.MonkeyPatch)
         model = fitted(order, prune)
         found = read(text_of(model))
         assert found.words == WORDS
-        assert found.config == NgramConfig(vocabulary_size=FIRST + len(WORDS), order=order, sizes=model.config.sizes)
+        assert found.config == NgramConfig(
+            vocabulary_size=FIRST + len(WORDS), order=order, sizes=model.config.sizes
+        )
         for name, tensor in model.state_dict().items():
             assert torch.equal(found.model.state_dict()[name], tensor), name
         assert text_of(found.model) == text_of(model)
@@ -118,7 +120,12 @@ def test_lines_may_end_as_in_windows_and_unk_may_be_missing() -> None:
             13,
             "counts more of order 1, log10 p word and .* must stand here, but here is a blank line",
         ),
-        (rb"ngram 1=5", rb"ngram 1=4", 12, r"\\2-grams: must stand here, as \\data\\ counts 4 of order 1, but here is `-0.5 a`"),
+        (
+            rb"ngram 1=5",
+            rb"ngram 1=4",
+            12,
+            r"\\2-grams: must stand here, as \\data\\ counts 4 of order 1, but here is `-0.5 a`",
+        ),
         (rb"ngram 3=1", rb"ngram 3=2", 22, "counts more of order 3"),
         (rb"ngram 3=1", rb"ngram 3=0", 21, r"\\end\\ must stand here"),
         (rb"\\2-grams", rb"\\3-grams", 14, r"\\2-grams: must stand here"),
@@ -175,6 +182,11 @@ def test_kenlm_reads_what_is_written(order: int, tmp_path: Path) -> None:
     for _ in range(30):
         ids = draw.integers(FIRST, FIRST + len(WORDS), draw.integers(0, 12)).tolist()
         ids = [UNK if WORDS[i - FIRST] == "\u3000" else i for i in ids]
-        expected = [log10_p for log10_p, _, _ in peer.full_scores(" ".join("no-such-word" if i == UNK else WORDS[i - FIRST] for i in ids))]
+        expected = [
+            log10_p
+            for log10_p, _, _ in peer.full_scores(
+                " ".join("no-such-word" if i == UNK else WORDS[i - FIRST] for i in ids)
+            )
+        ]
         found, _ = model.log_probs(torch.tensor([[BOS, *ids]]), torch.tensor([[*ids, EOS]]), None)
         np.testing.assert_allclose(found[0].numpy() / math.log(10), expected, atol=1e-5)

@@ -93,7 +93,8 @@ def test_averaged_embeddings() -> None:
     close(alone(model, ROWS[2]).mean(dim=0), model.embedding.weight[torch.tensor(ROWS[2])].mean(dim=0))
 
 
-# The linear forms: the sum over steps is a product of scikit-learn's vectors and the weights of their features
+# The linear forms: the sum over steps is a product of scikit-learn's vectors and the weights of their
+# features
 
 
 def weights_of(model: BagOfWords, features: list[str]) -> Tensor:
@@ -115,7 +116,11 @@ def test_sums_are_those_of_scikit_learns_vectors(features: str, longest: int) ->
     model = drawn(features=features, ngrams=longest)
     texts = [" ".join(f"w{token}" for token in row) for row in ROWS]
     options: dict[str, Any] = {"ngram_range": (1, longest), "token_pattern": r"\S+"}
-    vectorizer = TfidfVectorizer(**options) if features == "tf-idf" else CountVectorizer(binary=features == "binary", **options)
+    vectorizer = (
+        TfidfVectorizer(**options)
+        if features == "tf-idf"
+        else CountVectorizer(binary=features == "binary", **options)
+    )
     vectorizer.fit(texts)
     weights = weights_of(model, list(vectorizer.get_feature_names_out()))
     unseen = [*ROWS, [3, 9, 9, 3, 3], [5, 3, 4, 4]]  # n-grams that no text of ROWS has are left out below
@@ -129,7 +134,8 @@ def test_sums_are_those_of_scikit_learns_vectors(features: str, longest: int) ->
 
 @pytest.mark.parametrize("features", LINEAR)
 def test_marks_are_not_counted(features: str) -> None:
-    """Neither at the ends nor within an n-gram: `</s>` after each text would be a word of its own, and of all texts."""
+    """Neither at the ends nor within an n-gram: `</s>` after each text would be a word of its own, and of all
+    texts."""
     model = drawn(features=features, ngrams=2)
     states = alone(model, [1, 5, 3, 2])
     assert not states[[0, 3]].any()
@@ -138,7 +144,17 @@ def test_marks_are_not_counted(features: str) -> None:
 
 @pytest.mark.parametrize("features", LINEAR)
 def test_the_linear_forms_begin_at_nothing_and_drop_nothing(features: str) -> None:
-    model = BagOfWords(BagOfWordsConfig(vocabulary_size=10, width=4, features=features, ngrams=2, buckets=5, first_word=0, dropout=0.5))  # type: ignore[arg-type]
+    model = BagOfWords(
+        BagOfWordsConfig(
+            vocabulary_size=10,
+            width=4,
+            features=features,  # type: ignore[arg-type]
+            ngrams=2,
+            buckets=5,
+            first_word=0,
+            dropout=0.5,
+        )
+    )
     tokens, mask = torch.tensor([[3, 4, 5]]), torch.ones(1, 3, dtype=torch.bool)
     assert not model(tokens, mask).any()
     model.train().embedding.weight.data.fill_(1.0)

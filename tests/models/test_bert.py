@@ -1,4 +1,5 @@
-"""BERT, RoBERTa and ELECTRA: equations and heads written out, torch's own encoder, and what each choice changes."""
+"""BERT, RoBERTa and ELECTRA: equations and heads written out, torch's own encoder, and what each choice
+changes."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.layers.test_transformer import PHI
+from tests.layers.transformer.test_blocks import PHI
 from tests.models.equations import attention, close, different, drawn, every, feed_forward, layer_norm, linear
 from torch import Tensor, nn
 
@@ -23,7 +24,13 @@ KINDS: dict[str, dict[str, Any]] = {
     "roberta": {"segments": 1, "position_offset": 2, "norm_epsilon": 1e-5},
     "electra, generator": {"embedding_width": 4, "head_activation": "gelu-tanh"},
     "electra, discriminator": {"embedding_width": 3, "head": "replaced-token", "activation": "silu"},
-    "norm before, no segments, untied": {"norm": "before", "segments": 0, "tie_output": False, "heads": 3, "head": "masked-lm"},
+    "norm before, no segments, untied": {
+        "norm": "before",
+        "segments": 0,
+        "tie_output": False,
+        "heads": 3,
+        "head": "masked-lm",
+    },
     "no head": {"head": "none", "segments": 3, "activation": "relu", "pooler": True},
 }
 TEXT, SEGMENTS = [5, 3, 8, 4, 1], [0, 0, 1, 1, 1]
@@ -57,11 +64,19 @@ def written_out(model: Bert, text: list[int], segments: list[int]) -> Tensor:
     for b in model.stack.blocks:
         block: Any = b
         if c.norm == "before":
-            x = x + attention(block.attention, layer_norm(block.attention_norm, x, c.norm_epsilon), c.heads, scale, every)
-            x = x + feed_forward(block.feed_forward, layer_norm(block.feed_forward_norm, x, c.norm_epsilon), c.activation)
+            x = x + attention(
+                block.attention, layer_norm(block.attention_norm, x, c.norm_epsilon), c.heads, scale, every
+            )
+            x = x + feed_forward(
+                block.feed_forward, layer_norm(block.feed_forward_norm, x, c.norm_epsilon), c.activation
+            )
         else:
-            x = layer_norm(block.attention_norm, x + attention(block.attention, x, c.heads, scale, every), c.norm_epsilon)
-            x = layer_norm(block.feed_forward_norm, x + feed_forward(block.feed_forward, x, c.activation), c.norm_epsilon)
+            x = layer_norm(
+                block.attention_norm, x + attention(block.attention, x, c.heads, scale, every), c.norm_epsilon
+            )
+            x = layer_norm(
+                block.feed_forward_norm, x + feed_forward(block.feed_forward, x, c.activation), c.norm_epsilon
+            )
     return layer_norm(model.stack.norm, x, c.norm_epsilon)
 
 
@@ -71,13 +86,17 @@ def test_hidden_states_are_the_equations(model: Bert) -> None:
     segments = [SEGMENTS if model.config.segments > 1 else [0] * 5, [0, 0, 0]]
     for left in (False, True):
         inputs, kinds = torch.full((2, 5), 7), torch.zeros(2, 5, dtype=torch.long)
-        mask = torch.tensor([[True] * 5, [False, False, True, True, True] if left else [True, True, True, False, False]])
+        mask = torch.tensor(
+            [[True] * 5, [False, False, True, True, True] if left else [True, True, True, False, False]]
+        )
         inputs[mask], kinds[mask] = torch.tensor(texts[0] + texts[1]), torch.tensor(segments[0] + segments[1])
         found = model(inputs, mask, kinds)
         for row in range(2):
             close(found[row][mask[row]], written_out(model, texts[row], segments[row]))
         assert not found[~mask].any()
-    close(model(torch.tensor([TEXT]), torch.ones(1, 5, dtype=torch.bool))[0], written_out(model, TEXT, [0] * 5))  # segment 0 unless said
+    close(
+        model(torch.tensor([TEXT]), torch.ones(1, 5, dtype=torch.bool))[0], written_out(model, TEXT, [0] * 5)
+    )  # segment 0 unless said
 
 
 def written_logits(model: Bert, state: Tensor) -> Tensor:
@@ -85,7 +104,9 @@ def written_logits(model: Bert, state: Tensor) -> Tensor:
     c, head = model.config, model.head
     assert head is not None
     phi = PHI[c.head_activation or c.activation]
-    hidden = torch.tensor([phi(v) for v in (head.hidden.weight @ state + head.hidden.bias).tolist()], dtype=state.dtype)
+    hidden = torch.tensor(
+        [phi(v) for v in (head.hidden.weight @ state + head.hidden.bias).tolist()], dtype=state.dtype
+    )
     if c.head == "replaced-token":
         return (model.replaced.weight @ hidden + model.replaced.bias)[0]
     y = layer_norm(head.norm, hidden[None], c.norm_epsilon)[0]
@@ -108,14 +129,20 @@ def test_heads_are_the_equations(model: Bert) -> None:
     if model.pooler is not None:
         pooled = model.pooled(hidden)
         for row in range(2):
-            close(pooled[row], torch.tensor([math.tanh(v) for v in linear(model.pooler, hidden[row, 0]).tolist()], dtype=torch.float64))
+            close(
+                pooled[row],
+                torch.tensor(
+                    [math.tanh(v) for v in linear(model.pooler, hidden[row, 0]).tolist()], dtype=torch.float64
+                ),
+            )
     if model.next_sentence is not None:
         assert model.next_sentence(model.pooled(hidden)).shape == (2, 2)
 
 
 @torch.no_grad()
 def test_looks_are_those_of_the_equations(model: Bert) -> None:
-    """Values that are the identity show the weights: here by the sum of each, and by the first layer's scores."""
+    """Values that are the identity show the weights: here by the sum of each, and by the first layer's
+    scores."""
     c = model.config
     text = torch.tensor([TEXT])
     mask = torch.ones(1, 5, dtype=torch.bool)
@@ -136,24 +163,38 @@ def test_torchs_encoder_is_the_same(norm: Any) -> None:
     """nn.TransformerEncoder with the same weights, padded rows: values and gradients."""
     model = made(norm=norm, layers=3, activation="gelu", norm_epsilon=1e-5)
     layer = nn.TransformerEncoderLayer(6, 2, 5, 0.0, "gelu", norm_first=norm == "before", batch_first=True)
-    theirs = nn.TransformerEncoder(layer, 3, nn.LayerNorm(6) if norm == "before" else None, enable_nested_tensor=False).double()
+    theirs = nn.TransformerEncoder(
+        layer, 3, nn.LayerNorm(6) if norm == "before" else None, enable_nested_tensor=False
+    ).double()
     table = {"attention.query_key_value.": "self_attn.in_proj_", "attention.output.": "self_attn.out_proj."}
     table |= {"feed_forward.hidden.": "linear1.", "feed_forward.output.": "linear2."}
     table |= {"attention_norm.": "norm1.", "feed_forward_norm.": "norm2."}
     kinds = ("weight", "bias")
-    names = {f"blocks.{i}.{mine}{kind}": f"layers.{i}.{its}{kind}" for i in range(3) for mine, its in table.items() for kind in kinds}
+    names = {
+        f"blocks.{i}.{mine}{kind}": f"layers.{i}.{its}{kind}"
+        for i in range(3)
+        for mine, its in table.items()
+        for kind in kinds
+    }
     names |= {f"norm.{kind}": f"norm.{kind}" for kind in kinds if norm == "before"}
     ours = dict(model.stack.named_parameters())
     assert names.keys() == ours.keys()
     theirs.load_state_dict({names[name]: value.detach() for name, value in ours.items()})
-    inputs, mask = torch.tensor([TEXT, [1, 2, 6, 7, 7]]), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]).bool()
+    inputs, mask = (
+        torch.tensor([TEXT, [1, 2, 6, 7, 7]]),
+        torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]).bool(),
+    )
     x = model._embedded(inputs, torch.arange(5), None)
     expected = theirs(x, src_key_padding_mask=~mask)[mask]
     found = model(inputs, mask)[mask]
     close(found, expected)
     weights = torch.randn(found.shape, dtype=torch.float64)
-    gradients = torch.autograd.grad((expected * weights).sum(), [theirs.get_parameter(names[name]) for name in ours], retain_graph=True)
-    for mine, its in zip(torch.autograd.grad((found * weights).sum(), list(ours.values())), gradients, strict=True):
+    gradients = torch.autograd.grad(
+        (expected * weights).sum(), [theirs.get_parameter(names[name]) for name in ours], retain_graph=True
+    )
+    for mine, its in zip(
+        torch.autograd.grad((found * weights).sum(), list(ours.values())), gradients, strict=True
+    ):
         close(mine, its, 1e-9)
 
 
@@ -212,9 +253,20 @@ def test_dropout_is_in_training_only(name: str) -> None:
     [
         *(
             ({name: 0}, rf"model\.{name} must be at least 1, but is 0")
-            for name in ("vocabulary_size", "context", "width", "layers", "heads", "feed_forward_width", "embedding_width")
+            for name in (
+                "vocabulary_size",
+                "context",
+                "width",
+                "layers",
+                "heads",
+                "feed_forward_width",
+                "embedding_width",
+            )
         ),
-        *(({name: -1}, rf"model\.{name} must be at least 0, but is -1") for name in ("segments", "position_offset")),
+        *(
+            ({name: -1}, rf"model\.{name} must be at least 0, but is -1")
+            for name in ("segments", "position_offset")
+        ),
         ({"heads": 4}, r"model\.heads must divide model\.width, but 6 is not a multiple of 4"),
         ({"activation": "swich"}, r"model\.activation must be one of gelu, .*, but is 'swich'"),
         ({"head_activation": "swich"}, r"model\.head_activation must be one of gelu, .*, but is 'swich'"),
@@ -232,7 +284,16 @@ def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> Non
 
 def test_weights_begin_as_published() -> None:
     torch.manual_seed(0)
-    model = Bert(BertConfig(vocabulary_size=500, width=128, embedding_width=64, pooler=True, next_sentence=True, tie_output=False))
+    model = Bert(
+        BertConfig(
+            vocabulary_size=500,
+            width=128,
+            embedding_width=64,
+            pooler=True,
+            next_sentence=True,
+            tie_output=False,
+        )
+    )
     for name, parameter in model.named_parameters():
         if parameter.dim() == 1:
             assert bool((parameter == (0.0 if name.endswith("bias") else 1.0)).all())

@@ -60,7 +60,10 @@ def embedded(model: Convolution, row: list[int]) -> Tensor:
 def filters(model: Convolution) -> list[tuple[int, Tensor, Tensor]]:
     state = dict(model.named_parameters())
     names = [f"convolutions.{number}.filters" for number in range(len(model.config.windows))]
-    return [(w, state[f"{name}.weight"], state[f"{name}.bias"]) for w, name in zip(model.config.windows, names, strict=True)]
+    return [
+        (w, state[f"{name}.weight"], state[f"{name}.bias"])
+        for w, name in zip(model.config.windows, names, strict=True)
+    ]
 
 
 def close(actual: Tensor, expected: Tensor) -> None:
@@ -83,7 +86,10 @@ def test_the_maximum_over_time_is_kims(channels: int) -> None:
     pooled = model(inputs, mask).amax(dim=1)
     for row, tokens in enumerate(ROWS):
         x = embedded(model, tokens)
-        answers = [F.conv1d(F.pad(x, (0, max(0, w - len(tokens)))), weight, bias).relu() for w, weight, bias in filters(model)]
+        answers = [
+            F.conv1d(F.pad(x, (0, max(0, w - len(tokens)))), weight, bias).relu()
+            for w, weight, bias in filters(model)
+        ]
         close(pooled[row], torch.cat([answer[0].amax(dim=1) for answer in answers]))
 
 
@@ -104,13 +110,20 @@ def test_centred_windows_are_torchs_same() -> None:
     for row in ROWS:
         x = embedded(model, row)
         # what padding="same" is, without torch's warning that an even window costs a copy
-        answers = [F.conv1d(F.pad(x, ((w - 1) // 2, w // 2)), weight, bias).relu()[0].T for w, weight, bias in filters(model)]
+        answers = [
+            F.conv1d(F.pad(x, ((w - 1) // 2, w // 2)), weight, bias).relu()[0].T
+            for w, weight, bias in filters(model)
+        ]
         close(alone(model, row), torch.cat(answers, dim=1))
 
 
 def test_rows_without_tokens_say_nothing(model: Convolution) -> None:
     assert not model(torch.zeros(2, 3, dtype=torch.long), torch.zeros(2, 3, dtype=torch.bool)).any()
-    assert model(torch.zeros(2, 0, dtype=torch.long), torch.zeros(2, 0, dtype=torch.bool)).shape == (2, 0, model.output_width)
+    assert model(torch.zeros(2, 0, dtype=torch.long), torch.zeros(2, 0, dtype=torch.bool)).shape == (
+        2,
+        0,
+        model.output_width,
+    )
 
 
 def test_the_static_channel_stays() -> None:
@@ -131,7 +144,11 @@ def test_the_static_channel_stays() -> None:
 def test_as_published() -> None:
     """Section 3.1: windows of 3, 4 and 5 with 100 filters each, word vectors of 300 numbers."""
     model = Convolution(ConvolutionConfig(vocabulary_size=20))
-    assert [tuple(weight.shape) for _, weight, _ in filters(model)] == [(100, 300, 3), (100, 300, 4), (100, 300, 5)]
+    assert [tuple(weight.shape) for _, weight, _ in filters(model)] == [
+        (100, 300, 3),
+        (100, 300, 4),
+        (100, 300, 5),
+    ]
     assert model.output_width == 300
     assert bool((model.embedding.weight.abs() <= 0.25).all())
 

@@ -11,7 +11,14 @@ from seqloom.errors import UsageError
 from seqloom.models.ensemble import Ensemble, EnsembleConfig, mixture_weights
 from seqloom.run_file import parse
 
-GPT: dict[str, Any] = {"model_type": "gpt", "vocabulary_size": 20, "context": 8, "width": 8, "layers": 1, "heads": 2}
+GPT: dict[str, Any] = {
+    "model_type": "gpt",
+    "vocabulary_size": 20,
+    "context": 8,
+    "width": 8,
+    "layers": 1,
+    "heads": 2,
+}
 LSTM: dict[str, Any] = {
     "model_type": "recurrent_lm",
     "vocabulary_size": 20,
@@ -50,15 +57,20 @@ def test_it_looks_back_as_far_as_all_of_its_members() -> None:
 
 
 def test_weights_are_those_of_the_source_of_the_text() -> None:
-    """Tokens drawn from a mixture of two dice: the weights are found again, and no others make the tokens likelier."""
+    """Tokens drawn from a mixture of two dice: the weights are found again, and no others make the tokens
+    likelier."""
     generator = torch.Generator().manual_seed(0)
-    dice = torch.tensor([[0.5, 0.3, 0.1, 0.1], [0.05, 0.05, 0.2, 0.7], [0.25, 0.25, 0.25, 0.25]], dtype=torch.float64)
+    dice = torch.tensor(
+        [[0.5, 0.3, 0.1, 0.1], [0.05, 0.05, 0.2, 0.7], [0.25, 0.25, 0.25, 0.25]], dtype=torch.float64
+    )
     truth = torch.tensor([0.6, 0.4, 0.0], dtype=torch.float64)
     tokens = (truth @ dice).multinomial(200_000, replacement=True, generator=generator)
     log_probs = dice.log()[:, tokens].T
     found = mixture_weights(log_probs, steps=2000)
     assert float(found.sum()) == pytest.approx(1)
-    assert (found @ dice - truth @ dice).abs().max() < 0.005  # the mixture is found; the third die is one of the others' mixtures
+    assert (
+        found @ dice - truth @ dice
+    ).abs().max() < 0.005  # the mixture is found; the third die is one of the others' mixtures
 
     def likelihood(weights: torch.Tensor) -> float:
         return float((log_probs + weights.log()).logsumexp(1).mean())
@@ -68,6 +80,9 @@ def test_weights_are_those_of_the_source_of_the_text() -> None:
 
 
 def test_members_that_do_not_fit_together_are_refused() -> None:
-    for members, message in ((((GPT,)), "at least 2 members"), ((GPT, LSTM | {"vocabulary_size": 21}), "share one vocabulary")):
+    for members, message in (
+        (((GPT,)), "at least 2 members"),
+        ((GPT, LSTM | {"vocabulary_size": 21}), "share one vocabulary"),
+    ):
         with pytest.raises(UsageError, match=message):
             parse(EnsembleConfig, {"vocabulary_size": 20, "members": members})

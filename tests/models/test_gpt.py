@@ -1,4 +1,5 @@
-"""GPT: its equations written out, the published models with the same weights, and the laws of what a token sees."""
+"""GPT: its equations written out, the published models with the same weights, and the laws of what a token
+sees."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.errors import UsageError
-from seqloom.layers.transformer.key_value_cache import Cache
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
+from seqloom.layers.transformer.key_value_cache import Cache
 from seqloom.layers.transformer.positions import rotate, rotation, sinusoids
 from seqloom.models.gpt import ABOUT, GPT, SIZES, GPTConfig
 from seqloom.protocols import NeuralDecodable, fork, select_rows
@@ -25,12 +26,19 @@ from seqloom.text.special_tokens import BOS, EOS, PAD
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TINY = GPTConfig(vocabulary_size=9, context=12, width=8, layers=2, heads=2, dropout=0.0, embedding_dropout=0.0)
+TINY = GPTConfig(
+    vocabulary_size=9, context=12, width=8, layers=2, heads=2, dropout=0.0, embedding_dropout=0.0
+)
 KINDS: dict[str, dict[str, Any]] = {
     "learned": {},
     "norm after": {"norm": "after"},
     "sinusoidal, no biases": {"positions": "sinusoidal", "biases": False, "activation": "relu"},
-    "rotary, untied": {"positions": "rotary", "tie_output": False, "activation": "silu", "feed_forward_width": 5},
+    "rotary, untied": {
+        "positions": "rotary",
+        "tie_output": False,
+        "activation": "silu",
+        "feed_forward_width": 5,
+    },
     "no positions, gelu-tanh": {"positions": "none", "activation": "gelu-tanh", "layers": 1},
 }
 DOCUMENTS = [[BOS, 3, 5, 3, 7], [BOS, 4], [BOS, 8, 8, 2, 4, 3]]
@@ -57,7 +65,9 @@ def close(actual: Tensor, expected: Tensor, tolerance: float = 1e-10) -> None:
 
 def tokens_of(rows: int, steps: int, seed: int = 0) -> Tensor:
     """`<s>`, then anything but `<pad>` and `<s>`."""
-    tokens = torch.randint(2, TINY.vocabulary_size, (rows, steps), generator=torch.Generator().manual_seed(seed))
+    tokens = torch.randint(
+        2, TINY.vocabulary_size, (rows, steps), generator=torch.Generator().manual_seed(seed)
+    )
     tokens[:, :1] = BOS
     return tokens
 
@@ -73,7 +83,9 @@ def alone(model: GPT, document: list[int]) -> Tensor:
 def norm(layer: Any, x: Tensor) -> Tensor:
     if isinstance(layer, nn.Identity):
         return x
-    y: Tensor = (x - x.mean(-1, keepdim=True)) / (x.var(-1, correction=0, keepdim=True) + 1e-5).sqrt() * layer.weight
+    y: Tensor = (
+        (x - x.mean(-1, keepdim=True)) / (x.var(-1, correction=0, keepdim=True) + 1e-5).sqrt() * layer.weight
+    )
     return y if layer.bias is None else y + layer.bias
 
 
@@ -160,7 +172,13 @@ def published(kind: str, dtype: torch.dtype) -> tuple[GPT, Any, dict[str, str]]:
         "bos_token_id": BOS,
         "eos_token_id": EOS,
     }
-    sizes |= {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": BOS, "eos_token_id": EOS}
+    sizes |= {
+        "resid_pdrop": 0.0,
+        "embd_pdrop": 0.0,
+        "attn_pdrop": 0.0,
+        "bos_token_id": BOS,
+        "eos_token_id": EOS,
+    }
     after = kind == "gpt1"
     config, theirs = (
         (transformers.OpenAIGPTConfig, transformers.OpenAIGPTLMHeadModel)
@@ -177,24 +195,33 @@ def published(kind: str, dtype: torch.dtype) -> tuple[GPT, Any, dict[str, str]]:
         "feed_forward.hidden": "mlp.c_fc",
         "feed_forward.output": "mlp.c_proj",
     }
-    names = {"embedding.weight": f"transformer.{token}.weight", "positions.embedding.weight": f"transformer.{position}.weight"}
+    names = {
+        "embedding.weight": f"transformer.{token}.weight",
+        "positions.embedding.weight": f"transformer.{position}.weight",
+    }
     for (ours, its), layer, part in itertools.product(parts.items(), range(2), ("weight", "bias")):
         names[f"stack.blocks.{layer}.{ours}.{part}"] = f"transformer.h.{layer}.{its}.{part}"
-    names |= {} if after else {f"stack.norm.{part}": f"transformer.ln_f.{part}" for part in ("weight", "bias")}
+    names |= (
+        {} if after else {f"stack.norm.{part}": f"transformer.ln_f.{part}" for part in ("weight", "bias")}
+    )
     return model, theirs(config(**sizes)).to(dtype).eval(), names
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-9)])
 @pytest.mark.parametrize("kind", ["gpt1", "gpt2"])
-def test_logits_and_gradients_are_those_of_transformers(kind: str, dtype: torch.dtype, tolerance: float) -> None:
+def test_logits_and_gradients_are_those_of_transformers(
+    kind: str, dtype: torch.dtype, tolerance: float
+) -> None:
     ours, theirs, names = published(kind, dtype)
     assert names.keys() == dict(ours.named_parameters()).keys()
     assert set(names.values()) == dict(theirs.named_parameters()).keys()
 
     def oriented(name: str, value: Tensor) -> Tensor:
         """Their Conv1D holds a matrix the other way round."""
-        return value.T if name.endswith(("query_key_value.weight", "output.weight", "hidden.weight")) else value
+        return (
+            value.T if name.endswith(("query_key_value.weight", "output.weight", "hidden.weight")) else value
+        )
 
     with torch.no_grad():
         for name, parameter in ours.named_parameters():
@@ -203,7 +230,9 @@ def test_logits_and_gradients_are_those_of_transformers(kind: str, dtype: torch.
     tokens = tokens_of(3, 12)
     logits, expected = ours(tokens, None)[0], theirs(tokens).logits
     assert float((logits - expected).detach().abs().max()) <= tolerance
-    wanted = torch.randn(logits.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).to(dtype)
+    wanted = torch.randn(logits.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).to(
+        dtype
+    )
     (logits * wanted).sum().backward()
     (expected * wanted).sum().backward()
     for name, parameter in ours.named_parameters():
@@ -250,7 +279,11 @@ def test_padding_is_a_step_that_does_not_happen(model: GPT, documents: Literal["
     layouts = {
         "right": [row + [PAD] * (6 - len(row)) for row in rows],
         "left": [[PAD] * (6 - len(row)) + row for row in rows],
-        "between": [[token for pair in zip(row, [PAD] * 6, strict=False) for token in pair] + [PAD] * 2 * (6 - len(row)) for row in rows],
+        "between": [
+            [token for pair in zip(row, [PAD] * 6, strict=False) for token in pair]
+            + [PAD] * 2 * (6 - len(row))
+            for row in rows
+        ],
     }
     more = torch.tensor([[3, 6], [5, 5], [4, 3]])
     for padded in layouts.values():
@@ -291,7 +324,11 @@ def test_packed_documents_are_the_documents_one_by_one(model: GPT) -> None:
     close(loss.total, sum(one.total for one in separate))  # type: ignore[arg-type]
     assert loss.count == sum(one.count for one in separate)
     gradients = torch.autograd.grad(loss.total, parameters)
-    for found, expected in zip(gradients, torch.autograd.grad(sum(one.total for one in separate), parameters), strict=True):  # type: ignore[arg-type]
+    for found, expected in zip(
+        gradients,
+        torch.autograd.grad(sum(one.total for one in separate), parameters),  # type: ignore[arg-type]
+        strict=True,
+    ):
         close(found, expected)
     with torch.no_grad():  # in pieces too, one of which begins with <s>; and on with the last one
         stepped, pieces = None, []
@@ -444,7 +481,9 @@ def test_weights_begin_as_published() -> None:
         if parameter.dim() == 1:
             assert bool((parameter == (0.0 if name.endswith("bias") else 1.0)).all())
             continue
-        expected = 0.02 / 4 if name.endswith(("attention.output.weight", "feed_forward.output.weight")) else 0.02
+        expected = (
+            0.02 / 4 if name.endswith(("attention.output.weight", "feed_forward.output.weight")) else 0.02
+        )
         assert float(parameter.detach().std()) == pytest.approx(expected, rel=0.05), name
 
 
@@ -476,9 +515,15 @@ def test_every_size_is_described_and_valid() -> None:
     [
         ({"heads": 3}, r"model\.heads must divide model\.width, but 8 is not a multiple of 3"),
         ({"heads": 8, "positions": "rotary"}, "rotary needs heads of an even width, .* is 1"),
-        ({"width": 0, "heads": 0}, r"model\.width must be at least 1, but is 0; model\.heads must be at least 1, but is 0"),
+        (
+            {"width": 0, "heads": 0},
+            r"model\.width must be at least 1, but is 0; model\.heads must be at least 1, but is 0",
+        ),
         ({"feed_forward_width": 0}, r"model\.feed_forward_width must be at least 1"),
-        ({"activation": "swich"}, r"model\.activation must be one of gelu, gelu-tanh, relu, silu, swish, tanh, but is 'swich'"),
+        (
+            {"activation": "swich"},
+            r"model\.activation must be one of gelu, gelu-tanh, relu, silu, swish, tanh, but is 'swich'",
+        ),
         ({"attention_dropout": 1.0}, r"model\.attention_dropout must be in \[0, 1\), but is 1.0"),
         ({"bos_id": 0}, "must differ, but both are 0"),
     ],

@@ -1,4 +1,5 @@
-"""Heads beside torch's losses and beside answers found by trying all. What holds for any encoder stands in tests/laws."""
+"""Heads beside torch's losses and beside answers found by trying all. What holds for any encoder stands in
+tests/laws."""
 
 from __future__ import annotations
 
@@ -21,13 +22,21 @@ WIDTH, LABELS, STEPS = 4, 3, 6
 SETTLED: dict[str, Any] = {"pooling": "mean", "hidden_width": 0, "activation": "tanh", "pair": "joined"}
 
 
-def head_of(kind: Kind, labels: int = LABELS, *, pairs: bool = False, names: tuple[str, ...] = (), **options: Any) -> Any:
-    head = make_head(kind, HeadConfig(**SETTLED | options), WIDTH, labels, pairs=pairs, names=names).double().eval()
+def head_of(
+    kind: Kind, labels: int = LABELS, *, pairs: bool = False, names: tuple[str, ...] = (), **options: Any
+) -> Any:
+    head = (
+        make_head(kind, HeadConfig(**SETTLED | options), WIDTH, labels, pairs=pairs, names=names)
+        .double()
+        .eval()
+    )
     draw_parameters(head)
     return head
 
 
-def batch_of(targets: Tensor, places: Tensor | None = None, owner: list[int] | None = None, rows: int | None = None) -> ReadingBatch:
+def batch_of(
+    targets: Tensor, places: Tensor | None = None, owner: list[int] | None = None, rows: int | None = None
+) -> ReadingBatch:
     rows = len(owner) if owner is not None else rows or len(targets)
     tokens = torch.ones(rows, STEPS, dtype=torch.long)
     return ReadingBatch(
@@ -53,21 +62,27 @@ def test_labels_cost_what_torch_says(smoothing: float) -> None:
     batch = batch_of(targets)
     scores = head(hidden_of(4), batch)
     loss = head.loss(scores, batch, smoothing)
-    torch.testing.assert_close(loss.total, F.cross_entropy(scores, targets, reduction="sum", label_smoothing=smoothing))
+    torch.testing.assert_close(
+        loss.total, F.cross_entropy(scores, targets, reduction="sum", label_smoothing=smoothing)
+    )
     assert int(loss.count) == 3
 
 
 @pytest.mark.parametrize("kind", ["classification", "tagging"])
 def test_a_weighted_loss_is_a_sum_of_weights_times_losses(kind: Kind) -> None:
     places = torch.tensor([[0, 2, 3], [1, -1, -1]])
-    targets = torch.tensor([0, 2]) if kind == "classification" else torch.tensor([[0, 1, 2], [2, IGNORE, IGNORE]])
+    targets = (
+        torch.tensor([0, 2]) if kind == "classification" else torch.tensor([[0, 1, 2], [2, IGNORE, IGNORE]])
+    )
     head, batch = head_of(kind), batch_of(targets, places)
     scores = head(hidden_of(2), batch)
     count = head.loss(scores, batch).count
     head.set_weights(torch.tensor([1.0, 0.5, 3.0]))
     loss = head.loss(scores, batch)
     flat = scores.reshape(-1, LABELS)
-    expected = F.cross_entropy(flat, targets.flatten(), weight=torch.tensor([1.0, 0.5, 3.0]).double(), reduction="sum")
+    expected = F.cross_entropy(
+        flat, targets.flatten(), weight=torch.tensor([1.0, 0.5, 3.0]).double(), reduction="sum"
+    )
     torch.testing.assert_close(loss.total, expected)
     assert int(loss.count) == int(count) == (2 if kind == "classification" else 4)
     assert "weights" not in head.state_dict()
@@ -82,7 +97,9 @@ def test_several_labels_cost_the_sum_of_each() -> None:
     loss = head.loss(scores, batch)
     torch.testing.assert_close(loss.total, expected)
     assert int(loss.count) == 2
-    smoothed = F.binary_cross_entropy_with_logits(scores[known], targets[known].double() * 0.8 + 0.1, reduction="sum")
+    smoothed = F.binary_cross_entropy_with_logits(
+        scores[known], targets[known].double() * 0.8 + 0.1, reduction="sum"
+    )
     torch.testing.assert_close(head.loss(scores, batch, 0.2).total, smoothed)
     weights = torch.tensor([2.0, 1.0, 0.5])
     head.set_weights(weights)
@@ -118,7 +135,9 @@ def test_a_choice_is_among_the_rows_of_an_example() -> None:
     scores = head(hidden, batch)
     each = head.scored(hidden.mean(1))[:, 0]
     never = torch.full((2,), -torch.inf, dtype=torch.float64)
-    torch.testing.assert_close(scores, torch.stack([torch.cat([each[:2], never[:1]]), each[2:5], torch.cat([each[5:], never])]))
+    torch.testing.assert_close(
+        scores, torch.stack([torch.cat([each[:2], never[:1]]), each[2:5], torch.cat([each[5:], never])])
+    )
     loss = head.loss(scores, batch)
     torch.testing.assert_close(loss.total, -(each[:2].log_softmax(0)[1] + each[2:5].log_softmax(0)[0]))
     assert int(loss.count) == 2
@@ -167,7 +186,10 @@ def test_a_crf_counts_words() -> None:
 
 
 def test_compared_texts() -> None:
-    head, batch = head_of("classification", pairs=True, pair="compared"), batch_of(torch.tensor([0, 1]), owner=[0, 0, 1, 1])
+    head, batch = (
+        head_of("classification", pairs=True, pair="compared"),
+        batch_of(torch.tensor([0, 1]), owner=[0, 0, 1, 1]),
+    )
     hidden = hidden_of(4)
     u, v = hidden.mean(1)[[0, 2]], hidden.mean(1)[[1, 3]]
     torch.testing.assert_close(head(hidden, batch), head.scored(torch.cat([u, v, (u - v).abs(), u * v], 1)))
@@ -175,7 +197,10 @@ def test_compared_texts() -> None:
 
 def test_the_cosine_of_a_pair_begins_as_the_smallest_and_the_largest_number() -> None:
     """Reimers & Gurevych 2019; nothing is dropped of the one number."""
-    head, batch = head_of("regression", pairs=True, pair="cosine", dropout=0.9), batch_of(torch.tensor([1.0, 3.0]), owner=[0, 0, 1, 1])
+    head, batch = (
+        head_of("regression", pairs=True, pair="cosine", dropout=0.9),
+        batch_of(torch.tensor([1.0, 3.0]), owner=[0, 0, 1, 1]),
+    )
     hidden = hidden_of(4)
     u, v = hidden.mean(1)[[0, 2]], hidden.mean(1)[[1, 3]]
     cosine = (u * v).sum(1) / (u.norm(dim=1) * v.norm(dim=1))
@@ -190,7 +215,10 @@ def test_the_cosine_of_a_pair_begins_as_the_smallest_and_the_largest_number() ->
 
 
 def test_both_orders_are_added_and_their_order_is_nothing() -> None:
-    head, batch = head_of("regression", pairs=True, pair="both_orders"), batch_of(torch.tensor([0.0, 1.0]), owner=[0, 0, 1, 1])
+    head, batch = (
+        head_of("regression", pairs=True, pair="both_orders"),
+        batch_of(torch.tensor([0.0, 1.0]), owner=[0, 0, 1, 1]),
+    )
     hidden = hidden_of(4)
     scores = head(hidden, batch)
     torch.testing.assert_close(scores, head.scored(hidden.mean(1)[[0, 2]] + hidden.mean(1)[[1, 3]])[:, 0])
@@ -203,7 +231,10 @@ def test_a_text_alone_is_not_compared() -> None:
 
 
 def test_the_hidden_layer() -> None:
-    head, batch = head_of("classification", hidden_width=5, activation="relu", pooling="first"), batch_of(torch.tensor([0, 1]))
+    head, batch = (
+        head_of("classification", hidden_width=5, activation="relu", pooling="first"),
+        batch_of(torch.tensor([0, 1])),
+    )
     hidden = hidden_of(2)
     expected = head.output(torch.relu(head.hidden(hidden[:, 0])))
     torch.testing.assert_close(head(hidden, batch), expected)
@@ -240,7 +271,9 @@ def test_labels_are_answered() -> None:
 def best_span(scores: Tensor) -> list[int]:
     """Of scores `(places, 2)`, by trying all."""
     start, end = scores.unbind(-1)
-    spans = [(i, j) for i in range(len(start)) for j in range(i, min(i + LONGEST_ANSWER, len(start))) if i or not j]
+    spans = [
+        (i, j) for i in range(len(start)) for j in range(i, min(i + LONGEST_ANSWER, len(start))) if i or not j
+    ]
     return [*max((float(start[i] + end[j]), (i, j)) for i, j in spans)[1]]
 
 
@@ -283,13 +316,21 @@ def test_tags_of_a_crf_obey_their_names() -> None:
     places = torch.arange(STEPS).expand(20, -1)
     batch = batch_of(torch.full((20, STEPS), IGNORE), places)
     free, bound = (head_of("tagging", crf=True, names=given) for given in ((), names))
-    assert sorted(bound.state_dict()) == ["output.bias", "output.weight", "transitions.between", "transitions.end", "transitions.start"]
+    assert sorted(bound.state_dict()) == [
+        "output.bias",
+        "output.weight",
+        "transitions.between",
+        "transitions.end",
+        "transitions.start",
+    ]
     legal = []
     for head in (free, bound):
         with torch.no_grad():
             scores = head(hidden_of(20), batch)
             tags = [["O", *(names[tag] for tag in row)] for row in head.predictions(scores, batch).tolist()]
-            torch.testing.assert_close(head.probabilities(scores, batch).sum(-1), torch.ones(20, STEPS, dtype=torch.float64))
+            torch.testing.assert_close(
+                head.probabilities(scores, batch).sum(-1), torch.ones(20, STEPS, dtype=torch.float64)
+            )
         legal.append(all(a != "O" for row in tags for a, b in pairwise(row) if b == "I-X"))
     assert legal == [False, True]
 

@@ -31,7 +31,10 @@ def documents(seed: int, count: int = 60) -> Documents:
     draw = np.random.default_rng(seed)
     words = np.array([UNK, *range(FIRST, VOCABULARY - 1)])
     share = 1 / np.arange(1, len(words) + 1)
-    return [[], *(draw.choice(words, draw.integers(0, 9), p=share / share.sum()).tolist() for _ in range(count))]
+    return [
+        [],
+        *(draw.choice(words, draw.integers(0, 9), p=share / share.sum()).tolist() for _ in range(count)),
+    ]
 
 
 def stream(texts: Documents) -> np.ndarray[Any, Any]:
@@ -62,7 +65,9 @@ class Reference:
                 if gram != (BOS,):
                     self.adjusted[n][gram] = times if n == order or gram[0] == BOS else len(before[gram])
         limits = [prune[min(n, len(prune)) - 1] if prune and n > 1 else 0 for n in range(order + 1)]
-        self.kept = [{gram for gram in self.adjusted[n] if raw[n][gram] > limits[n]} for n in range(order + 1)]
+        self.kept = [
+            {gram for gram in self.adjusted[n] if raw[n][gram] > limits[n]} for n in range(order + 1)
+        ]
         self.discounts = [self.discounts_of(self.adjusted[n]) for n in range(order + 1)]
 
     @staticmethod
@@ -84,13 +89,23 @@ class Reference:
             return lower
         gram = (*history, word)
         a = following[gram] if gram in self.kept[n] else 0
-        given = sum(self.discounts[n][min(a, 3)] if gram in self.kept[n] else a for gram, a in following.items())
+        given = sum(
+            self.discounts[n][min(a, 3)] if gram in self.kept[n] else a for gram, a in following.items()
+        )
         return (a - self.discounts[n][min(a, 3)]) / total + given / total * lower
 
 
 PREDICTED = [EOS, UNK, *range(FIRST, VOCABULARY)]
 NEVER = [i for i in range(VOCABULARY) if i not in PREDICTED]
-HISTORIES = [(BOS,), (BOS, FIRST), (FIRST, FIRST + 1), (UNK,), (VOCABULARY - 1,), (BOS, UNK, FIRST, FIRST + 1), (FIRST,) * 4]
+HISTORIES = [
+    (BOS,),
+    (BOS, FIRST),
+    (FIRST, FIRST + 1),
+    (UNK,),
+    (VOCABULARY - 1,),
+    (BOS, UNK, FIRST, FIRST + 1),
+    (FIRST,) * 4,
+]
 
 
 def histories(seed: int, count: int = 20) -> list[tuple[int, ...]]:
@@ -102,7 +117,8 @@ def histories(seed: int, count: int = 20) -> list[tuple[int, ...]]:
 
 
 def packed(seed: int, rows: int = 3, steps: int = 12) -> tuple[Tensor, Tensor]:
-    """Tokens and targets `(rows, steps)`; <s> anywhere, words that do not occur, targets that are IGNORE or never predicted."""
+    """Tokens and targets `(rows, steps)`; <s> anywhere, words that do not occur, targets that are IGNORE or
+    never predicted."""
     draw = torch.Generator().manual_seed(seed)
     tokens = torch.randint(FIRST, VOCABULARY, (rows, steps), generator=draw)
     tokens[torch.rand(rows, steps, generator=draw) < 0.2] = BOS
@@ -133,7 +149,11 @@ def test_the_corpus_estimates_discounts_and_falls_back() -> None:
     """Else the test above would see one way only."""
     own = Reference(documents(0), 3, ()).discounts[1:]
     assert any(found != (0, *FALLBACK) for found in own)
-    assert any(found == (0, *FALLBACK) for order in (4, 5) for found in Reference(documents(0), order, ()).discounts[1:])
+    assert any(
+        found == (0, *FALLBACK)
+        for order in (4, 5)
+        for found in Reference(documents(0), order, ()).discounts[1:]
+    )
 
 
 @pytest.mark.parametrize("prune", PRUNE, ids=str)
@@ -186,14 +206,19 @@ def test_reading_in_pieces_is_reading_at_once(order: int, pieces: tuple[int, ...
 def test_padding_is_a_step_that_does_not_happen(order: int) -> None:
     model = fitted(order)
     tokens, targets = packed(2)
-    real = torch.rand(3, 30, generator=torch.Generator().manual_seed(0)).argsort(dim=1).argsort(dim=1) < 12  # 12 of each row
+    real = (
+        torch.rand(3, 30, generator=torch.Generator().manual_seed(0)).argsort(dim=1).argsort(dim=1) < 12
+    )  # 12 of each row
     real[1], real[2] = torch.arange(30) < 12, torch.arange(30) >= 18  # padding anywhere, right, left
     padded, padded_targets = torch.full((3, 30), PAD), torch.full((3, 30), IGNORE)
     padded[real], padded_targets[real] = tokens.flatten(), targets.flatten()
     read = model(tokens[:, :4], None)[1]
     for state in (None, read):
         (logits, after), (log_p, _) = model(tokens, state), model.log_probs(tokens, targets, state)
-        (found, found_after), (found_too, _) = model(padded, state), model.log_probs(padded, padded_targets, state)
+        (found, found_after), (found_too, _) = (
+            model(padded, state),
+            model.log_probs(padded, padded_targets, state),
+        )
         close(found[real].view(3, 12, -1), logits)
         close(found_too[real].view(3, 12), log_p)
         assert torch.equal(found_after, after)
@@ -207,7 +232,12 @@ def test_a_start_within_a_row_begins_a_document(order: int) -> None:
     model = fitted(order)
     row = torch.tensor([[FIRST, FIRST + 1, BOS, FIRST, FIRST, BOS, BOS, FIRST + 1]])
     logits, state = model(row, None)
-    close(logits, torch.cat([model(part, None)[0] for part in (row[:, :2], row[:, 2:5], row[:, 5:6], row[:, 6:])], dim=1))
+    close(
+        logits,
+        torch.cat(
+            [model(part, None)[0] for part in (row[:, :2], row[:, 2:5], row[:, 5:6], row[:, 6:])], dim=1
+        ),
+    )
     close(model(torch.tensor([[BOS, FIRST]]), state)[0], model(torch.tensor([[BOS, FIRST]]), None)[0])
 
 
@@ -234,7 +264,11 @@ def test_weights_are_all_there_is() -> None:
             name: tensor.shape for name, tensor in model.state_dict().items()
         }
     assert all(bool(torch.isfinite(tensor).all()) for tensor in model.state_dict().values())
-    renamed = np.where(stream(documents(0)) == FIRST, FIRST + 1, np.where(stream(documents(0)) == FIRST + 1, FIRST, stream(documents(0))))
+    renamed = np.where(
+        stream(documents(0)) == FIRST,
+        FIRST + 1,
+        np.where(stream(documents(0)) == FIRST + 1, FIRST, stream(documents(0))),
+    )
     other = Ngram.fit(NgramConfig(vocabulary_size=VOCABULARY, order=3), renamed).to(torch.float64)
     assert other.config == config
     assert not torch.equal(other.log_probs(*tokens, None)[0], expected)  # the tables of other keys exist now
@@ -252,13 +286,20 @@ def test_an_untrained_model_says_so_little_but_has_its_shapes() -> None:
 def test_documents_may_be_shorter_than_the_order() -> None:
     model = Ngram.fit(NgramConfig(vocabulary_size=VOCABULARY, order=5), np.array([FIRST, EOS, FIRST, EOS]))
     assert model.config.sizes == (VOCABULARY, 2, 1, 0, 0)
-    assert float(model(torch.tensor([[BOS, FIRST, FIRST]]), None)[0].exp().sum()) == pytest.approx(3, abs=1e-5)
-    cut = Ngram.fit(NgramConfig(vocabulary_size=VOCABULARY, order=2), np.array([FIRST, EOS, FIRST]))  # cut off within a document
+    assert float(model(torch.tensor([[BOS, FIRST, FIRST]]), None)[0].exp().sum()) == pytest.approx(
+        3, abs=1e-5
+    )
+    cut = Ngram.fit(
+        NgramConfig(vocabulary_size=VOCABULARY, order=2), np.array([FIRST, EOS, FIRST])
+    )  # cut off within a document
     assert cut.config.sizes == (VOCABULARY, 2)
 
 
 def test_pruning_keeps_what_occurs_more_often() -> None:
-    whole, pruned = (Ngram.fit(NgramConfig(vocabulary_size=VOCABULARY, order=4, prune=p), stream(documents(5))) for p in ((), (0, 0, 1)))
+    whole, pruned = (
+        Ngram.fit(NgramConfig(vocabulary_size=VOCABULARY, order=4, prune=p), stream(documents(5)))
+        for p in ((), (0, 0, 1))
+    )
     assert pruned.config.sizes[:2] == whole.config.sizes[:2]
     counts = [Counter[tuple[int, ...]]() for _ in range(5)]
     for text in documents(5):

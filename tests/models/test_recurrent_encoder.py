@@ -17,7 +17,11 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 ALPHABET = ("a", "b", "c")
 ROWS = [[5, 3, 5, 5, 7], [6], [3, 3, 8, 4, 6, 9, 7, 4]]
-LETTERS = [[[1, 2], [3], [1, 2], [0, 0, 1, 2], []], [[2, 2, 2, 2, 2, 1]], [[1], [2], [3], [], [1, 3], [3, 1], [2, 1, 2], [1, 2]]]
+LETTERS = [
+    [[1, 2], [3], [1, 2], [0, 0, 1, 2], []],
+    [[2, 2, 2, 2, 2, 1]],
+    [[1], [2], [3], [], [1, 3], [3, 1], [2, 1, 2], [1, 2]],
+]
 KINDS: dict[str, dict[str, Any]] = {
     **{cell: {"cell": cell} for cell in CELLS},
     "one direction": {"bidirectional": False},
@@ -31,7 +35,13 @@ KINDS: dict[str, dict[str, Any]] = {
 def drawn(**options: Any) -> RecurrentEncoder:
     """With weights and biases drawn at random."""
     torch.manual_seed(0)
-    sizes: dict[str, Any] = {"vocabulary_size": 10, "embedding_width": 5, "width": 6, "alphabet": ALPHABET, "character_width": 4}
+    sizes: dict[str, Any] = {
+        "vocabulary_size": 10,
+        "embedding_width": 5,
+        "width": 6,
+        "alphabet": ALPHABET,
+        "character_width": 4,
+    }
     model = RecurrentEncoder(RecurrentConfig(**sizes | {"character_maps": 3} | options)).double().eval()
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.5)
@@ -59,7 +69,9 @@ def alone(model: RecurrentEncoder, row: int) -> Tensor:
     words = LETTERS[row]
     most = max(map(len, words))
     characters = torch.tensor([word + [-1] * (most - len(word)) for word in words])
-    states: Tensor = model(torch.tensor([ROWS[row]]), torch.ones(1, len(ROWS[row]), dtype=torch.bool), characters[None])
+    states: Tensor = model(
+        torch.tensor([ROWS[row]]), torch.ones(1, len(ROWS[row]), dtype=torch.bool), characters[None]
+    )
     return states[0]
 
 
@@ -84,7 +96,11 @@ def test_what_stands_at_padding_is_not_read(model: RecurrentEncoder) -> None:
 
 def test_rows_without_tokens_say_nothing(model: RecurrentEncoder) -> None:
     assert not model(torch.full((2, 3), 4), torch.zeros(2, 3, dtype=torch.bool)).any()
-    assert model(torch.zeros(2, 0, dtype=torch.long), torch.zeros(2, 0, dtype=torch.bool)).shape == (2, 0, model.output_width)
+    assert model(torch.zeros(2, 0, dtype=torch.long), torch.zeros(2, 0, dtype=torch.bool)).shape == (
+        2,
+        0,
+        model.output_width,
+    )
 
 
 def test_each_direction_reads_from_its_end() -> None:
@@ -131,7 +147,10 @@ def test_letters_by_convolution_are_torchs() -> None:
                 assert not read[row, step].any()
                 continue
             embedded = model.letters.embedding.weight[torch.tensor(word)].T
-            close(read[row, step], F.conv1d(embedded, convolution.weight, convolution.bias, padding=1).relu().amax(dim=1))
+            close(
+                read[row, step],
+                F.conv1d(embedded, convolution.weight, convolution.bias, padding=1).relu().amax(dim=1),
+            )
 
 
 def test_letters_by_recurrence_are_both_final_states() -> None:

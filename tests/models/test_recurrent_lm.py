@@ -13,10 +13,10 @@ import torch
 from tests.layers.equations import INPUT, WIDTH, close, draw_parameters, stack_written_out
 from torch import Tensor, nn
 
+import seqloom.layers.recurrent.stack
 from seqloom.errors import UsageError
-from seqloom.layers.recurrent import stack
-from seqloom.layers.recurrent.cells import CELLS
 from seqloom.layers.outputs.maxent import NOTHING, MaxEntOutput
+from seqloom.layers.recurrent.cells import CELLS
 from seqloom.models.recurrent_lm import ABOUT, SIZES, RecurrentLM, RecurrentLMConfig, RecurrentLMState
 from seqloom.protocols import NeuralDecodable, detach, select_rows
 from seqloom.run_file import parse
@@ -24,7 +24,9 @@ from seqloom.shapes import IGNORE
 
 PAD, BOS = 0, 1
 VOCABULARY = 9
-TINY = RecurrentLMConfig(vocabulary_size=VOCABULARY, embedding_width=INPUT, width=WIDTH, layers=2, dropout=0.0, tie_output=False)
+TINY = RecurrentLMConfig(
+    vocabulary_size=VOCABULARY, embedding_width=INPUT, width=WIDTH, layers=2, dropout=0.0, tie_output=False
+)
 
 KINDS: dict[str, dict[str, Any]] = {
     **{cell: {"cell": cell} for cell in CELLS},
@@ -89,7 +91,9 @@ def documents_of(row: list[int], *, joined: bool) -> list[list[int]]:
     return documents
 
 
-def written_out(model: RecurrentLM, rows: list[list[int]], state: RecurrentLMState) -> tuple[Tensor, tuple[Tensor, ...]]:
+def written_out(
+    model: RecurrentLM, rows: list[list[int]], state: RecurrentLMState
+) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Logits, 0 at padding, and h (and c), one document of one row at a time."""
     c, joined = model.config, model.config.documents == "joined"
     logits, ends = [], []
@@ -127,7 +131,9 @@ def logits_of(model: RecurrentLM, h: Tensor, before: list[int]) -> Tensor:
         for n in range(1, min(model.output.order - 1, len(before)) + 1):
             history = torch.full((1, model.output.order - 1), NOTHING)
             history[0, -n:] = torch.tensor(before[-n:])
-            start = int(model.output.starts(history)[0, n - 1])  # the hash itself is held to by tests/layers/test_maxent.py
+            start = int(
+                model.output.starts(history)[0, n - 1]
+            )  # the hash itself is held to by tests/layers/test_maxent.py
             logits = logits + model.output.table[start : start + VOCABULARY]
     return logits  # type: ignore[no-any-return]
 
@@ -141,7 +147,9 @@ def test_logits_states_and_gradients_are_those_of_the_equations(name: str, docum
     expected, expected_after = written_out(model, ROWS, state)
     close(logits * real(tokens), expected)
     close(after.hidden, expected_after)
-    weights = torch.randn(logits.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64) * real(tokens)
+    weights = torch.randn(
+        logits.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64
+    ) * real(tokens)
     ends = torch.stack([part.square().sum() for part in after.hidden]).sum()
     expected_ends = torch.stack([part.square().sum() for part in expected_after]).sum()
     leaves = list(model.parameters())
@@ -181,7 +189,9 @@ def test_what_follows_changes_nothing_before(name: str, documents: str) -> None:
 @pytest.mark.parametrize("documents", ["separate", "joined"])
 @pytest.mark.parametrize("piece", [1, 2, 3, 7])
 @pytest.mark.parametrize("name", SOME)
-def test_read_in_pieces_is_read_at_once_also_when_rows_change_places(name: str, piece: int, documents: str) -> None:
+def test_read_in_pieces_is_read_at_once_also_when_rows_change_places(
+    name: str, piece: int, documents: str
+) -> None:
     model = drawn(**SOME[name], documents=documents)
     tokens, state = ids(ROWS), carried(model)
     logits, after = model(tokens, state)
@@ -274,7 +284,7 @@ def test_torchs_kernel_and_the_driver_agree_on_packed_rows(monkeypatch: pytest.M
         return hidden, *after.hidden, *torch.autograd.grad(loss, learned)
 
     fused = run()
-    monkeypatch.setattr(recurrent, "has_kernel", lambda *_: False)
+    monkeypatch.setattr(seqloom.layers.recurrent.stack, "has_kernel", lambda *_: False)
     close(fused, run(), rtol=1e-4, atol=1e-5)
 
 
@@ -305,7 +315,9 @@ ONLY: dict[str, Any] = {"dropout": 0.0, "input_dropout": 0.0, "output_dropout": 
 def seen(model: RecurrentLM, tokens: Tensor) -> tuple[Tensor, list[Tensor]]:
     """hidden, and what each stack reads."""
     found: list[Tensor] = []
-    hooks = [stack.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0])) for stack in model.stacks]
+    hooks = [
+        stack.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0])) for stack in model.stacks
+    ]
     hidden, _ = model.read(tokens)
     for hook in hooks:
         hook.remove()
@@ -314,9 +326,17 @@ def seen(model: RecurrentLM, tokens: Tensor) -> tuple[Tensor, list[Tensor]]:
 
 @pytest.mark.parametrize("variational", [False, True])
 @pytest.mark.parametrize("place", ["input_dropout", "output_dropout", "dropout"])
-def test_features_are_dropped_where_the_setting_says_and_at_all_steps_alike_where_variational(place: str, variational: bool) -> None:
+def test_features_are_dropped_where_the_setting_says_and_at_all_steps_alike_where_variational(
+    place: str, variational: bool
+) -> None:
     torch.manual_seed(0)
-    options = ONLY | {place: 0.5, "embedding_width": 64, "width": 48, "last_width": 32, "variational_dropout": variational}
+    options = ONLY | {
+        place: 0.5,
+        "embedding_width": 64,
+        "width": 48,
+        "last_width": 32,
+        "variational_dropout": variational,
+    }
     model = drawn(**options).train()
     hidden, inputs = seen(model, torch.full((4, 10), 5))
     for name, features in zip(("input_dropout", "dropout", "output_dropout"), (*inputs, hidden), strict=True):
@@ -330,7 +350,15 @@ def test_features_are_dropped_where_the_setting_says_and_at_all_steps_alike_wher
 
 def test_one_setting_drops_at_all_three_places_and_none_in_evaluation() -> None:
     torch.manual_seed(0)
-    model = drawn(dropout=0.5, embedding_width=64, width=48, last_width=32, weight_dropout=0.5, embedding_dropout=0.5, state_dropout=0.5)
+    model = drawn(
+        dropout=0.5,
+        embedding_width=64,
+        width=48,
+        last_width=32,
+        weight_dropout=0.5,
+        embedding_dropout=0.5,
+        state_dropout=0.5,
+    )
     tokens = torch.full((4, 10), 5)
     first, inputs = seen(model, tokens)
     assert torch.equal(first, seen(model, tokens)[0])
@@ -371,7 +399,9 @@ def test_a_pass_uses_one_masked_weight_and_its_gradient_goes_to_the_weight(cell:
     at = iter(masks)
     for (name, _), mine, its in zip(model.layers.named_parameters(), found, wanted, strict=True):
         close(mine, its * next(at) if name.endswith("weight_h") else its)
-    torch.testing.assert_close(model.eval().read(ids(ROWS), state)[0], drawn(cell=cell, last_width=2).read(ids(ROWS), state)[0])
+    torch.testing.assert_close(
+        model.eval().read(ids(ROWS), state)[0], drawn(cell=cell, last_width=2).read(ids(ROWS), state)[0]
+    )
 
 
 def test_dropped_words_are_dropped_in_all_rows_but_not_from_the_output() -> None:
@@ -418,7 +448,15 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], problem: str) -> Non
 
 def test_the_smallest_settings_are_taken() -> None:
     config = RecurrentLMConfig(
-        vocabulary_size=1, embedding_width=1, width=1, layers=1, projection=1, dropout=0, maxent=2, maxent_size=1, state_dropout=0.99
+        vocabulary_size=1,
+        embedding_width=1,
+        width=1,
+        layers=1,
+        projection=1,
+        dropout=0,
+        maxent=2,
+        maxent_size=1,
+        state_dropout=0.99,
     )
     assert RecurrentLM(config)(torch.ones(1, 1, dtype=torch.long) - 1)[0].shape == (1, 1, 1)
 
@@ -447,4 +485,6 @@ def test_the_papers_sizes_have_the_papers_parameters(size: str, vocabulary: int,
     """As published: 66M of the large one; 33M; 0.83B and 1.8B."""
     with torch.device("meta"):
         model = RecurrentLM(RecurrentLMConfig(vocabulary_size=vocabulary, **SIZES[size]))
-    assert sum(parameter.numel() for parameter in model.parameters()) / 1e6 == pytest.approx(millions, rel=5e-3)
+    assert sum(parameter.numel() for parameter in model.parameters()) / 1e6 == pytest.approx(
+        millions, rel=5e-3
+    )

@@ -1,4 +1,5 @@
-"""The recurrent encoder-decoder: its equations written out, its choices, its sizes, and what its state shares."""
+"""The recurrent encoder-decoder: its equations written out, its choices, its sizes, and what its state
+shares."""
 
 from __future__ import annotations
 
@@ -21,7 +22,14 @@ from seqloom.protocols import State, fork, select_rows
 from seqloom.text.special_tokens import BOS, EOS, PAD
 
 TINY = Seq2SeqConfig(
-    vocabulary_size=7, embedding_width=4, encoder_width=3, width=6, attention_width=5, readout_width=4, cell="gru", dropout=0.0
+    vocabulary_size=7,
+    embedding_width=4,
+    encoder_width=3,
+    width=6,
+    attention_width=5,
+    readout_width=4,
+    cell="gru",
+    dropout=0.0,
 )
 SOURCE, TOKENS = [5, 3, 4, 6, EOS], [BOS, 4, 4, 6, 3]
 
@@ -87,7 +95,9 @@ def written_out(model: Seq2Seq, source: list[int], tokens: list[int]) -> Tensor:
 
 def encoded(model: Seq2Seq, source: list[int]) -> tuple[list[Tensor], list[tuple[Tensor, Tensor]]]:
     """h_i of the top layer, and (→h_n, ←h_1) of each layer."""
-    states = [model.source_embedding.weight[i] for i in (source[::-1] if model.config.reverse_source else source)]
+    states = [
+        model.source_embedding.weight[i] for i in (source[::-1] if model.config.reverse_source else source)
+    ]
     ends = []
     for ahead, back in zip(model.encoder.stack, model.encoder.backward_layers, strict=True):
         assert isinstance(back, RecurrentLayer)
@@ -118,7 +128,9 @@ def first_states(model: Seq2Seq, ends: list[tuple[Tensor, Tensor]]) -> list[Tens
 
 def looked_up(model: Seq2Seq, s: Tensor, memory: list[Tensor]) -> Tensor:
     weights = torch.stack([energy(model, s, h) for h in memory]).exp()
-    return sum((a * h for a, h in zip(weights / weights.sum(), memory, strict=True)), torch.zeros_like(memory[0]))
+    return sum(
+        (a * h for a, h in zip(weights / weights.sum(), memory, strict=True)), torch.zeros_like(memory[0])
+    )
 
 
 def deep_output(model: Seq2Seq, s: Tensor, y: Tensor, context: Tensor) -> Tensor:
@@ -138,9 +150,17 @@ KINDS: dict[str, dict[str, Any]] = {
         for attention in ("additive", "dot", "bilinear")
         for query in ("previous", "current")
     },
-    **{f"context {context}": {"attention": "none", "context": context} for context in ("initial", "every_step", "both")},
     **{
-        f"2 layers, {attention} from {query}": {"attention": attention, "attend_from": query, "encoder_layers": 2, "decoder_layers": 2}
+        f"context {context}": {"attention": "none", "context": context}
+        for context in ("initial", "every_step", "both")
+    },
+    **{
+        f"2 layers, {attention} from {query}": {
+            "attention": attention,
+            "attend_from": query,
+            "encoder_layers": 2,
+            "decoder_layers": 2,
+        }
         for attention, query in (("additive", "previous"), ("additive", "current"), ("none", "previous"))
     },
     "2 layers, bridge by maps": {"width": 5, "encoder_layers": 2, "decoder_layers": 2},
@@ -167,10 +187,14 @@ def test_model_is_its_equations(kind: str) -> None:
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 @pytest.mark.parametrize("layers", [(3, 2), (1, 2), (2, 3)], ids=str)
 @pytest.mark.parametrize("bridge", ["final", "backward"])
-def test_bridge_starts_each_layer_from_that_of_the_encoder(bridge: str, layers: tuple[int, int], cell: str) -> None:
+def test_bridge_starts_each_layer_from_that_of_the_encoder(
+    bridge: str, layers: tuple[int, int], cell: str
+) -> None:
     """The stacks are aligned at the top, so the encoder's top layer is never left out; c_0 likewise."""
     for width in (6, 5):
-        model = drawn(cell=cell, encoder_layers=layers[0], decoder_layers=layers[1], bridge=bridge, width=width)
+        model = drawn(
+            cell=cell, encoder_layers=layers[0], decoder_layers=layers[1], bridge=bridge, width=width
+        )
         source = ids(SOURCE)
         _, final = model.encoder(model.source_embedding(source))
         state = model.encode(source).hidden
@@ -190,7 +214,11 @@ def test_bridge_starts_each_layer_from_that_of_the_encoder(bridge: str, layers: 
 
 @torch.no_grad()
 def test_contexts_enter_where_they_say() -> None:
-    for context, starts, repeats in (("initial", True, False), ("every_step", False, True), ("both", True, True)):
+    for context, starts, repeats in (
+        ("initial", True, False),
+        ("every_step", False, True),
+        ("both", True, True),
+    ):
         model = drawn(attention="none", context=context)
         state = model.encode(ids(SOURCE))
         assert bool(state.hidden[0].any()) == starts
@@ -210,7 +238,9 @@ def test_a_reversed_source_is_the_true_tokens_reversed_and_attention_still_point
         sources, flipped = ids(SOURCE, [4, 6, EOS, PAD, PAD]), ids(SOURCE[::-1], [EOS, 6, 4, PAD, PAD])
         tokens = ids(TOKENS, TOKENS)
         close(turned(tokens, turned.encode(sources))[0], plain(tokens, plain.encode(flipped))[0])
-        assert not torch.allclose(turned(tokens, turned.encode(sources))[0], plain(tokens, plain.encode(sources))[0])
+        assert not torch.allclose(
+            turned(tokens, turned.encode(sources))[0], plain(tokens, plain.encode(sources))[0]
+        )
         if attention != "none":
             looks = turned.attended(tokens, turned.encode(sources))
             expected = plain.attended(tokens, plain.encode(flipped))
@@ -343,7 +373,9 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
 
 
 def test_a_wrong_choice_lists_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"attention must be one of additive, dot, bilinear, none, but is 'cosine'"):
+    with pytest.raises(
+        UsageError, match=r"attention must be one of additive, dot, bilinear, none, but is 'cosine'"
+    ):
         replace(TINY, attention="cosine")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"but is -0\.1"):
         replace(TINY, dropout=-0.1)
@@ -395,7 +427,13 @@ def test_bahdanau2015_has_the_figures_of_the_paper() -> None:
 
 def test_every_size_is_a_model() -> None:
     counted = {name: parameters(on_meta(name, 8000)) for name in SIZES}
-    assert counted["tiny"] < counted["small"] < counted["medium"] < counted["bahdanau2015"] < counted["sutskever2014"]
+    assert (
+        counted["tiny"]
+        < counted["small"]
+        < counted["medium"]
+        < counted["bahdanau2015"]
+        < counted["sutskever2014"]
+    )
 
 
 @pytest.mark.parametrize("attention", ["additive", "none"])
@@ -403,11 +441,16 @@ def test_every_size_is_a_model() -> None:
 def test_bfloat16_autocast_trains_and_is_close(cell: str, attention: Any) -> None:
     torch.manual_seed(0)
     model = Seq2Seq(replace(TINY, cell=cell, attention=attention, decoder_layers=2, dropout=0.0))
-    source, tokens = torch.randint(3, TINY.vocabulary_size, (3, 7)), torch.randint(3, TINY.vocabulary_size, (3, 5))
+    source, tokens = (
+        torch.randint(3, TINY.vocabulary_size, (3, 7)),
+        torch.randint(3, TINY.vocabulary_size, (3, 5)),
+    )
     source[1, 4:] = TINY.pad_id
     expected, _ = model(tokens, model.encode(source))
     with torch.autocast("cpu", torch.bfloat16):
         logits, _ = model(tokens, model.encode(source))
         torch.autograd.backward(logits.float().logsumexp(-1).sum())
     torch.testing.assert_close(logits.float(), expected, rtol=0.1, atol=0.1)
-    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
+    assert all(
+        parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters()
+    )

@@ -8,8 +8,19 @@ from typing import Any
 
 import pytest
 import torch
-from tests.layers.test_positions import buckets_by_rule
-from tests.models.equations import Bias, attention, causal, close, cross_attention, different, drawn, every, feed_forward, rms_norm
+from tests.layers.transformer.test_positions import buckets_by_rule
+from tests.models.equations import (
+    Bias,
+    attention,
+    causal,
+    close,
+    cross_attention,
+    different,
+    drawn,
+    every,
+    feed_forward,
+    rms_norm,
+)
 from torch import Tensor, nn
 
 from seqloom.errors import UsageError
@@ -20,13 +31,27 @@ from seqloom.protocols import NeuralDecodable
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 TINY = T5Config(
-    vocabulary_size=9, width=6, encoder_layers=2, decoder_layers=2, heads=2, feed_forward_width=5, buckets=4, furthest=5, dropout=0.0
+    vocabulary_size=9,
+    width=6,
+    encoder_layers=2,
+    decoder_layers=2,
+    heads=2,
+    feed_forward_width=5,
+    buckets=4,
+    furthest=5,
+    dropout=0.0,
 )
 V11 = {"gated": True, "activation": "gelu-tanh", "tie_output": False, "scale_output": False}
 KINDS: dict[str, dict[str, Any]] = {
     "v1.0": {},
     "v1.1": {**V11, "head_width": 4},
-    "one head of 5": {"heads": 1, "head_width": 5, "norm_epsilon": 0.3, "encoder_layers": 1, "decoder_layers": 3},
+    "one head of 5": {
+        "heads": 1,
+        "head_width": 5,
+        "norm_epsilon": 0.3,
+        "encoder_layers": 1,
+        "decoder_layers": 3,
+    },
     "many buckets": {"buckets": 32, "furthest": 128, "gated": True, "activation": "silu"},
     "tied, not scaled": {"scale_output": False, "activation": "gelu"},
 }
@@ -60,18 +85,36 @@ def written_out(model: T5, source: list[int], target: list[int]) -> tuple[Tensor
     bias = bias_of(model.encoder_bias.table, c, both_ways=True)
     for b in model.encoder.blocks:
         block: Any = b
-        x = x + attention(block.attention, rms_norm(block.attention_norm, x, c.norm_epsilon), c.heads, 1.0, every, bias)
-        x = x + feed_forward(block.feed_forward, rms_norm(block.feed_forward_norm, x, c.norm_epsilon), c.activation, gated=c.gated)
+        x = x + attention(
+            block.attention, rms_norm(block.attention_norm, x, c.norm_epsilon), c.heads, 1.0, every, bias
+        )
+        x = x + feed_forward(
+            block.feed_forward,
+            rms_norm(block.feed_forward_norm, x, c.norm_epsilon),
+            c.activation,
+            gated=c.gated,
+        )
     memory = rms_norm(model.encoder.norm, x, c.norm_epsilon)
     bias = bias_of(model.decoder_bias.table, c, both_ways=False)
     for b in model.decoder.blocks:
         block = b
-        y = y + attention(block.attention, rms_norm(block.attention_norm, y, c.norm_epsilon), c.heads, 1.0, causal, bias)
+        y = y + attention(
+            block.attention, rms_norm(block.attention_norm, y, c.norm_epsilon), c.heads, 1.0, causal, bias
+        )
         looked, weights = cross_attention(
-            block.cross_attention, rms_norm(block.cross_attention_norm, y, c.norm_epsilon), memory, c.heads, 1.0
+            block.cross_attention,
+            rms_norm(block.cross_attention_norm, y, c.norm_epsilon),
+            memory,
+            c.heads,
+            1.0,
         )
         y = y + looked
-        y = y + feed_forward(block.feed_forward, rms_norm(block.feed_forward_norm, y, c.norm_epsilon), c.activation, gated=c.gated)
+        y = y + feed_forward(
+            block.feed_forward,
+            rms_norm(block.feed_forward_norm, y, c.norm_epsilon),
+            c.activation,
+            gated=c.gated,
+        )
         looks.append(weights)
     hidden = rms_norm(model.decoder.norm, y, c.norm_epsilon)
     if c.scale_output:
@@ -115,7 +158,8 @@ def test_only_distances_count(model: T5) -> None:
     x = torch.randn(1, 40, c.width, dtype=torch.float64)
     at = torch.arange(40)
     close(
-        model.encoder.encode(x, None, model.encoder_bias(at, at)), model.encoder.encode(x, None, model.encoder_bias(at + 1000, at + 1000))
+        model.encoder.encode(x, None, model.encoder_bias(at, at)),
+        model.encoder.encode(x, None, model.encoder_bias(at + 1000, at + 1000)),
     )
     mirrored = model.encoder.encode(x.flip(1), None, model.encoder_bias(at, at)).flip(1)
     assert different(mirrored, model.encoder.encode(x, None, model.encoder_bias(at, at)))
@@ -196,7 +240,14 @@ def test_dropout_is_in_training_only(name: str) -> None:
     [
         *(
             ({name: 0}, rf"model\.{name} must be at least 1, but is 0")
-            for name in ("vocabulary_size", "width", "encoder_layers", "heads", "head_width", "feed_forward_width")
+            for name in (
+                "vocabulary_size",
+                "width",
+                "encoder_layers",
+                "heads",
+                "head_width",
+                "feed_forward_width",
+            )
         ),
         ({"decoder_layers": -1}, r"model\.decoder_layers must be at least 0, but is -1"),
         ({"heads": 4}, r"model\.heads must divide model\.width, but 6 is not a multiple of 4"),
@@ -223,7 +274,16 @@ def test_weights_begin_as_in_mesh_tensorflow() -> None:
     """N(0, 1/inputs); queries smaller by √head_width; embeddings N(0, 1); biases of distances N(0, 1/d)."""
     torch.manual_seed(0)
     model = T5(
-        T5Config(vocabulary_size=500, width=64, heads=8, head_width=16, buckets=128, furthest=256, gated=True, feed_forward_width=96)
+        T5Config(
+            vocabulary_size=500,
+            width=64,
+            heads=8,
+            head_width=16,
+            buckets=128,
+            furthest=256,
+            gated=True,
+            feed_forward_width=96,
+        )
     )
     d = 64**-0.5
     for name, parameter in model.named_parameters():

@@ -1,4 +1,5 @@
-"""The encoder-decoder of Vaswani, Marian and BART: equations written out, torch's own, and what each choice changes."""
+"""The encoder-decoder of Vaswani, Marian and BART: equations written out, torch's own, and what each choice
+changes."""
 
 from __future__ import annotations
 
@@ -8,7 +9,18 @@ from typing import Any
 
 import pytest
 import torch
-from tests.models.equations import attention, causal, close, cross_attention, different, drawn, every, feed_forward, layer_norm, sinusoid
+from tests.models.equations import (
+    attention,
+    causal,
+    close,
+    cross_attention,
+    different,
+    drawn,
+    every,
+    feed_forward,
+    layer_norm,
+    sinusoid,
+)
 from torch import Tensor, nn
 
 from seqloom.errors import UsageError
@@ -18,16 +30,35 @@ from seqloom.protocols import NeuralDecodable
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TINY = TransformerConfig(vocabulary_size=9, width=6, encoder_layers=2, decoder_layers=2, heads=2, feed_forward_width=5)
-BART = {"norm": "after", "positions": "learned", "position_offset": 2, "embedding_norm": True, "scale_embeddings": False}
+TINY = TransformerConfig(
+    vocabulary_size=9, width=6, encoder_layers=2, decoder_layers=2, heads=2, feed_forward_width=5
+)
+BART = {
+    "norm": "after",
+    "positions": "learned",
+    "position_offset": 2,
+    "embedding_norm": True,
+    "scale_embeddings": False,
+}
 KINDS: dict[str, dict[str, Any]] = {
     "norm before": {},
     "vaswani": {"norm": "after"},
     "marian": {"norm": "after", "positions": "sinusoidal-halves", "activation": "silu", "output_bias": True},
     "odd width": {"width": 7, "heads": 7, "positions": "sinusoidal-halves", "decoder_layers": 1},
     "bart": {**BART, "context": 9, "activation": "gelu"},
-    "two embeddings, untied": {"share_embeddings": False, "tie_output": False, "encoder_layers": 1, "decoder_layers": 3},
-    "no biases": {"biases": False, "activation": "gelu-tanh", "decoder_heads": 3, "decoder_feed_forward_width": 4, "norm_epsilon": 0.3},
+    "two embeddings, untied": {
+        "share_embeddings": False,
+        "tie_output": False,
+        "encoder_layers": 1,
+        "decoder_layers": 3,
+    },
+    "no biases": {
+        "biases": False,
+        "activation": "gelu-tanh",
+        "decoder_heads": 3,
+        "decoder_feed_forward_width": 4,
+        "norm_epsilon": 0.3,
+    },
     "norm before, normalised embeddings": {**BART, "norm": "before", "context": 9},
 }
 SOURCE, TARGET = [5, 3, 8, 4, 1], [2, 6, 6, 7]
@@ -76,8 +107,18 @@ def written_out(model: Transformer, source: list[int], target: list[int]) -> tup
     x = placed(model, source, "source")
     for b in model.encoder.blocks:
         block: Any = b
-        x = add(x, block.attention_norm, lambda z, b=block: attention(b.attention, z, c.heads, (c.width // c.heads) ** -0.5, every), model)
-        x = add(x, block.feed_forward_norm, lambda z, b=block: feed_forward(b.feed_forward, z, c.activation), model)
+        x = add(
+            x,
+            block.attention_norm,
+            lambda z, b=block: attention(b.attention, z, c.heads, (c.width // c.heads) ** -0.5, every),
+            model,
+        )
+        x = add(
+            x,
+            block.feed_forward_norm,
+            lambda z, b=block: feed_forward(b.feed_forward, z, c.activation),
+            model,
+        )
     memory = layer_norm(model.encoder.norm, x, c.norm_epsilon)
     heads = c.decoder_heads or c.heads
     scale = (c.width // heads) ** -0.5
@@ -90,9 +131,16 @@ def written_out(model: Transformer, source: list[int], target: list[int]) -> tup
             looks.append(weights)
             return found
 
-        y = add(y, block.attention_norm, lambda z, b=block: attention(b.attention, z, heads, scale, causal), model)
+        y = add(
+            y, block.attention_norm, lambda z, b=block: attention(b.attention, z, heads, scale, causal), model
+        )
         y = add(y, block.cross_attention_norm, looking, model)
-        y = add(y, block.feed_forward_norm, lambda z, b=block: feed_forward(b.feed_forward, z, c.activation), model)
+        y = add(
+            y,
+            block.feed_forward_norm,
+            lambda z, b=block: feed_forward(b.feed_forward, z, c.activation),
+            model,
+        )
     hidden = layer_norm(model.decoder.norm, y, c.norm_epsilon)
     matrix = model.embedding.weight if c.tie_output else model.output.weight
     logits = hidden @ matrix.T
@@ -126,9 +174,15 @@ def test_it_is_a_neural_decodable(model: Transformer) -> None:
 
 
 def torchs(model: Transformer, norm_first: bool) -> tuple[nn.Transformer, dict[str, list[str]]]:
-    """nn.Transformer with the weights of the blocks of ours, and the names of theirs -> of ours, side by side."""
+    """nn.Transformer with the weights of the blocks of ours, and the names of theirs -> of ours, side by
+    side."""
     c = model.config
-    options: dict[str, Any] = {"dropout": 0.0, "activation": c.activation, "batch_first": True, "norm_first": norm_first}
+    options: dict[str, Any] = {
+        "dropout": 0.0,
+        "activation": c.activation,
+        "batch_first": True,
+        "norm_first": norm_first,
+    }
     norms = [nn.LayerNorm(c.width) if norm_first else None for _ in range(2)]
     assert c.feed_forward_width is not None
     encoder = nn.TransformerEncoder(
@@ -138,24 +192,42 @@ def torchs(model: Transformer, norm_first: bool) -> tuple[nn.Transformer, dict[s
         enable_nested_tensor=False,
     )
     decoder = nn.TransformerDecoder(
-        nn.TransformerDecoderLayer(c.width, c.heads, c.feed_forward_width, **options), c.decoder_layers, norms[1]
+        nn.TransformerDecoderLayer(c.width, c.heads, c.feed_forward_width, **options),
+        c.decoder_layers,
+        norms[1],
     )
-    theirs = nn.Transformer(c.width, c.heads, custom_encoder=encoder, custom_decoder=decoder, batch_first=True).double()
-    both = {"self_attn.in_proj_": ["attention.query_key_value."], "self_attn.out_proj.": ["attention.output."]}
-    both |= {"linear1.": ["feed_forward.hidden."], "linear2.": ["feed_forward.output."], "norm1.": ["attention_norm."]}
+    theirs = nn.Transformer(
+        c.width, c.heads, custom_encoder=encoder, custom_decoder=decoder, batch_first=True
+    ).double()
+    both = {
+        "self_attn.in_proj_": ["attention.query_key_value."],
+        "self_attn.out_proj.": ["attention.output."],
+    }
+    both |= {
+        "linear1.": ["feed_forward.hidden."],
+        "linear2.": ["feed_forward.output."],
+        "norm1.": ["attention_norm."],
+    }
     of_encoder = both | {"norm2.": ["feed_forward_norm."]}
     of_decoder = both | {"norm2.": ["cross_attention_norm."], "norm3.": ["feed_forward_norm."]}
     of_decoder |= {"multihead_attn.in_proj_": ["cross_attention.query.", "cross_attention.key_value."]}
     of_decoder |= {"multihead_attn.out_proj.": ["cross_attention.output."]}
     names = {}
-    for side, table, layers in (("encoder", of_encoder, c.encoder_layers), ("decoder", of_decoder, c.decoder_layers)):
+    for side, table, layers in (
+        ("encoder", of_encoder, c.encoder_layers),
+        ("decoder", of_decoder, c.decoder_layers),
+    ):
         for kind in ("weight", "bias"):
             for layer in range(layers):
                 for its, mine in table.items():
-                    names[f"{side}.layers.{layer}.{its}{kind}"] = [f"{side}.blocks.{layer}.{part}{kind}" for part in mine]
+                    names[f"{side}.layers.{layer}.{its}{kind}"] = [
+                        f"{side}.blocks.{layer}.{part}{kind}" for part in mine
+                    ]
             if norm_first:
                 names[f"{side}.norm.{kind}"] = [f"{side}.norm.{kind}"]
-    theirs.load_state_dict({its: torch.cat([model.get_parameter(part).detach() for part in mine]) for its, mine in names.items()})
+    theirs.load_state_dict(
+        {its: torch.cat([model.get_parameter(part).detach() for part in mine]) for its, mine in names.items()}
+    )
     return theirs, names
 
 
@@ -167,7 +239,10 @@ def test_torchs_transformer_is_the_same(norm: Any, activation: str) -> None:
     theirs, names = torchs(model, norm == "before")
     source, target = torch.tensor([SOURCE, [4, 4, 7, 0, 0]]), torch.tensor([TARGET, TARGET[::-1]])
     pad = source == 0
-    x, y = (model.embedding(ids) * math.sqrt(6) + sinusoids(torch.arange(ids.shape[1]), 6, torch.float64) for ids in (source, target))
+    x, y = (
+        model.embedding(ids) * math.sqrt(6) + sinusoids(torch.arange(ids.shape[1]), 6, torch.float64)
+        for ids in (source, target)
+    )
     mask = torch.ones(4, 4, dtype=torch.bool).triu(1)
     expected = theirs(x, y, tgt_mask=mask, src_key_padding_mask=pad, memory_key_padding_mask=pad)
     found, _ = model.read(target, model.encode(source))
@@ -178,7 +253,11 @@ def test_torchs_transformer_is_the_same(norm: Any, activation: str) -> None:
     assert set(mine) == blocks
     ours = torch.autograd.grad((found * weights).sum(), [model.get_parameter(part) for part in mine])
     gradients = dict(zip(mine, ours, strict=True))
-    for name, its in zip(names, torch.autograd.grad((expected * weights).sum(), [theirs.get_parameter(n) for n in names]), strict=True):
+    for name, its in zip(
+        names,
+        torch.autograd.grad((expected * weights).sum(), [theirs.get_parameter(n) for n in names]),
+        strict=True,
+    ):
         close(torch.cat([gradients[part] for part in names[name]]), its, 1e-9)
 
 
@@ -248,21 +327,36 @@ def test_learned_positions_say_their_limit() -> None:
     with pytest.raises(UsageError, match=r"at most 4 tokens .* one has 5"):
         model.read(torch.tensor([[1]]), state)
     padded = torch.tensor([[0, 0, 0, *SOURCE[:4], 0]])
-    close(model(torch.tensor([TARGET]), model.encode(padded))[0], model(torch.tensor([TARGET]), model.encode(padded[:, 3:7]))[0])
+    close(
+        model(torch.tensor([TARGET]), model.encode(padded))[0],
+        model(torch.tensor([TARGET]), model.encode(padded[:, 3:7]))[0],
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        *(({name: 0}, rf"model\.{name} must be at least 1, but is 0") for name in ("vocabulary_size", "context", "encoder_layers")),
-        ({"width": 0, "heads": 0}, r"model\.width must be at least 1, but is 0; model\.heads must be at least 1, but is 0"),
+        *(
+            ({name: 0}, rf"model\.{name} must be at least 1, but is 0")
+            for name in ("vocabulary_size", "context", "encoder_layers")
+        ),
+        (
+            {"width": 0, "heads": 0},
+            r"model\.width must be at least 1, but is 0; model\.heads must be at least 1, but is 0",
+        ),
         ({"decoder_layers": -1}, r"model\.decoder_layers must be at least 1, but is -1"),
         ({"decoder_heads": 0}, r"model\.decoder_heads must be at least 1"),
         ({"feed_forward_width": 0}, r"model\.feed_forward_width must be at least 1"),
         ({"decoder_feed_forward_width": 0}, r"model\.decoder_feed_forward_width must be at least 1"),
         ({"heads": 4}, r"model\.heads must divide model\.width, but 6 is not a multiple of 4"),
-        ({"decoder_heads": 4}, r"model\.decoder_heads must divide model\.width, but 6 is not a multiple of 4"),
-        ({"activation": "swich"}, r"model\.activation must be one of gelu, gelu-tanh, relu, silu, swish, tanh, but is 'swich'"),
+        (
+            {"decoder_heads": 4},
+            r"model\.decoder_heads must divide model\.width, but 6 is not a multiple of 4",
+        ),
+        (
+            {"activation": "swich"},
+            r"model\.activation must be one of gelu, gelu-tanh, relu, silu, swish, tanh, but is 'swich'",
+        ),
         *(({name: 1.0}, rf"model\.{name} must be in \[0, 1\), but is 1\.0") for name in TRAINED),
         ({"dropout": -0.1}, r"model\.dropout must be in \[0, 1\), but is -0\.1"),
         ({"position_offset": -1}, r"model\.position_offset must be at least 0, but is -1"),
@@ -277,9 +371,12 @@ def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> Non
 
 
 def test_weights_begin_as_published() -> None:
-    """Embeddings N(0, 1/d); every map as Glorot and Bengio, ±√(6 / (inputs + outputs)), query, key and value each by itself."""
+    """Embeddings N(0, 1/d); every map as Glorot and Bengio, ±√(6 / (inputs + outputs)), query, key and value
+    each by itself."""
     torch.manual_seed(0)
-    model = Transformer(TransformerConfig(vocabulary_size=500, width=64, heads=4, share_embeddings=False, tie_output=False))
+    model = Transformer(
+        TransformerConfig(vocabulary_size=500, width=64, heads=4, share_embeddings=False, tie_output=False)
+    )
     for name, parameter in model.named_parameters():
         spread = float(parameter.detach().std())
         if parameter.dim() == 1:
@@ -303,7 +400,8 @@ def sized(size: str, vocabulary: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("size", "width", "published", "exact"), [("transformer-base", 512, 65e6, 63_082_496), ("transformer-big", 1024, 213e6, 214_245_376)]
+    ("size", "width", "published", "exact"),
+    [("transformer-base", 512, 65e6, 63_082_496), ("transformer-big", 1024, 213e6, 214_245_376)],
 )
 def test_vaswanis_sizes(size: str, width: int, published: float, exact: int) -> None:
     """Table 3 of the paper; d_ff = 4 d, 6 layers each, 37,000 words in one matrix."""
@@ -318,7 +416,9 @@ def test_vaswanis_sizes(size: str, width: int, published: float, exact: int) -> 
     ("size", "layers", "width", "heads", "parameters"),
     [("bart-base", 6, 768, 12, 139_420_416), ("bart-large", 12, 1024, 16, 406_291_456)],
 )
-def test_barts_sizes_have_the_published_parameters(size: str, layers: int, width: int, heads: int, parameters: int) -> None:
+def test_barts_sizes_have_the_published_parameters(
+    size: str, layers: int, width: int, heads: int, parameters: int
+) -> None:
     hf = pytest.importorskip("transformers")
     figures: dict[str, Any] = {"encoder_layers": layers, "decoder_layers": layers, "d_model": width}
     figures |= {
@@ -334,8 +434,17 @@ def test_barts_sizes_have_the_published_parameters(size: str, layers: int, width
 def test_marians_size_is_that_of_transformers() -> None:
     """There the bias of the output is a buffer, and the sinusoids, 512 rows for each side, are parameters."""
     hf = pytest.importorskip("transformers")
-    figures: dict[str, Any] = {"encoder_layers": 6, "decoder_layers": 6, "d_model": 512, "max_position_embeddings": 512}
-    figures |= {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in (("attention_heads", 8), ("ffn_dim", 2048))}
+    figures: dict[str, Any] = {
+        "encoder_layers": 6,
+        "decoder_layers": 6,
+        "d_model": 512,
+        "max_position_embeddings": 512,
+    }
+    figures |= {
+        f"{side}_{name}": value
+        for side in ("encoder", "decoder")
+        for name, value in (("attention_heads", 8), ("ffn_dim", 2048))
+    }
     with torch.device("meta"):
         theirs = hf.MarianMTModel(hf.MarianConfig(vocab_size=58101, pad_token_id=58100, **figures))
     assert sized("marian", 58101) == counted(theirs) - 2 * 512 * 512 + 58101

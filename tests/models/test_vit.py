@@ -1,4 +1,5 @@
-"""ViT: its equations written out, transformers' model with the same weights, and the laws of patches and positions."""
+"""ViT: its equations written out, transformers' model with the same weights, and the laws of patches and
+positions."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ from seqloom.models.vit import ABOUT, SIZES, ViT, ViTConfig
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TINY = ViTConfig(labels=("a", "b", "c"), image_size=8, patch_size=2, channels=3, width=12, layers=2, heads=3, dropout=0.0)
+TINY = ViTConfig(
+    labels=("a", "b", "c"), image_size=8, patch_size=2, channels=3, width=12, layers=2, heads=3, dropout=0.0
+)
 KINDS: dict[str, dict[str, Any]] = {
     "tiny": {},
     "no biases in queries, keys, values": {"query_key_value_biases": False, "feed_forward_width": 7},
@@ -41,7 +44,14 @@ def drawn(dtype: torch.dtype = torch.float64, **changes: Any) -> ViT:
 
 def images_for(model: ViT, rows: int = 3, size: int | None = None) -> Tensor:
     side = size or model.config.image_size
-    drawn = torch.randn(rows, model.config.channels, side, side, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    drawn = torch.randn(
+        rows,
+        model.config.channels,
+        side,
+        side,
+        generator=torch.Generator().manual_seed(1),
+        dtype=torch.float64,
+    )
     return drawn.to(model.cls.dtype)
 
 
@@ -58,15 +68,20 @@ def model(request: pytest.FixtureRequest) -> ViT:
 
 
 def norm(layer: Any, x: Tensor, epsilon: float) -> Tensor:
-    y: Tensor = (x - x.mean(-1, keepdim=True)) / (x.var(-1, correction=0, keepdim=True) + epsilon).sqrt() * layer.weight + layer.bias
+    y: Tensor = (x - x.mean(-1, keepdim=True)) / (
+        x.var(-1, correction=0, keepdim=True) + epsilon
+    ).sqrt() * layer.weight + layer.bias
     return y
 
 
 def written_out(model: ViT, image: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """One image `(channels, height, width)` -> y of equation 4 with the head, and the weights of each layer `(heads, steps, steps)`."""
+    """One image `(channels, height, width)` -> y of equation 4 with the head, and the weights of each layer
+    `(heads, steps, steps)`."""
     c, p = model.config, model.config.patch_size
     side = c.image_size // p
-    cut = [image[:, i * p : (i + 1) * p, j * p : (j + 1) * p].flatten() for i in range(side) for j in range(side)]
+    cut = [
+        image[:, i * p : (i + 1) * p, j * p : (j + 1) * p].flatten() for i in range(side) for j in range(side)
+    ]
     embedded = F.linear(torch.stack(cut), model.patches.weight.flatten(1), model.patches.bias)
     z = torch.cat([model.cls[0], embedded]) + model.positions[0]
     looks = []
@@ -76,9 +91,15 @@ def written_out(model: ViT, image: Tensor) -> tuple[Tensor, list[Tensor]]:
         x = norm(layer.attention_norm, z, c.norm_epsilon)
         weight, bias = layer.attention.query_key_value.weight, layer.attention.query_key_value.bias
         three = x @ weight.T + (torch.zeros(()) if bias is None else bias)
-        query, key, value = (part.view(len(x), c.heads, -1).transpose(0, 1) for part in three.chunk(3, dim=-1))
+        query, key, value = (
+            part.view(len(x), c.heads, -1).transpose(0, 1) for part in three.chunk(3, dim=-1)
+        )
         looks.append((query @ key.transpose(1, 2) / (c.width // c.heads) ** 0.5).softmax(-1))
-        z = (looks[-1] @ value).transpose(0, 1).flatten(1) @ layer.attention.output.weight.T + layer.attention.output.bias + z
+        z = (
+            (looks[-1] @ value).transpose(0, 1).flatten(1) @ layer.attention.output.weight.T
+            + layer.attention.output.bias
+            + z
+        )
         x = norm(layer.feed_forward_norm, z, c.norm_epsilon)
         hidden = activation(x @ layer.feed_forward.hidden.weight.T + layer.feed_forward.hidden.bias)
         z = hidden @ layer.feed_forward.output.weight.T + layer.feed_forward.output.bias + z
@@ -137,7 +158,10 @@ def transformers_model(model: ViT) -> Any:
         }
         for kind in ("weight", "bias") if c.query_key_value_biases else ("weight",):
             parts = tensors.pop(f"{ours_at}.attention.query_key_value.{kind}").chunk(3)
-            tensors |= {f"{theirs_at}.attention.{one}_proj.{kind}": part for one, part in zip("qkv", parts, strict=True)}
+            tensors |= {
+                f"{theirs_at}.attention.{one}_proj.{kind}": part
+                for one, part in zip("qkv", parts, strict=True)
+            }
     renamed = {ours: theirs for theirs, ours in names.items()}
 
     def their_name(name: str) -> str:
@@ -173,7 +197,8 @@ def test_masked_patches_are_those_of_transformers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "parameters"), [("vit-b16", 86567656), ("vit-b32", 88224232), ("vit-l16", 304326632), ("vit-h14", 632045800)]
+    ("size", "parameters"),
+    [("vit-b16", 86567656), ("vit-b32", 88224232), ("vit-l16", 304326632), ("vit-h14", 632045800)],
 )
 def test_published_sizes_have_as_many_parameters(size: str, parameters: int) -> None:
     transformers: Any = pytest.importorskip("transformers")
@@ -258,11 +283,16 @@ def test_every_weight_learns_from_masked_patches() -> None:
     model = drawn(**KINDS["head on patches"])
     sources = torch.arange(16).where(torch.arange(16) % 2 > 0, -1).expand(3, 16)
     (model(images_for(model), sources) ** 2).sum().backward()
-    assert [name for name, parameter in model.named_parameters() if parameter.grad is None or not bool(parameter.grad.any())] == []
+    assert [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.grad is None or not bool(parameter.grad.any())
+    ] == []
 
 
 def test_positions_at_other_sizes() -> None:
-    """At the trained size as they are; interpolated so that a linear slope stays one inside, and each axis is its own."""
+    """At the trained size as they are; interpolated so that a linear slope stays one inside, and each axis is
+    its own."""
     model = drawn()
     assert model.positions_of(8, 8) is model.positions
     across = torch.arange(4.0, dtype=torch.float64).repeat(4)
@@ -290,7 +320,8 @@ def test_attention_sums_to_one_and_dropout_is_only_for_training(model: ViT) -> N
 
 
 def test_a_new_model_says_nothing_and_learns_at_once() -> None:
-    """The head begins at 0, as in the paper's code: all labels are equally likely; the first gradient reaches it."""
+    """The head begins at 0, as in the paper's code: all labels are equally likely; the first gradient reaches
+    it."""
     torch.manual_seed(0)
     model = ViT(TINY)
     logits = model(images_for(model).float())
@@ -298,7 +329,11 @@ def test_a_new_model_says_nothing_and_learns_at_once() -> None:
     assert model.head is not None
     (gradient,) = torch.autograd.grad(F.cross_entropy(logits, torch.tensor([0, 1, 2])), [model.head.weight])
     assert bool(gradient.any())
-    scales = {name: float(p.detach().std()) for name, p in model.named_parameters() if p.dim() == 2 and "stack" in name}
+    scales = {
+        name: float(p.detach().std())
+        for name, p in model.named_parameters()
+        if p.dim() == 2 and "stack" in name
+    }
     assert all(0.1 < scale < 0.5 for scale in scales.values()), scales
 
 

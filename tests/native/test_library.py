@@ -16,7 +16,9 @@ from seqloom.native.build import SOURCES, build, built_from, kinds_here, library
 from seqloom.native.library import OFF, library, load, missing
 from seqloom.workflows.train import train
 
-compiler = pytest.mark.skipif(library() is None, reason="the compiled loops need a C++ compiler when the project is installed")
+compiler = pytest.mark.skipif(
+    library() is None, reason="the compiled loops need a C++ compiler when the project is installed"
+)
 
 
 @pytest.fixture
@@ -34,7 +36,9 @@ def copied(folder: Path) -> Path:
 
 
 @compiler
-def test_what_was_built_from_other_sources_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_built_from_other_sources_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = library_path(SOURCES, torch.backends.cpu.get_cpu_capability())
     assert load(made) is not None
     monkeypatch.setattr("seqloom.native.library.SOURCES", copied(tmp_path))
@@ -72,12 +76,22 @@ def test_who_trains_without_them_is_told(tmp_path: Path, monkeypatch: pytest.Mon
         (tmp_path / "text.txt").write_text("a few words of text\n" * 40)
         settings = ["data.tokenizer=bytes", "train.max_steps=1"]
         text, folder = str(tmp_path / "text.txt"), tmp_path / name
-        train("text-generation", [text], output_dir=folder, model=f"{name}:tiny", settings=settings, say=said.append)
+        train(
+            "text-generation",
+            [text],
+            output_dir=folder,
+            model=f"{name}:tiny",
+            settings=settings,
+            say=said.append,
+        )
         assert any("python -m seqloom.native" in line for line in said) == (name == "recurrent_lm")
 
 
 def test_each_processor_has_its_library() -> None:
-    names = {capability: library_path(SOURCES, capability).name for capability in ("AVX512", "AVX2", "DEFAULT", "NO AVX")}
+    names = {
+        capability: library_path(SOURCES, capability).name
+        for capability in ("AVX512", "AVX2", "DEFAULT", "NO AVX")
+    }
     assert names == {
         "AVX512": "recurrent-avx512.so",
         "AVX2": "recurrent-avx2.so",
@@ -94,7 +108,9 @@ def test_another_kind_of_processor_gets_no_flags_of_x86(monkeypatch: pytest.Monk
 
 @compiler
 @pytest.mark.slow
-def test_a_build_makes_what_loads_without_any_special_instructions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_makes_what_loads_without_any_special_instructions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(building, "kinds_here", lambda: ["plain"])
     (made,) = build(copied(tmp_path))
     assert made == tmp_path / "recurrent-plain.so"
@@ -105,13 +121,17 @@ def test_a_build_makes_what_loads_without_any_special_instructions(tmp_path: Pat
 def test_without_a_compiler_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(OSError, match=r"there must be a C\+\+ compiler, but neither c\+\+ nor g\+\+ was found"):
+    with pytest.raises(
+        OSError, match=r"there must be a C\+\+ compiler, but neither c\+\+ nor g\+\+ was found"
+    ):
         build(tmp_path)
 
 
 @compiler
 @pytest.mark.slow
-def test_another_compiler_may_be_named_with_its_options_and_gxx_steps_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_compiler_may_be_named_with_its_options_and_gxx_steps_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(building, "kinds_here", lambda: ["plain"])
     broken = tmp_path / "broken"
     broken.write_text("#!/bin/sh\nprintf '\\377 %s' \"$1\" >&2\nexit 1\n")

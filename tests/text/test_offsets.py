@@ -18,7 +18,13 @@ from seqloom.text.offsets import covering, offsets_of
 from seqloom.text.tokenizers import KINDS, TextTokenizer, train_tokenizer
 
 THAI, CHINESE = "ประเทศไทยมีกรุงเทพเป็นเมืองหลวง น้ำใจ 2 คน", "北京是中华人民共和国的首都。上海 1946 年"
-TEXTS = [THAI, CHINESE, "The cat sat on the mat, naïve café; Größe 7.", "नमस्ते दुनिया", "👩‍👩‍👧 🦊 e\u0301 각 \u1112\u1161\u11ab"]
+TEXTS = [
+    THAI,
+    CHINESE,
+    "The cat sat on the mat, naïve café; Größe 7.",
+    "नमस्ते दुनिया",
+    "👩‍👩‍👧 🦊 e\u0301 각 \u1112\u1161\u11ab",
+]
 
 
 @cache
@@ -28,11 +34,32 @@ def trained(kind: str, normalisation: str) -> TextTokenizer:
 
 @cache
 def uncased() -> HubTokenizer:
-    """As uncased BERT has it: lower case, accents and what cannot be seen dropped, each Chinese character a word."""
-    letters = sorted({c for text in TEXTS for c in unicodedata.normalize("NFD", text.lower()) if not c.isspace()})
-    entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "##at", *letters, *(f"##{c}" for c in letters)]
+    """As uncased BERT has it: lower case, accents and what cannot be seen dropped, each Chinese character a
+    word."""
+    letters = sorted(
+        {c for text in TEXTS for c in unicodedata.normalize("NFD", text.lower()) if not c.isspace()}
+    )
+    entries = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        "cat",
+        "##at",
+        *letters,
+        *(f"##{c}" for c in letters),
+    ]
     special = [
-        {"id": at, "content": one, "special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+        {
+            "id": at,
+            "content": one,
+            "special": True,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+        }
         for at, one in enumerate(entries[:5])
     ]
     content = {
@@ -76,7 +103,12 @@ def check(tokenizer: TextTokenizer | HubTokenizer, text: str) -> list[tuple[int,
 
 
 @pytest.mark.parametrize(("kind", "normalisation"), ALL)
-@given(text=st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from([*"".join(TEXTS), "\u0301", "\u200b", "\u3000", "\x85"])))
+@given(
+    text=st.text(
+        st.characters(exclude_categories=["Cs"])
+        | st.sampled_from([*"".join(TEXTS), "\u0301", "\u200b", "\u3000", "\x85"])
+    )
+)
 @example(text="e\u0301\u0327 o\u0308x \u0301")
 @example(text="")
 def test_offsets_of_ours_leave_out_nothing_but_white_space(kind: str, normalisation: str, text: str) -> None:
@@ -87,14 +119,18 @@ def test_offsets_of_ours_leave_out_nothing_but_white_space(kind: str, normalisat
         assert text[begin:end] == text[begin:end].strip() or text[begin:end].isspace()
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from([*"".join(TEXTS), "\u0301", "\u200b"])))
+@given(
+    st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from([*"".join(TEXTS), "\u0301", "\u200b"]))
+)
 def test_offsets_of_others_leave_out_only_what_cannot_be_seen_and_marks_of_nothing(text: str) -> None:
     found = check(uncased(), text)
     held = {at for begin, end in found for at in range(begin, end)}
     for at, c in enumerate(text):
         if at not in held and not c.isspace() and unicodedata.category(c)[0] != "C":
             assert unicodedata.category(c)[0] == "M" or c == "\ufffd"
-            before = text[:at].rstrip("".join(one for one in set(text) if unicodedata.category(one)[0] in "M" or one == "\ufffd"))
+            before = text[:at].rstrip(
+                "".join(one for one in set(text) if unicodedata.category(one)[0] in "M" or one == "\ufffd")
+            )
             assert not before or before[-1].isspace() or unicodedata.category(before[-1])[0] == "C"
 
 
@@ -123,7 +159,10 @@ def test_uncased_bert_by_hand() -> None:
 
 
 @pytest.mark.parametrize("kind", ["characters", "bytes", "wordpiece"])
-@pytest.mark.parametrize(("text", "part"), [(THAI, "กรุงเทพ"), (THAI, "น้ำใจ"), (CHINESE, "首都"), (CHINESE, "1946"), (TEXTS[2], "Größe")])
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [(THAI, "กรุงเทพ"), (THAI, "น้ำใจ"), (CHINESE, "首都"), (CHINESE, "1946"), (TEXTS[2], "Größe")],
+)
 def test_a_part_of_a_text_is_found_in_its_tokens_and_read_off_them(kind: str, text: str, part: str) -> None:
     begin = text.index(part)
     (found,) = offsets_of(trained(kind, "none"), [text])

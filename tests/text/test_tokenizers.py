@@ -20,9 +20,9 @@ from tokenizers import Tokenizer, models
 
 from seqloom import protocols
 from seqloom.errors import DataError, FolderError, MissingExtraError, SeqloomError, UsageError
-from seqloom.text.tokenizers_library import panics_are_errors
 from seqloom.text.special_tokens import SPECIAL_TOKENS, UNK
 from seqloom.text.tokenizers import KINDS, TextTokenizer, tokenizer_config, train_tokenizer
+from seqloom.text.tokenizers_library import panics_are_errors
 
 EVERY_KIND = list(KINDS)
 EXACT_KINDS = ["bytes", "bpe"]
@@ -34,14 +34,26 @@ TEXTS = [
     "x = 3.14 if y else 2718",
     "naïve café 猫は寝る 🐈‍⬛ 👩🏽‍🚀",
 ]
-HOSTILE = [" ".join(SPECIAL_TOKENS), "".join(SPECIAL_TOKENS), *SPECIAL_TOKENS, "s><s></s", "<<s>>", "<s", "pad>\n</ s>"] * 200
+HOSTILE = [
+    " ".join(SPECIAL_TOKENS),
+    "".join(SPECIAL_TOKENS),
+    *SPECIAL_TOKENS,
+    "s><s></s",
+    "<<s>>",
+    "<s",
+    "pad>\n</ s>",
+] * 200
 
 ONE_PER_PLANE = "".join(chr(c) for c in range(0, 0x110000, 97) if not 0xD800 <= c < 0xE000)
 
 any_text = st.text(max_size=60)
 seen_text = st.text(alphabet=sorted(set("".join(TEXTS))), max_size=60)
-hostile_text = st.lists(st.sampled_from([*SPECIAL_TOKENS, "<", "s", ">", "/", " ", "\n", "pad", "unk>", "-5"]), max_size=12).map("".join)
-contractions = st.lists(st.sampled_from(["we", "'", "re", "r", "e", "ll", "l", " ", "v", "  ", "1", "_"]), max_size=6).map("".join)
+hostile_text = st.lists(
+    st.sampled_from([*SPECIAL_TOKENS, "<", "s", ">", "/", " ", "\n", "pad", "unk>", "-5"]), max_size=12
+).map("".join)
+contractions = st.lists(
+    st.sampled_from(["we", "'", "re", "r", "e", "ll", "l", " ", "v", "  ", "1", "_"]), max_size=6
+).map("".join)
 
 
 @cache
@@ -58,7 +70,8 @@ def alone(tokenizer: TextTokenizer, text: str) -> list[int]:
     return tokenizer.encode([text])[0]
 
 
-# --- laws ------------------------------------------------------------------------------------------------------------
+# --- laws
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
@@ -79,7 +92,15 @@ def test_what_is_given_back_begins_where_the_last_unit_does() -> None:
 
     assert rests("bpe", "the c", "the ", "cat, the", "c", "") == [b" c", b" ", b" the", b"c", b""]
     assert rests("bpe", "don't", "we'r", "so 'r") == [b"'t", b"'r", b"r"]
-    assert rests("words", "the c", "the ", "cat,the", " c", " ", "the cat,", "") == [b" c", b" ", b" the", b"c", b"", b" ,", b""]
+    assert rests("words", "the c", "the ", "cat,the", " c", " ", "the cat,", "") == [
+        b" c",
+        b" ",
+        b" the",
+        b"c",
+        b"",
+        b" ,",
+        b"",
+    ]
     assert rests("characters", "the c") == rests("bytes", "the c") == [b""]
 
 
@@ -137,7 +158,9 @@ def test_wordpiece_loses_nothing_but_blanks_of_characters_that_it_knows(text: st
     assert "".join(tokenizer.decode(ids).split()) == "".join(text.split())
 
 
-@given(text=seen_text.map(lambda text: text.replace("\r", "")))  # which sentencepiece takes for the end of a sentence
+@given(
+    text=seen_text.map(lambda text: text.replace("\r", ""))
+)  # which sentencepiece takes for the end of a sentence
 def test_unigram_makes_runs_of_blanks_one_and_drops_those_at_the_ends(text: str) -> None:
     tokenizer = trained("unigram")
     ids = alone(tokenizer, text)
@@ -168,9 +191,15 @@ def test_json_gives_the_same_tokenizer_back(kind: str, normalisation: Any) -> No
     again = TextTokenizer.from_json(tokenizer.to_json())
     texts = [*TEXTS, *HOSTILE[:30], ONE_PER_PLANE, "e\u0301"]
     assert again.encode(texts) == tokenizer.encode(texts)
-    assert (again.kind, again.normalisation, again.vocabulary_size) == (kind, normalisation, tokenizer.vocabulary_size)
+    assert (again.kind, again.normalisation, again.vocabulary_size) == (
+        kind,
+        normalisation,
+        tokenizer.vocabulary_size,
+    )
     assert again.fingerprint == tokenizer.fingerprint
-    assert again.decode(range(tokenizer.vocabulary_size)) == tokenizer.decode(range(tokenizer.vocabulary_size))
+    assert again.decode(range(tokenizer.vocabulary_size)) == tokenizer.decode(
+        range(tokenizer.vocabulary_size)
+    )
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
@@ -179,19 +208,24 @@ def test_the_library_itself_reads_the_file_and_agrees(kind: str, text: str) -> N
     ids = alone(trained(kind), text)
     library = Tokenizer.from_str(trained(kind).to_json())
     assert library.encode(text).ids == ids
-    assert library.decode([i for i in ids if i != UNK], skip_special_tokens=False) == trained(kind).decode(ids)
+    assert library.decode([i for i in ids if i != UNK], skip_special_tokens=False) == trained(kind).decode(
+        ids
+    )
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_it_is_a_tokenizer_by_protocol(kind: str) -> None:
     tokenizer: protocols.Tokenizer = trained(kind)
-    assert [list(map(type, ids)) for ids in tokenizer.encode(["a cat"])] == [[int] * len(tokenizer.encode(["a cat"])[0])]
+    assert [list(map(type, ids)) for ids in tokenizer.encode(["a cat"])] == [
+        [int] * len(tokenizer.encode(["a cat"])[0])
+    ]
     assert tokenizer.encode([]) == []
     assert tokenizer.encode(("", "")) == [[], []]
     assert tokenizer.decode([]) == ""
 
 
-# --- special tokens --------------------------------------------------------------------------------------------------
+# --- special tokens
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("make", [trained, trained_on_hostile_text])
@@ -200,7 +234,9 @@ def test_it_is_a_tokenizer_by_protocol(kind: str) -> None:
 @example(text="<s>")
 @example(text=" </s>")
 @example(text=" ".join(SPECIAL_TOKENS))
-def test_text_that_spells_a_special_token_stays_text(make: Callable[[str], TextTokenizer], kind: str, text: str) -> None:
+def test_text_that_spells_a_special_token_stays_text(
+    make: Callable[[str], TextTokenizer], kind: str, text: str
+) -> None:
     tokenizer = make(kind)
     ids = alone(tokenizer, text)
     assert all(i >= len(SPECIAL_TOKENS) or (i == UNK and tokenizer.unknown) for i in ids)
@@ -232,7 +268,8 @@ def test_special_ids_spell_nothing_and_are_shown_by_name(kind: str) -> None:
     assert tokenizer.pieces(marked)[-3:] == ["<delim>", "<reserved-15>", "</s>"]
 
 
-# --- what is learned -------------------------------------------------------------------------------------------------
+# --- what is learned
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
@@ -240,22 +277,30 @@ def test_the_order_of_the_texts_does_not_matter(kind: str) -> None:
     texts = [*TEXTS * 3, *HOSTILE[:40]]
     shuffled = random.Random(3).sample(texts, len(texts))
     assert texts != shuffled
-    assert train_tokenizer(texts, kind, 350).fingerprint == train_tokenizer(iter(shuffled), kind, 350).fingerprint
+    assert (
+        train_tokenizer(texts, kind, 350).fingerprint
+        == train_tokenizer(iter(shuffled), kind, 350).fingerprint
+    )
 
 
 def in_a_process(program: str, **environment: str) -> tuple[str, str]:
     inherited = {name: value for name, value in os.environ.items() if name != "TOKENIZERS_PARALLELISM"}
     done = subprocess.run(
-        [sys.executable, "-c", program], env=inherited | environment, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", program],
+        env=inherited | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     return done.stdout, done.stderr
 
 
 def test_neither_threads_nor_the_hash_seed_matter() -> None:
     program = (
-        "from seqloom.text.tokenizers import train_tokenizer\n"
-        "texts = [f'w{i % 97} word{i % 31}s are {i * i}' for i in range(3000)]\n"
-        "print([train_tokenizer(texts, kind, 500).fingerprint for kind in ('words', 'bpe', 'characters', 'wordpiece', 'unigram')])"
+        "from seqloom.text.tokenizers import train_tokenizer\ntexts = [f'w{i % 97} word{i % 31}s are {i * i}'"
+        " for i in range(3000)]\nprint([train_tokenizer(texts, kind, 500).fingerprint for kind in ('words',"
+        " 'bpe', 'characters', 'wordpiece', 'unigram')])"
     )
     one, _ = in_a_process(program, RAYON_NUM_THREADS="1", PYTHONHASHSEED="1")
     four, _ = in_a_process(program, RAYON_NUM_THREADS="4", PYTHONHASHSEED="2")
@@ -270,11 +315,15 @@ def test_sizes_are_as_asked_for_where_the_text_allows() -> None:
     assert train_tokenizer(texts, "words", 10_000).vocabulary_size == 16 + 300
     assert train_tokenizer(texts, "bytes").vocabulary_size == 16 + 256
     assert train_tokenizer(texts, "characters").vocabulary_size == 16 + len(set(texts[0]))
-    assert train_tokenizer(["abcdefgh ijklmnop"], "bpe").vocabulary_size == 16 + 256  # a pair seen once is not merged
+    assert (
+        train_tokenizer(["abcdefgh ijklmnop"], "bpe").vocabulary_size == 16 + 256
+    )  # a pair seen once is not merged
     assert 300 < train_tokenizer(texts, "bpe", 100_000).vocabulary_size < 16 + 256 + 2000
 
 
-@pytest.mark.parametrize(("kind", "smallest"), [("bytes", 272), ("bpe", 272), ("words", 17), ("characters", 16 + 4)])
+@pytest.mark.parametrize(
+    ("kind", "smallest"), [("bytes", 272), ("bpe", 272), ("words", 17), ("characters", 16 + 4)]
+)
 def test_a_vocabulary_that_is_too_small_is_refused_with_the_smallest(kind: str, smallest: int) -> None:
     with pytest.raises(UsageError, match=f"at least {smallest} entries"):
         train_tokenizer(["ab cab c"], kind, smallest - 1)
@@ -321,7 +370,8 @@ def test_config_names_the_marks() -> None:
     assert not any("unk_token" in tokenizer_config(trained(kind)) for kind in EXACT_KINDS)
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
+# --- what is refused
+# -------------------------------------------------------------------------------------------------
 
 
 def test_an_unknown_kind_lists_the_known_ones() -> None:
@@ -390,7 +440,9 @@ class Stop(Exception):
 
 
 @pytest.mark.parametrize("kind", ["characters", "words", "bpe", "wordpiece", "unigram"])
-@pytest.mark.parametrize("error", [OSError("the disk"), KeyboardInterrupt(), SystemExit(3), DataError("bad", "file", 7), Stop()])
+@pytest.mark.parametrize(
+    "error", [OSError("the disk"), KeyboardInterrupt(), SystemExit(3), DataError("bad", "file", 7), Stop()]
+)
 def test_errors_of_whoever_reads_the_texts_pass(kind: str, error: BaseException) -> None:
     def texts() -> Iterator[str]:
         yield "a"
@@ -407,7 +459,8 @@ def test_a_panic_of_the_library_is_an_error_of_ours() -> None:
     assert "\n" not in str(caught.value)
 
 
-# --- damaged and foreign files ---------------------------------------------------------------------------------------
+# --- damaged and foreign files
+# ---------------------------------------------------------------------------------------
 
 
 def swap(content: dict[str, Any], one: str, other: str) -> None:
@@ -424,8 +477,14 @@ DAMAGE: dict[str, tuple[str, Callable[[Any], Any]]] = {
         "bpe",
         lambda c: c.update(added_tokens=[{"id": 1, "content": "<s>", "special": True, "normalized": False}]),
     ),
-    "another pre-tokenizer": ("bpe", lambda c: c.update(pre_tokenizer={"type": "Split", "pattern": {"Regex": "(a+)+$"}})),
-    "a charsmap that panics": ("bpe", lambda c: c.update(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"})),
+    "another pre-tokenizer": (
+        "bpe",
+        lambda c: c.update(pre_tokenizer={"type": "Split", "pattern": {"Regex": "(a+)+$"}}),
+    ),
+    "a charsmap that panics": (
+        "bpe",
+        lambda c: c.update(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}),
+    ),
     "truncation": ("bpe", lambda c: c.update(truncation={"max_length": 3})),
     "whole words past the merges": ("bpe", lambda c: c["model"].update(ignore_merges=True)),
     "dropout": ("bpe", lambda c: c["model"].update(dropout=0.5)),
@@ -440,11 +499,17 @@ DAMAGE: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "no vocabulary": ("words", lambda c: c["model"].pop("vocab")),
     "a vocabulary that is a list": ("words", lambda c: c["model"].update(vocab=[])),
     "an empty vocabulary": ("characters", lambda c: c["model"].update(vocab={})),
-    "half a character": ("characters", lambda c: c["model"]["vocab"].update({"\ud800": len(c["model"]["vocab"])})),
+    "half a character": (
+        "characters",
+        lambda c: c["model"]["vocab"].update({"\ud800": len(c["model"]["vocab"])}),
+    ),
     "two characters": ("characters", lambda c: c["model"]["vocab"].update({"ab": len(c["model"]["vocab"])})),
     "bytes out of order": ("bytes", lambda c: swap(c, "a", "b")),
     "a byte too few": ("bpe", lambda c: rename(c, "a", "bc")),
-    "a piece that is no bytes": ("bpe", lambda c: c["model"]["vocab"].update({"猫": len(c["model"]["vocab"])})),
+    "a piece that is no bytes": (
+        "bpe",
+        lambda c: c["model"]["vocab"].update({"猫": len(c["model"]["vocab"])}),
+    ),
     "a merge without its piece": ("bpe", lambda c: c["model"]["merges"].append(["q", "q"])),
     "a merge of three": ("bpe", lambda c: c["model"]["merges"].append(["a", "b", "c"])),
     "merges that are a number": ("bpe", lambda c: c["model"].update(merges=3)),
@@ -453,25 +518,45 @@ DAMAGE: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "a score that is infinite": ("unigram", lambda c: c["model"]["vocab"].append(["new", float("inf")])),
     "a piece that is empty": ("unigram", lambda c: c["model"]["vocab"].append(["", -1.0])),
     "another unknown piece": ("unigram", lambda c: c["model"].update(unk_id=2)),
-    "another mark of what goes on": ("wordpiece", lambda c: c["model"].update(continuing_subword_prefix="@@")),
+    "another mark of what goes on": (
+        "wordpiece",
+        lambda c: c["model"].update(continuing_subword_prefix="@@"),
+    ),
     "merges for characters": ("characters", lambda c: c["model"]["merges"].append(["a", "b"])),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_or_foreign_file_is_refused_in_one_line(damage: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_or_foreign_file_is_refused_in_one_line(
+    damage: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     kind, spoil = DAMAGE[damage]
     content = json.loads(trained(kind).to_json())
     TextTokenizer.from_json(json.dumps(content))
     spoil(content)
-    with pytest.raises(FolderError, match=r"^tokenizer\.json must be as seqloom wrote it, but .*; restore") as caught:
+    with pytest.raises(
+        FolderError, match=r"^tokenizer\.json must be as seqloom wrote it, but .*; restore"
+    ) as caught:
         TextTokenizer.from_json(json.dumps(content))
     assert "\n" not in str(caught.value)
     assert capfd.readouterr().err == ""  # a panic of the library would have shown itself
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", "null", "3", "\ufeff{}", '{"model": 3}', '{"model": {}}', "[" * 100_000, "NaN", '"\\ud800"']
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "3",
+        "\ufeff{}",
+        '{"model": 3}',
+        '{"model": {}}',
+        "[" * 100_000,
+        "NaN",
+        '"\\ud800"',
+    ],
 )
 def test_what_is_no_tokenizer_is_refused(text: str) -> None:
     with pytest.raises(FolderError, match=r"^tokenizer\.json must be as seqloom wrote it"):
@@ -492,7 +577,8 @@ def test_a_file_of_another_version_of_the_library_may_lack_or_add_an_empty_key()
     assert TextTokenizer.from_json(json.dumps(content)).fingerprint == trained("bpe").fingerprint
 
 
-# --- processes -------------------------------------------------------------------------------------------------------
+# --- processes
+# -------------------------------------------------------------------------------------------------------
 
 FORK = """
 import os, signal

@@ -25,7 +25,13 @@ VOCABULARY = 30
 
 def small_model(dropout: float = 0.0) -> Seq2Seq:
     torch.manual_seed(7)
-    widths: dict[str, Any] = {"embedding_width": 6, "encoder_width": 5, "width": 7, "attention_width": 4, "readout_width": 6}
+    widths: dict[str, Any] = {
+        "embedding_width": 6,
+        "encoder_width": 5,
+        "width": 7,
+        "attention_width": 4,
+        "readout_width": 6,
+    }
     return Seq2Seq(Seq2SeqConfig(vocabulary_size=VOCABULARY, dropout=dropout, **widths))
 
 
@@ -58,7 +64,12 @@ def bench() -> Callable[..., Bench]:
         offsets = np.concatenate([[0], np.cumsum(rng.integers(1, 10, 80))])
         tokens = rng.integers(16, VOCABULARY, offsets[-1]).astype(np.uint16)
         store = TokenStore(("source", "target"), tokens, offsets, np.arange(1, 41), {})
-        defaults: dict[str, Any] = {"batch_rows": 8, "log_every": 1, "schedule": "constant", "warmup_steps": 0}
+        defaults: dict[str, Any] = {
+            "batch_rows": 8,
+            "log_every": 1,
+            "schedule": "constant",
+            "warmup_steps": 0,
+        }
         config = TrainConfig(**(defaults | settings))
         plan = BatchPlan(seed=config.seed, batch_tokens=None, batch_rows=config.batch_rows)
         model = small_model(dropout)
@@ -66,7 +77,9 @@ def bench() -> Callable[..., Bench]:
         told: Bench
 
         def save(state: TrainerState) -> None:
-            told.saved.append(Saved(*deepcopy((state, dict(model.state_dict()), told.job.optimizer.state_dict()))))
+            told.saved.append(
+                Saved(*deepcopy((state, dict(model.state_dict()), told.job.optimizer.state_dict())))
+            )
 
         told = Bench(
             Job(

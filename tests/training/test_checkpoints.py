@@ -39,11 +39,17 @@ def job(bench: Make) -> Job:
 
 
 def save(folder: Path, job: Job, step: int = 3) -> Path:
-    return kept.save_checkpoint(folder, job.model, job.optimizer, TrainerState(step=step, window=[0.1, 2.0], best=1 / 3))
+    return kept.save_checkpoint(
+        folder, job.model, job.optimizer, TrainerState(step=step, window=[0.1, 2.0], best=1 / 3)
+    )
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 # Saving and loading
@@ -62,7 +68,9 @@ def test_what_was_saved_is_loaded_to_the_bit(tmp_path: Path, job: Job, bench: Ma
     assert kept.read_state(place) == TrainerState(step=3, window=[0.1, 2.0], best=1 / 3)
 
 
-def test_files_are_flushed_and_the_manifest_is_last(tmp_path: Path, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_flushed_and_the_manifest_is_last(
+    tmp_path: Path, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     events: list[str] = []
     fsync, rename = os.fsync, os.rename
 
@@ -115,7 +123,11 @@ def test_nothing_is_saved_that_is_not_finite(tmp_path: Path, job: Job, where: st
     else:
         job.optimizer.state[parameter]["exp_avg_sq"][0, 0] = value
     with pytest.raises(
-        TrainingError, match=r"step 4: what a checkpoint holds must be finite, but (target_embedding\.weight|\d+\.exp_avg_sq) is not"
+        TrainingError,
+        match=(
+            r"step 4: what a checkpoint holds must be finite, but (target_embedding\.weight|\d+\.exp_avg_sq)"
+            r" is not"
+        ),
     ):
         save(tmp_path, job, step=4)
     assert contents(tmp_path) == before
@@ -146,7 +158,10 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path, job: Job) -> None:
 
 def test_a_state_of_another_version_is_said(tmp_path: Path) -> None:
     files.write_json(tmp_path / kept.STATE, {"step": 3, "moon": "full"})
-    with pytest.raises(FolderError, match=r"trainer_state\.json: must be a state that this version wrote, but is not \(.*moon"):
+    with pytest.raises(
+        FolderError,
+        match=r"trainer_state\.json: must be a state that this version wrote, but is not \(.*moon",
+    ):
         kept.read_state(tmp_path)
 
 
@@ -159,7 +174,11 @@ def test_newest_is_by_step_and_never_by_time_or_name(tmp_path: Path, job: Job) -
     (tmp_path / "checkpoint-99.tmp").mkdir()
     (tmp_path / "checkpoint-x").mkdir()
     (tmp_path / "checkpoint-77").touch()
-    assert [path.name for path in kept.checkpoints(tmp_path)] == ["checkpoint-10", "checkpoint-9", "checkpoint-2"]
+    assert [path.name for path in kept.checkpoints(tmp_path)] == [
+        "checkpoint-10",
+        "checkpoint-9",
+        "checkpoint-2",
+    ]
     assert kept.newest_checkpoint(tmp_path)[0] == tmp_path / "checkpoint-10"
     assert kept.newest_checkpoint(tmp_path / "nowhere") == (None, [])
 
@@ -180,7 +199,9 @@ def emptied(path: Path) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("damage", [torn, flipped, emptied, Path.unlink])
-def test_a_damaged_checkpoint_is_named_and_skipped(tmp_path: Path, job: Job, name: str, damage: Callable[[Path], None]) -> None:
+def test_a_damaged_checkpoint_is_named_and_skipped(
+    tmp_path: Path, job: Job, name: str, damage: Callable[[Path], None]
+) -> None:
     save(tmp_path, job, 5)
     save(tmp_path, job, 7)
     damage(tmp_path / "checkpoint-7" / name)
@@ -190,7 +211,10 @@ def test_a_damaged_checkpoint_is_named_and_skipped(tmp_path: Path, job: Job, nam
     assert skipped[0].startswith("checkpoint-7: ")
     assert name in skipped[0] or name == files.MANIFEST
     damage(tmp_path / "checkpoint-5" / name)
-    with pytest.raises(FolderError, match=r"every checkpoint is damaged, so nothing was started \(checkpoint-7: .*; checkpoint-5: "):
+    with pytest.raises(
+        FolderError,
+        match=r"every checkpoint is damaged, so nothing was started \(checkpoint-7: .*; checkpoint-5: ",
+    ):
         kept.newest_checkpoint(tmp_path)
 
 
@@ -218,7 +242,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 256 kB."""
     place = tmp_path / "disk"
     place.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)], capture_output=True, check=False).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)], capture_output=True, check=False
+    ).returncode:
         pytest.skip("mounting a small file system is not permitted here")
     yield place
     subprocess.run(["umount", "-l", str(place)], check=True)
@@ -247,7 +273,9 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_nothing_half_written(disk: P
     for message in refused:
         assert message.startswith(str(disk / "checkpoint-4"))
         assert re.search(
-            r": cannot be written \(No space left on device; 0\.\d MiB are free\); what was there before is whole; free", message
+            r": cannot be written \(No space left on device; 0\.\d MiB are free\); what was there before is"
+            r" whole; free",
+            message,
         )
     save(disk, job, 4)
     assert kept.newest_checkpoint(disk) == (disk / "checkpoint-4", [])
@@ -257,7 +285,9 @@ def test_a_full_disk_leaves_whole_lines_of_metrics(disk: Path) -> None:
     record = {"step": 1, "text": "x" * 3000}
     metrics_log.append(disk, record)
     fill(disk, 0)
-    with pytest.raises(FolderError, match=r"metrics\.jsonl: cannot be written \(No space left on device; 0\.0 MiB are free\)"):
+    with pytest.raises(
+        FolderError, match=r"metrics\.jsonl: cannot be written \(No space left on device; 0\.0 MiB are free\)"
+    ):
         metrics_log.append(disk, record)  # part of it fits into the page that is there
     assert metrics_log.read(disk) == [record]
     (disk / "ballast").unlink()

@@ -13,8 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from seqloom.runs import run_folder
 from seqloom.data.synthetic.pairs import reverse_task
+from seqloom.runs import run_folder
 from seqloom.training import metrics_log
 from seqloom.training.checkpoints import CARRIED, OPTIMIZER, WEIGHTS, checkpoints, read_state
 from seqloom.workflows.train import train
@@ -28,7 +28,10 @@ SETTINGS = [
     "train.dtype=float64",
     "train.threads=1",
     "model.dropout=0.0",
-    *(f"model.{name}=8" for name in ("width", "encoder_width", "embedding_width", "attention_width", "readout_width")),
+    *(
+        f"model.{name}=8"
+        for name in ("width", "encoder_width", "embedding_width", "attention_width", "readout_width")
+    ),
 ]
 """33 pairs in batches of 8: the last batch of an epoch has one row, fewer than there are workers."""
 
@@ -44,16 +47,26 @@ def free_port() -> str:
 
 def torchrun(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """The command `seqloom ARGUMENTS` in two workers, as `torchrun` starts and ends them."""
-    launcher = ["torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1", f"--master-port={free_port()}"]
+    launcher = [
+        "torch.distributed.run",
+        "--nproc-per-node=2",
+        "--master-addr=127.0.0.1",
+        f"--master-port={free_port()}",
+    ]
     command = [sys.executable, "-m", *launcher, "-m", "seqloom", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT | environment, check=False, timeout=300)
+    return subprocess.run(
+        command, capture_output=True, text=True, env=ENVIRONMENT | environment, check=False, timeout=300
+    )
 
 
 def two_workers(script: str, *arguments: str) -> list[str]:
     """What a script prints in each of two workers that nobody watches over."""
     shared = ENVIRONMENT | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     command = [sys.executable, "-c", script, *arguments]
-    workers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=shared | {"RANK": rank}) for rank in "01"]
+    workers = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=shared | {"RANK": rank})
+        for rank in "01"
+    ]
     try:
         return [worker.communicate(timeout=60)[0] for worker in workers]
     finally:
@@ -67,7 +80,9 @@ def write_pairs(folder: Path) -> tuple[list[str], list[str]]:
     for name, seed, count in (("train", 1, 33), ("validation", 2, 10)):
         for side, texts in zip("ab", zip(*reverse_task(seed, count), strict=True), strict=True):
             (folder / f"{name}.{side}").write_text("".join(f"{text}\n" for text in texts))
-    training, validation = ([str(folder / f"{name}.{side}") for side in "ab"] for name in ("train", "validation"))
+    training, validation = (
+        [str(folder / f"{name}.{side}") for side in "ab"] for name in ("train", "validation")
+    )
     return training, validation
 
 
@@ -107,7 +122,9 @@ with joined_world() as world:
 
 def test_workers_fail_together() -> None:
     first, second = two_workers(TOLD)
-    extra = "a chart needs the extra `plot`, which is not installed; install it with: pip install 'seqloom[plot]'"
+    extra = (
+        "a chart needs the extra `plot`, which is not installed; install it with: pip install 'seqloom[plot]'"
+    )
     heard = [
         None,
         ["DataError", "a.txt:3: is empty, ä€\ud800", 2],
@@ -163,9 +180,20 @@ def test_what_is_wrong_is_said_once_and_the_folder_can_be_used_again(tmp_path: P
         (training, "train.max_stps=3", "there is no setting train.max_stps; did you mean train.max_steps?"),
         (training, "model.widht=3", "there is no setting model.widht; did you mean model.width?"),
     ):
-        command = ["train", "translation", *files, "--validation", *validation, "--output-dir", str(folder), f"--set={setting}"]
+        command = [
+            "train",
+            "translation",
+            *files,
+            "--validation",
+            *validation,
+            "--output-dir",
+            str(folder),
+            f"--set={setting}",
+        ]
         done = torchrun(*command, PYTHONPATH=str(late))
-        assert [line for line in done.stderr.splitlines() if line.startswith("seqloom: ")] == [f"seqloom: {problem}"]
+        assert [line for line in done.stderr.splitlines() if line.startswith("seqloom: ")] == [
+            f"seqloom: {problem}"
+        ]
         assert "gloo" not in done.stderr
         assert done.stdout == ""
         assert not folder.exists() or [path.name for path in folder.iterdir()] == [".lock"]
@@ -181,7 +209,14 @@ def test_two_workers_end_where_one_does(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(f"folder: {two}") == 1  # only the first worker speaks
     threads = torch.get_num_threads()
-    train("translation", training, output_dir=one, model="seq2seq:tiny", validation=validation, settings=SETTINGS)
+    train(
+        "translation",
+        training,
+        output_dir=one,
+        model="seq2seq:tiny",
+        validation=validation,
+        settings=SETTINGS,
+    )
     torch.set_num_threads(threads)
     assert [path.name for path in checkpoints(two)] == [path.name for path in checkpoints(one)]
     for name in (WEIGHTS, OPTIMIZER):
@@ -200,7 +235,9 @@ def test_two_workers_end_where_one_does(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_streams_of_two_workers_are_those_of_one(tmp_path: Path) -> None:
     """Seven lanes over two workers: the state that each carries is in the checkpoint of the first."""
-    (tmp_path / "text.txt").write_text("".join(f"line {number * number % 17} of a text with {number % 5} words\n" for number in range(120)))
+    (tmp_path / "text.txt").write_text(
+        "".join(f"line {number * number % 17} of a text with {number % 5} words\n" for number in range(120))
+    )
     model = ["model.width=6", "model.embedding_width=5", "model.dropout=0"]
     train_settings = [
         "train.max_steps=6",
@@ -212,11 +249,25 @@ def test_streams_of_two_workers_are_those_of_one(tmp_path: Path) -> None:
     ]
     settings = ["data.tokenizer=words", *model, *train_settings]
     two, one = tmp_path / "two", tmp_path / "one"
-    command = ["train", "text-generation", str(tmp_path / "text.txt"), "--model", "recurrent_lm:tiny", "--output-dir", str(two)]
+    command = [
+        "train",
+        "text-generation",
+        str(tmp_path / "text.txt"),
+        "--model",
+        "recurrent_lm:tiny",
+        "--output-dir",
+        str(two),
+    ]
     done = torchrun(*command, *(f"--set={setting}" for setting in settings))
     assert done.returncode == 0, done.stderr
     threads = torch.get_num_threads()
-    train("text-generation", [str(tmp_path / "text.txt")], output_dir=one, model="recurrent_lm:tiny", settings=settings)
+    train(
+        "text-generation",
+        [str(tmp_path / "text.txt")],
+        output_dir=one,
+        model="recurrent_lm:tiny",
+        settings=settings,
+    )
     torch.set_num_threads(threads)
     for name in (WEIGHTS, CARRIED):
         mine, theirs = (load_file(checkpoints(folder)[0] / name) for folder in (one, two))

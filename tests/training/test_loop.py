@@ -86,9 +86,14 @@ def test_every_micro_batch_and_worker_has_its_own_randomness() -> None:
 def test_a_batch_without_a_trained_token_is_an_error(bench: Make) -> None:
     job = bench().job
     load = job.load
-    job = replace(job, load=lambda rows, whole: load(rows, whole)._replace(targets=torch.full((len(rows), 3), IGNORE)))
+    job = replace(
+        job, load=lambda rows, whole: load(rows, whole)._replace(targets=torch.full((len(rows), 3), IGNORE))
+    )
     before = weights(job)
-    with pytest.raises(TrainingError, match=r"step 5: a batch must train at least one token, but none is trained in lines 1, 2$"):
+    with pytest.raises(
+        TrainingError,
+        match=r"step 5: a batch must train at least one token, but none is trained in lines 1, 2$",
+    ):
         train_step(job, Trained(job.model, Untrained()), np.arange(2), 5, 10)
     assert same(before, weights(job))
 
@@ -104,18 +109,24 @@ class Untrained:
 @pytest.mark.parametrize("value", [math.inf, math.nan])
 def test_an_infinite_weight_is_found_and_named(bench: Make, value: float) -> None:
     told = bench(repeat(1.0), evaluate_every=2)
-    told.job.model.bridge.maps[0].weight.data[0, 0] = value  # stands after the encoder and before everything else
+    told.job.model.bridge.maps[0].weight.data[0, 0] = (
+        value  # stands after the encoder and before everything else
+    )
     before = weights(told.job)
     with pytest.raises(TrainingError) as caught:
         start(told, 10)
     message = str(caught.value)
     assert re.match(
-        r"step 1: the gradient must be finite, but is not \(loss \S+; first in bridge\.maps\.0; lines \d+(, \d+){7}\); ", message
+        r"step 1: the gradient must be finite, but is not \(loss \S+; first in bridge\.maps\.0; lines \d+(,"
+        r" \d+){7}\); ",
+        message,
     )
     assert "the last checkpoint is good: lower train.learning_rate or train.clip_norm" in message
     assert "\n" not in message
     assert not told.saved
-    assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(before, weights(told.job), strict=True))
+    assert all(
+        torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(before, weights(told.job), strict=True)
+    )
 
 
 def test_a_gradient_alone_that_is_not_finite_is_found_and_named(bench: Make) -> None:
@@ -125,11 +136,16 @@ def test_a_gradient_alone_that_is_not_finite_is_found_and_named(bench: Make) -> 
         return grad * (math.inf if told.state.step == 4 else 1.0)
 
     told.job.model.attention.query.weight.register_hook(spoil)
-    with pytest.raises(TrainingError, match=r"step 5: .* \(loss \d\.\d+; first in the gradient of attention\.query\.weight; lines"):
+    with pytest.raises(
+        TrainingError,
+        match=r"step 5: .* \(loss \d\.\d+; first in the gradient of attention\.query\.weight; lines",
+    ):
         start(told, 10)
     assert [state.step for state, *_ in told.saved] == [2, 4]
     assert all(bool(torch.isfinite(tensor).all()) for _, kept, _ in told.saved for tensor in kept.values())
-    assert all(torch.equal(told.job.model.state_dict()[name], tensor) for name, tensor in told.saved[-1][1].items())
+    assert all(
+        torch.equal(told.job.model.state_dict()[name], tensor) for name, tensor in told.saved[-1][1].items()
+    )
 
 
 def test_a_loss_alone_that_is_not_finite_stops_before_anything_is_saved(bench: Make) -> None:
@@ -139,7 +155,9 @@ def test_a_loss_alone_that_is_not_finite_stops_before_anything_is_saved(bench: M
         return Loss(sum((p.sum() * 0 for p in model.parameters()), torch.tensor(math.inf)), torch.tensor(3))
 
     told.job = replace(told.job, objective=infinite)
-    with pytest.raises(TrainingError, match="step 1: the loss must be finite, but is inf; the last checkpoint is good"):
+    with pytest.raises(
+        TrainingError, match="step 1: the loss must be finite, but is inf; the last checkpoint is good"
+    ):
         start(told, 10)
     assert not told.saved
 
@@ -161,7 +179,11 @@ def test_it_ends_after_all_steps_with_a_validation_and_a_save(bench: Make) -> No
     assert [kept.step for kept, *_ in told.saved] == [3, 6, 7]
     assert [kept.stopped for kept, *_ in told.saved] == [None, None, "max_steps"]
     assert [record["step"] for record in told.logged if "loss" in record] == [4, 7]
-    assert [record["validation_loss"] for record in told.logged if "validation_loss" in record] == [5.0, 4.0, 3.0]
+    assert [record["validation_loss"] for record in told.logged if "validation_loss" in record] == [
+        5.0,
+        4.0,
+        3.0,
+    ]
 
 
 def test_validation_is_in_eval_mode_and_training_in_train_mode(bench: Make) -> None:
@@ -183,7 +205,8 @@ def test_validation_is_in_eval_mode_and_training_in_train_mode(bench: Make) -> N
 
 
 @pytest.mark.parametrize(
-    ("best", "validations", "stopped_at"), [("loss", [5, 4, 4, 3, 3, 3.5, 2], 6), ("loss", [1, math.nan, math.nan], 3)]
+    ("best", "validations", "stopped_at"),
+    [("loss", [5, 4, 4, 3, 3, 3.5, 2], 6), ("loss", [1, math.nan, math.nan], 3)],
 )
 def test_patience_stops(bench: Make, best: str, validations: list[float], stopped_at: int) -> None:
     told = bench(validations, evaluate_every=1, patience=2, best=best)
@@ -229,7 +252,9 @@ def test_the_reported_loss_is_that_of_all_tokens_since_the_last_line(bench: Make
     record = told.logged[0]
     tokens = sum(int(loss.count) for loss in losses)
     assert record["tokens"] == tokens
-    assert record["loss"] == pytest.approx(sum(float(loss.total.detach()) for loss in losses) / tokens, rel=1e-6)
+    assert record["loss"] == pytest.approx(
+        sum(float(loss.total.detach()) for loss in losses) / tokens, rel=1e-6
+    )
 
 
 def test_from_any_saved_state_it_goes_on_to_the_same(bench: Make) -> None:

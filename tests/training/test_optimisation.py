@@ -15,7 +15,14 @@ from torch import nn
 from seqloom.config import TrainConfig
 from seqloom.errors import UsageError
 from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from seqloom.training.optimisation import SCHEDULES, clip_by_norm, learning_rate, make_optimizer, parameter_groups, rate_scales
+from seqloom.training.optimisation import (
+    SCHEDULES,
+    clip_by_norm,
+    learning_rate,
+    make_optimizer,
+    parameter_groups,
+    rate_scales,
+)
 
 
 def rate(step: int, total: int = 1000, **fields: Any) -> float:
@@ -61,7 +68,9 @@ def test_by_default_a_tenth_is_warm_up_and_at_most_200_steps() -> None:
     assert rate(199, total=10**6) < rate(200, total=10**6) == 2.0 > rate(10**4, total=10**6)
 
 
-@pytest.mark.parametrize("fields", [{}, {"share_embeddings": False, "cell": "lstm"}, {"tie_output": True, "readout_width": 8}])
+@pytest.mark.parametrize(
+    "fields", [{}, {"share_embeddings": False, "cell": "lstm"}, {"tie_output": True, "readout_width": 8}]
+)
 def test_every_parameter_is_in_one_group(fields: dict[str, Any]) -> None:
     widths = {"embedding_width": 8, "encoder_width": 5, "width": 7, "attention_width": 4, "readout_width": 6}
     model = Seq2Seq(Seq2SeqConfig(vocabulary_size=20, **(widths | fields)))
@@ -72,7 +81,10 @@ def test_every_parameter_is_in_one_group(fields: dict[str, Any]) -> None:
     assert embeddings <= {id(p) for p in kept}
     assert {id(p) for p in kept} - embeddings == {id(p) for p in model.parameters() if p.dim() < 2}
     groups = make_optimizer(model, TrainConfig(weight_decay=0.3)).param_groups
-    assert [(group["weight_decay"], len(group["params"])) for group in groups] == [(0.3, len(decayed)), (0.0, len(kept))]
+    assert [(group["weight_decay"], len(group["params"])) for group in groups] == [
+        (0.3, len(decayed)),
+        (0.0, len(kept)),
+    ]
 
 
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=6), st.floats(1e-3, 1e3))
@@ -85,7 +97,9 @@ def test_clipping_scales_by_the_smaller_of_one_and_the_ratio(values: list[float]
     factor = min(1.0, longest / norm) if norm else 1.0
     for parameter, value in zip(parameters, values, strict=True):
         assert parameter.grad is not None
-        assert float(parameter.grad) == pytest.approx(value * factor, rel=1e-3 if norm < 1e-2 else 1e-4, abs=1e-300)
+        assert float(parameter.grad) == pytest.approx(
+            value * factor, rel=1e-3 if norm < 1e-2 else 1e-4, abs=1e-300
+        )
 
 
 def test_short_gradients_are_left_to_the_bit() -> None:
@@ -102,7 +116,8 @@ def test_a_norm_that_is_not_finite_is_reported(value: float) -> None:
     assert not math.isfinite(float(clip_by_norm([parameter], 1.0)))
 
 
-# --- fine-tuning -----------------------------------------------------------------------------------------------------
+# --- fine-tuning
+# -----------------------------------------------------------------------------------------------------
 
 
 class Stacked(nn.Module):
@@ -113,7 +128,9 @@ class Stacked(nn.Module):
         self.encoder = nn.ModuleDict(
             {
                 "embedding": nn.Embedding(3, 2),
-                "stack": nn.ModuleDict({"blocks": nn.ModuleList(nn.Linear(2, 2) for _ in range(2)), "norm": nn.LayerNorm(2)}),
+                "stack": nn.ModuleDict(
+                    {"blocks": nn.ModuleList(nn.Linear(2, 2) for _ in range(2)), "norm": nn.LayerNorm(2)}
+                ),
             }
         )
         self.head = nn.Linear(2, 2)
@@ -121,7 +138,11 @@ class Stacked(nn.Module):
 
 def scale_of(model: nn.Module, config: TrainConfig) -> dict[str, float]:
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    return {names[id(p)]: group["scale"] for group in make_optimizer(model, config).param_groups for p in group["params"]}
+    return {
+        names[id(p)]: group["scale"]
+        for group in make_optimizer(model, config).param_groups
+        for p in group["params"]
+    }
 
 
 def test_each_layer_learns_at_a_share_of_the_rate_above_it() -> None:
@@ -147,7 +168,9 @@ def test_what_is_frozen_is_not_trained() -> None:
         "encoder.stack.blocks.0.weight",
         "encoder.stack.blocks.0.bias",
     }
-    with pytest.raises(UsageError, match=r"none begins with 'encoder\.stack\.blocks\.9'; known are encoder\.embedding, "):
+    with pytest.raises(
+        UsageError, match=r"none begins with 'encoder\.stack\.blocks\.9'; known are encoder\.embedding, "
+    ):
         make_optimizer(model, TrainConfig(freeze=("encoder.stack.blocks.9",)))
     with pytest.raises(UsageError, match="must leave something to train"):
         make_optimizer(model, TrainConfig(freeze=("encoder", "head")))
@@ -165,4 +188,6 @@ def test_a_step_moves_each_layer_by_its_share() -> None:
     optimizer.step()
     scales = rate_scales(model, config)
     for name, p in model.named_parameters():
-        assert torch.allclose(before[name] - p, torch.full_like(p, 0.1 * scales.get(id(p), 1.0)), atol=1e-6), name
+        assert torch.allclose(
+            before[name] - p, torch.full_like(p, 0.1 * scales.get(id(p), 1.0)), atol=1e-6
+        ), name

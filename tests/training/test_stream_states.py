@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seqloom.training.stream_states import Carry
 from seqloom.training.distributed import World
+from seqloom.training.stream_states import Carry
 
 
 class State(NamedTuple):

@@ -27,7 +27,15 @@ SIZES: dict[str, Any] = {
     "vocab_size": len(VOCABULARY),
     "max_position_embeddings": 16,
 }
-TEXTS = ["The cat sleeps.", "a dog runs on the big mat and the log", "", "cats", "undo the run, the house!", "the the the", "a cat, a dog"]
+TEXTS = [
+    "The cat sleeps.",
+    "a dog runs on the big mat and the log",
+    "",
+    "cats",
+    "undo the run, the house!",
+    "the the the",
+    "a cat, a dog",
+]
 
 
 def saved(folder: Path, kind: Any = hf.BertModel) -> Any:
@@ -39,15 +47,22 @@ def saved(folder: Path, kind: Any = hf.BertModel) -> Any:
     model.save_pretrained(folder)
     (folder / "vocab.txt").write_text("".join(f"{one}\n" for one in VOCABULARY))
     roles = {f"{role}_token": f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer", "do_lower_case": True, **roles}))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "BertTokenizer", "do_lower_case": True, **roles})
+    )
     return model
 
 
 def pooled_as(folder: Path, *modes: str, normalise: bool = True, **settings: Any) -> None:
     """The files of sentence-transformers; `modes` are the ends of their keys."""
-    kinds = [("", "Transformer"), ("1_Pooling", "Pooling"), *([("2_Normalize", "Normalize")] if normalise else [])]
+    kinds = [
+        ("", "Transformer"),
+        ("1_Pooling", "Pooling"),
+        *([("2_Normalize", "Normalize")] if normalise else []),
+    ]
     modules = [
-        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"} for i, (path, kind) in enumerate(kinds)
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(kinds)
     ]
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "sentence_bert_config.json").write_text(json.dumps(settings))

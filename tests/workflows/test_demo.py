@@ -14,9 +14,10 @@ import pytest
 import seqloom.workflows.demo as module
 from seqloom.config import DecodeConfig
 from seqloom.data.synthetic.pairs import DatePair, DatePhrases, date_phrases
+from seqloom.tasks.results import Evaluation
+from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
 from seqloom.training.loop import Progress
 from seqloom.workflows.demo import REPORTED, VALIDATED, demo, free_folder, spread
-from seqloom.workflows.evaluate import Evaluation, evaluate_pairs
 from seqloom.workflows.explain.text import attention_of
 
 
@@ -35,7 +36,13 @@ def few_phrases(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_demo_gives_scores_examples_and_pictures(tmp_path: Path) -> None:
     said: list[str] = []
     result = demo(str(tmp_path / "demo"), 4, said.append, lambda _: None)
-    assert result.summary.keys() == {"exact_match", "exact_match_new_forms", "seconds", "heatmap", "output_dir"}
+    assert result.summary.keys() == {
+        "exact_match",
+        "exact_match_new_forms",
+        "seconds",
+        "heatmap",
+        "output_dir",
+    }
     assert Path(str(result.summary["heatmap"])).read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "demo" / "heatmap.svg").exists()
     assert len({written for written, _, _ in result.examples}) == len(result.examples) > 1
@@ -46,11 +53,15 @@ def test_the_demo_gives_scores_examples_and_pictures(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("few_phrases")
-def test_what_chooses_the_checkpoint_is_not_reported_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_chooses_the_checkpoint_is_not_reported_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     measured: list[list[tuple[str, str]]] = []
     drawn: list[str] = []
 
-    def watched(model: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]], decode: DecodeConfig | None) -> Evaluation:
+    def watched(
+        model: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]], decode: DecodeConfig | None
+    ) -> Evaluation:
         measured.append([(source, target) for source, target in pairs])
         return evaluate_pairs(model, tokenizer, pairs, decode)
 
@@ -62,10 +73,15 @@ def test_what_chooses_the_checkpoint_is_not_reported_on(tmp_path: Path, monkeypa
     monkeypatch.setattr(module, "attention_of", looked)
     monkeypatch.setattr(module, "draw_attention", lambda *_, **__: None)
     result = demo(str(tmp_path / "demo"), 1, lambda _: None, lambda _: None)
-    chosen_by = [json.loads(line)["source"] for line in (tmp_path / "demo" / "data" / "validation.jsonl").read_text("utf-8").splitlines()]
+    chosen_by = [
+        json.loads(line)["source"]
+        for line in (tmp_path / "demo" / "data" / "validation.jsonl").read_text("utf-8").splitlines()
+    ]
     phrases = few(40)
     assert chosen_by == [pair.phrase for pair in phrases.held_out_years[30:]]
-    assert measured == [[pair[:2] for pair in pairs[:30]] for pairs in (phrases.held_out_years, phrases.held_out_forms)]
+    assert measured == [
+        [pair[:2] for pair in pairs[:30]] for pairs in (phrases.held_out_years, phrases.held_out_forms)
+    ]
     assert drawn
     assert not set(chosen_by) & {*drawn, *(written for written, _, _ in result.examples)}
     assert (REPORTED, VALIDATED) == (1_000, 200)
@@ -95,7 +111,11 @@ def test_a_folder_that_holds_something_is_never_taken(tmp_path: Path) -> None:
 
 
 def test_examples_are_of_different_locales() -> None:
-    pairs = [DatePair(f"{locale} {form}", "2000-01-01", locale, form) for locale in "abcd" for form in ("full", "short")]
+    pairs = [
+        DatePair(f"{locale} {form}", "2000-01-01", locale, form)
+        for locale in "abcd"
+        for form in ("full", "short")
+    ]
     chosen = spread(pairs, 3)
     assert len({pair.locale for pair in chosen}) == 3
     assert len({pair.form for pair in chosen}) == 2

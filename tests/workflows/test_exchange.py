@@ -17,19 +17,27 @@ from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 from torch import nn
 
 import seqloom
-from seqloom.runs import run_folder
 from seqloom.errors import FolderError, UsageError
 from seqloom.interop import hub
 from seqloom.interop.generation_config import decode_fields, not_kept
 from seqloom.protocols import Marks
+from seqloom.runs import run_folder
 from seqloom.text.hub.tokenizer import read_hub_tokenizer
 from seqloom.workflows.evaluate import evaluate
 from seqloom.workflows.exchange import export_model, import_model
 from seqloom.workflows.explain.text import attention_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-MARKS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "forced_bos_token_id": 0}
-MARKS_OF = Marks(pad=-1, begin=(2,), end=1, unknown=None, before=(), between=(), after=(1,), mask=None, forbidden=())
+MARKS = {
+    "bos_token_id": 0,
+    "pad_token_id": 1,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 2,
+    "forced_bos_token_id": 0,
+}
+MARKS_OF = Marks(
+    pad=-1, begin=(2,), end=1, unknown=None, before=(), between=(), after=(1,), mask=None, forbidden=()
+)
 TEXTS = ["a dog runs in the rain", "the cat sleeps", "rain and sun"]
 
 
@@ -71,16 +79,34 @@ def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hub") / "gpt2"
     size = byte_level(folder, eos_token="<|endoftext|>", bos_token="<|endoftext|>")
     torch.manual_seed(1)
-    sharpened(hf.GPT2LMHeadModel(hf.GPT2Config(**{**GPT, "vocab_size": size, "n_positions": 40}, bos_token_id=0, eos_token_id=0)), folder)
+    sharpened(
+        hf.GPT2LMHeadModel(
+            hf.GPT2Config(**{**GPT, "vocab_size": size, "n_positions": 40}, bos_token_id=0, eos_token_id=0)
+        ),
+        folder,
+    )
     return folder
 
 
 @pytest.fixture(scope="module")
 def bart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hub") / "bart"
-    size = byte_level(folder, bos_token="<s>", pad_token="<pad>", eos_token="</s>", unk_token="<unk>", cls_token="<s>", sep_token="</s>")
+    size = byte_level(
+        folder,
+        bos_token="<s>",
+        pad_token="<pad>",
+        eos_token="</s>",
+        unk_token="<unk>",
+        cls_token="<s>",
+        sep_token="</s>",
+    )
     torch.manual_seed(3)
-    config = hf.BartConfig(**{**BART, "vocab_size": size, "max_position_embeddings": 40}, forced_bos_token_id=0, num_beams=2, max_length=9)
+    config = hf.BartConfig(
+        **{**BART, "vocab_size": size, "max_position_embeddings": 40},
+        forced_bos_token_id=0,
+        num_beams=2,
+        max_length=9,
+    )
     sharpened(hf.BartForConditionalGeneration(config), folder)
     (folder / "generation_config.json").write_text(json.dumps({"num_beams": 2, "max_length": 9, **MARKS}))
     return folder
@@ -91,7 +117,14 @@ def test_a_directory_is_opened_as_it_is_and_as_a_run_folder_alike(gpt2: Path, tm
     result = import_model(str(gpt2), str(tmp_path / "run"), said.append)
     assert (result["model"], result["task"]) == ("gpt", "text-generation")
     names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert names >= {"config.json", "tokenizer.json", "generation_config.json", "model.safetensors", "manifest.json", "README.md"}
+    assert names >= {
+        "config.json",
+        "tokenizer.json",
+        "generation_config.json",
+        "model.safetensors",
+        "manifest.json",
+        "README.md",
+    }
     one, two = run_folder.load_bundle(gpt2), run_folder.load_bundle(tmp_path / "run")
     assert one.tokenizer.marks == two.tokenizer.marks
     assert one.tokenizer.marks.pad == -1 == one.model.config.pad_id  # type: ignore[union-attr]
@@ -117,23 +150,37 @@ def test_an_encoder_decoder_writes_what_transformers_writes(bart: Path, tmp_path
     bundle = run_folder.load_bundle(tmp_path / "run")
     assert (bundle.task, bundle.decode.beam, bundle.decode.max_length) == ("translation", 2, 7)
     assert bundle.tokenizer.marks.begin == (2, 0)
-    theirs, tokenizer = hf.BartForConditionalGeneration.from_pretrained(bart).eval(), hf.AutoTokenizer.from_pretrained(bart)
+    theirs, tokenizer = (
+        hf.BartForConditionalGeneration.from_pretrained(bart).eval(),
+        hf.AutoTokenizer.from_pretrained(bart),
+    )
     expected = []
     for text in TEXTS:
         ids = torch.tensor([tokenizer(text).input_ids])
-        rules: dict[str, Any] = {"num_beams": 1, "do_sample": False, "max_length": 9, "forced_eos_token_id": None}
-        out = theirs.generate(ids, attention_mask=torch.ones_like(ids), bad_words_ids=[[0], [1], [3]], **rules)
+        rules: dict[str, Any] = {
+            "num_beams": 1,
+            "do_sample": False,
+            "max_length": 9,
+            "forced_eos_token_id": None,
+        }
+        out = theirs.generate(
+            ids, attention_mask=torch.ones_like(ids), bad_words_ids=[[0], [1], [3]], **rules
+        )
         expected.append(tokenizer.decode(out[0], skip_special_tokens=True))
     assert seqloom.load(tmp_path / "run").predict(TEXTS, beam=1) == expected
 
 
 @pytest.mark.parametrize("source", ["gpt2", "bart"])
-def test_in_and_out_is_the_same_checkpoint(source: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_in_and_out_is_the_same_checkpoint(
+    source: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     folder: Path = request.getfixturevalue(source)
     import_model(str(folder), str(tmp_path / "run"), lambda _: None)
     result = export_model(str(tmp_path / "run"), str(tmp_path / "out"), lambda _: None)
     assert result["files"] == ["model.safetensors"]
-    assert (tmp_path / "out" / "model.safetensors").stat().st_size == pytest.approx((folder / "model.safetensors").stat().st_size, rel=0.01)
+    assert (tmp_path / "out" / "model.safetensors").stat().st_size == pytest.approx(
+        (folder / "model.safetensors").stat().st_size, rel=0.01
+    )
     ours, theirs = (hf.AutoModel.from_pretrained(path).state_dict() for path in (tmp_path / "out", folder))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     mine, known = (hf.AutoTokenizer.from_pretrained(path) for path in (tmp_path / "out", folder))
@@ -147,16 +194,27 @@ def test_in_and_out_is_the_same_checkpoint(source: str, tmp_path: Path, request:
 def test_shards_are_written_where_asked(gpt2: Path, tmp_path: Path) -> None:
     export_model(str(gpt2), str(tmp_path / "out"), lambda _: None, shard_mib=1)
     again = hf.GPT2LMHeadModel.from_pretrained(tmp_path / "out")
-    assert torch.equal(again.transformer.wte.weight, hf.GPT2LMHeadModel.from_pretrained(gpt2).transformer.wte.weight)
+    assert torch.equal(
+        again.transformer.wte.weight, hf.GPT2LMHeadModel.from_pretrained(gpt2).transformer.wte.weight
+    )
 
 
 def test_a_model_of_our_own_opens_in_transformers(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("\n".join(TEXTS * 20))
     settings = ["train.max_steps=2", "data.tokenizer=bytes", "model.context=32", "train.evaluate_every=2"]
-    seqloom.train("text-generation", [str(tmp_path / "text.txt")], output_dir=tmp_path / "run", model="gpt:tiny", settings=settings)
+    seqloom.train(
+        "text-generation",
+        [str(tmp_path / "text.txt")],
+        output_dir=tmp_path / "run",
+        model="gpt:tiny",
+        settings=settings,
+    )
     export_model(str(tmp_path / "run"), str(tmp_path / "out"), lambda _: None)
     ours = run_folder.load_bundle(tmp_path / "run")
-    theirs, tokenizer = hf.GPT2LMHeadModel.from_pretrained(tmp_path / "out").eval(), hf.AutoTokenizer.from_pretrained(tmp_path / "out")
+    theirs, tokenizer = (
+        hf.GPT2LMHeadModel.from_pretrained(tmp_path / "out").eval(),
+        hf.AutoTokenizer.from_pretrained(tmp_path / "out"),
+    )
     assert tokenizer(TEXTS, add_special_tokens=False).input_ids == ours.tokenizer.encode(TEXTS)
     assert (theirs.config.bos_token_id, theirs.config.eos_token_id, theirs.config.pad_token_id) == (1, 2, 0)
     ids = torch.tensor([[1, *ours.tokenizer.encode(TEXTS[:1])[0]]])
@@ -168,11 +226,19 @@ def test_a_model_of_our_own_opens_in_transformers(tmp_path: Path) -> None:
 
 def test_an_encoder_and_a_model_of_images_are_imported(tmp_path: Path) -> None:
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "runs", "##s", "rain", "the"]
-    made = tokenizers.Tokenizer(models.WordPiece({word: at for at, word in enumerate(words)}, unk_token="[UNK]"))
+    made = tokenizers.Tokenizer(
+        models.WordPiece({word: at for at, word in enumerate(words)}, unk_token="[UNK]")
+    )
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     made.decoder = decoders.WordPiece()
     made.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+    special = {
+        "pad_token": "[PAD]",
+        "unk_token": "[UNK]",
+        "cls_token": "[CLS]",
+        "sep_token": "[SEP]",
+        "mask_token": "[MASK]",
+    }
     hf.PreTrainedTokenizerFast(tokenizer_object=made, **special).save_pretrained(tmp_path / "bert")
     sharpened(hf.BertModel(hf.BertConfig(**{**BERT, "vocab_size": 11})), tmp_path / "bert")
     result = import_model(str(tmp_path / "bert"), str(tmp_path / "run"), lambda _: None)
@@ -180,11 +246,17 @@ def test_an_encoder_and_a_model_of_images_are_imported(tmp_path: Path) -> None:
     bundle = run_folder.load_bundle(tmp_path / "run")
     assert bundle.tokenizer.marks[4:8] == ((2,), (3,), (3,), 4)
     sharpened(hf.ViTForImageClassification(hf.ViTConfig(**VIT)), tmp_path / "vit")
-    (tmp_path / "vit" / "preprocessor_config.json").write_text('{"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}')
+    (tmp_path / "vit" / "preprocessor_config.json").write_text(
+        '{"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}'
+    )
     import_model(str(tmp_path / "vit"), str(tmp_path / "vit-run"), lambda _: None)
     assert run_folder.open_model(tmp_path / "vit-run").model.config.labels == ("cat", "dog", "a b")  # type: ignore[union-attr]
     export_model(str(tmp_path / "vit-run"), str(tmp_path / "vit-out"), lambda _: None)
-    assert hf.ViTForImageClassification.from_pretrained(tmp_path / "vit-out").config.id2label == {0: "cat", 1: "dog", 2: "a b"}
+    assert hf.ViTForImageClassification.from_pretrained(tmp_path / "vit-out").config.id2label == {
+        0: "cat",
+        1: "dog",
+        2: "a b",
+    }
 
 
 def test_an_id_that_the_tokenizer_has_and_the_model_not_is_refused(gpt2: Path, tmp_path: Path) -> None:
@@ -213,7 +285,9 @@ def test_what_is_neither_a_directory_of_the_hub_nor_arpa_is_refused(gpt2: Path, 
             ask(str(gpt2), str(tmp_path / "taken"), lambda _: None)
 
 
-def test_only_hf_names_touch_the_network_and_offline_says_so(gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_hf_names_touch_the_network_and_offline_says_so(
+    gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import huggingface_hub
 
     asked: list[Any] = []
@@ -247,7 +321,11 @@ def test_only_hf_names_touch_the_network_and_offline_says_so(gpt2: Path, tmp_pat
 @pytest.mark.parametrize(
     ("generation", "encodes", "names"),
     [
-        ({"bad_words_ids": [[16]], "suppress_tokens": [3], "typical_p": 1.0, "num_beams": 4}, True, ["suppress_tokens"]),
+        (
+            {"bad_words_ids": [[16]], "suppress_tokens": [3], "typical_p": 1.0, "num_beams": 4},
+            True,
+            ["suppress_tokens"],
+        ),
         ({"bad_words_ids": [[17]], "suppress_tokens": [3]}, True, ["bad_words_ids", "suppress_tokens"]),
         ({"bad_words_ids": 5}, True, ["bad_words_ids"]),
         ({"sequence_bias": True}, True, ["sequence_bias"]),
@@ -262,7 +340,9 @@ def test_only_hf_names_touch_the_network_and_offline_says_so(gpt2: Path, tmp_pat
         ({"eos_token_id": [1, 7, 8]}, False, ["eos_token_id"]),
     ],
 )
-def test_settings_of_decoding_that_are_not_known_are_said(generation: dict[str, Any], encodes: bool, names: list[str]) -> None:
+def test_settings_of_decoding_that_are_not_known_are_said(
+    generation: dict[str, Any], encodes: bool, names: list[str]
+) -> None:
     notes = not_kept(generation, MARKS_OF._replace(forbidden=(16,)), encodes=encodes)
     assert [note.split()[4].removesuffix(",") for note in notes] == names
     assert "eos_token_id" not in names or "[7, 8]" in notes[0]
@@ -285,7 +365,13 @@ def test_config_json_says_how_it_decodes_where_no_other_file_does(bart: Path, tm
 
 def test_what_is_not_true_of_what_is_written_is_left_out(gpt2: Path, tmp_path: Path) -> None:
     copied = shutil.copytree(gpt2, tmp_path / "gpt2")
-    rewrite(copied / "config.json", auto_map={"AutoModel": "a.B"}, quantization_config={"bits": 8}, _name_or_path="/home/a", mine=3)
+    rewrite(
+        copied / "config.json",
+        auto_map={"AutoModel": "a.B"},
+        quantization_config={"bits": 8},
+        _name_or_path="/home/a",
+        mine=3,
+    )
     export_model(str(copied), str(tmp_path / "out"), lambda _: None)
     content = json.loads((tmp_path / "out" / "config.json").read_text())
     assert not content.keys() & {"auto_map", "quantization_config", "_name_or_path"}
@@ -297,13 +383,20 @@ def test_weights_that_are_not_finite_leave_no_folder(gpt2: Path, tmp_path: Path)
     tensors = load_file(copied / "model.safetensors")
     tensors["transformer.wpe.weight"][3, 2] = float("nan")
     save_file(tensors, copied / "model.safetensors")
-    with pytest.raises(FolderError, match=r"weights must be finite, but those of positions\.embedding\.weight are not"):
+    with pytest.raises(
+        FolderError, match=r"weights must be finite, but those of positions\.embedding\.weight are not"
+    ):
         import_model(str(copied), str(tmp_path / "run"), lambda _: None)
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(("content", "said"), [(None, "cannot be read"), ("[]", "must be a JSON object"), ('{"size": {"a": []}}', "")])
-def test_a_model_of_images_without_its_preparation_leaves_no_folder(content: str | None, said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "cannot be read"), ("[]", "must be a JSON object"), ('{"size": {"a": []}}', "")],
+)
+def test_a_model_of_images_without_its_preparation_leaves_no_folder(
+    content: str | None, said: str, tmp_path: Path
+) -> None:
     sharpened(hf.ViTForImageClassification(hf.ViTConfig(**VIT)), tmp_path / "vit")
     if content is not None:
         (tmp_path / "vit" / "preprocessor_config.json").write_text(content)
@@ -316,19 +409,33 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "runs", "##s"
 
 
 @pytest.mark.parametrize("settings", [None, {"do_lower_case": True}])
-def test_an_export_has_the_special_tokens_that_its_source_took_for_granted(settings: Any, tmp_path: Path) -> None:
+def test_an_export_has_the_special_tokens_that_its_source_took_for_granted(
+    settings: Any, tmp_path: Path
+) -> None:
     sharpened(hf.BertForMaskedLM(hf.BertConfig(**{**BERT, "vocab_size": 11})), tmp_path / "bert")
     (tmp_path / "bert" / "vocab.txt").write_text("\n".join(WORDS))
     if settings is not None:
         (tmp_path / "bert" / "tokenizer_config.json").write_text(json.dumps(settings))
     import_model(str(tmp_path / "bert"), str(tmp_path / "run"), lambda _: None)
-    assert run_folder.load_bundle(tmp_path / "run").tokenizer.marks == run_folder.load_bundle(tmp_path / "bert").tokenizer.marks
+    assert (
+        run_folder.load_bundle(tmp_path / "run").tokenizer.marks
+        == run_folder.load_bundle(tmp_path / "bert").tokenizer.marks
+    )
     for source in ("bert", "run"):
         export_model(str(tmp_path / source), str(tmp_path / f"of-{source}"), lambda _: None)
         tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path / f"of-{source}")
-        names = (tokenizer.pad_token, tokenizer.unk_token, tokenizer.cls_token, tokenizer.sep_token, tokenizer.mask_token)
+        names = (
+            tokenizer.pad_token,
+            tokenizer.unk_token,
+            tokenizer.cls_token,
+            tokenizer.sep_token,
+            tokenizer.mask_token,
+        )
         assert names == tuple(WORDS[:5])
-        assert tokenizer(["a dog [MASK]", "the"], padding=True).input_ids == [[2, 5, 6, 4, 3], [2, 10, 3, 0, 0]]
+        assert tokenizer(["a dog [MASK]", "the"], padding=True).input_ids == [
+            [2, 5, 6, 4, 3],
+            [2, 10, 3, 0, 0],
+        ]
 
 
 def test_a_language_model_has_no_marks_of_an_encoder(gpt2: Path, tmp_path: Path) -> None:
@@ -337,21 +444,31 @@ def test_a_language_model_has_no_marks_of_an_encoder(gpt2: Path, tmp_path: Path)
     rewrite(copied / "config.json", pad_token_id=5)
     export_model(str(copied), str(tmp_path / "out"), lambda _: None)
     tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path / "out")
-    assert (tokenizer.bos_token, tokenizer.eos_token, tokenizer.cls_token, tokenizer.sep_token) == ("<|endoftext|>",) * 2 + (None,) * 2
+    assert (tokenizer.bos_token, tokenizer.eos_token, tokenizer.cls_token, tokenizer.sep_token) == (
+        "<|endoftext|>",
+    ) * 2 + (None,) * 2
     assert tokenizer.pad_token_id == 5
 
 
-@pytest.mark.parametrize("added", [["x"], {"4": 1}, {"a": {"content": "x"}}, {"4": {"content": 5}}, {"4": {}}])
+@pytest.mark.parametrize(
+    "added", [["x"], {"4": 1}, {"a": {"content": "x"}}, {"4": {"content": 5}}, {"4": {}}]
+)
 def test_added_tokens_that_are_none_are_refused(added: Any, tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("\n".join(WORDS))
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": added}))
-    with pytest.raises(FolderError, match=r"added_tokens_decoder of tokenizer_config\.json must say|must have the id 4"):
+    with pytest.raises(
+        FolderError, match=r"added_tokens_decoder of tokenizer_config\.json must say|must have the id 4"
+    ):
         read_hub_tokenizer(tmp_path, {"model_type": "bert", "vocab_size": 11})
     (tmp_path / "tokenizer_config.json").write_text('{"added_tokens_decoder": null}')
     assert read_hub_tokenizer(tmp_path, {"model_type": "bert", "vocab_size": 11}).token(6) == "dog"
 
 
-PAIRS = [("a dog runs in the rain", "ein Hund läuft im Regen"), ("the cat sleeps", "die Katze schläft"), ("rain and sun", "Sonne")]
+PAIRS = [
+    ("a dog runs in the rain", "ein Hund läuft im Regen"),
+    ("the cat sleeps", "die Katze schläft"),
+    ("rain and sun", "Sonne"),
+]
 
 
 def pieces_of(texts: list[str], path: Path) -> list[str]:
@@ -359,7 +476,12 @@ def pieces_of(texts: list[str], path: Path) -> list[str]:
     library: Any = importlib.import_module("sentencepiece")
     with path.open("wb") as file:
         library.SentencePieceTrainer.train(
-            sentence_iterator=iter(texts * 9), model_writer=file, vocab_size=60, hard_vocab_limit=False, minloglevel=2, num_threads=1
+            sentence_iterator=iter(texts * 9),
+            model_writer=file,
+            vocab_size=60,
+            hard_vocab_limit=False,
+            minloglevel=2,
+            num_threads=1,
         )
     processor = library.SentencePieceProcessor(model_file=str(path))
     return [processor.id_to_piece(i) for i in range(3, processor.get_piece_size())]
@@ -369,14 +491,24 @@ def pieces_of(texts: list[str], path: Path) -> list[str]:
 def marian(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hub") / "marian"
     folder.mkdir()
-    source, target = (pieces_of([pair[side] for pair in PAIRS], folder / name) for side, name in enumerate(("source.spm", "target.spm")))
+    source, target = (
+        pieces_of([pair[side] for pair in PAIRS], folder / name)
+        for side, name in enumerate(("source.spm", "target.spm"))
+    )
     entries = [*dict.fromkeys(["</s>", "<unk>", *source, *target, "<pad>"])]
     (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(entries)}))
-    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "MarianTokenizer", "source_lang": "en", "target_lang": "de"}')
+    (folder / "tokenizer_config.json").write_text(
+        '{"tokenizer_class": "MarianTokenizer", "source_lang": "en", "target_lang": "de"}'
+    )
     pad = len(entries) - 1
     torch.manual_seed(5)
     ids = {"pad_token_id": pad, "eos_token_id": 0, "decoder_start_token_id": pad, "forced_eos_token_id": 0}
-    sharpened(hf.MarianMTModel(hf.MarianConfig(**{**BART, "vocab_size": pad + 1, "max_position_embeddings": 40, **ids})), folder)
+    sharpened(
+        hf.MarianMTModel(
+            hf.MarianConfig(**{**BART, "vocab_size": pad + 1, "max_position_embeddings": 40, **ids})
+        ),
+        folder,
+    )
     return folder
 
 
@@ -391,21 +523,32 @@ def test_marian_keeps_its_two_languages_on_the_way_in_and_out(marian: Path, tmp_
     for text, written in PAIRS:
         read, ids = theirs(text).input_ids, theirs(text_target=written).input_ids
         assert (again(text).input_ids, again(text_target=written).input_ids) == (read, ids)
-        assert again.decode(ids, skip_special_tokens=True) == theirs.decode(ids, skip_special_tokens=True) == written
+        assert (
+            again.decode(ids, skip_special_tokens=True)
+            == theirs.decode(ids, skip_special_tokens=True)
+            == written
+        )
         for folder in (marian, tmp_path / "run", tmp_path / "out"):
             ours: Any = run_folder.load_bundle(folder).tokenizer
             assert [ours.encode([text])[0] + [0], ours.target.encode([written])[0] + [0]] == [read, ids]
             assert ours.decode(ids) == written
-    assert {"source.spm", "target.spm", "vocab.json"} <= json.loads((tmp_path / "run" / "manifest.json").read_text())["files"].keys()
+    assert {"source.spm", "target.spm", "vocab.json"} <= json.loads(
+        (tmp_path / "run" / "manifest.json").read_text()
+    )["files"].keys()
     (tmp_path / "run" / "target.spm").write_bytes((marian / "source.spm").read_bytes())
     with pytest.raises(FolderError, match=r"target\.spm"):
         run_folder.load_bundle(tmp_path / "run")
 
 
 @pytest.mark.filterwarnings("ignore:.*sacremoses:UserWarning")
-def test_the_loss_and_the_looks_of_marian_are_at_what_its_target_language_spells(marian: Path, tmp_path: Path) -> None:
+def test_the_loss_and_the_looks_of_marian_are_at_what_its_target_language_spells(
+    marian: Path, tmp_path: Path
+) -> None:
     import_model(str(marian), str(tmp_path / "run"), lambda _: None)
-    model, tokenizer = hf.MarianMTModel.from_pretrained(marian).eval(), hf.AutoTokenizer.from_pretrained(marian)
+    model, tokenizer = (
+        hf.MarianMTModel.from_pretrained(marian).eval(),
+        hf.AutoTokenizer.from_pretrained(marian),
+    )
     total = count = 0.0
     for source, target in PAIRS:
         both = tokenizer(source, text_target=target, return_tensors="pt")
@@ -419,4 +562,6 @@ def test_the_loss_and_the_looks_of_marian_are_at_what_its_target_language_spells
         assert found["loss"] == pytest.approx(total / count, abs=1e-5)
         bundle = run_folder.load_bundle(folder)
         for source, target in PAIRS:
-            assert attention_of(bundle, source, target).target == bundle.tokenizer.pieces(tokenizer(text_target=target).input_ids)
+            assert attention_of(bundle, source, target).target == bundle.tokenizer.pieces(
+                tokenizer(text_target=target).input_ids
+            )

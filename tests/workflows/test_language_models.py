@@ -1,4 +1,5 @@
-"""Language models from text to a sealed folder and back: every family, stopped and resumed, split over micro-batches, mixed, exported."""
+"""Language models from text to a sealed folder and back: every family, stopped and resumed, split over
+micro-batches, mixed, exported."""
 
 from __future__ import annotations
 
@@ -13,18 +14,18 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from seqloom.runs import run_folder
-from seqloom.runs.run_folder import load_bundle
 from seqloom.config import DataConfig
 from seqloom.errors import DataError, FolderError, SeqloomError, UsageError
+from seqloom.runs import run_folder
+from seqloom.runs.run_folder import load_bundle
+from seqloom.tasks.language_modeling.arpa import export_arpa, import_arpa
+from seqloom.tasks.language_modeling.mixture import mix
+from seqloom.tasks.language_modeling.score import Scorer, contrast
 from seqloom.training import metrics_log
 from seqloom.training.checkpoints import CARRIED, WEIGHTS, newest_checkpoint
 from seqloom.training.loop import Progress
-from seqloom.tasks.language_modeling.arpa import export_arpa, import_arpa
 from seqloom.workflows.evaluate import evaluate
 from seqloom.workflows.explain.text import explain_gradient_flow
-from seqloom.tasks.language_modeling.mixture import mix
-from seqloom.tasks.language_modeling.score import Scorer, contrast
 from seqloom.workflows.train import TrainResult, train
 
 SETTINGS = [
@@ -42,7 +43,13 @@ FAMILIES = {
     "recurrent_lm:tiny": ["model.width=8", "model.embedding_width=8", "model.dropout=0.2"],
     "ngram:trigram": [],
 }
-AWD = ["model.cell=gru", "model.layers=2", "model.weight_dropout=0.3", "model.variational_dropout=true", "model.embedding_dropout=0.1"]
+AWD = [
+    "model.cell=gru",
+    "model.layers=2",
+    "model.weight_dropout=0.3",
+    "model.variational_dropout=true",
+    "model.embedding_dropout=0.1",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -57,8 +64,13 @@ def sentences(seed: int, count: int) -> str:
     chance = random.Random(seed)
     lines = []
     for _ in range(count):
-        subject, verb = chance.choice([("the cat", "sleeps"), ("the cats", "sleep"), ("a dog", "barks"), ("two dogs", "bark")])
-        lines.append(f"{subject} {chance.choice(['', 'here ', 'there '])}{verb} {chance.choice(['today', 'now', 'and then ' + verb])} .")
+        subject, verb = chance.choice(
+            [("the cat", "sleeps"), ("the cats", "sleep"), ("a dog", "barks"), ("two dogs", "bark")]
+        )
+        lines.append(
+            f"{subject} {chance.choice(['', 'here ', 'there '])}{verb}"
+            f" {chance.choice(['today', 'now', 'and then ' + verb])} ."
+        )
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -70,7 +82,9 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def made(texts: Path, folder: Path, model: str, *settings: str, stop: Callable[[int], None] = lambda step: None) -> TrainResult:
+def made(
+    texts: Path, folder: Path, model: str, *settings: str, stop: Callable[[int], None] = lambda step: None
+) -> TrainResult:
     return train(
         "text-generation",
         [str(texts / "train.txt")],
@@ -88,16 +102,31 @@ def folders(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     before = torch.get_num_threads()
     place = tmp_path_factory.mktemp("runs")
     for model in FAMILIES:
-        assert made(texts, place / model.partition(":")[0], model, "train.max_steps=160", "train.evaluate_every=80").stopped == "max_steps"
+        assert (
+            made(
+                texts,
+                place / model.partition(":")[0],
+                model,
+                "train.max_steps=160",
+                "train.evaluate_every=80",
+            ).stopped
+            == "max_steps"
+        )
     torch.set_num_threads(before)
     return {model: place / model.partition(":")[0] for model in FAMILIES}
 
 
 @pytest.mark.parametrize("model", FAMILIES)
-def test_a_folder_gives_the_numbers_of_its_training(model: str, folders: dict[str, Path], texts: Path) -> None:
+def test_a_folder_gives_the_numbers_of_its_training(
+    model: str, folders: dict[str, Path], texts: Path
+) -> None:
     folder = folders[model]
-    trained = metrics_log.validation(folder, max(line["step"] for line in metrics_log.read(folder) if "validation_loss" in line))
-    metrics = evaluate(folder, [str(texts / "val.txt")], {}, {}, lambda _: None, stride=8 if "gpt" in model else None).metrics
+    trained = metrics_log.validation(
+        folder, max(line["step"] for line in metrics_log.read(folder) if "validation_loss" in line)
+    )
+    metrics = evaluate(
+        folder, [str(texts / "val.txt")], {}, {}, lambda _: None, stride=8 if "gpt" in model else None
+    ).metrics
     best = min(line["validation_loss"] for line in metrics_log.read(folder) if "validation_loss" in line)
     assert metrics["loss"] == pytest.approx(best, rel=1e-5)
     assert metrics["perplexity"] < 12  # 24 words and an end: it has learnt something
@@ -116,8 +145,12 @@ def test_a_sentence_beats_its_words_in_disorder(model: str, folders: dict[str, P
     assert good.log_probability > bad.log_probability
     assert end.tokens == 1
     assert [token.token for token in good.table] == ["the", "cat", "sleeps", "today", ".", "</s>"]
-    assert sum(np.log(token.probability) for token in good.table) == pytest.approx(good.log_probability, rel=1e-5)
-    assert sum(token.surprisal for token in good.table) == pytest.approx(-good.log_probability / np.log(2), rel=1e-5)
+    assert sum(np.log(token.probability) for token in good.table) == pytest.approx(
+        good.log_probability, rel=1e-5
+    )
+    assert sum(token.surprisal for token in good.table) == pytest.approx(
+        -good.log_probability / np.log(2), rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("model", FAMILIES)
@@ -125,13 +158,19 @@ def test_a_text_given_a_prompt_is_the_rest_of_the_whole(model: str, folders: dic
     scorer = Scorer(folders[model])
     (rest,) = scorer.score(["sleeps now ."], prompt="the cat")
     whole, prompt = scorer.score(["the cat sleeps now .", "the cat"])
-    assert rest.log_probability == pytest.approx(whole.log_probability - prompt.log_probability_without_end, rel=1e-5)
+    assert rest.log_probability == pytest.approx(
+        whole.log_probability - prompt.log_probability_without_end, rel=1e-5
+    )
     assert rest.tokens == 4
 
 
-@pytest.mark.parametrize(("model", "more"), [("gpt:tiny", []), ("recurrent_lm:tiny", []), ("recurrent_lm:tiny", AWD)])
+@pytest.mark.parametrize(
+    ("model", "more"), [("gpt:tiny", []), ("recurrent_lm:tiny", []), ("recurrent_lm:tiny", AWD)]
+)
 @pytest.mark.parametrize("accumulate", [1, 3])
-def test_stopped_and_resumed_is_never_stopped(model: str, more: list[str], accumulate: int, texts: Path, tmp_path: Path) -> None:
+def test_stopped_and_resumed_is_never_stopped(
+    model: str, more: list[str], accumulate: int, texts: Path, tmp_path: Path
+) -> None:
     """With the state of the streams: a resumed run that began them anew would end elsewhere."""
     settings = [*more, f"train.accumulate={accumulate}", "train.batch_rows=6"]
     made(texts, tmp_path / "whole", model, *settings)
@@ -154,7 +193,9 @@ def test_stopped_and_resumed_is_never_stopped(model: str, more: list[str], accum
     assert all(torch.equal(whole[name], run[name]) for name in whole)
 
 
-def test_a_carried_state_makes_a_difference(texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_carried_state_makes_a_difference(
+    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the law above would not see if nothing were carried."""
     made(texts, tmp_path / "carried", "recurrent_lm:tiny")
     monkeypatch.setattr("seqloom.training.stream_states.Carry.take", lambda self, lanes: None)
@@ -165,7 +206,9 @@ def test_a_carried_state_makes_a_difference(texts: Path, tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize("model", ["gpt:tiny", "recurrent_lm:tiny"])
 def test_micro_batches_change_nothing(model: str, texts: Path, tmp_path: Path) -> None:
-    still = ["model.dropout=0", "train.dtype=float64"] + (["model.embedding_dropout=0"] if "gpt" in model else [])
+    still = ["model.dropout=0", "train.dtype=float64"] + (
+        ["model.embedding_dropout=0"] if "gpt" in model else []
+    )
     for accumulate in (1, 2, 4):
         made(texts, tmp_path / str(accumulate), model, *still, f"train.accumulate={accumulate}")
     one, *others = (load_file(tmp_path / str(accumulate) / WEIGHTS) for accumulate in (1, 2, 4))
@@ -177,26 +220,40 @@ def test_micro_batches_change_nothing(model: str, texts: Path, tmp_path: Path) -
 def test_without_validation_files_documents_are_held_out(texts: Path, tmp_path: Path) -> None:
     said: list[str] = []
     data = [str(texts / "train.txt")]
-    train("text-generation", data, output_dir=tmp_path / "run", model="ngram:bigram", settings=["data.tokenizer=words"], say=said.append)
+    train(
+        "text-generation",
+        data,
+        output_dir=tmp_path / "run",
+        model="ngram:bigram",
+        settings=["data.tokenizer=words"],
+        say=said.append,
+    )
     assert any("4 documents held out by seed 0" in line for line in said)
     content = json.loads((tmp_path / "run" / run_folder.DATA).read_text())
     assert (content["training"]["documents"], content["validation"]["documents"]) == (196, 4)
 
 
-def test_mixtures_with_given_and_with_tuned_weights(folders: dict[str, Path], texts: Path, tmp_path: Path) -> None:
+def test_mixtures_with_given_and_with_tuned_weights(
+    folders: dict[str, Path], texts: Path, tmp_path: Path
+) -> None:
     members = [str(folder) for folder in folders.values()]
     dev = str(texts / "val.txt")
     given = mix(members, str(tmp_path / "given"), "1,1,2", (), DataConfig(), lambda _: None)
     assert list(given["weights"].values()) == [0.25, 0.25, 0.5]
     tuned = mix(members, str(tmp_path / "tuned"), None, [dev], DataConfig(), lambda _: None)
-    losses = [evaluate(folder, [dev], {}, {}, lambda _: None).metrics["loss"] for folder in [*members, str(tmp_path / "given")]]
+    losses = [
+        evaluate(folder, [dev], {}, {}, lambda _: None).metrics["loss"]
+        for folder in [*members, str(tmp_path / "given")]
+    ]
     loss = evaluate(tmp_path / "tuned", [dev], {}, {}, lambda _: None).metrics["loss"]
     assert loss == pytest.approx(tuned["loss"], rel=1e-6)
     assert loss < min(losses) + 1e-6  # no single member and no other weights do better
     assert load_bundle(tmp_path / "tuned").model_type == "ensemble"
 
 
-def test_an_arpa_file_out_and_in_again_is_the_same_model(folders: dict[str, Path], texts: Path, tmp_path: Path) -> None:
+def test_an_arpa_file_out_and_in_again_is_the_same_model(
+    folders: dict[str, Path], texts: Path, tmp_path: Path
+) -> None:
     lines = (texts / "val.txt").read_text().splitlines()
     expected = [one.log_probability for one in Scorer(folders["ngram:trigram"]).score(lines)]
     for name in ("model.arpa", "model.arpa.gz"):
@@ -244,18 +301,28 @@ def test_what_cannot_be_is_said_in_a_line(folders: dict[str, Path], texts: Path,
     def silent(_: str) -> None:
         pass
 
-    assert "at least 2 run folders" in refusal(lambda: mix([ngram], str(tmp_path / "a"), None, (), quiet, silent))
+    assert "at least 2 run folders" in refusal(
+        lambda: mix([ngram], str(tmp_path / "a"), None, (), quiet, silent)
+    )
     assert "not both" in refusal(lambda: mix([ngram, gpt], str(tmp_path / "b"), "1,1", ["x"], quiet, silent))
     for weights in ("1", "1,-1", "a,b", "0,0", "1,nan"):
         with pytest.raises(UsageError, match="--weights must be 2 numbers"):
             mix([ngram, gpt], str(tmp_path / "c"), weights, (), quiet, silent)
     assert "an n-gram model, but this is a gpt" in refusal(lambda: export_arpa(gpt, str(tmp_path / "x.arpa")))
     assert "not.arpa:1" in refusal(lambda: import_arpa(str(tmp_path / "not.arpa"), str(tmp_path / "d")))
-    assert "stride must be from 1" in refusal(lambda: evaluate(gpt, [str(texts / "val.txt")], {}, {}, silent, stride=99))
+    assert "stride must be from 1" in refusal(
+        lambda: evaluate(gpt, [str(texts / "val.txt")], {}, {}, silent, stride=99)
+    )
     assert "no documents" in refusal(lambda: evaluate(gpt, [str(tmp_path / "empty.txt")], {}, {}, silent))
     window = ["train.window=99", "data.tokenizer=words"]
     said = refusal(
-        lambda: train("text-generation", [str(texts / "train.txt")], output_dir=tmp_path / "e", model="gpt:tiny", settings=window)
+        lambda: train(
+            "text-generation",
+            [str(texts / "train.txt")],
+            output_dir=tmp_path / "e",
+            model="gpt:tiny",
+            settings=window,
+        )
     )
     assert "train.window must be at most model.context" in said
     assert not (tmp_path / "e" / run_folder.RUN).exists()
@@ -275,15 +342,28 @@ def test_the_window_of_progress_is_heard(texts: Path, tmp_path: Path) -> None:
     assert heard[-1].loss < heard[0].loss
 
 
-def test_gradient_flow_of_a_language_model_is_that_of_its_training(folders: dict[str, Path], texts: Path, tmp_path: Path) -> None:
+def test_gradient_flow_of_a_language_model_is_that_of_its_training(
+    folders: dict[str, Path], texts: Path, tmp_path: Path
+) -> None:
     run, val = folders["recurrent_lm:tiny"], [str(texts / "val.txt")]
-    report = explain_gradient_flow([run], val, {}, rows=40, output=str(tmp_path / "flow.svg"), say=lambda _: None)
+    report = explain_gradient_flow(
+        [run], val, {}, rows=40, output=str(tmp_path / "flow.svg"), say=lambda _: None
+    )
     assert report.rows == 40
     (flow,) = report.flows.values()
     assert flow.loss == pytest.approx(evaluate(run, val, {}, {}, lambda _: None).metrics["loss"], rel=1e-4)
     (tmp_path / "book.txt").write_text((texts / "val.txt").read_text())
     book = {"document": "file"}
-    report = explain_gradient_flow([run], [str(tmp_path / "book.txt")], book, rows=2, output=str(tmp_path / "book.svg"), say=lambda _: None)
+    report = explain_gradient_flow(
+        [run],
+        [str(tmp_path / "book.txt")],
+        book,
+        rows=2,
+        output=str(tmp_path / "book.svg"),
+        say=lambda _: None,
+    )
     assert report.rows == 2  # of one document
     with pytest.raises(UsageError, match="recurrent"):
-        explain_gradient_flow([folders["gpt:tiny"]], val, {}, output=str(tmp_path / "none.svg"), say=lambda _: None)
+        explain_gradient_flow(
+            [folders["gpt:tiny"]], val, {}, output=str(tmp_path / "none.svg"), say=lambda _: None
+        )

@@ -1,4 +1,5 @@
-"""Masked patch prediction from files to a run folder and on: it learns, resumes to the bit, is measured; a classifier begins with it."""
+"""Masked patch prediction from files to a run folder and on: it learns, resumes to the bit, is measured; a
+classifier begins with it."""
 
 from __future__ import annotations
 
@@ -13,16 +14,16 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from tests.data.test_images import idx
-from tests.workflows.test_images import outcome, run, squares
+from tests.data.images.test_image_files import idx
+from tests.tasks.images.test_training_data import outcome, run, squares
 
-from seqloom.runs import run_folder
 from seqloom.errors import DataError, FolderError, UsageError
 from seqloom.models.vit import ViT, ViTConfig
+from seqloom.runs import run_folder
+from seqloom.runs.settings import resolve
+from seqloom.tasks.images.training_data import PreparedPatches, prepare_patches, start_vit
 from seqloom.training.loop import Progress
 from seqloom.workflows.evaluate import evaluate
-from seqloom.tasks.images.training_data import PreparedPatches, prepare_patches, start_vit
-from seqloom.runs.settings import resolve
 from seqloom.workflows.train import TrainResult, train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -56,7 +57,9 @@ def write(path: Path, seed: int, count: int) -> str:
     return str(path)
 
 
-def go_on(folder: Path, stop: Callable[[int], None] = lambda step: None, said: list[str] | None = None) -> TrainResult:
+def go_on(
+    folder: Path, stop: Callable[[int], None] = lambda step: None, said: list[str] | None = None
+) -> TrainResult:
     """Starts the run in `folder` or goes on with it; `stop` is called after each step."""
 
     def progress(now: Progress) -> None:
@@ -66,7 +69,9 @@ def go_on(folder: Path, stop: Callable[[int], None] = lambda step: None, said: l
     if (folder / run_folder.RUN).exists():
         return train(resume=folder, progress=progress, say=say)
     data = write(folder.parent / "train.npz", 1, 200)
-    return train(TASK, [data], output_dir=folder, model="vit:tiny", settings=SETTINGS, progress=progress, say=say)
+    return train(
+        TASK, [data], output_dir=folder, model="vit:tiny", settings=SETTINGS, progress=progress, say=say
+    )
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +131,9 @@ def test_resumed_equals_uninterrupted_to_the_bit(trained: Path, tmp_path: Path) 
         assert one[name] == other[name], name
 
 
-def prepared(tmp_path: Path, data: list[str], *settings: str, validation: tuple[str, ...] = ()) -> PreparedPatches:
+def prepared(
+    tmp_path: Path, data: list[str], *settings: str, validation: tuple[str, ...] = ()
+) -> PreparedPatches:
     given = ["model.image_size=8", "model.patch_size=2", "train.batch_rows=8", *settings]
     run_config = resolve(TASK, data, tmp_path / "run", "vit:tiny", validation, given, None)
     (tmp_path / "run").mkdir(parents=True, exist_ok=True)
@@ -141,7 +148,9 @@ def test_a_batch_is_a_function_of_its_rows(tmp_path: Path) -> None:
     parts = [material.load(rows[at : at + 3], rows) for at in range(0, len(rows), 3)]
     for name, tensors in zip(whole._fields, zip(*parts, strict=True), strict=True):
         assert torch.equal(torch.cat(tensors), getattr(whole, name)), name
-    model = ViT(ViTConfig(head="patches", image_size=8, patch_size=2, channels=1, width=16, layers=1, heads=2)).eval()
+    model = ViT(
+        ViTConfig(head="patches", image_size=8, patch_size=2, channels=1, width=16, layers=1, heads=2)
+    ).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=0.4)
@@ -159,7 +168,8 @@ def test_a_batch_is_a_function_of_its_rows(tmp_path: Path) -> None:
 
 
 def test_labels_are_not_needed(tmp_path: Path) -> None:
-    """An .npz, IDX images with and without labels, a folder of image files: the same pixels, the same batches."""
+    """An .npz, IDX images with and without labels, a folder of image files: the same pixels, the same
+    batches."""
     pillow: Any = pytest.importorskip("PIL.Image")
     images = shades(3, 30)
     np.savez(tmp_path / "t.npz", images=images)
@@ -185,7 +195,10 @@ def test_validation_is_always_on_the_same_corruption(tmp_path: Path, trained: Pa
     """Whatever the seed of the run; and the verb measures what the training measured."""
     data, held = write(tmp_path / "t.npz", 1, 50), write(tmp_path / "v.npz", 5, 300)
     model = run_folder.open_model(trained).model
-    found = [prepared(tmp_path / str(seed), [data], f"train.seed={seed}", validation=(held,)).validate(model) for seed in (0, 1)]
+    found = [
+        prepared(tmp_path / str(seed), [data], f"train.seed={seed}", validation=(held,)).validate(model)
+        for seed in (0, 1)
+    ]
     assert found[0] == found[1] == evaluate(trained, [held], {}, {}, lambda _: None).metrics
 
 
@@ -193,13 +206,27 @@ def test_validation_is_always_on_the_same_corruption(tmp_path: Path, trained: Pa
     ("settings", "count", "message"),
     [
         (["train.shift=8"], 9, "train.shift must be below model.image_size=8, but is 8"),
-        (["train.best=bleu"], 9, "train.best must be loss or accuracy for masked-image-modeling, but is 'bleu'"),
-        (["model.head=labels"], 9, "model.head must be patches for masked-image-modeling, but is labels; leave it out"),
-        (["model.patch_size=8"], 9, "model.patch_size must be below model.image_size=8 with model.head=patches"),
+        (
+            ["train.best=bleu"],
+            9,
+            "train.best must be loss or accuracy for masked-image-modeling, but is 'bleu'",
+        ),
+        (
+            ["model.head=labels"],
+            9,
+            "model.head must be patches for masked-image-modeling, but is labels; leave it out",
+        ),
+        (
+            ["model.patch_size=8"],
+            9,
+            "model.patch_size must be below model.image_size=8 with model.head=patches",
+        ),
         ([], 1, "validation needs images of its own, but there is only one"),
     ],
 )
-def test_what_cannot_be_trained_is_refused_and_leaves_nothing(settings: list[str], count: int, message: str, tmp_path: Path) -> None:
+def test_what_cannot_be_trained_is_refused_and_leaves_nothing(
+    settings: list[str], count: int, message: str, tmp_path: Path
+) -> None:
     data = write(tmp_path / "t.npz", 0, count)
     with pytest.raises(UsageError, match=message):
         train(TASK, [data], output_dir=tmp_path / "run", model="vit:tiny", settings=settings)
@@ -210,21 +237,39 @@ def test_what_cannot_be_trained_is_refused_and_leaves_nothing(settings: list[str
 def test_a_classifier_has_no_head_on_patches(tmp_path: Path) -> None:
     images, labels = squares(0, 20)
     np.savez(tmp_path / "t.npz", images=images, labels=labels)
-    with pytest.raises(UsageError, match=r"model.head must be labels for image-classification, but is patches"):
-        train("image-classification", [str(tmp_path / "t.npz")], output_dir=tmp_path / "run", settings=["model.head=patches"])
+    with pytest.raises(
+        UsageError, match=r"model.head must be labels for image-classification, but is patches"
+    ):
+        train(
+            "image-classification",
+            [str(tmp_path / "t.npz")],
+            output_dir=tmp_path / "run",
+            settings=["model.head=patches"],
+        )
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["predict", "RUN", "DATA"], "is a model of masked-image-modeling, which reads no text; measure it with evaluate, or fine-tune it"),
+        (
+            ["predict", "RUN", "DATA"],
+            (
+                "is a model of masked-image-modeling, which reads no text; measure it with evaluate, or"
+                " fine-tune it"
+            ),
+        ),
         (["explain", "RUN", "DATA"], "is a model of masked-image-modeling, which reads no text"),
         (["evaluate", "RUN", "DATA", "--stride", "3"], "--set and --stride belong to texts"),
         (["evaluate", "RUN"], "images must be given"),
-        (["export", "RUN", "OUT", "--format", "huggingface"], "is a model of masked-image-modeling, which reads no text"),
+        (
+            ["export", "RUN", "OUT", "--format", "huggingface"],
+            "is a model of masked-image-modeling, which reads no text",
+        ),
     ],
 )
-def test_mistakes_are_one_line(words: list[str], message: str, trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_one_line(
+    words: list[str], message: str, trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     places = {"RUN": trained, "DATA": trained.parent / "train.npz", "OUT": tmp_path / "out"}
     code, out, err = run(capfd, *(places.get(word, word) for word in words))
     assert (code, out) == (2, "")
@@ -256,11 +301,19 @@ def test_what_may_change_at_a_start(trained: Path, tmp_path: Path) -> None:
     begun.load_state_dict(start.tensors, strict=False)
     images = torch.randn(2, 1, 16, 16)
     torch.testing.assert_close(begun.read(images), model.read(images))
-    with pytest.raises(UsageError, match=r"model.width=64 cannot be set: the weights of .*run have 32; leave it out"):
+    with pytest.raises(
+        UsageError, match=r"model.width=64 cannot be set: the weights of .*run have 32; leave it out"
+    ):
         start_vit(trained, {"width": 64})
     other = tmp_path / "lm"
     (tmp_path / "t.txt").write_text("a b\n" * 20)
-    train("text-generation", [str(tmp_path / "t.txt")], output_dir=other, model="ngram", settings=["data.tokenizer=bytes"])
+    train(
+        "text-generation",
+        [str(tmp_path / "t.txt")],
+        output_dir=other,
+        model="ngram",
+        settings=["data.tokenizer=bytes"],
+    )
     with pytest.raises(FolderError, match="must hold a vit to begin with, but holds a ngram"):
         start_vit(other)
 
@@ -269,10 +322,19 @@ def test_a_classifier_begins_with_it(trained: Path, tmp_path: Path) -> None:
     """Stopped and gone on with: to the bit, though what it began with is gone."""
     images, labels = squares(1, 60)
     np.savez(tmp_path / "t.npz", images=images, labels=labels)
-    prepared(tmp_path / "without", [str(tmp_path / "t.npz")])  # what is kept of images without labels is not taken for labelled ones
+    prepared(
+        tmp_path / "without", [str(tmp_path / "t.npz")]
+    )  # what is kept of images without labels is not taken for labelled ones
     begin = tmp_path / "begin"
     begin.mkdir()
-    for name in ("config.json", "preprocessor_config.json", "model.safetensors", "manifest.json", "run.yaml", "data.json"):
+    for name in (
+        "config.json",
+        "preprocessor_config.json",
+        "model.safetensors",
+        "manifest.json",
+        "run.yaml",
+        "data.json",
+    ):
         (begin / name).write_bytes((trained / name).read_bytes())
 
     def classifier(out: str, stop: bool) -> TrainResult:
@@ -282,7 +344,9 @@ def test_a_classifier_begins_with_it(trained: Path, tmp_path: Path) -> None:
 
         settings = ["train.max_steps=4", "train.evaluate_every=2", "train.batch_rows=16", "train.threads=1"]
         data, folder = [str(tmp_path / "t.npz")], tmp_path / out
-        return train("image-classification", data, output_dir=folder, settings=settings, start=begin, progress=progress)
+        return train(
+            "image-classification", data, output_dir=folder, settings=settings, start=begin, progress=progress
+        )
 
     assert classifier("whole", stop=False).stopped == "max_steps"
     assert classifier("parts", stop=True).stopped == "SIGTERM"

@@ -1,4 +1,5 @@
-"""Models as ONNX graphs: every family against itself in torch, greedy decoding through onnxruntime, the example that is written."""
+"""Models as ONNX graphs: every family against itself in torch, greedy decoding through onnxruntime, the
+example that is written."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ import pytest
 import torch
 from torch import nn
 
-from seqloom.runs import run_folder
 from seqloom.config import DataConfig, DecodeConfig, RunConfig
 from seqloom.decoding.generate import Beam, generate
 from seqloom.errors import MissingExtraError, SeqloomError, UsageError
-from seqloom.interop.onnx import check, graph
+from seqloom.interop.onnx import check
+from seqloom.interop.onnx import graph as graph_module
 from seqloom.interop.onnx.graph import Exportable, Value, general, write_graph
 from seqloom.interop.onnx.models import exportable
 from seqloom.models.bert import Bert, BertConfig
@@ -30,10 +31,11 @@ from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from seqloom.models.t5 import T5, T5Config
 from seqloom.models.transformer import Transformer, TransformerConfig
 from seqloom.models.vit import ViT, ViTConfig
+from seqloom.runs import run_folder
+from seqloom.runs.write_run import write_made
 from seqloom.text.special_tokens import BOS, EOS, PAD
 from seqloom.text.tokenizers import train_tokenizer
 from seqloom.workflows import onnx
-from seqloom.runs.write_run import write_made
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -58,7 +60,13 @@ def language_model(**changes: Any) -> RecurrentLM:
 
 
 def recurrent(**changes: Any) -> Seq2Seq:
-    sizes: dict[str, Any] = {"embedding_width": 6, "encoder_width": 5, "width": 8, "attention_width": 7, "readout_width": 9}
+    sizes: dict[str, Any] = {
+        "embedding_width": 6,
+        "encoder_width": 5,
+        "width": 8,
+        "attention_width": 7,
+        "readout_width": 9,
+    }
     return Seq2Seq(Seq2SeqConfig(vocabulary_size=SIZE, **sizes | changes))
 
 
@@ -67,27 +75,59 @@ def transformer(**changes: Any) -> Transformer:
     return Transformer(TransformerConfig(vocabulary_size=SIZE, **sizes | changes))
 
 
-BART: dict[str, Any] = {"positions": "learned", "position_offset": 2, "context": 9, "norm": "after", "embedding_norm": True, "pad_id": -1}
+BART: dict[str, Any] = {
+    "positions": "learned",
+    "position_offset": 2,
+    "context": 9,
+    "norm": "after",
+    "embedding_norm": True,
+    "pad_id": -1,
+}
 FAMILIES: dict[str, Callable[[], nn.Module]] = {
     "lstm, two widths, joined": lambda: language_model(last_width=5, documents="joined"),
-    "lstm, projected and normalised": lambda: language_model(projection=4, normalisation="layer", connection="residual"),
+    "lstm, projected and normalised": lambda: language_model(
+        projection=4, normalisation="layer", connection="residual"
+    ),
     "gru-torch, adaptive": lambda: language_model(cell="gru-torch", output="adaptive", output_cutoffs=(20,)),
     "elman, highway": lambda: language_model(cell="elman", connection="highway"),
     "seq2seq, gru, additive": lambda: recurrent(cell="gru"),
     "seq2seq, lstm, bilinear, reversed": lambda: recurrent(
-        cell="lstm", attention="bilinear", attend_from="current", reverse_source=True, encoder_layers=2, decoder_layers=2
+        cell="lstm",
+        attention="bilinear",
+        attend_from="current",
+        reverse_source=True,
+        encoder_layers=2,
+        decoder_layers=2,
     ),
     "seq2seq, no attention": lambda: recurrent(cell="elman", attention="none"),
     "gpt, rotary, norm after": lambda: GPT(
-        GPTConfig(vocabulary_size=SIZE, width=8, heads=2, layers=2, positions="rotary", norm="after", pad_id=-1)
+        GPTConfig(
+            vocabulary_size=SIZE, width=8, heads=2, layers=2, positions="rotary", norm="after", pad_id=-1
+        )
     ),
     "transformer": transformer,
     "bart": lambda: transformer(**BART),
-    "t5": lambda: T5(T5Config(vocabulary_size=SIZE, width=8, heads=2, head_width=6, encoder_layers=1, decoder_layers=2, pad_id=-1)),
+    "t5": lambda: T5(
+        T5Config(
+            vocabulary_size=SIZE,
+            width=8,
+            heads=2,
+            head_width=6,
+            encoder_layers=1,
+            decoder_layers=2,
+            pad_id=-1,
+        )
+    ),
     "bert": lambda: Bert(BertConfig(vocabulary_size=SIZE, width=8, heads=2, layers=1, pooler=True)),
-    "electra": lambda: Bert(BertConfig(vocabulary_size=SIZE, width=8, heads=2, layers=1, embedding_width=6, head="replaced-token")),
-    "roberta": lambda: Bert(BertConfig(vocabulary_size=SIZE, width=8, heads=2, layers=1, segments=1, position_offset=2, context=5)),
-    "vit": lambda: ViT(ViTConfig(labels=("cat", "dog"), image_size=8, patch_size=4, channels=1, width=8, heads=2, layers=1)),
+    "electra": lambda: Bert(
+        BertConfig(vocabulary_size=SIZE, width=8, heads=2, layers=1, embedding_width=6, head="replaced-token")
+    ),
+    "roberta": lambda: Bert(
+        BertConfig(vocabulary_size=SIZE, width=8, heads=2, layers=1, segments=1, position_offset=2, context=5)
+    ),
+    "vit": lambda: ViT(
+        ViTConfig(labels=("cat", "dog"), image_size=8, patch_size=4, channels=1, width=8, heads=2, layers=1)
+    ),
 }
 
 
@@ -102,9 +142,13 @@ def test_every_family_does_what_its_model_does(family: str, tmp_path: Path) -> N
     assert check.check(found, expected, tmp_path) < check.TOLERANCE / 2
 
 
-def run_folder(place: Path, model: Any, task: str, name: str) -> Path:
+def written_run(place: Path, model: Any, task: str, name: str) -> Path:
     run = RunConfig(
-        task=task, output_dir=str(place), model={"name": name, "size": "tiny"}, data=DataConfig(train=("none",)), decode=DecodeConfig()
+        task=task,
+        output_dir=str(place),
+        model={"name": name, "size": "tiny"},
+        data=DataConfig(train=("none",)),
+        decode=DecodeConfig(),
     )
     place.mkdir()
     write_made(place, run, model, TOKENIZER, [], None)
@@ -117,13 +161,22 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, P
     torch.set_num_threads(1)
     place = tmp_path_factory.mktemp("onnx")
     models = {
-        "gpt": (drawn(GPT(GPTConfig(vocabulary_size=SIZE, width=8, heads=2, layers=1, context=32, tie_output=False))), "text-generation"),
+        "gpt": (
+            drawn(
+                GPT(GPTConfig(vocabulary_size=SIZE, width=8, heads=2, layers=1, context=32, tie_output=False))
+            ),
+            "text-generation",
+        ),
         "seq2seq": (drawn(recurrent(cell="elman", bidirectional=False), seed=1), "translation"),
     }
     made = {}
     for name, (model, task) in models.items():
-        folder = run_folder(place / name, model, task, name)
-        made[name] = (model, place / f"{name}-onnx", onnx.export_onnx(str(folder), str(place / f"{name}-onnx")))
+        folder = written_run(place / name, model, task, name)
+        made[name] = (
+            model,
+            place / f"{name}-onnx",
+            onnx.export_onnx(str(folder), str(place / f"{name}-onnx")),
+        )
     return made
 
 
@@ -137,12 +190,18 @@ def greedy(folder: Path, prompt: list[int], source: list[int] | None) -> list[in
     step = onnxruntime.InferenceSession(folder / "step.onnx", options)
     names = [value["name"] for value in about["state"]]
     known: dict[str, Any] = {
-        value["name"]: np.zeros([{"rows": 1, "past": 0}.get(size, size) for size in value["shape"]], value["type"])
+        value["name"]: np.zeros(
+            [{"rows": 1, "past": 0}.get(size, size) for size in value["shape"]], value["type"]
+        )
         for value in about["state"]
     }
     if source is not None:
         encoder = onnxruntime.InferenceSession(folder / "encoder.onnx", options)
-        known |= zip((value.name for value in encoder.get_outputs()), encoder.run(None, {"source": np.array([source])}), strict=True)
+        known |= zip(
+            (value.name for value in encoder.get_outputs()),
+            encoder.run(None, {"source": np.array([source])}),
+            strict=True,
+        )
     tokens, written = prompt, list[int]()
     while len(written) < MOST and EOS not in written:
         logits, *after = step.run(None, {"tokens": np.array([tokens]), **known})
@@ -153,11 +212,15 @@ def greedy(folder: Path, prompt: list[int], source: list[int] | None) -> list[in
 
 
 def generated(model: Any, state: Any, prompt: list[int]) -> list[int]:
-    ((best,),) = generate(model, state, [prompt], strategy=Beam(width=1), max_new_tokens=[MOST], eos=EOS, pad=PAD)
+    ((best,),) = generate(
+        model, state, [prompt], strategy=Beam(width=1), max_new_tokens=[MOST], eos=EOS, pad=PAD
+    )
     return [*best.tokens, *([EOS] if best.finished else [])]
 
 
-def test_greedy_decoding_of_a_language_model_is_that_of_generate(exported: dict[str, tuple[Any, Path, Any]]) -> None:
+def test_greedy_decoding_of_a_language_model_is_that_of_generate(
+    exported: dict[str, tuple[Any, Path, Any]],
+) -> None:
     model, folder, _ = exported["gpt"]
     texts = TOKENIZER.encode(["", "a dog", "zwei Hunde laufen"])
     found = [greedy(folder, [BOS, *ids], None) for ids in texts]
@@ -165,7 +228,9 @@ def test_greedy_decoding_of_a_language_model_is_that_of_generate(exported: dict[
     assert len({tuple(ids) for ids in found}) > 1
 
 
-def test_greedy_decoding_of_an_encoder_decoder_is_that_of_generate(exported: dict[str, tuple[Any, Path, Any]]) -> None:
+def test_greedy_decoding_of_an_encoder_decoder_is_that_of_generate(
+    exported: dict[str, tuple[Any, Path, Any]],
+) -> None:
     model, folder, _ = exported["seq2seq"]
     sources = [[*ids, EOS] for ids in TOKENIZER.encode(["a", "a dog", "zwei Hunde laufen"])]
     found = [greedy(folder, [BOS], source) for source in sources]
@@ -180,12 +245,16 @@ def test_the_written_example_runs(name: str, exported: dict[str, tuple[Any, Path
     (program,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text("utf-8"), re.DOTALL)
     assert "seqloom" not in program
     assert "torch" not in program
-    done = subprocess.run([sys.executable, "-W", "error", "-c", program], cwd=folder, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], cwd=folder, capture_output=True, text=True, check=True
+    )
     assert done.stdout.endswith("\n")
 
 
 @pytest.mark.parametrize("name", ["gpt", "seq2seq"])
-def test_onnx_json_says_what_the_graphs_take_and_give(name: str, exported: dict[str, tuple[Any, Path, dict[str, Any]]]) -> None:
+def test_onnx_json_says_what_the_graphs_take_and_give(
+    name: str, exported: dict[str, tuple[Any, Path, dict[str, Any]]]
+) -> None:
     import onnxruntime
 
     _, folder, said = exported[name]
@@ -196,8 +265,13 @@ def test_onnx_json_says_what_the_graphs_take_and_give(name: str, exported: dict[
     assert (folder / run_folder.TOKENIZER).read_text("utf-8") == TOKENIZER.to_json()
     for graph in about["graphs"].values():
         session = onnxruntime.InferenceSession(folder / graph["file"])
-        for told, true in ((graph["inputs"], session.get_inputs()), (graph["outputs"], session.get_outputs())):
-            assert [(value["name"], value["shape"]) for value in told] == [(value.name, value.shape) for value in true]
+        for told, true in (
+            (graph["inputs"], session.get_inputs()),
+            (graph["outputs"], session.get_outputs()),
+        ):
+            assert [(value["name"], value["shape"]) for value in told] == [
+                (value.name, value.shape) for value in true
+            ]
     step = about["graphs"]["step"]
     kept = [value["name"] for value in about["state"]]
     assert [value["name"] for value in step["inputs"]][1 : len(kept) + 1] == kept
@@ -205,13 +279,20 @@ def test_onnx_json_says_what_the_graphs_take_and_give(name: str, exported: dict[
 
 
 def test_an_export_that_disagrees_leaves_nothing(
-    exported: dict[str, tuple[Any, Path, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    exported: dict[str, tuple[Any, Path, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     model, folder, _ = exported["gpt"]
-    changed = run_folder(tmp_path / "run", drawn(GPT(model.config), seed=1), "text-generation", "gpt")
+    changed = written_run(tmp_path / "run", drawn(GPT(model.config), seed=1), "text-generation", "gpt")
     before = sorted(tmp_path.iterdir())
-    monkeypatch.setattr(onnx, "write_graph", lambda graph, place: shutil.copy(folder / graph.file, place))  # that of other weights
-    with pytest.raises(SeqloomError, match=r"^step\.onnx: must do what the model does .* logits differs by .* at call 1 "):
+    monkeypatch.setattr(
+        onnx, "write_graph", lambda graph, place: shutil.copy(folder / graph.file, place)
+    )  # that of other weights
+    with pytest.raises(
+        SeqloomError, match=r"^step\.onnx: must do what the model does .* logits differs by .* at call 1 "
+    ):
         onnx.export_onnx(str(changed), str(tmp_path / "out"))
     assert sorted(tmp_path.iterdir()) == before
     assert capfd.readouterr() == ("", "")
@@ -236,7 +317,9 @@ def test_not_a_number_is_a_difference(exported: dict[str, tuple[Any, Path, Any]]
         check.check(exportable(GPT(model.config)), cases, folder)
 
 
-def test_what_is_refused(exported: dict[str, tuple[Any, Path, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_refused(
+    exported: dict[str, tuple[Any, Path, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(UsageError, match="must go to a new or empty folder"):
         onnx.export_onnx("none", str(exported["gpt"][1]))
     with pytest.raises(UsageError, match=r"without model\.maxent"):
@@ -245,7 +328,7 @@ def test_what_is_refused(exported: dict[str, tuple[Any, Path, Any]], tmp_path: P
         exportable(recurrent(normalisation="batch"))
     with pytest.raises(UsageError, match=r"ONNX holds RecurrentLM, .* but this is a Linear"):
         exportable(nn.Linear(1, 1))
-    monkeypatch.setattr(onnx_graph, "find_spec", lambda name: None if name == "onnxscript" else name)
+    monkeypatch.setattr(graph_module, "find_spec", lambda name: None if name == "onnxscript" else name)
     with pytest.raises(MissingExtraError, match=r"seqloom\[onnx\]"):
         onnx.export_onnx("none", str(tmp_path / "out"))
 

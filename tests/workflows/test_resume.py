@@ -1,7 +1,7 @@
 """A run may be stopped at any moment, in any way, and ends in the same bits.
 
-Killed runs are processes forked by a warm server, which run this very file; a killed one dies of SIGKILL at the k-th
-thing that it does to a file.
+Killed runs are processes forked by a warm server, which run this very file; a killed one dies of SIGKILL at
+the k-th thing that it does to a file.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import Any
 import pytest
 import torch
 
-from seqloom.runs import run_folder
 from seqloom import files
 from seqloom.data.synthetic.pairs import reverse_task
 from seqloom.errors import FolderError, UsageError
 from seqloom.native.library import library
+from seqloom.runs import run_folder
 from seqloom.training import metrics_log
 from seqloom.training.checkpoints import OPTIMIZER, STATE, WEIGHTS, checkpoints, newest_checkpoint, read_state
 from seqloom.training.loop import Progress
@@ -42,7 +42,10 @@ SETTINGS = [
     "train.accumulate=2",
     "train.threads=1",
     "model.dropout=0.3",
-    *(f"model.{name}=8" for name in ("width", "encoder_width", "embedding_width", "attention_width", "readout_width")),
+    *(
+        f"model.{name}=8"
+        for name in ("width", "encoder_width", "embedding_width", "attention_width", "readout_width")
+    ),
 ]
 """110 pairs in batches of 8: an epoch has 14 steps."""
 
@@ -50,7 +53,10 @@ Stop = Callable[[int], None]
 
 
 def go_on(
-    folder: Path, stop: Stop = lambda step: None, settings: tuple[str, ...] = (), say: Callable[[str], None] = lambda _: None
+    folder: Path,
+    stop: Stop = lambda step: None,
+    settings: tuple[str, ...] = (),
+    say: Callable[[str], None] = lambda _: None,
 ) -> TrainResult:
     """Starts the run in `folder` or goes on with it; `stop` is called after each step."""
 
@@ -59,7 +65,9 @@ def go_on(
 
     if (folder / run_folder.RUN).exists():
         return train(resume=folder, progress=progress, say=say)
-    data, validation = ([str(folder.parent / f"{name}.{side}") for side in "ab"] for name in ("train", "validation"))
+    data, validation = (
+        [str(folder.parent / f"{name}.{side}") for side in "ab"] for name in ("train", "validation")
+    )
     return train(
         "translation",
         data,
@@ -104,7 +112,9 @@ def never_stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def outcome(folder: Path) -> dict[str, Any]:
     """All that a run leaves, but for how long it took and where it stood."""
     metrics = [json.loads(line) for line in (folder / metrics_log.METRICS).read_bytes().splitlines()]
-    kept: dict[str, Any] = {"metrics": [{key: v for key, v in line.items() if key != "tokens_per_second"} for line in metrics]}
+    kept: dict[str, Any] = {
+        "metrics": [{key: v for key, v in line.items() if key != "tokens_per_second"} for line in metrics]
+    }
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         named_after_itself = path.parent == folder and path.name in (
             run_folder.RUN,
@@ -135,13 +145,26 @@ def kill_at_step(wanted: int, number: int) -> Stop:
 def at_every_event(act: Callable[[int], None]) -> None:
     """Calls `act` with 1, 2, 3, ... before each thing that this process does to a file."""
     seen, acting = 0, False
-    changing = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.chmod", "os.truncate", "os.fsync")
+    changing = (
+        "os.rename",
+        "os.remove",
+        "os.mkdir",
+        "os.rmdir",
+        "os.link",
+        "os.chmod",
+        "os.truncate",
+        "os.fsync",
+    )
 
     def look(name: str, arguments: tuple[Any, ...]) -> None:
         nonlocal seen, acting
         if acting:
             return
-        writes = name == "open" and isinstance(arguments[2], int) and bool(arguments[2] & (os.O_WRONLY | os.O_RDWR))
+        writes = (
+            name == "open"
+            and isinstance(arguments[2], int)
+            and bool(arguments[2] & (os.O_WRONLY | os.O_RDWR))
+        )
         if writes or name in changing:
             seen, acting = seen + 1, True
             act(seen)
@@ -165,7 +188,9 @@ def at_every_event(act: Callable[[int], None]) -> None:
 def forked(**arguments: Any) -> ForkServerProcess:
     """A process that runs this file as `run`."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "seqloom.workflows.train", "torch._dynamo", "seqloom.cli", "seqloom.data.synthetic.pairs"])
+    context.set_forkserver_preload(
+        ["pytest", "seqloom.workflows.train", "torch._dynamo", "seqloom.cli", "seqloom.data.synthetic.pairs"]
+    )
     process = context.Process(target=runpy.run_path, args=(__file__, {"ARGUMENTS": arguments}, "run"))
     process.start()
     return process
@@ -184,8 +209,15 @@ def checkpoints_step(folder: Path) -> int:
 
 
 def test_killed_at_any_event_of_a_whole_run(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that was killed leaves the files as they are at that moment; so a copy of them is gone on with."""
-    settings = ("train.max_steps=2", "train.evaluate_every=1", "train.log_every=1", "train.batch_rows=2", "train.accumulate=1")
+    """A process that was killed leaves the files as they are at that moment; so a copy of them is gone on
+    with."""
+    settings = (
+        "train.max_steps=2",
+        "train.evaluate_every=1",
+        "train.log_every=1",
+        "train.batch_rows=2",
+        "train.accumulate=1",
+    )
     assert ended(forked(folder="run", place=str(place), settings=settings)) == 0
     copies = {tuple(contents(copy).items()): copy for copy in sorted((place.parent / "copies").iterdir())}
     assert len(copies) > 60
@@ -193,7 +225,9 @@ def test_killed_at_any_event_of_a_whole_run(place: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # slow, and nothing here hangs on it
     for copy in copies.values():
         monkeypatch.chdir(copy)
-        run_file = copy / "run" / run_folder.RUN  # it names its data by their absolute paths: now those of the copy
+        run_file = (
+            copy / "run" / run_folder.RUN
+        )  # it names its data by their absolute paths: now those of the copy
         if run_file.exists():
             run_file.write_text(run_file.read_text().replace(str(place), str(copy)))
         go_on(Path("run"), settings=settings)
@@ -201,12 +235,16 @@ def test_killed_at_any_event_of_a_whole_run(place: Path, monkeypatch: pytest.Mon
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b"" for path in sorted(folder.rglob("*"))}
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b""
+        for path in sorted(folder.rglob("*"))
+    }
 
 
 @pytest.mark.slow
 def test_killed_again_and_again(place: Path, never_stopped: Path) -> None:
-    """From the empty folder to the sealed one, killed ones killed again; each process gets further than the one before."""
+    """From the empty folder to the sealed one, killed ones killed again; each process gets further than the
+    one before."""
     folder, kills, reached = place / "run", 0, 0
     while (code := ended(forked(folder=str(folder), event=3 * kills + 1))) == -signal.SIGKILL:
         kills += 1
@@ -232,7 +270,9 @@ def test_killed_between_steps(place: Path, never_stopped: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_stopped_twice_in_one_epoch_by_a_signal(place: Path, never_stopped: Path, number: signal.Signals) -> None:
+def test_stopped_twice_in_one_epoch_by_a_signal(
+    place: Path, never_stopped: Path, number: signal.Signals
+) -> None:
     folder = place / "run"
     for step in (5, 6, 10, 16):
         said: list[str] = []
@@ -247,7 +287,9 @@ def test_stopped_twice_in_one_epoch_by_a_signal(place: Path, never_stopped: Path
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_the_command_ends_with_the_signals_code_at_once(place: Path, number: signal.Signals, code: int) -> None:
+def test_the_command_ends_with_the_signals_code_at_once(
+    place: Path, number: signal.Signals, code: int
+) -> None:
     folder = place / "run"
     process = forked(folder=str(folder), settings=("train.max_steps=1000000",), command=True)
     wait_for(lambda: bool(checkpoints(folder)) if folder.exists() else False)
@@ -282,12 +324,21 @@ def stopped(place: Path, step: int) -> Path:
 
 
 def test_a_finished_run_is_left_alone_and_that_is_said(never_stopped: Path) -> None:
-    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in never_stopped.rglob("*") if path.is_file()}
+    before = {
+        path: (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in never_stopped.rglob("*")
+        if path.is_file()
+    }
     said: list[str] = []
     result = go_on(never_stopped, say=said.append)
     assert (result.stopped, result.step, result.best_step) == ("finished", 24, 24)
     assert result.metrics["loss"] == pytest.approx(read_state(never_stopped / "checkpoint-24").best)
-    assert said == [f"{never_stopped}: this run is finished (step 24), so there is nothing to do; for a longer one, train a new run"]
+    assert said == [
+        (
+            f"{never_stopped}: this run is finished (step 24), so there is nothing to do; for a longer one, train"
+            " a new run"
+        )
+    ]
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in before} == before
 
 
@@ -312,7 +363,10 @@ def emptied(path: Path) -> None:
     path.write_bytes(b"")
 
 
-@pytest.mark.parametrize(("name", "damage"), [(WEIGHTS, torn), (OPTIMIZER, flipped), (STATE, emptied), (files.MANIFEST, Path.unlink)])
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [(WEIGHTS, torn), (OPTIMIZER, flipped), (STATE, emptied), (files.MANIFEST, Path.unlink)],
+)
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_goes_on(
     place: Path, never_stopped: Path, name: str, damage: Callable[[Path], None]
 ) -> None:
@@ -320,7 +374,9 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_goes_on(
     damage(folder / "checkpoint-15" / name)
     said: list[str] = []
     go_on(folder, say=said.append)
-    assert any(line.startswith("skipped a damaged checkpoint: checkpoint-15: ") and name in line for line in said)
+    assert any(
+        line.startswith("skipped a damaged checkpoint: checkpoint-15: ") and name in line for line in said
+    )
     assert any("at step 12 of 24" in line for line in said)
     assert_same(folder, never_stopped)
 
@@ -333,7 +389,9 @@ def test_where_all_checkpoints_are_damaged_nothing_is_started(place: Path) -> No
     with pytest.raises(FolderError) as caught:
         go_on(folder)
     message = str(caught.value)
-    assert message.startswith(f"{folder}: every checkpoint is damaged, so nothing was started (checkpoint-15: {WEIGHTS} must have ")
+    assert message.startswith(
+        f"{folder}: every checkpoint is damaged, so nothing was started (checkpoint-15: {WEIGHTS} must have "
+    )
     assert f"; checkpoint-12: {OPTIMIZER} must have " in message
     assert outcome(folder) == before
 
@@ -354,7 +412,9 @@ def test_a_best_checkpoint_that_is_damaged_is_not_sealed(place: Path) -> None:
     flipped(folder / "checkpoint-6" / WEIGHTS)
     said: list[str] = []
     result = go_on(folder, say=said.append)
-    assert said[-1].startswith("the best checkpoint (step 6) is damaged, so the last one (step 24) takes its place: ")
+    assert said[-1].startswith(
+        "the best checkpoint (step 6) is damaged, so the last one (step 24) takes its place: "
+    )
     assert result.best_step == 24
     assert (folder / WEIGHTS).samefile(folder / "checkpoint-24" / WEIGHTS)
 
@@ -365,29 +425,42 @@ def test_a_best_checkpoint_that_is_damaged_is_not_sealed(place: Path) -> None:
 def test_changed_data_is_refused(place: Path) -> None:
     folder = stopped(place, 7)
     (place / "train.b").write_text((place / "train.b").read_text().replace("a", "b", 1))
-    with pytest.raises(FolderError, match=r"a run must go on with the data it began with, but .*train\.b has changed; restore it, or"):
+    with pytest.raises(
+        FolderError,
+        match=r"a run must go on with the data it began with, but .*train\.b has changed; restore it, or",
+    ):
         go_on(folder)
 
 
 def test_a_second_process_is_refused(place: Path) -> None:
     folder = stopped(place, 7)
     before = outcome(folder)
-    with files.locked(folder / files.LOCK), pytest.raises(FolderError, match="another process is training into this folder"):
+    with (
+        files.locked(folder / files.LOCK),
+        pytest.raises(FolderError, match="another process is training into this folder"),
+    ):
         go_on(folder)
     assert outcome(folder) == before
     process = forked(folder=str(place / "long"), settings=("train.max_steps=1000000",), command=True)
     wait_for(lambda: bool(checkpoints(place / "long")) if (place / "long").exists() else False)
-    with pytest.raises(FolderError, match="another process is training into this folder; wait for it or stop it"):
+    with pytest.raises(
+        FolderError, match="another process is training into this folder; wait for it or stop it"
+    ):
         go_on(place / "long")
     process.kill()
     assert ended(process) == -signal.SIGKILL
-    assert go_on(place / "long", kill_at_step(checkpoints_step(place / "long") + 1, signal.SIGTERM)).stopped == "SIGTERM"
+    assert (
+        go_on(place / "long", kill_at_step(checkpoints_step(place / "long") + 1, signal.SIGTERM)).stopped
+        == "SIGTERM"
+    )
 
 
 def test_a_folder_that_is_not_empty_is_refused(place: Path) -> None:
     (place / "run").mkdir()
     (place / "run" / "thesis.tex").touch()
-    with pytest.raises(UsageError, match="must be new or empty, but it holds something; name another --output-dir, or go on") as caught:
+    with pytest.raises(
+        UsageError, match="must be new or empty, but it holds something; name another --output-dir, or go on"
+    ) as caught:
         go_on(place / "run")
     assert caught.value.exit_code == 2
     assert [path.name for path in (place / "run").iterdir()] == ["thesis.tex"]
@@ -396,20 +469,30 @@ def test_a_folder_that_is_not_empty_is_refused(place: Path) -> None:
 
 
 def test_resume_takes_nothing_else(never_stopped: Path) -> None:
-    with pytest.raises(UsageError, match="--resume goes on with a run as it was configured and takes nothing else"):
+    with pytest.raises(
+        UsageError, match="--resume goes on with a run as it was configured and takes nothing else"
+    ):
         train(resume=never_stopped, settings=["train.max_steps=3"])
 
 
-def test_a_run_that_goes_on_with_other_arithmetic_says_so(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_goes_on_with_other_arithmetic_says_so(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, said = place / "run", list[str]()
     go_on(folder, kill_at_step(3, signal.SIGTERM))
-    kernels = f"torch {torch.__version__} on {torch.backends.cpu.get_cpu_capability()}, {'compiled' if library() else 'no compiled'} loops"
+    kernels = (
+        f"torch {torch.__version__} on {torch.backends.cpu.get_cpu_capability()},"
+        f" {'compiled' if library() else 'no compiled'} loops"
+    )
     assert read_state(checkpoints(folder)[0]).kernels == kernels
     go_on(folder, kill_at_step(4, signal.SIGTERM), say=said.append)
     assert not [line for line in said if "last bits" in line]
     monkeypatch.setattr("seqloom.workflows.train.kernels_of", lambda _: "an abacus")
     go_on(folder, kill_at_step(5, signal.SIGTERM), say=said.append)
-    told = f"this run began with {kernels} and goes on with an abacus: the same order of data, but not the same last bits"
+    told = (
+        f"this run began with {kernels} and goes on with an abacus: the same order of data, but not the same"
+        " last bits"
+    )
     assert [line for line in said if "last bits" in line] == [told]
     assert read_state(checkpoints(folder)[0]).kernels == "an abacus"
 
@@ -440,19 +523,27 @@ def test_patience_ends_a_run_for_good(place: Path) -> None:
 def test_a_full_disk_stops_and_a_run_goes_on_when_there_is_room(tmp_path: Path, never_stopped: Path) -> None:
     place = tmp_path / "disk"
     place.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(place)], capture_output=True, check=False).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(place)], capture_output=True, check=False
+    ).returncode:
         pytest.skip("mounting a small file system is not permitted here")
     try:
         write_data(place)
         ballast, folder = place / "ballast", place / "run"
-        for step, left in ((3, 0), (7, 8192), (13, 24576)):  # at the next line of metrics, and in the next save
+        for step, left in (
+            (3, 0),
+            (7, 8192),
+            (13, 24576),
+        ):  # at the next line of metrics, and in the next save
 
             def fill(now: int, step: int = step, left: int = left) -> None:
                 if now == step:
                     ballast.write_bytes(b"x" * (shutil.disk_usage(place).free - left))
 
             before = {path: files.sha256(path) for path in folder.rglob("checkpoint-*/*")}
-            with pytest.raises(FolderError, match=r"cannot be written \(No space left on device; 0\.0 MiB are free\)"):
+            with pytest.raises(
+                FolderError, match=r"cannot be written \(No space left on device; 0\.0 MiB are free\)"
+            ):
                 go_on(folder, fill)
             ballast.unlink()
             assert not list(folder.glob("*.tmp"))

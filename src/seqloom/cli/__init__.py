@@ -12,13 +12,29 @@ import cyclopts
 from rich.console import Console
 
 import seqloom
-from seqloom.cli import comparing, completing, degenerating, exchanging, generating, learning, looking, predicting, probing, rescoring, scoring, searching
+from seqloom.cli import (
+    comparing,
+    completing,
+    degenerating,
+    exchanging,
+    generating,
+    learning,
+    looking,
+    predicting,
+    probing,
+    rescoring,
+    scoring,
+    searching,
+)
 from seqloom.errors import SeqloomError, printable
 
 app = cyclopts.App(
     name="seqloom",
-    help="Sequence models on your own text: train, score, generate, explain. FOLDER is a run folder, a Hugging Face "
-    "directory or hf://NAME@REVISION; --from FOLDER says the same. With --debug, errors show where they come from.",
+    help=(
+        "Sequence models on your own text: train, score, generate, explain. FOLDER is a run folder, a Hugging"
+        " Face directory or hf://NAME@REVISION; --from FOLDER says the same. With --debug, errors show where"
+        " they come from."
+    ),
     version=seqloom.__version__,
     help_format="plaintext",
     error_console=Console(stderr=True),
@@ -49,12 +65,19 @@ app.command(exchanging.import_model, name="import")  # a word that Python keeps 
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs a command line and ends the process: 0 done, 1 failed, 2 asked wrongly, 130 and 143 stopped by Ctrl-C and SIGTERM."""
+    """Runs a command line and ends the process: 0 done, 1 failed, 2 asked wrongly, 130 and 143 stopped by
+    Ctrl-C and SIGTERM."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = _named([word for word in words if word != "--debug"])
-    if any(pair in (("--validation", "-"), ("--test", "-")) for pair in pairwise(words)):  # cyclopts would take - as training data
-        sys.exit(_refuse("validation and test data must be files; only training data can come from standard input", 2))
+    if any(
+        pair in (("--validation", "-"), ("--test", "-")) for pair in pairwise(words)
+    ):  # cyclopts would take - as training data
+        sys.exit(
+            _refuse(
+                "validation and test data must be files; only training data can come from standard input", 2
+            )
+        )
     try:
         code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except cyclopts.CycloptsError as error:

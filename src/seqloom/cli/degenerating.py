@@ -21,16 +21,19 @@ def degeneration(
     settings: Settings = None,
     json: Flag = False,
 ) -> None:
-    """Show how a language model's texts differ from people's: repetition, variety and probability by strategy, as a table and a chart.
+    """Show how a language model's texts differ from people's: repetition, variety and probability by
+    strategy, as a table and a chart.
 
     Args:
         folder: A run folder of a language model.
         texts: Human texts, in the same forms as for train. The beginning of each document is a prompt.
         output: A new picture: .png, .svg, .html or .json (Vega-Lite).
         prompt_tokens: Tokens of a prompt.
-        new_tokens: Tokens that each strategy and the person go on for; by default 100, or what fits the model's context.
+        new_tokens: Tokens that each strategy and the person go on for; by default 100, or what fits the
+            model's context.
         limit: So many documents; those too short for prompt and continuation are passed over.
-        strategies: With commas between: greedy, sampling, or settings such as beam=5, top_p=0.95, greedy+repetition_penalty=1.2.
+        strategies: With commas between: greedy, sampling, or settings such as beam=5, top_p=0.95,
+            greedy+repetition_penalty=1.2.
         seed: Of sampling.
         samples_output: Also write every text with its token probabilities to this new file (.jsonl).
         settings: key=value for data.*.
@@ -38,7 +41,10 @@ def degeneration(
     """
     given, decode, _ = reading(settings)
     if decode:
-        raise UsageError("--set can change data.* here, but not decode.*: each strategy says how it decodes; see --strategies")
+        raise UsageError(
+            "--set can change data.* here, but not decode.*: each strategy says how it decodes; see"
+            " --strategies"
+        )
     from seqloom.workflows.analysis.degeneration import HEADER, LEGEND, STRATEGIES
     from seqloom.workflows.analysis.degeneration import degeneration as run_degeneration
 

@@ -11,13 +11,15 @@ from seqloom.cli.terminal import put_json, put_table, say
 
 
 def import_model(place: str, folder: str, /, *, dtype: str | None = None, json: Flag = False) -> None:
-    """Make a run folder of a Hugging Face directory, of a name of the hub, or of an n-gram model in an ARPA file.
+    """Make a run folder of a Hugging Face directory, of a name of the hub, or of an n-gram model in an ARPA
+    file.
 
     Args:
-        place: A directory with config.json and model.safetensors; hf://NAME or hf://NAME@REVISION, which is fetched; or an ARPA file,
-            also .gz.
+        place: A directory with config.json and model.safetensors; hf://NAME or hf://NAME@REVISION, which is
+            fetched; or an ARPA file, also .gz.
         folder: The new run folder.
-        dtype: float32, float64, bfloat16 or float16: what the weights become; by default 16 bits become float32, others stay.
+        dtype: float32, float64, bfloat16 or float16: what the weights become; by default 16 bits become
+            float32, others stay.
         json: One JSON line instead of a table.
     """
     from seqloom.workflows.exchange import import_model as run_import
@@ -34,12 +36,14 @@ def export(
     shard_size: int | None = None,
     json: Flag = False,
 ) -> None:
-    """Write a model as a Hugging Face directory, which transformers opens; an n-gram model as an ARPA file; or as ONNX.
+    """Write a model as a Hugging Face directory, which transformers opens; an n-gram model as an ARPA file;
+    or as ONNX.
 
     Args:
         folder: A run folder.
         out: The new directory; of an n-gram model the new file, .arpa or .gz.
-        form: huggingface, arpa (which KenLM, SRILM and speech recognisers read) or onnx; by default arpa for an n-gram model.
+        form: huggingface, arpa (which KenLM, SRILM and speech recognisers read) or onnx; by default arpa for
+            an n-gram model.
         shard_size: Of huggingface: the most MiB of weights in one file; by default all are in one.
         json: One JSON line instead of a table.
     """
@@ -52,7 +56,9 @@ def _put(where: str, result: dict[str, Any], json: bool) -> None:
     if json:
         put_json(result)
     elif "ngrams" in result:
-        put_table(where, [(order, f"{size:,}") for order, size in result["ngrams"].items()], ("order", "n-grams"))
+        put_table(
+            where, [(order, f"{size:,}") for order, size in result["ngrams"].items()], ("order", "n-grams")
+        )
     else:
         shown = {key: value for key, value in result.items() if key not in ("output", "notes")}
         put_table(where, [(key, _text(value)) for key, value in shown.items()], ("", ""))

@@ -15,7 +15,9 @@ from seqloom.cli.options import Data, Flag, Settings, reading
 from seqloom.cli.terminal import put_json, say
 from seqloom.errors import UsageError
 
-Prompts = Annotated[list[str] | None, Parameter(negative="", consume_multiple=False, allow_leading_hyphen=True)]
+Prompts = Annotated[
+    list[str] | None, Parameter(negative="", consume_multiple=False, allow_leading_hyphen=True)
+]
 """Prompts, each with its option."""
 
 
@@ -29,22 +31,24 @@ def generate(
     trace: str | None = None,
     json: Flag = False,
 ) -> None:
-    """Go on with texts: each prompt and what a language model makes of it. Without a prompt it begins a text of its own.
+    """Go on with texts: each prompt and what a language model makes of it. Without a prompt it begins a text
+    of its own.
 
     Args:
         folder: A run folder of a language model.
         file: A text file of prompts, one a line, an empty one for a text of its own; - is standard input.
         prompt: A prompt; may be given again.
-        settings: key=value for decode.* (and data.* of the file), such as decode.temperature=0.8, decode.top_p=0.9 or decode.n_best=3.
+        settings: key=value for decode.* (and data.* of the file), such as decode.temperature=0.8,
+            decode.top_p=0.9 or decode.n_best=3.
         trace: A new file for every step: the candidates, which of them go on, and why the others fall.
         json: One JSON object a line for each text: prompt, sample, text, tokens, log_probability, finished.
     """
     if file is not None and prompt:
         raise UsageError("generate takes --prompt or FILE, but both are given; leave one out")
     _, decode, data_config = reading(settings, ("decode",) if file is None else ("data", "decode"))
+    from seqloom.runs.progress import each_text
     from seqloom.tasks.language_modeling.generate import Continuation, load_generator
     from seqloom.tasks.translation.predictor import new_file
-    from seqloom.runs.progress import each_text
     from seqloom.workflows.trace import traced
 
     notices: list[str] = []  # said after the text in whose midst they come up
@@ -65,8 +69,17 @@ def generate(
         sys.stdout.flush()
 
     if place is not None:
-        traced(place, prompts, writer.bundle, given, lambda text, watch: writer.generate([text], watch=watch, **decode)[0], tell)
-    for some in () if place else _batches(prompts, 1 if file == "-" and sys.stdin.isatty() else given.batch_rows):
+        traced(
+            place,
+            prompts,
+            writer.bundle,
+            given,
+            lambda text, watch: writer.generate([text], watch=watch, **decode)[0],
+            tell,
+        )
+    for some in (
+        () if place else _batches(prompts, 1 if file == "-" and sys.stdin.isatty() else given.batch_rows)
+    ):
         if len(some) == 1 and given.n_best == 1 and not json:
             pieces = writer.stream(some[0], **decode)
             begun = next(pieces, "")  # what is refused is refused before anything is written
@@ -87,14 +100,16 @@ def generate(
 
 
 def _batches(prompts: Iterable[str], size: int) -> Iterator[list[str]]:
-    """So many prompts at a time. Before more than one, all are read: an error in their file comes before the work."""
+    """So many prompts at a time. Before more than one, all are read: an error in their file comes before the
+    work."""
     remaining = iter(prompts if size == 1 else list(prompts))
     while some := list(islice(remaining, size)):
         yield some
 
 
 def _write(text: str, begins: bool = False, first: bool = False) -> None:
-    """Text as it is, line breaks too, as UTF-8 whatever the locale. An empty line stands before one that begins, but for the first."""
+    """Text as it is, line breaks too, as UTF-8 whatever the locale. An empty line stands before one that
+    begins, but for the first."""
     sys.stdout.buffer.write((("\n" if begins and not first else "") + text).encode("utf-8", "replace"))
     sys.stdout.buffer.flush()
 

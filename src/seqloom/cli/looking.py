@@ -23,34 +23,44 @@ def explain(
     settings: Settings = None,
     json: Flag = False,
 ) -> None:
-    """Draw where the model looks in a text while it writes its answer, or in an image; or how gradient flows back through time in it.
+    """Draw where the model looks in a text while it writes its answer, or in an image; or how gradient flows
+    back through time in it.
 
     Args:
         folder: A run folder; of a model with attention, to see where it looks.
-        text: The source, or an image file. With --gradient-flow: files of pairs, or of texts for a language model, in the same forms as
-            for train.
+        text: The source, or an image file. With --gradient-flow: files of pairs, or of texts for a language
+            model, in the same forms as for train.
         target: A given output; by default the model's own.
-        gradient_flow: Follow the gradient of the loss through the recurrent layers, step by step, on the first pairs of the files.
+        gradient_flow: Follow the gradient of the loss through the recurrent layers, step by step, on the
+            first pairs of the files.
         rows: With --gradient-flow: so many pairs; by default 64.
-        beside: With --gradient-flow: another run folder to compare with, on the same pairs; may be given again.
-        output: A new picture: .png, .svg, .html or .json (Vega-Lite); by default attention.png or gradient-flow.png.
+        beside: With --gradient-flow: another run folder to compare with, on the same pairs; may be given
+            again.
+        output: A new picture: .png, .svg, .html or .json (Vega-Lite); by default attention.png or
+            gradient-flow.png.
         settings: key=value for decode.*; with --gradient-flow for data.*.
         json: All numbers too, as one JSON line.
     """
     if gradient_flow:
         if target is not None:
-            raise UsageError("--gradient-flow takes no --target: the targets are those of the data; leave it out")
+            raise UsageError(
+                "--gradient-flow takes no --target: the targets are those of the data; leave it out"
+            )
         _gradient_flow([folder, *(beside or ())], text, 64 if rows is None else rows, output, settings, json)
         return
     if rows is not None or beside:
         raise UsageError("--rows and --beside belong to --gradient-flow; leave them out, or add it")
     if len(text) != 1:
-        raise UsageError(f"explain takes FOLDER and one TEXT, but {len(text)} texts are given; put the text in quotes")
+        raise UsageError(
+            f"explain takes FOLDER and one TEXT, but {len(text)} texts are given; put the text in quotes"
+        )
     from seqloom.runs.run_folder import IMAGES, task_of
 
     if task_of(folder) == IMAGES:
         if target is not None or settings:
-            raise UsageError(f"--target and --set belong to texts, but {folder} is a model of {IMAGES}; leave them out")
+            raise UsageError(
+                f"--target and --set belong to texts, but {folder} is a model of {IMAGES}; leave them out"
+            )
         _explain_image(folder, text[0], output or "attention.png", json)
         return
     from seqloom.workflows.explain.text import explain as run_explain
@@ -75,15 +85,22 @@ def _explain_image(folder: str, image: str, output: str, json: bool) -> None:
         put(f"where [CLS] looks: {found.picture}")
 
 
-def _gradient_flow(folders: list[str], data: tuple[str, ...], rows: int, output: str | None, settings: Settings, json: bool) -> None:
+def _gradient_flow(
+    folders: list[str], data: tuple[str, ...], rows: int, output: str | None, settings: Settings, json: bool
+) -> None:
     given, decode, _ = reading(settings)
     if decode:
         raise UsageError("--set can change data.* with --gradient-flow, but not decode.*: nothing is decoded")
     if not data:
-        raise UsageError("--gradient-flow needs data: seqloom explain FOLDER DATA --gradient-flow, with files of pairs as for train")
+        raise UsageError(
+            "--gradient-flow needs data: seqloom explain FOLDER DATA --gradient-flow, with files of pairs as"
+            " for train"
+        )
     from seqloom.workflows.explain.text import LEGEND, explain_gradient_flow
 
-    report = explain_gradient_flow(folders, data, given, rows=rows, output=output or "gradient-flow.png", say=say)
+    report = explain_gradient_flow(
+        folders, data, given, rows=rows, output=output or "gradient-flow.png", say=say
+    )
     if json:
         put_json(report.summary())
     else:
@@ -105,23 +122,26 @@ def check(
     settings: Settings = None,
     json: Flag = False,
 ) -> int:
-    """Examine data before it is trained on: counts, lengths, duplicates, overlap, unknown share, the first batch; of labels, tags, answers
-    and choices also what a training would cost.
+    """Examine data before it is trained on: counts, lengths, duplicates, overlap, unknown share, the first
+    batch; of labels, tags, answers and choices also what a training would cost.
 
     Args:
-        task: translation, text-generation, text-classification, sentence-similarity, token-classification, question-answering or
-            multiple-choice.
+        task: translation, text-generation, text-classification, sentence-similarity, token-classification,
+            question-answering or multiple-choice.
         data: Training files, in the same forms as for train.
         validation: Validation files, to look for overlap with the training data.
         test: Test files, likewise.
         model: NAME or NAME:SIZE, as for train: what the training would cost with it.
         start: A run folder, a Hugging Face directory or hf://NAME to begin with, as for train.
-        settings: key=value for data.* and train.*, as for train; where a model is made also head.* and model.*.
+        settings: key=value for data.* and train.*, as for train; where a model is made also head.* and
+            model.*.
         json: One JSON line instead of tables.
     """
     from seqloom.workflows.data_report.report import check as run_check
 
-    report = run_check(task, data, validation or (), test or (), settings or [], say, model=model, start=start)
+    report = run_check(
+        task, data, validation or (), test or (), settings or [], say, model=model, start=start
+    )
     if json:
         put_json(report.summary())
     else:
@@ -148,14 +168,24 @@ def models(name: str | None = None, /, *, json: Flag = False) -> None:
             put_json(listed)
         else:
             for family in listed:
-                rows: list[tuple[str, ...]] = [(f"{family['name']}:{size}", about) for size, about in family["about"].items()]
-                put_table(f"{family['name']}: {family['summary']}", rows, ("--model", "what for, or where published"))
+                rows: list[tuple[str, ...]] = [
+                    (f"{family['name']}:{size}", about) for size, about in family["about"].items()
+                ]
+                put_table(
+                    f"{family['name']}: {family['summary']}",
+                    rows,
+                    ("--model", "what for, or where published"),
+                )
         return
     keys = settings_of(name)
     if json:
         put_json(keys)
     else:
-        put_table(f"Settings of a run with {name}", [(k["key"], k["default"], k["meaning"]) for k in keys], ("--set", "default", "meaning"))
+        put_table(
+            f"Settings of a run with {name}",
+            [(k["key"], k["default"], k["meaning"]) for k in keys],
+            ("--set", "default", "meaning"),
+        )
 
 
 VERBS = (explain, check, models)

@@ -42,7 +42,10 @@ def reading(settings: list[str] | None, sections: tuple[str, ...] = ("data", "de
     content = apply_settings({}, settings or [])
     if other := sorted(content.keys() - set(sections)):
         why = "no file is read" if other == ["data"] else "the model is trained"
-        raise UsageError(f"--set can change {' and '.join(f'{one}.*' for one in sections)} here, but not {', '.join(other)}.*: {why}")
+        raise UsageError(
+            f"--set can change {' and '.join(f'{one}.*' for one in sections)} here, but not"
+            f" {', '.join(other)}.*: {why}"
+        )
     decode = content.get("decode", {})
     groups = decode.get("groups")
     widest = 1000 // groups * groups if isinstance(groups, int) and 0 < groups <= 1000 else 1000

@@ -13,37 +13,45 @@ if TYPE_CHECKING:
     from seqloom.runs.run_folder import Bundle
 
 
-def predict(folder: str, /, *file: Data, settings: Settings = None, trace: str | None = None, json: Flag = False) -> None:
-    """Write the model's output for each line of a file or of standard input (an empty or skipped line gives an empty line): a text,
-    the text with its masks filled, its vector, its label or tags; for each question its answer, of options the choice; for each image
-    its label and the probability.
+def predict(
+    folder: str, /, *file: Data, settings: Settings = None, trace: str | None = None, json: Flag = False
+) -> None:
+    """Write the model's output for each line of a file or of standard input (an empty or skipped line gives
+    an empty line): a text, the text with its masks filled, its vector, its label or tags; for each question
+    its answer, of options the choice; for each image its label and the probability.
 
     Args:
         folder: A run folder.
-        file: A text file, one input a line, or for what reads labels, tags, questions and choices a file as for train; - or nothing is
-            standard input. For a model of images any number of image files, .npz or IDX files.
+        file: A text file, one input a line, or for what reads labels, tags, questions and choices a file as
+            for train; - or nothing is standard input. For a model of images any number of image files, .npz
+            or IDX files.
         settings: key=value for data.* and decode.*, such as decode.beam=1 or decode.n_best=3.
-        trace: A new file for every step of the search: the candidates, which of them go on, and why the others fall.
-        json: One JSON object a line, with all n-best outputs and their scores, the likeliest tokens of each mask, the vector, or the
-            probabilities of all labels.
+        trace: A new file for every step of the search: the candidates, which of them go on, and why the
+            others fall.
+        json: One JSON object a line, with all n-best outputs and their scores, the likeliest tokens of each
+            mask, the vector, or the probabilities of all labels.
     """
     import sys
 
-    from seqloom.runs.run_folder import IMAGES, task_of
     from seqloom.models.encoder_with_head import Reader
-    from seqloom.workflows.evaluate import ENCODED
-    from seqloom.tasks.translation.predictor import CHUNK, load, new_file
     from seqloom.runs.progress import each_text
-    from seqloom.workflows.trace import traced
+    from seqloom.runs.run_folder import IMAGES, task_of
+    from seqloom.tasks.translation.predictor import CHUNK, load, new_file
     from seqloom.tasks.translation.translate import Output
+    from seqloom.workflows.evaluate import ENCODED
+    from seqloom.workflows.trace import traced
 
     if task_of(folder) == IMAGES:
         if settings or trace is not None:
-            raise UsageError(f"--set and --trace belong to texts, but {folder} is a model of {IMAGES}; leave them out")
+            raise UsageError(
+                f"--set and --trace belong to texts, but {folder} is a model of {IMAGES}; leave them out"
+            )
         _predict_images(folder, file, json)
         return
     if len(file) > 1:
-        raise UsageError(f"predict takes FOLDER and one FILE, but {len(file)} files are given; ask for one after the other")
+        raise UsageError(
+            f"predict takes FOLDER and one FILE, but {len(file)} files are given; ask for one after the other"
+        )
     given, decode, data_config = reading(settings)
     place = None if trace is None else new_file(trace)
     model = load(folder)
@@ -56,7 +64,10 @@ def predict(folder: str, /, *file: Data, settings: Settings = None, trace: str |
         return
     if model.bundle.task in ENCODED:
         if place is not None:
-            raise UsageError(f"--trace belongs to a search for text, but {folder} is a model of {model.bundle.task}; leave it out")
+            raise UsageError(
+                f"--trace belongs to a search for text, but {folder} is a model of {model.bundle.task}; leave"
+                " it out"
+            )
         _predict_encoded(model.bundle, name, data_config, decode, json, interactive)
         return
 
@@ -72,7 +83,14 @@ def predict(folder: str, /, *file: Data, settings: Settings = None, trace: str |
         texts = each_text(name, data_config, say)
         if place is not None:
             bundle = model.bundle
-            traced(place, texts, bundle, bundle.decode_with(decode), lambda text, watch: model.n_best([text], watch, **decode)[0], tell)
+            traced(
+                place,
+                texts,
+                bundle,
+                bundle.decode_with(decode),
+                lambda text, watch: model.n_best([text], watch, **decode)[0],
+                tell,
+            )
             return
         for outputs in model.stream(texts, chunk=1 if interactive else CHUNK, **decode):
             tell(outputs)
@@ -92,7 +110,13 @@ def _predict_images(folder: str, paths: tuple[str, ...], json: bool) -> None:
 
 
 def _predict_read(
-    bundle: Bundle, name: str, given: dict[str, Any], decode: dict[str, Any], trace: str | None, json: bool, interactive: bool
+    bundle: Bundle,
+    name: str,
+    given: dict[str, Any],
+    decode: dict[str, Any],
+    trace: str | None,
+    json: bool,
+    interactive: bool,
 ) -> None:
     """A line for each example: its label, tags, answer or choice."""
     import sys
@@ -100,9 +124,14 @@ def _predict_read(
     from seqloom.tasks.text import predictor
 
     if decode or trace is not None:
-        raise UsageError(f"--trace and decode.* belong to models that write text, but this is one of {bundle.task}; leave them out")
+        raise UsageError(
+            f"--trace and decode.* belong to models that write text, but this is one of {bundle.task}; leave"
+            " them out"
+        )
     try:
-        for reply in predictor.TextReader(bundle, given, say).stream([name], 1 if interactive else predictor.CHUNK):
+        for reply in predictor.TextReader(bundle, given, say).stream(
+            [name], 1 if interactive else predictor.CHUNK
+        ):
             if json:
                 put_json(reply.content)
             else:
@@ -113,18 +142,24 @@ def _predict_read(
         sys.stdout.flush()  # what came before an error stands before it
 
 
-def _predict_encoded(bundle: Bundle, name: str, data: DataConfig, decode: dict[str, Any], json: bool, interactive: bool) -> None:
+def _predict_encoded(
+    bundle: Bundle, name: str, data: DataConfig, decode: dict[str, Any], json: bool, interactive: bool
+) -> None:
     """A line for each text: its vector, or the text with its masks filled."""
     import sys
 
-    from seqloom.tasks.encoders import fill_mask, sentence_vectors
     from seqloom.runs.progress import each_text, tallied
+    from seqloom.tasks.encoders import fill_mask, sentence_vectors
 
     masked = bundle.task == "fill-mask"
     if other := sorted(decode.keys() - ({"n_best"} if masked else set())):
         raise UsageError(
             f"decode.{other[0]} changes nothing here, where nothing is decoded"
-            + (": only decode.n_best says how many tokens each mask is told; leave it out" if masked else "; leave it out")
+            + (
+                ": only decode.n_best says how many tokens each mask is told; leave it out"
+                if masked
+                else "; leave it out"
+            )
         )
     texts = each_text(name, data, say)
     try:
@@ -132,15 +167,24 @@ def _predict_encoded(bundle: Bundle, name: str, data: DataConfig, decode: dict[s
             with tallied(say) as tally:
                 skipped = tally if data.on_bad_line == "skip" else None
                 filler, most = fill_mask.MaskFiller(bundle), decode.get("n_best", fill_mask.LIKELIEST)
-                for filled in filler.fill(texts, most, path=name, skipped=skipped, chunk=1 if interactive else fill_mask.CHUNK):
+                for filled in filler.fill(
+                    texts, most, path=name, skipped=skipped, chunk=1 if interactive else fill_mask.CHUNK
+                ):
                     if json:
-                        put_json({"text": filled.text, "masks": [[one._asdict() for one in mask] for mask in filled.masks]})
+                        put_json(
+                            {
+                                "text": filled.text,
+                                "masks": [[one._asdict() for one in mask] for mask in filled.masks],
+                            }
+                        )
                     else:
                         put(filled.text)
                     if interactive:
                         sys.stdout.flush()
             return
-        for vector in sentence_vectors.SentenceEncoder(bundle, say).stream(texts, 1 if interactive else sentence_vectors.CHUNK):
+        for vector in sentence_vectors.SentenceEncoder(bundle, say).stream(
+            texts, 1 if interactive else sentence_vectors.CHUNK
+        ):
             numbers = vector.tolist()
             if json:
                 put_json({"vector": numbers})

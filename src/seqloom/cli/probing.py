@@ -22,16 +22,20 @@ def probe(
     seed: int = 0,
     json: Flag = False,
 ) -> int:
-    """Train small recurrent readers on a long-memory task: which of them remembers over which distance, as a table and a chart.
+    """Train small recurrent readers on a long-memory task: which of them remembers over which distance, as a
+    table and a chart.
 
     Args:
         task: adding, copy, recall, agreement or cloze.
-        cells: Any of elman, elman-relu, elman-sigmoid, lstm, gru, gru-torch, mut1, mut2, mut3, and attention (an Elman that looks back).
+        cells: Any of elman, elman-relu, elman-sigmoid, lstm, gru, gru-torch, mut1, mut2, mut3, and attention
+            (an Elman that looks back).
         distances: Such as 20,50,100,200.
-        output: Folder for results.jsonl and chart.png, by default seqloom-probe-TASK; with the same settings it goes on.
+        output: Folder for results.jsonl and chart.png, by default seqloom-probe-TASK; with the same settings
+            it goes on.
         steps: Updates of each reader, at most (3,000); one that has learned the task ends earlier.
         width: Of the state (64).
-        shorter: Share of the updates at shorter distances (adding and copy: 0, as published; the others: 0.5).
+        shorter: Share of the updates at shorter distances (adding and copy: 0, as published; the others:
+            0.5).
         seed: Of the data and the first weights.
         json: One JSON line instead of a table.
     """
@@ -50,10 +54,16 @@ def probe(
             progress=progress,
         )
     if json:
-        put_json({"task": task, "output": str(report.folder), "stopped": report.stopped, "results": report.rows})
+        put_json(
+            {"task": task, "output": str(report.folder), "stopped": report.stopped, "results": report.rows}
+        )
     elif report.rows:
         header, rows = report.table()
-        put_table(f"{task} ({report.task.about}) by distance: learned in so many updates, or what it reached", rows, header)
+        put_table(
+            f"{task} ({report.task.about}) by distance: learned in so many updates, or what it reached",
+            rows,
+            header,
+        )
         put(f"folder: {report.folder}")
     if report.stopped is not None:
         say("go on with the same command")
@@ -69,7 +79,10 @@ def _numbers(text: str) -> list[int]:
     try:
         return [int(word) for word in _words(text)]
     except ValueError:
-        raise UsageError(f"--distances must be whole numbers with commas between, such as 20,50,100, but is {printable(text)}") from None
+        raise UsageError(
+            "--distances must be whole numbers with commas between, such as 20,50,100, but is"
+            f" {printable(text)}"
+        ) from None
 
 
 VERBS = (probe,)

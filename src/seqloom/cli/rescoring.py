@@ -25,21 +25,24 @@ def rescore(
     settings: Settings = None,
     json: Flag = False,
 ) -> None:
-    """Choose again from lists of hypotheses (speech, spelling, translation) with language models, the given score and the length.
+    """Choose again from lists of hypotheses (speech, spelling, translation) with language models, the given
+    score and the length.
 
-    Where the lists have references, a table of the metric: first hypotheses, each score alone, rescored, best possible. Without
-    references and --output the best text of each list, one a line.
+    Where the lists have references, a table of the metric: first hypotheses, each score alone, rescored, best
+    possible. Without references and --output the best text of each list, one a line.
 
     Args:
         folder: A run folder of a language model.
-        nbest: The lists: .jsonl (id, nbest: list of text and score, ref) or .tsv (a row a hypothesis); also .gz; - is JSONL from a pipe.
+        nbest: The lists: .jsonl (id, nbest: list of text and score, ref) or .tsv (a row a hypothesis); also
+            .gz; - is JSONL from a pipe.
         beside: Another language model, of any tokenizer; may be given again.
         tune: Lists with references: the weights that are best on them are found.
-        weights: Weights instead, such as given=1,lm=20,words=-20; lm is shared by all models, or name their folders. By default half
-            the given score, half the models.
+        weights: Weights instead, such as given=1,lm=20,words=-20; lm is shared by all models, or name their
+            folders. By default half the given score, half the models.
         score: The field of the given score; by default score.
         metric: wer, cer, bleu or exact_match.
-        output: A new .jsonl or .tsv: each list with the best first, its total and the log-probability of each model.
+        output: A new .jsonl or .tsv: each list with the best first, its total and the log-probability of each
+            model.
         settings: key=value for data.*.
         json: One JSON line instead of the table; without references one a list.
     """
@@ -63,7 +66,11 @@ def rescore(
         else:
             _put_results(result)
     elif output is not None:
-        put_json(result.summary() | {"output": output}) if json else say(f"{len(result.lists):,} lists written to {output}")
+        (
+            put_json(result.summary() | {"output": output})
+            if json
+            else say(f"{len(result.lists):,} lists written to {output}")
+        )
     else:
         for line in result.json_lines() if json else [one.texts[0] for one in result.lists]:
             put(line)
@@ -75,12 +82,16 @@ def _put_results(result: Rescored) -> None:
     names = {"first": "first hypotheses", "rescored": "rescored", "oracle": "oracle: the best in the lists"}
     parts = result.parts()
     systems = next(iter(parts.values())).systems
-    rows = [(names.get(name, name), *(f"{one.systems[name]:.2f}" for one in parts.values())) for name in systems]
+    rows = [
+        (names.get(name, name), *(f"{one.systems[name]:.2f}" for one in parts.values())) for name in systems
+    ]
     rows.insert(-1, ("rescored - first, 95 % interval", *(_difference(one) for one in parts.values())))
     header = ("", *(f"{part}: {one.lists:,} lists" for part, one in parts.items()))
     put_table(f"{METRICS[result.metric].title}, in percent", rows, header)
     put("")
-    put_table("Weights", [(name, f"{weight:.6g}") for name, weight in result.weights.items()], ("feature", "weight"))
+    put_table(
+        "Weights", [(name, f"{weight:.6g}") for name, weight in result.weights.items()], ("feature", "weight")
+    )
 
 
 def _difference(one: Rescoring) -> str:

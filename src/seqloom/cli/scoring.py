@@ -28,16 +28,20 @@ def score(
     settings: Settings = None,
     json: Flag = False,
 ) -> None:
-    """Say how likely a language model holds texts to be: each line of a file or of standard input, or each --text; or which of two.
+    """Say how likely a language model holds texts to be: each line of a file or of standard input, or each
+    --text; or which of two.
 
     Args:
         folder: A run folder of a language model.
-        file: A text file, one text a line; - is standard input. With --pairs: .jsonl, .tsv or .csv files, also .gz.
+        file: A text file, one text a line; - is standard input. With --pairs: .jsonl, .tsv or .csv files,
+            also .gz.
         text: A text, given here; again for another, to see which is likelier.
         prompt: What stands before each text; it is read and not scored.
         tokens: Also each token with its probability, rank and surprisal.
-        stride: Of a model with limited context: how far the windows over a long text move on; by default half a window.
-        pairs: BETTER,WORSE: the columns of two texts; how often the first is held likelier (minimal pairs, such as BLiMP's).
+        stride: Of a model with limited context: how far the windows over a long text move on; by default half
+            a window.
+        pairs: BETTER,WORSE: the columns of two texts; how often the first is held likelier (minimal pairs,
+            such as BLiMP's).
         by: With --pairs: the column whose values group the pairs; by default each file is a group.
         beside: With --pairs: another run folder to compare with; may be given again.
         settings: key=value for data.*.
@@ -48,7 +52,9 @@ def score(
         raise UsageError("--set can change data.* here, but not decode.*: nothing is decoded")
     if pairs is not None:
         if text or prompt or tokens or stride is not None:
-            raise UsageError("--pairs takes files of pairs, but no --text, --prompt, --tokens or --stride; leave these out")
+            raise UsageError(
+                "--pairs takes files of pairs, but no --text, --prompt, --tokens or --stride; leave these out"
+            )
         _pairs([folder, *(beside or ())], file, pairs, by, data_config, json)
         return
     if by is not None or beside:
@@ -57,8 +63,8 @@ def score(
         raise UsageError("score takes one FILE, or --text; to score several files, one call each")
     from itertools import chain
 
-    from seqloom.tasks.language_modeling.documents import convention
     from seqloom.runs.progress import each_text
+    from seqloom.tasks.language_modeling.documents import convention
     from seqloom.tasks.language_modeling.score import Scorer
 
     scorer = Scorer(folder)
@@ -76,9 +82,13 @@ def score(
         _alternatives(few)
         return
     for one in few:
-        put(f"{one.log_probability:.4f}\t{one.log_probability_without_end:.4f}\t{one.tokens}\t{one.perplexity:.4g}\t{one.text}")
+        put(
+            f"{one.log_probability:.4f}\t{one.log_probability_without_end:.4f}\t{one.tokens}\t{one.perplexity:.4g}\t{one.text}"
+        )
         if tokens:
-            rows: list[tuple[str, ...]] = [(piece, f"{p:.4g}", f"{rank:,}", f"{bits:.2f}") for piece, p, rank, bits in one.table]
+            rows: list[tuple[str, ...]] = [
+                (piece, f"{p:.4g}", f"{rank:,}", f"{bits:.2f}") for piece, p, rank, bits in one.table
+            ]
             put_table("", rows, ("token", "probability", "rank", "surprisal (bits)"))
 
 
@@ -111,7 +121,14 @@ def _odds(nats: float) -> str:
     return f"{math.exp(nats):,.3g}" if nats < 14 else f"10^{nats / math.log(10):.1f}"
 
 
-def _pairs(folders: list[str], files: tuple[str, ...], pairs: str, by: str | None, data_config: DataConfig, json: bool) -> None:
+def _pairs(
+    folders: list[str],
+    files: tuple[str, ...],
+    pairs: str,
+    by: str | None,
+    data_config: DataConfig,
+    json: bool,
+) -> None:
     from seqloom.tasks.language_modeling.score import contrast
 
     better, comma, worse = pairs.partition(",")
@@ -136,17 +153,31 @@ def _pairs(folders: list[str], files: tuple[str, ...], pairs: str, by: str | Non
         return
 
     def row(name: str, group: str | None, count: int) -> tuple[str, ...]:
-        return name, f"{count:,}", *("{:.1f} ({:.1f} to {:.1f})".format(*one.accuracy(group)) for one in results)
+        return (
+            name,
+            f"{count:,}",
+            *("{:.1f} ({:.1f} to {:.1f})".format(*one.accuracy(group)) for one in results),
+        )
 
     rows = [row(group, group, results[0].pairs[group]) for group in groups]
     rows.append(row("all", None, sum(results[0].pairs.values())))
-    put_table(f"{better.strip()} held likelier than {worse.strip()}, in percent with 95 % interval", rows, ("group", "pairs", *folders))
+    put_table(
+        f"{better.strip()} held likelier than {worse.strip()}, in percent with 95 % interval",
+        rows,
+        ("group", "pairs", *folders),
+    )
 
 
 def ensemble(
-    *folders: str, output_dir: str, weights: str | None = None, tune: Several = None, settings: Settings = None, json: Flag = False
+    *folders: str,
+    output_dir: str,
+    weights: str | None = None,
+    tune: Several = None,
+    settings: Settings = None,
+    json: Flag = False,
 ) -> None:
-    """Mix language models of one vocabulary into a new run folder, with given weights or with those that suit development text best.
+    """Mix language models of one vocabulary into a new run folder, with given weights or with those that suit
+    development text best.
 
     Args:
         folders: Run folders of language models, two or more, with the same tokenizer.
@@ -164,7 +195,9 @@ def ensemble(
         put_json(result)
     else:
         put_table(
-            f"Mixture in {output_dir}", [(folder, f"{weight:.4f}") for folder, weight in result["weights"].items()], ("member", "weight")
+            f"Mixture in {output_dir}",
+            [(folder, f"{weight:.4f}") for folder, weight in result["weights"].items()],
+            ("member", "weight"),
         )
 
 

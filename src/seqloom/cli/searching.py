@@ -36,17 +36,19 @@ def exact(
 
     Args:
         folder: A run folder.
-        file: A text file, one input a line: texts to translate, or prompts of a language model; - is standard input.
+        file: A text file, one input a line: texts to translate, or prompts of a language model; - is standard
+            input.
         prompt: An input, given here; may be given again.
         beams: Widths of the beams to compare with, such as 1,5,50.
         nodes: Prefixes that the model reads for each input, at most; then the gap that is left is said.
         seconds: For the exact search of each input, at most; the beams before it are not counted.
-        max_length: Longest output in ids, the end mark counted; by default that of the folder, or twice the source and 20 more, or 200.
+        max_length: Longest output in ids, the end mark counted; by default that of the folder, or twice the
+            source and 20 more, or 200.
         length_penalty: α of what is searched for, Σ log p / length^α; at 0 it is the most likely text.
         output: Also write a line of JSON for each input to this new file, as they come.
         limit: Only the first so many inputs.
-        settings: key=value for data.* and decode.*: rules for every search, and what the folder would decode with; not those of
-            sampling.
+        settings: key=value for data.* and decode.*: rules for every search, and what the folder would decode
+            with; not those of sampling.
         json: One JSON object a line for each input, and one for all at the end.
     """
     if file is not None and prompt:
@@ -56,19 +58,30 @@ def exact(
     _, decode, data_config = reading(settings)
     widths = _widths(beams)
     from seqloom.decoding.exact_search import Budget
-    from seqloom.workflows.analysis.exact import inputs_of, kept, load_searcher, report_of
     from seqloom.tasks.language_modeling.generate import TASK
+    from seqloom.workflows.analysis.exact import inputs_of, kept, load_searcher, report_of
 
     decode |= {"max_length": max_length} if max_length is not None else {}
     searcher = load_searcher(
-        folder, beams=widths, length_penalty=length_penalty, budget=Budget(nodes=nodes, seconds=seconds), decode=decode, say=say
+        folder,
+        beams=widths,
+        length_penalty=length_penalty,
+        budget=Budget(nodes=nodes, seconds=seconds),
+        decode=decode,
+        say=say,
     )
     task = searcher.bundle.task
     if prompt and task != TASK and not all(text.strip() for text in prompt):
-        raise UsageError("each --prompt must have text for a translation model to read, but one is blank; leave it out")
+        raise UsageError(
+            "each --prompt must have text for a translation model to read, but one is blank; leave it out"
+        )
     given = prompt or ([""] if task == TASK else None)
     # an error in the file comes before the work
-    texts = given[:limit] if file is None and given is not None else inputs_of(file or "-", data_config, task, limit, say)
+    texts = (
+        given[:limit]
+        if file is None and given is not None
+        else inputs_of(file or "-", data_config, task, limit, say)
+    )
     rows: list[Compared] = []
     for row in _counted(kept(searcher.compare(texts), output), len(texts)):
         rows.append(row)
@@ -87,14 +100,19 @@ def _widths(text: str) -> list[int]:
     try:
         return [int(word) for word in text.split(",")]
     except ValueError:
-        raise UsageError(f"--beams must be whole numbers with commas between, such as 1,5,50, but is {printable(text)}") from None
+        raise UsageError(
+            f"--beams must be whole numbers with commas between, such as 1,5,50, but is {printable(text)}"
+        ) from None
 
 
 def _put(row: Compared) -> None:
     """The best output, and below it each beam that found something else."""
     found = "proven" if row.proven else "gap unknown" if row.gap is None else f"gap {row.gap:.3f}"
     number = "" if row.log_probability is None else f"{row.log_probability:.4f}"
-    put(f"{number}\t{found}\t{row.nodes:,} nodes\t{row.seconds:.1f} s\t{'(nothing found)' if row.text is None else row.text or '(empty)'}")
+    put(
+        f"{number}\t{found}\t{row.nodes:,} nodes\t{row.seconds:.1f}"
+        f" s\t{'(nothing found)' if row.text is None else row.text or '(empty)'}"
+    )
     for name, beam in row.beams.items():
         if beam is None:
             put(f"\t\t{name}\t\t(nothing found)")
@@ -107,15 +125,20 @@ def _put_report(report: ExactReport, length_penalty: float) -> None:
     header, rows = report.table()
     unit = "nats" if not length_penalty else f"nats / length^{length_penalty:g}"
     put("")
-    put_table(f"{report.proven:,} of {report.inputs:,} inputs proven; how much worse the beams are is in {unit}", rows, header)
+    put_table(
+        f"{report.proven:,} of {report.inputs:,} inputs proven; how much worse the beams are is in {unit}",
+        rows,
+        header,
+    )
     put(
-        f"exact search: {report.nodes:,} nodes, {report.seconds:,.1f} s; mean log p {report.mean_log_probability:.3f}; "
-        f"the best text is empty for {report.empty:,} inputs; mean log p of the empty text {report.mean_empty_log_probability:.3f}"
+        f"exact search: {report.nodes:,} nodes, {report.seconds:,.1f} s; mean log p"
+        f" {report.mean_log_probability:.3f}; the best text is empty for {report.empty:,} inputs; mean log p"
+        f" of the empty text {report.mean_empty_log_probability:.3f}"
     )
     if report.proven < report.inputs:
         put(
-            f"not proven: {report.inputs - report.proven:,}, the largest gap {report.largest_gap:.3f}: there, "
-            "errors and shortfalls are at least what is shown; raise --nodes to prove more"
+            f"not proven: {report.inputs - report.proven:,}, the largest gap {report.largest_gap:.3f}: there,"
+            " errors and shortfalls are at least what is shown; raise --nodes to prove more"
         )
 
 

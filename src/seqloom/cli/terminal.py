@@ -18,7 +18,8 @@ def say(message: str) -> None:
 
 
 def put(text: str) -> None:
-    """A line of the result, as UTF-8 whatever the locale; a line break inside it becomes a blank, so a line stays one."""
+    """A line of the result, as UTF-8 whatever the locale; a line break inside it becomes a blank, so a line
+    stays one."""
     sys.stdout.buffer.write(text.replace("\r", " ").replace("\n", " ").encode("utf-8", "replace") + b"\n")
 
 
@@ -33,7 +34,12 @@ def put_table(title: str, rows: list[tuple[str, ...]], header: tuple[str, ...]) 
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(printable(title), "table.title"), title_justify="left", show_edge=False, header_style="bold")
+    table = Table(
+        title=Text(printable(title), "table.title"),
+        title_justify="left",
+        show_edge=False,
+        header_style="bold",
+    )
     for at, name in enumerate(header):
         numbers = bool(rows) and all(row[at][:1].isdigit() and row[at].isascii() for row in rows)
         table.add_column(Text(printable(name)), overflow="fold", justify="right" if numbers else "left")
@@ -47,7 +53,8 @@ def put_table(title: str, rows: list[tuple[str, ...]], header: tuple[str, ...]) 
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[Any], None]]:
-    """A bar with loss, what is trained a second (tokens, examples) and the time left; silent where standard error is no terminal."""
+    """A bar with loss, what is trained a second (tokens, examples) and the time left; silent where standard
+    error is no terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

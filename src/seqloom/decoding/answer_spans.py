@@ -1,7 +1,9 @@
-"""From scores of where an answer begins and ends to parts of the context (Devlin et al. 2019, section 4.2 and 4.3).
+"""From scores of where an answer begins and ends to parts of the context (Devlin et al. 2019, section 4.2 and
+4.3).
 
-A span from token i to j >= i has the score S·T_i + E·T_j. No answer has that of the first place, S·C + E·C; of a context that is read
-in several windows the least of theirs, as each must find nothing. A span that several windows see has the best of its scores.
+A span from token i to j >= i has the score S·T_i + E·T_j. No answer has that of the first place, S·C + E·C;
+of a context that is read in several windows the least of theirs, as each must find nothing. A span that
+several windows see has the best of its scores.
 """
 
 from __future__ import annotations
@@ -55,15 +57,18 @@ def best_answers(
 ) -> Answers:
     """The `n_best` spans of at most `longest` tokens.
 
-    For each window: scores `(1 + tokens or more,)`, the first of no answer, then one for each token; and where its tokens stand in the
-    context. There must be a window. Scores of -inf cannot be chosen; a text of white space is no answer.
+    For each window: scores `(1 + tokens or more,)`, the first of no answer, then one for each token; and
+    where its tokens stand in the context. There must be a window. Scores of -inf cannot be chosen; a text of
+    white space is no answer.
     """
     found: dict[tuple[int, int], float] = {}
     none = np.inf
     for start, end, spans in zip(starts, ends, offsets, strict=True):
         start, end = np.asarray(start, np.float64), np.asarray(end, np.float64)
         none = min(none, float(start[0] + end[0]))
-        of_window = _of_window(start[1 : 1 + len(spans)], end[1 : 1 + len(spans)], spans, context, n_best, longest)
+        of_window = _of_window(
+            start[1 : 1 + len(spans)], end[1 : 1 + len(spans)], spans, context, n_best, longest
+        )
         for place, score in of_window.items():
             found[place] = max(score, found.get(place, -np.inf))
     ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:n_best]

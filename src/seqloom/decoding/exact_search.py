@@ -2,11 +2,12 @@
 
     argmax  Σ log p(y_t | y_<t) / n^α   over all sequences y_1 .. y_n that end in </s>, the end mark counted, n at most the cap
 
-The empty sequence (</s> alone) is one of them; one that the cap cuts off is not. A log-probability is at most 0, so a prefix with
-the sum L can end no better than L / cap^α, and where that is no better than a sequence already found, nothing that begins with the prefix
-needs to be looked at. With α = 0 this is exact inference of Stahlberg and Byrne 2019 (arXiv:1908.10090); the most promising prefix first is
-best-first search (Meister, Vieira and Cotterell 2020, arXiv:2007.03909). Prefixes of one length exclude each other, so fewer than
-1 / p(best) of one length are more likely than the best sequence: a proof reads at most cap / p(best) of them.
+The empty sequence (</s> alone) is one of them; one that the cap cuts off is not. A log-probability is at most
+0, so a prefix with the sum L can end no better than L / cap^α, and where that is no better than a sequence
+already found, nothing that begins with the prefix needs to be looked at. With α = 0 this is exact inference
+of Stahlberg and Byrne 2019 (arXiv:1908.10090); the most promising prefix first is best-first search (Meister,
+Vieira and Cotterell 2020, arXiv:2007.03909). Prefixes of one length exclude each other, so fewer than 1 /
+p(best) of one length are more likely than the best sequence: a proof reads at most cap / p(best) of them.
 
 Of equally good sequences the shortest is the answer, of these the one with the lowest ids.
 """
@@ -30,7 +31,8 @@ from seqloom.protocols import Decodable, State, device_of, next_logits, select_r
 CHUNK = 64
 """Prefixes that the model reads in one step."""
 MOST_BYTES = 3 * 2**27
-"""Of what waits, states and continuations. With more, the longest prefixes go first: then at most one chunk for each length is added."""
+"""Of what waits, states and continuations. With more, the longest prefixes go first: then at most one chunk
+for each length is added."""
 SLACK = 1e-3
 """Nats by which a first look in float32 may err; the second, in float64, decides."""
 
@@ -73,7 +75,8 @@ class ExactResult:
 
     @property
     def gap(self) -> float:
-        """How much better than `best` a sequence could still be, in the unit of the score (nats where α = 0); 0 where proven."""
+        """How much better than `best` a sequence could still be, in the unit of the score (nats where α = 0);
+        0 where proven."""
         if self.proven:
             return 0.0
         return math.inf if self.best is None else self.bound - self.best.score
@@ -95,9 +98,10 @@ def exact_search(
 ) -> ExactResult:
     """The best continuation of one prompt that ends in `eos` within `max_new_tokens`, the end mark counted.
 
-    `state` has one row, or is None. `known` are hypotheses of the same prompt and rules, such as those of beams: the finished ones are a
-    first lower bound, so the answer is never worse than any of them. Rules may only lower log-probabilities, or keep them at most 0.
-    Raises UsageError for an empty prompt or a number out of range, SeqloomError where a logit is NaN or a rule gives more than 0.
+    `state` has one row, or is None. `known` are hypotheses of the same prompt and rules, such as those of
+    beams: the finished ones are a first lower bound, so the answer is never worse than any of them. Rules may
+    only lower log-probabilities, or keep them at most 0. Raises UsageError for an empty prompt or a number
+    out of range, SeqloomError where a logit is NaN or a rule gives more than 0.
     """
     _check(prompt, max_new_tokens, length_penalty, chunk)
     began = time.monotonic()
@@ -112,7 +116,9 @@ def exact_search(
         if nodes == 1:
             empty = float(allowed[0, eos])
         better = goal.see(live, live.total + allowed[:, eos])
-        new = _children(state, live, allowed.index_fill(1, torch.tensor([eos], device=device), -math.inf), goal)
+        new = _children(
+            state, live, allowed.index_fill(1, torch.tensor([eos], device=device), -math.inf), goal
+        )
         for frame in [*waiting, new] if better else [new]:
             goal.prune(frame)
         waiting = [frame for frame in [*waiting, new] if len(frame.places)]
@@ -125,17 +131,24 @@ def exact_search(
         tokens = live.tokens[:, -1:]
     best, score = goal.best, goal.best.score if goal.best else -math.inf
     bound = max([score, *(goal.bound(frame.head) for frame in waiting)])
-    return ExactResult(best=best, proven=not waiting, bound=bound, empty=empty, nodes=nodes, seconds=time.monotonic() - began)
+    return ExactResult(
+        best=best, proven=not waiting, bound=bound, empty=empty, nodes=nodes, seconds=time.monotonic() - began
+    )
 
 
 def _check(prompt: Sequence[int], max_new_tokens: int, length_penalty: float, chunk: int) -> None:
     if not prompt or max_new_tokens < 1:
-        raise UsageError("exact search needs a prompt of at least one token and a maximum of at least 1 new token")
+        raise UsageError(
+            "exact search needs a prompt of at least one token and a maximum of at least 1 new token"
+        )
     if chunk < 1:
         raise UsageError(f"chunk must be at least 1, but is {chunk}")
     check_length_penalty(length_penalty)
     if length_penalty * math.log(max_new_tokens) > 600:  # length^α is no float then
-        raise UsageError(f"length_penalty must be smaller for a maximum of {max_new_tokens:,} new tokens, but is {length_penalty:g}")
+        raise UsageError(
+            f"length_penalty must be smaller for a maximum of {max_new_tokens:,} new tokens, but is"
+            f" {length_penalty:g}"
+        )
 
 
 def check_length_penalty(length_penalty: float) -> None:
@@ -154,7 +167,10 @@ def _allowed(logits: Tensor, live: Live, rules: Sequence[Rule]) -> Tensor:
         raise SeqloomError(
             NOT_NUMBERS
             if math.isnan(highest)
-            else f"rules of an exact search must keep log-probabilities at most 0, but one is {highest}; leave that rule out"
+            else (
+                f"rules of an exact search must keep log-probabilities at most 0, but one is {highest}; leave"
+                " that rule out"
+            )
         )
     return allowed
 
@@ -175,7 +191,8 @@ class _Goal:
         return total / float(self.cap**self.length_penalty)
 
     def see(self, live: Live, ended: Tensor) -> bool:
-        """Sequences that end after these rows, with Σ log p `(rows,)`, the end mark's too; whether one is better than the best so far."""
+        """Sequences that end after these rows, with Σ log p `(rows,)`, the end mark's too; whether one is
+        better than the best so far."""
         before, scores = self.best, ended / float((live.tokens.shape[1] + 1) ** self.length_penalty)
         for row in ((scores == scores.max()) & (ended > -math.inf)).nonzero()[:, 0].tolist():
             self._offer(float(ended[row]), live.tokens[row].tolist())
@@ -215,8 +232,8 @@ def _rank(hypothesis: Hypothesis) -> tuple[float, int, list[int]]:
 class _Frame:
     """Rows that were read, and their continuations by one token that wait to be read, the most likely first.
 
-    There are up to rows x vocabulary of these, so each is kept in 8 bytes: where it stands in `(rows, vocabulary)`, and log p of its
-    last token, `(n,)` both.
+    There are up to rows x vocabulary of these, so each is kept in 8 bytes: where it stands in `(rows,
+    vocabulary)`, and log p of its last token, `(n,)` both.
     """
 
     def __init__(self, state: State, live: Live, vocabulary: int, places: Tensor, log_probs: Tensor) -> None:
@@ -247,7 +264,9 @@ class _Frame:
     def _keep_rows(self) -> None:
         """Rows that nothing waits for leave, where they are half of all."""
         parents = self.places.long() // self.vocabulary
-        used = torch.zeros(len(self.live.tokens), dtype=torch.bool, device=parents.device).index_fill(0, parents, True)
+        used = torch.zeros(len(self.live.tokens), dtype=torch.bool, device=parents.device).index_fill(
+            0, parents, True
+        )
         rows = used.nonzero()[:, 0]
         if 2 * len(rows) <= len(used):
             self.state, self.live = select_rows(self.state, rows), self.live.select(rows)
@@ -256,15 +275,22 @@ class _Frame:
 
     def take(self, count: int) -> tuple[State, Live]:
         """The most likely `count` leave: the states that they go on from, and what they are now."""
-        parents, ids = self.places[:count].long() // self.vocabulary, self.places[:count].long() % self.vocabulary
+        parents, ids = (
+            self.places[:count].long() // self.vocabulary,
+            self.places[:count].long() % self.vocabulary,
+        )
         live, zeros, totals = self.live, torch.zeros_like(parents), self.totals(slice(count))
-        state, tokens = select_rows(self.state, parents), torch.cat([live.tokens[parents], ids[:, None]], dim=1)
+        state, tokens = (
+            select_rows(self.state, parents),
+            torch.cat([live.tokens[parents], ids[:, None]], dim=1),
+        )
         self.keep(slice(count, None))
         return state, Live(zeros, zeros, zeros, totals, tokens, live.given)
 
 
 def _children(state: State, live: Live, allowed: Tensor, goal: _Goal) -> _Frame:
-    """All continuations of the rows that can still become the answer; of equals that of the first row, then the lowest id."""
+    """All continuations of the rows that can still become the answer; of equals that of the first row, then
+    the lowest id."""
     least = (goal.floor() - live.total - SLACK).to(allowed.dtype)
     places = ((allowed >= least[:, None]) & (allowed > -math.inf)).flatten().nonzero()[:, 0]
     log_probs = allowed.flatten()[places]

@@ -1,13 +1,14 @@
 """The one loop that turns any next-token model into text.
 
-A row is a live hypothesis. At each step a strategy (`strategies.py`) says which continuations of the rows live on; rows that have
-ended leave, and the state follows by `select_rows`. Greedy search is a beam of one.
+A row is a live hypothesis. At each step a strategy (`strategies.py`) says which continuations of the rows
+live on; rows that have ended leave, and the state follows by `select_rows`. Greedy search is a beam of one.
 
     score of a hypothesis = Σ log p / length^α, the end mark counted
 
-A hypothesis that ends keeps its place in the beam, so at most `width` of them end for one input. The search of an input is
-over when no row of it is alive, or when even the best that a live row can still become (its Σ log p can only fall, its
-length can only grow to the maximum) is no better than the worst of the hypotheses that would be returned: never earlier.
+A hypothesis that ends keeps its place in the beam, so at most `width` of them end for one input. The search
+of an input is over when no row of it is alive, or when even the best that a live row can still become (its Σ
+log p can only fall, its length can only grow to the maximum) is no better than the worst of the hypotheses
+that would be returned: never earlier.
 """
 
 from __future__ import annotations
@@ -49,12 +50,13 @@ def generate(
     stop: Stop | None = None,
     watch: Callable[[Step], None] | None = None,
 ) -> list[list[Hypothesis]]:
-    """For each prompt its hypotheses: of a beam the best first, at most `n_best`; of sampling its samples in order.
+    """For each prompt its hypotheses: of a beam the best first, at most `n_best`; of sampling its samples in
+    order.
 
-    `state` has one row per prompt, or is None. Prompts may differ in length (they are padded on the left: a `<pad>` is a step
-    that does not happen) but none is empty. `max_new_tokens` counts the end mark. A row ends with the token that makes `stop`
-    true, as with the end mark; with `eos` None there is no such mark. Raises UsageError for an empty prompt, or a maximum below 1;
-    SeqloomError where a logit is NaN.
+    `state` has one row per prompt, or is None. Prompts may differ in length (they are padded on the left: a
+    `<pad>` is a step that does not happen) but none is empty. `max_new_tokens` counts the end mark. A row
+    ends with the token that makes `stop` true, as with the end mark; with `eos` None there is no such mark.
+    Raises UsageError for an empty prompt, or a maximum below 1; SeqloomError where a logit is NaN.
     """
     return finish(
         steps(
@@ -98,10 +100,12 @@ def steps(
     begun: Sequence[Begun] | None = None,
     before: Sequence[Sequence[int]] | None = None,
 ) -> Generator[Tensor, None, list[list[Hypothesis]]]:
-    """`generate`, one step at a time: yields the new token of each row `(rows,)` as it comes, returns the hypotheses.
+    """`generate`, one step at a time: yields the new token of each row `(rows,)` as it comes, returns the
+    hypotheses.
 
-    Sample j of a prompt draws its numbers as sample `begun.sample + j` does, from number `begun.drawn` on. `before` is what stood
-    before each prompt: the model does not read it, the rules do; the last `begun.drawn` tokens before the new ones were made too.
+    Sample j of a prompt draws its numbers as sample `begun.sample + j` does, from number `begun.drawn` on.
+    `before` is what stood before each prompt: the model does not read it, the rules do; the last
+    `begun.drawn` tokens before the new ones were made too.
     """
     if not all(prompts) or not len(prompts) == len(max_new_tokens) or min(max_new_tokens, default=1) < 1:
         raise UsageError("every prompt must have at least one token and a maximum of at least 1 new token")
@@ -110,7 +114,11 @@ def steps(
         return ended
     device = device_of(model)
     read = _padded(prompts, pad, device)
-    given = _padded([[*one, *prompt] for one, prompt in zip(before or [()] * len(prompts), prompts, strict=True)], NOTHING, device)
+    given = _padded(
+        [[*one, *prompt] for one, prompt in zip(before or [()] * len(prompts), prompts, strict=True)],
+        NOTHING,
+        device,
+    )
     limits = torch.tensor(list(max_new_tokens), device=device)
     shortest = min(max_new_tokens)
     live = _first_rows(begun or [Begun()] * len(prompts), strategy.rows, given)
@@ -127,7 +135,11 @@ def steps(
         finished = torch.zeros_like(chosen.ids, dtype=torch.bool) if eos is None else chosen.ids == eos
         if stop is not None:
             finished = finished | stop(going)
-        over = finished if going.tokens.shape[1] < shortest else finished | (going.tokens.shape[1] >= limits[going.owner])
+        over = (
+            finished
+            if going.tokens.shape[1] < shortest
+            else finished | (going.tokens.shape[1] >= limits[going.owner])
+        )
         if bool(over.any()):  # here a GPU is waited for
             _end(going, over, finished, ended, strategy, eos)
         kept = ~over & ~strategy.hopeless(going, limits, ended) if any(ended) else ~over
@@ -146,8 +158,8 @@ def steps(
 
 
 class _Rows:
-    """The model and its state. A row stays where it stands in the state as long as it lives; what takes the place of a row that
-    died is copied there."""
+    """The model and its state. A row stays where it stands in the state as long as it lives; what takes the
+    place of a row that died is copied there."""
 
     def __init__(self, model: Decodable, state: State, count: int) -> None:
         self._model = model
@@ -179,7 +191,9 @@ class _Rows:
             sources[at] = source
         if sources != list(range(before)):
             self._state = move_rows(self._state, torch.tensor(sources, device=device))
-        self._order = None if self._place == list(range(len(old))) else torch.tensor(self._place, device=device)
+        self._order = (
+            None if self._place == list(range(len(old))) else torch.tensor(self._place, device=device)
+        )
 
 
 def _padded(prompts: Sequence[Sequence[int]], pad: int, device: torch.device) -> Tensor:
@@ -193,7 +207,9 @@ def _first_rows(begun: Sequence[Begun], each: int, given: Tensor) -> Live:
     live = Live.first(given)
     live = live.select(live.owner.repeat_interleave(each))
     first, drawn = torch.tensor(begun, device=given.device)[live.owner].unbind(1)
-    return live._replace(sample=first + torch.arange(each, device=given.device).repeat(len(begun)), drawn=drawn)
+    return live._replace(
+        sample=first + torch.arange(each, device=given.device).repeat(len(begun)), drawn=drawn
+    )
 
 
 def _with_tokens(live: Live, chosen: Chosen) -> Live:
@@ -203,10 +219,19 @@ def _with_tokens(live: Live, chosen: Chosen) -> Live:
     return live._replace(total=chosen.totals, tokens=torch.cat([live.tokens, chosen.ids[:, None]], dim=1))
 
 
-def _end(live: Live, over: Tensor, finished: Tensor, ended: list[list[Hypothesis]], strategy: Strategy, eos: int | None) -> None:
+def _end(
+    live: Live,
+    over: Tensor,
+    finished: Tensor,
+    ended: list[list[Hypothesis]],
+    strategy: Strategy,
+    eos: int | None,
+) -> None:
     """Moves the rows that are over to `ended`."""
     for row in over.nonzero()[:, 0].tolist():
         total, new = float(live.total[row]), live.tokens[row].tolist()
         score = strategy.score(total, len(new))
         tokens = new[:-1] if new[-1] == eos else new
-        ended[int(live.owner[row])].append(Hypothesis(score, total, tokens, bool(finished[row]), int(live.sample[row])))
+        ended[int(live.owner[row])].append(
+            Hypothesis(score, total, tokens, bool(finished[row]), int(live.sample[row]))
+        )

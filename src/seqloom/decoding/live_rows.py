@@ -22,7 +22,8 @@ class Hypothesis(NamedTuple):
     score: float
     """Σ log p / length^α; of a sample Σ log p."""
     log_probability: float
-    """Σ log p of its tokens, in nats, the end mark's too where it has one. Of a sample it is that of the model before any rule."""
+    """Σ log p of its tokens, in nats, the end mark's too where it has one. Of a sample it is that of the
+    model before any rule."""
     tokens: list[int]
     """The new tokens, without the prompt and without the end mark."""
     finished: bool
@@ -39,17 +40,20 @@ class Live(NamedTuple):
     sample: Tensor
     """`(rows,)`: its number among the samples of its input, or its group in a beam."""
     drawn: Tensor
-    """`(rows,)`: how many random numbers were drawn for it before its prompt ended; 0 but for a text that is gone on with."""
+    """`(rows,)`: how many random numbers were drawn for it before its prompt ended; 0 but for a text that is
+    gone on with."""
     total: Tensor
     """`(rows,)`: Σ log p."""
     tokens: Tensor
     """`(rows, steps)`: the new tokens so far."""
     given: Tensor
-    """`(inputs, longest)`: what stood before these, with NOTHING on the left of what is shorter. The last `drawn` of it are new too."""
+    """`(inputs, longest)`: what stood before these, with NOTHING on the left of what is shorter. The last
+    `drawn` of it are new too."""
 
     @property
     def text(self) -> Tensor:
-        """`(rows, longest + steps)`: all that stands before the next token, with NOTHING on the left of what is shorter."""
+        """`(rows, longest + steps)`: all that stands before the next token, with NOTHING on the left of what
+        is shorter."""
         return torch.cat([self.given[self.owner], self.tokens], dim=1)
 
     @property
@@ -59,13 +63,22 @@ class Live(NamedTuple):
 
     def select(self, rows: Tensor) -> Live:
         """These rows `(n,)` in this order."""
-        return Live(self.owner[rows], self.sample[rows], self.drawn[rows], self.total[rows], self.tokens[rows], self.given)
+        return Live(
+            self.owner[rows],
+            self.sample[rows],
+            self.drawn[rows],
+            self.total[rows],
+            self.tokens[rows],
+            self.given,
+        )
 
     @classmethod
     def first(cls, given: Tensor) -> Live:
         """One row for each input, given `(inputs, longest)`, before any new token."""
         zeros = torch.zeros(len(given), dtype=torch.long, device=given.device)
-        return cls(torch.arange(len(given), device=given.device), zeros, zeros, zeros.double(), given[:, :0], given)
+        return cls(
+            torch.arange(len(given), device=given.device), zeros, zeros, zeros.double(), given[:, :0], given
+        )
 
 
 class Chosen(NamedTuple):
@@ -96,7 +109,8 @@ class Step(NamedTuple):
     finished: Tensor
     """`(new rows,)`: those that end by themselves, and not because they are as long as they may be."""
     kept: Tensor
-    """`(new rows,)`: those that live on; what neither ends nor lives on could not become better than what has ended."""
+    """`(new rows,)`: those that live on; what neither ends nor lives on could not become better than what has
+    ended."""
 
 
 Stop = Callable[[Live], Tensor]

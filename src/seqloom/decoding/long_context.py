@@ -1,8 +1,9 @@
 """Text that is longer than what a model can look at, window by window.
 
-A model with a context of C tokens reads the text so far until it has C tokens; then it forgets it and reads the last C // 2 tokens
-as a fresh window. Where a window begins depends on the length of the text alone (`window_start`), so a text that is gone on with
-continues as if it had never stopped, and a prompt longer than C is read as if it had been written here.
+A model with a context of C tokens reads the text so far until it has C tokens; then it forgets it and reads
+the last C // 2 tokens as a fresh window. Where a window begins depends on the length of the text alone
+(`window_start`), so a text that is gone on with continues as if it had never stopped, and a prompt longer
+than C is read as if it had been written here.
 
 A beam searches each window on its own, and the next one goes on from each of the hypotheses that it returned.
 """
@@ -42,7 +43,8 @@ def generate_windows(
     stop: Stop | None = None,
     watch: Callable[[Step], None] | None = None,
 ) -> Generator[Tensor, None, list[list[Hypothesis]]]:
-    """As `generate.steps`, for a language model of any context: yields new tokens as they come, returns the hypotheses.
+    """As `generate.steps`, for a language model of any context: yields new tokens as they come, returns the
+    hypotheses.
 
     The rules see the whole text. Raises as `generate` does.
     """
@@ -66,7 +68,9 @@ def generate_windows(
             stop=stop,
             watch=watch,
             begun=[Begun(text.so_far.sample, len(text.so_far.tokens)) for text in texts],
-            before=[tokens[: len(tokens) - len(window)] for tokens, window in zip(known, windows, strict=True)],
+            before=[
+                tokens[: len(tokens) - len(window)] for tokens, window in zip(known, windows, strict=True)
+            ],
         )
         longer = [
             _Text(prompt=text.prompt, so_far=_joined(text.so_far, hypothesis, strategy))
@@ -94,4 +98,6 @@ class _Text:
 def _joined(before: Hypothesis, new: Hypothesis, strategy: Strategy) -> Hypothesis:
     total = before.log_probability + new.log_probability
     tokens = [*before.tokens, *new.tokens]
-    return Hypothesis(strategy.score(total, len(tokens) + new.finished), total, tokens, new.finished, new.sample)
+    return Hypothesis(
+        strategy.score(total, len(tokens) + new.finished), total, tokens, new.finished, new.sample
+    )

@@ -1,10 +1,12 @@
-"""Rescoring of n-best lists: a weighted sum of features chooses in each list; the weights are tuned on lists with references.
+"""Rescoring of n-best lists: a weighted sum of features chooses in each list; the weights are tuned on lists
+with references.
 
     total = Σ weight × feature          the highest of a list is chosen, of equal ones the first
 
-Tuning is minimum error rate training (Och 2003). Along a line of weights w + γ d the total of a hypothesis is a line in γ, so the
-hypothesis that is chosen in a list changes at the corners of the upper envelope of its lines only. Between the corners of all lists
-the error of the corpus is constant, and the best piece is found exactly.
+Tuning is minimum error rate training (Och 2003). Along a line of weights w + γ d the total of a hypothesis is
+a line in γ, so the hypothesis that is chosen in a list changes at the corners of the upper envelope of its
+lines only. Between the corners of all lists the error of the corpus is constant, and the best piece is found
+exactly.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ class Lists:
         return np.repeat(np.arange(len(self.starts)), sizes)
 
     def totals(self, weights: Floats) -> Floats:
-        """`(hypotheses,)`. Added feature by feature, so that a total depends on nothing but its own hypothesis."""
+        """`(hypotheses,)`. Added feature by feature, so that a total depends on nothing but its own
+        hypothesis."""
         total = np.zeros(len(self.features))
         for at, weight in enumerate(weights):
             total += weight * self.features[:, at]
@@ -78,7 +81,8 @@ class Corners(NamedTuple):
 def corners(lists: Lists, weights: Floats, direction: Floats) -> Corners:
     """The corners of the upper envelopes of all lists along weights + γ direction, all lists at once.
 
-    From the line that is highest at -∞ go, again and again, to the steeper line that is crossed first (of several the steepest).
+    From the line that is highest at -∞ go, again and again, to the steeper line that is crossed first (of
+    several the steepest).
     """
     height, slope, owner = lists.totals(weights), lists.totals(direction), lists.owner
     flattest = np.minimum.reduceat(slope, lists.starts)[owner]
@@ -103,8 +107,11 @@ def corners(lists: Lists, weights: Floats, direction: Floats) -> Corners:
     return Corners(first, gamma[order], leaves[order], enters[order])
 
 
-def line_search(lists: Lists, statistics: Ints, cost: Cost, weights: Floats, direction: Floats) -> tuple[float, float]:
-    """(γ, cost) of the best point of weights + γ direction: the middle of the best piece, of equal ones of the widest."""
+def line_search(
+    lists: Lists, statistics: Ints, cost: Cost, weights: Floats, direction: Floats
+) -> tuple[float, float]:
+    """(γ, cost) of the best point of weights + γ direction: the middle of the best piece, of equal ones of
+    the widest."""
     at = corners(lists, weights, direction)
     sums = statistics[at.first].sum(axis=0)
     if not len(at.gamma):
@@ -120,16 +127,23 @@ def line_search(lists: Lists, statistics: Ints, cost: Cost, weights: Floats, dir
 
 
 def normalised(weights: Floats) -> Floats:
-    """The weights with a largest size of 1 and so few digits that they can be printed; all zero stays so. No choice changes by scale."""
+    """The weights with a largest size of 1 and so few digits that they can be printed; all zero stays so. No
+    choice changes by scale."""
     largest = np.abs(weights).max(initial=0.0)
-    return np.array([float(f"{weight:.{DIGITS}g}") for weight in weights / largest]) if largest > 0 else np.zeros(len(weights))
+    return (
+        np.array([float(f"{weight:.{DIGITS}g}") for weight in weights / largest])
+        if largest > 0
+        else np.zeros(len(weights))
+    )
 
 
 def tune(lists: Lists, statistics: Ints, cost: Cost, points: Floats, seed: int = 0) -> Floats:
-    """Weights of small corpus cost on these lists: never more than at any of `points` `(points, features)`. Deterministic.
+    """Weights of small corpus cost on these lists: never more than at any of `points` `(points, features)`.
+    Deterministic.
 
-    `statistics` `(hypotheses, k)` are those whose sums the cost takes. From each point, and from some random ones, exact line searches
-    go along the features and along as many random directions until a pass finds nothing better.
+    `statistics` `(hypotheses, k)` are those whose sums the cost takes. From each point, and from some random
+    ones, exact line searches go along the features and along as many random directions until a pass finds
+    nothing better.
     """
     generator = np.random.default_rng(seed)
     scale = _scale(lists)
@@ -143,7 +157,8 @@ def tune(lists: Lists, statistics: Ints, cost: Cost, points: Floats, seed: int =
 def _descend(
     lists: Lists, statistics: Ints, cost: Cost, start: Floats, scale: Floats, generator: np.random.Generator
 ) -> tuple[float, Floats]:
-    """(cost, weights) of the point where line searches from `start` end. A step is taken only where the choice itself is better."""
+    """(cost, weights) of the point where line searches from `start` end. A step is taken only where the
+    choice itself is better."""
 
     def cost_at(weights: Floats) -> float:
         return float(cost(statistics[lists.chosen(weights)].sum(axis=0)))
@@ -176,8 +191,9 @@ def _scale(lists: Lists) -> Floats:
 def oracle(lists: Lists, statistics: Ints, cost: Cost, start: Ints) -> Ints:
     """`(lists,)`: what a chooser that knows the references takes, beginning with the choice `start`.
 
-    List by list the hypothesis with the smallest corpus cost, the others as they are, until nothing gets better. That is the best possible
-    for costs that are sums over lists (word errors, exact matches); for others (BLEU) nobody is known to reach more in short time.
+    List by list the hypothesis with the smallest corpus cost, the others as they are, until nothing gets
+    better. That is the best possible for costs that are sums over lists (word errors, exact matches); for
+    others (BLEU) nobody is known to reach more in short time.
     """
     chosen = start.copy()
     sums = statistics[chosen].sum(axis=0)

@@ -1,11 +1,12 @@
 """Small pure functions on log-probabilities: what may come next, and the choice of the most likely.
 
-A rule that samples from what it leaves (temperature, top-k, top-p, min-p) gives log-probabilities that sum to 1 again. Where
-nothing may come next (all -inf) it stays so. Rules on what tokens spell are in `spelled.py`.
+A rule that samples from what it leaves (temperature, top-k, top-p, min-p) gives log-probabilities that sum to
+1 again. Where nothing may come next (all -inf) it stays so. Rules on what tokens spell are in `spelled.py`.
 
-Sources: temperature is Ackley, Hinton and Sejnowski 1985; top-k Fan, Lewis and Dauphin 2018 (arXiv:1805.04833); top-p, the
-nucleus, Holtzman et al. 2020 (arXiv:1904.09751, equations 2 and 3); min-p Nguyen et al. 2024 (arXiv:2407.01082); the repetition
-penalty Keskar et al. 2019 (arXiv:1909.05858, section 4.1); no repeated n-gram Paulus, Xiong and Socher 2017 (arXiv:1705.04304).
+Sources: temperature is Ackley, Hinton and Sejnowski 1985; top-k Fan, Lewis and Dauphin 2018
+(arXiv:1805.04833); top-p, the nucleus, Holtzman et al. 2020 (arXiv:1904.09751, equations 2 and 3); min-p
+Nguyen et al. 2024 (arXiv:2407.01082); the repetition penalty Keskar et al. 2019 (arXiv:1909.05858, section
+4.1); no repeated n-gram Paulus, Xiong and Socher 2017 (arXiv:1705.04304).
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ BLOCK = 64
 """Tokens that `most_likely` looks at together."""
 
 
-def rules_of(decode: DecodeConfig, forbidden: Sequence[int], eos: int | None, spelled: Sequence[Rule] = ()) -> list[Rule]:
-    """The rules in their order, each over what the one before left: forbidden tokens, those on what tokens spell, length, repetition;
-    and in sampling temperature, top-k, top-p, min-p."""
+def rules_of(
+    decode: DecodeConfig, forbidden: Sequence[int], eos: int | None, spelled: Sequence[Rule] = ()
+) -> list[Rule]:
+    """The rules in their order, each over what the one before left: forbidden tokens, those on what tokens
+    spell, length, repetition; and in sampling temperature, top-k, top-p, min-p."""
     rules = [forbid(forbidden), *spelled]
     if decode.min_length and eos is not None:
         rules.append(min_length(decode.min_length, eos))
@@ -75,7 +78,8 @@ def min_length(tokens: int, eos: int) -> Rule:
 
 
 def no_repeat_ngram(n: int, eos: int | None) -> Rule:
-    """No token that would make a run of n tokens which the text, its prompt too, holds already. The end may always come."""
+    """No token that would make a run of n tokens which the text, its prompt too, holds already. The end may
+    always come."""
     if n < 1:
         raise UsageError(f"no_repeat_ngram must be at least 1, but is {n}")
 
@@ -85,7 +89,9 @@ def no_repeat_ngram(n: int, eos: int | None) -> Rule:
             return log_probs
         runs = text.unfold(1, n, 1)  # (rows, places, n)
         last = text[:, text.shape[1] - n + 1 :]
-        row, place = ((runs[:, :, :-1] == last[:, None]).all(dim=2) & (runs[:, :, -1] >= 0)).nonzero(as_tuple=True)
+        row, place = ((runs[:, :, :-1] == last[:, None]).all(dim=2) & (runs[:, :, -1] >= 0)).nonzero(
+            as_tuple=True
+        )
         result = log_probs.clone()
         result[row, runs[row, place, -1]] = -math.inf
         if eos is not None:
@@ -96,10 +102,11 @@ def no_repeat_ngram(n: int, eos: int | None) -> Rule:
 
 
 def repetition_penalty(theta: float, eos: int | None = None) -> Rule:
-    """The probability p of a token that stands in the text already, its prompt too, becomes p^θ, for θ >= 1; not that of the end, which
-    may be what begins a text too (GPT-2).
+    """The probability p of a token that stands in the text already, its prompt too, becomes p^θ, for θ >= 1;
+    not that of the end, which may be what begins a text too (GPT-2).
 
-    Keskar et al. divide logits, which are defined up to a constant only; of these the log-probabilities are taken.
+    Keskar et al. divide logits, which are defined up to a constant only; of these the log-probabilities are
+    taken.
     """
     if not theta >= 1:
         raise UsageError(f"the repetition penalty must be at least 1, but is {theta}")
@@ -139,11 +146,12 @@ def top_k(k: int) -> Rule:
 
 
 def top_p(p: float, first_look: int = 64) -> Rule:
-    """Only the smallest set of most likely tokens whose mass is at least p; of equals the lowest ids. At least one, and all
-    where rounding keeps even all of them below p.
+    """Only the smallest set of most likely tokens whose mass is at least p; of equals the lowest ids. At
+    least one, and all where rounding keeps even all of them below p.
 
-    The mass is a sum in float64 over the sorted tokens. It looks at the `first_look` most likely of each row, then, in rows where
-    they do not have the mass, at 8 times as many, and so on: a row of 50,000 is hardly ever sorted.
+    The mass is a sum in float64 over the sorted tokens. It looks at the `first_look` most likely of each row,
+    then, in rows where they do not have the mass, at 8 times as many, and so on: a row of 50,000 is hardly
+    ever sorted.
     """
     if not 0 < p <= 1:
         raise UsageError(f"top_p must be above 0 and at most 1, but is {p}")
@@ -152,7 +160,9 @@ def top_p(p: float, first_look: int = 64) -> Rule:
         vocabulary = log_probs.shape[1]
         result = torch.empty_like(log_probs)
         rows = torch.arange(len(log_probs), device=log_probs.device)
-        looked = first_look if log_probs.device.type == "cpu" else vocabulary  # elsewhere a sort is cheap and a look back is not
+        looked = (
+            first_look if log_probs.device.type == "cpu" else vocabulary
+        )  # elsewhere a sort is cheap and a look back is not
         while len(rows):
             looked = looked if 2 * looked < vocabulary else vocabulary
             seen = log_probs[rows]
@@ -181,15 +191,22 @@ def min_p(share: float) -> Rule:
 
 
 def most_likely(log_probs: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each row, `(rows, k)` values and ids, best first; ties go to the lowest id, at the border too.
+    """The k largest of each row, `(rows, k)` values and ids, best first; ties go to the lowest id, at the
+    border too.
 
-    Of the impossible (-inf) any may come, last. On a CPU it looks into those blocks of a long row alone whose maxima are the largest.
+    Of the impossible (-inf) any may come, last. On a CPU it looks into those blocks of a long row alone whose
+    maxima are the largest.
     """
     rows, vocabulary = log_probs.shape
     if log_probs.device.type != "cpu" or 4 * k * BLOCK > vocabulary or not rows:
         return _largest(log_probs, k)
-    blocks, rest = log_probs[:, : vocabulary // BLOCK * BLOCK].view(rows, -1, BLOCK), log_probs[:, vocabulary // BLOCK * BLOCK :]
-    chosen = _largest(blocks.amax(dim=2), k)[1].sort(dim=-1).values  # in order, so that of equals the first still come first
+    blocks, rest = (
+        log_probs[:, : vocabulary // BLOCK * BLOCK].view(rows, -1, BLOCK),
+        log_probs[:, vocabulary // BLOCK * BLOCK :],
+    )
+    chosen = (
+        _largest(blocks.amax(dim=2), k)[1].sort(dim=-1).values
+    )  # in order, so that of equals the first still come first
     seen = torch.cat([blocks.gather(1, chosen[:, :, None].expand(-1, -1, BLOCK)).flatten(1), rest], dim=1)
     values, at = _largest(seen, k)
     first = torch.cat([chosen, torch.full_like(chosen[:, :1], vocabulary // BLOCK)], dim=1)
@@ -201,7 +218,9 @@ def _largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if k == 1:
         found, at = values.max(dim=-1, keepdim=True)  # the first of equals
         return found, at
-    found, at = values.topk(min(k + 1, values.shape[1]), dim=-1)  # one more shows whether there are equals at the border
+    found, at = values.topk(
+        min(k + 1, values.shape[1]), dim=-1
+    )  # one more shows whether there are equals at the border
     equals = (found[:, 1:] == found[:, :-1]) & (found[:, 1:] > -math.inf)
     if bool(equals.any()):  # of which topk may take any, in any order
         tied = equals.any(dim=-1)
@@ -216,4 +235,6 @@ def _only(log_probs: Tensor, ids: Tensor, values: Tensor) -> Tensor:
 
 def _normalised(log_probs: Tensor) -> Tensor:
     total = log_probs.logsumexp(dim=-1, keepdim=True)
-    return log_probs - total.clamp(min=torch.finfo(total.dtype).min)  # -inf where nothing is left, and not NaN
+    return log_probs - total.clamp(
+        min=torch.finfo(total.dtype).min
+    )  # -inf where nothing is left, and not NaN

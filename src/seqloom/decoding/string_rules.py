@@ -1,7 +1,9 @@
-"""Rules on what tokens spell: strings that never come about, strings that end a text, and how a text must begin.
+"""Rules on what tokens spell: strings that never come about, strings that end a text, and how a text must
+begin.
 
-All of it is exact on the bytes of the text, however tokens cut it: a string may lie across tokens, or begin inside of one. UTF-8 never
-reads one character inside of another, so a string is found in the bytes where it is found in the text, and nowhere else.
+All of it is exact on the bytes of the text, however tokens cut it: a string may lie across tokens, or begin
+inside of one. UTF-8 never reads one character inside of another, so a string is found in the bytes where it
+is found in the text, and nowhere else.
 """
 
 from __future__ import annotations
@@ -60,14 +62,17 @@ class Lexicon:
     @cached_property
     def _all(self) -> tuple[bytes, Tensor]:
         """The texts with a byte between them that no UTF-8 has, and where each begins."""
-        return b"\xff".join(self.texts), torch.tensor([0, *(len(text) + 1 for text in self.texts)]).cumsum(0)[:-1]
+        return (
+            b"\xff".join(self.texts),
+            torch.tensor([0, *(len(text) + 1 for text in self.texts)]).cumsum(0)[:-1],
+        )
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Spelling:
-    """How ids become bytes: the pieces, those of special ids empty, and the joint that stands before each but the first of a text. What is
-    no id (a place where nothing stands) spells nothing."""
+    """How ids become bytes: the pieces, those of special ids empty, and the joint that stands before each but
+    the first of a text. What is no id (a place where nothing stands) spells nothing."""
 
     pieces: Sequence[bytes]
     joint: bytes
@@ -83,7 +88,8 @@ class Spelling:
         return self.joint.join([piece for i in ids if i >= 0 and (piece := self.pieces[i])])
 
     def end(self, ids: Sequence[int], size: int, first: bool = True) -> bytes:
-        """The last `size` bytes of a text, or all of it where it has fewer; `first` says that the text begins with these ids."""
+        """The last `size` bytes of a text, or all of it where it has fewer; `first` says that the text begins
+        with these ids."""
         taken: list[bytes] = []
         length = -len(self.joint)
         for i in reversed(ids):
@@ -110,16 +116,19 @@ class Spelling:
 
 
 def ban(spelling: Spelling, phrases: Sequence[str]) -> Rule:
-    """None of these strings comes about in the text, also across tokens, and across the border of the prompt: a token is impossible
-    where an occurrence would end in it. What the prompt itself holds stays, and the end of the text is never banned.
+    """None of these strings comes about in the text, also across tokens, and across the border of the prompt:
+    a token is impossible where an occurrence would end in it. What the prompt itself holds stays, and the end
+    of the text is never banned.
 
-    A string that a token would complete is one that the token holds, or one whose beginning the text ends in and whose rest the token
-    begins with. Raises UsageError for an empty string.
+    A string that a token would complete is one that the token holds, or one whose beginning the text ends in
+    and whose rest the token begins with. Raises UsageError for an empty string.
     """
     wanted = _encoded(phrases, "a string to ban")
     rest_of = _rests(wanted)
     longest = max(map(len, wanted), default=0)
-    held = lru_cache(lambda lexicon: torch.cat([lexicon.ids[:0], *(lexicon.holding(phrase) for phrase in wanted)]))
+    held = lru_cache(
+        lambda lexicon: torch.cat([lexicon.ids[:0], *(lexicon.holding(phrase) for phrase in wanted)])
+    )
 
     @lru_cache(maxsize=1000)
     def completing(lexicon: Lexicon, rests: tuple[bytes, ...]) -> Tensor:
@@ -140,8 +149,9 @@ def ban(spelling: Spelling, phrases: Sequence[str]) -> Rule:
 
 
 def stops(spelling: Spelling, phrases: Sequence[str]) -> Stop:
-    """Where the new text of a row, not the prompt, holds one of these strings. A row that held one before its last token has ended, so
-    only what ends in that token is looked for. Raises UsageError for an empty string.
+    """Where the new text of a row, not the prompt, holds one of these strings. A row that held one before its
+    last token has ended, so only what ends in that token is looked for. Raises UsageError for an empty
+    string.
     """
     wanted = _encoded(phrases, "a string to stop at")
     longest = max(map(len, wanted), default=0)
@@ -164,21 +174,25 @@ def stops(spelling: Spelling, phrases: Sequence[str]) -> Stop:
 
 
 def begin(spelling: Spelling, text: str) -> Rule:
-    """The new text begins with `text`, however tokens cut it: a token must go on with it, or reach its end and go on from there. The end
-    of the text comes no sooner. Where pieces are joined or led, the joint or the lead after the prompt does not count, and `text` may
-    leave it out.
+    """The new text begins with `text`, however tokens cut it: a token must go on with it, or reach its end
+    and go on from there. The end of the text comes no sooner. Where pieces are joined or led, the joint or
+    the lead after the prompt does not count, and `text` may leave it out.
 
     Raises UsageError where the tokens cannot spell the text.
     """
     target = _utf8(text, "the beginning").removeprefix(spelling.joint or spelling.lead)
     allowed = _allowed(spelling, target, text)
-    mask = lru_cache(lambda offset, size: torch.zeros(size, dtype=torch.bool).index_fill(0, allowed[offset], True))
+    mask = lru_cache(
+        lambda offset, size: torch.zeros(size, dtype=torch.bool).index_fill(0, allowed[offset], True)
+    )
 
     def rule(live: Live, log_probs: Tensor) -> Tensor:
         if live.tokens.shape[1] >= len(target):  # each token spells at least a byte
             return log_probs
         rows = zip(live.text.tolist(), live.new.tolist(), strict=True)
-        offsets = [len(spelling.spell(ids[len(ids) - new :]).removeprefix(spelling.lead)) for ids, new in rows]
+        offsets = [
+            len(spelling.spell(ids[len(ids) - new :]).removeprefix(spelling.lead)) for ids, new in rows
+        ]
         every = torch.ones(log_probs.shape[1], dtype=torch.bool)
         masks = [mask(offset, log_probs.shape[1]) if offset < len(target) else every for offset in offsets]
         return log_probs.masked_fill(~torch.stack(masks).to(log_probs.device), float("-inf"))
@@ -197,8 +211,8 @@ def _allowed(spelling: Spelling, target: bytes, text: str) -> list[Tensor]:
     if allowed and not len(allowed[0]):
         joined = f" (its pieces are joined by {spelling.joint.decode()!r})" if spelling.joint else ""
         raise UsageError(
-            f"a text must begin with what the tokenizer can spell, but {printable(text)!r} it cannot{joined}; "
-            f"it comes as far as {printable(target[: _reach(spelling, target)].decode('utf-8', 'ignore'))!r}"
+            f"a text must begin with what the tokenizer can spell, but {printable(text)!r} it cannot{joined};"
+            f" it comes as far as {printable(target[: _reach(spelling, target)].decode('utf-8', 'ignore'))!r}"
         )
     return allowed
 
@@ -219,8 +233,14 @@ def cut(text: str, phrases: Sequence[str]) -> str:
 
 
 def may_begin(text: str, phrases: Sequence[str]) -> int:
-    """How many characters at the end of a text may be the beginning of one of the phrases: what is not sure to stay."""
-    ends = (n for phrase in phrases for n in range(1, min(len(text), len(phrase) - 1) + 1) if text.endswith(phrase[:n]))
+    """How many characters at the end of a text may be the beginning of one of the phrases: what is not sure
+    to stay."""
+    ends = (
+        n
+        for phrase in phrases
+        for n in range(1, min(len(text), len(phrase) - 1) + 1)
+        if text.endswith(phrase[:n])
+    )
     return max(ends, default=0)
 
 
@@ -235,7 +255,9 @@ def _rests(phrases: Sequence[bytes]) -> dict[bytes, list[bytes]]:
 
 def _encoded(phrases: Sequence[str], what: str) -> list[bytes]:
     if not all(phrases):
-        raise UsageError(f"{what} must have at least one character, but one of {len(phrases)} has none; leave it out")
+        raise UsageError(
+            f"{what} must have at least one character, but one of {len(phrases)} has none; leave it out"
+        )
     return [_utf8(phrase, what) for phrase in dict.fromkeys(phrases)]
 
 

@@ -20,11 +20,16 @@ SHOWN = 8
 class Trace:
     """Looks on while one input is decoded (`watch` of `generate`) and writes what it sees, a line at a time.
 
-    `pieces` says what ids spell; `strategy` and `rules` are those of the search, to tell why a candidate was not taken.
+    `pieces` says what ids spell; `strategy` and `rules` are those of the search, to tell why a candidate was
+    not taken.
     """
 
     def __init__(
-        self, write: Callable[[str], object], pieces: Callable[[Sequence[int]], list[str]], strategy: Strategy, rules: Sequence[Rule]
+        self,
+        write: Callable[[str], object],
+        pieces: Callable[[Sequence[int]], list[str]],
+        strategy: Strategy,
+        rules: Sequence[Rule],
     ) -> None:
         self._write = write
         self._pieces = pieces
@@ -52,8 +57,12 @@ class Trace:
     def _candidates(self, step: Step, row: int, after: list[tuple[str, Tensor]]) -> Iterator[str]:
         fates = _fates(step, row)
         shown = min(SHOWN, step.log_probs.shape[1])
-        likely = torch.cat([most_likely(part[row : row + 1], shown)[1][0] for part in (step.log_probs, step.allowed)]).tolist()
-        ids = sorted({*likely, *fates}, key=lambda i: (-float(step.allowed[row, i]), -float(step.log_probs[row, i]), i))
+        likely = torch.cat(
+            [most_likely(part[row : row + 1], shown)[1][0] for part in (step.log_probs, step.allowed)]
+        ).tolist()
+        ids = sorted(
+            {*likely, *fates}, key=lambda i: (-float(step.allowed[row, i]), -float(step.log_probs[row, i]), i)
+        )
         for i, piece in zip(ids, self._pieces(ids), strict=True):
             model, left = float(step.log_probs[row, i]), float(step.allowed[row, i])
             if model == left == float("-inf"):
@@ -62,7 +71,9 @@ class Trace:
             if left == float("-inf"):
                 fate = "ruled out by " + next(name for name, part in after if float(part[row, i]) == left)
             else:
-                fate = fates.get(i) or ("is not drawn" if isinstance(self._strategy, Sample) else _fall(step, row, left))
+                fate = fates.get(i) or (
+                    "is not drawn" if isinstance(self._strategy, Sample) else _fall(step, row, left)
+                )
             yield f"{piece!r:<16} {model:9.4f}{changed}  {fate}"
 
 

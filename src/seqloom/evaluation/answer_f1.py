@@ -1,12 +1,15 @@
-"""How well answers agree with those that people gave: exact match and token F1 of SQuAD (Rajpurkar et al. 2016), on a scale of 100.
+"""How well answers agree with those that people gave: exact match and token F1 of SQuAD (Rajpurkar et al.
+2016), on a scale of 100.
 
-Both compare normalised texts: in lower case, without punctuation and the articles a, an, the, with one blank between words. Of several
-right answers the best counts. Where there is none (SQuAD 2.0) the empty answer is right, and any other is wrong.
+Both compare normalised texts: in lower case, without punctuation and the articles a, an, the, with one blank
+between words. Of several right answers the best counts. Where there is none (SQuAD 2.0) the empty answer is
+right, and any other is wrong.
 
-Chinese, Japanese, Thai, Lao, Khmer and Burmese have no blanks between words. There each character, with its marks, is a token of the F1,
-and all punctuation of Unicode is left out: for Chinese the rule of MLQA's script (Lewis et al. 2020), here the same for all six. The rule
-goes by the characters, not by the language, so a text in another script has the very numbers of the official script. XQuAD's published
-numbers (Artetxe et al. 2020) split at blanks alone, in all languages: there our F1 of Chinese and Thai is not comparable, the exact
+Chinese, Japanese, Thai, Lao, Khmer and Burmese have no blanks between words. There each character, with its
+marks, is a token of the F1, and all punctuation of Unicode is left out: for Chinese the rule of MLQA's script
+(Lewis et al. 2020), here the same for all six. The rule goes by the characters, not by the language, so a
+text in another script has the very numbers of the official script. XQuAD's published numbers (Artetxe et al.
+2020) split at blanks alone, in all languages: there our F1 of Chinese and Thai is not comparable, the exact
 match is but for punctuation.
 """
 
@@ -35,7 +38,9 @@ _ASCII = frozenset(string.punctuation)
 def normalised(text: str) -> str:
     """As the official script does it; and, in scripts without blanks, without other punctuation."""
     everywhere = _HAS_UNSPACED.search(text) is not None
-    kept = "".join(c for c in text.lower() if c not in _ASCII and not (everywhere and unicodedata.category(c)[0] == "P"))
+    kept = "".join(
+        c for c in text.lower() if c not in _ASCII and not (everywhere and unicodedata.category(c)[0] == "P")
+    )
     return " ".join(_ARTICLES.sub(" ", kept).split())
 
 
@@ -46,7 +51,9 @@ def tokens_of(text: str) -> list[str]:
     found: list[str] = []
     before = " "
     for c in text:
-        mark = unicodedata.category(c)[0] == "M" or c == "\u0e33"  # the Thai vowel am is a mark that Unicode calls a letter
+        mark = (
+            unicodedata.category(c)[0] == "M" or c == "\u0e33"
+        )  # the Thai vowel am is a mark that Unicode calls a letter
         begins = before.isspace() or (not mark and (_HAS_UNSPACED.match(c) or _HAS_UNSPACED.match(before)))
         if begins and not c.isspace():
             found.append(c)
@@ -76,15 +83,21 @@ def _f1(given: list[str], right: list[str]) -> float:
 def answer_scores(predictions: Sequence[str], answers: Sequence[Sequence[str]]) -> Floats:
     """Of each question exact match and F1, 0 to 1: `(questions, 2)`. An empty prediction is no answer."""
     pairs = list(zip(predictions, answers, strict=True))
-    return np.array([(exact_match(given, right), answer_f1(given, right)) for given, right in pairs], np.float64).reshape(-1, 2)
+    return np.array(
+        [(exact_match(given, right), answer_f1(given, right)) for given, right in pairs], np.float64
+    ).reshape(-1, 2)
 
 
-def answer_metrics(predictions: Sequence[str], answers: Sequence[Sequence[str]], resamples: int = RESAMPLES) -> dict[str, float]:
-    """exact_match and f1, 0 to 100, and where there are `resamples` the 95 % interval of each (bootstrap over questions); how many
-    questions there are. Where some have no answer also has_answer_f1 and no_answer_accuracy, of either part alone. There must be a
-    question."""
+def answer_metrics(
+    predictions: Sequence[str], answers: Sequence[Sequence[str]], resamples: int = RESAMPLES
+) -> dict[str, float]:
+    """exact_match and f1, 0 to 100, and where there are `resamples` the 95 % interval of each (bootstrap over
+    questions); how many questions there are. Where some have no answer also has_answer_f1 and
+    no_answer_accuracy, of either part alone. There must be a question."""
     scores = 100 * answer_scores(predictions, answers)
-    metrics = with_intervals(("exact_match", "f1"), lambda drawn: drawn @ scores / len(scores), len(scores), resamples)
+    metrics = with_intervals(
+        ("exact_match", "f1"), lambda drawn: drawn @ scores / len(scores), len(scores), resamples
+    )
     answered = np.array([bool(right) for right in answers])
     if answered.any() and not answered.all():
         metrics["has_answer_f1"] = float(scores[answered, 1].mean())

@@ -47,14 +47,25 @@ def gaps(confidence: Floats, hits: NDArray[Any], bins: int = BINS) -> Floats:
 
 def expected_calibration_error(confidence: Floats, hits: NDArray[Any], bins: int = BINS) -> float:
     """ECE of confidences `(examples,)` and whether each answer was right `(examples,)`. nan without examples."""
-    return float(np.abs(gaps(confidence, hits, bins).sum(axis=0)).sum() / len(hits)) if len(hits) else float("nan")
+    return (
+        float(np.abs(gaps(confidence, hits, bins).sum(axis=0)).sum() / len(hits))
+        if len(hits)
+        else float("nan")
+    )
 
 
 def reliability(confidence: Floats, hits: NDArray[Any], bins: int = BINS) -> list[Bin]:
-    """The bins, from the least sure to the surest; Σ examples · |accuracy - confidence| / Σ examples is the ECE."""
+    """The bins, from the least sure to the surest; Σ examples · |accuracy - confidence| / Σ examples is the
+    ECE."""
     of, edges = bin_of(confidence, bins), np.linspace(0, 1, bins + 1)
     count = np.bincount(of, minlength=bins)
-    sums = [np.bincount(of, weights=values, minlength=bins) for values in (confidence, np.asarray(hits, np.float64))]
+    sums = [
+        np.bincount(of, weights=values, minlength=bins)
+        for values in (confidence, np.asarray(hits, np.float64))
+    ]
     with np.errstate(invalid="ignore"):  # an empty bin has no mean
         sure, right = (total / count for total in sums)
-    return [Bin(float(edges[at]), float(edges[at + 1]), int(count[at]), float(sure[at]), float(right[at])) for at in range(bins)]
+    return [
+        Bin(float(edges[at]), float(edges[at + 1]), int(count[at]), float(sure[at]), float(right[at]))
+        for at in range(bins)
+    ]

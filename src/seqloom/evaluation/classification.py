@@ -9,12 +9,12 @@
     Matthews      (c s - Σ p_k t_k) / √((s² - Σ p_k²)(s² - Σ t_k²)): c hits of s examples, p_k predicted and t_k true of label k
                   (Gorodkin 2004; of two labels Matthews 1975); 0 where all examples have one label or got one
 
-All are functions of counts, for all resamples of a bootstrap at once: a library call for each resample would take minutes. The tests
-hold them to scikit-learn. Intervals are of a bootstrap over examples; where every answer is right, or every one wrong, resamples do not
-differ and that of the accuracy is Wilson's.
+All are functions of counts, for all resamples of a bootstrap at once: a library call for each resample would
+take minutes. The tests hold them to scikit-learn. Intervals are of a bootstrap over examples; where every
+answer is right, or every one wrong, resamples do not differ and that of the accuracy is Wilson's.
 
-A true label that the model has not got is UNSEEN: a wrong answer, a false alarm for the label that was predicted, without a loss. It is
-no label of the macro F1.
+A true label that the model has not got is UNSEEN: a wrong answer, a false alarm for the label that was
+predicted, without a loss. It is no label of the macro F1.
 """
 
 from __future__ import annotations
@@ -50,11 +50,17 @@ class Predictions(NamedTuple):
 
     @classmethod
     def of(cls, true: NDArray[Any], probabilities: NDArray[Any]) -> Predictions:
-        """true `(examples,)`, probabilities `(examples, labels)`. A probability of 0 counts as the least number above it of its kind."""
+        """true `(examples,)`, probabilities `(examples, labels)`. A probability of 0 counts as the least
+        number above it of its kind."""
         predicted = probabilities.argmax(axis=1)
         rows, least = np.arange(len(true)), np.finfo(probabilities.dtype).tiny
         losses = -np.log(np.maximum(probabilities[rows, true], least).astype(np.float64))
-        return cls(true.astype(np.int64), predicted, probabilities[rows, predicted].astype(np.float64), np.where(true < 0, np.nan, losses))
+        return cls(
+            true.astype(np.int64),
+            predicted,
+            probabilities[rows, predicted].astype(np.float64),
+            np.where(true < 0, np.nan, losses),
+        )
 
     @classmethod
     def joined(cls, parts: Iterable[Predictions]) -> Predictions:
@@ -63,7 +69,9 @@ class Predictions(NamedTuple):
         return cls(*(np.concatenate(column) for column in zip(nothing, *parts, strict=True)))
 
     def at(self, places: Ints) -> Predictions:
-        return Predictions(self.true[places], self.predicted[places], self.confidence[places], self.losses[places])
+        return Predictions(
+            self.true[places], self.predicted[places], self.confidence[places], self.losses[places]
+        )
 
     @property
     def hits(self) -> NDArray[np.bool_]:
@@ -80,8 +88,11 @@ class LabelScore(NamedTuple):
     """Examples that have it."""
 
 
-def label_metrics(answers: Predictions, labels: int, what: str = "examples", resamples: int = RESAMPLES) -> dict[str, float]:
-    """loss, accuracy, macro_f1, matthews and ece, each with `_low` and `_high`; how many of `what`, and how many are unseen, if any.
+def label_metrics(
+    answers: Predictions, labels: int, what: str = "examples", resamples: int = RESAMPLES
+) -> dict[str, float]:
+    """loss, accuracy, macro_f1, matthews and ece, each with `_low` and `_high`; how many of `what`, and how
+    many are unseen, if any.
 
     There must be an example. With no `resamples` there are no intervals.
     """
@@ -89,24 +100,35 @@ def label_metrics(answers: Predictions, labels: int, what: str = "examples", res
     first = _first_of_each(answers.true, answers.predicted)
     true, predicted = answers.true[first], answers.predicted[first]
     known = answers.true >= 0
-    sums = np.column_stack([np.where(known, answers.losses, 0), known, gaps(answers.confidence, answers.hits)])
+    sums = np.column_stack(
+        [np.where(known, answers.losses, 0), known, gaps(answers.confidence, answers.hits)]
+    )
 
     def statistics(weights: Floats) -> Floats:
         """weights `(resamples, examples)` -> `(resamples, 5)`"""
-        cells = np.add.reduceat(weights, first, axis=1)  # examples with one true and one predicted label stand together
+        cells = np.add.reduceat(
+            weights, first, axis=1
+        )  # examples with one true and one predicted label stand together
         losses, seen, *bins = (weights @ sums).T
         with np.errstate(invalid="ignore"):  # all may be unseen
             loss = losses / seen
         error = np.abs(bins).sum(axis=0) / len(answers.true)
         return np.column_stack([loss, *_of_cells(cells, true, predicted, labels), error])
 
-    found = with_intervals(("loss", "accuracy", "macro_f1", "matthews", "ece"), statistics, len(answers.true), resamples)
+    found = with_intervals(
+        ("loss", "accuracy", "macro_f1", "matthews", "ece"), statistics, len(answers.true), resamples
+    )
     unseen = int((~known).sum())
-    return _wilson_at_the_ends(found, "accuracy", len(answers.true)) | {what: len(answers.true)} | ({"unseen": unseen} if unseen else {})
+    return (
+        _wilson_at_the_ends(found, "accuracy", len(answers.true))
+        | {what: len(answers.true)}
+        | ({"unseen": unseen} if unseen else {})
+    )
 
 
 def _of_cells(cells: Floats, true: Ints, predicted: Ints, labels: int) -> tuple[Floats, Floats, Floats]:
-    """cells `(resamples, cells)`: how many examples have each (true, predicted) -> accuracy, macro F1, Matthews `(resamples,)` each."""
+    """cells `(resamples, cells)`: how many examples have each (true, predicted) -> accuracy, macro F1,
+    Matthews `(resamples,)` each."""
     of_true, of_predicted = (_grouped(cells, group, labels) for group in (true, predicted))
     hit = true == predicted
     hits = _grouped(cells[:, hit], true[hit], labels)
@@ -120,7 +142,8 @@ def _of_cells(cells: Floats, true: Ints, predicted: Ints, labels: int) -> tuple[
 
 
 def confusion(true: NDArray[Any], predicted: NDArray[Any], labels: int) -> Ints:
-    """`(labels + 1, labels)`: how many of each true label (rows, the last is UNSEEN) got each label (columns)."""
+    """`(labels + 1, labels)`: how many of each true label (rows, the last is UNSEEN) got each label
+    (columns)."""
     counts = np.zeros((labels + 1, labels), np.int64)
     np.add.at(counts, (true, predicted), 1)
     return counts
@@ -133,17 +156,24 @@ def per_label(counts: Ints, names: Sequence[str]) -> dict[str, LabelScore]:
 
 
 def multi_label_metrics(
-    true: NDArray[Any], probabilities: NDArray[Any], *, unseen: NDArray[Any] | None = None, resamples: int = RESAMPLES
+    true: NDArray[Any],
+    probabilities: NDArray[Any],
+    *,
+    unseen: NDArray[Any] | None = None,
+    resamples: int = RESAMPLES,
 ) -> dict[str, float]:
-    """true and probabilities `(examples, labels)`: loss (sigmoid cross-entropy of an example, summed over labels), micro_f1, macro_f1 and
-    exact_match, each with `_low` and `_high`; examples, unseen.
+    """true and probabilities `(examples, labels)`: loss (sigmoid cross-entropy of an example, summed over
+    labels), micro_f1, macro_f1 and exact_match, each with `_low` and `_high`; examples, unseen.
 
-    Predicted is what is more probable than not. `unseen` `(examples,)`: how many labels of each the model has not got; they are missed.
+    Predicted is what is more probable than not. `unseen` `(examples,)`: how many labels of each the model has
+    not got; they are missed.
     """
     true, predicted = true.astype(bool), probabilities > 0.5
     missed = np.zeros(len(true)) if unseen is None else unseen.astype(np.float64)
     least = np.finfo(probabilities.dtype).tiny
-    losses = -np.log(np.maximum(np.where(true, probabilities, 1 - probabilities), least).astype(np.float64)).sum(axis=1)
+    losses = -np.log(
+        np.maximum(np.where(true, probabilities, 1 - probabilities), least).astype(np.float64)
+    ).sum(axis=1)
     exact = (true == predicted).all(axis=1) & (missed == 0)
     labels = true.shape[1]
     sums = np.column_stack([losses, exact, missed, true & predicted, true.astype(np.int64) + predicted])
@@ -153,14 +183,18 @@ def multi_label_metrics(
         of, count = weights @ sums, weights.sum(axis=1)
         hits, either = of[:, 3 : 3 + labels], of[:, 3 + labels :]
         micro = _f1(hits.sum(axis=1), either.sum(axis=1) + of[:, 2])
-        return np.column_stack([of[:, 0] / count, micro, _mean_of_finite(_f1(hits, either)), of[:, 1] / count])
+        return np.column_stack(
+            [of[:, 0] / count, micro, _mean_of_finite(_f1(hits, either)), of[:, 1] / count]
+        )
 
     found = with_intervals(("loss", "micro_f1", "macro_f1", "exact_match"), statistics, len(true), resamples)
     found = _wilson_at_the_ends(found, "exact_match", len(true))
     return found | {"examples": len(true)} | ({"unseen": int(missed.sum())} if missed.any() else {})
 
 
-def per_label_of_many(true: NDArray[Any], predicted: NDArray[Any], names: Sequence[str]) -> dict[str, LabelScore]:
+def per_label_of_many(
+    true: NDArray[Any], predicted: NDArray[Any], names: Sequence[str]
+) -> dict[str, LabelScore]:
     """true and predicted `(examples, labels)`: each label's scores, in order."""
     return _scores((true & predicted).sum(axis=0), predicted.sum(axis=0), true.sum(axis=0), names)
 
@@ -198,7 +232,8 @@ def _first_of_each(true: Ints, predicted: Ints) -> Ints:
 
 
 def _grouped(cells: Floats, groups: Ints, labels: int) -> Floats:
-    """cells `(resamples, cells)`, groups `(cells,)` -> `(resamples, labels + 1)`: the sums of each label, the last of UNSEEN."""
+    """cells `(resamples, cells)`, groups `(cells,)` -> `(resamples, labels + 1)`: the sums of each label, the
+    last of UNSEEN."""
     found = np.zeros((len(cells), labels + 1))
     order = np.argsort(groups, kind="stable")
     starts = np.flatnonzero(np.diff(groups[order], prepend=-2))

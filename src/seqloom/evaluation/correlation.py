@@ -17,7 +17,8 @@ Floats = NDArray[np.float64]
 
 
 def pearson(x: Floats, y: Floats, weights: Floats) -> Floats:
-    """x, y `(items,)` or `(resamples, items)`, weights `(resamples, items)` -> `(resamples,)`; nan where one side is constant."""
+    """x, y `(items,)` or `(resamples, items)`, weights `(resamples, items)` -> `(resamples,)`; nan where one
+    side is constant."""
     total, centred, spreads = weights.sum(axis=-1), [], []
     for side in (x, y):
         side = np.broadcast_to(side, weights.shape)
@@ -33,7 +34,8 @@ def _dot(weights: Floats, x: Floats, y: Floats) -> Floats:
 
 
 def ranks(values: Floats, weights: Floats) -> Floats:
-    """values `(items,)`, weights `(resamples, items)` -> the rank of each in each resample, from 1: `(resamples, items)`."""
+    """values `(items,)`, weights `(resamples, items)` -> the rank of each in each resample, from 1:
+    `(resamples, items)`."""
     _, group = np.unique(values, return_inverse=True)
     order = np.argsort(group, kind="stable")
     starts = np.flatnonzero(np.diff(group[order], prepend=-1))
@@ -47,12 +49,16 @@ def spearman(x: Floats, y: Floats, weights: Floats) -> Floats:
 
 
 def correlations(x: Floats, y: Floats, resamples: int = RESAMPLES) -> dict[str, float]:
-    """pearson and spearman × 100, and where there are `resamples` the ends of their 95 % intervals (bootstrap over the items)."""
-    return with_intervals(("pearson", "spearman"), lambda weights: _correlated(x, y, weights), len(x), resamples)
+    """pearson and spearman × 100, and where there are `resamples` the ends of their 95 % intervals (bootstrap
+    over the items)."""
+    return with_intervals(
+        ("pearson", "spearman"), lambda weights: _correlated(x, y, weights), len(x), resamples
+    )
 
 
 def number_metrics(true: Floats, predicted: Floats, resamples: int = RESAMPLES) -> dict[str, float]:
-    """Of numbers that were predicted: pearson, spearman and mean_squared_error, with the ends of their intervals; examples."""
+    """Of numbers that were predicted: pearson, spearman and mean_squared_error, with the ends of their
+    intervals; examples."""
     squares = (predicted - true) ** 2
 
     def statistics(weights: Floats) -> Floats:

@@ -1,8 +1,9 @@
-"""Spans that tags mark, and how many of them were found: precision, recall, F1, by the strict rules of seqeval (Nakayama 2018).
+"""Spans that tags mark, and how many of them were found: precision, recall, F1, by the strict rules of
+seqeval (Nakayama 2018).
 
-A span counts as found only where its type, its begin and its end are right (Tjong Kim Sang and De Meulder 2003). Strict: an I- that
-nothing of its type begins is no span, and of BIOES one that does not end with E- (or is S-) is none. conlleval, which takes such an I-
-as a begin, differs there.
+A span counts as found only where its type, its begin and its end are right (Tjong Kim Sang and De Meulder
+2003). Strict: an I- that nothing of its type begins is no span, and of BIOES one that does not end with E-
+(or is S-) is none. conlleval, which takes such an I- as a begin, differs there.
 
 Counts are kept for each sentence, so that resamples of a bootstrap are sums of them.
 """
@@ -55,7 +56,8 @@ def entities(tags: Sequence[str], scheme: Scheme = "BIO") -> set[Entity]:
 
 
 def f1(counts: Floats) -> Floats:
-    """counts `(..., 3)` of spans found rightly, predicted and true -> 2 hits / (predicted + true); 0 where there are none."""
+    """counts `(..., 3)` of spans found rightly, predicted and true -> 2 hits / (predicted + true); 0 where
+    there are none."""
     return _share(2 * counts[..., 0], counts[..., 1] + counts[..., 2])
 
 
@@ -68,7 +70,8 @@ class SpanCounts:
     """What was found, predicted and true, sentence by sentence."""
 
     def __init__(self, true: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> None:
-        """Tags of each sentence. The scheme is that of all tags together; where they mark no spans there are none."""
+        """Tags of each sentence. The scheme is that of all tags together; where they mark no spans there are
+        none."""
         self.scheme = scheme_of({tag for side in (true, predicted) for tags in side for tag in tags})
         self.counts: Floats = np.zeros((len(true), 3))
         """`(sentences, 3)`: found rightly, predicted, true."""
@@ -84,13 +87,17 @@ class SpanCounts:
                     self.kinds.setdefault(span.kind, Counter())[("hits", "predicted", "true")[column]] += 1
 
     def metrics(self, resamples: int = RESAMPLES) -> dict[str, float]:
-        """precision, recall and f1 over all spans, f1 where there are `resamples` with its 95 % interval (bootstrap over sentences)."""
+        """precision, recall and f1 over all spans, f1 where there are `resamples` with its 95 % interval
+        (bootstrap over sentences)."""
         total = self.counts.sum(axis=0)
         shares = {"precision": float(_share(total[0], total[1])), "recall": float(_share(total[0], total[2]))}
-        return shares | with_intervals(("f1",), lambda drawn: f1(drawn @ self.counts)[:, None], len(self.counts), resamples)
+        return shares | with_intervals(
+            ("f1",), lambda drawn: f1(drawn @ self.counts)[:, None], len(self.counts), resamples
+        )
 
     def by_kind(self) -> dict[str, dict[str, Any]]:
-        """type -> precision, recall, f1, and how many spans there are (support) and were predicted; in the order of the names."""
+        """type -> precision, recall, f1, and how many spans there are (support) and were predicted; in the
+        order of the names."""
         table = {}
         for kind in sorted(self.kinds):
             one = self.kinds[kind]

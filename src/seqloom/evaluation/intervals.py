@@ -17,9 +17,11 @@ RESAMPLES = 2000
 
 
 def ratio_interval(totals: Floats, counts: Floats) -> tuple[float, float]:
-    """The 95 % interval of Σ totals / Σ counts over independent units, such as the loss of a corpus over its documents.
+    """The 95 % interval of Σ totals / Σ counts over independent units, such as the loss of a corpus over its
+    documents.
 
-    Linearised variance of a ratio (Cochran 1977, Sampling Techniques, eq. 6.13). Infinite for fewer than two units.
+    Linearised variance of a ratio (Cochran 1977, Sampling Techniques, eq. 6.13). Infinite for fewer than two
+    units.
     """
     ratio, n = totals.sum() / counts.sum(), len(totals)
     if n < 2:
@@ -33,11 +35,14 @@ def share_interval(hits: float, trials: int) -> tuple[float, float]:
     z2, share = NORMAL_95**2, hits / trials
     middle = (share + z2 / (2 * trials)) / (1 + z2 / trials)
     half = NORMAL_95 / (1 + z2 / trials) * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
-    return min(max(middle - half, 0.0), share), max(min(middle + half, 1.0), share)  # the ends of 0 and 1 are exact
+    return min(max(middle - half, 0.0), share), max(
+        min(middle + half, 1.0), share
+    )  # the ends of 0 and 1 are exact
 
 
 def drawn_with_replacement(items: int, resamples: int, seed: int) -> Iterator[Floats]:
-    """How often each item is in each resample, `(some, items)` at a time, `resamples` in all: bounds the memory.
+    """How often each item is in each resample, `(some, items)` at a time, `resamples` in all: bounds the
+    memory.
 
     Counts of drawn places: the same distribution as a multinomial's, in a tenth of its time.
     """
@@ -51,17 +56,24 @@ def drawn_with_replacement(items: int, resamples: int, seed: int) -> Iterator[Fl
 def bootstrap_intervals(
     statistics: Callable[[Floats], Floats], items: int, resamples: int = RESAMPLES, seed: int = 0
 ) -> list[tuple[float, float]]:
-    """The 95 % interval of each of several statistics of items that are drawn with replacement (Efron 1979, percentiles).
+    """The 95 % interval of each of several statistics of items that are drawn with replacement (Efron 1979,
+    percentiles).
 
-    `statistics` maps how often each item was drawn, `(resamples, items)`, to `(resamples, statistics)`. Resamples for which a statistic
-    is not finite do not count for it; where there are no others, both ends are nan.
+    `statistics` maps how often each item was drawn, `(resamples, items)`, to `(resamples, statistics)`.
+    Resamples for which a statistic is not finite do not count for it; where there are no others, both ends
+    are nan.
     """
-    found = np.concatenate([statistics(weights) for weights in drawn_with_replacement(items, resamples, seed)])
+    found = np.concatenate(
+        [statistics(weights) for weights in drawn_with_replacement(items, resamples, seed)]
+    )
     return [percentiles(column) for column in found.T]
 
 
-def with_intervals(names: Sequence[str], statistics: Callable[[Floats], Floats], items: int, resamples: int) -> dict[str, float]:
-    """Each statistic by its name, and where there are `resamples` the ends of its bootstrap interval, as `NAME_low` and `NAME_high`."""
+def with_intervals(
+    names: Sequence[str], statistics: Callable[[Floats], Floats], items: int, resamples: int
+) -> dict[str, float]:
+    """Each statistic by its name, and where there are `resamples` the ends of its bootstrap interval, as
+    `NAME_low` and `NAME_high`."""
     found = dict(zip(names, map(float, statistics(np.ones((1, items)))[0]), strict=True))
     if resamples:
         for name, (low, high) in zip(names, bootstrap_intervals(statistics, items, resamples), strict=True):

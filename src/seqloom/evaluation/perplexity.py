@@ -5,11 +5,12 @@
     per word    N = words (between white space) + one end a text
     bits/byte   Σ -log2 p / (bytes of the texts in UTF-8 + one end a text)
 
-With the marks of others: where nothing begins a text (GPT) u_1 is read and not predicted, though its words and bytes count; where
-nothing ends one, no end is predicted and none counts.
+With the marks of others: where nothing begins a text (GPT) u_1 is read and not predicted, though its words
+and bytes count; where nothing ends one, no end is predicted and none counts.
 
-A model that can look back on `context` tokens only is read in windows of that many. Each token is scored once; the windows move
-on by `stride`, so a token has at least `context - stride` tokens before it where its text has them.
+A model that can look back on `context` tokens only is read in windows of that many. Each token is scored
+once; the windows move on by `stride`, so a token has at least `context - stride` tokens before it where its
+text has them.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class TextScore(NamedTuple):
     """What a model says of one text."""
 
     log_probs: NDArray[np.float64]
-    """`(L + 1,)`: log p of each token and of the end, in nats; `(L,)` or fewer where the marks have no begin or no end."""
+    """`(L + 1,)`: log p of each token and of the end, in nats; `(L,)` or fewer where the marks have no begin
+    or no end."""
     ranks: NDArray[np.int64] | None
     """In the same shape: 1 where the model held nothing more likely; None where not asked for."""
     ended: bool = True
@@ -68,11 +70,14 @@ class TextScore(NamedTuple):
     def last(self, tokens: int) -> TextScore:
         """The score of the last tokens of the text, and of its end."""
         first = max(len(self.log_probs) - tokens - self.ended, 0)
-        return TextScore(self.log_probs[first:], None if self.ranks is None else self.ranks[first:], self.ended)
+        return TextScore(
+            self.log_probs[first:], None if self.ranks is None else self.ranks[first:], self.ended
+        )
 
 
 class Span(NamedTuple):
-    """Ids start..end of a text are read as one row, and those after each are predicted; the ones from `scored` on are counted."""
+    """Ids start..end of a text are read as one row, and those after each are predicted; the ones from
+    `scored` on are counted."""
 
     text: int
     start: int
@@ -81,7 +86,8 @@ class Span(NamedTuple):
 
 
 def spans(text: int, length: int, context: int | None, stride: int | None) -> Iterator[Span]:
-    """The windows over a text of `length` predicted tokens. Raises UsageError for a stride that is not from 1 to the context."""
+    """The windows over a text of `length` predicted tokens. Raises UsageError for a stride that is not from 1
+    to the context."""
     if context is None or length <= context:
         if length:
             yield Span(text, 0, 0, length)
@@ -108,15 +114,21 @@ def score_texts(
     """The score of each text of ids (without marks). `budget` is the tokens of a batch and changes no result."""
     budget = budget or (BATCH if next(model.parameters(), None) is not None else COUNTED)
     ends = [] if marks.end is None else [marks.end]
-    whole = [np.concatenate([np.asarray(part, np.int64) for part in (marks.begin, text, ends)]) for text in texts]
+    whole = [
+        np.concatenate([np.asarray(part, np.int64) for part in (marks.begin, text, ends)]) for text in texts
+    ]
     lengths = [max(len(ids) - 1, 0) for ids in whole]  # the first is read only
     found = [np.zeros(length) for length in lengths]
     places = [np.ones(length, np.int64) for length in lengths]
     rows = [span for at, length in enumerate(lengths) for span in spans(at, length, model.context, stride)]
-    rows.sort(key=lambda span: span.start - span.end)  # the longest first: those that end leave from the end of the batch
+    rows.sort(
+        key=lambda span: span.start - span.end
+    )  # the longest first: those that end leave from the end of the batch
     first = 0
     while first < len(rows):
-        longest = min(rows[first].end - rows[first].start, SEGMENT if model.context is None else model.context)
+        longest = min(
+            rows[first].end - rows[first].start, SEGMENT if model.context is None else model.context
+        )
         batch = rows[first : first + max(budget // longest, 1)]
         _score(model, batch, whole, marks.pad, found, places if ranks else None)
         first += len(batch)
@@ -135,7 +147,8 @@ def _score(
     found: list[NDArray[np.float64]],
     places: list[NDArray[np.int64]] | None,
 ) -> None:
-    """Reads the rows of a batch, longest first, segment by segment; puts what is counted into `found` and `places`."""
+    """Reads the rows of a batch, longest first, segment by segment; puts what is counted into `found` and
+    `places`."""
     device = device_of(model)
     inputs = pad([texts[one.text][one.start : one.end].tolist() for one in batch], padding).to(device)
     wanted = pad([texts[one.text][one.start + 1 : one.end + 1].tolist() for one in batch], IGNORE).to(device)
@@ -154,7 +167,9 @@ def _score(
             ranks = some
         else:
             log_probs, ranks, state = _ranked(model, inputs[:, at : at + steps], some, state)
-        for one, values, order in zip(batch, log_probs.double().cpu().numpy(), ranks.cpu().numpy(), strict=False):
+        for one, values, order in zip(
+            batch, log_probs.double().cpu().numpy(), ranks.cpu().numpy(), strict=False
+        ):
             low, high = max(one.start + at, one.scored), min(one.start + at + some.shape[1], one.end)
             if low < high:
                 here = slice(low - one.start - at, high - one.start - at)
@@ -194,14 +209,17 @@ class Corpus:
         self.tokens.append(len(score.log_probs))
         if len(self.nats) <= FEW:
             cuts = range(0, len(score.log_probs), BLOCK)
-            self.blocks += [(-float(part.sum()), len(part)) for part in (score.log_probs[at : at + BLOCK] for at in cuts)]
+            self.blocks += [
+                (-float(part.sum()), len(part)) for part in (score.log_probs[at : at + BLOCK] for at in cuts)
+            ]
         self.words += words
         self.bytes += size
         if self.marks.unknown is not None:
             self.unknown += int(np.count_nonzero(np.asarray(ids) == self.marks.unknown))
 
     def metrics(self) -> dict[str, float]:
-        """loss (nats a token), perplexity, word_perplexity, bits_per_byte, each with `_low` and `_high`, the ends of its 95 % interval.
+        """loss (nats a token), perplexity, word_perplexity, bits_per_byte, each with `_low` and `_high`, the
+        ends of its 95 % interval.
 
         Raises DataError where no token was predicted.
         """

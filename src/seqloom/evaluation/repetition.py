@@ -6,8 +6,8 @@
     loop        a text ends in at least three copies of a phrase of at least two tokens (Holtzman et al. 2020,
                 arXiv:1904.09751, section 5)
 
-An n-gram lies within one text, which is a list of tokens without marks. distinct-n falls with the amount of text: compare only as
-much with as much.
+An n-gram lies within one text, which is a list of tokens without marks. distinct-n falls with the amount of
+text: compare only as much with as much.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def distinct_n(texts: Sequence[Sequence[int]], n: int) -> float:
 
 
 def loop_at_end(tokens: Sequence[int]) -> Loop | None:
-    """The loop that a text ends in. It may end in the midst of a phrase: the same phrase, begun elsewhere, is then repeated."""
+    """The loop that a text ends in. It may end in the midst of a phrase: the same phrase, begun elsewhere, is
+    then repeated."""
     backwards = list(reversed(tokens))
     for phrase in range(SHORTEST_PHRASE, len(backwards) // FEWEST_COPIES + 1):
         copies = 1
@@ -108,7 +109,10 @@ class Statistics:
         log_probs = np.concatenate([one.log_probs for one in texts])
         tokens = [one.tokens for one in texts]
         nats = -float(log_probs.mean())
-        there = [[one.log_probs[at] for one in texts if len(one.log_probs) > at] for at in range(max(len(one.log_probs) for one in texts))]
+        there = [
+            [one.log_probs[at] for one in texts if len(one.log_probs) > at]
+            for at in range(max(len(one.log_probs) for one in texts))
+        ]
         return cls(
             perplexity=math.exp(nats) if nats < 700 else math.inf,
             mean_probability=float(np.exp(log_probs).mean()),

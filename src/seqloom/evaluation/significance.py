@@ -1,16 +1,18 @@
-"""Whether one system is better than another on the same items, or was only lucky with them; and how sure a mean over seeds is.
+"""Whether one system is better than another on the same items, or was only lucky with them; and how sure a
+mean over seeds is.
 
-An item's part is a number (right or wrong, a loss) or several counts (hits, predicted, true) that a `value` makes a score of their
-sums: F1, BLEU, error rates. Without a `value` the score is the mean.
+An item's part is a number (right or wrong, a loss) or several counts (hits, predicted, true) that a `value`
+makes a score of their sums: F1, BLEU, error rates. Without a `value` the score is the mean.
 
     paired bootstrap    items are drawn with replacement, the same for both (Koehn 2004): an interval of the difference.
-                        p: how often a difference is as far from the one observed as that is from 0 (Riezler and Maxwell 2005)
+                        p: how often a difference is as far from the one observed as that is from 0 (Riezler
+                            and Maxwell 2005)
     permutation         the two systems' parts of each item are swapped or not (approximate randomisation: Noreen 1989, Yeh 2000).
                         p: how often the difference is then at least as far from 0, that of no swap counted in
 
-Both are two-sided and seeded; systems without any difference have p = 1. Use the permutation test to decide, the bootstrap to say how
-large a difference may be. Several systems tested against one: the chance that one of them wins by luck adds up (multiply p by
-how many are tested: Bonferroni).
+Both are two-sided and seeded; systems without any difference have p = 1. Use the permutation test to decide,
+the bootstrap to say how large a difference may be. Several systems tested against one: the chance that one of
+them wins by luck adds up (multiply p by how many are tested: Bonferroni).
 """
 
 from __future__ import annotations
@@ -53,9 +55,15 @@ class Interval(NamedTuple):
 
 
 def paired_bootstrap(
-    first: NDArray[Any], second: NDArray[Any], value: Value | None = None, *, resamples: int = RESAMPLES, seed: int = 0
+    first: NDArray[Any],
+    second: NDArray[Any],
+    value: Value | None = None,
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
 ) -> Difference:
-    """first, second `(items,)` or `(items, k)`, item by item. Resamples without a score do not count; without any all is nan."""
+    """first, second `(items,)` or `(items, k)`, item by item. Resamples without a score do not count; without
+    any all is nan."""
     ours, theirs, score = _parts(first, second, value)
     both = np.concatenate([ours, theirs], axis=1)
     observed, found = _difference(both.sum(axis=0), score), []
@@ -69,11 +77,17 @@ def paired_bootstrap(
 
 
 def permutation_p(
-    first: NDArray[Any], second: NDArray[Any], value: Value | None = None, *, resamples: int = RESAMPLES, seed: int = 0
+    first: NDArray[Any],
+    second: NDArray[Any],
+    value: Value | None = None,
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
 ) -> float:
     """first, second `(items,)` or `(items, k)`, item by item -> p. nan where a system has no score.
 
-    Items on which both are equal stay the same by a swap, so only the others are drawn: few where two good systems differ little.
+    Items on which both are equal stay the same by a swap, so only the others are drawn: few where two good
+    systems differ little.
     """
     ours, theirs, score = _parts(first, second, value)
     observed = _difference(np.concatenate([ours.sum(axis=0), theirs.sum(axis=0)]), score)
@@ -84,12 +98,17 @@ def permutation_p(
     for at in range(0, resamples, some):
         kept = generator.integers(2, size=(min(some, resamples - at), len(moved)), dtype=np.uint8)
         change = (1.0 - kept) @ moved
-        found.append(_difference(np.concatenate([ours.sum(axis=0) - change, theirs.sum(axis=0) + change], axis=1), score))
+        found.append(
+            _difference(
+                np.concatenate([ours.sum(axis=0) - change, theirs.sum(axis=0) + change], axis=1), score
+            )
+        )
     return _share_beyond(np.concatenate(found), observed)
 
 
 def mean_interval(values: Sequence[float]) -> Interval:
-    """The mean of independent runs, such as seeds, and its interval by Student's t; infinite for fewer than two."""
+    """The mean of independent runs, such as seeds, and its interval by Student's t; infinite for fewer than
+    two."""
     n, mean = len(values), math.fsum(values) / len(values)
     if n < 2:
         return Interval(mean, -math.inf, math.inf)
@@ -98,7 +117,8 @@ def mean_interval(values: Sequence[float]) -> Interval:
 
 
 def t_quantile(freedom: int, inside: float = 0.95) -> float:
-    """How many standard errors to either side hold `inside` of Student's t with so many degrees of freedom, by bisection."""
+    """How many standard errors to either side hold `inside` of Student's t with so many degrees of freedom,
+    by bisection."""
     low, high = 0.0, 1.0
     while t_inside(high, freedom) < inside:
         high *= 2
@@ -125,7 +145,10 @@ def _parts(first: NDArray[Any], second: NDArray[Any], value: Value | None) -> tu
     """Both as `(items, k)`; the mean as a value of (Σ, count)."""
     ours, theirs = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if ours.shape != theirs.shape or not len(ours):
-        raise ValueError(f"both systems must have answered the same items, at least one, but have {ours.shape} and {theirs.shape}")
+        raise ValueError(
+            f"both systems must have answered the same items, at least one, but have {ours.shape} and"
+            f" {theirs.shape}"
+        )
     if value is not None:
         return ours.reshape(len(ours), -1), theirs.reshape(len(theirs), -1), value
     ours, theirs = (np.stack([side, np.ones_like(side)], axis=1) for side in (ours, theirs))
@@ -140,7 +163,8 @@ def _difference(sums: Floats, score: Value) -> Floats:
 
 
 def _share_beyond(differences: Floats, observed: Floats) -> float:
-    """How many are at least as far from 0 as the observed one, which is one of them (Davison and Hinkley 1997, 4.2.1)."""
+    """How many are at least as far from 0 as the observed one, which is one of them (Davison and Hinkley
+    1997, 4.2.1)."""
     usable = np.abs(differences[np.isfinite(differences)])
     limit = abs(observed) * (1 - ROUNDING) - ROUNDING
     return float((1 + (usable >= limit).sum()) / (1 + len(usable)))

@@ -1,4 +1,5 @@
-"""How likely a model holds given texts to be: loss, perplexity, token accuracy, with the targets fed (teacher forcing)."""
+"""How likely a model holds given texts to be: loss, perplexity, token accuracy, with the targets fed (teacher
+forcing)."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ class Teacher:
 
 @torch.inference_mode()
 def teacher_forced(model: nn.Module, batches: Iterable[Any]) -> Teacher:
-    """Sums over batches with `source`, `inputs` and `targets`. Summed over the corpus, never a mean of batch means."""
+    """Sums over batches with `source`, `inputs` and `targets`. Summed over the corpus, never a mean of batch
+    means."""
     encoder_decoder: Any = model
     total, correct, count = 0.0, 0, 0
     for batch in batches:

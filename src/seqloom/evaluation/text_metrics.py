@@ -14,11 +14,14 @@ class CorpusScore(NamedTuple):
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> CorpusScore:
-    """BLEU of detokenised text, 0 to 100 (Papineni et al. 2002; sacreBLEU, Post 2018), with sacreBLEU's signature."""
+    """BLEU of detokenised text, 0 to 100 (Papineni et al. 2002; sacreBLEU, Post 2018), with sacreBLEU's
+    signature."""
     from sacrebleu.metrics.bleu import BLEU
 
     metric = BLEU()
-    return CorpusScore(metric.corpus_score(list(hypotheses), [list(references)]).score, str(metric.get_signature()))
+    return CorpusScore(
+        metric.corpus_score(list(hypotheses), [list(references)]).score, str(metric.get_signature())
+    )
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> CorpusScore:
@@ -26,7 +29,9 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> CorpusScore:
     from sacrebleu.metrics.chrf import CHRF
 
     metric = CHRF()
-    return CorpusScore(metric.corpus_score(list(hypotheses), [list(references)]).score, str(metric.get_signature()))
+    return CorpusScore(
+        metric.corpus_score(list(hypotheses), [list(references)]).score, str(metric.get_signature())
+    )
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:

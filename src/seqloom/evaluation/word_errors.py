@@ -1,6 +1,8 @@
-"""Errors of a corpus as sums over its texts: word and character error rate, exact match, BLEU; and how sure a difference is.
+"""Errors of a corpus as sums over its texts: word and character error rate, exact match, BLEU; and how sure a
+difference is.
 
-Each metric is statistics of a text and a function of their sums, so that a text can be exchanged without counting all again.
+Each metric is statistics of a text and a function of their sums, so that a text can be exchanged without
+counting all again.
 
     word error rate         100 × Σ edits / Σ words of the references      edits: substitutions + deletions + insertions (Levenshtein)
     character error rate    the same over characters, blanks counted
@@ -21,9 +23,11 @@ Ints = NDArray[np.int64]
 
 
 def edit_distances(reference: Sequence[str], hypotheses: Sequence[Sequence[str]]) -> Ints:
-    """`(hypotheses,)`: the fewest substitutions, deletions and insertions that turn each into the reference (Levenshtein 1966).
+    """`(hypotheses,)`: the fewest substitutions, deletions and insertions that turn each into the reference
+    (Levenshtein 1966).
 
-    Word by word of the reference, for all hypotheses at once; an insertion is a running minimum along the row.
+    Word by word of the reference, for all hypotheses at once; an insertion is a running minimum along the
+    row.
     """
     ids: dict[str, int] = {}
     words = [[ids.setdefault(word, len(ids)) for word in one] for one in hypotheses]
@@ -65,7 +69,9 @@ def _character_edits(reference: str, hypotheses: Sequence[str]) -> Ints:
 
 
 def _edits(reference: Sequence[str], hypotheses: Sequence[Sequence[str]]) -> Ints:
-    return np.stack([edit_distances(reference, hypotheses), np.full(len(hypotheses), len(reference), np.int64)], axis=1)
+    return np.stack(
+        [edit_distances(reference, hypotheses), np.full(len(hypotheses), len(reference), np.int64)], axis=1
+    )
 
 
 def _matches(reference: str, hypotheses: Sequence[str]) -> Ints:
@@ -84,13 +90,16 @@ ORDER = 4
 def _bleu_counts(reference: str, hypotheses: Sequence[str]) -> Ints:
     from sacrebleu.metrics.bleu import BLEU
 
-    metric = BLEU(effective_order=True)  # only to have counts of a sentence without a warning: the counts are those of a corpus
+    metric = BLEU(
+        effective_order=True
+    )  # only to have counts of a sentence without a warning: the counts are those of a corpus
     scores = [metric.sentence_score(one, [reference]) for one in hypotheses]
     return np.array([[one.sys_len, one.ref_len, *one.counts, *one.totals] for one in scores], np.int64)
 
 
 def _bleu(sums: Ints) -> Floats:
-    """BLEU with sacreBLEU's default smoothing: the k-th order without a match counts 1 / 2^k (Chen and Cherry 2014, method 3)."""
+    """BLEU with sacreBLEU's default smoothing: the k-th order without a match counts 1 / 2^k (Chen and Cherry
+    2014, method 3)."""
     length, reference = sums[..., 0], sums[..., 1]
     correct, total = sums[..., 2 : 2 + ORDER], sums[..., 2 + ORDER :]
     empty = correct == 0
@@ -112,10 +121,12 @@ RESAMPLES = 2000
 
 
 def difference_interval(metric: Metric, before: Ints, after: Ints, seed: int = 0) -> tuple[float, float]:
-    """The 95 % interval of value(after) - value(before) for the statistics `(texts, k)` of two systems on the same texts.
+    """The 95 % interval of value(after) - value(before) for the statistics `(texts, k)` of two systems on the
+    same texts.
 
-    Paired bootstrap over texts (Koehn 2004; Bisani and Ney 2004): texts are drawn with replacement, the same for both.
-    Resamples whose references are all empty have no rate and do not count; where there are no others, both ends are nan.
+    Paired bootstrap over texts (Koehn 2004; Bisani and Ney 2004): texts are drawn with replacement, the same
+    for both. Resamples whose references are all empty have no rate and do not count; where there are no
+    others, both ends are nan.
     """
     found = paired_bootstrap(after, before, metric.value, resamples=RESAMPLES, seed=seed)
     return found.low, found.high

@@ -19,7 +19,10 @@ _AXIS = {
     "minExtent": 44,  # one width of labels, so that panels stand in columns
     "maxExtent": 44,
     "tickCount": 6,
-    "labelExpr": "format(datum.value, datum.value == 0 || (abs(datum.value) >= 0.001 && abs(datum.value) < 10000) ? '~g' : '~e')",
+    "labelExpr": (
+        "format(datum.value, datum.value == 0 || (abs(datum.value) >= 0.001 && abs(datum.value) < 10000) ?"
+        " '~g' : '~e')"
+    ),
 }
 
 
@@ -34,14 +37,18 @@ class Panel:
     y: str
 
 
-def line_panels(rows: Sequence[Sequence[Panel]], *, title: str = "", subtitle: str = "", log_y: bool = False) -> alt.VConcatChart:
+def line_panels(
+    rows: Sequence[Sequence[Panel]], *, title: str = "", subtitle: str = "", log_y: bool = False
+) -> alt.VConcatChart:
     """Panels in reading order, under one heading and with one legend.
 
     Raises as `line_chart` does; the number of series is that of the whole picture.
     """
     names = list(dict.fromkeys(name for row in rows for panel in row for name in panel.series))
     if not 1 <= len(names) <= MOST_SERIES:
-        raise UsageError(f"a line chart must have 1 to {MOST_SERIES} series, but has {len(names)}; draw several charts")
+        raise UsageError(
+            f"a line chart must have 1 to {MOST_SERIES} series, but has {len(names)}; draw several charts"
+        )
     drawn = [[_drawn(panel, names, log_y) for panel in row] for row in rows]
     import altair as alt
 
@@ -54,5 +61,7 @@ def _drawn(panel: Panel, names: list[str], log_y: bool) -> alt.LayerChart:
     import altair as alt
 
     heading = alt.TitleParams(text=printable(panel.title), fontSize=13, fontWeight="normal", offset=8)
-    layers = line_layers(panel.series, x=panel.x, y=panel.y, log_y=log_y, bands={}, colours=names, y_axis=_AXIS)
+    layers = line_layers(
+        panel.series, x=panel.x, y=panel.y, log_y=log_y, bands={}, colours=names, y_axis=_AXIS
+    )
     return layers.properties(width=WIDTH, height=HEIGHT, title=heading)

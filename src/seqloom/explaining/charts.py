@@ -1,9 +1,10 @@
-"""Pictures: where attention looked, and how a number moves. One description gives PNG, SVG, HTML and JSON, offline.
+"""Pictures: where attention looked, and how a number moves. One description gives PNG, SVG, HTML and JSON,
+offline.
 
-Needs the extra `plot` (Vega-Altair and vl-convert, which draw without a network or a browser). All words that come
-from data are shown with control and bidirectional characters escaped, and can end neither an SVG text nor a script.
-Latin, Greek and Cyrillic are in the font that vl-convert brings; for others (Chinese, say) a PNG shows boxes unless
-the machine has a font, while SVG and HTML take the reader's fonts.
+Needs the extra `plot` (Vega-Altair and vl-convert, which draw without a network or a browser). All words that
+come from data are shown with control and bidirectional characters escaped, and can end neither an SVG text
+nor a script. Latin, Greek and Cyrillic are in the font that vl-convert brings; for others (Chinese, say) a
+PNG shows boxes unless the machine has a font, while SVG and HTML take the reader's fonts.
 """
 
 from __future__ import annotations
@@ -45,8 +46,23 @@ _ROUNDING = 0.01  # how far from 0..1 a weight may be: bfloat16 has 8 bits
 _BLANK, _EMPTY = "˽", "(empty)"  # the usual ␣ is not in the font below
 _FONT = "Liberation Sans, Arial, DejaVu Sans, sans-serif"  # vl-convert brings the first
 _INK, _FAINT_INK = "#1c2733", "#5b6875"
-BLUES = ["#edf2f8", "#5b90c4", "#08306b"]  # evenly spaced in CIELAB lightness (95, 58, 21): equal steps look equal
-LINES = ["#0868ac", "#e6550d", "#1b9e77", "#b5179e", "#7a5195", "#8c6d31", "#e7298a", "#41ab9d", "#636363", "#a6761d"]
+BLUES = [
+    "#edf2f8",
+    "#5b90c4",
+    "#08306b",
+]  # evenly spaced in CIELAB lightness (95, 58, 21): equal steps look equal
+LINES = [
+    "#0868ac",
+    "#e6550d",
+    "#1b9e77",
+    "#b5179e",
+    "#7a5195",
+    "#8c6d31",
+    "#e7298a",
+    "#41ab9d",
+    "#636363",
+    "#a6761d",
+]
 
 # The page may load nothing at all; Vega compiles its expressions, hence unsafe-eval.
 _PAGE = """<!DOCTYPE html>
@@ -79,17 +95,20 @@ def attention_heat_map(
     stretch: bool = False,
     axes: tuple[str, str] = ("source", "target"),
 ) -> alt.Chart:
-    """What each target word attended to: one cell for each pair of positions, in reading order (Bahdanau et al. 2015, figure 3).
+    """What each target word attended to: one cell for each pair of positions, in reading order (Bahdanau et
+    al. 2015, figure 3).
 
-    `weights` is `(target, source)` in 0..1, anything that numpy can read. `source` runs along the top and `target` down
-    the side; a word that comes twice has two columns. Colours span 0..1, so that pictures can be compared; `stretch`
-    spans 0 to the largest weight instead, for attention that is spread thin, and the legend says so. `axes` names the sides.
+    `weights` is `(target, source)` in 0..1, anything that numpy can read. `source` runs along the top and
+    `target` down the side; a word that comes twice has two columns. Colours span 0..1, so that pictures can
+    be compared; `stretch` spans 0 to the largest weight instead, for attention that is spread thin, and the
+    legend says so. `axes` names the sides.
 
-    With `pieces` the words are pieces of a tokenizer: the blank (or `▁`) that starts a word is dropped, and a piece that
-    goes on inside a word is shown with a `·` before it. Without it words are shown as they are, and outer blanks as `˽`.
+    With `pieces` the words are pieces of a tokenizer: the blank (or `▁`) that starts a word is dropped, and a
+    piece that goes on inside a word is shown with a `·` before it. Without it words are shown as they are,
+    and outer blanks as `˽`.
 
-    Raises UsageError where the shapes disagree, a side is empty or longer than MOST_WORDS, or a weight is not in 0..1;
-    MissingExtraError without the extra `plot`.
+    Raises UsageError where the shapes disagree, a side is empty or longer than MOST_WORDS, or a weight is not
+    in 0..1; MissingExtraError without the extra `plot`.
     """
     check_words("source", source)
     check_words("target", target)
@@ -106,7 +125,9 @@ def attention_heat_map(
     x = alt.X(
         "source:O",
         scale=alt.Scale(domain=list(range(len(columns))), padding=0),
-        axis=word_axis(columns, axes[0], font, orient="top", labelAngle=0 if not turned else -45 if cell > 20 else -90),
+        axis=word_axis(
+            columns, axes[0], font, orient="top", labelAngle=0 if not turned else -45 if cell > 20 else -90
+        ),
     )
     y = alt.Y(
         "target:O",
@@ -119,11 +140,21 @@ def attention_heat_map(
         format=".2~g",
         gradientLength=max(110, min(200, cell * len(rows))),
     )
-    colour = alt.Color("weight:Q", scale=alt.Scale(domain=[0, top], range=BLUES, interpolate="lab"), legend=legend)
-    tooltip = [alt.Tooltip("from:N", title=axes[0]), alt.Tooltip("to:N", title=axes[1]), alt.Tooltip("weight:Q", format=".3f")]
-    marks = _cells(grid, columns, rows).mark_rect(stroke="white", strokeWidth=1 if cell > 20 else 0.5, aria=False)
+    colour = alt.Color(
+        "weight:Q", scale=alt.Scale(domain=[0, top], range=BLUES, interpolate="lab"), legend=legend
+    )
+    tooltip = [
+        alt.Tooltip("from:N", title=axes[0]),
+        alt.Tooltip("to:N", title=axes[1]),
+        alt.Tooltip("weight:Q", format=".3f"),
+    ]
+    marks = _cells(grid, columns, rows).mark_rect(
+        stroke="white", strokeWidth=1 if cell > 20 else 0.5, aria=False
+    )
     width = cell * len(columns)
-    chart: alt.Chart = marks.encode(x=x, y=y, color=colour, tooltip=tooltip).properties(width=width, height=cell * len(rows))
+    chart: alt.Chart = marks.encode(x=x, y=y, color=colour, tooltip=tooltip).properties(
+        width=width, height=cell * len(rows)
+    )
     return styled(chart, title, subtitle, width + 120, title or "Attention")
 
 
@@ -139,11 +170,12 @@ def line_chart(
 ) -> alt.LayerChart:
     """A line for each name in `series`, through its points (x, y); `x` and `y` name the axes.
 
-    `bands` adds a shaded interval (x, low, high) around the line of the same name: BLEU by source length, say, for two
-    models with their bootstrap intervals. Lines of up to 30 points have a dot at each.
+    `bands` adds a shaded interval (x, low, high) around the line of the same name: BLEU by source length,
+    say, for two models with their bootstrap intervals. Lines of up to 30 points have a dot at each.
 
-    Raises UsageError where there is nothing to draw, a number is not finite (or, with `log_y`, not above 0), a band
-    belongs to no line or has low > high, or there are more than MOST_SERIES lines; MissingExtraError without the extra `plot`.
+    Raises UsageError where there is nothing to draw, a number is not finite (or, with `log_y`, not above 0),
+    a band belongs to no line or has low > high, or there are more than MOST_SERIES lines; MissingExtraError
+    without the extra `plot`.
     """
     chart = line_layers(series, x=x, y=y, log_y=log_y, bands=bands or {}).properties(width=560, height=320)
     return styled(chart, title, subtitle, 560, title or f"{printable(y)} by {printable(x)}")
@@ -159,17 +191,21 @@ def line_layers(
     colours: Sequence[str] = (),
     y_axis: Mapping[str, Any] | None = None,
 ) -> alt.LayerChart:
-    """What `line_chart` draws, without size and style; `colours` names the series of a picture of which this is a part,
-    `y_axis` adds to alt.Axis."""
+    """What `line_chart` draws, without size and style; `colours` names the series of a picture of which this
+    is a part, `y_axis` adds to alt.Axis."""
     _check_lines(series, bands, log_y)
     require_extra()
     import altair as alt
 
     x, y = printable(x), printable(y)
     shown = {name: printable(name) or _EMPTY for name in series}
-    points = [{"series": shown[name], "x": float(a), "y": float(b)} for name in series for a, b in series[name]]
+    points = [
+        {"series": shown[name], "x": float(a), "y": float(b)} for name in series for a, b in series[name]
+    ]
     ranges = [
-        {"series": shown[name], "x": float(a), "low": float(low), "high": float(high)} for name in bands for a, low, high in bands[name]
+        {"series": shown[name], "x": float(a), "low": float(low), "high": float(high)}
+        for name in bands
+        for a, low, high in bands[name]
     ]
     few = {shown[name] for name in series if len(series[name]) <= _FEW_POINTS}
     dotted = [point for point in points if point["series"] in few]
@@ -177,7 +213,11 @@ def line_layers(
 
     domain = [printable(name) or _EMPTY for name in colours or series]
     palette = alt.Scale(domain=domain, range=LINES[: len(domain)])
-    colour = alt.Color("series:N", scale=palette, legend=alt.Legend(title=None, labelLimit=260, symbolOpacity=1, rowPadding=5))
+    colour = alt.Color(
+        "series:N",
+        scale=palette,
+        legend=alt.Legend(title=None, labelLimit=260, symbolOpacity=1, rowPadding=5),
+    )
     below = alt.Axis(grid=False, tickMinStep=1 if whole else alt.Undefined)
     across = alt.X("x:Q", title=x, scale=alt.Scale(zero=False, nice=False, padding=14), axis=below)
     scale = alt.Scale(type="log", nice=False, padding=10) if log_y else alt.Scale(zero=False, nice=True)
@@ -196,20 +236,26 @@ def line_layers(
         # the outline also shows the interval of a single point, where an area has no width
         area = layer(ranges).mark_area(fillOpacity=0.16, strokeOpacity=0.35, strokeWidth=1, aria=False)
         low = alt.Y("low:Q", title=y, scale=scale, axis=beside)
-        layers.insert(0, area.encode(y=low, y2="high:Q", stroke=alt.Stroke("series:N", scale=palette, legend=None)))
+        layers.insert(
+            0, area.encode(y=low, y2="high:Q", stroke=alt.Stroke("series:N", scale=palette, legend=None))
+        )
     return alt.LayerChart(layer=layers)
 
 
 def save_chart(chart: alt.Chart | alt.LayerChart | alt.VConcatChart, path: Path) -> None:
-    """Writes a picture, by suffix: `.png` (two pixels a point), `.svg`, `.html` (one file, works offline), `.json` (Vega-Lite).
+    """Writes a picture, by suffix: `.png` (two pixels a point), `.svg`, `.html` (one file, works offline),
+    `.json` (Vega-Lite).
 
-    The file is seen whole or not at all. Raises UsageError for another suffix, FolderError where it cannot be written,
-    MissingExtraError without the extra `plot`.
+    The file is seen whole or not at all. Raises UsageError for another suffix, FolderError where it cannot be
+    written, MissingExtraError without the extra `plot`.
     """
     kind = path.suffix.lower()
     if kind not in _SUFFIXES:
         given = printable(path.suffix) or "no suffix"
-        raise UsageError(f"{printable(str(path))}: a picture must end in {', '.join(_SUFFIXES)}, but this has {given}; name one of these")
+        raise UsageError(
+            f"{printable(str(path))}: a picture must end in {', '.join(_SUFFIXES)}, but this has {given};"
+            " name one of these"
+        )
     require_extra()
     if kind == ".png":
         drawn = io.BytesIO()
@@ -229,7 +275,9 @@ def _page(chart: alt.Chart | alt.LayerChart | alt.VConcatChart) -> str:
     import altair as alt
     import vl_convert
 
-    version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])  # vl-convert knows versions as 6.4
+    version = ".".join(
+        alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2]
+    )  # vl-convert knows versions as 6.4
     library = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=version)
     content = chart.to_dict()
     # altair's own page writes the words as they are, so that `</script>` among them would end the script
@@ -249,16 +297,24 @@ def check_words(side: str, words: Sequence[str]) -> None:
     """Raises UsageError where one side of a heat map cannot be drawn."""
     if isinstance(words, str) or not 1 <= len(words) <= MOST_WORDS:
         given = "one string" if isinstance(words, str) else f"{len(words)} words"
-        raise UsageError(f"the {side} of a heat map must be a list of 1 to {MOST_WORDS} words, but is {given}; show a shorter sentence")
+        raise UsageError(
+            f"the {side} of a heat map must be a list of 1 to {MOST_WORDS} words, but is {given}; show a"
+            " shorter sentence"
+        )
 
 
 def weight_grid(weights: Any, rows: int, columns: int) -> _Grid:
     """`(rows, columns)` in 0..1. Raises UsageError for another shape, or what is no weight."""
-    shape = f"weights must be ({rows}, {columns}): a row for each target word and a column for each source word"
+    shape = (
+        f"weights must be ({rows}, {columns}): a row for each target word and a column for each source word"
+    )
     try:
         grid = numpy.asarray(weights, dtype=numpy.float64)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise UsageError(f"{shape}, but numpy cannot read them ({printable(str(error))}); give tensor.detach().float().cpu()") from None
+        raise UsageError(
+            f"{shape}, but numpy cannot read them ({printable(str(error))}); give"
+            " tensor.detach().float().cpu()"
+        ) from None
     if grid.shape != (rows, columns):
         hint = "; transpose them" if grid.shape == (columns, rows) else ""
         raise UsageError(f"{shape}, but are {grid.shape}{hint}")
@@ -266,16 +322,21 @@ def weight_grid(weights: Any, rows: int, columns: int) -> _Grid:
     if wrong.any():
         i, j = numpy.argwhere(wrong)[0]
         what = f"the one at target {i}, source {j} is {grid[i, j]:g}"
-        raise UsageError(f"weights must be in 0..1, but {what}; give what the softmax returns, not the scores before it")
+        raise UsageError(
+            f"weights must be in 0..1, but {what}; give what the softmax returns, not the scores before it"
+        )
     return grid.clip(0, 1)
 
 
 def _cells(grid: _Grid, columns: list[str], rows: list[str]) -> alt.Chart:
-    """The data of a heat map: a row for each target word, which Vega makes into cells; altair is slow to check each cell."""
+    """The data of a heat map: a row for each target word, which Vega makes into cells; altair is slow to
+    check each cell."""
     import altair as alt
 
     positions = list(range(len(columns)))
-    values = [{"target": i, "source": positions, "weight": row.round(4).tolist()} for i, row in enumerate(grid)]
+    values = [
+        {"target": i, "source": positions, "weight": row.round(4).tolist()} for i, row in enumerate(grid)
+    ]
     cells = alt.Chart(alt.InlineData(values=values)).transform_flatten(["source", "weight"])
     cells = cells.transform_calculate("from", f"{json.dumps(columns)}[datum.source]")
     return cells.transform_calculate("to", f"{json.dumps(rows)}[datum.target]")
@@ -297,7 +358,11 @@ def _piece(words: Sequence[str], i: int) -> str:
 
 
 def _in_word(character: str) -> bool:
-    return character.isalnum() or (character != "" and unicodedata.combining(character) > 0) or character == "\ufffd"
+    return (
+        character.isalnum()
+        or (character != "" and unicodedata.combining(character) > 0)
+        or character == "\ufffd"
+    )
 
 
 def _visible(word: str) -> str:
@@ -337,10 +402,14 @@ def word_axis(labels: list[str], title: str, font: int, **where: Any) -> alt.Axi
 
 
 def _check_lines(
-    series: Mapping[str, Sequence[tuple[float, float]]], bands: Mapping[str, Sequence[tuple[float, float, float]]], log_y: bool
+    series: Mapping[str, Sequence[tuple[float, float]]],
+    bands: Mapping[str, Sequence[tuple[float, float, float]]],
+    log_y: bool,
 ) -> None:
     if not 1 <= len(series) <= MOST_SERIES:
-        raise UsageError(f"a line chart must have 1 to {MOST_SERIES} series, but has {len(series)}; draw several charts")
+        raise UsageError(
+            f"a line chart must have 1 to {MOST_SERIES} series, but has {len(series)}; draw several charts"
+        )
     for name, points in series.items():
         if len(points) == 0:
             raise UsageError(f"each series must have a point, but {printable(name)!r} has none; leave it out")
@@ -356,7 +425,9 @@ def _check_lines(
             if log_y and min(heights) <= 0:
                 raise UsageError(f"a logarithmic axis needs values above 0, but {given}; use a linear axis")
             if heights[0] > heights[-1]:
-                raise UsageError(f"a band must be (x, low, high) with low <= high, but {given}; exchange them")
+                raise UsageError(
+                    f"a band must be (x, low, high) with low <= high, but {given}; exchange them"
+                )
 
 
 def styled(chart: _Chart, title: str, subtitle: str, width: int, description: str) -> _Chart:
@@ -368,9 +439,22 @@ def styled(chart: _Chart, title: str, subtitle: str, width: int, description: st
         above = textwrap.wrap(printable(title), wide // 8)
         below = textwrap.wrap(printable(subtitle), wide // 6)
         chart = chart.properties(title=alt.TitleParams(text=above or "", subtitle=below or ""))
-    axis = {"labelColor": _INK, "titleColor": _FAINT_INK, "titleFontWeight": "normal", "labelFontSize": 12, "titleFontSize": 12}
+    axis = {
+        "labelColor": _INK,
+        "titleColor": _FAINT_INK,
+        "titleFontWeight": "normal",
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+    }
     lines = {"gridColor": "#e6eaee", "domainColor": "#aab4be", "tickColor": "#aab4be", "titlePadding": 10}
-    heading = {"fontSize": 16, "color": _INK, "subtitleFontSize": 12, "subtitleColor": _FAINT_INK, "subtitlePadding": 5, "offset": 14}
+    heading = {
+        "fontSize": 16,
+        "color": _INK,
+        "subtitleFontSize": 12,
+        "subtitleColor": _FAINT_INK,
+        "subtitlePadding": 5,
+        "offset": 14,
+    }
     config = {
         "font": _FONT,
         "view": {"stroke": None},

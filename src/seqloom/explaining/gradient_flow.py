@@ -1,4 +1,5 @@
-"""How gradient flows back through time in the recurrent layers of any model: where it vanishes, where it stays, and why.
+"""How gradient flows back through time in the recurrent layers of any model: where it vanishes, where it
+stays, and why.
 
     ∂L/∂h_t        what the loss wants of each state: its own step's part, and all that later steps send back
     ∂h_n/∂h_t      what the last state still knows of an earlier one. With a loss at every step only this shows vanishing,
@@ -9,9 +10,9 @@
 
 (Hochreiter 1991; Bengio, Simard and Frasconi 1994; Pascanu, Mikolov and Bengio 2013.)
 
-Steps are counted in the order in which a layer reads, so step 0 of a backward direction is the last token. A step of
-padding is no step. All derivatives are those of the model as it is: ∂c_n/∂c_t takes the ways through h as well, and in
-a decoder with attention ∂h_n/∂h_t takes the ways through what it looked at.
+Steps are counted in the order in which a layer reads, so step 0 of a backward direction is the last token. A
+step of padding is no step. All derivatives are those of the model as it is: ∂c_n/∂c_t takes the ways through
+h as well, and in a decoder with attention ∂h_n/∂h_t takes the ways through what it looked at.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ STATES = ("h", "c")
 """The parts of a state, in the order of CellState."""
 
 DIRECTIONS = 16
-"""Orthonormal random directions for each row, of which ‖∂s_n/∂s_t‖ is made: exact up to this width, beyond it an
-estimate whose error over 64 rows is a few percent."""
+"""Orthonormal random directions for each row, of which ‖∂s_n/∂s_t‖ is made: exact up to this width, beyond it
+an estimate whose error over 64 rows is a few percent."""
 
 
 @final
@@ -61,9 +62,11 @@ class StateFlow:
     gradient_from_end: Curve
     """The same, at position n - t: the number of steps after it."""
     gradient_per_step: float
-    """The factor by which it changes with each step back, fitted to the median's logarithm; NaN where that is 0 all along."""
+    """The factor by which it changes with each step back, fitted to the median's logarithm; NaN where that is
+    0 all along."""
     jacobian: Curve
-    """‖∂s_n/∂s_t‖_F / √width at position n - t: 1 at 0, and 1 all along where nothing is lost (J orthogonal)."""
+    """‖∂s_n/∂s_t‖_F / √width at position n - t: 1 at 0, and 1 all along where nothing is lost (J orthogonal).
+    """
     jacobian_per_step: float
 
 
@@ -95,7 +98,8 @@ class LayerFlow:
     """One layer in one direction."""
 
     name: str
-    """Where it is: `encoder 1` is the lowest layer of the encoder; with `→` or `←` where there are both directions."""
+    """Where it is: `encoder 1` is the lowest layer of the encoder; with `→` or `←` where there are both
+    directions."""
     direction: str
     """forward or backward."""
     cell: str
@@ -121,12 +125,16 @@ class GradientFlow:
 
 
 def gradient_flow(model: nn.Module, loss: Callable[[], Loss | Tensor]) -> GradientFlow:
-    """Runs `loss` once, with the model in eval mode, and follows its gradient through every recurrent layer that it ran.
+    """Runs `loss` once, with the model in eval mode, and follows its gradient through every recurrent layer
+    that it ran.
 
-    Works in the model's own type; in float64 a gradient may shrink to 1e-308 before it is lost. Changes neither
-    weights nor their `grad`. Raises UsageError where the loss ran no recurrent layer.
+    Works in the model's own type; in float64 a gradient may shrink to 1e-308 before it is lost. Changes
+    neither weights nor their `grad`. Raises UsageError where the loss ran no recurrent layer.
     """
-    nothing = UsageError("the model must have a recurrent layer for gradient to flow through time, but has none that this loss runs")
+    nothing = UsageError(
+        "the model must have a recurrent layer for gradient to flow through time, but has none that this loss"
+        " runs"
+    )
     if not (found := named_layers(model)):
         raise nothing
     with watched(model, [layer for _, _, layer in found]) as seen, torch.enable_grad():
@@ -182,7 +190,9 @@ def _jacobian(sequence: StepSequence, part: int) -> Tensor:
     directions = _directions(states[0])
     for vector in directions:
         starts = [(vector * last[t, :, None])[: len(states[t])] for t in ends]
-        found = torch.autograd.grad([states[t] for t in ends], states, starts, retain_graph=True, allow_unused=True)
+        found = torch.autograd.grad(
+            [states[t] for t in ends], states, starts, retain_graph=True, allow_unused=True
+        )
         for t, gradient in enumerate(found):
             if gradient is not None:
                 squares[t, : len(gradient)] += gradient.square().sum(dim=-1)
@@ -192,7 +202,9 @@ def _jacobian(sequence: StepSequence, part: int) -> Tensor:
 def _directions(state: Tensor) -> Tensor:
     """`(directions, rows, width)`: orthonormal for each row."""
     rows, width = state.shape
-    drawn = torch.randn(rows, width, min(width, DIRECTIONS), generator=torch.Generator().manual_seed(0), dtype=state.dtype)
+    drawn = torch.randn(
+        rows, width, min(width, DIRECTIONS), generator=torch.Generator().manual_seed(0), dtype=state.dtype
+    )
     basis: Tensor = torch.linalg.qr(drawn).Q
     return basis.permute(2, 0, 1).to(state.device)
 
@@ -215,7 +227,8 @@ def _by_position(values: Tensor, position: Tensor) -> list[numpy.typing.NDArray[
 
 
 def _per_step(curve: Curve) -> float:
-    """f of the fit `median ~ f^position`, least squares of the logarithm, weighted by rows; zeros are left out."""
+    """f of the fit `median ~ f^position`, least squares of the logarithm, weighted by rows; zeros are left
+    out."""
     median, rows = numpy.array(curve.median), numpy.array(curve.rows, dtype=numpy.float64)
     good = numpy.isfinite(median) & (median > 0)
     if good.sum() < 2:
@@ -229,7 +242,10 @@ def _per_step(curve: Curve) -> float:
 def _gate_flows(layer: RecurrentLayer, sequences: list[StepSequence]) -> dict[str, GateFlow]:
     position = torch.cat([sequence.from_start for sequence in sequences])
     by_step = [
-        {gate: value[rows[: len(value)]] for gate, value in layer.gates(step.product, step.old, number).items()}
+        {
+            gate: value[rows[: len(value)]]
+            for gate, value in layer.gates(step.product, step.old, number).items()
+        }
         for sequence in sequences
         for number, (step, rows) in enumerate(zip(sequence.steps, sequence.true, strict=True))
     ]

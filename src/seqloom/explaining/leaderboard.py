@@ -19,7 +19,8 @@ MOST_MODELS = 40
 LONGEST_NAME = 44
 """Characters."""
 BESIDE = ((8, -7), (8, 9), (-8, -7), (-8, 9))
-"""Where the number of a point may stand, in pixels to the right and down of it; the first is the usual one."""
+"""Where the number of a point may stand, in pixels to the right and down of it; the first is the usual one.
+"""
 REST = "#8a949e"
 """Of models beyond the colours that the eye tells apart."""
 
@@ -36,12 +37,14 @@ class Standing(NamedTuple):
     """Of its training."""
 
 
-def leaderboard_chart(standings: Sequence[Standing], *, score: str, title: str = "", subtitle: str = "") -> alt.VConcatChart:
-    """Two panels with the same numbers and colours: score and interval of each model in the order that is given, and score against
-    seconds of training (a logarithmic axis).
+def leaderboard_chart(
+    standings: Sequence[Standing], *, score: str, title: str = "", subtitle: str = ""
+) -> alt.VConcatChart:
+    """Two panels with the same numbers and colours: score and interval of each model in the order that is
+    given, and score against seconds of training (a logarithmic axis).
 
-    Raises UsageError where there are no models or more than MOST_MODELS, a number is not finite, or no time was taken;
-    MissingExtraError without the extra `plot`.
+    Raises UsageError where there are no models or more than MOST_MODELS, a number is not finite, or no time
+    was taken; MissingExtraError without the extra `plot`.
     """
     _check(standings)
     require_extra()
@@ -68,12 +71,19 @@ def leaderboard_chart(standings: Sequence[Standing], *, score: str, title: str =
     colour = alt.Color("place:O", scale=colours, legend=None)
     score = printable(score)
     tooltip = [alt.Tooltip("name:N", title="model"), alt.Tooltip("mean:Q", title=score, format=".4~g")]
-    tooltip += [alt.Tooltip("low:Q", format=".4~g"), alt.Tooltip("high:Q", format=".4~g"), alt.Tooltip("seconds:Q", format=".3~g")]
+    tooltip += [
+        alt.Tooltip("low:Q", format=".4~g"),
+        alt.Tooltip("high:Q", format=".4~g"),
+        alt.Tooltip("seconds:Q", format=".3~g"),
+    ]
     scale = alt.Scale(zero=False, nice=True, padding=8)
 
     def marks(values: list[dict[str, Any]], **place: Any) -> list[alt.Chart]:
         base = alt.Chart(alt.InlineData(values=values)).encode(color=colour, **place)
-        return [base.mark_rule(strokeWidth=2.4, aria=False), base.mark_point(filled=True, size=80, opacity=1, aria=False)]
+        return [
+            base.mark_rule(strokeWidth=2.4, aria=False),
+            base.mark_point(filled=True, size=80, opacity=1, aria=False),
+        ]
 
     rows = alt.Axis(
         title=None, values=list(range(len(names))), labelExpr=f"{json.dumps(names)}[datum.value]", labelLimit=0, labelPadding=8,
@@ -88,7 +98,10 @@ def leaderboard_chart(standings: Sequence[Standing], *, score: str, title: str =
         ]
     ).properties(width=WIDTH, height=height)
     seconds = alt.X(
-        "seconds:Q", title="seconds of training", scale=alt.Scale(type="log", nice=False, padding=22), axis=alt.Axis(grid=False)
+        "seconds:Q",
+        title="seconds of training",
+        scale=alt.Scale(type="log", nice=False, padding=22),
+        axis=alt.Axis(grid=False),
     )
     rule, dot = marks(values, x=seconds)
     up = alt.Y("mean:Q", title=score, scale=scale)
@@ -98,7 +111,14 @@ def leaderboard_chart(standings: Sequence[Standing], *, score: str, title: str =
             dot.encode(y=up, tooltip=tooltip),
             *(
                 dot.transform_filter(f"datum.beside == {at}")
-                .mark_text(align="left" if dx > 0 else "right", dx=dx, dy=dy, fontSize=11, fontWeight="bold", aria=False)
+                .mark_text(
+                    align="left" if dx > 0 else "right",
+                    dx=dx,
+                    dy=dy,
+                    fontSize=11,
+                    fontWeight="bold",
+                    aria=False,
+                )
                 .encode(y=up, text="number:N")
                 for at, (dx, dy) in enumerate(BESIDE)
                 if at in sides
@@ -110,8 +130,8 @@ def leaderboard_chart(standings: Sequence[Standing], *, score: str, title: str =
 
 
 def _beside(standings: Sequence[Standing], height: int) -> list[int]:
-    """For each point of the right panel the first place of BESIDE where its number is clear of other models' bars and of the numbers
-    before it."""
+    """For each point of the right panel the first place of BESIDE where its number is clear of other models'
+    bars and of the numbers before it."""
     across = [log(one.seconds) for one in standings]
     lowest, highest = min(one.low for one in standings), max(one.high for one in standings)
     wide, high = WIDTH / (max(across) - min(across) or 1), height / (highest - lowest or 1)
@@ -125,7 +145,11 @@ def _beside(standings: Sequence[Standing], height: int) -> list[int]:
         x, y = bars[at][0], (highest - one.mean) * high
         spots = [(x + dx + copysign(4, dx), y + dy, y + dy) for dx, dy in BESIDE]
         taken = [*bars[:at], *bars[at + 1 :], *numbers]
-        clear = [place for place, (a, b, _) in enumerate(spots) if not any(abs(a - c) < 11 and t - 11 < b < u + 11 for c, t, u in taken)]
+        clear = [
+            place
+            for place, (a, b, _) in enumerate(spots)
+            if not any(abs(a - c) < 11 and t - 11 < b < u + 11 for c, t, u in taken)
+        ]
         found.append(clear[0] if clear else 0)
         numbers.append(spots[found[-1]])
     return found
@@ -137,11 +161,15 @@ def _cut(name: str) -> str:
 
 def _check(standings: Sequence[Standing]) -> None:
     if not 1 <= len(standings) <= MOST_MODELS:
-        raise UsageError(f"a leaderboard must have 1 to {MOST_MODELS} models, but has {len(standings)}; draw several")
+        raise UsageError(
+            f"a leaderboard must have 1 to {MOST_MODELS} models, but has {len(standings)}; draw several"
+        )
     for one in standings:
         numbers = (one.low, one.mean, one.high, one.seconds)
         given = f"{printable(repr(one.name))} has {', '.join(f'{number:g}' for number in numbers)}"
         if not all(map(isfinite, numbers)):
-            raise UsageError(f"low, mean, high and seconds of a model must be finite, but {given}; leave it out")
+            raise UsageError(
+                f"low, mean, high and seconds of a model must be finite, but {given}; leave it out"
+            )
         if not (one.low <= one.mean <= one.high and one.seconds > 0):
             raise UsageError(f"a model must have low <= mean <= high and seconds above 0, but {given}")

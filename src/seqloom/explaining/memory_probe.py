@@ -1,9 +1,9 @@
 """The long-distance probe: what a small reader remembers over a distance, after a fixed budget of training.
 
-The reader is the cell alone, `h_t = cell(x_t, h_{t-1})` and a linear layer on `h` where it must answer. `attention` is
-the same Elman reader, but where it answers it looks at all its states (additive attention): `[h_t; c_t]` instead of
-`h_t`. What differs between these two is the length of the path back to what must be remembered, one step instead of
-`distance` (Bengio, Simard and Frasconi 1994; Bahdanau, Cho and Bengio 2015).
+The reader is the cell alone, `h_t = cell(x_t, h_{t-1})` and a linear layer on `h` where it must answer.
+`attention` is the same Elman reader, but where it answers it looks at all its states (additive attention):
+`[h_t; c_t]` instead of `h_t`. What differs between these two is the length of the path back to what must be
+remembered, one step instead of `distance` (Bengio, Simard and Frasconi 1994; Bahdanau, Cho and Bengio 2015).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ EMBEDDING = 16
 CHECK_ROWS, TEST_ROWS = (256, 1024), 1024
 """Sequences of a look at whether it is learned: few, and where these say so, more."""
 LEARNED_ACCURACY, LEARNED_ERROR = 0.99, 0.01
-"""A task is learned at this accuracy; adding, at this mean squared error. Training goes on to half that error, so that what
-it has learned passes the test."""
+"""A task is learned at this accuracy; adding, at this mean squared error. Training goes on to half that
+error, so that what it has learned passes the test."""
 CLOSE = 0.04
 """An answer so near the sum is right (Hochreiter and Schmidhuber 1997, section 5.4)."""
 
@@ -57,8 +57,8 @@ class Budget:
     learning_rate: Annotated[float, Field(gt=0)] = 0.005
     """Of Adam, at first; it falls linearly to nothing at the last step."""
     shorter: Share = 0.0
-    """Share of the updates at a shorter distance, any from the shortest on: in text, too, short dependencies come with
-    long ones."""
+    """Share of the updates at a shorter distance, any from the shortest on: in text, too, short dependencies
+    come with long ones."""
     check_every: Positive = 100
     """Updates between looks at whether it is learned."""
     seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 0
@@ -73,14 +73,17 @@ class ProbeResult(NamedTuple):
     """Of the recurrent layer."""
     seconds: float
     metrics: dict[str, float]
-    """On the test examples: accuracy, or mse and within_0.04; and `last_noun`, the accuracy of going by the last noun."""
+    """On the test examples: accuracy, or mse and within_0.04; and `last_noun`, the accuracy of going by the
+    last noun."""
     learned: bool
 
 
 def reader_named(name: str) -> str:
     """The cell of a reader. Raises UsageError for an unknown name."""
     if name not in READERS:
-        raise UsageError(f"a cell of the probe must be one of {', '.join(READERS)}, but is {printable(repr(name))}")
+        raise UsageError(
+            f"a cell of the probe must be one of {', '.join(READERS)}, but is {printable(repr(name))}"
+        )
     return "elman" if name == ATTENTION else name
 
 
@@ -110,9 +113,15 @@ class MemoryReader(nn.Module):
 
 
 def probe(
-    task: MemoryTask, reader: str, distance: int, budget: Budget, progress: Callable[[Progress], None], interrupted: Callable[[], int]
+    task: MemoryTask,
+    reader: str,
+    distance: int,
+    budget: Budget,
+    progress: Callable[[Progress], None],
+    interrupted: Callable[[], int],
 ) -> ProbeResult | None:
-    """Trains a reader until it has learned the task or the budget is used up, then tests it; None where it was interrupted.
+    """Trains a reader until it has learned the task or the budget is used up, then tests it; None where it
+    was interrupted.
 
     Raises UsageError for an unknown reader or a distance that the task does not have.
     """
@@ -122,7 +131,9 @@ def probe(
     optimizer = make_optimizer(model, config)
     began, stopped, step = time.perf_counter(), "budget", 0
     for step in range(1, budget.steps + 1):
-        batch = examples(task, budget.seed, "train", step, budget.rows, trained_distance(task, distance, budget, step))
+        batch = examples(
+            task, budget.seed, "train", step, budget.rows, trained_distance(task, distance, budget, step)
+        )
         loss = _loss(*_answers(model, batch))
         loss.backward()  # type: ignore[no-untyped-call]
         if not math.isfinite(float(clip_by_norm(model.parameters(), config.clip_norm))):
@@ -133,11 +144,14 @@ def probe(
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         spent = max(time.perf_counter() - began, 1e-9)
-        progress(Progress(step, budget.steps, float(loss.detach()), step * batch.inputs[..., :1].size / spent))
+        progress(
+            Progress(step, budget.steps, float(loss.detach()), step * batch.inputs[..., :1].size / spent)
+        )
         if interrupted():
             return None
         if step % budget.check_every == 0 and all(
-            _learned(measure(model, task, budget.seed, "validation", rows, distance), 0.5) for rows in CHECK_ROWS
+            _learned(measure(model, task, budget.seed, "validation", rows, distance), 0.5)
+            for rows in CHECK_ROWS
         ):
             stopped = "learned"
             break
@@ -155,13 +169,18 @@ def trained_distance(task: MemoryTask, distance: int, budget: Budget, step: int)
 
 
 @torch.no_grad()
-def measure(model: MemoryReader, task: MemoryTask, seed: int, part: Part, rows: int, distance: int) -> dict[str, float]:
+def measure(
+    model: MemoryReader, task: MemoryTask, seed: int, part: Part, rows: int, distance: int
+) -> dict[str, float]:
     """Metrics on `rows` examples of a part."""
     batch = examples(task, seed, part, 0, rows, distance)
     outputs, targets = _answers(model, batch)
     if not task.classes:
         error = (outputs[..., 0] - targets).double()
-        return {"mse": float(error.square().mean()), f"within_{CLOSE}": float((error.abs() < CLOSE).double().mean())}
+        return {
+            "mse": float(error.square().mean()),
+            f"within_{CLOSE}": float((error.abs() < CLOSE).double().mean()),
+        }
     metrics = {"accuracy": float((outputs.argmax(dim=-1) == targets).double().mean())}
     if task.last_noun is not None:
         metrics["last_noun"] = float((task.last_noun(batch.inputs) == batch.targets[:, 0]).mean())

@@ -1,7 +1,8 @@
-"""Where a Vision Transformer looks: what [CLS] takes from each patch, through all layers, and in each head of the last.
+"""Where a Vision Transformer looks: what [CLS] takes from each patch, through all layers, and in each head of
+the last.
 
-Attention rollout (Abnar and Zuidema 2020): A_l = (mean of the heads + I) / 2, since what a block reads is also added to what
-comes out of it; [CLS] sees the patches by its row of A_L ... A_1.
+Attention rollout (Abnar and Zuidema 2020): A_l = (mean of the heads + I) / 2, since what a block reads is
+also added to what comes out of it; [CLS] sees the patches by its row of A_L ... A_1.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ MOST_CELLS = 56
 
 
 def rollout(weights: Tensor) -> Tensor:
-    """Weights `(layers, heads, 1 + patches, 1 + patches)` -> `(patches,)`, which sum to at most 1: the rest [CLS] keeps of itself."""
+    """Weights `(layers, heads, 1 + patches, 1 + patches)` -> `(patches,)`, which sum to at most 1: the rest
+    [CLS] keeps of itself."""
     seen = torch.eye(weights.shape[-1], dtype=weights.dtype, device=weights.device)
     for layer in weights.mean(dim=1):
         seen = (layer + torch.eye(len(layer), dtype=layer.dtype, device=layer.device)) / 2 @ seen
@@ -38,14 +40,20 @@ def rollout(weights: Tensor) -> Tensor:
 def patch_panels(
     pixels: NDArray[np.uint8], looks: dict[str, NDArray[np.float64]], *, title: str = "", subtitle: str = ""
 ) -> alt.VConcatChart:
-    """The picture `(height, width, 1 or 3)`, and beside it a panel for each name of `looks`: weights `(down, across)` of the
-    patches, each panel from 0 to its largest. Raises MissingExtraError without the extra `plot`."""
+    """The picture `(height, width, 1 or 3)`, and beside it a panel for each name of `looks`: weights `(down,
+    across)` of the patches, each panel from 0 to its largest. Raises MissingExtraError without the extra
+    `plot`."""
     require_extra()
     import altair as alt
 
     panels = [_cells(_colours(pixels), "image", None)]
-    panels += [_cells(grid.round(6).tolist(), name, [0.0, float(grid.max()) or 1.0]) for name, grid in looks.items()]
-    rows = [alt.HConcatChart(hconcat=panels[at : at + COLUMNS], spacing=14) for at in range(0, len(panels), COLUMNS)]
+    panels += [
+        _cells(grid.round(6).tolist(), name, [0.0, float(grid.max()) or 1.0]) for name, grid in looks.items()
+    ]
+    rows = [
+        alt.HConcatChart(hconcat=panels[at : at + COLUMNS], spacing=14)
+        for at in range(0, len(panels), COLUMNS)
+    ]
     together = alt.VConcatChart(vconcat=[row.resolve_scale(color="independent") for row in rows], spacing=14)
     independent: alt.VConcatChart = together.resolve_scale(color="independent")
     return styled(independent, title, subtitle, COLUMNS * SIDE, title or "Where [CLS] looks")
@@ -62,16 +70,22 @@ def _cells(grid: list[list[Any]], name: str, domain: list[float] | None) -> alt.
     import altair as alt
 
     values = [{"down": down, "across": list(range(len(row))), "value": row} for down, row in enumerate(grid)]
-    cells = alt.Chart(alt.InlineData(values=values)).transform_flatten(["across", "value"]).mark_rect(aria=False)
+    cells = (
+        alt.Chart(alt.InlineData(values=values)).transform_flatten(["across", "value"]).mark_rect(aria=False)
+    )
     if domain is None:
         own = sorted({value for row in grid for value in row})  # a scale of None cannot stand beside others
         colour = alt.Color("value:N", scale=alt.Scale(domain=own, range=own), legend=None)
     else:
-        colour = alt.Color("value:Q", scale=alt.Scale(domain=domain, range=BLUES, interpolate="lab"), legend=None)
+        colour = alt.Color(
+            "value:Q", scale=alt.Scale(domain=domain, range=BLUES, interpolate="lab"), legend=None
+        )
     high, wide = len(grid), len(grid[0])
     x = alt.X("across:O", scale=alt.Scale(domain=list(range(wide)), padding=0), axis=None)
     y = alt.Y("down:O", scale=alt.Scale(domain=list(range(high)), padding=0), axis=None)
     heading = alt.TitleParams(text=printable(name), fontSize=13, fontWeight="normal", offset=6)
     size = SIDE / max(high, wide)
-    chart: alt.Chart = cells.encode(x=x, y=y, color=colour).properties(width=size * wide, height=size * high, title=heading)
+    chart: alt.Chart = cells.encode(x=x, y=y, color=colour).properties(
+        width=size * wide, height=size * high, title=heading
+    )
     return chart

@@ -1,8 +1,8 @@
 """Watching recurrent layers while a loss runs: their steps, put in order, and which rows take each.
 
-A layer notes its steps one after another (`RecurrentLayer.watch`), whoever called it: a stack, or a decoder that does
-something between its steps. What belongs together, and what was padding, is read off the graph: a step is true for the
-rows in which the following step starts from its new state.
+A layer notes its steps one after another (`RecurrentLayer.watch`), whoever called it: a stack, or a decoder
+that does something between its steps. What belongs together, and what was padding, is read off the graph: a
+step is true for the rows in which the following step starts from its new state.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from seqloom.layers.recurrent.stack import Recurrent
 from seqloom.layers.recurrent.layer import RecurrentLayer, Seen
+from seqloom.layers.recurrent.stack import Recurrent
 
 
 def named_layers(model: nn.Module) -> list[tuple[str, str, RecurrentLayer]]:
@@ -36,7 +36,8 @@ def named_layers(model: nn.Module) -> list[tuple[str, str, RecurrentLayer]]:
 
 @contextmanager
 def watched(model: nn.Module, layers: Sequence[RecurrentLayer]) -> Iterator[list[list[Seen]]]:
-    """While it lasts, each layer's steps are noted, nothing is dropped, and frozen weights are part of the graph."""
+    """While it lasts, each layer's steps are noted, nothing is dropped, and frozen weights are part of the
+    graph."""
     training = [module for module in model.modules() if module.training]
     frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
     seen: list[list[Seen]] = [[] for _ in layers]
@@ -76,13 +77,17 @@ class StepSequence(NamedTuple):
 
 
 def step_sequences(steps: list[Seen], total: Tensor) -> Iterator[StepSequence]:
-    """A loss may run a layer several times; a step begins a new sequence where it does not start from the state before."""
+    """A loss may run a layer several times; a step begins a new sequence where it does not start from the
+    state before."""
     if not steps:
         return
     parts = len(steps[0].new)
     states = [part for step in steps for part in step.new]
     found = torch.autograd.grad(total, states, retain_graph=True, allow_unused=True)
-    gradients = [torch.zeros_like(state) if gradient is None else gradient for state, gradient in zip(states, found, strict=True)]
+    gradients = [
+        torch.zeros_like(state) if gradient is None else gradient
+        for state, gradient in zip(states, found, strict=True)
+    ]
     begin, true = 0, []
     for t, step in enumerate(steps):
         taken = _taken(step, steps[t + 1]) if t + 1 < len(steps) else None
@@ -93,7 +98,9 @@ def step_sequences(steps: list[Seen], total: Tensor) -> Iterator[StepSequence]:
         own = torch.stack([gradient.abs().amax(dim=1) for gradient in gradients[t * parts : (t + 1) * parts]])
         true.append(own.amax(dim=0) > 0)
         if any(bool(rows.any()) for rows in true):
-            mine = [_filled(gradients[begin * parts + part : (t + 1) * parts : parts]) for part in range(parts)]
+            mine = [
+                _filled(gradients[begin * parts + part : (t + 1) * parts : parts]) for part in range(parts)
+            ]
             yield StepSequence(steps[begin : t + 1], _filled(true), mine)
         begin, true = t + 1, []
 
@@ -107,14 +114,18 @@ def _filled(parts: list[Tensor]) -> Tensor:
 
 
 def _taken(step: Seen, following: Seen) -> Tensor | None:
-    """`(rows,)`: whether the step was true, that is, whether the following one starts from the new state and not from the
-    old one; None where it starts from something else. Rows that it no longer has, for their text is over, were true."""
+    """`(rows,)`: whether the step was true, that is, whether the following one starts from the new state and
+    not from the old one; None where it starts from something else. Rows that it no longer has, for their text
+    is over, were true."""
     new, old = step.new[0], following.old[0]
     if old is new:
         return torch.ones_like(new[:, 0], dtype=torch.bool)
     if not old.requires_grad or len(old) > len(new):
         return None
-    slope = cast("Tensor | None", torch.autograd.grad(old, new, torch.ones_like(old), retain_graph=True, allow_unused=True)[0])
+    slope = cast(
+        "Tensor | None",
+        torch.autograd.grad(old, new, torch.ones_like(old), retain_graph=True, allow_unused=True)[0],
+    )
     if slope is None:
         return None
     kept = slope[:, 0] == 1

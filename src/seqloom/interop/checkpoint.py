@@ -1,4 +1,5 @@
-"""A Hugging Face directory as a model of ours: its configuration understood, every tensor placed, nothing left at random."""
+"""A Hugging Face directory as a model of ours: its configuration understood, every tensor placed, nothing
+left at random."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from seqloom import files
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.interop.families import FAMILIES, Architecture, Family
 from seqloom.interop.families.heads import TASKS, HeadForm
-from seqloom.interop.tensor_names import Rule
 from seqloom.interop.tensor_mapping import Theirs, check, first_names
+from seqloom.interop.tensor_names import Rule
 from seqloom.interop.weights import Weights
 from seqloom.models import model_family
 from seqloom.run_file import parse
@@ -45,7 +46,8 @@ class Checkpoint:
 
 
 def is_hub_folder(folder: Path) -> bool:
-    """Whether it holds a checkpoint of others: a config.json that seqloom did not write. Raises FolderError where that is no JSON."""
+    """Whether it holds a checkpoint of others: a config.json that seqloom did not write. Raises FolderError
+    where that is no JSON."""
     if (folder / files.MANIFEST).exists():
         return False
     content = read_object(folder / CONFIG)
@@ -55,12 +57,15 @@ def is_hub_folder(folder: Path) -> bool:
 def read_checkpoint(
     folder: str | Path, dtype: torch.dtype | None = None, new: Collection[str] = (), *, encoder: bool = False
 ) -> Checkpoint:
-    """Opens the directory. Weights of 16 bits become float32, others stay as they are, unless `dtype` says what all become.
+    """Opens the directory. Weights of 16 bits become float32, others stay as they are, unless `dtype` says
+    what all become.
 
-    `new`: beginnings of names of ours that may be missing; such tensors begin as training begins them, and are named in `notes`.
-    `encoder`: whatever a reader has no use for is left behind, such as the head of masked tokens; a head on labels stays.
-    Raises FolderError where the directory is damaged, is of an unknown architecture, has an option that our model has not got, or where a
-    tensor is missing, left over or of another shape.
+    `new`: beginnings of names of ours that may be missing; such tensors begin as training begins them, and
+        are named in `notes`.
+    `encoder`: whatever a reader has no use for is left behind, such as the head of masked tokens; a head on
+        labels stays.
+    Raises FolderError where the directory is damaged, is of an unknown architecture, has an option that our
+    model has not got, or where a tensor is missing, left over or of another shape.
     """
     folder = Path(folder)
     content, family, architecture = read_family(folder)
@@ -74,7 +79,10 @@ def read_checkpoint(
         notes.append("quantization_config of config.json changes nothing here: the weights are not quantised")
     if fields.get("tie_output") and (twin := names.untied()) is not None:
         fields["tie_output"] = False
-        notes.append(f"{printable(twin[0])} is not {printable(twin[1])}, though config.json says that they are tied: both are kept")
+        notes.append(
+            f"{printable(twin[0])} is not {printable(twin[1])}, though config.json says that they are tied:"
+            " both are kept"
+        )
     plan = _planned(content, where, family, architecture, fields, weights)
     rules = {name: names.names.of(name, plan.body) for name in first_names(plan.empty)}
     missing = check(plan.empty, rules, names, new)
@@ -82,8 +90,12 @@ def read_checkpoint(
     dtype, told = _dtype(weights, dtype)
     notes += told
     there = [name for name, rule in rules.items() if rule.theirs and name not in missing]
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # what is copied waits for fresh memory more than for the file
-        tensors = dict(zip(there, pool.map(lambda name: names.tensor(rules[name], dtype), there), strict=True))
+    with ThreadPoolExecutor(
+        torch.get_num_threads()
+    ) as pool:  # what is copied waits for fresh memory more than for the file
+        tensors = dict(
+            zip(there, pool.map(lambda name: names.tensor(rules[name], dtype), there), strict=True)
+        )
     if missing:
         notes.append(f"new, and to be trained: {', '.join(sorted(missing))}")
     return Checkpoint(
@@ -97,32 +109,53 @@ def read_checkpoint(
 
 
 def read_family(folder: Path) -> tuple[dict[str, Any], Family, Architecture]:
-    """The content of config.json, and what it names. Raises FolderError where it is unknown; the known ones are listed."""
+    """The content of config.json, and what it names. Raises FolderError where it is unknown; the known ones
+    are listed."""
     path = folder / CONFIG
     content = read_object(path)
     hub_type = content.get("model_type")
     if not isinstance(hub_type, str) or hub_type not in FAMILIES:
-        raise FolderError(f"{printable(str(path))}: model_type must be one of {', '.join(FAMILIES)}, but is {printable(str(hub_type))}")
+        raise FolderError(
+            f"{printable(str(path))}: model_type must be one of {', '.join(FAMILIES)}, but is"
+            f" {printable(str(hub_type))}"
+        )
     family = FAMILIES[hub_type]
     named = content.get("architectures") or [next(iter(family.architectures))]
-    if not isinstance(named, list) or len(named) != 1 or not isinstance(named[0], str) or named[0] not in family.architectures:
+    if (
+        not isinstance(named, list)
+        or len(named) != 1
+        or not isinstance(named[0], str)
+        or named[0] not in family.architectures
+    ):
         shown = ", ".join(map(str, named)) if isinstance(named, list) else str(named)
         raise FolderError(
-            f"{printable(str(path))}: the architecture of a {hub_type} must be one of {', '.join(family.architectures)}, "
-            f"but is {printable(shown)}"
+            f"{printable(str(path))}: the architecture of a {hub_type} must be one of"
+            f" {', '.join(family.architectures)}, but is {printable(shown)}"
         )
     architecture = family.architectures[named[0]]
     if architecture.head is not None:
-        architecture = replace(architecture, task=TASKS[architecture.head.kind_of(content, printable(str(path)))])
+        architecture = replace(
+            architecture, task=TASKS[architecture.head.kind_of(content, printable(str(path)))]
+        )
     return content, family, architecture
 
 
 def _fields(
-    content: Mapping[str, Any], where: str, family: Family, architecture: Architecture, names: Theirs, *, bare: bool
+    content: Mapping[str, Any],
+    where: str,
+    family: Family,
+    architecture: Architecture,
+    names: Theirs,
+    *,
+    bare: bool,
 ) -> dict[str, Any]:
     """Of the configuration of a model of the family, or of what a reader has of it."""
     read = family.encoder if bare or architecture.head is not None else {}
-    fields = {**family.options.read(content, where, str(content["model_type"])), **architecture.fields, **read}
+    fields = {
+        **family.options.read(content, where, str(content["model_type"])),
+        **architecture.fields,
+        **read,
+    }
     if family.refine is not None:
         try:
             fields = family.refine(content, fields, names.by_today)
@@ -144,7 +177,12 @@ class _Plan(NamedTuple):
 
 
 def _planned(
-    content: Mapping[str, Any], where: str, family: Family, architecture: Architecture, fields: dict[str, Any], weights: Weights
+    content: Mapping[str, Any],
+    where: str,
+    family: Family,
+    architecture: Architecture,
+    fields: dict[str, Any],
+    weights: Weights,
 ) -> _Plan:
     """Raises FolderError where there cannot be such a model."""
     model_type = family.model_type
@@ -155,29 +193,46 @@ def _planned(
         if architecture.head is not None:
             model_type = READER
             config_class, model_class, _ = model_family(model_type)
-            config = parse(config_class, _reader(content, printable(where), family, architecture.head, fields), prefix="")
+            config = parse(
+                config_class, _reader(content, printable(where), family, architecture.head, fields), prefix=""
+            )
         return _Plan(model_type, model_class, config, body, empty_model(model_class, config))
     except UsageError as error:
         raise FolderError(f"{printable(where)}: {error}") from None
     except (RuntimeError, TypeError, OverflowError) as error:  # sizes beyond what torch counts to
         reason = printable(str(error).partition("\n")[0])[:200]
-        raise FolderError(f"{printable(where)}: sizes must be those of a model, but with these none can be made ({reason})") from None
+        raise FolderError(
+            f"{printable(where)}: sizes must be those of a model, but with these none can be made ({reason})"
+        ) from None
 
 
-def _filled(plan: _Plan, rules: Mapping[str, Rule], tensors: dict[str, Tensor], missing: Collection[str], dtype: torch.dtype) -> nn.Module:
-    """The model with its tensors; those that are `missing` begin as training begins them, those that theirs has not got are 0."""
+def _filled(
+    plan: _Plan,
+    rules: Mapping[str, Rule],
+    tensors: dict[str, Tensor],
+    missing: Collection[str],
+    dtype: torch.dtype,
+) -> nn.Module:
+    """The model with its tensors; those that are `missing` begin as training begins them, those that theirs
+    has not got are 0."""
     model = plan.empty
     if missing or plan.model_type == READER:  # whose head has buffers that no file holds
         with nullcontext() if missing else _NoStart():
             model = plan.make(plan.config)
         fresh = first_names(model)
-        tensors |= {name: torch.zeros_like(fresh[name], dtype=dtype) for name, rule in rules.items() if not rule.theirs}
+        tensors |= {
+            name: torch.zeros_like(fresh[name], dtype=dtype)
+            for name, rule in rules.items()
+            if not rule.theirs
+        }
         tensors |= {name: tensor.detach().to(dtype) for name, tensor in fresh.items() if name not in tensors}
     assign(model, tensors)
     return model
 
 
-def _reader(content: Mapping[str, Any], where: str, family: Family, form: HeadForm, fields: Mapping[str, Any]) -> dict[str, Any]:
+def _reader(
+    content: Mapping[str, Any], where: str, family: Family, form: HeadForm, fields: Mapping[str, Any]
+) -> dict[str, Any]:
     """The configuration of a reader, whose encoder has these fields."""
     return {
         "encoder": {"model_type": family.model_type, **fields},
@@ -189,15 +244,19 @@ def _reader(content: Mapping[str, Any], where: str, family: Family, form: HeadFo
 def _check_layers(config: Any, family: Family, weights: Weights, where: str) -> None:
     """Raises FolderError for more layers than there are tensors, which would take for ever to make."""
     for name, said in endless_layers(vars(config), len(weights.stored)).items():
-        theirs = next((option.theirs for option in family.options.table if option.ours == name), f"num_{name}")
+        theirs = next(
+            (option.theirs for option in family.options.table if option.ours == name), f"num_{name}"
+        )
         raise FolderError(f"{printable(where)}: {theirs} {said}")
 
 
 def endless_layers(fields: Mapping[str, Any], tensors: int) -> dict[str, str]:
-    """Fields of a configuration that ask for more layers than there are tensors, and what is wrong with each: to make so many would take
-    for ever."""
+    """Fields of a configuration that ask for more layers than there are tensors, and what is wrong with each:
+    to make so many would take for ever."""
     return {
-        name: f"must be at most the number of tensors, {tensors}, but is {count}; do its files belong together?"
+        name: (
+            f"must be at most the number of tensors, {tensors}, but is {count}; do its files belong together?"
+        )
         for name, count in fields.items()
         if name.endswith("layers") and type(count) is int and count > tensors
     }
@@ -206,7 +265,9 @@ def endless_layers(fields: Mapping[str, Any], tensors: int) -> dict[str, str]:
 class _NoStart(TorchFunctionMode):
     """Random starts are left out: on the meta device they fill nothing, but take their time."""
 
-    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         if func.__name__ in RANDOM_STARTS:
             return args[0] if args else kwargs["tensor"]
@@ -225,7 +286,11 @@ def assign(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     named = model.state_dict(keep_vars=True)
     first = {id(tensor): name for name, tensor in first_names(model).items()}
     ours = {
-        name: nn.Parameter(tensors[name], requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else tensors[name]
+        name: (
+            nn.Parameter(tensors[name], requires_grad=tensor.requires_grad)
+            if isinstance(tensor, nn.Parameter)
+            else tensors[name]
+        )
         for name, tensor in named.items()
         if first[id(tensor)] == name
     }
@@ -239,7 +304,9 @@ def _dtype(weights: Weights, asked: torch.dtype | None) -> tuple[torch.dtype, li
     if asked is not None:
         return asked, []
     short = sorted(str(kind).removeprefix("torch.") for kind in kinds if kind.itemsize < 4)
-    return widest, [f"weights in {' and '.join(short)} were made {str(widest).removeprefix('torch.')}"] if short else []
+    return widest, (
+        [f"weights in {' and '.join(short)} were made {str(widest).removeprefix('torch.')}"] if short else []
+    )
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """A configuration of others and ours, translated by one table in both directions.
 
-Each `Option` is a key of `config.json`. Whatever changes the mathematics stands in the table: as a field of ours, or as the one value
-that our model computes. A key that no table has is one that `transformers` does not look at either.
+Each `Option` is a key of `config.json`. Whatever changes the mathematics stands in the table: as a field of
+ours, or as the one value that our model computes. A key that no table has is one that `transformers` does not
+look at either.
 """
 
 from __future__ import annotations
@@ -36,10 +37,12 @@ class Options:
     always: Mapping[str, Any] = field(default_factory=dict)
     """Fields of ours that a checkpoint of this family always has so."""
     either: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of ours that change nothing in what a checkpoint holds, and what they become when one is read."""
+    """Fields of ours that change nothing in what a checkpoint holds, and what they become when one is read.
+    """
 
     def read(self, content: Mapping[str, Any], where: str, hub_type: str) -> dict[str, Any]:
-        """The fields of our configuration. Raises FolderError that names an option or a value which is not known here."""
+        """The fields of our configuration. Raises FolderError that names an option or a value which is not
+        known here."""
         fields = {**self.always, **self.either}
         for option in self.table:
             value = content.get(option.theirs, option.default)
@@ -63,12 +66,13 @@ class Options:
         ]
 
     def write(self, fields: Mapping[str, Any], hub_type: str) -> dict[str, Any]:
-        """The inverse: keys of `config.json`. Raises UsageError that names a field which this family has not got."""
+        """The inverse: keys of `config.json`. Raises UsageError that names a field which this family has not
+        got."""
         for name, value in self.always.items():
             if fields[name] != value:
                 raise UsageError(
-                    f"a {hub_type} has model.{name}={printable(str(value))}, but this model has {printable(str(fields[name]))}: it cannot "
-                    "be written as one"
+                    f"a {hub_type} has model.{name}={printable(str(value))}, but this model has"
+                    f" {printable(str(fields[name]))}: it cannot be written as one"
                 )
         content: dict[str, Any] = {}
         for option in self.table:
@@ -77,9 +81,16 @@ class Options:
                 continue
             value = fields[option.ours]
             if option.values is not None:
-                known = [theirs for theirs, ours in option.values.items() if ours == value and type(ours) is type(value)]
+                known = [
+                    theirs
+                    for theirs, ours in option.values.items()
+                    if ours == value and type(ours) is type(value)
+                ]
                 if not known:
-                    raise UsageError(f"a {hub_type} cannot have model.{option.ours}={printable(str(value))}, as this model has")
+                    raise UsageError(
+                        f"a {hub_type} cannot have model.{option.ours}={printable(str(value))}, as this"
+                        " model has"
+                    )
                 value = known[0]
             content[option.theirs] = value
         return content

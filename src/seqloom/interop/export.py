@@ -20,8 +20,8 @@ from seqloom.models.encoder_with_head import ReaderConfig, settled_head
 from seqloom.run_file import parse
 
 DROPPED = {"torch_dtype", "auto_map", "quantization_config", "_name_or_path", "num_labels"}
-"""Keys of a config.json that came with a model and are not true of what is written: code, a place, a form of other weights, a number
-of other labels."""
+"""Keys of a config.json that came with a model and are not true of what is written: code, a place, a form of
+other weights, a number of other labels."""
 TRANSFORMERS = "5.0.0"
 """The version whose names of keys are written."""
 
@@ -48,7 +48,8 @@ USUAL: dict[str, Callable[[Any], int]] = {
 
 
 def target_of(model_type: str, config: Any, task: str, origin: Mapping[str, Any] | None = None) -> Target:
-    """The family and architecture that a model is; `origin`, the config.json that it came with, decides where several would do.
+    """The family and architecture that a model is; `origin`, the config.json that it came with, decides where
+    several would do.
 
     Raises UsageError where there is none, naming the field that no family of the hub has.
     """
@@ -67,7 +68,9 @@ def target_of(model_type: str, config: Any, task: str, origin: Mapping[str, Any]
             problems.append(str(error))
     if not problems:
         known = sorted({family.model_type for family in FAMILIES.values()})
-        raise UsageError(f"models of the hub's families can be written so ({', '.join(known)}), but this is a {model_type}")
+        raise UsageError(
+            f"models of the hub's families can be written so ({', '.join(known)}), but this is a {model_type}"
+        )
     raise UsageError("; ".join(dict.fromkeys(problems)))
 
 
@@ -90,17 +93,31 @@ def _target_of_reader(reader: ReaderConfig, origin: Mapping[str, Any] | None) ->
         if family.model_type != model_type or (origin and origin.get("model_type") != hub_type):
             continue
         try:
-            content = family.options.write(_values(config, origin), hub_type) | (family.back(config) if family.back else {})
+            content = family.options.write(_values(config, origin), hub_type) | (
+                family.back(config) if family.back else {}
+            )
             for name, form in family.architectures.items():
                 if form.head is not None and reader.kind in form.head.kinds:
-                    return Target(hub_type, name, family, form, content | form.head.write(reader, head, config))
-            problems.append(f"no architecture of a {hub_type} has a head for {reader.kind}, so this model cannot be written as one")
+                    return Target(
+                        hub_type, name, family, form, content | form.head.write(reader, head, config)
+                    )
+            problems.append(
+                f"no architecture of a {hub_type} has a head for {reader.kind}, so this model cannot be"
+                " written as one"
+            )
         except UsageError as error:
             problems.append(str(error))
     if not problems:
-        known = sorted({one.model_type for one in FAMILIES.values() if any(form.head for form in one.architectures.values())})
+        known = sorted(
+            {
+                one.model_type
+                for one in FAMILIES.values()
+                if any(form.head for form in one.architectures.values())
+            }
+        )
         raise UsageError(
-            f"readers of the hub's families can be written so ({', '.join(known)}), but the encoder of this one is {model_type}"
+            f"readers of the hub's families can be written so ({', '.join(known)}), but the encoder of this"
+            f" one is {model_type}"
         )
     raise UsageError("; ".join(dict.fromkeys(problems)))
 
@@ -110,26 +127,33 @@ def _architecture(family: Family, values: Mapping[str, Any], task: str, origin: 
     fitting = [
         name
         for name, form in family.architectures.items()
-        if form.task == task and all(values[field] == value for field, value in form.fields.items() if field != "head_activation")
+        if form.task == task
+        and all(values[field] == value for field, value in form.fields.items() if field != "head_activation")
     ]
     if not fitting:
         raise UsageError(
-            f"no architecture of the family does {printable(task)} with this model's heads, only {', '.join(family.architectures)}"
+            f"no architecture of the family does {printable(task)} with this model's heads, only"
+            f" {', '.join(family.architectures)}"
         )
-    fullest = max(fitting, key=lambda name: len(family.architectures[name].fields))  # the first of those that say as much
+    fullest = max(
+        fitting, key=lambda name: len(family.architectures[name].fields)
+    )  # the first of those that say as much
     return next((name for name in origin or () if name in fitting), fullest)
 
 
 def their_tensors(model: nn.Module, config: Any, target: Target) -> dict[str, Tensor]:
-    """Names of theirs -> tensors, without a copy where nothing is transposed or taken apart. Raises UsageError for a tensor that is not 0
-    and has no place there."""
+    """Names of theirs -> tensors, without a copy where nothing is transposed or taken apart. Raises
+    UsageError for a tensor that is not 0 and has no place there."""
     names = target.family.names_of(target.form)
     encoder: Any = model.encoder if isinstance(config, ReaderConfig) else model
     tensors: dict[str, Tensor] = {}
     for name, tensor in first_names(model).items():
         rule = names.of(name, encoder.config)
         if not rule.theirs and bool(tensor.any()):
-            raise UsageError(f"a {target.architecture} has no {name}, but this model has one that is not 0: it cannot be written as one")
+            raise UsageError(
+                f"a {target.architecture} has no {name}, but this model has one that is not 0: it cannot be"
+                " written as one"
+            )
         for theirs, part in zip(rule.theirs, rule.split(tensor.detach()), strict=True):
             tensors[theirs.removeprefix(names.prefix) if target.form.bare else theirs] = part
             if theirs in names.fallbacks:  # which is always there, though nothing looks at it
@@ -149,7 +173,8 @@ def write_checkpoint(
 ) -> list[str]:
     """Writes `config.json` and the weights into a folder that is there; returns the names of the files.
 
-    `origin`: the config.json that the model came with, whose other keys stay. `ids`: keys such as `eos_token_id`.
+    `origin`: the config.json that the model came with, whose other keys stay. `ids`: keys such as
+        `eos_token_id`.
     """
     tensors = their_tensors(model, config, target)
     dtype = str(next(iter(tensors.values())).dtype).removeprefix("torch.")

@@ -21,22 +21,44 @@ SAME = {
 COUNTS = {"top_k": "top_k", "no_repeat_ngram_size": "no_repeat_ngram"}
 """The same, where 0 stands for none."""
 UNKNOWN = (
-    *("bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "encoder_no_repeat_ngram_size", "encoder_repetition_penalty"),
-    *("typical_p", "epsilon_cutoff", "eta_cutoff", "sequence_bias", "force_words_ids", "constraints", "exponential_decay_length_penalty"),
+    *(
+        "bad_words_ids",
+        "suppress_tokens",
+        "begin_suppress_tokens",
+        "encoder_no_repeat_ngram_size",
+        "encoder_repetition_penalty",
+    ),
+    *(
+        "typical_p",
+        "epsilon_cutoff",
+        "eta_cutoff",
+        "sequence_bias",
+        "force_words_ids",
+        "constraints",
+        "exponential_decay_length_penalty",
+    ),
 )
 """Settings that change what is written and that we have not got."""
 NOTHING: tuple[Any, ...] = (None, 0, 1, 0.0, 1.0, [])
 """Values with which they change nothing; True, which equals 1, is none of them."""
 
 
-def decode_fields(generation: Mapping[str, Any], *, writes_after: int | None, usual: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Our settings, beginning with those `usual` for the task; and what is said of settings that cannot be kept.
+def decode_fields(
+    generation: Mapping[str, Any], *, writes_after: int | None, usual: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """Our settings, beginning with those `usual` for the task; and what is said of settings that cannot be
+    kept.
 
-    `writes_after`: of an encoder-decoder the number of ids that its output begins with, which their lengths count; None of a language
+    `writes_after`: of an encoder-decoder the number of ids that its output begins with, which their lengths
+        count; None of a language
     model, whose lengths count the prompt and are not taken.
     """
     found = {ours: generation[theirs] for theirs, ours in SAME.items() if generation.get(theirs) is not None}
-    found |= {ours: generation[theirs] or None for theirs, ours in COUNTS.items() if generation.get(theirs) is not None}
+    found |= {
+        ours: generation[theirs] or None
+        for theirs, ours in COUNTS.items()
+        if generation.get(theirs) is not None
+    }
     if generation.get("do_sample") is not None or generation.get("num_beams") is not None:
         found["strategy"] = "sample" if generation.get("do_sample") else "beam"
         found["beam"] = generation.get("num_beams") or 1
@@ -51,7 +73,11 @@ def decode_fields(generation: Mapping[str, Any], *, writes_after: int | None, us
     settings, notes = dict(usual) | {"refill": True}, []  # as transformers searches
     for name, value in found.items():
         try:
-            parse(DecodeConfig, settings | {name: value} | ({"beam": 1000} if name == "groups" else {}), "decode.")
+            parse(
+                DecodeConfig,
+                settings | {name: value} | ({"beam": 1000} if name == "groups" else {}),
+                "decode.",
+            )
         except UsageError as error:
             notes.append(f"not kept of generation_config.json: {error}")
             continue
@@ -66,8 +92,8 @@ def decode_fields(generation: Mapping[str, Any], *, writes_after: int | None, us
 def not_kept(generation: Mapping[str, Any], marks: Marks, *, encodes: bool) -> list[str]:
     """What is said of settings that we have not got; `encodes`: of an encoder-decoder.
 
-    Forbidden ids are never written anyhow: Marian bans no more than its `<pad>`. An encoder-decoder that is forced to its end at the last
-    step writes what one does that is cut there.
+    Forbidden ids are never written anyhow: Marian bans no more than its `<pad>`. An encoder-decoder that is
+    forced to its end at the last step writes what one does that is cut there.
     """
     never = [[i] for i in marks.forbidden]
     found = [name for name in UNKNOWN if (value := generation.get(name)) is True or value not in NOTHING]
@@ -80,11 +106,16 @@ def not_kept(generation: Mapping[str, Any], marks: Marks, *, encodes: bool) -> l
     forced = generation.get("forced_eos_token_id")
     if forced is not None and not (encodes and forced in (marks.end, [marks.end])):
         found.append("forced_eos_token_id")
-    found += [name for name in ("min_new_tokens", "stop_strings") if generation.get(name) not in (None, 0, [])]
+    found += [
+        name for name in ("min_new_tokens", "stop_strings") if generation.get(name) not in (None, 0, [])
+    ]
     notes = [f"not kept of generation_config.json: {name}, which is not known here" for name in found]
     ends = generation.get("eos_token_id")
     if isinstance(ends, list) and len(ends) > 1:
-        notes.append(f"not kept of generation_config.json: eos_token_id after the first, {printable(str(ends[1:]))}; one ends a text")
+        notes.append(
+            f"not kept of generation_config.json: eos_token_id after the first, {printable(str(ends[1:]))};"
+            " one ends a text"
+        )
     return notes
 
 
@@ -102,6 +133,10 @@ def generation_content(decode: DecodeConfig, *, writes_after: int | None) -> dic
         content["length_penalty"] = decode.length_penalty
         content |= {"early_stopping": "never"} if decode.refill else {}
     if decode.max_length is not None:
-        length = {"max_new_tokens": decode.max_length} if writes_after is None else {"max_length": decode.max_length + writes_after}
+        length = (
+            {"max_new_tokens": decode.max_length}
+            if writes_after is None
+            else {"max_length": decode.max_length + writes_after}
+        )
         content |= length
     return content

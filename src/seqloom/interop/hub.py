@@ -12,7 +12,15 @@ FILES = (
     *("config.json", "generation_config.json", "preprocessor_config.json"),
     *("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    *("vocab.txt", "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "source.spm", "target.spm"),
+    *(
+        "vocab.txt",
+        "vocab.json",
+        "merges.txt",
+        "spiece.model",
+        "sentencepiece.bpe.model",
+        "source.spm",
+        "target.spm",
+    ),
     *("modules.json", "sentence_bert_config.json", "sentence_roberta_config.json", "1_Pooling/config.json"),
 )
 """What is read of a repository; nothing else is fetched."""
@@ -25,8 +33,8 @@ def is_hub_name(place: str | Path) -> bool:
 
 @cache
 def fetched(place: str) -> Path:
-    """The folder of the cache that holds `hf://NAME` or `hf://NAME@REVISION`, fetched where it is not there yet; it is named after its
-    commit. `HF_HOME` and `HF_HUB_OFFLINE` are honoured.
+    """The folder of the cache that holds `hf://NAME` or `hf://NAME@REVISION`, fetched where it is not there
+    yet; it is named after its commit. `HF_HOME` and `HF_HUB_OFFLINE` are honoured.
 
     Raises UsageError for what is no name, FolderError where it is not to be had.
     """
@@ -44,11 +52,19 @@ def fetched(place: str) -> Path:
     try:
         return Path(snapshot_download(name, revision=revision or None, allow_patterns=list(FILES)))
     except HFValidationError as error:
-        raise UsageError(f"{shown}: a name must be such as {SCHEME}google-t5/t5-small ({printable(str(error))})") from None
+        raise UsageError(
+            f"{shown}: a name must be such as {SCHEME}google-t5/t5-small ({printable(str(error))})"
+        ) from None
     except (RepositoryNotFoundError, RevisionNotFoundError):
-        raise FolderError(f"{shown}: the hub has no such repository or revision that is open to you; check the name") from None
+        raise FolderError(
+            f"{shown}: the hub has no such repository or revision that is open to you; check the name"
+        ) from None
     except LocalEntryNotFoundError:
         why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "the hub cannot be reached"
-        raise FolderError(f"{shown}: is not in the cache ({printable(constants.HF_HUB_CACHE)}), and {why}") from None
+        raise FolderError(
+            f"{shown}: is not in the cache ({printable(constants.HF_HUB_CACHE)}), and {why}"
+        ) from None
     except (HfHubHTTPError, OSError) as error:
-        raise FolderError(f"{shown}: cannot be fetched ({printable(' '.join(str(error).split()))[:200]})") from None
+        raise FolderError(
+            f"{shown}: cannot be fetched ({printable(' '.join(str(error).split()))[:200]})"
+        ) from None

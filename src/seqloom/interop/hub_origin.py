@@ -1,4 +1,5 @@
-"""What a directory of the hub says beside the weights: kept in our run folder, so that a model can go back there."""
+"""What a directory of the hub says beside the weights: kept in our run folder, so that a model can go back
+there."""
 
 from __future__ import annotations
 
@@ -15,7 +16,15 @@ from seqloom.text.hub.special_ids import DECODERS, DEFAULTS, ENCODER_DECODERS
 from seqloom.text.hub.tokenizer import HubTokenizer, read_hub_tokenizer
 
 TOKENIZER_CONFIG, SPECIAL_TOKENS = "tokenizer_config.json", "special_tokens_map.json"
-NOT_KEPT = {"auto_map", "name_or_path", "tokenizer_class", "tokenizer_file", "vocab_file", "merges_file", "special_tokens_map_file"}
+NOT_KEPT = {
+    "auto_map",
+    "name_or_path",
+    "tokenizer_class",
+    "tokenizer_file",
+    "vocab_file",
+    "merges_file",
+    "special_tokens_map_file",
+}
 """Keys of a tokenizer_config.json that name code or places."""
 
 
@@ -36,20 +45,28 @@ class HubOrigin(NamedTuple):
     def of(cls, folder: Path) -> HubOrigin:
         """Raises FolderError where a file is damaged."""
         tokenizer = {**read_object(folder / SPECIAL_TOKENS), **read_object(folder / TOKENIZER_CONFIG)}
-        return cls(read_object(folder / CONFIG), read_object(folder / GENERATION), tokenizer, pooling_of(folder))
+        return cls(
+            read_object(folder / CONFIG), read_object(folder / GENERATION), tokenizer, pooling_of(folder)
+        )
 
     def ids(self) -> dict[str, Any]:
         """Keys such as eos_token_id; those of generation_config.json go first."""
-        return {key: value for key, value in {**self.content, **self.generation}.items() if key.endswith("_token_id")}
+        return {
+            key: value
+            for key, value in {**self.content, **self.generation}.items()
+            if key.endswith("_token_id")
+        }
 
     @property
     def encodes(self) -> bool:
         """Whether it is an encoder-decoder."""
-        return bool(self.content.get("is_encoder_decoder", self.content.get("model_type") in ENCODER_DECODERS))
+        return bool(
+            self.content.get("is_encoder_decoder", self.content.get("model_type") in ENCODER_DECODERS)
+        )
 
     def tokenizer_config(self, tokenizer: HubTokenizer) -> dict[str, Any]:
-        """The content of our tokenizer_config.json: as it came, but for what names code or places, and with the special tokens that the
-        classes of `transformers` take for granted."""
+        """The content of our tokenizer_config.json: as it came, but for what names code or places, and with
+        the special tokens that the classes of `transformers` take for granted."""
         return {
             **self._special_tokens(tokenizer),
             **{key: value for key, value in self.tokenizer.items() if key not in NOT_KEPT},
@@ -75,11 +92,18 @@ class HubOrigin(NamedTuple):
         found = {role: tokenizer.token(i) for role, i in roles.items() if isinstance(i, int)}
         return {f"{role}_token": token for role, token in found.items() if token is not None}
 
-    def decoding(self, task_decode: Mapping[str, Any], tokenizer: HubTokenizer) -> tuple[DecodeConfig, list[str]]:
+    def decoding(
+        self, task_decode: Mapping[str, Any], tokenizer: HubTokenizer
+    ) -> tuple[DecodeConfig, list[str]]:
         """How it decodes, beginning with what is usual for its task; and what is said of that."""
-        writes_after, asked = len(tokenizer.marks.begin) if self.encodes else None, self.generation or self.content
+        writes_after, asked = (
+            len(tokenizer.marks.begin) if self.encodes else None,
+            self.generation or self.content,
+        )
         fields, notes = decode_fields(asked, writes_after=writes_after, usual=task_decode)
-        return parse(DecodeConfig, fields, "decode."), notes + not_kept(asked, tokenizer.marks, encodes=self.encodes)
+        return parse(DecodeConfig, fields, "decode."), notes + not_kept(
+            asked, tokenizer.marks, encodes=self.encodes
+        )
 
 
 def hub_tokenizer(folder: Path, hub_config: Mapping[str, Any], vocabulary_size: int) -> HubTokenizer:

@@ -1,4 +1,5 @@
-"""What a reader begins with where it does not begin anew: an encoder that was trained before, and what fits of its head."""
+"""What a reader begins with where it does not begin anew: an encoder that was trained before, and what fits
+of its head."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ class Started:
     labels: tuple[str, ...] = ()
     """Of that head."""
     heads: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Kind -> what settings the head of its family has on the hub, such as the activation, and so what "auto" should stand for."""
+    """Kind -> what settings the head of its family has on the hub, such as the activation, and so what "auto"
+    should stand for."""
     tokenizer: TextTokenizer | HubTokenizer | None = None
     """Of a run folder it is put in where the folder is opened (`bundles.start_of`)."""
     origin: HubOrigin | None = None
@@ -57,14 +59,16 @@ class Started:
 
 
 def start_encoder(folder: Path) -> Started:
-    """The encoder of a Hugging Face directory, whatever head stands on it. Raises FolderError where the directory is damaged or
-    unknown, UsageError where its model does not read for a head."""
+    """The encoder of a Hugging Face directory, whatever head stands on it. Raises FolderError where the
+    directory is damaged or unknown, UsageError where its model does not read for a head."""
     _, family, _ = read_family(folder)
     if family.model_type not in ENCODERS:
         raise _no_encoder(str(folder), family.model_type)
     found = read_checkpoint(folder, encoder=True)
     origin = HubOrigin.of(folder)
-    tensors = {name: tensor for name, tensor in first_names(found.model).items() if isinstance(tensor, nn.Parameter)}
+    tensors = {
+        name: tensor for name, tensor in first_names(found.model).items() if isinstance(tensor, nn.Parameter)
+    }
     check_finite(tensors, folder)
     if found.model_type == READER:
         started = _of_reader(to_plain(found.config), tensors)
@@ -81,8 +85,9 @@ def start_encoder(folder: Path) -> Started:
 
 
 def start_of_run(content: Mapping[str, Any], weights: Path) -> Started:
-    """The encoder of a run folder, whose config.json holds `content`: that of a reader, or a model that can be one. Raises FolderError
-    where the weights are damaged, UsageError where the model does not read for a head."""
+    """The encoder of a run folder, whose config.json holds `content`: that of a reader, or a model that can
+    be one. Raises FolderError where the weights are damaged, UsageError where the model does not read for a
+    head."""
     model_type = str(content.get("model_type"))
     if model_type not in (READER, *ENCODERS):
         raise _no_encoder(str(weights.parent), model_type)
@@ -93,14 +98,17 @@ def start_of_run(content: Mapping[str, Any], weights: Path) -> Started:
         started = _of_reader(content, tensors)
     else:
         known = set(model_family(model_type)[0].__dataclass_fields__)
-        started = _of_encoder(model_type, {key: value for key, value in content.items() if key in known}, tensors)
+        started = _of_encoder(
+            model_type, {key: value for key, value in content.items() if key in known}, tensors
+        )
     heads = {} if family is None else _heads(family, int(started.encoder_fields["width"]))
     return replace(started, heads=heads)
 
 
 def _no_encoder(place: str, model_type: str) -> UsageError:
     return UsageError(
-        f"{printable(place)}: a reader begins with a reader, or with one of {', '.join(ENCODERS)}, but this is a {printable(model_type)}"
+        f"{printable(place)}: a reader begins with a reader, or with one of {', '.join(ENCODERS)}, but this"
+        f" is a {printable(model_type)}"
     )
 
 
@@ -118,14 +126,24 @@ def _of_reader(content: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Sta
 
 
 def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor.detach() for name, tensor in tensors.items() if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): tensor.detach()
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }
 
 
 def _of_encoder(model_type: str, fields: dict[str, Any], tensors: Mapping[str, Tensor]) -> Started:
     """Of a model by itself: the heads it was trained with are left behind."""
-    read: Mapping[str, Any] = next((one.encoder for one in FAMILIES.values() if one.model_type == model_type), {})
+    read: Mapping[str, Any] = next(
+        (one.encoder for one in FAMILIES.values() if one.model_type == model_type), {}
+    )
     left = [name for name in tensors if _left(model_type, name)]
-    pooler = {f"hidden.{part}": tensors[f"pooler.{part}"].detach() for part in ("weight", "bias") if f"pooler.{part}" in tensors}
+    pooler = {
+        f"hidden.{part}": tensors[f"pooler.{part}"].detach()
+        for part in ("weight", "bias")
+        if f"pooler.{part}" in tensors
+    }
     said = [name for name in left if not name.startswith("pooler.")]
     return Started(
         encoder_type=model_type,
@@ -139,7 +157,10 @@ def _of_encoder(model_type: str, fields: dict[str, Any], tensors: Mapping[str, T
 
 def _left(model_type: str, name: str) -> bool:
     """Whether it belongs to a part of a model that an encoder has not got."""
-    parts = {"bert": ("pooler.", "next_sentence.", "head.", "output.", "replaced."), "t5": ("decoder.", "decoder_bias.", "output.")}
+    parts = {
+        "bert": ("pooler.", "next_sentence.", "head.", "output.", "replaced."),
+        "t5": ("decoder.", "decoder_bias.", "output."),
+    }
     return name.startswith(parts.get(model_type, ()))
 
 
@@ -155,8 +176,9 @@ def _heads(family: Family, width: int) -> dict[str, dict[str, Any]]:
 def with_marks(
     tensors: Mapping[str, Tensor], fields: Mapping[str, Any], count: int, generator: torch.Generator
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and fields of an encoder whose vocabulary has `count` ids more, at its end: their embeddings are N(0, 0.02), and so
-    are their weights in an output that is not tied (Radford et al. 2018: start, delimiter and extract)."""
+    """The tensors and fields of an encoder whose vocabulary has `count` ids more, at its end: their
+    embeddings are N(0, 0.02), and so are their weights in an output that is not tied (Radford et al. 2018:
+    start, delimiter and extract)."""
     grown = dict(tensors)
     for name in ("embedding.weight", "output.weight"):
         if name in grown:
@@ -168,10 +190,11 @@ def with_marks(
 
 @torch.no_grad()
 def begin(reader: Reader, started: Started) -> list[str]:
-    """Gives a new reader what there is, in place; the rest stays as it was made. Returns what is to be said: what is new is named.
+    """Gives a new reader what there is, in place; the rest stays as it was made. Returns what is to be said:
+    what is new is named.
 
-    The head's tensors are taken where what it answers and its labels are the same; a pooler wherever a hidden layer is like it. Raises
-    UsageError where the encoder is another.
+    The head's tensors are taken where what it answers and its labels are the same; a pooler wherever a hidden
+    layer is like it. Raises UsageError where the encoder is another.
     """
     tensors = first_names(reader)
     parameters = {name: one for name, one in tensors.items() if isinstance(one, nn.Parameter)}
@@ -184,8 +207,14 @@ def begin(reader: Reader, started: Started) -> list[str]:
     wrong = [name for name, tensor in given.items() if not fits(tensors.get(name), tensor)]
     wrong += [name for name in parameters if name.startswith(ENCODER) and name not in given]
     if wrong:
-        raise UsageError(f"the encoder must have the sizes of what it begins with, but differs in {listed(sorted(wrong))}")
-    given |= {f"{HEAD}{name}": tensor for name, tensor in head.items() if fits(parameters.get(f"{HEAD}{name}"), tensor)}
+        raise UsageError(
+            f"the encoder must have the sizes of what it begins with, but differs in {listed(sorted(wrong))}"
+        )
+    given |= {
+        f"{HEAD}{name}": tensor
+        for name, tensor in head.items()
+        if fits(parameters.get(f"{HEAD}{name}"), tensor)
+    }
     for name, tensor in given.items():
         tensors[name].copy_(tensor)
     said = []

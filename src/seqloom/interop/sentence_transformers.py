@@ -1,4 +1,5 @@
-"""The files that sentence-transformers puts beside an encoder: how the states of a text's tokens become one vector.
+"""The files that sentence-transformers puts beside an encoder: how the states of a text's tokens become one
+vector.
 
 Reimers and Gurevych: Sentence-BERT, EMNLP 2019.
 """
@@ -38,18 +39,20 @@ class Pooling:
 
     __pydantic_config__ = STRICT
     modes: Annotated[tuple[Literal["cls", "max", "mean", "mean-sqrt"], ...], Field(min_length=1)] = ("mean",)
-    """The first state, the largest of each feature, the mean, or the sum / √tokens; several stand side by side."""
+    """The first state, the largest of each feature, the mean, or the sum / √tokens; several stand side by
+    side."""
     normalise: bool = False
     """Whether the vector is divided by its length."""
     max_length: Annotated[int, Field(ge=1, strict=True)] | None = None
-    """The most tokens of a text, marks counted; what is longer is cut. None: as many as the model can read."""
+    """The most tokens of a text, marks counted; what is longer is cut. None: as many as the model can read.
+    """
     lower_case: bool = False
     """Whether texts are written small before they are cut into tokens."""
 
 
 def pooling_of(folder: Path) -> Pooling | None:
-    """That of a Hugging Face directory, or of a run folder made of one; None where it says nothing of it. Raises FolderError where a
-    file is damaged, or has a module that is not known here."""
+    """That of a Hugging Face directory, or of a run folder made of one; None where it says nothing of it.
+    Raises FolderError where a file is damaged, or has a module that is not known here."""
     if is_hub_folder(folder):
         return read_pooling(folder)
     hub = read_object(folder / CONFIG).get("hub")
@@ -66,17 +69,26 @@ def read_pooling(folder: Path) -> Pooling | None:
     try:
         listed = [(str(one["type"]).rpartition(".")[2], str(one["path"])) for one in modules]
     except (TypeError, KeyError):
-        raise FolderError(f"{printable(str(path))}: must be a list of modules, each with a type and a path, but is not") from None
+        raise FolderError(
+            f"{printable(str(path))}: must be a list of modules, each with a type and a path, but is not"
+        ) from None
     kinds = [kind for kind, _ in listed]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise FolderError(
-            f"{printable(str(path))}: the modules must be Transformer, Pooling and perhaps Normalize, but are {printable(', '.join(kinds))}"
+            f"{printable(str(path))}: the modules must be Transformer, Pooling and perhaps Normalize, but are"
+            f" {printable(', '.join(kinds))}"
         )
     if wrong := [name for _, name in listed if Path(name).name != name]:
-        raise FolderError(f"{printable(str(path))}: the path of a module must be a folder beside it, but is {printable(wrong[0])}")
+        raise FolderError(
+            f"{printable(str(path))}: the path of a module must be a folder beside it, but is"
+            f" {printable(wrong[0])}"
+        )
     (_, first), (_, second), *_ = listed
     if first:
-        raise FolderError(f"{printable(str(path))}: the Transformer must lie in the folder itself, but lies in {printable(first)}")
+        raise FolderError(
+            f"{printable(str(path))}: the Transformer must lie in the folder itself, but lies in"
+            f" {printable(first)}"
+        )
     settings = next((content for name in SETTINGS if (content := read_object(folder / name))), {})
     fields = {
         "modes": _modes(folder / second / CONFIG),
@@ -91,12 +103,19 @@ def _modes(path: Path) -> tuple[str, ...]:
     content = read_object(path)
     named = content.get("pooling_mode")
     if named is not None:
-        return tuple(NAMED.get(str(mode), str(mode)) for mode in (named if isinstance(named, list) else [named]))
+        return tuple(
+            NAMED.get(str(mode), str(mode)) for mode in (named if isinstance(named, list) else [named])
+        )
     if not content:
-        raise FolderError(f"{printable(str(path))}: must say how states are pooled, but is not there; get the files again")
+        raise FolderError(
+            f"{printable(str(path))}: must say how states are pooled, but is not there; get the files again"
+        )
     chosen = [key for key, value in content.items() if key.startswith("pooling_mode_") and value]
     if unknown := sorted(set(chosen) - MODES.keys()):
-        raise FolderError(f"{printable(str(path))}: the pooling must be one of {', '.join(MODES)}, but is {printable(unknown[0])}")
+        raise FolderError(
+            f"{printable(str(path))}: the pooling must be one of {', '.join(MODES)}, but is"
+            f" {printable(unknown[0])}"
+        )
     return tuple(mode for key, mode in MODES.items() if key in chosen)
 
 
@@ -109,10 +128,19 @@ def _parsed(content: Any, path: Path) -> Pooling:
 
 def write_pooling(folder: Path, pooling: Pooling, width: int) -> list[str]:
     """Writes those files; returns their names. `width` is that of a state."""
-    kinds = [("Transformer", ""), ("Pooling", POOLING), *([("Normalize", "2_Normalize")] if pooling.normalise else [])]
-    modules = [{"idx": at, "name": str(at), "path": path, "type": MODULE + kind} for at, (kind, path) in enumerate(kinds)]
+    kinds = [
+        ("Transformer", ""),
+        ("Pooling", POOLING),
+        *([("Normalize", "2_Normalize")] if pooling.normalise else []),
+    ]
+    modules = [
+        {"idx": at, "name": str(at), "path": path, "type": MODULE + kind}
+        for at, (kind, path) in enumerate(kinds)
+    ]
     files.write_json(folder / MODULES, modules)
-    files.write_json(folder / SETTINGS[0], {"max_seq_length": pooling.max_length, "do_lower_case": pooling.lower_case})
+    files.write_json(
+        folder / SETTINGS[0], {"max_seq_length": pooling.max_length, "do_lower_case": pooling.lower_case}
+    )
     (folder / POOLING).mkdir(exist_ok=True)
     chosen = {key: mode in pooling.modes for key, mode in MODES.items()}
     files.write_json(folder / POOLING / CONFIG, {"word_embedding_dimension": width, **chosen})

@@ -41,7 +41,8 @@ class Theirs:
         return name
 
     def find(self, name: str) -> str | None:
-        """The name in the file of what the table calls so; a copy, or what stands in for it, does where it is missing."""
+        """The name in the file of what the table calls so; a copy, or what stands in for it, does where it is
+        missing."""
         others = [copy for copy, original in self.names.copies.items() if original == name]
         for one in (name, *others, self.names.fallbacks.get(name, name)):
             for form in (one, one.removeprefix(self.names.prefix)):
@@ -83,12 +84,20 @@ class Theirs:
         return same and torch.equal(self.weights.read(one), self.weights.read(two))
 
     def left(self, rules: Mapping[str, Rule]) -> list[str]:
-        """What is said of tensors that no rule takes. Raises FolderError for those that are not known to be of no use."""
-        taken = {self.found(part) for rule in rules.values() for part in rule.theirs if self.find(part) is not None}
+        """What is said of tensors that no rule takes. Raises FolderError for those that are not known to be
+        of no use."""
+        taken = {
+            self.found(part) for rule in rules.values() for part in rule.theirs if self.find(part) is not None
+        }
         unused: dict[str, int] = {}
         strange = []
         for today, name in sorted(self.by_today.items()):
-            if name in taken or self._constant(today) or self._copy(today, name) or self._sinusoid(today, name):
+            if (
+                name in taken
+                or self._constant(today)
+                or self._copy(today, name)
+                or self._sinusoid(today, name)
+            ):
                 continue
             part = next((what for form, what in self.names.unused.items() if self._is(form, today)), None)
             if part is None:
@@ -97,9 +106,13 @@ class Theirs:
                 unused[part] = unused.get(part, 0) + 1
         if strange:
             raise FolderError(
-                f"{printable(str(self.weights.folder))}: every tensor must have its place, but these have none: {listed(strange)}"
+                f"{printable(str(self.weights.folder))}: every tensor must have its place, but these have"
+                f" none: {listed(strange)}"
             )
-        return [f"not read: {part} ({count} tensors), which the model here has not got" for part, count in unused.items()]
+        return [
+            f"not read: {part} ({count} tensors), which the model here has not got"
+            for part, count in unused.items()
+        ]
 
     def _is(self, form: str, name: str) -> bool:
         return any(pattern(form).fullmatch(one) is not None for one in (name, self.names.prefix + name))
@@ -117,16 +130,22 @@ class Theirs:
 
     def _copy(self, today: str, name: str) -> bool:
         """Whether it is a copy. Raises FolderError where it is not equal to what it is a copy of."""
-        copy = next((one for one in self.names.copies if today in (one, one.removeprefix(self.names.prefix))), None)
+        copy = next(
+            (one for one in self.names.copies if today in (one, one.removeprefix(self.names.prefix))), None
+        )
         source = None if copy is None else self.source(copy)
         if source is not None and not self._equal(name, source):
             where = printable(str(self.weights.folder))
-            raise FolderError(f"{where}: {printable(name)} must be the same as {printable(source)}, with which it is tied, but differs")
+            raise FolderError(
+                f"{where}: {printable(name)} must be the same as {printable(source)}, with which it is tied,"
+                " but differs"
+            )
         return source is not None
 
 
 def check(model: nn.Module, rules: Mapping[str, Rule], names: Theirs, new: Collection[str]) -> set[str]:
-    """Names of ours that are new. Raises FolderError where tensors are missing or have other shapes than the configuration says."""
+    """Names of ours that are new. Raises FolderError where tensors are missing or have other shapes than the
+    configuration says."""
     missing, fresh, wrong = [], set(), []
     for name, tensor in first_names(model).items():
         expected: Shape = rules[name].their_shape(tuple(tensor.shape))
@@ -141,9 +160,13 @@ def check(model: nn.Module, rules: Mapping[str, Rule], names: Theirs, new: Colle
                 wrong.append(f"{printable(found)} must have shape {expected}, but has {shape}")
     where = printable(str(names.weights.folder))
     if missing:
-        raise FolderError(f"{where}: the weights must be whole, but these tensors are missing: {listed(missing)}")
+        raise FolderError(
+            f"{where}: the weights must be whole, but these tensors are missing: {listed(missing)}"
+        )
     if wrong:
-        raise FolderError(f"{where}: weights must have the shapes that config.json says, but {'; '.join(wrong[:3])}")
+        raise FolderError(
+            f"{where}: weights must have the shapes that config.json says, but {'; '.join(wrong[:3])}"
+        )
     return fresh
 
 
@@ -151,7 +174,10 @@ def check_finite(tensors: Mapping[str, Tensor], folder: Path) -> None:
     """Raises FolderError that names tensors of a folder which hold what is no number."""
     broken = [name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())]
     if broken:
-        raise FolderError(f"{printable(str(folder))}: weights must be finite, but those of {listed(broken)} are not; get the files again")
+        raise FolderError(
+            f"{printable(str(folder))}: weights must be finite, but those of {listed(broken)} are not; get"
+            " the files again"
+        )
 
 
 def listed(names: list[str]) -> str:

@@ -60,7 +60,8 @@ class Names:
 
     rules: Sequence[Rule]
     prefix: str = ""
-    """What stands before the names of the body in a checkpoint with a head, and may be missing in one without."""
+    """What stands before the names of the body in a checkpoint with a head, and may be missing in one
+    without."""
     output: str = "lm_head.weight"
     """The weight of the output, which may be tied: a copy then, where it is there."""
     copies: Mapping[str, str] = field(default_factory=dict)
@@ -82,7 +83,9 @@ class Names:
             if rule.when is not None and getattr(config, rule.when[0]) != rule.when[1]:
                 continue
             if (found := pattern(rule.ours).fullmatch(ours)) is not None:
-                return rule._replace(ours=ours, theirs=tuple(theirs.format(**found.groupdict()) for theirs in rule.theirs))
+                return rule._replace(
+                    ours=ours, theirs=tuple(theirs.format(**found.groupdict()) for theirs in rule.theirs)
+                )
         raise KeyError(ours)
 
 
@@ -90,4 +93,8 @@ class Names:
 def pattern(text: str) -> re.Pattern[str]:
     """A pattern of the table as a regular expression."""
     escaped = re.escape(text)
-    return re.compile(escaped.replace(r"\{i\}", r"(?P<i>\d+)").replace(r"\{kind\}", "(?P<kind>weight|bias)").replace(r"\{rest\}", ".*"))
+    return re.compile(
+        escaped.replace(r"\{i\}", r"(?P<i>\d+)")
+        .replace(r"\{kind\}", "(?P<kind>weight|bias)")
+        .replace(r"\{rest\}", ".*")
+    )

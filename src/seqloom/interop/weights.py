@@ -1,8 +1,8 @@
 """The tensors of a folder of others: `model.safetensors`, whole or in shards, read one tensor at a time.
 
-A file is mapped into memory, and a tensor that stays as it is stays there: what nobody looks at is never read from the disk, and
-nothing is copied. Whoever changes the file changes the model. What is joined or converted is a copy, read from the file straight to its
-place, so that no page is held twice.
+A file is mapped into memory, and a tensor that stays as it is stays there: what nobody looks at is never read
+from the disk, and nothing is copied. Whoever changes the file changes the model. What is joined or converted
+is a copy, read from the file straight to its place, so that no page is held twice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ DTYPES = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
-"""Types of numbers, as the format names them. A file with others (8-bit floats, packed integers) is quantised."""
+"""Types of numbers, as the format names them. A file with others (8-bit floats, packed integers) is
+quantised."""
 
 
 class Stored(NamedTuple):
@@ -50,7 +51,8 @@ class Stored(NamedTuple):
 
 @final
 class Weights:
-    """The tensors of a folder by name. Raises FolderError where there are none, or a file is missing or damaged."""
+    """The tensors of a folder by name. Raises FolderError where there are none, or a file is missing or
+    damaged."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -58,7 +60,9 @@ class Weights:
         for path in _weight_files(folder):
             for name, stored in _header(path).items():
                 if name in self.stored:
-                    raise FolderError(f"{_shown(path)}: a tensor must stand in one file, but {printable(name)} is in two")
+                    raise FolderError(
+                        f"{_shown(path)}: a tensor must stand in one file, but {printable(name)} is in two"
+                    )
                 self.stored[name] = stored
 
         self._mapped: dict[Path, Any] = {}
@@ -91,7 +95,9 @@ class Weights:
                 raise _unreadable(part.path, name, error) from None
             if room:
                 raise _unreadable(part.path, name, EOFError("the file ends before it"))
-        shape = parts[0].shape if len(parts) == 1 else (sum(part.shape[0] for part in parts), *parts[0].shape[1:])
+        shape = (
+            parts[0].shape if len(parts) == 1 else (sum(part.shape[0] for part in parts), *parts[0].shape[1:])
+        )
         return memory.view(parts[0].dtype).view(shape)
 
 
@@ -106,23 +112,25 @@ def _shown(path: Path) -> str:
 def _header(path: Path) -> dict[str, Stored]:
     try:
         with safe_open(path, framework="pt") as file:
-            parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             types = {name: str(part.get_dtype()) for name, part in parts.items()}
             shapes = {name: tuple(part.get_shape()) for name, part in parts.items()}
         places = _places(path)
     except (OSError, SafetensorError) as error:
-        raise FolderError(f"{_shown(path)}: must be a safetensors file, but cannot be read ({printable(str(error))})") from None
+        raise FolderError(
+            f"{_shown(path)}: must be a safetensors file, but cannot be read ({printable(str(error))})"
+        ) from None
     if strange := sorted(name for name, kind in types.items() if kind not in DTYPES):
         raise FolderError(
-            f"{_shown(path)}: numbers must be of a type among {', '.join(DTYPES)}, but {printable(strange[0])} is {types[strange[0]]}; "
-            "take a checkpoint that is not quantised"
+            f"{_shown(path)}: numbers must be of a type among {', '.join(DTYPES)}, but"
+            f" {printable(strange[0])} is {types[strange[0]]}; take a checkpoint that is not quantised"
         )
     return {name: Stored(path, shapes[name], DTYPES[types[name]], *places[name]) for name in shapes}
 
 
 def _places(path: Path) -> dict[str, tuple[int, int]]:
-    """Where the bytes of each tensor begin and end, of a file that the library has found to be in order: its header is the length of
-    some JSON, and that."""
+    """Where the bytes of each tensor begin and end, of a file that the library has found to be in order: its
+    header is the length of some JSON, and that."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(length))
@@ -140,9 +148,10 @@ def _weight_files(folder: Path) -> list[Path]:
     others = sorted(path.name for path in folder.iterdir() if path.suffix in NOT_READ)
     if others:
         raise FolderError(
-            f"{_shown(folder)}: weights must be in {WEIGHTS}, but there is only {printable(others[0])}, which may run code when it is "
-            "opened and is not read here; convert it, if you trust it: open the folder once with transformers "
-            "(AutoModel.from_pretrained(FOLDER), of the class that config.json names) and model.save_pretrained(NEW)"
+            f"{_shown(folder)}: weights must be in {WEIGHTS}, but there is only {printable(others[0])}, which"
+            " may run code when it is opened and is not read here; convert it, if you trust it: open the"
+            " folder once with transformers (AutoModel.from_pretrained(FOLDER), of the class that"
+            " config.json names) and model.save_pretrained(NEW)"
         )
     raise FolderError(f"{_shown(folder)}: must hold {WEIGHTS} or {INDEX}, but holds neither")
 
@@ -156,20 +165,30 @@ def _shards(folder: Path) -> list[Path]:
     names = sorted(set(table.values()))
     for name in names:
         if os.path.basename(name) != name or name in ("", ".", ".."):
-            raise FolderError(f"{_shown(path)}: a shard must be a file in the folder itself, but one is {printable(name)}")
+            raise FolderError(
+                f"{_shown(path)}: a shard must be a file in the folder itself, but one is {printable(name)}"
+            )
         if not (folder / name).is_file():
-            raise FolderError(f"{_shown(folder)}: {printable(name)} is missing, one of {len(names)} files that {INDEX} lists; fetch it too")
+            raise FolderError(
+                f"{_shown(folder)}: {printable(name)} is missing, one of {len(names)} files that {INDEX}"
+                " lists; fetch it too"
+            )
         if not name.endswith(".safetensors"):
-            raise FolderError(f"{_shown(path)}: a shard must be a .safetensors file, but one is {printable(name)}")
+            raise FolderError(
+                f"{_shown(path)}: a shard must be a .safetensors file, but one is {printable(name)}"
+            )
     held = {name: _header(folder / name) for name in names}
     for tensor, name in table.items():
         if tensor not in held[name]:
-            raise FolderError(f"{_shown(folder / name)}: must hold {printable(tensor)}, as {INDEX} says, but does not")
+            raise FolderError(
+                f"{_shown(folder / name)}: must hold {printable(tensor)}, as {INDEX} says, but does not"
+            )
     return [folder / name for name in names]
 
 
 def write_weights(folder: Path, tensors: Mapping[str, Tensor], shard_bytes: int | None = None) -> list[str]:
-    """Writes `model.safetensors`, or shards of at most `shard_bytes` (one tensor at least) and their index; returns the names of the files.
+    """Writes `model.safetensors`, or shards of at most `shard_bytes` (one tensor at least) and their index;
+    returns the names of the files.
 
     Raises FolderError where there is no room.
     """
@@ -201,7 +220,11 @@ def _write(path: Path, tensors: dict[str, Tensor]) -> None:
         path.touch()
         mode = path.stat().st_mode
         try:
-            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata={"format": "pt"})
+            save_file(
+                {name: tensor.contiguous() for name, tensor in tensors.items()},
+                path,
+                metadata={"format": "pt"},
+            )
         except SafetensorError as error:  # it wraps what the system said
             raise OSError(0, str(error)) from None
         path.chmod(mode)  # safetensors lets nobody but the owner read

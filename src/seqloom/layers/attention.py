@@ -1,4 +1,5 @@
-"""Attention of a recurrent decoder: scores of one query against the vectors of an input, and their weighted mean.
+"""Attention of a recurrent decoder: scores of one query against the vectors of an input, and their weighted
+mean.
 
     additive   e_i = v · tanh(W s + U h_i)    Bahdanau, Cho and Bengio 2015
     dot        e_i = s · h_i                  Luong, Pham and Manning 2015
@@ -48,8 +49,9 @@ class DotScores(nn.Module):
         super().__init__()
         if query_width != memory_width:
             raise UsageError(
-                f"dot attention needs a decoder as wide as the encoder's output, but {query_width} is not {memory_width}; "
-                "set model.width to the encoder's output width (twice model.encoder_width where bidirectional), or take bilinear"
+                f"dot attention needs a decoder as wide as the encoder's output, but {query_width} is not"
+                f" {memory_width}; set model.width to the encoder's output width (twice model.encoder_width"
+                " where bidirectional), or take bilinear"
             )
 
     def keys(self, memory: Tensor) -> Tensor:

@@ -15,8 +15,9 @@ from torch.nn import functional as F
 
 @final
 class TimeConvolution(nn.Module):
-    """`maps` filters over windows of `window` steps that begin at each step or, where `centred`, have it in the middle (of an even
-    window the second half is the longer one). The parameters are those of a `nn.Conv1d`."""
+    """`maps` filters over windows of `window` steps that begin at each step or, where `centred`, have it in
+    the middle (of an even window the second half is the longer one). The parameters are those of a
+    `nn.Conv1d`."""
 
     def __init__(self, width: int, maps: int, window: int, *, centred: bool) -> None:
         super().__init__()

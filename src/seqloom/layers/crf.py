@@ -4,10 +4,11 @@
     p(y | x) = exp(s(x, y)) / Σ_y' exp(s(x, y'))
 
     Lafferty, McCallum and Pereira: Conditional Random Fields, ICML 2001
-    Lample et al.: Neural Architectures for Named Entity Recognition, NAACL 2016, section 2.2: e from a neural network
+    Lample et al.: Neural Architectures for Named Entity Recognition, NAACL 2016, section 2.2: e from a neural
+    network
 
-Rows are read side by side. A place that is not true does not happen, wherever it stands; a row of no places has one sequence of tags, the
-empty one, of score 0.
+Rows are read side by side. A place that is not true does not happen, wherever it stands; a row of no places
+has one sequence of tags, the empty one, of score 0.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from torch import Tensor, nn
 from seqloom.shapes import IGNORE
 
 FORBIDDEN = -1e4
-"""Added to the score of what may not follow. Finite: where nothing is allowed, something is answered still."""
+"""Added to the score of what may not follow. Finite: where nothing is allowed, something is answered still.
+"""
 
 
 @final
 class CRF(nn.Module):
-    """Scores of tags at the start and at the end, and of one after another. With `names` of tags some may not follow in what is decoded
-    (`forbidden`); the loss is that of all sequences, as published."""
+    """Scores of tags at the start and at the end, and of one after another. With `names` of tags some may not
+    follow in what is decoded (`forbidden`); the loss is that of all sequences, as published."""
 
     forbidden_start: Tensor
     forbidden_between: Tensor
@@ -45,7 +47,8 @@ class CRF(nn.Module):
             self.register_buffer(f"forbidden_{part}", never * FORBIDDEN, persistent=False)
 
     def losses(self, emissions: Tensor, mask: Tensor, tags: Tensor) -> Tensor:
-        """emissions e `(rows, places, labels)`, mask and tags `(rows, places)` -> -log p of the tags of each row `(rows,)`, in nats.
+        """emissions e `(rows, places, labels)`, mask and tags `(rows, places)` -> -log p of the tags of each
+        row `(rows,)`, in nats.
 
         A tag that is IGNORE may be any: the probabilities are added (Täckström et al. 2013).
         """
@@ -58,8 +61,8 @@ class CRF(nn.Module):
         return every - these
 
     def decode(self, emissions: Tensor, mask: Tensor) -> Tensor:
-        """emissions `(rows, places, labels)`, mask `(rows, places)` -> the best allowed tags of each row (Viterbi) `(rows, places)`, -1
-        where the mask is not true."""
+        """emissions `(rows, places, labels)`, mask `(rows, places)` -> the best allowed tags of each row
+        (Viterbi) `(rows, places)`, -1 where the mask is not true."""
         start, between, end = self._allowed()
         scores = emissions.new_zeros(emissions.shape[0], emissions.shape[2])
         stay = torch.arange(emissions.shape[2], device=emissions.device).expand_as(scores)
@@ -76,19 +79,24 @@ class CRF(nn.Module):
         return torch.cat(tags[::-1], dim=1)[:, : mask.shape[1]].where(mask, -1)
 
     def marginals(self, emissions: Tensor, mask: Tensor) -> Tensor:
-        """The probability of each tag at each place, among sequences that are allowed, `(rows, places, labels)`; 0 where the mask is not
-        true (forward-backward)."""
+        """The probability of each tag at each place, among sequences that are allowed, `(rows, places,
+        labels)`; 0 where the mask is not true (forward-backward)."""
         start, between, end = self._allowed()
         forward = self._sums(emissions, mask, start, between)
         backward = self._sums(emissions.flip(1), mask.flip(1), end, between.T).flip(1)
         return (forward + backward - emissions).softmax(dim=-1).where(mask[..., None], 0)
 
     def _allowed(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.start + self.forbidden_start, self.between + self.forbidden_between, self.end + self.forbidden_end
+        return (
+            self.start + self.forbidden_start,
+            self.between + self.forbidden_between,
+            self.end + self.forbidden_end,
+        )
 
     @staticmethod
     def _sums(emissions: Tensor, mask: Tensor, start: Tensor, between: Tensor) -> Tensor:
-        """log Σ exp(s) of all beginnings that end at a place with a tag, z left out, `(rows, places, labels)`."""
+        """log Σ exp(s) of all beginnings that end at a place with a tag, z left out, `(rows, places,
+        labels)`."""
         sums = emissions.new_zeros(emissions.shape[0], emissions.shape[2])
         largest, least = between.detach().amax(), torch.finfo(sums.dtype).tiny
         factors = (between - largest).exp()
@@ -96,7 +104,9 @@ class CRF(nn.Module):
         with torch.autocast(emissions.device.type, enabled=False):
             for e, there, first in _steps(emissions, mask):
                 most = sums.detach().amax(dim=1, keepdim=True)
-                come = ((sums - most).exp() @ factors).clamp(min=least).log() + (most + largest)  # faster than logsumexp of all pairs
+                come = ((sums - most).exp() @ factors).clamp(min=least).log() + (
+                    most + largest
+                )  # faster than logsumexp of all pairs
                 sums = (come.where(~first, start) + e).where(there, sums)
                 every.append(sums)
         return torch.stack(every, dim=1) if every else emissions
@@ -110,7 +120,8 @@ class CRF(nn.Module):
 
 
 def _steps(emissions: Tensor, mask: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Of each place: emissions `(rows, labels)`, whether it is there `(rows, 1)`, and whether it is the first of its row `(rows, 1)`."""
+    """Of each place: emissions `(rows, labels)`, whether it is there `(rows, 1)`, and whether it is the first
+    of its row `(rows, 1)`."""
     first = mask & (mask.cumsum(dim=1) == 1)
     return list(zip(emissions.unbind(1), mask[..., None].unbind(1), first[..., None].unbind(1), strict=True))
 
@@ -129,8 +140,8 @@ class Never(NamedTuple):
 def forbidden(names: Sequence[str]) -> Never:
     """Which tags of these names may not be first, follow another, or be last.
 
-    I-x and E-x go on with what B-x or I-x of the same type began. Where there is a tag E-x (BIOES) it must also be finished: after B-x and
-    I-x comes I-x or E-x. Other names are free.
+    I-x and E-x go on with what B-x or I-x of the same type began. Where there is a tag E-x (BIOES) it must
+    also be finished: after B-x and I-x comes I-x or E-x. Other names are free.
     """
     marks = [(name[0], name[2:]) if name[1:2] == "-" and name[0] in "BIE" else ("O", "") for name in names]
     numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kind for _, kind in marks))}

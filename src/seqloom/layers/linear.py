@@ -1,9 +1,11 @@
-"""A linear map that reads its weight as fast as the memory gives it where there are few rows: a step of decoding on a CPU.
+"""A linear map that reads its weight as fast as the memory gives it where there are few rows: a step of
+decoding on a CPU.
 
-A product of a few rows with a large matrix waits for the matrix. Torch's float32 product for such shapes (`F.linear`, by
-MKL) reads it in the order in which training left it, on one thread for a single row. oneDNN has kernels for a weight that was laid out for
-them once, `packed`; torch's own compiler decodes with the same two operators. Where they are missing, where a
-gradient is needed, elsewhere than in float32 on a CPU, and for many rows, it is `F.linear`.
+A product of a few rows with a large matrix waits for the matrix. Torch's float32 product for such shapes
+(`F.linear`, by MKL) reads it in the order in which training left it, on one thread for a single row. oneDNN
+has kernels for a weight that was laid out for them once, `packed`; torch's own compiler decodes with the same
+two operators. Where they are missing, where a gradient is needed, elsewhere than in float32 on a CPU, and for
+many rows, it is `F.linear`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 MOST_ROWS = 1024
 """With more rows the layout of the weight hardly matters."""
 LARGE, MUCH = 2**17, 2**21
-"""Entries of a weight, or multiplications, from which packing pays: a call of oneDNN costs as much as reading a small weight."""
+"""Entries of a weight, or multiplications, from which packing pays: a call of oneDNN costs as much as reading
+a small weight."""
 
 _pack: Any = getattr(torch.ops.mkldnn, "_reorder_linear_weight", None)
 _product: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
@@ -74,19 +77,28 @@ _packs: dict[int, _Pack] = {}
 def _packed(weight: Tensor) -> Tensor:
     """The weight as oneDNN reads it, kept until the weight changes or goes; as large as the weight.
 
-    A change that torch does not count (through `weight.data` in place, or an array of NumPy on its memory) is not seen.
+    A change that torch does not count (through `weight.data` in place, or an array of NumPy on its memory) is
+    not seen.
     """
     key, changes = id(weight), (weight._version, _updates())
     kept = _packs.get(key)
-    if kept is None or kept.weight() is not weight or kept.changes != changes or kept.source.data_ptr() != weight.data_ptr():
+    if (
+        kept is None
+        or kept.weight() is not weight
+        or kept.changes != changes
+        or kept.source.data_ptr() != weight.data_ptr()
+    ):
         source = weight.detach()
-        kept = _packs[key] = _Pack(weakref.ref(weight, lambda _: _packs.pop(key, None)), changes, source, _pack(source))
+        kept = _packs[key] = _Pack(
+            weakref.ref(weight, lambda _: _packs.pop(key, None)), changes, source, _pack(source)
+        )
     return kept.packed
 
 
 @cache
 def _count_updates() -> list[int]:
-    """How many steps all optimizers took since the first weight was packed: a fused one leaves the version of a weight as it was."""
+    """How many steps all optimizers took since the first weight was packed: a fused one leaves the version of
+    a weight as it was."""
     count = [0]
 
     def step_taken(*_: Any) -> None:

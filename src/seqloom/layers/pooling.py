@@ -23,7 +23,9 @@ Way = Literal["first", "last", "mean", "max", "sum", "attention"]
 WAYS: tuple[Way, ...] = get_args(Way)
 
 
-def pooled(way: Way, hidden: Tensor, mask: Tensor, directions: int = 1, attention: AttentionPooling | None = None) -> Tensor:
+def pooled(
+    way: Way, hidden: Tensor, mask: Tensor, directions: int = 1, attention: AttentionPooling | None = None
+) -> Tensor:
     """hidden `(rows, steps, width)`, mask `(rows, steps)`, true at steps that count -> `(rows, width)`.
 
     `attention` is needed where that is the way; with two `directions` the width is halved between them.

@@ -1,4 +1,5 @@
-"""Every family of models: `model_type` -> where its configuration and its class are. Read late, so a listing imports no torch."""
+"""Every family of models: `model_type` -> where its configuration and its class are. Read late, so a listing
+imports no torch."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@
     -0.8 some words
     \\end\\
 
-Numbers are written with so many digits that a float32 comes back as it was. What is read and written here are bytes: files are
-opened elsewhere.
+Numbers are written with so many digits that a float32 comes back as it was. What is read and written here are
+bytes: files are opened elsewhere.
 """
 
 from __future__ import annotations
@@ -44,19 +44,22 @@ UNKNOWN = -100.0
 def write_arpa(model: Ngram, words: Sequence[str]) -> Iterator[bytes]:
     """Pieces of the text, many lines each. `words[i]` is the word of id `first_word_id + i`.
 
-    Raises UsageError before the first piece where a word cannot stand in such a text or `words` are not the model's.
+    Raises UsageError before the first piece where a word cannot stand in such a text or `words` are not the
+    model's.
     """
     c = model.config
     if len(words) != c.vocabulary_size - c.first_word_id:
-        raise UsageError(f"the model has {c.vocabulary_size - c.first_word_id} words, but was given {len(words)} to write")
+        raise UsageError(
+            f"the model has {c.vocabulary_size - c.first_word_id} words, but was given {len(words)} to write"
+        )
     special = {c.bos_id: "<s>", c.eos_id: "</s>", c.unk_id: "<unk>"}
     spelled = [special.get(i, "") for i in range(c.first_word_id)] + list(words)
     taken = set(special.values())
     for word in words:
         if not word or re.search("[\\0\\t\\n\\v\\f\\r ]", word) or word in taken:
             raise UsageError(
-                f"a word of an ARPA text must be new and hold no white space, but there is {printable(repr(word))}; "
-                "use a model that was trained with data.tokenizer=words"
+                "a word of an ARPA text must be new and hold no white space, but there is"
+                f" {printable(repr(word))}; use a model that was trained with data.tokenizer=words"
             )
         taken.add(word)
     return _pieces(model, spelled)
@@ -77,7 +80,9 @@ def _pieces(model: Ngram, spelled: list[str]) -> Iterator[bytes]:
         for first in range(1, len(grams.keys), LINES):
             at = torch.arange(first, min(first + LINES, len(grams.keys)), device=grams.keys.device)
             backoff = None if n == c.order else grams.backoff[at].cpu()
-            yield from _lines(_words_of(model, n, at), (grams.log_prob[at].double() / LN10).cpu(), backoff, spelled)
+            yield from _lines(
+                _words_of(model, n, at), (grams.log_prob[at].double() / LN10).cpu(), backoff, spelled
+            )
     yield b"\n\\end\\\n"
 
 
@@ -91,14 +96,18 @@ def _words_of(model: Ngram, order: int, numbers: Tensor) -> list[Tensor]:
     return [numbers, *words]
 
 
-def _lines(words: list[Tensor], log10_p: Tensor, backoff: Tensor | None, spelled: list[str]) -> Iterator[bytes]:
+def _lines(
+    words: list[Tensor], log10_p: Tensor, backoff: Tensor | None, spelled: list[str]
+) -> Iterator[bytes]:
     columns = [[spelled[i] for i in column.tolist()] for column in words]
     texts = map(" ".join, zip(*columns, strict=True))
     if backoff is None:
         yield "".join(f"{p:.9g}\t{text}\n" for p, text in zip(log10_p.tolist(), texts, strict=True)).encode()
         return
     weights = (backoff.double() / LN10).tolist()
-    yield "".join(f"{p:.9g}\t{text}\t{b:.9g}\n" for p, text, b in zip(log10_p.tolist(), texts, weights, strict=True)).encode()
+    yield "".join(
+        f"{p:.9g}\t{text}\t{b:.9g}\n" for p, text, b in zip(log10_p.tolist(), texts, weights, strict=True)
+    ).encode()
 
 
 class Arpa(NamedTuple):
@@ -139,7 +148,10 @@ class _Reader:
         counts: list[int] = []
         while found := re.fullmatch(rb"ngram\s+(\d+)\s*=\s*(\d+)", line := self.next_line()):
             if int(found[1]) != len(counts) + 1:
-                self.refuse(f"the count of order {len(counts) + 1} must stand here, but it is that of order {int(found[1])}")
+                self.refuse(
+                    f"the count of order {len(counts) + 1} must stand here, but it is that of order"
+                    f" {int(found[1])}"
+                )
             counts.append(int(found[2]))
         if not counts:
             self.refuse(f"after \\data\\ must come lines such as `ngram 1=1000`, but here is {_shown(line)}")
@@ -154,13 +166,17 @@ class _Reader:
                 self.orders.append(self.section(n, count, highest=n == len(counts)))
             line = self.next_line()
         if line != b"\\end\\":
-            self.refuse(f"\\end\\ must stand here, as \\data\\ counts {counts[-1]} of order {len(counts)}, but here is {_shown(line)}")
+            self.refuse(
+                f"\\end\\ must stand here, as \\data\\ counts {counts[-1]} of order {len(counts)}, but here"
+                f" is {_shown(line)}"
+            )
         config = NgramConfig(vocabulary_size=len(self.orders[0].keys), order=len(counts))
         model = Ngram.of(config, self.orders)
         return Arpa(model.config, model, words)
 
     def unigrams(self, count: int, *, highest: bool) -> list[str]:
-        """The words, which are given their ids. Order 1 has a place for every id, also for those that no word has."""
+        """The words, which are given their ids. Order 1 has a place for every id, also for those that no word
+        has."""
         words: list[str] = []
         ids, log10_p, backoffs = [], [], []
         for fields, log10, backoff in self.entries(1, count, highest=highest):
@@ -178,7 +194,10 @@ class _Reader:
         ids_of_all = np.arange(FIRST + len(words))
         found = Estimated(ids_of_all, *np.zeros((2, len(ids_of_all)), np.float32))
         found.log_prob[SPECIAL[b"<unk>"]] = UNKNOWN * LN10
-        found.log_prob[ids], found.backoff[ids] = np.concatenate(log10_p) * LN10, np.concatenate(backoffs) * LN10
+        found.log_prob[ids], found.backoff[ids] = (
+            np.concatenate(log10_p) * LN10,
+            np.concatenate(backoffs) * LN10,
+        )
         self.orders.append(found)
         return words
 
@@ -190,14 +209,20 @@ class _Reader:
             columns = itertools.islice(zip(*fields, strict=False), 1, n + 1)
             words = np.stack([self.ids_of(column) for column in columns])
             if len(bad := np.flatnonzero((words[1:] == SPECIAL[b"<s>"]).any(0))):
-                self.refuse("<s> may only be the first word of an n-gram, but it stands further on", int(bad[0]))
+                self.refuse(
+                    "<s> may only be the first word of an n-gram, but it stands further on", int(bad[0])
+                )
             parts.append((self.numbers_of(words[:-1]) * self.size + words[-1], log10, backoff))
         keys, log10_p, backoffs = (np.concatenate(part) for part in zip(*parts, strict=True))
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
         if len(twice := np.flatnonzero(keys[1:] == keys[:-1])):
             one, other = began + order[twice[0]], began + order[twice[0] + 1]
-            raise DataError(f"every n-gram must stand once, but that of line {one} stands here again", self.path, int(other))
+            raise DataError(
+                f"every n-gram must stand once, but that of line {one} stands here again",
+                self.path,
+                int(other),
+            )
         return Estimated(keys, *((values[order] * LN10).astype(np.float32) for values in (log10_p, backoffs)))
 
     @property
@@ -220,11 +245,16 @@ class _Reader:
             places = np.searchsorted(grams.keys, keys)
             known = np.append(grams.keys, -1)[places] == keys
             if not known.all():
-                self.refuse(f"the first words of an n-gram must be an n-gram too, but here the first {n} are not", int(np.argmin(known)))
+                self.refuse(
+                    f"the first words of an n-gram must be an n-gram too, but here the first {n} are not",
+                    int(np.argmin(known)),
+                )
             numbers = places + 1
         return numbers
 
-    def entries(self, n: int, count: int, *, highest: bool) -> Iterator[tuple[list[list[bytes]], Floats, Floats]]:
+    def entries(
+        self, n: int, count: int, *, highest: bool
+    ) -> Iterator[tuple[list[list[bytes]], Floats, Floats]]:
         """Many lines at once: their fields, log10 p and log10 of the weights."""
         fewest, most = n + 1, n + 1 if highest else n + 2
         while count:
@@ -234,14 +264,24 @@ class _Reader:
                 if not fewest <= len(line) <= most:
                     what = " ".join(["log10 p", *["word"] * n]) + ("" if highest else " and perhaps a weight")
                     here = _shown(b" ".join(line))
-                    self.refuse(f"as \\data\\ counts more of order {n}, {what} must stand here, but here is {here}", place)
+                    self.refuse(
+                        f"as \\data\\ counts more of order {n}, {what} must stand here, but here is {here}",
+                        place,
+                    )
             if len(fields) < min(count, LINES):
-                self.refuse(f"the text ends here, but \\data\\ counts {count - len(fields)} more of order {n}", len(fields))
+                self.refuse(
+                    f"the text ends here, but \\data\\ counts {count - len(fields)} more of order {n}",
+                    len(fields),
+                )
             count -= len(fields)
             log10_p = self.floats([line[0] for line in fields])
             if len(bad := np.flatnonzero(log10_p > 0)):
                 self.refuse(f"log10 p must be at most 0, but is {_shown(fields[bad[0]][0])}", int(bad[0]))
-            yield fields, log10_p, self.floats([line[n + 1] if len(line) > n + 1 else b"0" for line in fields])
+            yield (
+                fields,
+                log10_p,
+                self.floats([line[n + 1] if len(line) > n + 1 else b"0" for line in fields]),
+            )
 
     def floats(self, fields: list[bytes]) -> Floats:
         try:

@@ -6,10 +6,12 @@
     tf-idf       the same, but a token weighs idf = ln((1 + n) / (1 + df)) + 1, where df of n texts have it, and the whole vector of a
                  text is scaled to length 1: scikit-learn's TfidfVectorizer
 
-The three linear forms are made for the head's pooling `sum`: a(u) = W E_u with the head's W. They begin with E = 0, so a token that
-training never saw says nothing. Which tokens are words, `first_word` says: marks and the unknown token are not counted.
+The three linear forms are made for the head's pooling `sum`: a(u) = W E_u with the head's W. They begin with
+E = 0, so a token that training never saw says nothing. Which tokens are words, `first_word` says: marks and
+the unknown token are not counted.
 
-With n-grams, each of up to `ngrams` tokens has, by a hash, one of `buckets` embeddings, and is added to the step where it ends.
+With n-grams, each of up to `ngrams` tokens has, by a hash, one of `buckets` embeddings, and is added to the
+step where it ends.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class BagOfWordsConfig:
     vocabulary_size: int
     """Entries of the vocabulary."""
     features: Literal["embeddings", "counts", "binary", "tf-idf"] = "embeddings"
-    """What a text is: the embeddings of its tokens; or their counts, whether they occur, or tf-idf, for a linear model."""
+    """What a text is: the embeddings of its tokens; or their counts, whether they occur, or tf-idf, for a
+    linear model."""
     width: int = 100
     """Width of an embedded token; for a linear model at least the number of labels."""
     ngrams: int = 1
@@ -48,7 +51,9 @@ class BagOfWordsConfig:
     """Ids below are marks, or unknown: the linear forms do not count them."""
 
     def __post_init__(self) -> None:
-        problems = at_least(1, self, "vocabulary_size", "width", "ngrams", "buckets") + at_least(0, self, "first_word")
+        problems = at_least(1, self, "vocabulary_size", "width", "ngrams", "buckets") + at_least(
+            0, self, "first_word"
+        )
         if self.buckets >= PRIME:
             problems.append(f"model.buckets must be less than {PRIME}, but is {self.buckets}")
         refuse(problems + shares(self, "dropout"))
@@ -71,7 +76,8 @@ class Features(NamedTuple):
     """What each step adds to the bag."""
 
     ids: Tensor
-    """`(rows, steps, ngrams)`: the token, then the buckets, after the vocabulary, of the two tokens, the three, ... that end here."""
+    """`(rows, steps, ngrams)`: the token, then the buckets, after the vocabulary, of the two tokens, the
+    three, ... that end here."""
     counted: Tensor
     """`(rows, steps, ngrams)`: which of them there are."""
 
@@ -110,7 +116,8 @@ class BagOfWords(nn.Module):
         return ids[first].bincount(minlength=size)
 
     def forward(self, inputs: Tensor, mask: Tensor, characters: Tensor | None = None) -> Tensor:
-        """inputs, mask `(rows, steps)`, true at tokens, padding at the end -> `(rows, steps, width)`, 0 at padding."""
+        """inputs, mask `(rows, steps)`, true at tokens, padding at the end -> `(rows, steps, width)`, 0 at
+        padding."""
         ids, counted = self.features(inputs, mask)
         weights = self.weights(ids, counted)[..., None]
         embedded = self.embedding(inputs) * weights[:, :, 0]
@@ -140,16 +147,22 @@ class BagOfWords(nn.Module):
         if self.idf is None:
             return counted.to(self.embedding.weight.dtype)
         weights = self.idf[ids] * counted
-        # Over its occurrences a feature that occurs c times has 1 + 3 + 5 + ... = c²: the square of what it is in the text's vector.
+        # Over its occurrences a feature that occurs c times has 1 + 3 + 5 + ... = c²: the square of what it
+        # is in the text's vector.
         squares = weights.square() * (2 * earlier(ids, counted) + 1)
-        return weights / squares.sum(dim=(1, 2), keepdim=True).sqrt().clamp(min=torch.finfo(weights.dtype).tiny)
+        return weights / squares.sum(dim=(1, 2), keepdim=True).sqrt().clamp(
+            min=torch.finfo(weights.dtype).tiny
+        )
 
 
 def earlier(ids: Tensor, counted: Tensor) -> Tensor:
-    """How often each feature occurred before in its row: ids, counted `(rows, steps, ngrams)` -> the same shape."""
+    """How often each feature occurred before in its row: ids, counted `(rows, steps, ngrams)` -> the same
+    shape."""
     flat = ids.masked_fill(~counted, -1).flatten(1)
     ordered, order = flat.sort(dim=1, stable=True)
     places = torch.arange(flat.shape[1], device=ids.device).expand_as(flat)
-    begins = torch.cat([torch.ones_like(ordered[:, :1], dtype=torch.bool), ordered[:, 1:] != ordered[:, :-1]], dim=1)
+    begins = torch.cat(
+        [torch.ones_like(ordered[:, :1], dtype=torch.bool), ordered[:, 1:] != ordered[:, :-1]], dim=1
+    )
     first = places.masked_fill(~begins, 0).cummax(dim=1).values
     return torch.empty_like(flat).scatter_(1, order, places - first).view_as(ids)

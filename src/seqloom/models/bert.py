@@ -1,8 +1,8 @@
 """BERT: a Transformer encoder that reads in both directions, and what it is trained with.
 
     Devlin et al. 2019      x_0 = norm(E[token] + P[position] + S[segment]),  x_l = block(x_{l-1}), norms after;
-                            masked tokens are found out by norm(φ(W x_i)) Eᵀ + b; whether the second text follows the first by
-                            tanh(W x_1), of [CLS]
+                            masked tokens are found out by norm(φ(W x_i)) Eᵀ + b; whether the second text
+                            follows the first by tanh(W x_1), of [CLS]
     Liu et al. 2019         RoBERTa: no segments, positions from 2 on, no next sentence
     Clark et al. 2020       ELECTRA: narrow embeddings projected to the width; a generator, and a discriminator that says of
                             each token whether it was replaced: w · φ(W x_i)
@@ -19,11 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.config import STRICT
-from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.layers.linear import Linear
 from seqloom.layers.outputs.softmax import FullOutput
-from seqloom.layers.transformer.positions import LearnedPositions
 from seqloom.layers.transformer.blocks import Block, Reading, Stack, make_norm, read_places, seen_of
+from seqloom.layers.transformer.feed_forward import ACTIVATIONS
+from seqloom.layers.transformer.positions import LearnedPositions
 from seqloom.models.config_checks import among, at_least, dividing, refuse, shares
 
 Head = Literal["none", "masked-lm", "replaced-token"]
@@ -60,7 +60,8 @@ class BertConfig:
     norm_epsilon: float = 1e-12
     """What a norm adds to the variance."""
     dropout: float = 0.1
-    """Share of the embedded tokens' features, and of what each sub-block adds, that is dropped in training."""
+    """Share of the embedded tokens' features, and of what each sub-block adds, that is dropped in training.
+    """
     attention_dropout: float = 0.1
     """Share of the weights of attention dropped in training."""
     pooler: bool = False
@@ -68,14 +69,23 @@ class BertConfig:
     next_sentence: bool = False
     """Whether it says if the second text follows the first (needs the pooler)."""
     head: Head = "masked-lm"
-    """What each token's state is for: masked-lm (which token it was), replaced-token (whether it was replaced), none."""
+    """What each token's state is for: masked-lm (which token it was), replaced-token (whether it was
+    replaced), none."""
     head_activation: str | None = None
     """φ of the head, where it is another than the blocks'."""
     tie_output: bool = True
     """Whether the output's weight is the token embedding."""
 
     def __post_init__(self) -> None:
-        sized = ("vocabulary_size", "context", "width", "layers", "heads", "feed_forward_width", "embedding_width")
+        sized = (
+            "vocabulary_size",
+            "context",
+            "width",
+            "layers",
+            "heads",
+            "feed_forward_width",
+            "embedding_width",
+        )
         problems = at_least(1, self, *sized) + at_least(0, self, "segments", "position_offset")
         problems += among(ACTIVATIONS, self, "activation", "head_activation")
         problems += dividing("width", self, "heads") + shares(self, "dropout", "attention_dropout")
@@ -101,11 +111,24 @@ def _published(layers: int, width: int, heads: int, **more: Any) -> dict[str, An
 
 
 def _roberta(layers: int, width: int, heads: int) -> dict[str, Any]:
-    return {"layers": layers, "width": width, "heads": heads, "segments": 1, "position_offset": 2, "norm_epsilon": 1e-5}
+    return {
+        "layers": layers,
+        "width": width,
+        "heads": heads,
+        "segments": 1,
+        "position_offset": 2,
+        "norm_epsilon": 1e-5,
+    }
 
 
 def _electra(layers: int, width: int, heads: int, embedding_width: int, head: Head) -> dict[str, Any]:
-    return {"layers": layers, "width": width, "heads": heads, "embedding_width": embedding_width, "head": head}
+    return {
+        "layers": layers,
+        "width": width,
+        "heads": heads,
+        "embedding_width": embedding_width,
+        "head": head,
+    }
 
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -125,10 +148,15 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 """Named sizes: laptop sizes, and the figures of the papers."""
 
-BERT = "Devlin et al.: BERT: Pre-training of Deep Bidirectional Transformers, NAACL 2019 (its vocabulary: 30,522)"
+BERT = (
+    "Devlin et al.: BERT: Pre-training of Deep Bidirectional Transformers, NAACL 2019 (its vocabulary:"
+    " 30,522)"
+)
 MINIATURES = "Turc et al.: Well-Read Students Learn Better, 2019 (vocabulary: 30,522)"
 ROBERTA = "Liu et al.: RoBERTa: A Robustly Optimized BERT Pretraining Approach, 2019 (its vocabulary: 50,265)"
-ELECTRA = "Clark et al.: ELECTRA: Pre-training Text Encoders as Discriminators, ICLR 2020 (its vocabulary: 30,522)"
+ELECTRA = (
+    "Clark et al.: ELECTRA: Pre-training Text Encoders as Discriminators, ICLR 2020 (its vocabulary: 30,522)"
+)
 
 ABOUT: dict[str, str] = {
     "tiny": "for a minute on a laptop",
@@ -170,7 +198,11 @@ class Bert(nn.Module):
         self.next_sentence = Linear(c.width, 2) if c.next_sentence else None
         self.head = TokenHead(c, narrow) if c.head != "none" else None
         if c.head == "masked-lm":
-            self.output = FullOutput(narrow, c.vocabulary_size, self.embedding.weight if c.tie_output else None)  # type: ignore[arg-type]
+            self.output = FullOutput(
+                narrow,
+                c.vocabulary_size,
+                self.embedding.weight if c.tie_output else None,  # type: ignore[arg-type]
+            )
         elif c.head == "replaced-token":
             self.replaced = Linear(c.width, 1)
         self._initialise()
@@ -183,7 +215,8 @@ class Bert(nn.Module):
                 nn.init.zeros_(parameter)
 
     def forward(self, inputs: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
-        """inputs, mask `(rows, steps)`, true at tokens, segments `(rows, steps)` of 0 and 1, by default 0 -> `(rows, steps, width)`.
+        """inputs, mask `(rows, steps)`, true at tokens, segments `(rows, steps)` of 0 and 1, by default 0 ->
+        `(rows, steps, width)`.
 
         Raises UsageError where an input is longer than the table of positions.
         """
@@ -191,12 +224,14 @@ class Bert(nn.Module):
         return self.stack.encode(self._embedded(inputs, positions, segments), some)
 
     def pooled(self, hidden: Tensor) -> Tensor:
-        """hidden `(rows, steps, width)` -> `(rows, width)`: tanh(W x + b) of the first place, which must not be padding."""
+        """hidden `(rows, steps, width)` -> `(rows, width)`: tanh(W x + b) of the first place, which must not
+        be padding."""
         assert self.pooler is not None
         return torch.tanh(self.pooler(hidden[:, 0]))
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """hidden `(..., width)` -> `(..., vocabulary)` of a masked LM; of replaced-token `(...)`, above 0 where it was replaced."""
+        """hidden `(..., width)` -> `(..., vocabulary)` of a masked LM; of replaced-token `(...)`, above 0
+        where it was replaced."""
         assert self.head is not None
         if self.config.head == "replaced-token":
             replaced: Tensor = self.replaced(self.head(hidden))

@@ -1,5 +1,5 @@
-"""What the fields of a model's configuration may be. Each function gives one line for every field that is otherwise; a field that is
-None is not asked."""
+"""What the fields of a model's configuration may be. Each function gives one line for every field that is
+otherwise; a field that is None is not asked."""
 
 from __future__ import annotations
 

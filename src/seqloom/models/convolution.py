@@ -5,8 +5,9 @@
     c_t = ReLU(w · [x_t; ...; x_{t+h-1}] + b)        equation 2, for each filter; here at the step where its window begins
     ĉ = max_t c_t                                     equation 4, max over time: the head's pooling
 
-A window that is not whole inside of the text answers 0, which changes no maximum, for ReLU is never below. A text shorter than a window
-is read as if zeros followed it. For tagging, windows are `centred` and zeros stand around the text.
+A window that is not whole inside of the text answers 0, which changes no maximum, for ReLU is never below. A
+text shorter than a window is read as if zeros followed it. For tagging, windows are `centred` and zeros stand
+around the text.
 """
 
 from __future__ import annotations
@@ -41,16 +42,20 @@ class ConvolutionConfig:
     maps: int = 100
     """Filters of each window."""
     channels: Literal[1, 2] = 1
-    """2: beside the embedding that is trained a copy that stays as it began (Kim's CNN-multichannel, made for word vectors)."""
+    """2: beside the embedding that is trained a copy that stays as it began (Kim's CNN-multichannel, made for
+    word vectors)."""
     centred: bool = False
     """Whether a step has the windows around it, for tagging, not those that begin there."""
     dropout: float = 0.0
-    """Share of the features of embedded tokens dropped in training; Kim has his dropout before the answer (head.dropout=0.5)."""
+    """Share of the features of embedded tokens dropped in training; Kim has his dropout before the answer
+    (head.dropout=0.5)."""
 
     def __post_init__(self) -> None:
         problems = at_least(1, self, "vocabulary_size", "embedding_width", "maps")
         if not self.windows or min(self.windows) < 1 or len(set(self.windows)) < len(self.windows):
-            problems.append(f"model.windows must be one or more different sizes of at least 1, but is {self.windows}")
+            problems.append(
+                f"model.windows must be one or more different sizes of at least 1, but is {self.windows}"
+            )
         refuse(problems + shares(self, "dropout"))
 
 
@@ -80,24 +85,28 @@ class Convolution(nn.Module):
         """The channel that is not trained `(vocabulary, embedding width)`."""
         self.register_buffer("static", self.embedding.weight.detach().clone() if c.channels == 2 else None)
         self.convolutions = nn.ModuleList(
-            TimeConvolution(c.channels * c.embedding_width, c.maps, window, centred=c.centred) for window in c.windows
+            TimeConvolution(c.channels * c.embedding_width, c.maps, window, centred=c.centred)
+            for window in c.windows
         )
         self.output_width = len(c.windows) * c.maps
         """Of a step: the maps of each window, one after the other."""
 
     @torch.no_grad()
     def settle_static(self) -> None:
-        """Makes the static channel a copy of the embedding as it is now; of use after word vectors were put there."""
+        """Makes the static channel a copy of the embedding as it is now; of use after word vectors were put
+        there."""
         if self.static is not None:
             self.static.copy_(self.embedding.weight)
 
     def forward(self, inputs: Tensor, mask: Tensor, characters: Tensor | None = None) -> Tensor:
-        """inputs, mask `(rows, steps)`, true at tokens, padding at the end -> `(rows, steps, output_width)`, 0 at padding."""
+        """inputs, mask `(rows, steps)`, true at tokens, padding at the end -> `(rows, steps, output_width)`,
+        0 at padding."""
         embedded = self.embedding(inputs)
         if self.static is not None:
             embedded = torch.cat([embedded, F.embedding(inputs, self.static)], dim=-1)
         embedded = F.dropout(embedded, self.config.dropout, self.training).masked_fill(~mask[..., None], 0)
-        return torch.cat([self._answers(convolution, embedded, mask) for convolution in self.convolutions], dim=-1)  # type: ignore[arg-type]
+        answers = [self._answers(one, embedded, mask) for one in self.convolutions]  # type: ignore[arg-type]
+        return torch.cat(answers, dim=-1)
 
     def _answers(self, convolution: TimeConvolution, embedded: Tensor, mask: Tensor) -> Tensor:
         """`(rows, steps, maps)` of one window."""

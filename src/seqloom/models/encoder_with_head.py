@@ -19,9 +19,9 @@ from seqloom.errors import UsageError
 from seqloom.models import model_family
 from seqloom.models.bag_of_words import BagOfWords
 from seqloom.models.bert import Bert
+from seqloom.models.config_checks import among, at_least, refuse
 from seqloom.models.gpt import GPT
 from seqloom.models.heads import KINDS, ClassificationHead, Kind, MultiLabelHead, make_head
-from seqloom.models.config_checks import among, at_least, refuse
 from seqloom.models.t5 import T5
 from seqloom.protocols import Loss, ReadingBatch
 from seqloom.run_file import parse
@@ -37,7 +37,8 @@ POOLING: dict[str, Pooling] = {
     "gpt": "last",
     "t5": "mean",
 }
-"""How each makes one state of a text, unless told otherwise: as in their papers, and in Conneau et al. 2017 for recurrent ones."""
+"""How each makes one state of a text, unless told otherwise: as in their papers, and in Conneau et al. 2017
+for recurrent ones."""
 JOINED = ("bert", "gpt", "t5")
 """Families that read two texts as one row, unless told otherwise."""
 
@@ -67,7 +68,10 @@ class ReaderConfig:
     def __post_init__(self) -> None:
         problems = among(KINDS, self, "kind") + at_least(1, self, "vocabulary_size")
         if self.encoder.get("model_type") not in ENCODERS:
-            problems.append(f"model.encoder must be one of {', '.join(ENCODERS)}, but is {self.encoder.get('model_type')!r}")
+            problems.append(
+                f"model.encoder must be one of {', '.join(ENCODERS)}, but is"
+                f" {self.encoder.get('model_type')!r}"
+            )
         if len(set(self.labels)) < len(self.labels):
             problems.append("model.labels must differ, but one stands twice")
         refuse(problems)
@@ -91,13 +95,24 @@ class Reader(nn.Module):
         directions = 2 if getattr(self.encoder, "bidirectional", False) else 1
         settled = settled_head(config.head, config.kind, self.model_type, self.width)
         pairs = config.pairs and settled.pair != "joined"
-        self.head = make_head(config.kind, settled, self.width, len(config.labels), directions, pairs=pairs, names=config.labels)
-        if isinstance(self.encoder, BagOfWords) and self.encoder.linear and self.head.hidden is None and not pairs:
+        self.head = make_head(
+            config.kind, settled, self.width, len(config.labels), directions, pairs=pairs, names=config.labels
+        )
+        if (
+            isinstance(self.encoder, BagOfWords)
+            and self.encoder.linear
+            and self.head.hidden is None
+            and not pairs
+        ):
             nn.init.eye_(self.head.output.weight)  # what is embedded are then the weights of each label
         if isinstance(self.encoder, GPT) and isinstance(self.head, ClassificationHead | MultiLabelHead):
-            self.head.output.bias.requires_grad_(False)  # 0: p = softmax(h W) (Radford et al. 2018, eq. 3), as in the hub's classes
+            self.head.output.bias.requires_grad_(
+                False
+            )  # 0: p = softmax(h W) (Radford et al. 2018, eq. 3), as in the hub's classes
         if isinstance(self.encoder, GPT) and not config.head.lm_weight and not self.encoder.config.tie_output:
-            self.encoder.output.requires_grad_(False)  # nothing asks for it, and workers wait for the gradient of what is trained
+            self.encoder.output.requires_grad_(
+                False
+            )  # nothing asks for it, and workers wait for the gradient of what is trained
 
     @property
     def width(self) -> int:
@@ -130,32 +145,47 @@ class Reader(nn.Module):
         return scores
 
     def loss(self, batch: ReadingBatch, smoothing: float = 0.0) -> Loss:
-        """Of the head; with `head.lm_weight` λ that of the next token is added, λ times its mean for each example."""
+        """Of the head; with `head.lm_weight` λ that of the next token is added, λ times its mean for each
+        example."""
         hidden = self.read(batch)
         loss: Loss = self.head.loss(self.head(hidden, batch), batch, smoothing)
         weight = self.config.head.lm_weight
         if not weight:
             return loss
         if not isinstance(self.encoder, GPT):
-            raise UsageError(f"head.lm_weight needs an encoder that predicts the next token (gpt), but this is {self.model_type}")
+            raise UsageError(
+                "head.lm_weight needs an encoder that predicts the next token (gpt), but this is"
+                f" {self.model_type}"
+            )
         following = torch.cat([batch.tokens[:, 1:], batch.tokens.new_full((len(hidden), 1), -1)], dim=1)
         trained = ~batch.targets.isnan() if batch.targets.is_floating_point() else batch.targets != IGNORE
-        counted = trained.reshape(len(trained), -1).any(dim=1)[batch.owner] if len(trained) else trained  # none of a worker without rows
+        counted = (
+            trained.reshape(len(trained), -1).any(dim=1)[batch.owner] if len(trained) else trained
+        )  # none of a worker without rows
         following = following.where((following >= 0) & counted[:, None], IGNORE)
         each = [self.encoder.output.loss(states, ids) for states, ids in zip(hidden, following, strict=True)]
         means = torch.stack([part.total / part.count.clamp(min=1) for part in each])
-        return Loss(loss.total + weight * (means / torch.bincount(batch.owner)[batch.owner]).sum(), loss.count)
+        return Loss(
+            loss.total + weight * (means / torch.bincount(batch.owner)[batch.owner]).sum(), loss.count
+        )
 
 
 def settled_head(head: HeadConfig, kind: Kind, model_type: str, width: int) -> HeadConfig:
-    """The settings of a head with nothing left open: where they are, as the encoder's paper has them. `width` is that of a state."""
+    """The settings of a head with nothing left open: where they are, as the encoder's paper has them. `width`
+    is that of a state."""
     pair = ("joined" if model_type in JOINED else "compared") if head.pair == "auto" else head.pair
     apart = pair in APART
     hidden, pooling = head.hidden_width, head.pooling
     if hidden is None:
         hidden = width if model_type == "bert" and kind not in ("tagging", "span") and not apart else 0
     if pooling == "auto":
-        pooling = "mean" if apart and POOLING[model_type] == "first" else POOLING[model_type]  # Reimers & Gurevych 2019, table 6
+        pooling = (
+            "mean" if apart and POOLING[model_type] == "first" else POOLING[model_type]
+        )  # Reimers & Gurevych 2019, table 6
     return replace(
-        head, pooling=pooling, hidden_width=hidden, activation="tanh" if head.activation == "auto" else head.activation, pair=pair
+        head,
+        pooling=pooling,
+        hidden_width=hidden,
+        activation="tanh" if head.activation == "auto" else head.activation,
+        pair=pair,
     )

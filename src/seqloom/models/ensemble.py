@@ -1,7 +1,8 @@
-"""The mixture of language models: p(w | h) = Σ_k λ_k p_k(w | h), with weights given or tuned on development text.
+"""The mixture of language models: p(w | h) = Σ_k λ_k p_k(w | h), with weights given or tuned on development
+text.
 
-The weights that make a text likeliest are found by expectation maximisation (Jelinek and Mercer 1980): each token is
-shared out among the members by λ_k p_k, and λ_k becomes its share.
+The weights that make a text likeliest are found by expectation maximisation (Jelinek and Mercer 1980): each
+token is shared out among the members by λ_k p_k, and λ_k becomes its share.
 """
 
 from __future__ import annotations
@@ -56,10 +57,13 @@ class Ensemble(nn.Module):
         self.members = nn.ModuleList(members)
         self.weights: Tensor
         self.register_buffer("weights", torch.full((len(members),), 1 / len(members), dtype=torch.float64))
-        self.context: int | None = min((model.context for model in members if model.context is not None), default=None)
+        self.context: int | None = min(
+            (model.context for model in members if model.context is not None), default=None
+        )
 
     def forward(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """tokens `(rows, steps)` -> log-probabilities `(rows, steps, vocabulary)`, and the state after those tokens."""
+        """tokens `(rows, steps)` -> log-probabilities `(rows, steps, vocabulary)`, and the state after those
+        tokens."""
 
         def call(model: Any, before: State) -> tuple[Tensor, State]:
             logits, after = model(tokens, before)
@@ -71,9 +75,14 @@ class Ensemble(nn.Module):
         """tokens, targets `(rows, steps)` -> log p of each target, and the state after."""
         return self._mixed(lambda model, before: target_log_probs(model, tokens, targets, before), state)
 
-    def _mixed(self, call: Callable[[Any, State], tuple[Tensor, State]], state: State) -> tuple[Tensor, State]:
+    def _mixed(
+        self, call: Callable[[Any, State], tuple[Tensor, State]], state: State
+    ) -> tuple[Tensor, State]:
         """What `call` gives for each member, log-probabilities and a state, as those of the mixture."""
-        called = [call(model, before) for model, before in zip(self.members, state or [None] * len(self.members), strict=True)]
+        called = [
+            call(model, before)
+            for model, before in zip(self.members, state or [None] * len(self.members), strict=True)
+        ]
         log_probs = torch.stack([part for part, _ in called])
         weights = self.weights.log().to(log_probs.dtype)
         mixed = (log_probs + weights.view(-1, *[1] * (log_probs.dim() - 1))).logsumexp(dim=0)

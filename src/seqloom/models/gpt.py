@@ -2,7 +2,8 @@
 
     Radford, Narasimhan, Salimans and Sutskever 2018     h_0 = U W_e + W_p,  h_l = block(h_{l-1}),  P(u) = softmax(h_n W_eᵀ)
     Radford, Wu, Child, Luan, Amodei and Sutskever 2019  the norm moves to the input of each sub-block, and one is added after the
-                                                         last block; residual weights begin smaller by √(2 layers)
+                                                         last block; residual weights begin smaller by √(2
+                                                         layers)
 
 A token sees itself and what stands before it in its document. `<pad>` is a step that does not happen.
 """
@@ -16,11 +17,11 @@ from typing import Any, Literal, final
 from torch import Tensor, nn
 
 from seqloom.config import STRICT
-from seqloom.layers.transformer.key_value_cache import Cache, Standing, embedded, extended, standing
-from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.layers.outputs.kinds import OutputKind, make_output
-from seqloom.layers.transformer.positions import LearnedPositions, rotation, sinusoids
 from seqloom.layers.transformer.blocks import Block, Reading, Stack, make_norm
+from seqloom.layers.transformer.feed_forward import ACTIVATIONS
+from seqloom.layers.transformer.key_value_cache import Cache, Standing, embedded, extended, standing
+from seqloom.layers.transformer.positions import LearnedPositions, rotation, sinusoids
 from seqloom.models.config_checks import among, at_least, dividing, refuse, shares
 
 STD = 0.02
@@ -36,7 +37,8 @@ class GPTConfig:
     vocabulary_size: int
     """Entries of the vocabulary."""
     context: int = 256
-    """Tokens of a document that the model is trained to look at; with learned positions no text can be longer."""
+    """Tokens of a document that the model is trained to look at; with learned positions no text can be
+    longer."""
     width: int = 256
     """Width of a hidden state."""
     layers: int = 4
@@ -46,7 +48,8 @@ class GPTConfig:
     feed_forward_width: int | None = None
     """Width of the feed-forward layer's hidden state; by default four times the width."""
     activation: str = "gelu"
-    """gelu (exact), gelu-tanh (as the published GPTs approximate it; slower on a CPU), relu, silu or swish (with a trained β)."""
+    """gelu (exact), gelu-tanh (as the published GPTs approximate it; slower on a CPU), relu, silu or swish
+    (with a trained β)."""
     norm: Literal["before", "after"] = "before"
     """Layer normalisation before each sub-block (GPT-2), or after it (GPT)."""
     positions: Literal["learned", "sinusoidal", "rotary", "none"] = "learned"
@@ -60,13 +63,15 @@ class GPTConfig:
     tie_output: bool = True
     """Whether the output's weight is the token embedding."""
     output: OutputKind = "full"
-    """full, adaptive (rare words in two steps), importance or blackout (trained on the target and a sample of the others)."""
+    """full, adaptive (rare words in two steps), importance or blackout (trained on the target and a sample of
+    the others)."""
     output_samples: int = 4096
     """Words that importance and blackout draw for each batch."""
     output_alpha: float | None = None
     """They are drawn by count^alpha; none: 1 for importance, 0.4 for blackout."""
     output_cutoffs: tuple[int, ...] = ()
-    """Ranks by frequency where the clusters of an adaptive output begin; none: at a sixteenth and a quarter of the vocabulary."""
+    """Ranks by frequency where the clusters of an adaptive output begin; none: at a sixteenth and a quarter
+    of the vocabulary."""
     biases: bool = True
     """Whether linear layers and norms have a bias."""
     documents: Literal["separate", "joined"] = "separate"
@@ -79,14 +84,33 @@ class GPTConfig:
     """The id of <s>, which begins a document."""
 
     def __post_init__(self) -> None:
-        problems = at_least(1, self, "vocabulary_size", "context", "width", "layers", "heads", "feed_forward_width", "output_samples")
+        problems = at_least(
+            1,
+            self,
+            "vocabulary_size",
+            "context",
+            "width",
+            "layers",
+            "heads",
+            "feed_forward_width",
+            "output_samples",
+        )
         if self.output == "adaptive" and self.tie_output:
-            problems.append("model.tie_output must be false with model.output=adaptive, whose words have states of several widths")
+            problems.append(
+                "model.tie_output must be false with model.output=adaptive, whose words have states of"
+                " several widths"
+            )
         problems += among(ACTIVATIONS, self, "activation")
         problems += dividing("width", self, "heads")
-        if self.positions == "rotary" and self.heads >= 1 and not self.width % self.heads and self.width // self.heads % 2:
+        if (
+            self.positions == "rotary"
+            and self.heads >= 1
+            and not self.width % self.heads
+            and self.width // self.heads % 2
+        ):
             problems.append(
-                f"model.positions=rotary needs heads of an even width, but model.width / model.heads is {self.width // self.heads}"
+                "model.positions=rotary needs heads of an even width, but model.width / model.heads is"
+                f" {self.width // self.heads}"
             )
         problems += shares(self, "dropout", "embedding_dropout", "attention_dropout")
         if self.pad_id == self.bos_id:
@@ -116,7 +140,14 @@ SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"layers": 2, "width": 64, "heads": 2, "context": 64, "dropout": 0.0, "embedding_dropout": 0.0},
     "small": {},
     "medium": {"layers": 6, "width": 384, "heads": 6},
-    "shakespeare-char": {"layers": 4, "width": 128, "heads": 4, "context": 64, "dropout": 0.0, "embedding_dropout": 0.0},
+    "shakespeare-char": {
+        "layers": 4,
+        "width": 128,
+        "heads": 4,
+        "context": 64,
+        "dropout": 0.0,
+        "embedding_dropout": 0.0,
+    },
     "gpt1": _published(12, 768, 12, context=512, norm="after"),
     "gpt2": _published(12, 768, 12),
     "gpt2-medium": _published(24, 1024, 16),
@@ -132,7 +163,10 @@ ABOUT: dict[str, str] = {
     "small": "for a laptop (the default)",
     "medium": "for a night on a laptop",
     "shakespeare-char": "characters of Shakespeare in minutes on a CPU: nanoGPT's figures (Karpathy 2022)",
-    "gpt1": "Radford et al.: Improving Language Understanding by Generative Pre-Training, 2018 (its vocabulary: 40,478)",
+    "gpt1": (
+        "Radford et al.: Improving Language Understanding by Generative Pre-Training, 2018 (its vocabulary:"
+        " 40,478)"
+    ),
     "gpt2": f"{GPT2_PAPER} (124M; its vocabulary: 50,257)",
     "gpt2-medium": f"{GPT2_PAPER} (355M)",
     "gpt2-large": f"{GPT2_PAPER} (774M)",
@@ -172,7 +206,8 @@ class GPT(nn.Module):
         self._initialise()
 
     def _initialise(self) -> None:
-        """N(0, 0.02); what is added to the residual stream starts smaller by √(2 layers), once for each addition to it."""
+        """N(0, 0.02); what is added to the residual stream starts smaller by √(2 layers), once for each
+        addition to it."""
         for name, parameter in self.named_parameters():
             if parameter.dim() > 1:
                 added = name.endswith(("attention.output.weight", "feed_forward.output.weight"))

@@ -13,8 +13,8 @@
     span            softmax over the places, twice         `(rows, places, 2)`: start and end (Devlin et al. 2019, section 4.2)
     choice          softmax over the rows of an example    `(examples, most options)`: Radford et al. 2018; Devlin et al. 2019, section 4.4
 
-Scores are -inf where a row has no such place, or an example no such option. A loss is a sum over examples (of tags: over words). With
-class weights w it is Σ w_y l, and the count stays that of the examples.
+Scores are -inf where a row has no such place, or an example no such option. A loss is a sum over examples (of
+tags: over words). With class weights w it is Σ w_y l, and the count stays that of the examples.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from seqloom.config import HeadConfig
 from seqloom.errors import UsageError
 from seqloom.layers.attention import attention_weights
 from seqloom.layers.crf import CRF
-from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.layers.linear import Linear
 from seqloom.layers.pooling import AttentionPooling, pooled
+from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.protocols import Loss, ReadingBatch
 from seqloom.shapes import IGNORE
 
@@ -45,13 +45,21 @@ LONGEST_ANSWER = 30
 
 
 def make_head(
-    kind: Kind, head: HeadConfig, width: int, labels: int, directions: int = 1, *, pairs: bool = False, names: Sequence[str] = ()
+    kind: Kind,
+    head: HeadConfig,
+    width: int,
+    labels: int,
+    directions: int = 1,
+    *,
+    pairs: bool = False,
+    names: Sequence[str] = (),
 ) -> Head:
-    """The head of a kind, with no setting left at "auto". `width` is that of a state, `directions` how many share it; `pairs` says that an
-    example is two rows where head.pair is not joined; `names` of tags tell a CRF which may follow which.
+    """The head of a kind, with no setting left at "auto". `width` is that of a state, `directions` how many
+    share it; `pairs` says that an example is two rows where head.pair is not joined; `names` of tags tell a
+    CRF which may follow which.
 
-    Raises UsageError for a CRF over anything but tags, for a cosine that is to be anything but a number, and where there are no labels to
-    tell apart.
+    Raises UsageError for a CRF over anything but tags, for a cosine that is to be anything but a number, and
+    where there are no labels to tell apart.
     """
     if head.crf and kind != "tagging":
         raise UsageError(f"head.crf must be false for {kind}: only tags are a sequence")
@@ -67,7 +75,9 @@ def make_head(
         return ChoiceHead(head, width, 1, directions)
     if kind == "regression":
         return RegressionHead(head, width, 1, directions, pairs)
-    return (ClassificationHead if kind == "classification" else MultiLabelHead)(head, width, labels, directions, pairs)
+    return (ClassificationHead if kind == "classification" else MultiLabelHead)(
+        head, width, labels, directions, pairs
+    )
 
 
 class Head(nn.Module):
@@ -96,11 +106,14 @@ class Head(nn.Module):
         return scores
 
     def set_weights(self, weights: Tensor) -> None:
-        """Weights `(labels,)` of the labels in the loss, 1 until then. They belong to a training and are not saved with the model.
+        """Weights `(labels,)` of the labels in the loss, 1 until then. They belong to a training and are not
+        saved with the model.
 
         Raises UsageError where the loss is not one of labels.
         """
-        raise UsageError(f"head.class_weights must be none for {type(self).__name__}: its loss is not a sum over labels")
+        raise UsageError(
+            f"head.class_weights must be none for {type(self).__name__}: its loss is not a sum over labels"
+        )
 
     @abstractmethod
     def forward(self, hidden: Tensor, batch: ReadingBatch) -> Tensor:
@@ -112,18 +125,22 @@ class Head(nn.Module):
 
     @abstractmethod
     def predictions(self, scores: Tensor, batch: ReadingBatch) -> Tensor:
-        """The answer: a label `(examples,)`, labels `(examples, labels)` true or false, a number `(examples,)`, tags `(rows, places)`, the
-        first and last place of a span `(rows, 2)`, an option `(examples,)`; -1 where there is no place."""
+        """The answer: a label `(examples,)`, labels `(examples, labels)` true or false, a number
+        `(examples,)`, tags `(rows, places)`, the first and last place of a span `(rows, 2)`, an option
+        `(examples,)`; -1 where there is no place."""
 
     @abstractmethod
     def probabilities(self, scores: Tensor, batch: ReadingBatch) -> Tensor:
-        """Of each answer, in the shape of the scores; 0 where there is no place or option. A number stays as it is."""
+        """Of each answer, in the shape of the scores; 0 where there is no place or option. A number stays as
+        it is."""
 
 
 class PooledHead(Head):
     """A head that reads one state of each row, or of each pair of rows."""
 
-    def __init__(self, head: HeadConfig, width: int, outputs: int, directions: int, pairs: bool = False) -> None:
+    def __init__(
+        self, head: HeadConfig, width: int, outputs: int, directions: int, pairs: bool = False
+    ) -> None:
         self.together = head.pair if pairs else "joined"
         if self.together == "cosine":
             head = replace(head, dropout=0.0)  # of one number, nothing would be left
@@ -133,8 +150,8 @@ class PooledHead(Head):
         self.attention = AttentionPooling(width) if head.pooling == "attention" else None
 
     def states(self, hidden: Tensor, batch: ReadingBatch) -> Tensor:
-        """hidden `(rows, steps, width)` -> one state of each example: `(examples, width)`, of compared pairs `(examples, 4 width)`, of
-        those whose cosine is taken `(examples, 1)`."""
+        """hidden `(rows, steps, width)` -> one state of each example: `(examples, width)`, of compared pairs
+        `(examples, 4 width)`, of those whose cosine is taken `(examples, 1)`."""
         states = pooled(self.pooling, hidden, batch.tokens >= 0, self.directions, self.attention)
         if self.together == "joined":
             return states
@@ -167,8 +184,8 @@ class ClassificationHead(PooledHead):
 
 @final
 class MultiLabelHead(PooledHead):
-    """Any number of labels. The loss of an example is the sum over its labels, -log p of them all; smoothing ε takes 0 and 1 to ε/2 and
-    1 - ε/2."""
+    """Any number of labels. The loss of an example is the sum over its labels, -log p of them all; smoothing
+    ε takes 0 and 1 to ε/2 and 1 - ε/2."""
 
     def set_weights(self, weights: Tensor) -> None:
         self.weights.copy_(weights)
@@ -176,7 +193,9 @@ class MultiLabelHead(PooledHead):
     def loss(self, scores: Tensor, batch: ReadingBatch, smoothing: float = 0.0) -> Loss:
         trained = batch.targets != IGNORE
         wanted = batch.targets.where(trained, 0).to(exact(scores).dtype) * (1 - smoothing) + smoothing / 2
-        losses = F.binary_cross_entropy_with_logits(exact(scores), wanted, self.weights.to(wanted.dtype), reduction="none")
+        losses = F.binary_cross_entropy_with_logits(
+            exact(scores), wanted, self.weights.to(wanted.dtype), reduction="none"
+        )
         return Loss(losses.where(trained, 0).sum(), trained.any(dim=1).sum())
 
     def predictions(self, scores: Tensor, batch: ReadingBatch) -> Tensor:
@@ -192,8 +211,9 @@ class RegressionHead(PooledHead):
 
     @torch.no_grad()
     def begin_with(self, numbers: Tensor) -> None:
-        """A new head begins where the numbers `(examples,)` of the training are, at their mean: at the rates of fine-tuning its bias would
-        take a training to climb there. A cosine of 0 begins as the smallest, one of 1 as the largest."""
+        """A new head begins where the numbers `(examples,)` of the training are, at their mean: at the rates
+        of fine-tuning its bias would take a training to climb there. A cosine of 0 begins as the smallest,
+        one of 1 as the largest."""
         if self.output.bias.any():
             return
         low, high = numbers.aminmax()
@@ -241,7 +261,8 @@ class ChoiceHead(PooledHead):
 
 
 def states_at(places: Tensor, hidden: Tensor) -> Tensor:
-    """places `(rows, places)`, hidden `(rows, steps, width)` -> `(rows, places, width)`, 0 where there is no place."""
+    """places `(rows, places)`, hidden `(rows, steps, width)` -> `(rows, places, width)`, 0 where there is no
+    place."""
     there = (places >= 0)[..., None]
     return hidden.gather(1, places.clamp(min=0)[..., None].expand(-1, -1, hidden.shape[-1])).where(there, 0)
 
@@ -256,7 +277,10 @@ class TaggingHead(Head):
 
     def set_weights(self, weights: Tensor) -> None:
         if self.transitions is not None:
-            raise UsageError("head.class_weights must be none where head.crf is true: its loss is of all tags of a text together")
+            raise UsageError(
+                "head.class_weights must be none where head.crf is true: its loss is of all tags of a text"
+                " together"
+            )
         self.weights.copy_(weights)
 
     def forward(self, hidden: Tensor, batch: ReadingBatch) -> Tensor:
@@ -287,10 +311,13 @@ class TaggingHead(Head):
 
 @final
 class SpanHead(Head):
-    """Where an answer begins and where it ends. The loss of a row is that of both, -log p(start) - log p(end)."""
+    """Where an answer begins and where it ends. The loss of a row is that of both, -log p(start) - log
+    p(end)."""
 
     def forward(self, hidden: Tensor, batch: ReadingBatch) -> Tensor:
-        return self.scored(states_at(batch.places, hidden)).masked_fill((batch.places < 0)[..., None], -torch.inf)
+        return self.scored(states_at(batch.places, hidden)).masked_fill(
+            (batch.places < 0)[..., None], -torch.inf
+        )
 
     def loss(self, scores: Tensor, batch: ReadingBatch, smoothing: float = 0.0) -> Loss:
         trained = (batch.targets != IGNORE).all(dim=1, keepdim=True)
@@ -298,7 +325,8 @@ class SpanHead(Head):
         return Loss(losses.sum(), trained.sum())
 
     def predictions(self, scores: Tensor, batch: ReadingBatch) -> Tensor:
-        """The best span of at most LONGEST_ANSWER places that ends where it starts or after, or (0, 0), which stands for no answer."""
+        """The best span of at most LONGEST_ANSWER places that ends where it starts or after, or (0, 0), which
+        stands for no answer."""
         start, end = exact(scores).unbind(-1)
         ends = F.pad(end, (0, LONGEST_ANSWER - 1), value=-torch.inf).unfold(1, LONGEST_ANSWER, 1)
         both = start[..., None] + ends  # (rows, places, length - 1)
@@ -319,8 +347,9 @@ def exact(scores: Tensor) -> Tensor:
 
 
 def cross_entropy(scores: Tensor, targets: Tensor, smoothing: float, weights: Tensor | None = None) -> Tensor:
-    """scores `(..., labels)`, -inf at what cannot be, targets `(...)` with IGNORE -> -log p `(...)` in nats, 0 at IGNORE, times the weight
-    `(labels,)` of the target. With `smoothing` ε the target is `(1 - ε) one-hot + ε uniform` over what can be (Szegedy et al. 2016).
+    """scores `(..., labels)`, -inf at what cannot be, targets `(...)` with IGNORE -> -log p `(...)` in nats,
+    0 at IGNORE, times the weight `(labels,)` of the target. With `smoothing` ε the target is `(1 - ε) one-hot
+    + ε uniform` over what can be (Szegedy et al. 2016).
     """
     scores = exact(scores)
     possible = scores > -torch.inf

@@ -1,11 +1,14 @@
-"""The n-gram language model: interpolated modified Kneser-Ney, held in sorted arrays and read for many positions at once.
+"""The n-gram language model: interpolated modified Kneser-Ney, held in sorted arrays and read for many
+positions at once.
 
-A word's probability is that of the longest known n-gram that ends in it, times a weight for each longer history that is known:
+A word's probability is that of the longest known n-gram that ends in it, times a weight for each longer
+history that is known:
 
     p(w | h) = p̂(hw)                 where hw is known (p̂ is already interpolated with all lower orders)
              = γ(h) p(w | h')        elsewhere; h' = h without its first word; γ(h) = 1 where h is not known
 
-`ngram_counts.py` says how p̂ and γ are estimated, and from which papers. `arpa.py` reads and writes the text form of such models.
+`ngram_counts.py` says how p̂ and γ are estimated, and from which papers. `arpa.py` reads and writes the text
+form of such models.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ class NgramConfig:
     order: int = 5
     """The longest n-gram: a word and the order-1 words before it."""
     prune: tuple[int, ...] = ()
-    """For each order, n-grams that occur at most so often are dropped; the last value holds for all higher orders. Words never are."""
+    """For each order, n-grams that occur at most so often are dropped; the last value holds for all higher
+    orders. Words never are."""
     sizes: tuple[int, ...] = ()
     """n-grams held of each order, the first is the vocabulary; counted by training."""
     pad_id: int = 0
@@ -53,15 +57,33 @@ class NgramConfig:
         if self.order < 1:
             problems.append(f"model.order must be at least 1, but is {self.order}")
         if self.vocabulary_size <= max(self.pad_id, self.bos_id, self.eos_id, self.unk_id):
-            problems.append(f"model.vocabulary_size must be greater than every special id, but is {self.vocabulary_size}")
-        if list(self.prune) != sorted(self.prune) or any(times < 0 for times in self.prune) or any(self.prune[:1]):
-            problems.append(f"model.prune must begin with 0 and never fall, but is {', '.join(map(str, self.prune))}")
+            problems.append(
+                f"model.vocabulary_size must be greater than every special id, but is {self.vocabulary_size}"
+            )
+        if (
+            list(self.prune) != sorted(self.prune)
+            or any(times < 0 for times in self.prune)
+            or any(self.prune[:1])
+        ):
+            problems.append(
+                f"model.prune must begin with 0 and never fall, but is {', '.join(map(str, self.prune))}"
+            )
         if len(self.prune) > self.order:
-            problems.append(f"model.prune must have at most one value for each of {self.order} orders, but has {len(self.prune)}")
-        if self.sizes and (len(self.sizes) != self.order or self.sizes[0] != self.vocabulary_size or min(self.sizes) < 0):
-            problems.append(f"model.sizes must hold the vocabulary's size and {self.order - 1} counts, but is {self.sizes}")
+            problems.append(
+                f"model.prune must have at most one value for each of {self.order} orders, but has"
+                f" {len(self.prune)}"
+            )
+        if self.sizes and (
+            len(self.sizes) != self.order or self.sizes[0] != self.vocabulary_size or min(self.sizes) < 0
+        ):
+            problems.append(
+                f"model.sizes must hold the vocabulary's size and {self.order - 1} counts, but is"
+                f" {self.sizes}"
+            )
         if self.pad_id != 0:
-            problems.append(f"model.pad_id must be 0, the number of the n-gram that is not known, but is {self.pad_id}")
+            problems.append(
+                f"model.pad_id must be 0, the number of the n-gram that is not known, but is {self.pad_id}"
+            )
         if problems:
             raise UsageError("; ".join(problems))
 
@@ -87,9 +109,15 @@ ABOUT: dict[str, str] = {
     "small": "five words, as 5gram (the default)",
     "unigram": "how frequent each word is: the floor for every other model",
     "bigram": "a word and the one before it",
-    "trigram": "Kneser and Ney: Improved backing-off for m-gram language modeling, ICASSP 1995; as modified by Chen and Goodman 1999",
+    "trigram": (
+        "Kneser and Ney: Improved backing-off for m-gram language modeling, ICASSP 1995; as modified by Chen"
+        " and Goodman 1999"
+    ),
     "4gram": "Chen and Goodman: An empirical study of smoothing techniques for language modeling, 1999",
-    "5gram": "Heafield, Pouzyrevsky, Clark and Koehn: Scalable modified Kneser-Ney language model estimation, ACL 2013",
+    "5gram": (
+        "Heafield, Pouzyrevsky, Clark and Koehn: Scalable modified Kneser-Ney language model estimation, ACL"
+        " 2013"
+    ),
     "5gram-pruned": "without what occurs once from order 3 on: less than half the memory",
 }
 """What each size is for, or where it was published."""
@@ -101,11 +129,13 @@ GOLDEN = -0x61C8864680B583EB
 
 @final
 class Grams(nn.Module):
-    """All n-grams of one order from 2 on. Each has a number from 1 on; 0 stands for every n-gram that is not known.
+    """All n-grams of one order from 2 on. Each has a number from 1 on; 0 stands for every n-gram that is not
+    known.
 
-    They are sorted by their keys: number of the first n-1 words (of a single word: its id) x vocabulary + last word. So whatever
-    follows a history stands side by side, and one more word makes the number of an n-gram from that of its history. A hash table
-    finds a key; it is made where it is first needed and not saved.
+    They are sorted by their keys: number of the first n-1 words (of a single word: its id) x vocabulary +
+    last word. So whatever follows a history stands side by side, and one more word makes the number of an
+    n-gram from that of its history. A hash table finds a key; it is made where it is first needed and not
+    saved.
     """
 
     def __init__(self, size: int, vocabulary_size: int, *, highest: bool) -> None:
@@ -116,7 +146,9 @@ class Grams(nn.Module):
         self.log_prob: Tensor
         self.register_buffer("log_prob", torch.zeros(1 + size))
         self.backoff: Tensor
-        self.register_buffer("backoff", torch.zeros(1 if highest else 1 + size))  # nothing follows an n-gram of the highest order
+        self.register_buffer(
+            "backoff", torch.zeros(1 if highest else 1 + size)
+        )  # nothing follows an n-gram of the highest order
         self.table: Tensor | None
         self.register_buffer("table", None, persistent=False)
         self.register_load_state_dict_post_hook(_forget_table)  # type: ignore[no-untyped-call]
@@ -140,7 +172,11 @@ class Grams(nn.Module):
             there = self.keys.index_select(0, number) == keys
             found.index_copy_(0, left, number.where(there, 0).long())
             on = ((number != 0) & ~there).nonzero()[:, 0]
-            left, keys, slots = left.index_select(0, on), keys.index_select(0, on), slots.index_select(0, on).add_(1)
+            left, keys, slots = (
+                left.index_select(0, on),
+                keys.index_select(0, on),
+                slots.index_select(0, on).add_(1),
+            )
         return found
 
     def following(self, history: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -162,7 +198,8 @@ class Grams(nn.Module):
         return (2 * len(self.keys)).bit_length()  # at least half of the slots are free
 
     def _make_table(self) -> Tensor:
-        """Linear probing: each number stands at its key's home or in the next slot that is free, which 0 marks."""
+        """Linear probing: each number stands at its key's home or in the next slot that is free, which 0
+        marks."""
         homes, order = self._homes(self.keys[1:]).sort()
         steps = torch.arange(len(homes), device=homes.device)
         slots = (homes - steps).cummax(0).values + steps
@@ -212,17 +249,22 @@ class Ngram(nn.Module):
         self.predicted: Tensor
         self.register_buffer("predicted", c.predicted, persistent=False)
         sizes = c.sizes[1:] or (0,) * (c.order - 1)
-        self.longer = nn.ModuleList(Grams(size, c.vocabulary_size, highest=n == c.order) for n, size in enumerate(sizes, 2))
+        self.longer = nn.ModuleList(
+            Grams(size, c.vocabulary_size, highest=n == c.order) for n, size in enumerate(sizes, 2)
+        )
 
     @classmethod
     def fit(cls, config: NgramConfig, ids: Integers) -> Self:
-        """Estimates the model from a corpus `u_1 .. u_L </s> u_1 .. </s> ...`, an array that may be mapped from a file.
+        """Estimates the model from a corpus `u_1 .. u_L </s> u_1 .. </s> ...`, an array that may be mapped
+        from a file.
 
         Raises DataError where the corpus is empty or holds an id that no text has.
         """
         c = config
         predicted = c.predicted.numpy()
-        return cls.of(c, estimate(ids, order=c.order, bos=c.bos_id, eos=c.eos_id, predicted=predicted, prune=c.prune))
+        return cls.of(
+            c, estimate(ids, order=c.order, bos=c.bos_id, eos=c.eos_id, predicted=predicted, prune=c.prune)
+        )
 
     @classmethod
     def of(cls, config: NgramConfig, orders: Sequence[Estimated]) -> Self:
@@ -242,11 +284,17 @@ class Ngram(nn.Module):
         return tuple(grams for grams in self.longer if isinstance(grams, Grams))
 
     def forward(self, tokens: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """tokens `(rows, steps)` -> log p of every next word `(rows, steps, vocabulary)`, -inf where never predicted; the state."""
+        """tokens `(rows, steps)` -> log p of every next word `(rows, steps, vocabulary)`, -inf where never
+        predicted; the state."""
         read, state = self._read(tokens, state)
-        histories = [(weight[read.new], history[read.new]) for weight, history, _ in self._walk(read, read.words.roll(-1))]
+        histories = [
+            (weight[read.new], history[read.new])
+            for weight, history, _ in self._walk(read, read.words.roll(-1))
+        ]
         rest = torch.stack([*(weight for weight, _ in histories), self.backoff.new_zeros(len(read.place))])
-        rest = rest.flip(0).cumsum(0).flip(0)  # rest[n]: the weights of all known histories of more than n words
+        rest = (
+            rest.flip(0).cumsum(0).flip(0)
+        )  # rest[n]: the weights of all known histories of more than n words
         logits = self._words() + rest[0][:, None]
         for grams, (_, history), longer in zip(self.orders, histories, rest[1:], strict=True):
             place, word, number = grams.following(history)
@@ -255,11 +303,16 @@ class Ngram(nn.Module):
             logits = logits.new_zeros(tokens.numel(), logits.shape[1]).index_copy_(0, read.place, logits)
         return logits.view(*tokens.shape, -1), state
 
-    def log_probs(self, tokens: Tensor, targets: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """log p of each target after its token, `(rows, steps)`, 0 at IGNORE and at <pad>; and the state after."""
+    def log_probs(
+        self, tokens: Tensor, targets: Tensor, state: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """log p of each target after its token, `(rows, steps)`, 0 at IGNORE and at <pad>; and the state
+        after."""
         read, state = self._read(tokens, state)
         following = read.words.roll(-1)
-        following[read.new] = targets.reshape(-1).index_select(0, read.place).clamp_(min=0)  # IGNORE is below 0
+        following[read.new] = (
+            targets.reshape(-1).index_select(0, read.place).clamp_(min=0)
+        )  # IGNORE is below 0
         log_p = self._words().index_select(0, following)
         for grams, (weight, _, found) in zip(self.orders, self._walk(read, following), strict=True):
             log_p = torch.where(found > 0, grams.log_prob.index_select(0, found), log_p + weight)
@@ -271,8 +324,9 @@ class Ngram(nn.Module):
         return self.log_prob.masked_fill(~self.predicted, -torch.inf)
 
     def _walk(self, read: Read, following: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """For n = 2, 3, ...: of the n-1 words up to each of `read.words` the weight and number, and the number of these with the
-        word of `following`. That is mostly the next one in `read.words`, and then it is looked up only once."""
+        """For n = 2, 3, ...: of the n-1 words up to each of `read.words` the weight and number, and the
+        number of these with the word of `following`. That is mostly the next one in `read.words`, and then it
+        is looked up only once."""
         other = ((following.roll(1) != read.words) & ~read.first).nonzero()[:, 0]
         history, weights = read.words, self.backoff
         for grams in self.orders:

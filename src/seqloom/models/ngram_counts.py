@@ -1,9 +1,11 @@
 """Interpolated modified Kneser-Ney estimation, in arrays.
 
-    Chen and Goodman 1999, An empirical study of smoothing techniques for language modeling, section 3 and equation 26
-    Heafield, Pouzyrevsky, Clark and Koehn 2013, Scalable modified Kneser-Ney language model estimation (KenLM's lmplz)
+    Chen and Goodman 1999, An empirical study of smoothing techniques for language modeling, section 3 and
+    equation 26 Heafield, Pouzyrevsky, Clark and Koehn 2013, Scalable modified Kneser-Ney language model
+    estimation (KenLM's lmplz)
 
-With h' = h without its first word, a = the adjusted counts and D(0) = 0, D(1), D(2), D(3) = D(4) = ... of the order of hw:
+With h' = h without its first word, a = the adjusted counts and D(0) = 0, D(1), D(2), D(3) = D(4) = ... of the
+order of hw:
 
     p(w | h) = (a(hw) - D(a(hw))) / Σ_v a(hv) + γ(h) p(w | h'),      γ(h) = Σ_v D(a(hv)) / Σ_v a(hv)
     p(w)     = (a(w) - D(a(w))) / Σ_v a(v) + γ / (all words that can be predicted)
@@ -12,8 +14,9 @@ With h' = h without its first word, a = the adjusted counts and D(0) = 0, D(1), 
 
 An n-gram that was pruned gives its whole count to γ(h).
 
-An n-gram is counted by its number: the rank of (number of its first n-1 words, last word) among all of its order, which one sort
-finds. So the n-grams of an order stand sorted by their first n-1 words, those that continue the same words side by side.
+An n-gram is counted by its number: the rank of (number of its first n-1 words, last word) among all of its
+order, which one sort finds. So the n-grams of an order stand sorted by their first n-1 words, those that
+continue the same words side by side.
 """
 
 from __future__ import annotations
@@ -54,8 +57,8 @@ class Estimated(NamedTuple):
     """What is kept of one order."""
 
     keys: NDArray[np.int64]
-    """prefix x vocabulary + last word, ascending. Prefix: of a word its id, of longer n-grams their place in their order + 1. Order 1:
-    the word."""
+    """prefix x vocabulary + last word, ascending. Prefix: of a word its id, of longer n-grams their place in
+    their order + 1. Order 1: the word."""
     log_prob: NDArray[np.float32]
     """In nats. Of order 1: -inf for what is never predicted."""
     backoff: NDArray[np.float32]
@@ -63,14 +66,18 @@ class Estimated(NamedTuple):
 
 
 def with_starts(ids: Integers, *, bos: int, eos: int, predicted: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """The stream of ids `u_1 .. u_L </s> ...` with <s> before each document. Raises DataError for an id that no text has."""
+    """The stream of ids `u_1 .. u_L </s> ...` with <s> before each document. Raises DataError for an id that
+    no text has."""
     if ids.ndim != 1 or not len(ids):
-        raise DataError(f"n-grams are counted in a row of at least one id, but its shape is {ids.shape}; give a text that is not empty")
+        raise DataError(
+            f"n-grams are counted in a row of at least one id, but its shape is {ids.shape}; give a text that"
+            " is not empty"
+        )
     low, high = int(ids.min()), int(ids.max())
     if low < 0 or high >= len(predicted) or np.bincount(ids, minlength=len(predicted))[~predicted].any():
         raise DataError(
-            f"ids of a text must be words, <unk> or </s> of {len(predicted)} entries, but some from {low} to {high} are not; "
-            "encode the text with the tokenizer of this model"
+            f"ids of a text must be words, <unk> or </s> of {len(predicted)} entries, but some from {low} to"
+            f" {high} are not; encode the text with the tokenizer of this model"
         )
     begins = np.flatnonzero(ids == eos) + 1
     begins = np.concatenate(([0], begins[begins < len(ids)]))
@@ -84,10 +91,21 @@ def with_starts(ids: Integers, *, bos: int, eos: int, predicted: NDArray[np.bool
 
 def count_orders(stream: NDArray[np.int32], order: int, vocabulary_size: int, bos: int) -> list[Counted]:
     """Orders 1 to `order`, fewer where no document is as long. The number of a single word is its id."""
-    small: type[np.signedinteger[Any]] = np.int32 if len(stream) < 2**31 else np.int64  # holds every number and count
+    small: type[np.signedinteger[Any]] = (
+        np.int32 if len(stream) < 2**31 else np.int64
+    )  # holds every number and count
     words = np.arange(vocabulary_size, dtype=small)
-    counted = [Counted(words * 0, words, words, np.bincount(stream, minlength=vocabulary_size).astype(small), words == bos)]
-    ending: Integers = stream  # the number of the n-gram that ends at each position; -1: it would hold <s> within, or begin before it
+    counted = [
+        Counted(
+            words * 0,
+            words,
+            words,
+            np.bincount(stream, minlength=vocabulary_size).astype(small),
+            words == bos,
+        )
+    ]
+    # the number of the n-gram that ends at each position; -1: it would hold <s> within, or begin before it
+    ending: Integers = stream
     for _ in range(1, order):
         ends = np.flatnonzero((ending[:-1] >= 0) & (stream[1:] != bos)).astype(small) + 1
         if not len(ends):
@@ -119,7 +137,8 @@ def adjusted_counts(counted: Sequence[Counted], bos: int) -> list[Integers]:
 
 
 def discounts(adjusted: Integers) -> Floats:
-    """D(0) to D(3) from counts of counts (Chen and Goodman, equation 26), or the fallback where these are missing or give D(k) <= 0."""
+    """D(0) to D(3) from counts of counts (Chen and Goodman, equation 26), or the fallback where these are
+    missing or give D(k) <= 0."""
     n = np.bincount(np.minimum(adjusted, 5), minlength=6).astype(np.float64)
     k = np.arange(1, 4)
     if n[k].all():
@@ -129,18 +148,25 @@ def discounts(adjusted: Integers) -> Floats:
     return np.array((0.0, *FALLBACK))
 
 
-def estimate(ids: Integers, *, order: int, bos: int, eos: int, predicted: NDArray[np.bool_], prune: Sequence[int] = ()) -> list[Estimated]:
-    """The model of a corpus `u_1 .. u_L </s> u_1 ..`, order by order; fewer orders where no document is as long.
+def estimate(
+    ids: Integers, *, order: int, bos: int, eos: int, predicted: NDArray[np.bool_], prune: Sequence[int] = ()
+) -> list[Estimated]:
+    """The model of a corpus `u_1 .. u_L </s> u_1 ..`, order by order; fewer orders where no document is as
+    long.
 
-    `predicted`: `(vocabulary,)`, which ids are a word, <unk> or </s>. `prune`: n-grams of order k that occur at most
-    `prune[k-1]` times are dropped; the last value holds for all higher orders. Raises DataError for an id that no text has.
+    `predicted`: `(vocabulary,)`, which ids are a word, <unk> or </s>. `prune`: n-grams of order k that occur
+        at most
+    `prune[k-1]` times are dropped; the last value holds for all higher orders. Raises DataError for an id
+    that no text has.
     """
     stream = with_starts(ids, bos=bos, eos=eos, predicted=predicted)
     counted = count_orders(stream, order, len(predicted), bos)
     adjusted = adjusted_counts(counted, bos)
     del stream
     estimated: list[Estimated] = []
-    numbers: Integers = np.arange(1)  # of the order before: number among all -> number among the kept, -1 if dropped
+    numbers: Integers = np.arange(
+        1
+    )  # of the order before: number among all -> number among the kept, -1 if dropped
     below: Floats = np.where(predicted, 1 / predicted.sum(), 0)  # p(w | h') of each n-gram, at first uniform
     for k in range(len(counted)):
         one, a = counted.pop(0), adjusted.pop(0)  # gives their memory back

@@ -1,4 +1,5 @@
-"""The recurrent encoder: words, and their letters where asked for, read by a stack of any cell in one or both directions.
+"""The recurrent encoder: words, and their letters where asked for, read by a stack of any cell in one or both
+directions.
 
     x_t = [E u_t; letters(u_t)]
     h_t = [→h_t; ←h_t]                                      Schuster and Paliwal 1997; Graves and Schmidhuber 2005
@@ -6,7 +7,8 @@
     letters = max over the letters of a convolution         Ma and Hovy 2016 (with ReLU)
     letters = [→h_n; ←h_1] of an LSTM over the letters      Lample et al. 2016
 
-Letters tell of a word that the vocabulary has not got. For that to be learned, words are made unknown at random (`word_dropout`).
+Letters tell of a word that the vocabulary has not got. For that to be learned, words are made unknown at
+random (`word_dropout`).
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.config import STRICT
-from seqloom.layers.recurrent.cells import CELLS
 from seqloom.layers.convolution import TimeConvolution
+from seqloom.layers.recurrent.cells import CELLS
 from seqloom.layers.recurrent.stack import Recurrent
 from seqloom.models.config_checks import among, at_least, refuse, shares
 
@@ -66,10 +68,21 @@ class RecurrentConfig:
     """The id of <unk>."""
 
     def __post_init__(self) -> None:
-        problems = at_least(1, self, "vocabulary_size", "embedding_width", "width", "layers", "character_width", "character_maps")
+        problems = at_least(
+            1,
+            self,
+            "vocabulary_size",
+            "embedding_width",
+            "width",
+            "layers",
+            "character_width",
+            "character_maps",
+        )
         problems += among(CELLS, self, "cell") + shares(self, "dropout", "word_dropout")
         if not 0 <= self.unknown_id < self.vocabulary_size:
-            problems.append(f"model.unknown_id must be an id of {self.vocabulary_size}, but is {self.unknown_id}")
+            problems.append(
+                f"model.unknown_id must be an id of {self.vocabulary_size}, but is {self.unknown_id}"
+            )
         refuse(problems)
 
 
@@ -111,11 +124,14 @@ class RecurrentEncoder(nn.Module):
         """Of a step: both directions together."""
 
     def forward(self, inputs: Tensor, mask: Tensor, characters: Tensor | None = None) -> Tensor:
-        """inputs, mask `(rows, steps)`, true at tokens, characters `(rows, steps, letters)` of the word at each step, -1 at padding
-        -> `(rows, steps, output_width)`, 0 at padding. Without characters no word has letters."""
+        """inputs, mask `(rows, steps)`, true at tokens, characters `(rows, steps, letters)` of the word at
+        each step, -1 at padding -> `(rows, steps, output_width)`, 0 at padding. Without characters no word
+        has letters."""
         c = self.config
         if self.training and c.word_dropout:
-            inputs = inputs.masked_fill(torch.rand(inputs.shape, device=inputs.device) < c.word_dropout, c.unknown_id)
+            inputs = inputs.masked_fill(
+                torch.rand(inputs.shape, device=inputs.device) < c.word_dropout, c.unknown_id
+            )
         embedded = self.embedding(inputs)
         if self.letters is not None:
             embedded = torch.cat([embedded, self.letters(characters, mask)], dim=-1)
@@ -134,13 +150,20 @@ class Letters(nn.Module):
         """Of the unknown letter, then of the alphabet."""
         bound = (3 / width) ** 0.5  # Ma and Hovy 2016, section 3.1
         nn.init.uniform_(self.embedding.weight, -bound, bound)
-        self.convolution = TimeConvolution(width, maps, LETTER_WINDOW, centred=True) if config.characters == "convolution" else None
-        self.layers = Recurrent("lstm", width, maps, bidirectional=True) if config.characters == "recurrent" else None
+        self.convolution = (
+            TimeConvolution(width, maps, LETTER_WINDOW, centred=True)
+            if config.characters == "convolution"
+            else None
+        )
+        self.layers = (
+            Recurrent("lstm", width, maps, bidirectional=True) if config.characters == "recurrent" else None
+        )
         self.output_width = maps if self.layers is None else 2 * maps
 
     def forward(self, characters: Tensor | None, mask: Tensor) -> Tensor:
-        """characters `(rows, steps, letters)`, -1 at padding, mask `(rows, steps)` -> `(rows, steps, output_width)`; of a word without
-        letters 0. Only true words are read, each once however often it stands there."""
+        """characters `(rows, steps, letters)`, -1 at padding, mask `(rows, steps)` -> `(rows, steps,
+        output_width)`; of a word without letters 0. Only true words are read, each once however often it
+        stands there."""
         if characters is None or not characters.shape[-1] or not bool(mask.any()):
             return self.embedding.weight.new_zeros(*mask.shape, self.output_width)
         words, which = torch.unique(characters[mask], dim=0, return_inverse=True)

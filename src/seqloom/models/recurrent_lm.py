@@ -20,13 +20,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.config import STRICT
-from seqloom.layers.recurrent.cells import CELLS
+from seqloom.layers.outputs.kinds import OutputKind, make_output
 from seqloom.layers.outputs.maxent import LARGEST_ID, NOTHING, PRIME, MaxEntOutput, histories, past_after
 from seqloom.layers.outputs.softmax import FullOutput
-from seqloom.layers.outputs.kinds import OutputKind, make_output
-from seqloom.layers.recurrent.stack import Recurrent
-from seqloom.layers.recurrent.layer import RecurrentLayer
+from seqloom.layers.recurrent.cells import CELLS
 from seqloom.layers.recurrent.document_rows import Segments, cut_rows
+from seqloom.layers.recurrent.layer import RecurrentLayer
+from seqloom.layers.recurrent.stack import Recurrent
 from seqloom.layers.recurrent.weight_drop import dropped_recurrent_weights, embed
 from seqloom.models.config_checks import among, at_least, refuse, shares
 from seqloom.protocols import Output, select_rows
@@ -57,17 +57,21 @@ class RecurrentLMConfig:
     connection: Literal["none", "residual", "highway"] = "none"
     """What a stacked layer adds to its input: x + h, or a highway g ⊙ h + (1 - g) ⊙ x."""
     tie_output: bool = True
-    """Whether the output's weight is the embedding (Press and Wolf 2017); a linear map leads there where the widths differ."""
+    """Whether the output's weight is the embedding (Press and Wolf 2017); a linear map leads there where the
+    widths differ."""
     output: OutputKind = "full"
-    """full, adaptive (rare words in two steps), importance or blackout (trained on the target and a sample of the others)."""
+    """full, adaptive (rare words in two steps), importance or blackout (trained on the target and a sample of
+    the others)."""
     output_samples: int = 4096
     """Words that importance and blackout draw for each batch."""
     output_alpha: float | None = None
     """They are drawn by count^alpha; none: 1 for importance, 0.4 for blackout."""
     output_cutoffs: tuple[int, ...] = ()
-    """Ranks by frequency where the clusters of an adaptive output begin; none: at a sixteenth and a quarter of the vocabulary."""
+    """Ranks by frequency where the clusters of an adaptive output begin; none: at a sixteenth and a quarter
+    of the vocabulary."""
     dropout: float = 0.2
-    """Share of the features dropped in training: of embedded tokens, between layers, and of the last layer."""
+    """Share of the features dropped in training: of embedded tokens, between layers, and of the last layer.
+    """
     input_dropout: float | None = None
     """Of embedded tokens, where it differs from model.dropout."""
     output_dropout: float | None = None
@@ -81,7 +85,8 @@ class RecurrentLMConfig:
     embedding_dropout: float = 0.0
     """Share of the vocabulary whose embedding is dropped wherever it occurs (Gal and Ghahramani 2016)."""
     maxent: int | None = None
-    """The longest n-grams, 2 to 9, whose hashed weights are added to the logits (Mikolov et al. 2011); none: no such weights."""
+    """The longest n-grams, 2 to 9, whose hashed weights are added to the logits (Mikolov et al. 2011); none:
+    no such weights."""
     maxent_size: int = 2**22
     """How many hashed weights there are."""
     documents: Literal["separate", "joined"] = "separate"
@@ -97,15 +102,31 @@ class RecurrentLMConfig:
         problems = at_least(1, self, "vocabulary_size", "embedding_width", "width", "layers")
         problems += among(CELLS, self, "cell")
         if self.projection is not None and (self.cell != "lstm" or self.projection < 1):
-            problems.append(f"model.projection needs model.cell=lstm and at least 1, but is {self.projection} with {self.cell}")
-        if self.last_width is not None and (self.last_width < 1 or self.layers < 2 or self.projection is not None):
             problems.append(
-                f"model.last_width needs at least 1, model.layers of 2 or more and no model.projection, but is {self.last_width} "
-                f"with layers {self.layers} and projection {self.projection}"
+                f"model.projection needs model.cell=lstm and at least 1, but is {self.projection} with"
+                f" {self.cell}"
             )
-        problems += shares(self, "dropout", "input_dropout", "output_dropout", "state_dropout", "weight_dropout", "embedding_dropout")
+        if self.last_width is not None and (
+            self.last_width < 1 or self.layers < 2 or self.projection is not None
+        ):
+            problems.append(
+                "model.last_width needs at least 1, model.layers of 2 or more and no model.projection, but"
+                f" is {self.last_width} with layers {self.layers} and projection {self.projection}"
+            )
+        problems += shares(
+            self,
+            "dropout",
+            "input_dropout",
+            "output_dropout",
+            "state_dropout",
+            "weight_dropout",
+            "embedding_dropout",
+        )
         if self.output == "adaptive" and self.tie_output:
-            problems.append("model.tie_output must be false with model.output=adaptive, whose words have states of several widths")
+            problems.append(
+                "model.tie_output must be false with model.output=adaptive, whose words have states of"
+                " several widths"
+            )
         problems += at_least(1, self, "output_samples")
         if self.maxent is not None:
             if self.output != "full":
@@ -114,8 +135,8 @@ class RecurrentLMConfig:
                 problems.append(f"model.maxent must be 2 to 9, but is {self.maxent}")
             if not self.vocabulary_size <= min(self.maxent_size, LARGEST_ID) or self.maxent_size >= PRIME:
                 problems.append(
-                    f"model.maxent_size must be at least the vocabulary's {self.vocabulary_size} (itself at most {LARGEST_ID}) and less "
-                    f"than {PRIME}, but is {self.maxent_size}"
+                    f"model.maxent_size must be at least the vocabulary's {self.vocabulary_size} (itself at"
+                    f" most {LARGEST_ID}) and less than {PRIME}, but is {self.maxent_size}"
                 )
         refuse(problems)
 
@@ -149,8 +170,20 @@ SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"embedding_width": 96, "width": 128, "layers": 1, "tie_output": False, "dropout": 0.0},
     "small": {},
     "medium": {"embedding_width": 512, "width": 768, "dropout": 0.3},
-    "zaremba-medium": {"embedding_width": 650, "width": 650, "tie_output": False, "dropout": 0.5, "documents": "joined"},
-    "zaremba-large": {"embedding_width": 1500, "width": 1500, "tie_output": False, "dropout": 0.65, "documents": "joined"},
+    "zaremba-medium": {
+        "embedding_width": 650,
+        "width": 650,
+        "tie_output": False,
+        "dropout": 0.5,
+        "documents": "joined",
+    },
+    "zaremba-large": {
+        "embedding_width": 1500,
+        "width": 1500,
+        "tie_output": False,
+        "dropout": 0.65,
+        "documents": "joined",
+    },
     "awd-lstm": {
         "embedding_width": 400,
         "width": 1150,
@@ -201,17 +234,25 @@ ABOUT: dict[str, str] = {
     "medium": "two LSTM layers, for a night on a laptop",
     "zaremba-medium": "Zaremba, Sutskever and Vinyals: Recurrent Neural Network Regularization, 2014, medium",
     "zaremba-large": "Zaremba, Sutskever and Vinyals: Recurrent Neural Network Regularization, 2014, large",
-    "awd-lstm": "Merity, Keskar and Socher: Regularizing and Optimizing LSTM Language Models, ICLR 2018, as for WikiText-2",
-    "rnn-1024-maxent": "Chelba et al.: One Billion Word Benchmark, 2013, RNN-1024 + MaxEnt 9-gram, with a smaller table",
+    "awd-lstm": (
+        "Merity, Keskar and Socher: Regularizing and Optimizing LSTM Language Models, ICLR 2018, as for"
+        " WikiText-2"
+    ),
+    "rnn-1024-maxent": (
+        "Chelba et al.: One Billion Word Benchmark, 2013, RNN-1024 + MaxEnt 9-gram, with a smaller table"
+    ),
     "lstm-2048": "Jozefowicz et al.: Exploring the Limits of Language Modeling, 2016, LSTM-2048-512",
-    "lstm-8192-2": "Jozefowicz et al.: Exploring the Limits of Language Modeling, 2016, 2-layer LSTM-8192-1024",
+    "lstm-8192-2": (
+        "Jozefowicz et al.: Exploring the Limits of Language Modeling, 2016, 2-layer LSTM-8192-1024"
+    ),
 }
 """What each size is for, or where it was published."""
 
 
 class RecurrentLMState(NamedTuple):
     hidden: tuple[Tensor, ...]
-    """h (and c) `(rows, layers, width)`; where the last layer has a width of its own, its h (and c) after those of the others."""
+    """h (and c) `(rows, layers, width)`; where the last layer has a width of its own, its h (and c) after
+    those of the others."""
     past: Tensor | None = None
     """With MaxEnt: the last n - 2 tokens `(rows, n - 2)`; NOTHING where there were none."""
 
@@ -250,31 +291,44 @@ class RecurrentLM(nn.Module):
             alpha=c.output_alpha,
             cutoffs=c.output_cutoffs,
         )
-        return MaxEntOutput(output, c.vocabulary_size, c.maxent, c.maxent_size) if c.maxent and isinstance(output, FullOutput) else output
+        return (
+            MaxEntOutput(output, c.vocabulary_size, c.maxent, c.maxent_size)
+            if c.maxent and isinstance(output, FullOutput)
+            else output
+        )
 
     def start(self, rows: int) -> RecurrentLMState:
         """The state before anything was read."""
         hidden = tuple(part for stack in self.stacks for part in stack.start(rows))
         n = self.config.maxent
-        return RecurrentLMState(hidden, None if n is None else hidden[0].new_full((rows, n - 2), NOTHING, dtype=torch.long))
+        return RecurrentLMState(
+            hidden, None if n is None else hidden[0].new_full((rows, n - 2), NOTHING, dtype=torch.long)
+        )
 
     def read(self, tokens: Tensor, state: RecurrentLMState | None = None) -> tuple[Tensor, RecurrentLMState]:
-        """tokens `(rows, steps)`, padded anywhere -> hidden `(rows, steps, width)`, and the state after those tokens.
+        """tokens `(rows, steps)`, padded anywhere -> hidden `(rows, steps, width)`, and the state after those
+        tokens.
 
-        A row is cut at each `<s>` and its documents are read as rows of their own (the driver and torch's kernels are fast on
-        ragged rows). The first goes on from the carried state, and what the last one leaves is the state of the row.
+        A row is cut at each `<s>` and its documents are read as rows of their own (the driver and torch's
+        kernels are fast on ragged rows). The first goes on from the carried state, and what the last one
+        leaves is the state of the row.
         """
         c = self.config
         pieces = cut_rows(tokens, c.pad_id, c.bos_id if c.documents == "separate" else None)
         hidden, after = self._read(pieces.tokens, self._before(pieces, state))
-        return pieces.put_back(hidden, tokens.shape), after if pieces.first is None else select_rows(after, pieces.last)
+        return pieces.put_back(hidden, tokens.shape), (
+            after if pieces.first is None else select_rows(after, pieces.last)
+        )
 
-    def forward(self, tokens: Tensor, state: RecurrentLMState | None = None) -> tuple[Tensor, RecurrentLMState]:
+    def forward(
+        self, tokens: Tensor, state: RecurrentLMState | None = None
+    ) -> tuple[Tensor, RecurrentLMState]:
         hidden, state = self.read(tokens, state)
         return self.output.logits(hidden), state
 
     def _before(self, pieces: Segments, carried: RecurrentLMState | None) -> RecurrentLMState:
-        """The state before each piece: the carried one where a row goes on, that of nothing where a document begins."""
+        """The state before each piece: the carried one where a row goes on, that of nothing where a document
+        begins."""
         if carried is None:
             return self.start(len(pieces.tokens))
         start = carried if pieces.first is None else self.start(len(pieces.tokens))
@@ -284,14 +338,18 @@ class RecurrentLM(nn.Module):
                 part = part.masked_fill(pieces.fresh.view(-1, *[1] * (part.dim() - 1)), value)
             return part if pieces.first is None else nothing.to(part.dtype).index_copy(0, pieces.first, part)
 
-        past = None if carried.past is None or start.past is None else before(carried.past, start.past, NOTHING)
+        past = (
+            None if carried.past is None or start.past is None else before(carried.past, start.past, NOTHING)
+        )
         return RecurrentLMState(tuple(map(before, carried.hidden, start.hidden)), past)
 
     def _read(self, tokens: Tensor, state: RecurrentLMState) -> tuple[Tensor, RecurrentLMState]:
         """`read` for rows of one document each."""
         c, mask, parts = self.config, tokens != self.config.pad_id, iter(state.hidden)
         after: list[Tensor] = []
-        outputs = self._dropped(embed(self.embedding, tokens, c.embedding_dropout if self.training else 0), c.input_dropout)
+        outputs = self._dropped(
+            embed(self.embedding, tokens, c.embedding_dropout if self.training else 0), c.input_dropout
+        )
         with dropped_recurrent_weights(self._recurrent_layers(), c.weight_dropout if self.training else 0):
             for number, stack in enumerate(self.stacks):
                 before = tuple(next(parts) for _ in range(CELLS[c.cell].states))
@@ -301,7 +359,9 @@ class RecurrentLM(nn.Module):
         if state.past is None:
             return hidden, RecurrentLMState(tuple(after))
         history = histories(tokens, state.past).to(torch.promote_types(hidden.dtype, torch.float32))
-        return torch.cat([hidden, history], dim=-1), RecurrentLMState(tuple(after), past_after(tokens, mask, state.past))
+        return torch.cat([hidden, history], dim=-1), RecurrentLMState(
+            tuple(after), past_after(tokens, mask, state.past)
+        )
 
     def _dropped(self, features: Tensor, share: float | None) -> Tensor:
         """features `(rows, steps, width)` after dropout of `share` (None: model.dropout)."""

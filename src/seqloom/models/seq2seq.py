@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from seqloom.config import STRICT
 from seqloom.layers.attention import SCORES, Scores, attention_weights, weighted_mean
-from seqloom.layers.recurrent.cells import CELLS, CellState
 from seqloom.layers.outputs.softmax import FullOutput
-from seqloom.layers.recurrent.stack import Recurrent, Stepper, layer_state, stack_states
+from seqloom.layers.recurrent.cells import CELLS, CellState
 from seqloom.layers.recurrent.layer import StepMask
+from seqloom.layers.recurrent.stack import Recurrent, Stepper, layer_state, stack_states
 from seqloom.models.config_checks import among, at_least, refuse, shares
 from seqloom.protocols import Shared
 from seqloom.shapes import reverse_each
@@ -53,7 +53,8 @@ class Seq2SeqConfig:
     projection: int | None = None
     """The width of h where an lstm projects it (Sak et al. 2014)."""
     normalisation: Literal["none", "layer", "batch"] = "none"
-    """Of the recurrent layers' sums: layer (Ba et al. 2016), or batch (Cooijmans et al. 2017; of the encoder only)."""
+    """Of the recurrent layers' sums: layer (Ba et al. 2016), or batch (Cooijmans et al. 2017; of the encoder
+    only)."""
     connection: Literal["none", "residual", "highway"] = "none"
     """What a stacked layer adds to its input: x + h, or a highway g ⊙ h + (1 - g) ⊙ x."""
     reverse_source: bool = False
@@ -86,31 +87,47 @@ class Seq2SeqConfig:
     """The id of <pad>."""
 
     def __post_init__(self) -> None:
-        sizes = ("vocabulary_size", "embedding_width", "encoder_width", "width", "encoder_layers", "decoder_layers")
+        sizes = (
+            "vocabulary_size",
+            "embedding_width",
+            "encoder_width",
+            "width",
+            "encoder_layers",
+            "decoder_layers",
+        )
         problems = at_least(1, self, *sizes, "attention_width", "readout_width")
         problems += among(CELLS, self, "cell")
         if self.projection is not None and (self.cell != "lstm" or self.projection < 1):
-            problems.append(f"model.projection needs model.cell=lstm and at least 1, but is {self.projection} with {self.cell}")
+            problems.append(
+                f"model.projection needs model.cell=lstm and at least 1, but is {self.projection} with"
+                f" {self.cell}"
+            )
         problems += shares(self, "dropout", "state_dropout")
         problems += among((*SCORES, "none"), self, "attention")
         if self.attention == "dot" and self.output_width != self.memory_width:
             problems.append(
-                f"dot attention needs model.width equal to the encoder's output width, but {self.output_width} is not {self.memory_width}"
+                "dot attention needs model.width equal to the encoder's output width, but"
+                f" {self.output_width} is not {self.memory_width}"
             )
         if self.tie_output and self.readout_width != self.embedding_width:
             problems.append(
-                f"model.tie_output needs readout_width = embedding_width, but {self.readout_width} is not {self.embedding_width}"
+                f"model.tie_output needs readout_width = embedding_width, but {self.readout_width} is not"
+                f" {self.embedding_width}"
             )
         if self.readout == "none" and self.readout_width != self.output_width:
             problems.append(
-                f"model.readout=none needs model.readout_width = model.width, but {self.readout_width} is not {self.output_width}"
+                f"model.readout=none needs model.readout_width = model.width, but {self.readout_width} is not"
+                f" {self.output_width}"
             )
         if self.readout == "none" and self.attention != "none" and self.attend_from == "current":
             problems.append("model.attend_from=current needs a readout: the context enters nowhere else")
         if self.bridge == "backward" and not self.bidirectional:
             problems.append("model.bridge can be 'backward' only where model.bidirectional is true")
         if self.bridge == "backward" and self.attention == "none" and self.context == "initial":
-            problems.append("model.bridge=backward leaves the forward direction unused where the context enters the first state only")
+            problems.append(
+                "model.bridge=backward leaves the forward direction unused where the context enters the first"
+                " state only"
+            )
         refuse(problems)
 
     @property
@@ -140,7 +157,14 @@ class Seq2SeqConfig:
 
 
 SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {"embedding_width": 64, "encoder_width": 96, "width": 128, "attention_width": 96, "readout_width": 96, "dropout": 0.0},
+    "tiny": {
+        "embedding_width": 64,
+        "encoder_width": 96,
+        "width": 128,
+        "attention_width": 96,
+        "readout_width": 96,
+        "dropout": 0.0,
+    },
     "small": {},
     "medium": {
         "embedding_width": 384,
@@ -186,8 +210,13 @@ ABOUT: dict[str, str] = {
     "tiny": "attention, for the demo",
     "small": "attention, for a laptop (the default)",
     "medium": "attention, for a night on a laptop",
-    "sutskever2014": "Sutskever, Vinyals and Le: Sequence to Sequence Learning with Neural Networks, NIPS 2014",
-    "bahdanau2015": "Bahdanau, Cho and Bengio: Neural Machine Translation by Jointly Learning to Align and Translate, ICLR 2015",
+    "sutskever2014": (
+        "Sutskever, Vinyals and Le: Sequence to Sequence Learning with Neural Networks, NIPS 2014"
+    ),
+    "bahdanau2015": (
+        "Bahdanau, Cho and Bengio: Neural Machine Translation by Jointly Learning to Align and Translate,"
+        " ICLR 2015"
+    ),
 }
 """What each size is for, or where it was published."""
 
@@ -202,7 +231,8 @@ class Memory(NamedTuple):
     mask: Tensor
     """`(inputs, source)`: true at real tokens."""
     inputs: Tensor
-    """`(inputs,)`: 0, 1, 2, ...; a state whose `source` is this very tensor has one row per input, in order."""
+    """`(inputs,)`: 0, 1, 2, ...; a state whose `source` is this very tensor has one row per input, in order.
+    """
 
 
 class Seq2SeqState(NamedTuple):
@@ -227,7 +257,9 @@ class Seq2Seq(nn.Module):
             self.source_embedding = nn.Embedding(c.vocabulary_size, c.embedding_width)
             nn.init.normal_(self.source_embedding.weight, std=c.embedding_width**-0.5)
         self.dropout = nn.Dropout(c.dropout)
-        self.encoder = c.recurrent(c.embedding_width, c.encoder_width, c.encoder_layers, bidirectional=c.bidirectional)
+        self.encoder = c.recurrent(
+            c.embedding_width, c.encoder_width, c.encoder_layers, bidirectional=c.bidirectional
+        )
         self.bridge = Bridge(c)
         self.attention: Scores | None = None
         if c.attention != "none":
@@ -235,10 +267,16 @@ class Seq2Seq(nn.Module):
         reads_context = c.attend_from == "previous" if self.attention else c.context != "initial"
         decoder_input = c.embedding_width + (c.memory_width if reads_context else 0)
         self.reads_context = reads_context
-        decoder = c if c.normalisation != "batch" else replace(c, normalisation="none")  # its steps carry a state
+        decoder = (
+            c if c.normalisation != "batch" else replace(c, normalisation="none")
+        )  # its steps carry a state
         self.decoder = decoder.recurrent(decoder_input, c.width, c.decoder_layers, bidirectional=False)
         self.readout = Readout(c)
-        self.output = FullOutput(c.readout_width, c.vocabulary_size, self.target_embedding.weight if c.tie_output else None)  # type: ignore[arg-type]
+        self.output = FullOutput(
+            c.readout_width,
+            c.vocabulary_size,
+            self.target_embedding.weight if c.tie_output else None,  # type: ignore[arg-type]
+        )
 
     def encode(self, source: Tensor) -> Seq2SeqState:
         """source `(inputs, steps)`, padded anywhere -> the state before the first token, one row per input."""
@@ -250,7 +288,9 @@ class Seq2Seq(nn.Module):
             values = self.bridge.summary(final_state).unsqueeze(1)
             keys, mask = values, torch.ones_like(mask[:, :1])
         else:
-            values = reverse_each(states, mask) if self.config.reverse_source else states  # h_i at the place of token i
+            values = (
+                reverse_each(states, mask) if self.config.reverse_source else states
+            )  # h_i at the place of token i
             keys = self.attention.keys(values)
         inputs = torch.arange(source.shape[0], device=source.device)
         return Seq2SeqState(self.bridge(final_state), inputs, Shared(Memory(values, keys, mask, inputs)))
@@ -288,7 +328,12 @@ class Seq2Seq(nn.Module):
         if not embedded.shape[1]:
             nothing = embedded.new_zeros
             rows, source, width = memory.values.shape
-            return nothing(rows, 0, self.config.output_width), hidden, nothing(rows, 0, width), nothing(rows, 0, source)
+            return (
+                nothing(rows, 0, self.config.output_width),
+                hidden,
+                nothing(rows, 0, width),
+                nothing(rows, 0, source),
+            )
         first = self.decoder.stack[0]
         from_tokens = first.linear(embedded).unbind(dim=1)
         step, keep = Stepper(self.decoder, len(embedded)), StepMask(mask)
@@ -307,7 +352,8 @@ class Seq2Seq(nn.Module):
     def _step_then_look(
         self, embedded: Tensor, mask: Tensor, hidden: CellState, memory: Memory
     ) -> tuple[Tensor, CellState, Tensor, Tensor]:
-        """Luong: s_t asks, and the answer enters the output only. Without attention the answer is always the same."""
+        """Luong: s_t asks, and the answer enters the output only. Without attention the answer is always the
+        same."""
         context = memory.values[:, :1].expand(-1, embedded.shape[1], -1)
         inputs = torch.cat([embedded, context], dim=-1) if self.reads_context else embedded
         decoded, hidden = self.decoder(inputs, mask, hidden)
@@ -319,8 +365,8 @@ class Seq2Seq(nn.Module):
 
 @final
 class Bridge(nn.Module):
-    """The decoder's first state, layer by layer: `s_0 = tanh(W · [→h_n; ←h_1])`, c_0 likewise; the state itself where
-    the widths agree; zeros where the context enters at every step only."""
+    """The decoder's first state, layer by layer: `s_0 = tanh(W · [→h_n; ←h_1])`, c_0 likewise; the state
+    itself where the widths agree; zeros where the context enters at every step only."""
 
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__()
@@ -329,37 +375,50 @@ class Bridge(nn.Module):
         self.picked = 1 if config.bridge == "backward" else self.directions
         self.zeros = config.attention == "none" and config.context == "every_step"
         states = CELLS[config.cell].states
-        narrow = [width * self.picked for width in (config.projection or config.encoder_width, config.encoder_width)[:states]]
+        narrow = [
+            width * self.picked
+            for width in (config.projection or config.encoder_width, config.encoder_width)[:states]
+        ]
         wide = [config.output_width, config.width][:states]
         self.identity = narrow == wide and config.bridge == "final"
         self.widths = wide
         mapped = [] if self.zeros or self.identity else [*zip(narrow, wide, strict=True)]
-        self.maps = nn.ModuleList(nn.Linear(read, made) for read, made in mapped for _ in range(config.decoder_layers))
+        self.maps = nn.ModuleList(
+            nn.Linear(read, made) for read, made in mapped for _ in range(config.decoder_layers)
+        )
 
     def summary(self, final_state: CellState) -> Tensor:
         """`[→h_n; ←h_1]` of the encoder's top layer: `(inputs, memory_width)`."""
         return final_state[0][:, -self.directions :].flatten(1)
 
     def forward(self, final_state: CellState) -> CellState:
-        """h (and c) of the encoder, each `(inputs, layers * directions, encoder_width)` -> of the decoder, each
-        `(inputs, decoder_layers, width)`. The stacks are aligned at the top; a decoder layer above the encoder's top
-        starts from the top one."""
+        """h (and c) of the encoder, each `(inputs, layers * directions, encoder_width)` -> of the decoder,
+        each `(inputs, decoder_layers, width)`. The stacks are aligned at the top; a decoder layer above the
+        encoder's top starts from the top one."""
         c = self.config
         if self.zeros:
-            return tuple(part.new_zeros(len(part), c.decoder_layers, width) for part, width in zip(final_state, self.widths, strict=True))
+            return tuple(
+                part.new_zeros(len(part), c.decoder_layers, width)
+                for part, width in zip(final_state, self.widths, strict=True)
+            )
         maps = iter(self.maps)
         states = []
         for part in final_state:
-            by_layer = part.reshape(part.shape[0], c.encoder_layers, self.directions, -1)[:, :, -self.picked :].flatten(2)
+            by_layer = part.reshape(part.shape[0], c.encoder_layers, self.directions, -1)[
+                :, :, -self.picked :
+            ].flatten(2)
             lowest = max(c.encoder_layers - c.decoder_layers, 0)
             chosen = [by_layer[:, min(lowest + k, c.encoder_layers - 1)] for k in range(c.decoder_layers)]
-            states.append(torch.stack(chosen if self.identity else [torch.tanh(next(maps)(h)) for h in chosen], dim=1))
+            states.append(
+                torch.stack(chosen if self.identity else [torch.tanh(next(maps)(h)) for h in chosen], dim=1)
+            )
         return tuple(states)
 
 
 @final
 class Readout(nn.Module):
-    """The deep output `g(y_{t-1}, s_t, c_t)`: a linear map of what there is, then the larger of each pair (maxout) or as it is."""
+    """The deep output `g(y_{t-1}, s_t, c_t)`: a linear map of what there is, then the larger of each pair
+    (maxout) or as it is."""
 
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__()

@@ -1,10 +1,12 @@
 """T5: everything text to text, by an encoder-decoder whose positions are a bias on the scores.
 
     Raffel et al. 2020      norms before, RMS norm without bias, no biases in any map, scores q · k without 1/√d, plus a number for
-                            each head and distance that layer 0 holds and all layers use; output tied, on states times d^-0.5
+                            each head and distance that layer 0 holds and all layers use; output tied, on
+                            states times d^-0.5
     Shazeer 2020            v1.1: gated feed-forward (GELU), output not tied and not scaled
 
-A distance is its own bucket up to half of them, then buckets widen up to `furthest`; the encoder keeps half for what comes after.
+A distance is its own bucket up to half of them, then buckets widen up to `furthest`; the encoder keeps half
+for what comes after.
 """
 
 from __future__ import annotations
@@ -18,12 +20,12 @@ from torch import Tensor, nn
 
 from seqloom.config import STRICT
 from seqloom.errors import UsageError
-from seqloom.layers.transformer.key_value_cache import Cache, Standing, embedded, extended, standing
+from seqloom.layers.outputs.softmax import FullOutput
+from seqloom.layers.transformer.blocks import Block, Reading, Stack, make_norm, read_places
 from seqloom.layers.transformer.cross_attention import DecoderState, Looking
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
-from seqloom.layers.outputs.softmax import FullOutput
+from seqloom.layers.transformer.key_value_cache import Cache, Standing, embedded, extended, standing
 from seqloom.layers.transformer.positions import RelativeBias
-from seqloom.layers.transformer.blocks import Block, Reading, Stack, make_norm, read_places
 from seqloom.models.config_checks import among, at_least, dividing, refuse, shares
 from seqloom.protocols import Shared
 
@@ -63,7 +65,8 @@ class T5Config:
     norm_epsilon: float = 1e-6
     """What a norm adds to the mean square."""
     dropout: float = 0.1
-    """Share dropped in training: of embedded tokens, of what each sub-block adds, of feed-forward layers' and the last states."""
+    """Share dropped in training: of embedded tokens, of what each sub-block adds, of feed-forward layers' and
+    the last states."""
     attention_dropout: float = 0.0
     """Share of the weights of attention dropped in training (the paper: as dropout; slow on a CPU)."""
     pad_id: int = 0
@@ -71,7 +74,11 @@ class T5Config:
 
     def __post_init__(self) -> None:
         sized = ("vocabulary_size", "width", "encoder_layers", "heads", "head_width", "feed_forward_width")
-        problems = at_least(1, self, *sized) + at_least(0, self, "decoder_layers") + among(ACTIVATIONS, self, "activation")
+        problems = (
+            at_least(1, self, *sized)
+            + at_least(0, self, "decoder_layers")
+            + among(ACTIVATIONS, self, "activation")
+        )
         problems += dividing("width", self, "heads") if self.head_width is None else []
         if self.buckets < 4 or self.buckets % 4:
             problems.append(f"model.buckets must be a multiple of 4, but is {self.buckets}")
@@ -104,9 +111,21 @@ class T5Config:
         return Stack(blocks, make_norm("rms", self.width, self.norm_epsilon))
 
 
-def _published(layers: int, width: int, feed_forward: int, heads: int, *, newer: bool = False, head_width: int = 64) -> dict[str, Any]:
-    figures = {"width": width, "encoder_layers": layers, "decoder_layers": layers, "heads": heads, "head_width": head_width}
-    v11 = {"activation": "gelu-tanh", "gated": True, "tie_output": False, "scale_output": False} if newer else {}
+def _published(
+    layers: int, width: int, feed_forward: int, heads: int, *, newer: bool = False, head_width: int = 64
+) -> dict[str, Any]:
+    figures = {
+        "width": width,
+        "encoder_layers": layers,
+        "decoder_layers": layers,
+        "heads": heads,
+        "head_width": head_width,
+    }
+    v11 = (
+        {"activation": "gelu-tanh", "gated": True, "tie_output": False, "scale_output": False}
+        if newer
+        else {}
+    )
     return {**figures, "feed_forward_width": feed_forward, "attention_dropout": 0.1, **v11}
 
 
@@ -123,7 +142,10 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 """Named sizes: laptop sizes, and the figures of the papers."""
 
-RAFFEL = "Raffel et al.: Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer, JMLR 2020"
+RAFFEL = (
+    "Raffel et al.: Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer, JMLR"
+    " 2020"
+)
 
 ABOUT: dict[str, str] = {
     "tiny": "for a minute on a laptop",
@@ -152,7 +174,8 @@ class T5(nn.Module):
         self._initialise()
 
     def _initialise(self) -> None:
-        """As Mesh TensorFlow: N(0, 1/inputs), queries smaller by √head_width in place of the scores; embeddings N(0, 1).
+        """As Mesh TensorFlow: N(0, 1/inputs), queries smaller by √head_width in place of the scores;
+        embeddings N(0, 1).
 
         Tied, the output would begin with logits of N(0, 1) only because of `scale_output`.
         """
@@ -175,13 +198,17 @@ class T5(nn.Module):
         Raises UsageError where there is no decoder.
         """
         if not self.config.decoder_layers:
-            raise UsageError("model.decoder_layers must be at least 1 of a model that writes, but is 0: this one is an encoder alone")
+            raise UsageError(
+                "model.decoder_layers must be at least 1 of a model that writes, but is 0: this one is an"
+                " encoder alone"
+            )
         memory = self.encoded(source)
         layers = tuple(block.cross_attention.keys_values(memory) for block in self.decoder.blocks)  # type: ignore[operator, union-attr]
         return DecoderState.first(layers, source != self.config.pad_id)
 
     def encoded(self, source: Tensor) -> Tensor:
-        """source `(inputs, steps)`, padded anywhere -> `(inputs, steps, width)`: what the encoder makes of it."""
+        """source `(inputs, steps)`, padded anywhere -> `(inputs, steps, width)`: what the encoder makes of
+        it."""
         mask, positions = read_places(source != self.config.pad_id)
         x = self.dropout(embedded(self.embedding.weight, source, self.config.pad_id))
         memory: Tensor = self.dropout(self.encoder.encode(x, mask, self.encoder_bias(positions, positions)))
@@ -204,8 +231,8 @@ class T5(nn.Module):
         return self.output.logits(hidden), state
 
     def attended(self, tokens: Tensor, state: DecoderState) -> Tensor:
-        """`(rows, layers, heads, steps, source)`: where each head looks when the model predicts what follows each token. The state is
-        that before the first token."""
+        """`(rows, layers, heads, steps, source)`: where each head looks when the model predicts what follows
+        each token. The state is that before the first token."""
         x, reading, _ = self._embedded(tokens, None)
         return self.decoder.weights(x, reading, Looking.of(state))
 
@@ -222,4 +249,8 @@ class T5(nn.Module):
             bias = bias.masked_fill(~stood.seen, -math.inf)
         elif stood.seen == "causal":
             bias = bias + torch.full(bias.shape[2:], -math.inf, dtype=bias.dtype, device=bias.device).triu(1)
-        return self.dropout(embedded(self.embedding.weight, tokens, pad_id)), Reading(bias, stood.filled), stood
+        return (
+            self.dropout(embedded(self.embedding.weight, tokens, pad_id)),
+            Reading(bias, stood.filled),
+            stood,
+        )

@@ -1,11 +1,13 @@
-"""The Transformer of Vaswani et al. 2017: an encoder that reads, a decoder that looks at what was read and writes.
+"""The Transformer of Vaswani et al. 2017: an encoder that reads, a decoder that looks at what was read and
+writes.
 
     encoder     x_0 = E[source] √d + PE,   x_l = FF(A(x_{l-1}))                     every token sees every one
     decoder     y_0 = E[target] √d + PE,   y_l = FF(C(A(y_{l-1}), x_n))             a token sees those before it, and the source
     output      p(y_t | y_<t, x) = softmax(W y_n)
 
-Marian (Junczys-Dowmunt et al. 2018) has the same with another order of the sinusoids; BART (Lewis et al. 2020) has learned
-positions and a norm after the embedding. The encoder is only what makes the decoder's first state.
+Marian (Junczys-Dowmunt et al. 2018) has the same with another order of the sinusoids; BART (Lewis et al.
+2020) has learned positions and a norm after the embedding. The encoder is only what makes the decoder's first
+state.
 """
 
 from __future__ import annotations
@@ -17,12 +19,12 @@ from typing import Any, Literal, final
 from torch import Tensor, nn
 
 from seqloom.config import STRICT
-from seqloom.layers.transformer.key_value_cache import Cache, Standing, embedded, extended, standing
+from seqloom.layers.outputs.softmax import FullOutput
+from seqloom.layers.transformer.blocks import Block, Reading, Stack, make_norm, read_places
 from seqloom.layers.transformer.cross_attention import DecoderState, Looking
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
-from seqloom.layers.outputs.softmax import FullOutput
+from seqloom.layers.transformer.key_value_cache import Cache, Standing, embedded, extended, standing
 from seqloom.layers.transformer.positions import LearnedPositions, sinusoids
-from seqloom.layers.transformer.blocks import Block, Reading, Stack, make_norm, read_places
 from seqloom.models.config_checks import among, at_least, dividing, refuse, shares
 from seqloom.protocols import Shared
 
@@ -60,7 +62,8 @@ class TransformerConfig:
     norm: Literal["before", "after"] = "before"
     """Layer normalisation before each sub-block, which trains without care, or after it (the paper)."""
     positions: Literal["sinusoidal", "sinusoidal-halves", "learned"] = "sinusoidal"
-    """How a token knows where it stands; halves: all sines before all cosines; only learned positions set a limit."""
+    """How a token knows where it stands; halves: all sines before all cosines; only learned positions set a
+    limit."""
     context: int = 1024
     """The most tokens of a source or target with learned positions."""
     position_offset: int = 0
@@ -80,7 +83,8 @@ class TransformerConfig:
     norm_epsilon: float = 1e-5
     """What a norm adds to the variance."""
     dropout: float = 0.1
-    """Share of the embedded tokens' features, and of what each sub-block adds, that is dropped in training."""
+    """Share of the embedded tokens' features, and of what each sub-block adds, that is dropped in training.
+    """
     attention_dropout: float = 0.0
     """Share of the weights of attention dropped in training (slow on a CPU)."""
     hidden_dropout: float = 0.0
@@ -89,14 +93,22 @@ class TransformerConfig:
     """The id of <pad>; -1 where the vocabulary has none: what is no step is then written so."""
 
     def __post_init__(self) -> None:
-        problems = at_least(1, self, *SIZED) + at_least(0, self, "position_offset") + among(ACTIVATIONS, self, "activation")
+        problems = (
+            at_least(1, self, *SIZED)
+            + at_least(0, self, "position_offset")
+            + among(ACTIVATIONS, self, "activation")
+        )
         problems += dividing("width", self, "heads", "decoder_heads")
         problems += shares(self, "dropout", "attention_dropout", "hidden_dropout")
         refuse(problems)
 
     def block(self, *, decoder: bool) -> Block:
         """A block of the encoder, or one of the decoder, which looks at the encoder too."""
-        width = (self.decoder_feed_forward_width if decoder else None) or self.feed_forward_width or 4 * self.width
+        width = (
+            (self.decoder_feed_forward_width if decoder else None)
+            or self.feed_forward_width
+            or 4 * self.width
+        )
         return Block(
             self.width,
             ((self.decoder_heads if decoder else None) or self.heads),
@@ -112,24 +124,53 @@ class TransformerConfig:
         )
 
     def stack(self, *, decoder: bool) -> Stack:
-        final = make_norm("layer", self.width, self.norm_epsilon, biases=self.biases) if self.norm == "before" else None
-        return Stack([self.block(decoder=decoder) for _ in range(self.decoder_layers if decoder else self.encoder_layers)], final)
+        final = (
+            make_norm("layer", self.width, self.norm_epsilon, biases=self.biases)
+            if self.norm == "before"
+            else None
+        )
+        return Stack(
+            [
+                self.block(decoder=decoder)
+                for _ in range(self.decoder_layers if decoder else self.encoder_layers)
+            ],
+            final,
+        )
 
 
 def _vaswani(width: int, heads: int, dropout: float) -> dict[str, Any]:
-    return {"width": width, "encoder_layers": 6, "decoder_layers": 6, "heads": heads, "dropout": dropout, "norm": "after"}
+    return {
+        "width": width,
+        "encoder_layers": 6,
+        "decoder_layers": 6,
+        "heads": heads,
+        "dropout": dropout,
+        "norm": "after",
+    }
 
 
 def _bart(width: int, layers: int, heads: int) -> dict[str, Any]:
     figures = {"width": width, "encoder_layers": layers, "decoder_layers": layers, "heads": heads}
-    kinds = {"activation": "gelu", "norm": "after", "positions": "learned", "position_offset": 2, "scale_embeddings": False}
+    kinds = {
+        "activation": "gelu",
+        "norm": "after",
+        "positions": "learned",
+        "position_offset": 2,
+        "scale_embeddings": False,
+    }
     return {**figures, **kinds, "embedding_norm": True}
 
 
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"width": 64, "encoder_layers": 2, "decoder_layers": 2, "heads": 2, "dropout": 0.0},
     "small": {},
-    "multi30k": {"width": 128, "encoder_layers": 4, "decoder_layers": 4, "feed_forward_width": 256, "dropout": 0.3},
+    "multi30k": {
+        "width": 128,
+        "encoder_layers": 4,
+        "decoder_layers": 4,
+        "feed_forward_width": 256,
+        "dropout": 0.3,
+    },
     "transformer-base": _vaswani(512, 8, 0.1),
     "transformer-big": _vaswani(1024, 16, 0.3),
     "marian": {
@@ -149,7 +190,10 @@ BART = "Lewis et al.: BART: Denoising Sequence-to-Sequence Pre-training, ACL 202
 ABOUT: dict[str, str] = {
     "tiny": "for a minute on a laptop",
     "small": "for a laptop (the default)",
-    "multi30k": "Transformer-tiny of Wu et al.: Good for Misconceived Reasons, ACL 2021 (Multi30k in an hour on a laptop)",
+    "multi30k": (
+        "Transformer-tiny of Wu et al.: Good for Misconceived Reasons, ACL 2021 (Multi30k in an hour on a"
+        " laptop)"
+    ),
     "transformer-base": f"{VASWANI} (65M; its vocabulary: 37,000)",
     "transformer-big": f"{VASWANI} (213M)",
     "marian": "Tiedemann and Thottingal: OPUS-MT, EAMT 2020 (its vocabulary: 58,101 for English to German)",
@@ -167,16 +211,31 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = c = config
         self.embedding = nn.Embedding(c.vocabulary_size, c.width)
-        self.source_embedding = self.embedding if c.share_embeddings else nn.Embedding(c.vocabulary_size, c.width)
+        self.source_embedding = (
+            self.embedding if c.share_embeddings else nn.Embedding(c.vocabulary_size, c.width)
+        )
         learned = c.positions == "learned"
         self.source_positions = LearnedPositions(c.context, c.width, c.position_offset) if learned else None
         self.positions = LearnedPositions(c.context, c.width, c.position_offset) if learned else None
-        self.source_norm = make_norm("layer", c.width, c.norm_epsilon, biases=c.biases) if c.embedding_norm else nn.Identity()
-        self.norm = make_norm("layer", c.width, c.norm_epsilon, biases=c.biases) if c.embedding_norm else nn.Identity()
+        self.source_norm = (
+            make_norm("layer", c.width, c.norm_epsilon, biases=c.biases)
+            if c.embedding_norm
+            else nn.Identity()
+        )
+        self.norm = (
+            make_norm("layer", c.width, c.norm_epsilon, biases=c.biases)
+            if c.embedding_norm
+            else nn.Identity()
+        )
         self.dropout = nn.Dropout(c.dropout)
         self.encoder = c.stack(decoder=False)
         self.decoder = c.stack(decoder=True)
-        self.output = FullOutput(c.width, c.vocabulary_size, self.embedding.weight if c.tie_output else None, bias=c.output_bias)  # type: ignore[arg-type]
+        self.output = FullOutput(
+            c.width,
+            c.vocabulary_size,
+            self.embedding.weight if c.tie_output else None,  # type: ignore[arg-type]
+            bias=c.output_bias,
+        )
         self._initialise()
 
     @property
@@ -185,7 +244,8 @@ class Transformer(nn.Module):
         return self.config.context if self.positions is not None else None
 
     def _initialise(self) -> None:
-        """Embeddings N(0, 1/d), all else as Glorot and Bengio 2010 (Vaswani's code), query, key and value each by itself."""
+        """Embeddings N(0, 1/d), all else as Glorot and Bengio 2010 (Vaswani's code), query, key and value
+        each by itself."""
         for name, parameter in self.named_parameters():
             if "embedding" in name:
                 nn.init.normal_(parameter, std=self.config.width**-0.5)
@@ -227,8 +287,8 @@ class Transformer(nn.Module):
         return self.output.logits(hidden), state
 
     def attended(self, tokens: Tensor, state: DecoderState) -> Tensor:
-        """`(rows, layers, heads, steps, source)`: where each head looks when the model predicts what follows each token. The state is
-        that before the first token."""
+        """`(rows, layers, heads, steps, source)`: where each head looks when the model predicts what follows
+        each token. The state is that before the first token."""
         x, reading, _ = self._embedded(tokens, None)
         return self.decoder.weights(x, reading, Looking.of(state))
 
@@ -239,7 +299,9 @@ class Transformer(nn.Module):
         x = self._placed(x, stood.positions, stood.filled + tokens.shape[1], self.positions, self.norm)
         return x, Reading(stood.seen, stood.filled), stood
 
-    def _placed(self, x: Tensor, positions: Tensor, bound: int, learned: LearnedPositions | None, norm: nn.Module) -> Tensor:
+    def _placed(
+        self, x: Tensor, positions: Tensor, bound: int, learned: LearnedPositions | None, norm: nn.Module
+    ) -> Tensor:
         """Embedded tokens `(rows, steps, width)` with their positions, all below `bound`."""
         c = self.config
         if c.scale_embeddings:

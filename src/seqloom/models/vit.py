@@ -1,5 +1,5 @@
-"""The Vision Transformer: an image as a sequence of patches, read by an encoder, classified at [CLS]; or, without labels, trained to tell
-the colours of patches that it does not see (section 4.6 and appendix B.1.2).
+"""The Vision Transformer: an image as a sequence of patches, read by an encoder, classified at [CLS]; or,
+without labels, trained to tell the colours of patches that it does not see (section 4.6 and appendix B.1.2).
 
     Dosovitskiy, Beyer, Kolesnikov, Weissenborn, Zhai, Unterthiner et al.: An Image is Worth 16x16 Words, 2021
 
@@ -23,9 +23,9 @@ from torch.nn import functional as F
 
 from seqloom.config import STRICT
 from seqloom.errors import UsageError
-from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.layers.linear import Linear
 from seqloom.layers.transformer.blocks import Block, Reading, Stack, make_norm
+from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.models.config_checks import among, at_least, dividing, refuse, shares
 
 STD = 0.02
@@ -46,7 +46,8 @@ class ViTConfig:
     labels: tuple[str, ...] = ()
     """Names of the classes, in the order of the logits; none: an encoder without a head."""
     head: str = "labels"
-    """labels: the class of an image, at [CLS]; patches: the mean colour of each patch (masked patch prediction)."""
+    """labels: the class of an image, at [CLS]; patches: the mean colour of each patch (masked patch
+    prediction)."""
     image_size: int = 224
     """Height and width of an image in pixels."""
     patch_size: int = 16
@@ -66,22 +67,35 @@ class ViTConfig:
     query_key_value_biases: bool = True
     """Whether the products that make queries, keys and values have a bias."""
     dropout: float = 0.1
-    """Share dropped in training of the embedded patches' features, of hidden features and of what each sub-block adds."""
+    """Share dropped in training of the embedded patches' features, of hidden features and of what each
+    sub-block adds."""
     attention_dropout: float = 0.0
     """Share of the weights of attention dropped in training (slow on a CPU)."""
     norm_epsilon: float = 1e-6
     """Added to the variance in layer normalisation."""
 
     def __post_init__(self) -> None:
-        problems = at_least(1, self, "image_size", "patch_size", "channels", "width", "layers", "heads", "feed_forward_width")
+        problems = at_least(
+            1, self, "image_size", "patch_size", "channels", "width", "layers", "heads", "feed_forward_width"
+        )
         problems += dividing("image_size", self, "patch_size") + dividing("width", self, "heads")
-        problems += among(ACTIVATIONS, self, "activation") + among(HEADS, self, "head") + shares(self, "dropout", "attention_dropout")
+        problems += (
+            among(ACTIVATIONS, self, "activation")
+            + among(HEADS, self, "head")
+            + shares(self, "dropout", "attention_dropout")
+        )
         if self.norm_epsilon <= 0:
             problems.append(f"model.norm_epsilon must be greater than 0, but is {self.norm_epsilon}")
         if self.head == "patches" and self.labels:
-            problems.append(f"model.head=patches tells colours and has no labels, but model.labels names {len(self.labels)}")
+            problems.append(
+                "model.head=patches tells colours and has no labels, but model.labels names"
+                f" {len(self.labels)}"
+            )
         if self.head == "patches" and self.patch_size == self.image_size:
-            problems.append(f"model.patch_size must be below model.image_size={self.image_size} with model.head=patches, but is as large")
+            problems.append(
+                f"model.patch_size must be below model.image_size={self.image_size} with model.head=patches,"
+                " but is as large"
+            )
         refuse(problems)
 
     @property
@@ -157,7 +171,8 @@ class ViT(nn.Module):
         self._initialise()
 
     def _initialise(self) -> None:
-        """Glorot and Bengio 2010 in the blocks, query, key and value each by itself; a head of 0, as the paper's code has it."""
+        """Glorot and Bengio 2010 in the blocks, query, key and value each by itself; a head of 0, as the
+        paper's code has it."""
         for name, parameter in self.named_parameters():
             if name in ("cls", "mask", "positions", "patches.weight"):
                 nn.init.trunc_normal_(parameter, std=STD)
@@ -172,15 +187,15 @@ class ViT(nn.Module):
     def read(self, images: Tensor, sources: Tensor | None = None) -> Tensor:
         """images `(rows, channels, height, width of the image)` -> `(rows, 1 + patches, width)`, [CLS] first.
 
-        sources `(rows, patches)`: which patch's embedding stands at each place, -1 for [mask]; by default each its own. Raises UsageError
-        where an image is not made of whole patches, or has other channels.
+        sources `(rows, patches)`: which patch's embedding stands at each place, -1 for [mask]; by default
+        each its own. Raises UsageError where an image is not made of whole patches, or has other channels.
         """
         hidden: Tensor = self.stack(self._embedded(images, sources), READING)[0]
         return hidden
 
     def forward(self, images: Tensor, sources: Tensor | None = None) -> Tensor:
-        """images and sources as in `read` -> logits `(rows, labels)`; without a head [CLS] `(rows, width)`; of a head on patches
-        `(rows, patches, colours)`."""
+        """images and sources as in `read` -> logits `(rows, labels)`; without a head [CLS] `(rows, width)`;
+        of a head on patches `(rows, patches, colours)`."""
         hidden = self.read(images, sources)
         state = hidden[:, 1:] if self.config.head == "patches" else hidden[:, 0]
         return state if self.head is None else self.head(state)
@@ -195,8 +210,9 @@ class ViT(nn.Module):
         channels, height, width = images.shape[1:]
         if channels != c.channels or height % c.patch_size or width % c.patch_size or not height or not width:
             raise UsageError(
-                f"an image must have {c.channels} channels and a height and width that model.patch_size={c.patch_size} divides, "
-                f"but has {channels} of {height} x {width}; resize it"
+                f"an image must have {c.channels} channels and a height and width that"
+                f" model.patch_size={c.patch_size} divides, but has {channels} of {height} x {width};"
+                " resize it"
             )
         patches = self.patches(images).flatten(2).transpose(1, 2)
         if sources is not None:
@@ -208,13 +224,16 @@ class ViT(nn.Module):
     def _corrupted(self, patches: Tensor, sources: Tensor) -> Tensor:
         """patches `(rows, patches, width)` as `sources` says."""
         if self.mask is None:
-            raise UsageError("a model that reads corrupted patches must have model.head=patches, but this one has no [mask]")
+            raise UsageError(
+                "a model that reads corrupted patches must have model.head=patches, but this one has no"
+                " [mask]"
+            )
         chosen = patches.gather(1, sources.clamp(min=0)[..., None].expand_as(patches))
         return torch.where(sources[..., None] < 0, self.mask, chosen)
 
     def positions_of(self, height: int, width: int) -> Tensor:
-        """`(1, 1 + patches, width of a hidden state)` for an image of so many pixels: those of the patches interpolated
-        (bicubic) where it is not `image_size`."""
+        """`(1, 1 + patches, width of a hidden state)` for an image of so many pixels: those of the patches
+        interpolated (bicubic) where it is not `image_size`."""
         c = self.config
         if height == width == c.image_size:
             return self.positions

@@ -1,4 +1,5 @@
-"""Compiles the loops. Imports nothing but the standard library: it runs while nothing is installed yet (`hatch_build.py`)."""
+"""Compiles the loops. Imports nothing but the standard library: it runs while nothing is installed yet
+(`hatch_build.py`)."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def built_from(folder: Path) -> str:
 
 
 def build(folder: Path = SOURCES) -> list[Path]:
-    """Compiles the sources in `folder` beside themselves. Raises OSError where there is no compiler, or it fails."""
+    """Compiles the sources in `folder` beside themselves. Raises OSError where there is no compiler, or it
+    fails."""
     if sys.platform != "linux":
         raise OSError(f"the compiled loops are for Linux, but this is {sys.platform}")
     asked = shlex.split(os.environ.get("CXX", "")) or ["c++"]
@@ -72,4 +74,6 @@ def compiled(folder: Path, kind: str, compilers: list[list[str]]) -> Path:
             if run.returncode == 0:
                 made.replace(found)
                 return found
-        raise OSError(f"{shlex.join(compiler)} must compile recurrent.cpp, but said: {run.stderr.strip()[-500:]}")
+        raise OSError(
+            f"{shlex.join(compiler)} must compile recurrent.cpp, but said: {run.stderr.strip()[-500:]}"
+        )

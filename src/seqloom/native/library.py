@@ -55,5 +55,6 @@ def load(path: Path) -> ctypes.CDLL | None:
 
 
 def in_memory(tensor: Tensor, dtype: torch.dtype) -> bool:
-    """Whether it is numbers of this type in the computer's memory: nothing on another device or only thought of."""
+    """Whether it is numbers of this type in the computer's memory: nothing on another device or only thought
+    of."""
     return tensor.dtype == dtype and tensor.is_cpu and type(tensor) in (Tensor, nn.Parameter)

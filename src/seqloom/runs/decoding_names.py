@@ -14,7 +14,8 @@ EITHER = ("repetition_penalty", "no_repeat_ngram", "min_length")
 
 
 def strategy_settings(name: str, seed: int) -> DecodeConfig:
-    """What a strategy's name says: `greedy`, `sampling`, settings of decode such as beam=5, or several joined by +.
+    """What a strategy's name says: `greedy`, `sampling`, settings of decode such as beam=5, or several joined
+    by +.
 
     None of the folder's own settings counts. Raises UsageError for what is none, or does not go together.
     """

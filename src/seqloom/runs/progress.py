@@ -36,7 +36,8 @@ def tallied(say: Say) -> Iterator[Tally]:
 
 
 def each_pair(paths: Sequence[str], data: DataConfig, say: Say = lambda _: None) -> Generator[Record, None, None]:
-    """The pairs of files, one at a time; at the end, or at an error, what was guessed, repaired and left out is said."""
+    """The pairs of files, one at a time; at the end, or at an error, what was guessed, repaired and left out
+    is said."""
     with tallied(say) as tally:
         yield from read_pairs(paths, data, tally)
 
@@ -47,7 +48,8 @@ def read_pair_list(paths: Sequence[str], data: DataConfig, say: Say) -> list[tup
 
 
 def each_text(path: str, data: DataConfig, say: Say) -> Iterator[str]:
-    """The lines of a text that must each be answered: a blank or a skipped one is an empty text, an empty file has none."""
+    """The lines of a text that must each be answered: a blank or a skipped one is an empty text, an empty
+    file has none."""
     with tallied(say) as tally:
         for record in read_texts(path, data, tally, every_line=True):
             yield record.fields["text"]
@@ -69,7 +71,8 @@ def counted(records: Iterable[T], what: str, say: Say, every: float = 5.0) -> It
 
 
 def in_chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Up to `size` at a time, in order. Where `items` raises a SeqloomError, what came before it is given first."""
+    """Up to `size` at a time, in order. Where `items` raises a SeqloomError, what came before it is given
+    first."""
     remaining = iter(items)
     failure: SeqloomError | None = None
     while failure is None:

@@ -2,7 +2,8 @@
 
     config.json             model_type, the model's sizes, special ids, task; of an imported model also what it said there ("hub")
     tokenizer.json          the tokenizer, and nothing else of the text's treatment anywhere else; of an imported Marian model
-                            source.spm, target.spm and vocab.json in its place, for its two languages have pieces of their own
+                            source.spm, target.spm and vocab.json in its place, for its two languages have
+                            pieces of their own
     tokenizer_config.json   what Hugging Face's readers ask for
     generation_config.json  how it decodes unless told otherwise
     preprocessor_config.json  of a model of images in place of the last three: how a picture becomes what it reads
@@ -83,7 +84,8 @@ class Bundle:
     """What was left of a checkpoint of others, and what was changed, in words."""
 
     def decode_with(self, changes: dict[str, Any]) -> DecodeConfig:
-        """The folder's decode settings with changes. Raises UsageError for one that cannot be, or that would change nothing."""
+        """The folder's decode settings with changes. Raises UsageError for one that cannot be, or that would
+        change nothing."""
         settings = parse(DecodeConfig, to_plain(self.decode) | changes, "decode.")
         if idle := [name for name in IDLE[settings.strategy] if name in changes]:
             (other,) = IDLE.keys() - {settings.strategy}
@@ -116,8 +118,8 @@ def write_model_files(
     decode: DecodeConfig,
     hub: HubOrigin | None = None,
 ) -> None:
-    """All that inference needs, but for the weights; config.json, with which a folder is a model's, last. `hub`: where an imported
-    model comes from."""
+    """All that inference needs, but for the weights; config.json, with which a folder is a model's, last.
+    `hub`: where an imported model comes from."""
     config = {
         "model_type": model_type,
         "architectures": [type(configured).__name__.removesuffix("Config")],
@@ -164,8 +166,8 @@ def build_model(
 
 
 def model_config(model_type: str, size: str, vocabulary_size: int, fields: dict[str, Any], labels: tuple[str, ...] = ()) -> Any:
-    """The configuration of a named size, changed by `fields`; of `vocabulary_size` and `labels` what the family has. Raises
-    UsageError that names all that is wrong."""
+    """The configuration of a named size, changed by `fields`; of `vocabulary_size` and `labels` what the
+    family has. Raises UsageError that names all that is wrong."""
     config_class, _, sizes = model_family(model_type)
     if size not in sizes:
         raise UsageError(f"the size of {model_type} must be one of {', '.join(sizes)}, but is {size!r}")
@@ -178,16 +180,17 @@ def model_config(model_type: str, size: str, vocabulary_size: int, fields: dict[
 
 
 def located(place: str | Path) -> Path:
-    """The folder that a user means: a path, or `hf://NAME@REVISION`, which is fetched into the hub's cache where it is not there yet."""
+    """The folder that a user means: a path, or `hf://NAME@REVISION`, which is fetched into the hub's cache
+    where it is not there yet."""
     return fetched(str(place)) if is_hub_name(place) else Path(place)
 
 
 def load_bundle(folder: str | Path, device: str = "auto") -> Bundle:
-    """Opens the run folder of a model of texts: its final weights, or while it still trains, its best checkpoint so far; or a
-    Hugging Face directory as it is.
+    """Opens the run folder of a model of texts: its final weights, or while it still trains, its best
+    checkpoint so far; or a Hugging Face directory as it is.
 
-    Raises FolderError where the folder is not a run folder, or a file in it is missing or damaged; UsageError where its model
-    reads no text.
+    Raises FolderError where the folder is not a run folder, or a file in it is missing or damaged; UsageError
+    where its model reads no text.
     """
     folder = located(folder)
     if (task := task_of(folder)) in OF_IMAGES:
@@ -224,8 +227,8 @@ def load_bundle(folder: str | Path, device: str = "auto") -> Bundle:
 
 
 def start_of(place: str | Path) -> Started:
-    """What a reader begins with that begins with this folder, or name of the hub. Raises FolderError where it is damaged or no model's,
-    UsageError where its model does not read for a head."""
+    """What a reader begins with that begins with this folder, or name of the hub. Raises FolderError where it
+    is damaged or no model's, UsageError where its model does not read for a head."""
     folder = _beginning(place)
     if is_hub_folder(folder):
         return start_encoder(folder)
@@ -279,8 +282,8 @@ def task_of(folder: str | Path) -> str | None:
 
 
 def open_model(folder: str | Path, device: str = "auto") -> OpenedModel:
-    """The model of a run folder, or of a Hugging Face directory. Raises FolderError where the folder is neither, or a file in it is
-    missing or damaged."""
+    """The model of a run folder, or of a Hugging Face directory. Raises FolderError where the folder is
+    neither, or a file in it is missing or damaged."""
     folder = located(folder)
     if not (folder / CONFIG).is_file():
         raise FolderError(f"{printable(str(folder))}: must be a run folder, but holds no {CONFIG}; make one with: seqloom train")
@@ -308,9 +311,11 @@ def _model_of(content: dict[str, Any], folder: Path, weights: Path) -> nn.Module
         config, shapes = _config_of(content), shapes_in(weights)
         for name, said in endless_layers({**content, **getattr(config, "encoder", {})}, len(shapes)).items():
             raise UsageError(f"{name} {said}")
-        empty = empty_model(model_class, config)  # nothing is allocated before the sizes are known to fit the weights
+        # nothing is allocated before the sizes are known to fit the weights
+        empty = empty_model(model_class, config)
         check_weights(empty, shapes, weights)
-        if model_type in {family.model_type for family in FAMILIES.values()}:  # of parameters alone: no time goes into a random start
+        # of parameters alone: no time goes into a random start
+        if model_type in {family.model_type for family in FAMILIES.values()}:
             assign(empty, finite_tensors(weights))
             return empty
         model: nn.Module = model_class(config)
@@ -343,7 +348,8 @@ def _config_of(content: dict[str, Any]) -> Any:
 
 
 def config_in(folder: Path) -> tuple[dict[str, Any], Any]:
-    """config.json of a run folder, and the configuration of its model. Raises FolderError where it is damaged."""
+    """config.json of a run folder, and the configuration of its model. Raises FolderError where it is
+    damaged."""
     content = dict(files.read_json(folder / CONFIG))
     try:
         return content, _config_of(content)
@@ -373,7 +379,8 @@ def has_weights(folder: Path) -> bool:
 
 
 def seal(folder: Path, best: Path) -> None:
-    """Makes a checkpoint's weights the folder's, and vouches for all with a manifest, the last file written."""
+    """Makes a checkpoint's weights the folder's, and vouches for all with a manifest, the last file written.
+    """
     (folder / files.MANIFEST).unlink(missing_ok=True)
     files.link_atomic(best / WEIGHTS, folder / WEIGHTS)
     sealed = SEALED_OF_IMAGES if task_of(folder) in OF_IMAGES else (*kept_files(folder), *SEALED)

@@ -31,7 +31,8 @@ def resolve(
     config: str | None,
     start: str | Path | None = None,
 ) -> RunConfig:
-    """What was asked for, as one configuration: the run file, changed by the arguments, changed by the settings."""
+    """What was asked for, as one configuration: the run file, changed by the arguments, changed by the
+    settings."""
     content: dict[str, Any] = read_run_file(config) if config else {}
     content = apply_settings(content, list(settings))
     given: dict[str, Any] = {"task": task, "output_dir": str(output_dir) if output_dir is not None else None}
@@ -83,7 +84,8 @@ def resolve(
 
 
 def _training_of_readers(content: dict[str, Any]) -> dict[str, Any]:
-    """Settings of training where a reader has other defaults: one that begins with a checkpoint, or one of a family."""
+    """Settings of training where a reader has other defaults: one that begins with a checkpoint, or one of a
+    family."""
     model = content.get("model", {})
     if model.get("from"):
         return FINE_TUNING
@@ -120,10 +122,10 @@ BROUGHT = ("tokenizer", "vocabulary", "normalisation")
 
 
 def begun_with(model: dict[str, Any], run_config: RunConfig) -> dict[str, Any]:
-    """The model settings of a run that begins with the weights of another folder, whose family is its own. Raises UsageError where another
-    is asked for, or where the task cannot begin so."""
+    """The model settings of a run that begins with the weights of another folder, whose family is its own.
+    Raises UsageError where another is asked for, or where the task cannot begin so."""
     if run_config.task not in (*READING_TASKS, run_folder.IMAGES):
-        raise UsageError(f"--from is for {', '.join((*READING_TASKS, bundles.IMAGES))}, but the task is {run_config.task}")
+        raise UsageError(f"--from is for {', '.join((*READING_TASKS, run_folder.IMAGES))}, but the task is {run_config.task}")
     found = run_folder.encoder_of(model["from"])
     named = run_config.model.get("name", found)
     own = [name for name in BROUGHT if getattr(run_config.data, name) != getattr(DataConfig(), name)]
@@ -157,7 +159,7 @@ def keep_standard_input(run_config: RunConfig, folder: Path) -> RunConfig:
 def read_resumed(folder: Path) -> RunConfig:
     """The configuration that a run folder was made with."""
     if not (folder / run_folder.RUN).is_file():
-        raise FolderError(f"{printable(str(folder))}: must be a run folder to be resumed, but holds no {bundles.RUN}")
+        raise FolderError(f"{printable(str(folder))}: must be a run folder to be resumed, but holds no {run_folder.RUN}")
     run_config = parse(RunConfig, read_run_file(str(folder / run_folder.RUN)))
     own = folder / STANDARD_INPUT
     kept = tuple(str(own) if Path(path).name == STANDARD_INPUT and own.exists() else path for path in run_config.data.train)
@@ -179,12 +181,14 @@ def as_trained(folder: Path, given: Mapping[str, Any]) -> DataConfig:
 
 
 def kept(before: Mapping[str, Any], given: Mapping[str, Any], names: Iterable[str]) -> DataConfig:
-    """Settings that are given, and of these names else those from before. One that is given as its default stands."""
+    """Settings that are given, and of these names else those from before. One that is given as its default
+    stands."""
     return parse(DataConfig, {name: before[name] for name in names if name in before} | dict(given), "data.")
 
 
 ADJUSTABLE = ("learning_rate", "clip_norm", "dtype", "device", "threads", "accumulate", "log_every", "patience", "tensorboard")
-"""Settings of training that may be changed in a run.yaml before it is resumed; from there on, the bits are others."""
+"""Settings of training that may be changed in a run.yaml before it is resumed; from there on, the bits are
+others."""
 
 
 def fixed_settings(run_config: RunConfig) -> dict[str, Any]:
@@ -197,11 +201,12 @@ def fixed_settings(run_config: RunConfig) -> dict[str, Any]:
 
 def check_unchanged(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """The settings of a run. Raises FolderError where a resumed run would not be the one that was begun."""
-    changed = [key for key in sorted(before) if before[key] != now.get(key)]  # a setting that is newer than the run cannot have changed
+    # a setting that is newer than the run cannot have changed
+    changed = [key for key in sorted(before) if before[key] != now.get(key)]
     if changed:
         was = ", ".join(f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in changed[:5])
         raise FolderError(
-            f"{printable(str(folder / bundles.RUN))}: a resumed run must keep its settings, but {printable(was)}; "
+            f"{printable(str(folder / run_folder.RUN))}: a resumed run must keep its settings, but {printable(was)}; "
             "put them back, or train a new run"
         )
     return now

@@ -13,7 +13,8 @@ BOARD = "tensorboard"
 
 
 def open_board(folder: Path, step: int) -> Callable[[dict[str, Any]], None]:
-    """A function that takes the records of metrics.jsonl; what was written after `step` by a run that was killed is hidden.
+    """A function that takes the records of metrics.jsonl; what was written after `step` by a run that was
+    killed is hidden.
 
     Raises MissingExtraError without the extra `tensorboard`.
     """

@@ -28,8 +28,8 @@ def write_made(
     metrics: dict[str, float] | None,
     hub: HubOrigin | None = None,
 ) -> None:
-    """Writes all of a finished folder; `used` are the fingerprints of the files that the model was made of. metrics: None where
-    nothing is measured. `hub`: where an imported model comes from."""
+    """Writes all of a finished folder; `used` are the fingerprints of the files that the model was made of.
+    metrics: None where nothing is measured. `hub`: where an imported model comes from."""
     state = TrainerState(step=1, total_steps=1, best_step=1, stopped="max_steps")
     files.write_atomic(folder / run_folder.RUN, run_file_text(run))
     files.write_json(folder / run_folder.DATA, {"files": used})

@@ -29,7 +29,8 @@ class Task:
     data: Mapping[str, Any] = field(default_factory=dict)
     """Settings of data where this task has other defaults, for a model that begins anew."""
     reads: tuple[str, ...] = ()
-    """Of a reading task: settings of data that tell how its files are read, beside those that tell how any file is (READ_BY_ALL)."""
+    """Of a reading task: settings of data that tell how its files are read, beside those that tell how any
+    file is (READ_BY_ALL)."""
     trained: bool = True
     """Whether `train` can train a model for it; models for the others are imported."""
 
@@ -38,16 +39,19 @@ READERS = ("recurrent", "bag_of_words", "convolution", "bert", "gpt", "t5")
 """Families that read for a head."""
 READING: dict[str, Any] = {"batch_rows": 32, "epochs": 10.0}
 READING_STEPS = 1000
-"""Steps at least of a reader that begins anew, where nobody says how many: ten passes over a few hundred examples are too few."""
+"""Steps at least of a reader that begins anew, where nobody says how many: ten passes over a few hundred
+examples are too few."""
 RATES = {"bag_of_words": 1e-2}
-"""family of a reader -> the learning rate of one that begins anew, where the default is too small: linear models want larger steps."""
+"""family of a reader -> the learning rate of one that begins anew, where the default is too small: linear
+models want larger steps."""
 FINE_TUNING: dict[str, Any] = {
     "learning_rate": 5e-5,
     "epochs": 3.0,
     "schedule": "linear",
     "beta2": 0.999,
 }
-"""Settings of training where a model begins with weights that were trained before (Devlin et al. 2019, appendix A.3)."""
+"""Settings of training where a model begins with weights that were trained before (Devlin et al. 2019,
+appendix A.3)."""
 
 TABLE = ("text", "second", "label", "delimiter", "header", "quoting", "part")
 """Settings of data of any table."""
@@ -60,14 +64,21 @@ READ_BY_ALL = (
 TASKS: dict[str, Task] = {
     # text in, text out: pairs of source and target
     "translation": Task(
-        columns=("source", "target"), models=("seq2seq", "transformer", "t5"), best=("loss", "bleu", "chrf", "exact_match")
+        columns=("source", "target"),
+        models=("seq2seq", "transformer", "t5"),
+        best=("loss", "bleu", "chrf", "exact_match"),
     ),
     # language modelling: documents
-    "text-generation": Task(columns=("text",), models=("gpt", "recurrent_lm", "ngram"), decode={"strategy": "sample"}),
+    "text-generation": Task(
+        columns=("text",), models=("gpt", "recurrent_lm", "ngram"), decode={"strategy": "sample"}
+    ),
     # an image in, one label out
     "image-classification": Task(columns=(), models=("vit",), best=("loss", "accuracy")),
-    # an image with corrupted patches in, their colours out: what an encoder of images is trained for where there are no labels
-    "masked-image-modeling": Task(columns=(), models=("vit",), best=("loss", "accuracy"), model={"head": "patches"}),
+    # an image with corrupted patches in, their colours out: what an encoder of images is trained for where
+    # there are no labels
+    "masked-image-modeling": Task(
+        columns=(), models=("vit",), best=("loss", "accuracy"), model={"head": "patches"}
+    ),
     # a text in, the tokens at its masks out
     "fill-mask": Task(columns=("text",), models=("bert",), trained=False),
     # a text in, one vector out
@@ -114,7 +125,13 @@ TASKS: dict[str, Task] = {
         train=READING | {"best": "accuracy"},
     ),
 }
-READING_TASKS = ("text-classification", "sentence-similarity", "token-classification", "question-answering", "multiple-choice")
+READING_TASKS = (
+    "text-classification",
+    "sentence-similarity",
+    "token-classification",
+    "question-answering",
+    "multiple-choice",
+)
 """Tasks whose models are readers: an encoder and a head."""
 
 

@@ -1,4 +1,5 @@
-"""The 256 characters that stand for bytes in a byte-level vocabulary (`bytes_to_unicode` of GPT-2), and ids as bytes."""
+"""The 256 characters that stand for bytes in a byte-level vocabulary (`bytes_to_unicode` of GPT-2), and ids
+as bytes."""
 
 from __future__ import annotations
 
@@ -25,5 +26,7 @@ def spell_bytes(piece: str) -> bytes:
 
 def readable(spelled: bytes) -> str:
     """Bytes for looking at; one that is no whole character is shown in hexadecimal, such as `⟨e2⟩`."""
-    escaped = spelled.decode("utf-8", "surrogateescape")  # a byte that is no whole character becomes U+DC80 ... U+DCFF
+    escaped = spelled.decode(
+        "utf-8", "surrogateescape"
+    )  # a byte that is no whole character becomes U+DC80 ... U+DCFF
     return "".join(f"⟨{ord(c) - 0xDC00:x}⟩" if "\udc80" <= c <= "\udcff" else c for c in escaped)

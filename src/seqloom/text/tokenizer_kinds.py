@@ -5,8 +5,9 @@
     wordpiece                     the longest piece first   Schuster and Nakajima 2012; Devlin et al. 2019
     unigram                       the likeliest pieces      Kudo 2018 (arXiv:1804.10959)
 
-Every kind has the special tokens as ids 0 to 15. They are plain entries of the vocabulary and never "added tokens", which the library would
-look for inside the text. A text that spells `<s>` stays text, for every kind cuts it apart.
+Every kind has the special tokens as ids 0 to 15. They are plain entries of the vocabulary and never "added
+tokens", which the library would look for inside the text. A text that spells `<s>` stays text, for every kind
+cuts it apart.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ Merges = list[tuple[str, str]]
 
 SPECIALS: Vocabulary = {token: i for i, token in enumerate(SPECIAL_TOKENS)}
 BLANK, CONTINUED = "▁", "##"
-"""What begins a word in a piece of `unigram`, and what a piece of `wordpiece` begins with that goes on with a word."""
+"""What begins a word in a piece of `unigram`, and what a piece of `wordpiece` begins with that goes on with a
+word."""
 
 
 @final
@@ -73,12 +75,16 @@ def units() -> pre_tokenizers.PreTokenizer:
 def pieces_of_words() -> pre_tokenizers.PreTokenizer:
     """Words with the blank before them, cut after a `<` that could begin `<s>` or `</s>`."""
     words = pre_tokenizers.Metaspace(replacement=BLANK, prepend_scheme="always", split=True)
-    return pre_tokenizers.Sequence([words, pre_tokenizers.Split(Regex("<(?=[/a-z])"), "merged_with_previous")])
+    return pre_tokenizers.Sequence(
+        [words, pre_tokenizers.Split(Regex("<(?=[/a-z])"), "merged_with_previous")]
+    )
 
 
 def between_blanks() -> pre_tokenizers.PreTokenizer:
     """Words between white space, cut after a `<` that could begin `<s>` or `</s>`."""
-    return pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex("<(?=[/a-z])"), "merged_with_previous")])
+    return pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex("<(?=[/a-z])"), "merged_with_previous")]
+    )
 
 
 def one_blank() -> list[normalizers.Normalizer]:
@@ -87,13 +93,20 @@ def one_blank() -> list[normalizers.Normalizer]:
 
 
 def _before_last_unit(text: str) -> int:
-    """Where the last run of letters, digits, signs or blanks begins, its leading blank too: no merge goes across that place."""
+    """Where the last run of letters, digits, signs or blanks begins, its leading blank too: no merge goes
+    across that place."""
     *_, before, last = [0, 0, *(begin for _, (begin, _) in units().pre_tokenize_str(text))]
-    contraction = text[before:last] == "'" and text[last:] in ("r", "v", "l")  # may become 're, 've, 'll: one unit each
+    contraction = text[before:last] == "'" and text[last:] in (
+        "r",
+        "v",
+        "l",
+    )  # may become 're, 've, 'll: one unit each
     return before if contraction else last
 
 
-def _before_last_word(text: str, cut: Callable[[], pre_tokenizers.PreTokenizer] = pre_tokenizers.Whitespace) -> int:
+def _before_last_word(
+    text: str, cut: Callable[[], pre_tokenizers.PreTokenizer] = pre_tokenizers.Whitespace
+) -> int:
     """Where the word begins that the text ends in, or the last one ends."""
     *_, (begin, end) = [(0, 0), *(span for _, span in cut().pre_tokenize_str(text))]
     return int(begin if end == len(text) else end)
@@ -101,20 +114,27 @@ def _before_last_word(text: str, cut: Callable[[], pre_tokenizers.PreTokenizer] 
 
 def _before_last_blank(text: str) -> int:
     """Where the blanks begin that stand before the last word."""
-    return len(text.rstrip(" ").rpartition(" ")[0].rstrip(" ")) if not text.endswith(" ") else len(text.rstrip(" "))
+    return (
+        len(text.rstrip(" ").rpartition(" ")[0].rstrip(" "))
+        if not text.endswith(" ")
+        else len(text.rstrip(" "))
+    )
 
 
 def _spell_wordpiece(piece: str) -> bytes:
     return piece.removeprefix(CONTINUED).encode() if piece.startswith(CONTINUED) else b" " + piece.encode()
 
 
-# A long text is one "word" of the kinds characters and bytes, so keeping words in a cache would be of no use there.
+# A long text is one "word" of the kinds characters and bytes, so keeping words in a cache would be of no use
+# there.
 KINDS: dict[str, Kind] = {
     "characters": Kind(
         summary="one id for each character that occurs in training",
         smallest=len(SPECIALS) + 1,
         unknown=True,
-        model=lambda learned: models.BPE(learned.vocabulary, [], unk_token=SPECIAL_TOKENS[UNK], cache_capacity=0),
+        model=lambda learned: models.BPE(
+            learned.vocabulary, [], unk_token=SPECIAL_TOKENS[UNK], cache_capacity=0
+        ),
         split=lambda: None,
         join=decoders.Fuse,
         spell=str.encode,
@@ -167,7 +187,9 @@ KINDS: dict[str, Kind] = {
         smallest=len(SPECIALS) + 1,
         unknown=True,
         lead=b" ",
-        model=lambda learned: models.WordPiece(learned.vocabulary, unk_token=SPECIAL_TOKENS[UNK], continuing_subword_prefix=CONTINUED),
+        model=lambda learned: models.WordPiece(
+            learned.vocabulary, unk_token=SPECIAL_TOKENS[UNK], continuing_subword_prefix=CONTINUED
+        ),
         split=pre_tokenizers.BertPreTokenizer,  # each sign is a word
         join=lambda: decoders.WordPiece(prefix=CONTINUED, cleanup=False),
         spell=_spell_wordpiece,
@@ -178,7 +200,9 @@ KINDS: dict[str, Kind] = {
         smallest=len(SPECIALS) + 1,
         unknown=True,
         lead=b" ",
-        model=lambda learned: models.Unigram(list(zip(by_id(learned.vocabulary), learned.scores, strict=True)), UNK, False),
+        model=lambda learned: models.Unigram(
+            list(zip(by_id(learned.vocabulary), learned.scores, strict=True)), UNK, False
+        ),
         blanks=one_blank,
         split=pieces_of_words,
         join=lambda: decoders.Metaspace(replacement=BLANK, prepend_scheme="always", split=True),

@@ -1,7 +1,8 @@
 """Strings to ids and back: the tokenizers that seqloom trains itself, on the `tokenizers` library.
 
-A tokenizer lives in one `tokenizer.json`, which the library of Hugging Face reads too, and nowhere else. What the kinds are stands in
-`kinds.py`, how they learn in `learning.py`; those of published checkpoints are in `hub_tokenizer.py`.
+A tokenizer lives in one `tokenizer.json`, which the library of Hugging Face reads too, and nowhere else. What
+the kinds are stands in `kinds.py`, how they learn in `learning.py`; those of published checkpoints are in
+`hub_tokenizer.py`.
 """
 
 from __future__ import annotations
@@ -15,11 +16,20 @@ from typing import Any, final, get_args
 from seqloom.errors import FolderError, SeqloomError, UsageError, printable
 from seqloom.protocols import Marks
 from seqloom.text.byte_symbols import byte_symbols, readable
-from seqloom.text.tokenizer_kinds import KINDS as KINDS
-from seqloom.text.tokenizer_kinds import SPECIALS, Learned, Merges, Normalisation, Vocabulary, assemble, by_id, normalizer_of
-from seqloom.text.vocabulary_learning import learn, require_vocabulary
-from seqloom.text.tokenizers_library import batch_of, checked, panics_are_errors, prepare_forks
 from seqloom.text.special_tokens import BOS, EOS, MARKS, PAD, SPECIAL_TOKENS, UNK
+from seqloom.text.tokenizer_kinds import KINDS as KINDS
+from seqloom.text.tokenizer_kinds import (
+    SPECIALS,
+    Learned,
+    Merges,
+    Normalisation,
+    Vocabulary,
+    assemble,
+    by_id,
+    normalizer_of,
+)
+from seqloom.text.tokenizers_library import batch_of, checked, panics_are_errors, prepare_forks
+from seqloom.text.vocabulary_learning import learn, require_vocabulary
 
 
 @final
@@ -31,7 +41,12 @@ class TextTokenizer:
     """
 
     def __init__(
-        self, kind: str, vocabulary: Vocabulary, merges: Merges, normalisation: Normalisation = "none", scores: Sequence[float] = ()
+        self,
+        kind: str,
+        vocabulary: Vocabulary,
+        merges: Merges,
+        normalisation: Normalisation = "none",
+        scores: Sequence[float] = (),
     ) -> None:
         self.kind = kind
         self.normalisation = normalisation
@@ -61,7 +76,8 @@ class TextTokenizer:
 
     @property
     def lead(self) -> bytes:
-        """What pieces that begin a word spell first, a blank or nothing: `decode` drops it at the begin of a text."""
+        """What pieces that begin a word spell first, a blank or nothing: `decode` drops it at the begin of a
+        text."""
         return KINDS[self.kind].lead
 
     @property
@@ -72,23 +88,30 @@ class TextTokenizer:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, without start or end marks.
 
-        The only special id that comes out is `<unk>`, once for each unknown character or word, where `unknown`.
-        Raises UsageError where a text is not a string or holds half a character (a lone surrogate).
+        The only special id that comes out is `<unk>`, once for each unknown character or word, where
+        `unknown`. Raises UsageError where a text is not a string or holds half a character (a lone
+        surrogate).
         """
         prepare_forks()
         with panics_are_errors("encode"):
-            return [e.ids for e in self._tokenizer.encode_batch_fast(batch_of(texts), add_special_tokens=False)]
+            return [
+                e.ids for e in self._tokenizer.encode_batch_fast(batch_of(texts), add_special_tokens=False)
+            ]
 
     def offsets(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
         """The characters `text[begin:end]` that each id of `encode` comes from. Raises as `encode` does."""
         prepare_forks()
         with panics_are_errors("encode"):
-            return [e.offsets for e in self._tokenizer.encode_batch(batch_of(texts), add_special_tokens=False)]
+            return [
+                e.offsets for e in self._tokenizer.encode_batch(batch_of(texts), add_special_tokens=False)
+            ]
 
     def settle(self, text: str) -> tuple[list[int], bytes]:
-        """A text that is still being typed: the ids that stay, whatever comes after it, and the bytes of the rest.
+        """A text that is still being typed: the ids that stay, whatever comes after it, and the bytes of the
+        rest.
 
-        Under the normalisation "nfc" a mark that comes next can still change the last character. Raises as `encode` does.
+        Under the normalisation "nfc" a mark that comes next can still change the last character. Raises as
+        `encode` does.
         """
         (text,) = checked([text])
         if (normalizer := normalizer_of(self.normalisation)) is not None:
@@ -96,7 +119,11 @@ class TextTokenizer:
         sure = KINDS[self.kind].settled(text)
         (ids,) = self.encode([text[:sure]])
         if self.lead:
-            return ids, self.lead + text[sure:].strip(None if self.kind == "wordpiece" else " ").encode() if text[sure:] else b""
+            return ids, (
+                self.lead + text[sure:].strip(None if self.kind == "wordpiece" else " ").encode()
+                if text[sure:]
+                else b""
+            )
         if self.joint:  # blanks are lost, but that there is one says that the word before it is whole
             return ids, (self.joint if ids and text[sure:] else b"") + text[sure:].strip().encode()
         return ids, text[sure:].encode()
@@ -104,8 +131,9 @@ class TextTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """The text that `ids` spell. Special ids spell nothing, and that includes `<unk>`.
 
-        Words are joined by one blank; of wordpiece and unigram none begins a text. Bytes that are no whole character become
-        U+FFFD, as a model may end in the middle of one. Raises UsageError where an id is outside of the vocabulary.
+        Words are joined by one blank; of wordpiece and unigram none begins a text. Bytes that are no whole
+        character become U+FFFD, as a model may end in the middle of one. Raises UsageError where an id is
+        outside of the vocabulary.
         """
         self._check_ids(ids)
         spelled = [self._spelled[i] for i in ids]
@@ -125,7 +153,10 @@ class TextTokenizer:
         size = len(self._spelled)
         if len(ids) and (min(ids) < 0 or max(ids) >= size):
             wrong = next(i for i in ids if not 0 <= i < size)
-            raise UsageError(f"an id must be from 0 to {size - 1}, but {wrong} was given; was it made by another tokenizer?")
+            raise UsageError(
+                f"an id must be from 0 to {size - 1}, but {wrong} was given; was it made by another"
+                " tokenizer?"
+            )
 
     def to_json(self) -> str:
         """The content of `tokenizer.json`."""
@@ -140,8 +171,9 @@ class TextTokenizer:
     def from_json(cls, text: str) -> TextTokenizer:
         """The tokenizer that `to_json` wrote.
 
-        Only the vocabulary, the merges and the scores are taken from `text`; all else is built anew and must be the same, so
-        that nothing foreign (such as a regular expression without end) ever runs. Raises FolderError otherwise.
+        Only the vocabulary, the merges and the scores are taken from `text`; all else is built anew and must
+        be the same, so that nothing foreign (such as a regular expression without end) ever runs. Raises
+        FolderError otherwise.
         """
         try:
             content = json.loads(text)
@@ -153,7 +185,8 @@ class TextTokenizer:
                 return cls(kind, vocabulary, merges, normalisation, scores)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, SeqloomError) as error:
             raise FolderError(
-                f"tokenizer.json must be as seqloom wrote it, but {printable(str(error))[:200]}; restore the file, or train again"
+                f"tokenizer.json must be as seqloom wrote it, but {printable(str(error))[:200]}; restore the"
+                " file, or train again"
             ) from None
 
 
@@ -162,18 +195,23 @@ def train_tokenizer(
 ) -> TextTokenizer:
     """Learns a tokenizer of at most `vocabulary` ids, the 16 special ones included.
 
-    Where the text allows fewer, `vocabulary_size` is smaller; that is no error. The same texts give the same ids,
-    in whatever order they come and on any number of threads. Case is kept; `normalisation` "nfc" composes
-    characters (Unicode form C) in training and in encoding.
+    Where the text allows fewer, `vocabulary_size` is smaller; that is no error. The same texts give the same
+    ids, in whatever order they come and on any number of threads. Case is kept; `normalisation` "nfc"
+    composes characters (Unicode form C) in training and in encoding.
 
-    Raises UsageError where the kind is unknown, where `vocabulary` is too small (it says what is the smallest), or
-    where a text is not a string or holds half a character; DataError where there is no text.
+    Raises UsageError where the kind is unknown, where `vocabulary` is too small (it says what is the
+    smallest), or where a text is not a string or holds half a character; DataError where there is no text.
     """
     if kind not in KINDS:
         known = "; ".join(f"{name} ({k.summary})" for name, k in KINDS.items())
-        raise UsageError(f"the kind of tokenizer must be one of {', '.join(KINDS)}, but is {printable(str(kind))!r}. They are: {known}")
+        raise UsageError(
+            f"the kind of tokenizer must be one of {', '.join(KINDS)}, but is {printable(str(kind))!r}. They"
+            f" are: {known}"
+        )
     if normalisation not in get_args(Normalisation):
-        raise UsageError(f"the normalisation must be one of none, nfc, but is {printable(str(normalisation))!r}")
+        raise UsageError(
+            f"the normalisation must be one of none, nfc, but is {printable(str(normalisation))!r}"
+        )
     require_vocabulary(kind, vocabulary, KINDS[kind].smallest)
     prepare_forks()
     with panics_are_errors("train"):
@@ -184,7 +222,8 @@ def train_tokenizer(
 def tokenizer_config(tokenizer: TextTokenizer) -> dict[str, Any]:
     """The content of `tokenizer_config.json`, with which `transformers` opens the tokenizer.
 
-    Note that `transformers` makes its marks added tokens: there, and only there, a text that spells one becomes one.
+    Note that `transformers` makes its marks added tokens: there, and only there, a text that spells one
+    becomes one.
     """
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -196,7 +235,8 @@ def tokenizer_config(tokenizer: TextTokenizer) -> dict[str, Any]:
     return config | ({"unk_token": SPECIAL_TOKENS[UNK]} if tokenizer.unknown else {})
 
 
-# --- reading a tokenizer.json ----------------------------------------------------------------------------------------
+# --- reading a tokenizer.json
+# ----------------------------------------------------------------------------------------
 
 
 def _recognised(content: Any) -> tuple[str, Normalisation]:
@@ -205,18 +245,25 @@ def _recognised(content: Any) -> tuple[str, Normalisation]:
         raise ValueError("it holds no tokenizer")
     for kind in KINDS:
         for normalisation in get_args(Normalisation):
-            ours = json.loads(assemble(kind, Learned(SPECIALS, [], [0.0] * len(SPECIALS)), normalisation).to_str())
+            ours = json.loads(
+                assemble(kind, Learned(SPECIALS, [], [0.0] * len(SPECIALS)), normalisation).to_str()
+            )
             if _alike(_outline(content), _outline(ours)):
                 return kind, normalisation
-    raise ValueError(f"it is none of the kinds {', '.join(KINDS)}, or its special tokens match inside of text")
+    raise ValueError(
+        f"it is none of the kinds {', '.join(KINDS)}, or its special tokens match inside of text"
+    )
 
 
 def _outline(content: dict[str, Any]) -> dict[str, Any]:
-    return content | {"model": {key: value for key, value in content["model"].items() if key not in ("vocab", "merges")}}
+    return content | {
+        "model": {key: value for key, value in content["model"].items() if key not in ("vocab", "merges")}
+    }
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Equal, where a key that is absent is as good as null, false or empty: versions of the library differ in that."""
+    """Equal, where a key that is absent is as good as null, false or empty: versions of the library differ in
+    that."""
     if isinstance(one, dict) and isinstance(other, dict):
         return all(_alike(one.get(key), other.get(key)) for key in one.keys() | other.keys())
     return bool(one == other or not (one or other))
@@ -235,7 +282,9 @@ def _vocabulary(kind: str, found: Any) -> tuple[Vocabulary, list[float]]:
 
 def _check_vocabulary(kind: str, vocabulary: Vocabulary, merges: Merges) -> None:
     """Raises ValueError where ids would be lost, shared or not what the kind promises."""
-    if not all(type(i) is int for i in vocabulary.values()) or sorted(vocabulary.values()) != list(range(len(vocabulary))):
+    if not all(type(i) is int for i in vocabulary.values()) or sorted(vocabulary.values()) != list(
+        range(len(vocabulary))
+    ):
         raise ValueError("its ids are not the numbers from 0 on, each once")
     pieces = sorted(vocabulary, key=vocabulary.__getitem__)
     learned = pieces[len(SPECIALS) :]
@@ -245,11 +294,15 @@ def _check_vocabulary(kind: str, vocabulary: Vocabulary, merges: Merges) -> None
         raise ValueError("one of its pieces is not one character")
     if kind == "bytes" and learned != byte_symbols():
         raise ValueError("its pieces are not the 256 bytes in order")
-    if kind == "bpe" and not set(byte_symbols()) == {symbol for piece in learned for symbol in piece} <= set(learned):
+    if kind == "bpe" and not set(byte_symbols()) == {symbol for piece in learned for symbol in piece} <= set(
+        learned
+    ):
         raise ValueError("its pieces are not made of the 256 bytes, each of which is one of them")
     if kind == "unigram" and any(not piece for piece in learned):
         raise ValueError("one of its pieces is empty")
     if merges and kind != "bpe":
         raise ValueError(f"the kind {kind} has merges")
-    if not all(left in vocabulary and right in vocabulary and left + right in vocabulary for left, right in merges):
+    if not all(
+        left in vocabulary and right in vocabulary and left + right in vocabulary for left, right in merges
+    ):
         raise ValueError("one of its merges is not in the vocabulary")

@@ -19,14 +19,16 @@ def checked(texts: Iterable[str]) -> Iterator[str]:
             text.encode()
         except UnicodeEncodeError as error:
             raise UsageError(
-                f"text {number} (counted from 0) must be Unicode, but at position {error.start} it has half a character "
-                f"(the lone surrogate {printable(text[error.start])}); mend the program or file that it came from"
+                f"text {number} (counted from 0) must be Unicode, but at position {error.start} it has half a"
+                f" character (the lone surrogate {printable(text[error.start])}); mend the program or file"
+                " that it came from"
             ) from None
         yield text
 
 
 def batch_of(texts: Iterable[str]) -> list[str]:
-    """The texts as a list, checked: the library takes a tuple or list for a text that is already cut. One string is refused."""
+    """The texts as a list, checked: the library takes a tuple or list for a text that is already cut. One
+    string is refused."""
     if isinstance(texts, str):
         raise UsageError("encode takes a list of texts, but was given one string; put it in a list")
     return list(checked(texts))
@@ -34,7 +36,8 @@ def batch_of(texts: Iterable[str]) -> list[str]:
 
 @contextmanager
 def panics_are_errors(doing: str) -> Iterator[None]:
-    """Turns what the library raises into a SeqloomError: bare `Exception`s, and panics of Rust, which are not even that.
+    """Turns what the library raises into a SeqloomError: bare `Exception`s, and panics of Rust, which are not
+    even that.
 
     Anything else passes: the errors of whoever reads the texts, KeyboardInterrupt, SystemExit.
     """
@@ -42,7 +45,9 @@ def panics_are_errors(doing: str) -> Iterator[None]:
         yield
     except BaseException as error:
         if type(error) is Exception or type(error).__module__ == "pyo3_runtime":
-            raise SeqloomError(f"the library `tokenizers` could not {doing} ({printable(str(error))}); please report it") from error
+            raise SeqloomError(
+                f"the library `tokenizers` could not {doing} ({printable(str(error))}); please report it"
+            ) from error
         raise
 
 
@@ -50,8 +55,8 @@ def panics_are_errors(doing: str) -> Iterator[None]:
 def prepare_forks() -> None:
     """Lets a process fork (a data loader does) after the library ran in parallel.
 
-    The threads do not live on in a child. It must encode on one thread, and would wait for them for ever where the
-    user has set TOKENIZERS_PARALLELISM=true.
+    The threads do not live on in a child. It must encode on one thread, and would wait for them for ever
+    where the user has set TOKENIZERS_PARALLELISM=true.
     """
     name = "TOKENIZERS_PARALLELISM"
     chosen: str | None = None

@@ -1,4 +1,5 @@
-"""Learning a vocabulary from texts, one function for each kind. The same texts give the same ids, in whatever order they come."""
+"""Learning a vocabulary from texts, one function for each kind. The same texts give the same ids, in whatever
+order they come."""
 
 from __future__ import annotations
 
@@ -14,19 +15,30 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from seqloom.errors import DataError, MissingExtraError, UsageError, printable
 from seqloom.text.byte_symbols import byte_symbols
-from seqloom.text.tokenizer_kinds import CONTINUED, KINDS, SPECIALS, Learned, Normalisation, by_id, normalizer_of
 from seqloom.text.special_tokens import SPECIAL_TOKENS
+from seqloom.text.tokenizer_kinds import (
+    CONTINUED,
+    KINDS,
+    SPECIALS,
+    Learned,
+    Normalisation,
+    by_id,
+    normalizer_of,
+)
 
 COVERAGE = 0.9995
-"""Share of the characters of a text that have pieces of `unigram`; the rarest are unknown (sentencepiece's own choice)."""
+"""Share of the characters of a text that have pieces of `unigram`; the rarest are unknown (sentencepiece's
+own choice)."""
 _BEGUN = "\U0010fffe"
 """Stands before each word in the training of `wordpiece`; no character, so not in a text."""
 LONGEST = 4000
-"""Characters of a sentence that sentencepiece is given at once: it leaves out what is longer than its limit in bytes."""
+"""Characters of a sentence that sentencepiece is given at once: it leaves out what is longer than its limit
+in bytes."""
 
 
 def learn(kind: str, texts: Iterable[str], vocabulary: int, normalisation: Normalisation) -> Learned:
-    """At most `vocabulary` entries. Raises UsageError where they must be more, DataError where the texts hold nothing."""
+    """At most `vocabulary` entries. Raises UsageError where they must be more, DataError where the texts hold
+    nothing."""
     return LEARN[kind](_some(texts), vocabulary, normalisation)
 
 
@@ -34,8 +46,8 @@ def require_vocabulary(kind: str, vocabulary: int, smallest: int, why: str = "")
     """Raises UsageError where a vocabulary is too small for its kind."""
     if vocabulary < smallest:
         raise UsageError(
-            f"the vocabulary must have at least {smallest} entries for the kind {kind!r}{why} ({len(SPECIALS)} of them special), "
-            f"but {vocabulary} were asked for; ask for {smallest} or more"
+            f"the vocabulary must have at least {smallest} entries for the kind {kind!r}{why}"
+            f" ({len(SPECIALS)} of them special), but {vocabulary} were asked for; ask for {smallest} or more"
         )
 
 
@@ -45,14 +57,22 @@ def _characters(texts: Iterable[str], vocabulary: int, normalisation: Normalisat
     seen: set[str] = set()
     for text in texts:
         seen.update(text if normalizer is None else normalizer.normalize_str(text))
-    require_vocabulary("characters", vocabulary, len(SPECIALS) + len(seen), f", as the text has {len(seen)} characters")
+    require_vocabulary(
+        "characters", vocabulary, len(SPECIALS) + len(seen), f", as the text has {len(seen)} characters"
+    )
     return Learned(SPECIALS | {c: i for i, c in enumerate(sorted(seen), len(SPECIALS))}, [], [])
 
 
-def _words(texts: Iterable[str], vocabulary: int, normalisation: Normalisation, kind: str = "words") -> Learned:
+def _words(
+    texts: Iterable[str], vocabulary: int, normalisation: Normalisation, kind: str = "words"
+) -> Learned:
     """The most frequent words; of words that are equally frequent the first by code points."""
-    trainer = trainers.WordLevelTrainer(vocab_size=vocabulary, special_tokens=list(SPECIAL_TOKENS), show_progress=False)
-    return _holding_words(_train(Tokenizer(models.WordLevel()), trainer, KINDS[kind].split(), texts, normalisation))
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=vocabulary, special_tokens=list(SPECIAL_TOKENS), show_progress=False
+    )
+    return _holding_words(
+        _train(Tokenizer(models.WordLevel()), trainer, KINDS[kind].split(), texts, normalisation)
+    )
 
 
 def _bytes(texts: Iterable[str], vocabulary: int, normalisation: Normalisation) -> Learned:
@@ -62,7 +82,8 @@ def _bytes(texts: Iterable[str], vocabulary: int, normalisation: Normalisation) 
 
 
 def _bpe(texts: Iterable[str], vocabulary: int, normalisation: Normalisation) -> Learned:
-    """The 256 bytes, then the most frequent pairs. A pair seen once is not merged: it would only quote the text."""
+    """The 256 bytes, then the most frequent pairs. A pair seen once is not merged: it would only quote the
+    text."""
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
         min_frequency=2,
@@ -76,19 +97,30 @@ def _bpe(texts: Iterable[str], vocabulary: int, normalisation: Normalisation) ->
 def _wordpiece(texts: Iterable[str], vocabulary: int, normalisation: Normalisation) -> Learned:
     """Every character, at the begin of words and within them, then the most frequent pairs, as for bpe.
 
-    The library's WordPieceTrainer numbers the characters within words as a hash table has them, so that two trainings differ. Here a mark
-    begins every word, and the pairs are those of bpe.
+    The library's WordPieceTrainer numbers the characters within words as a hash table has them, so that two
+    trainings differ. Here a mark begins every word, and the pairs are those of bpe.
     """
-    trainer = trainers.BpeTrainer(vocab_size=vocabulary + 1, min_frequency=2, special_tokens=list(SPECIAL_TOKENS), show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary + 1, min_frequency=2, special_tokens=list(SPECIAL_TOKENS), show_progress=False
+    )
     words = pre_tokenizers.Metaspace(replacement=_BEGUN, prepend_scheme="always", split=True)
     split = pre_tokenizers.Sequence([pre_tokenizers.BertPreTokenizer(), words])
-    found = by_id(_train(Tokenizer(models.BPE()), trainer, split, texts, normalisation).vocabulary)[len(SPECIALS) :]
+    found = by_id(_train(Tokenizer(models.BPE()), trainer, split, texts, normalisation).vocabulary)[
+        len(SPECIALS) :
+    ]
     characters = sorted(piece for piece in found if len(piece) == 1 and piece != _BEGUN)
     both = [form for character in characters for form in (character, CONTINUED + character)]
     require_vocabulary(
-        "wordpiece", vocabulary, len(SPECIALS) + len(both), f", as the text has {len(characters)} characters, each in two forms"
+        "wordpiece",
+        vocabulary,
+        len(SPECIALS) + len(both),
+        f", as the text has {len(characters)} characters, each in two forms",
     )
-    merged = [piece.removeprefix(_BEGUN) if piece.startswith(_BEGUN) else CONTINUED + piece for piece in found if piece != _BEGUN]
+    merged = [
+        piece.removeprefix(_BEGUN) if piece.startswith(_BEGUN) else CONTINUED + piece
+        for piece in found
+        if piece != _BEGUN
+    ]
     pieces = list(dict.fromkeys([*SPECIALS, *both, *merged]))[:vocabulary]
     return _holding_words(Learned({piece: i for i, piece in enumerate(pieces)}, [], []))
 
@@ -125,8 +157,8 @@ def _unigram(texts: Iterable[str], vocabulary: int, normalisation: Normalisation
     except (RuntimeError, OSError) as error:
         said = printable(" ".join(str(error).split()))[:200]
         raise UsageError(
-            f"sentencepiece cannot learn a unigram vocabulary of {vocabulary} entries from this text ({said}); "
-            "ask for another size, or give it more text"
+            f"sentencepiece cannot learn a unigram vocabulary of {vocabulary} entries from this text"
+            f" ({said}); ask for another size, or give it more text"
         ) from None
     processor = sentencepiece.SentencePieceProcessor(model_proto=written.getvalue())
     entries = range(processor.get_piece_size())
@@ -145,7 +177,9 @@ def _in_pieces(text: str) -> Iterator[str]:
     yield text
 
 
-def _train(tokenizer: Tokenizer, trainer: Any, split: Any, texts: Iterable[str], normalisation: Normalisation) -> Learned:
+def _train(
+    tokenizer: Tokenizer, trainer: Any, split: Any, texts: Iterable[str], normalisation: Normalisation
+) -> Learned:
     if (normalizer := normalizer_of(normalisation)) is not None:
         tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = split
@@ -157,7 +191,10 @@ def _train(tokenizer: Tokenizer, trainer: Any, split: Any, texts: Iterable[str],
 
 def _holding_words(learned: Learned) -> Learned:
     if len(learned.vocabulary) == len(SPECIALS):
-        raise DataError("the text to learn a tokenizer from must hold a word, but there is none; name a file that holds text")
+        raise DataError(
+            "the text to learn a tokenizer from must hold a word, but there is none; name a file that holds"
+            " text"
+        )
     return learned
 
 
@@ -168,7 +205,10 @@ def _some(texts: Iterable[str]) -> Iterator[str]:
         empty = empty and not text
         yield text
     if empty:
-        raise DataError("the text to learn a tokenizer from must hold a character, but it is empty; name a file that holds text")
+        raise DataError(
+            "the text to learn a tokenizer from must hold a character, but it is empty; name a file that"
+            " holds text"
+        )
 
 
 LEARN: dict[str, Callable[[Iterable[str], int, Normalisation], Learned]] = {

@@ -1,4 +1,5 @@
-"""The letters of words, for a model that reads them beside the words (`models/recurrent.py`). A letter is a code point."""
+"""The letters of words, for a model that reads them beside the words (`models/recurrent.py`). A letter is a
+code point."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ MOST_LETTERS = 24
 
 
 def alphabet_of(words: Iterable[str], least: int = 2) -> tuple[str, ...]:
-    """The letters that occur at least `least` times, in the order of Unicode. By default those that occur once are left out, so that
-    training meets the unknown letter."""
+    """The letters that occur at least `least` times, in the order of Unicode. By default those that occur
+    once are left out, so that training meets the unknown letter."""
     counts: Counter[str] = Counter()
     for word, number in Counter(words).items():
         for letter in word:

@@ -3,9 +3,9 @@
     checkpoint-STEP/   model.safetensors, optimizer.safetensors, trainer_state.json, manifest.json
                        carried.safetensors: the state of each stream, where a model carries one on
 
-A checkpoint is written to `checkpoint-STEP.tmp`, each file flushed, the manifest with sizes and SHA-256 last; then
-it is renamed and its parent flushed. `last` is the newest one that its manifest confirms, `best` is a name in
-trainer_state.json; neither is a copy. Two are kept: the last and the best.
+A checkpoint is written to `checkpoint-STEP.tmp`, each file flushed, the manifest with sizes and SHA-256 last;
+then it is renamed and its parent flushed. `last` is the newest one that its manifest confirms, `best` is a
+name in trainer_state.json; neither is a copy. Two are kept: the last and the best.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ from seqloom.errors import FolderError, TrainingError, printable
 WEIGHTS, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "trainer_state.json"
 CARRIED = "carried.safetensors"
 
-RETRY = "the last checkpoint is good: lower train.learning_rate or train.clip_norm in the folder's run.yaml and resume, or train anew"
+RETRY = (
+    "the last checkpoint is good: lower train.learning_rate or train.clip_norm in the folder's run.yaml and"
+    " resume, or train anew"
+)
 """What to do where training came to numbers that are not finite."""
 
 
@@ -71,17 +74,29 @@ def checkpoint_step(checkpoint: Path) -> int:
 
 
 def save_checkpoint(
-    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer | None, state: TrainerState, carried: Sequence[Tensor] = ()
+    folder: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | None,
+    state: TrainerState,
+    carried: Sequence[Tensor] = (),
 ) -> Path:
     """Writes `checkpoint-STEP`; a model that was not trained by steps has no optimizer.
 
-    Raises FolderError where there is no room, TrainingError where a value is not finite; then nothing half-written is left.
+    Raises FolderError where there is no room, TrainingError where a value is not finite; then nothing
+    half-written is left.
     """
     weights, memory = model_tensors(model), optimizer_tensors(optimizer) if optimizer is not None else {}
     streams = {str(number): tensor.contiguous() for number, tensor in enumerate(carried)}
-    broken = [name for name, tensor in (weights | memory | streams).items() if not bool(torch.isfinite(tensor).all())]
+    broken = [
+        name
+        for name, tensor in (weights | memory | streams).items()
+        if not bool(torch.isfinite(tensor).all())
+    ]
     if broken:
-        raise TrainingError(f"step {state.step}: what a checkpoint holds must be finite, but {', '.join(broken[:5])} is not; {RETRY}")
+        raise TrainingError(
+            f"step {state.step}: what a checkpoint holds must be finite, but {', '.join(broken[:5])} is not;"
+            f" {RETRY}"
+        )
     place = checkpoint_path(folder, state.step)
     temporary = place.with_name(place.name + ".tmp")
     with files.writing(place):
@@ -112,8 +127,12 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
         save_file(tensors, path, metadata={"format": "pt"})
     except SafetensorError as error:  # it wraps what the system said
         code = re.search(r"os error (\d+)", str(error))
-        raise OSError(int(code[1]) if code else 0, os.strerror(int(code[1])) if code else str(error)) from None
-    path.chmod(mode)  # safetensors lets nobody but the owner read; a run folder is as readable as the umask says
+        raise OSError(
+            int(code[1]) if code else 0, os.strerror(int(code[1])) if code else str(error)
+        ) from None
+    path.chmod(
+        mode
+    )  # safetensors lets nobody but the owner read; a run folder is as readable as the umask says
     files.flush_file(path)
 
 
@@ -121,7 +140,11 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     """The state of a model by name; a tensor that has two names is kept under the first."""
     first: dict[int, str] = {}
     named = model.state_dict(keep_vars=True)
-    return {name: tensor.detach().contiguous() for name, tensor in named.items() if first.setdefault(id(tensor), name) == name}
+    return {
+        name: tensor.detach().contiguous()
+        for name, tensor in named.items()
+        if first.setdefault(id(tensor), name) == name
+    }
 
 
 def load_model_tensors(model: nn.Module, path: Path) -> None:
@@ -136,12 +159,15 @@ def finite_tensors(path: Path) -> dict[str, Tensor]:
     tensors = read_tensors(path)
     broken = [name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())]
     if broken:
-        raise FolderError(f"{printable(str(path))}: weights must be finite, but those of {', '.join(broken[:5])} are not")
+        raise FolderError(
+            f"{printable(str(path))}: weights must be finite, but those of {', '.join(broken[:5])} are not"
+        )
     return tensors
 
 
 def check_weights(model: nn.Module, shapes: dict[str, tuple[int, ...]], path: Path) -> None:
-    """Raises FolderError where names or shapes are not the model's (which may be on the meta device: nothing is allocated)."""
+    """Raises FolderError where names or shapes are not the model's (which may be on the meta device: nothing
+    is allocated)."""
     expected = {name: tuple(tensor.shape) for name, tensor in model_tensors(model).items()}
     wrong = [f"{name} is missing" for name in expected.keys() - shapes.keys()]
     wrong += [f"{name} is unknown" for name in shapes.keys() - expected.keys()]
@@ -151,16 +177,21 @@ def check_weights(model: nn.Module, shapes: dict[str, tuple[int, ...]], path: Pa
         if name in expected and expected[name] != shape
     ]
     if wrong:
-        raise FolderError(f"{printable(str(path))}: the weights must be this model's, but {'; '.join(sorted(wrong)[:5])}")
+        raise FolderError(
+            f"{printable(str(path))}: the weights must be this model's, but {'; '.join(sorted(wrong)[:5])}"
+        )
 
 
 def shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
     """Names and shapes in a safetensors file, from its header. Raises FolderError where it is none."""
     try:
         with safe_open(path, framework="pt") as file:
-            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
-        raise FolderError(f"{printable(str(path))}: must be a safetensors file, but cannot be read ({printable(str(error))})") from None
+        raise FolderError(
+            f"{printable(str(path))}: must be a safetensors file, but cannot be read"
+            f" ({printable(str(error))})"
+        ) from None
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -171,7 +202,11 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The optimizer's memory as `INDEX.NAME`, parameters numbered in the order of its groups."""
     state = optimizer.state_dict()["state"]
-    return {f"{at}.{name}": torch.as_tensor(value).contiguous() for at, memory in state.items() for name, value in memory.items()}
+    return {
+        f"{at}.{name}": torch.as_tensor(value).contiguous()
+        for at, memory in state.items()
+        for name, value in memory.items()
+    }
 
 
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, path: Path) -> None:
@@ -191,7 +226,11 @@ def read_carried(checkpoint: Path) -> list[Tensor]:
 
 def checkpoints(folder: Path) -> list[Path]:
     """The checkpoints of a folder, newest step first (never by time)."""
-    found = [path for path in folder.glob("checkpoint-*") if path.is_dir() and path.name.removeprefix("checkpoint-").isdigit()]
+    found = [
+        path
+        for path in folder.glob("checkpoint-*")
+        if path.is_dir() and path.name.removeprefix("checkpoint-").isdigit()
+    ]
     return sorted(found, key=checkpoint_step, reverse=True)
 
 
@@ -207,7 +246,10 @@ def newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
             return path, skipped
         skipped.append(f"{path.name}: {problem}")
     if skipped:
-        raise FolderError(f"{printable(str(folder))}: every checkpoint is damaged, so nothing was started ({'; '.join(skipped)})")
+        raise FolderError(
+            f"{printable(str(folder))}: every checkpoint is damaged, so nothing was started"
+            f" ({'; '.join(skipped)})"
+        )
     return None, []
 
 
@@ -217,7 +259,10 @@ def read_state(checkpoint: Path) -> TrainerState:
     try:
         return TrainerState(**content)
     except TypeError as error:
-        raise FolderError(f"{printable(str(checkpoint / STATE))}: must be a state that this version wrote, but is not ({error})") from None
+        raise FolderError(
+            f"{printable(str(checkpoint / STATE))}: must be a state that this version wrote, but is not"
+            f" ({error})"
+        ) from None
 
 
 def prune_checkpoints(folder: Path, keep: set[int]) -> None:

@@ -21,8 +21,9 @@ TOLD = (SeqloomError, UsageError, DataError, FolderError, TrainingError)
 """The errors that workers tell each other, by number; any other is told as the first."""
 
 PATIENCE = timedelta(days=1)
-"""How long a worker waits for the others. Torch's half hour is too short while the first one tokenises or validates for all;
-a worker that has died is noticed at once all the same: its connections are closed, and `torchrun` ends the rest."""
+"""How long a worker waits for the others. Torch's half hour is too short while the first one tokenises or
+validates for all; a worker that has died is noticed at once all the same: its connections are closed, and
+`torchrun` ends the rest."""
 
 
 @final
@@ -59,7 +60,8 @@ class World:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """A part that all workers finish or none: waits for all at its end, and a SeqloomError of one is raised by all.
+        """A part that all workers finish or none: waits for all at its end, and a SeqloomError of one is
+        raised by all.
 
         Where several fail, the first of them is heard.
         """
@@ -76,7 +78,8 @@ class World:
         raise told if mine is None else mine
 
     def _told(self, mine: SeqloomError | None) -> SeqloomError:
-        """The error of the one worker that has one to tell, known to all: its number in TOLD and its message as bytes."""
+        """The error of the one worker that has one to tell, known to all: its number in TOLD and its message
+        as bytes."""
         kind = TOLD.index(type(mine)) if type(mine) in TOLD else 0
         text = b"" if mine is None else str(mine).encode("utf-8", "surrogatepass")
         kind, length = self.sum(torch.tensor([kind, len(text)])).tolist()
@@ -88,12 +91,15 @@ def _reduce(value: Tensor, how: dist.ReduceOp.RedOpType) -> None:
     try:
         dist.all_reduce(value, how)
     except RuntimeError as error:
-        raise TrainingError(f"all workers must stay to the end, but one has ended or cannot be reached ({error})") from error
+        raise TrainingError(
+            f"all workers must stay to the end, but one has ended or cannot be reached ({error})"
+        ) from error
 
 
 @contextmanager
 def joined_world() -> Iterator[World]:
-    """Joins the workers that `torchrun` started; alone where nobody did. Reads RANK, WORLD_SIZE and their kin only."""
+    """Joins the workers that `torchrun` started; alone where nobody did. Reads RANK, WORLD_SIZE and their kin
+    only."""
     if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) < 2:
         yield World()
         return

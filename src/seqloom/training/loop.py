@@ -1,7 +1,9 @@
-"""The one training loop: fetch a batch, add up its micro-batches, clip, step, report; validate and save on a cadence.
+"""The one training loop: fetch a batch, add up its micro-batches, clip, step, report; validate and save on a
+cadence.
 
-Everything it needs is handed to it as a `Job`; it knows neither decoding nor evaluation nor files. All that is random
-is re-seeded from (seed, step, micro-batch, rank), so a run that was stopped goes on to the same bits.
+Everything it needs is handed to it as a `Job`; it knows neither decoding nor evaluation nor files. All that
+is random is re-seeded from (seed, step, micro-batch, rank), so a run that was stopped goes on to the same
+bits.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.config import TrainConfig
-from seqloom.data.batching.pair_batches import share
 from seqloom.data.batching.order import Rows
+from seqloom.data.batching.pair_batches import share
 from seqloom.errors import TrainingError
 from seqloom.protocols import Objective
 from seqloom.training.checkpoints import RETRY, TrainerState
@@ -60,14 +62,15 @@ class Job:
     interrupted: Callable[[], int]
     """The number of the signal that asks to stop, 0 where none came."""
     evaluate_every: int
-    world: World = World()  # noqa: RUF009 - frozen
+    world: World = World()  # noqa: RUF009
 
 
 def run(job: Job, state: TrainerState) -> TrainerState:
-    """Trains from `state` to `state.total_steps`, to the end of patience, or to a signal (`state.stopped` says which).
+    """Trains from `state` to `state.total_steps`, to the end of patience, or to a signal (`state.stopped`
+    says which).
 
-    Raises TrainingError where a gradient is not finite (before the update: no checkpoint ever holds such a value) or
-    nothing is trained in a batch.
+    Raises TrainingError where a gradient is not finite (before the update: no checkpoint ever holds such a
+    value) or nothing is trained in a batch.
     """
     module = distributed(Trained(job.model, job.objective), job.world)
     job.model.train()
@@ -106,7 +109,9 @@ def train_step(job: Job, module: nn.Module, rows: Rows, step: int, total_steps: 
     """One update from one global batch, whatever the numbers of micro-batches and workers."""
     total, count = gradient(job, module, rows, step)
     if not count:
-        raise TrainingError(f"step {step}: a batch must train at least one token, but none is trained in {job.describe(rows)}")
+        raise TrainingError(
+            f"step {step}: a batch must train at least one token, but none is trained in {job.describe(rows)}"
+        )
     for parameter in job.model.parameters():
         if parameter.grad is not None:
             parameter.grad.mul_(job.world.size / count)
@@ -158,7 +163,15 @@ def _after_step(job: Job, state: TrainerState, result: StepResult, clock: _Clock
     ended = state.step >= state.total_steps
     if state.step % job.config.log_every == 0 or ended:
         record = {"loss": mean, "learning_rate": result.rate, "gradient_norm": result.norm}
-        job.log({"step": state.step, "epoch": state.epoch, **record, "tokens": state.tokens, "tokens_per_second": clock.rate(state.tokens)})
+        job.log(
+            {
+                "step": state.step,
+                "epoch": state.epoch,
+                **record,
+                "tokens": state.tokens,
+                "tokens_per_second": clock.rate(state.tokens),
+            }
+        )
         state.window = [0.0, 0.0]
     validates = ended or state.step % job.evaluate_every == 0
     if validates:
@@ -191,17 +204,28 @@ def _validate(job: Job, state: TrainerState) -> None:
         state.without_better += 1
     if job.config.patience is not None and state.without_better >= job.config.patience:
         state.stopped = "patience"
-    job.log({"step": state.step, "epoch": state.epoch, "tokens": state.tokens, **{f"validation_{name}": v for name, v in metrics.items()}})
+    job.log(
+        {
+            "step": state.step,
+            "epoch": state.epoch,
+            "tokens": state.tokens,
+            **{f"validation_{name}": v for name, v in metrics.items()},
+        }
+    )
 
 
 def _not_finite(job: Job, rows: Rows, step: int, loss: float) -> str:
     layer = first_not_finite(job, rows)
     if layer is None:
-        names = (name for name, p in job.model.named_parameters() if p.grad is not None and not bool(torch.isfinite(p.grad).all()))
+        names = (
+            name
+            for name, p in job.model.named_parameters()
+            if p.grad is not None and not bool(torch.isfinite(p.grad).all())
+        )
         layer = f"the gradient of {next(names, 'the model')}"
     return (
-        f"step {step}: the gradient must be finite, but is not (loss {loss:.4g}; first in {layer}; {job.describe(rows)}); "
-        f"nothing was changed by this step; {RETRY}, or set train.dtype=float32"
+        f"step {step}: the gradient must be finite, but is not (loss {loss:.4g}; first in {layer};"
+        f" {job.describe(rows)}); nothing was changed by this step; {RETRY}, or set train.dtype=float32"
     )
 
 
@@ -211,7 +235,11 @@ def first_not_finite(job: Job, rows: Rows) -> str | None:
 
     def look(name: str) -> Callable[[nn.Module, Any, Any], None]:
         def hook(_: nn.Module, __: Any, output: Any) -> None:
-            values = [part for part in (output if isinstance(output, tuple) else (output,)) if isinstance(part, Tensor)]
+            values = [
+                part
+                for part in (output if isinstance(output, tuple) else (output,))
+                if isinstance(part, Tensor)
+            ]
             if not found and not all(bool(torch.isfinite(value).all()) for value in values):
                 found.append(name)
 

@@ -13,7 +13,8 @@ METRICS = "metrics.jsonl"
 
 
 def append(folder: Path, record: dict[str, Any]) -> None:
-    """One whole line more in metrics.jsonl, or none where the disk is full (FolderError); null stands for what is not finite."""
+    """One whole line more in metrics.jsonl, or none where the disk is full (FolderError); null stands for
+    what is not finite."""
     line = (files.json_line(record) + "\n").encode()
     with files.writing(folder / METRICS):
         handle = os.open(folder / METRICS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -55,5 +56,9 @@ def validation(folder: Path, step: int) -> dict[str, float]:
     prefix = "validation_"
     for record in reversed(read(folder)):
         if record["step"] == step and f"{prefix}loss" in record:
-            return {name.removeprefix(prefix): value for name, value in record.items() if name.startswith(prefix) and value is not None}
+            return {
+                name.removeprefix(prefix): value
+                for name, value in record.items()
+                if name.startswith(prefix) and value is not None
+            }
     return {}

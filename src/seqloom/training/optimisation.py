@@ -52,7 +52,8 @@ def learning_rate(config: TrainConfig, step: int, total: int) -> float:
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
     """AdamW (Loshchilov and Hutter 2019); only matrices that are not embeddings decay.
 
-    A group has a `scale`: its rate is that of the step times this (`rate_scales`). Raises UsageError where nothing would be trained.
+    A group has a `scale`: its rate is that of the step times this (`rate_scales`). Raises UsageError where
+    nothing would be trained.
     """
     frozen = freeze(model, config.freeze)
     decayed, kept = parameter_groups(model)
@@ -63,7 +64,9 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
             if parameter.requires_grad:
                 groups.setdefault((decays, scales.get(id(parameter), 1.0)), []).append(parameter)
     if not groups:
-        raise UsageError(f"train.freeze must leave something to train, but all {frozen} parameters are frozen")
+        raise UsageError(
+            f"train.freeze must leave something to train, but all {frozen} parameters are frozen"
+        )
     listed = [
         {"params": parameters, "weight_decay": config.weight_decay if decays else 0.0, "scale": scale}
         for (decays, scale), parameters in groups.items()
@@ -72,13 +75,19 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
 
 
 def freeze(model: nn.Module, beginnings: Sequence[str]) -> int:
-    """Keeps the parameters whose names begin so as they are; says how many tensors. Raises UsageError where no name begins so."""
+    """Keeps the parameters whose names begin so as they are; says how many tensors. Raises UsageError where
+    no name begins so."""
     names = [name for name, _ in model.named_parameters()]
     for beginning in beginnings:
         if not any(_begins(name, beginning) for name in names):
             parts = sorted({".".join(name.split(".")[:2]) for name in names})
-            raise UsageError(f"train.freeze must name parameters, but none begins with {beginning!r}; known are {', '.join(parts)}")
-    chosen = [p for name, p in model.named_parameters() if any(_begins(name, beginning) for beginning in beginnings)]
+            raise UsageError(
+                f"train.freeze must name parameters, but none begins with {beginning!r}; known are"
+                f" {', '.join(parts)}"
+            )
+    chosen = [
+        p for name, p in model.named_parameters() if any(_begins(name, beginning) for beginning in beginnings)
+    ]
     for parameter in chosen:
         parameter.requires_grad_(False)
     return len(chosen)
@@ -91,8 +100,8 @@ def _begins(name: str, beginning: str) -> bool:
 def rate_scales(model: nn.Module, config: TrainConfig) -> dict[int, float]:
     """id of a parameter -> what its learning rate is multiplied with, where that is not 1.
 
-    With `layer_decay` ξ, layer l of L has ξ^(L+1-l), the embeddings being layer 0 and the head L+1 (Howard and Ruder 2018; Clark et
-    al. 2020). The head is what a model calls so; `head_learning_rate` is its own.
+    With `layer_decay` ξ, layer l of L has ξ^(L+1-l), the embeddings being layer 0 and the head L+1 (Howard
+    and Ruder 2018; Clark et al. 2020). The head is what a model calls so; `head_learning_rate` is its own.
     """
     names = dict(model.named_parameters())
     head = 1.0 if config.head_learning_rate is None else config.head_learning_rate / config.learning_rate
@@ -101,13 +110,27 @@ def rate_scales(model: nn.Module, config: TrainConfig) -> dict[int, float]:
     scales = {}
     for name, parameter in names.items():
         depth = depths[name]
-        scale = head if name.startswith("head.") else config.layer_decay ** (top - (top - 1 if depth is None else depth))
+        scale = (
+            head
+            if name.startswith("head.")
+            else config.layer_decay ** (top - (top - 1 if depth is None else depth))
+        )
         if scale != 1.0:
             scales[id(parameter)] = scale
     return scales
 
 
-BOTTOM = ("embedding", "embedding_norm", "positions", "segments", "projection", "patches", "cls", "mask", "classes")
+BOTTOM = (
+    "embedding",
+    "embedding_norm",
+    "positions",
+    "segments",
+    "projection",
+    "patches",
+    "cls",
+    "mask",
+    "classes",
+)
 """Parts of models that come before their layers."""
 
 

@@ -1,7 +1,8 @@
-"""The state that a model carries from one window of a stream to the next: truncated backpropagation through time.
+"""The state that a model carries from one window of a stream to the next: truncated backpropagation through
+time.
 
-Lane k of a stream is row k of the carried state, whatever micro-batch or worker reads it. The state is part of a checkpoint:
-with it a run that was stopped goes on to the same bits, on any number of workers.
+Lane k of a stream is row k of the carried state, whatever micro-batch or worker reads it. The state is part
+of a checkpoint: with it a run that was stopped goes on to the same bits, on any number of workers.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class Carry:
         """Keeps what the lanes `(rows,)` go on with, without its history."""
         state = detach(state)
         if self._state is None:
-            self._state = with_tensors(state, [part.new_zeros(self.lanes, *part.shape[1:]) for part in tensors_of(state)])
+            self._state = with_tensors(
+                state, [part.new_zeros(self.lanes, *part.shape[1:]) for part in tensors_of(state)]
+            )
         for whole, part in zip(tensors_of(self._state), tensors_of(state), strict=True):
             whole.index_copy_(0, lanes, part)
         self._mine.update(lanes.tolist())
@@ -51,5 +54,6 @@ class Carry:
         return kept
 
     def load(self, template: State, tensors: Sequence[Tensor]) -> None:
-        """Goes on from a checkpoint; `template` is any state of the model, which says what the tensors are parts of."""
+        """Goes on from a checkpoint; `template` is any state of the model, which says what the tensors are
+        parts of."""
         self._state = with_tensors(template, list(tensors)) if tensors else None

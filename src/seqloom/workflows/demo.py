@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, final
 
 from seqloom import files
-from seqloom.runs.run_folder import load_bundle
 from seqloom.data.synthetic.pairs import DatePair, date_phrases
-from seqloom.training.loop import Progress
-from seqloom.workflows.evaluate import evaluate_pairs
-from seqloom.workflows.explain.text import attention_of, draw_attention
-from seqloom.tasks.translation.predictor import Predictor
 from seqloom.runs.progress import Say
+from seqloom.runs.run_folder import load_bundle
+from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
+from seqloom.tasks.translation.predictor import Predictor
+from seqloom.training.loop import Progress
+from seqloom.workflows.explain.text import attention_of, draw_attention
 from seqloom.workflows.train import train
 
 SETTINGS = (
@@ -39,8 +39,8 @@ REPORTED, VALIDATED = 1_000, 200
 @dataclass(frozen=True)
 class DemoResult:
     summary: dict[str, Any]
-    """exact_match (held-out years), exact_match_new_forms, seconds (training), heatmap, output_dir; after a signal
-    stopped and output_dir alone."""
+    """exact_match (held-out years), exact_match_new_forms, seconds (training), heatmap, output_dir; after a
+    signal stopped and output_dir alone."""
     examples: list[tuple[str, ...]]
     """(written, read as, right)."""
     stopped: str
@@ -48,7 +48,8 @@ class DemoResult:
 
 
 def demo(output_dir: str, steps: int, say: Say, progress: Callable[[Progress], None]) -> DemoResult:
-    """Makes the data, trains on it, measures on years and on written forms that it never saw, draws one heat map.
+    """Makes the data, trains on it, measures on years and on written forms that it never saw, draws one heat
+    map.
 
     A training that a signal stopped is not measured.
     """
@@ -56,15 +57,19 @@ def demo(output_dir: str, steps: int, say: Say, progress: Callable[[Progress], N
     years, forms = phrases.held_out_years[:REPORTED], phrases.held_out_forms[:REPORTED]
     validation = phrases.held_out_years[REPORTED:]
     say(
-        f"date phrases of {len(phrases.locales)} locales: {len(phrases.train):,} to train on, {len(years):,} of years and "
-        f"{len(forms):,} of written forms that are held out, {len(validation):,} to choose the best checkpoint by; "
-        f"{phrases.ambiguous:,} of {phrases.considered:,} were left out, because two locales read them as different dates (3/4/2021) "
-        "or their century is not said"
+        f"date phrases of {len(phrases.locales)} locales: {len(phrases.train):,} to train on, {len(years):,}"
+        f" of years and {len(forms):,} of written forms that are held out, {len(validation):,} to choose the"
+        f" best checkpoint by; {phrases.ambiguous:,} of {phrases.considered:,} were left out, because two"
+        " locales read them as different dates (3/4/2021) or their century is not said"
     )
     folder = free_folder(Path(output_dir))
     if str(folder) != output_dir:
         say(f"{output_dir} holds something already; this run goes to {folder}")
-    run, known, unknown = folder / "model", folder / "data" / "train.jsonl", folder / "data" / "validation.jsonl"
+    run, known, unknown = (
+        folder / "model",
+        folder / "data" / "train.jsonl",
+        folder / "data" / "validation.jsonl",
+    )
     write_pairs(known, phrases.train)
     write_pairs(unknown, validation)
     began = time.perf_counter()
@@ -84,7 +89,9 @@ def demo(output_dir: str, steps: int, say: Say, progress: Callable[[Progress], N
     bundle = load_bundle(run)
 
     def exact(pairs: Sequence[DatePair]) -> float:
-        return evaluate_pairs(bundle.model, bundle.tokenizer, [pair[:2] for pair in pairs], bundle.decode).metrics["exact_match"]
+        return evaluate_pairs(
+            bundle.model, bundle.tokenizer, [pair[:2] for pair in pairs], bundle.decode
+        ).metrics["exact_match"]
 
     heatmap = folder / "heatmap.png"
     attention = attention_of(bundle, max((pair.phrase for pair in years), key=len))
@@ -99,7 +106,9 @@ def demo(output_dir: str, steps: int, say: Say, progress: Callable[[Progress], N
         "heatmap": str(heatmap),
         "output_dir": str(run),
     }
-    examples: list[tuple[str, ...]] = [(p.phrase, r, "yes" if r == p.iso else f"no: {p.iso}") for p, r in zip(shown, read, strict=True)]
+    examples: list[tuple[str, ...]] = [
+        (p.phrase, r, "yes" if r == p.iso else f"no: {p.iso}") for p, r in zip(shown, read, strict=True)
+    ]
     return DemoResult(summary, examples, result.stopped)
 
 
@@ -117,7 +126,9 @@ def spread(pairs: Sequence[DatePair], count: int) -> list[DatePair]:
 def write_pairs(path: Path, pairs: Sequence[DatePair]) -> None:
     """Pairs as a file that `seqloom train` reads."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = (json.dumps({"source": pair.phrase, "target": pair.iso}, ensure_ascii=False) + "\n" for pair in pairs)
+    lines = (
+        json.dumps({"source": pair.phrase, "target": pair.iso}, ensure_ascii=False) + "\n" for pair in pairs
+    )
     path.write_text("".join(lines), "utf-8")
 
 

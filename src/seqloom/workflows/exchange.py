@@ -10,34 +10,39 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import nn
 
-from seqloom.runs import run_folder
 from seqloom import files
 from seqloom.config import DataConfig, DecodeConfig, RunConfig
-from seqloom.data.encoding.encoded_dataset import CAUSAL_MARKS, layout_of
 from seqloom.data.batching.token_store import fingerprint
 from seqloom.data.encoding.encode_words import blank_begins_words
+from seqloom.data.encoding.encoded_dataset import CAUSAL_MARKS, layout_of
 from seqloom.errors import UsageError, printable
 from seqloom.interop.checkpoint import CONFIG, GENERATION, is_hub_folder, read_checkpoint
 from seqloom.interop.export import Target, target_of, their_tensors, write_checkpoint
-from seqloom.interop.post_processor import framed, with_entries, with_first_blank
 from seqloom.interop.generation_config import generation_content
 from seqloom.interop.hub import is_hub_name
 from seqloom.interop.hub_origin import TOKENIZER_CONFIG, HubOrigin, hub_tokenizer
-from seqloom.interop.tensor_mapping import check_finite, first_names
+from seqloom.interop.post_processor import framed, with_entries, with_first_blank
 from seqloom.interop.sentence_transformers import write_pooling
+from seqloom.interop.tensor_mapping import check_finite, first_names
 from seqloom.models.bert import Bert
-from seqloom.models.ngram import Ngram
 from seqloom.models.encoder_with_head import Reader
+from seqloom.models.ngram import Ngram
+from seqloom.runs import run_folder
+from seqloom.runs.write_run import write_made
+from seqloom.tasks.images.classify import read_preprocessing
+from seqloom.tasks.language_modeling.arpa import SUFFIXES, export_arpa, import_arpa
 from seqloom.tasks.registry import TASKS
 from seqloom.text.hub.tokenizer import HubTokenizer
 from seqloom.text.special_tokens import SPECIAL_TOKENS
 from seqloom.text.tokenizers import TextTokenizer
-from seqloom.tasks.language_modeling.arpa import SUFFIXES, export_arpa, import_arpa
-from seqloom.tasks.images.classify import read_preprocessing
-from seqloom.runs.write_run import write_made
 
 FORMATS = ("huggingface", "arpa", "onnx")
-DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
 """What weights may be made on the way."""
 ENCODER_DECODERS = ("transformer", "t5")
 
@@ -45,16 +50,20 @@ Say = Callable[[str], None]
 
 
 def import_model(place: str, output_dir: str, say: Say, dtype: str | None = None) -> dict[str, Any]:
-    """Makes a run folder of a Hugging Face directory, of `hf://NAME@REVISION` or of an ARPA file; returns what it holds.
+    """Makes a run folder of a Hugging Face directory, of `hf://NAME@REVISION` or of an ARPA file; returns
+    what it holds.
 
-    Raises UsageError where the folder is there already or the place is neither; DataError and FolderError where it is damaged.
+    Raises UsageError where the folder is there already or the place is neither; DataError and FolderError
+    where it is damaged.
     """
     if dtype is not None and dtype not in DTYPES:
         raise UsageError(f"--dtype must be one of {', '.join(DTYPES)}, but is {printable(dtype)}")
     if is_hub_name(place) or Path(place).is_dir():
         return _import_folder(place, Path(output_dir), say, None if dtype is None else DTYPES[dtype])
     if dtype is not None:
-        raise UsageError(f"--dtype belongs to Hugging Face directories, but {printable(place)} is none; leave it out")
+        raise UsageError(
+            f"--dtype belongs to Hugging Face directories, but {printable(place)} is none; leave it out"
+        )
     return {"output": output_dir, "ngrams": import_arpa(place, output_dir)}
 
 
@@ -64,7 +73,8 @@ def _import_folder(place: str, folder: Path, say: Say, dtype: torch.dtype | None
         say(f"{printable(place)} is commit {printable(source.name)}")
     if not is_hub_folder(source):
         raise UsageError(
-            f"{printable(place)}: must be a Hugging Face directory (config.json, model.safetensors) or an ARPA file, but is neither"
+            f"{printable(place)}: must be a Hugging Face directory (config.json, model.safetensors) or an"
+            " ARPA file, but is neither"
             + ("; it is a run folder of seqloom already" if (source / CONFIG).is_file() else "")
         )
     found = read_checkpoint(source, dtype)
@@ -112,11 +122,14 @@ class _Source(NamedTuple):
     origin: HubOrigin | None
 
 
-def export_model(folder: str, out: str, say: Say, form: str | None = None, shard_mib: int | None = None) -> dict[str, Any]:
+def export_model(
+    folder: str, out: str, say: Say, form: str | None = None, shard_mib: int | None = None
+) -> dict[str, Any]:
     """Writes the model of a run folder in a format of the field; returns what was written.
 
-    `form` is one of FORMATS, by default arpa for an n-gram model and huggingface for others. Raises UsageError where the format cannot
-    hold the model (the option is named), or where the output is there already.
+    `form` is one of FORMATS, by default arpa for an n-gram model and huggingface for others. Raises
+    UsageError where the format cannot hold the model (the option is named), or where the output is there
+    already.
     """
     if form is not None and form not in FORMATS:
         raise UsageError(f"--format must be one of {', '.join(FORMATS)}, but is {printable(form)}")
@@ -138,7 +151,12 @@ def _opened(folder: str) -> _Source:
     place = run_folder.located(folder)
     if run_folder.task_of(place) == run_folder.IMAGES:
         opened = run_folder.open_model(place)
-        model, model_type, task, bundle = opened.model, str(opened.content["model_type"]), run_folder.IMAGES, None
+        model, model_type, task, bundle = (
+            opened.model,
+            str(opened.content["model_type"]),
+            run_folder.IMAGES,
+            None,
+        )
     else:
         bundle = run_folder.load_bundle(place)
         model, model_type, task = bundle.model, bundle.model_type, bundle.task
@@ -146,7 +164,9 @@ def _opened(folder: str) -> _Source:
     if is_hub_folder(place):
         origin: HubOrigin | None = HubOrigin.of(place)
     elif "hub" in content:
-        origin = HubOrigin.of(place)._replace(content=content["hub"]["config"], generation=content["hub"]["generation"])
+        origin = HubOrigin.of(place)._replace(
+            content=content["hub"]["config"], generation=content["hub"]["generation"]
+        )
     else:
         origin = None
     return _Source(model, task, model_type, bundle, place, origin)
@@ -162,13 +182,24 @@ def _export_folder(source: _Source, out: Path, shard_bytes: int | None) -> dict[
         _write_tokenizer(source, source.bundle, out)
     elif (source.folder / run_folder.PREPROCESSOR).is_file():
         shutil.copyfile(source.folder / run_folder.PREPROCESSOR, out / run_folder.PREPROCESSOR)
-    if source.origin is not None and source.origin.pooling is not None and not isinstance(source.model, Reader):
+    if (
+        source.origin is not None
+        and source.origin.pooling is not None
+        and not isinstance(source.model, Reader)
+    ):
         write_pooling(out, source.origin.pooling, config.width)
     ids = {} if source.bundle is None or source.origin is not None else _ids(source.bundle)
-    written = write_checkpoint(out, source.model, config, target, origin=origin, ids=ids, shard_bytes=shard_bytes)
+    written = write_checkpoint(
+        out, source.model, config, target, origin=origin, ids=ids, shard_bytes=shard_bytes
+    )
     files.write_atomic(out / "README.md", _card(source, target))
     weights = [name for name in written if name.endswith(".safetensors")]
-    return {"output": str(out), **_sizes(source.model, target.hub_type, source.task), "architecture": target.architecture, "files": weights}
+    return {
+        "output": str(out),
+        **_sizes(source.model, target.hub_type, source.task),
+        "architecture": target.architecture,
+        "files": weights,
+    }
 
 
 def _write_tokenizer(source: _Source, bundle: run_folder.Bundle, out: Path) -> None:
@@ -178,7 +209,9 @@ def _write_tokenizer(source: _Source, bundle: run_folder.Bundle, out: Path) -> N
     encoder = source.model.encoder if isinstance(source.model, Reader) else source.model
     if isinstance(encoder, Bert):  # of whose class theirs would know it
         segments = ("token_type_ids",) if encoder.config.segments > 1 else ()
-        _change_tokenizer_config(out, {"model_input_names": ["input_ids", *segments, "attention_mask"]}, over=False)
+        _change_tokenizer_config(
+            out, {"model_input_names": ["input_ids", *segments, "attention_mask"]}, over=False
+        )
     if source.task == "translation" or source.task == "text-generation":
         begins = len(bundle.tokenizer.marks.begin) if source.model_type in ENCODER_DECODERS else None
         own = {key: value for key, value in _ids(bundle).items() if key.endswith("_id") and value is not None}
@@ -186,15 +219,19 @@ def _write_tokenizer(source: _Source, bundle: run_folder.Bundle, out: Path) -> N
         files.write_json(out / GENERATION, own if source.origin is None else source.origin.generation or own)
 
 
-def _write_layout(reader: Reader, tokenizer: TextTokenizer | HubTokenizer, out: Path, origin: HubOrigin | None) -> None:
-    """Has the tokenizer of a reader do what the rows that it was trained on say: marks, the blank before words with tags, the most that it
-    reads. One that came with the same head does so already."""
+def _write_layout(
+    reader: Reader, tokenizer: TextTokenizer | HubTokenizer, out: Path, origin: HubOrigin | None
+) -> None:
+    """Has the tokenizer of a reader do what the rows that it was trained on say: marks, the blank before
+    words with tags, the most that it reads. One that came with the same head does so already."""
     content = tokenizer.to_json()
     if isinstance(tokenizer, TextTokenizer):
         layout = layout_of(tokenizer.marks, reader.model_type, True, tokenizer.vocabulary_size)
         encoder: Any = reader.encoder
         segments = getattr(encoder.config, "segments", 1) > 1
-        content = framed(content, layout.before, layout.between, layout.after, SPECIAL_TOKENS, segments=segments)
+        content = framed(
+            content, layout.before, layout.between, layout.after, SPECIAL_TOKENS, segments=segments
+        )
         if reader.context is not None:
             _change_tokenizer_config(out, {"model_max_length": reader.context})
     elif (size := reader.config.encoder["vocabulary_size"]) > tokenizer.vocabulary_size:
@@ -202,7 +239,11 @@ def _write_layout(reader: Reader, tokenizer: TextTokenizer | HubTokenizer, out: 
         before, between, after = ((one,) for one in range(tokenizer.vocabulary_size, size))
         content = framed(content, before, between, after, names, segments=False)
     came = [] if origin is None else origin.content.get("architectures") or []
-    if reader.config.kind == "tagging" and blank_begins_words(tokenizer) and not any("TokenClassification" in str(one) for one in came):
+    if (
+        reader.config.kind == "tagging"
+        and blank_begins_words(tokenizer)
+        and not any("TokenClassification" in str(one) for one in came)
+    ):
         content = with_first_blank(content)
         _change_tokenizer_config(out, {"add_prefix_space": True})
     files.write_atomic(out / run_folder.TOKENIZER, content.encode())
@@ -218,7 +259,11 @@ def _ids(bundle: run_folder.Bundle) -> dict[str, Any]:
     """The marks of a tokenizer of ours as keys of config.json."""
     marks = bundle.tokenizer.marks
     begin = marks.begin[0] if marks.begin else None
-    ids: dict[str, Any] = {"bos_token_id": begin, "eos_token_id": marks.end, "pad_token_id": marks.pad if marks.pad >= 0 else None}
+    ids: dict[str, Any] = {
+        "bos_token_id": begin,
+        "eos_token_id": marks.end,
+        "pad_token_id": marks.pad if marks.pad >= 0 else None,
+    }
     if bundle.model_type in ENCODER_DECODERS:
         forced = marks.begin[1] if len(marks.begin) > 1 else None
         ids |= {"is_encoder_decoder": True, "decoder_start_token_id": begin, "forced_bos_token_id": forced}

@@ -8,10 +8,10 @@ import inspect
 import textwrap
 from typing import Any
 
-from seqloom.runs.run_folder import FROM_DATA, FROM_TOKENIZER
 from seqloom.config import SECTIONS
 from seqloom.models import MODELS, about_sizes, model_family
 from seqloom.models.encoder_with_head import ENCODERS
+from seqloom.runs.run_folder import FROM_DATA, FROM_TOKENIZER
 
 
 def families() -> list[dict[str, Any]]:
@@ -33,11 +33,19 @@ def families() -> list[dict[str, Any]]:
 
 
 def settings_of(name: str) -> list[dict[str, str]]:
-    """key, default and meaning of every setting of a run with this family. Raises UsageError for an unknown one."""
+    """key, default and meaning of every setting of a run with this family. Raises UsageError for an unknown
+    one."""
     config, _, _ = model_family(name)
-    kinds = {"model": config, **{section: kind for section, kind in SECTIONS.items() if section != "head" or name in ENCODERS}}
+    kinds = {
+        "model": config,
+        **{section: kind for section, kind in SECTIONS.items() if section != "head" or name in ENCODERS},
+    }
     return [
-        {"key": f"{section}.{field.name}", "default": _default(field), "meaning": meanings(kind).get(field.name, "")}
+        {
+            "key": f"{section}.{field.name}",
+            "default": _default(field),
+            "meaning": meanings(kind).get(field.name, ""),
+        }
         for section, kind in kinds.items()
         for field in dataclasses.fields(kind)
         if field.name not in FROM_TOKENIZER | FROM_DATA
@@ -50,7 +58,11 @@ def meanings(kind: type) -> dict[str, str]:
     assert isinstance(body, ast.ClassDef)
     found = {}
     for field, after in zip(body.body, body.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(after, ast.Expr)
+            and isinstance(after.value, ast.Constant)
+        ):
             found[ast.unparse(field.target)] = " ".join(str(after.value.value).split())
     return found
 

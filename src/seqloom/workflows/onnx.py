@@ -16,15 +16,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from seqloom.runs import run_folder
 from seqloom import files
 from seqloom.errors import UsageError, printable
 from seqloom.interop.onnx.check import cases, check
 from seqloom.interop.onnx.graph import Exportable, require_onnx, write_graph
 from seqloom.interop.onnx.models import exportable
 from seqloom.models.encoder_with_head import Reader
-from seqloom.version import VERSION
+from seqloom.runs import run_folder
 from seqloom.runs.progress import Say
+from seqloom.version import VERSION
 
 ABOUT = "onnx.json"
 
@@ -96,22 +96,27 @@ FROM_PROMPT = 'tokens = [*marks["begin"], *ids]'
 
 
 def export_onnx(folder: str, out: str, say: Say = lambda _: None) -> dict[str, Any]:
-    """Writes the model of a run folder as ONNX graphs into the new folder `out`; returns what was written and how well it agrees.
+    """Writes the model of a run folder as ONNX graphs into the new folder `out`; returns what was written and
+    how well it agrees.
 
-    Raises MissingExtraError without the extra `onnx`; UsageError where `out` holds something, or for a model that ONNX does not
-    hold; SeqloomError where a graph does not do what the model does. Nothing is left behind then.
+    Raises MissingExtraError without the extra `onnx`; UsageError where `out` holds something, or for a model
+    that ONNX does not hold; SeqloomError where a graph does not do what the model does. Nothing is left
+    behind then.
     """
     require_onnx()
     place = Path(out).resolve()
     if files.holds_something(place):
         raise UsageError(
-            f"{printable(out)}: an export must go to a new or empty folder, but this holds something; name another or empty it"
+            f"{printable(out)}: an export must go to a new or empty folder, but this holds something; name"
+            " another or empty it"
         )
     task = run_folder.task_of(folder)
     bundle = None if task == run_folder.IMAGES else run_folder.load_bundle(folder, "cpu")
     model = run_folder.open_model(Path(folder), "cpu").model if bundle is None else bundle.model
     if isinstance(model, Reader):
-        raise UsageError(f"ONNX holds no reader yet, but {printable(folder)} is one; export it with --format huggingface")
+        raise UsageError(
+            f"ONNX holds no reader yet, but {printable(folder)} is one; export it with --format huggingface"
+        )
     with files.writing(place):
         place.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".tmp", dir=place.parent))
@@ -125,18 +130,26 @@ def export_onnx(folder: str, out: str, say: Say = lambda _: None) -> dict[str, A
             "state": [value.described() for value in found.state],
         }
         if bundle is None:
-            files.write_atomic(beside / run_folder.PREPROCESSOR, (Path(folder) / run_folder.PREPROCESSOR).read_bytes())
+            files.write_atomic(
+                beside / run_folder.PREPROCESSOR, (Path(folder) / run_folder.PREPROCESSOR).read_bytes()
+            )
         else:
             about["marks"] = bundle.tokenizer.marks._asdict()
             files.write_atomic(beside / run_folder.TOKENIZER, bundle.tokenizer.to_json())
         files.write_json(beside / ABOUT, about)
-        files.write_atomic(beside / "README.md", read_me(place.name, found, example(found, texts=bundle is not None)))
+        files.write_atomic(
+            beside / "README.md", read_me(place.name, found, example(found, texts=bundle is not None))
+        )
         with files.writing(place):
             beside.chmod(0o755)
             beside.rename(place)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    return {"output": out, "files": sorted(path.name for path in place.iterdir()), "largest_difference": worst}
+    return {
+        "output": out,
+        "files": sorted(path.name for path in place.iterdir()),
+        "largest_difference": worst,
+    }
 
 
 def _write_graphs(model: Any, folder: Path, say: Say) -> tuple[Exportable, float]:
@@ -160,7 +173,8 @@ def example(found: Exportable, *, texts: bool) -> str:
 def read_me(name: str, found: Exportable, program: str) -> str:
     """README.md."""
     rows = [
-        f"| `{graph.file}` | {role} | `{value.name}` | {value.described()['type']} | {', '.join(map(str, value.shape))} |"
+        f"| `{graph.file}` | {role} | `{value.name}` | {value.described()['type']} |"
+        f" {', '.join(map(str, value.shape))} |"
         for graph in found.graphs
         for role, values in (("in", graph.inputs), ("out", graph.outputs))
         for value in values
@@ -168,8 +182,12 @@ def read_me(name: str, found: Exportable, program: str) -> str:
     state = ""
     if found.step is not None:
         state = (
-            "\nThe state starts as the encoder's outputs of the same names, where there are such, else as zeros with no past; each\n"
-            "call gives it back as `next_NAME`. Rows of unlike length are padded on the left with `marks.pad`, which changes nothing.\n"
+            "\nThe state starts as the encoder's outputs of the same names, where there are such, else as"
+            " zeros with no past; each\ncall gives it back as `next_NAME`. Rows of unlike length are padded"
+            " on the left with `marks.pad`, which changes nothing.\n"
         )
     table = "\n".join(["| graph | | name | type | shape |", "| --- | --- | --- | --- | --- |", *rows])
-    return f"# {printable(name)}\n\nONNX graphs made with seqloom {VERSION}.\n\n```python\n{program}```\n\n{table}\n{state}"
+    return (
+        f"# {printable(name)}\n\nONNX graphs made with seqloom"
+        f" {VERSION}.\n\n```python\n{program}```\n\n{table}\n{state}"
+    )

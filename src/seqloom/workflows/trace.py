@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from seqloom import files
-from seqloom.runs.run_folder import Bundle
 from seqloom.config import DecodeConfig
 from seqloom.decoding.live_rows import Step
 from seqloom.decoding.trace import Trace
 from seqloom.runs.decoding_options import decoding_of
+from seqloom.runs.run_folder import Bundle
 
 T = TypeVar("T")
 
@@ -24,7 +24,8 @@ def traced(
     run: Callable[[str, Callable[[Step], None]], T],
     tell: Callable[[T], object],
 ) -> None:
-    """Runs each text by itself, `run(text, watch)`, writes its trace to the file `place`, and tells its result."""
+    """Runs each text by itself, `run(text, watch)`, writes its trace to the file `place`, and tells its
+    result."""
     strategy, rules, _ = decoding_of(settings, bundle.tokenizer)
 
     def write(file: BinaryIO) -> None:

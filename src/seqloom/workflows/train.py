@@ -13,7 +13,6 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from seqloom.runs import run_folder
 from seqloom import files
 from seqloom.config import RunConfig
 from seqloom.data.batching.order import Rows
@@ -24,23 +23,45 @@ from seqloom.models import model_family
 from seqloom.native.library import library, missing
 from seqloom.protocols import State
 from seqloom.run_file import run_file_text
+from seqloom.runs import run_folder
+from seqloom.runs.model_card import write_card
+from seqloom.runs.progress import Say
+from seqloom.runs.settings import (
+    STANDARD_INPUT,
+    check_unchanged,
+    fixed_settings,
+    keep_standard_input,
+    model_fields,
+    read_resumed,
+    resolve,
+)
+from seqloom.runs.tensorboard import open_board
+from seqloom.tasks.images.training_data import prepare_images, prepare_patches
+from seqloom.tasks.language_modeling.training_data import prepare_corpus
 from seqloom.tasks.registry import READING_TASKS
+from seqloom.tasks.text.training_data import PreparedReading, prepare_reading
+from seqloom.tasks.translation.training_data import Material, Prepare, prepare_pairs, prepared, total_steps
 from seqloom.text.hub.tokenizer_files import kept_files
 from seqloom.text.special_tokens import BOS
 from seqloom.training import metrics_log
-from seqloom.training.stream_states import Carry
-from seqloom.training.checkpoints import OPTIMIZER, WEIGHTS, TrainerState, checkpoint_path, checkpoint_step, load_model_tensors, load_optimizer_tensors, newest_checkpoint, prune_checkpoints, read_carried, read_state, save_checkpoint
+from seqloom.training.checkpoints import (
+    OPTIMIZER,
+    WEIGHTS,
+    TrainerState,
+    checkpoint_path,
+    checkpoint_step,
+    load_model_tensors,
+    load_optimizer_tensors,
+    newest_checkpoint,
+    prune_checkpoints,
+    read_carried,
+    read_state,
+    save_checkpoint,
+)
 from seqloom.training.distributed import World, joined_world
 from seqloom.training.loop import Job, Progress, run
 from seqloom.training.optimisation import make_optimizer
-from seqloom.runs.model_card import write_card
-from seqloom.tasks.language_modeling.training_data import prepare_corpus
-from seqloom.tasks.images.training_data import prepare_images, prepare_patches
-from seqloom.tasks.translation.training_data import Material, Prepare, prepare_pairs, prepared, total_steps
-from seqloom.tasks.text.training_data import PreparedReading, prepare_reading
-from seqloom.runs.progress import Say
-from seqloom.runs.settings import STANDARD_INPUT, check_unchanged, fixed_settings, keep_standard_input, model_fields, read_resumed, resolve
-from seqloom.runs.tensorboard import open_board
+from seqloom.training.stream_states import Carry
 
 
 @final
@@ -52,7 +73,8 @@ class TrainResult:
     step: int
     best_step: int | None
     stopped: str
-    """max_steps, patience, the name of the signal that asked to stop, or finished: it was over before, nothing was done."""
+    """max_steps, patience, the name of the signal that asked to stop, or finished: it was over before,
+    nothing was done."""
     metrics: dict[str, float]
     """Of the best checkpoint on the validation data."""
     first: bool = True
@@ -75,13 +97,16 @@ def train(
 ) -> TrainResult:
     """Trains a model into a new run folder, or goes on with one that was stopped (`resume`).
 
-    `start` is a folder, or a name of the hub, whose weights and tokenizer the model begins with. `settings` are `key=value` as after
-    `--set`; `config` is a run file whose values they change. Raises UsageError, DataError, FolderError and TrainingError, each with one
-    line for the user.
+    `start` is a folder, or a name of the hub, whose weights and tokenizer the model begins with. `settings`
+    are `key=value` as after `--set`; `config` is a run file whose values they change. Raises UsageError,
+    DataError, FolderError and TrainingError, each with one line for the user.
     """
     if resume is not None:
         if task or data or output_dir or model or validation or settings or config or start:
-            raise UsageError("--resume goes on with a run as it was configured and takes nothing else; for a changed run, train a new one")
+            raise UsageError(
+                "--resume goes on with a run as it was configured and takes nothing else; for a changed run,"
+                " train a new one"
+            )
         folder = Path(resume)
         run_config = read_resumed(folder)
     else:
@@ -91,19 +116,26 @@ def train(
         quiet: Say = say if world.first else lambda _: None
         if run_config.train.threads:
             torch.set_num_threads(run_config.train.threads)
-        taken = f"name another --output-dir, or go on with that run: seqloom train --resume {printable(str(folder))}"
+        taken = (
+            "name another --output-dir, or go on with that run: seqloom train --resume"
+            f" {printable(str(folder))}"
+        )
         if resume is None and world.first:
             files.new_folder(folder, "a new run", taken)
         world.barrier()
         with one_at_a_time(folder, world):
             if resume is None and world.first:
-                files.new_folder(folder, "a new run", taken)  # again: another process may have held the lock before
+                files.new_folder(
+                    folder, "a new run", taken
+                )  # again: another process may have held the lock before
                 run_config = keep_standard_input(run_config, folder)
                 files.write_atomic(folder / run_folder.RUN, run_file_text(run_config))
             world.barrier()
             done = finished(folder, world, quiet)
             try:
-                return done or _train(read_resumed(folder), folder, world, quiet, progress if world.first else lambda _: None)
+                return done or _train(
+                    read_resumed(folder), folder, world, quiet, progress if world.first else lambda _: None
+                )
             except (DataError, UsageError):
                 if resume is None and world.first and not run_folder.has_weights(folder):
                     forget(folder)
@@ -111,9 +143,23 @@ def train(
 
 
 def forget(folder: Path) -> None:
-    """Removes what a run wrote that failed before it had a model, so that the mended command can be given again."""
-    of_model = (*kept_files(folder), run_folder.CONFIG, TOKENIZER_CONFIG, run_folder.GENERATION, metrics_log.METRICS)
-    for name in (*of_model, run_folder.TOKENIZER, run_folder.PREPROCESSOR, run_folder.DATA, STANDARD_INPUT, run_folder.RUN):  # last what makes it a run
+    """Removes what a run wrote that failed before it had a model, so that the mended command can be given
+    again."""
+    of_model = (
+        *kept_files(folder),
+        run_folder.CONFIG,
+        TOKENIZER_CONFIG,
+        run_folder.GENERATION,
+        metrics_log.METRICS,
+    )
+    for name in (
+        *of_model,
+        run_folder.TOKENIZER,
+        run_folder.PREPROCESSOR,
+        run_folder.DATA,
+        STANDARD_INPUT,
+        run_folder.RUN,
+    ):  # last what makes it a run
         (folder / name).unlink(missing_ok=True)
 
 
@@ -127,7 +173,9 @@ MATERIALS: dict[str, Prepare[Any]] = {
 """task -> what makes its data ready."""
 
 
-def _train(run_config: RunConfig, folder: Path, world: World, say: Say, progress: Callable[[Progress], None]) -> TrainResult:
+def _train(
+    run_config: RunConfig, folder: Path, world: World, say: Say, progress: Callable[[Progress], None]
+) -> TrainResult:
     material = prepared(MATERIALS[run_config.task], run_config, folder, world, say)
     name, size = run_config.model["name"], run_config.model["size"]
     tokenizer, fields = material.tokenizer, model_fields(run_config.model)
@@ -135,19 +183,31 @@ def _train(run_config: RunConfig, folder: Path, world: World, say: Say, progress
     if hasattr(model_family(name)[1], "fit"):
         with world.together():
             if world.first:
-                fit(run_config, folder, run_folder.model_config(name, size, vocabulary, fields), material, say)
+                fit(
+                    run_config, folder, run_folder.model_config(name, size, vocabulary, fields), material, say
+                )
         world.barrier()
         return finish(run_config, folder, world, read_state(checkpoint_path(folder, 1)), say)
     config = run_config.train
     fresh = not (folder / run_folder.CONFIG).exists()  # the last of the model's files
     torch.manual_seed(config.seed)
     build = getattr(material, "build", None)  # of materials that know what a model begins with
-    model, configured = build() if build is not None else run_folder.build_model(name, size, vocabulary, fields, material.labels)
-    model_type, origin = ("reader", material.origin) if isinstance(material, PreparedReading) else (name, None)
+    model, configured = (
+        build()
+        if build is not None
+        else run_folder.build_model(name, size, vocabulary, fields, material.labels)
+    )
+    model_type, origin = (
+        ("reader", material.origin) if isinstance(material, PreparedReading) else (name, None)
+    )
     with world.together():
         if fresh and world.first:
-            run_folder.write_model_files(folder, run_config.task, model_type, configured, material.tokenizer, run_config.decode, origin)
-    model.to(run_folder.choose_device(config.device), torch.float64 if config.dtype == "float64" else torch.float32)
+            run_folder.write_model_files(
+                folder, run_config.task, model_type, configured, material.tokenizer, run_config.decode, origin
+            )
+    model.to(
+        run_folder.choose_device(config.device), torch.float64 if config.dtype == "float64" else torch.float32
+    )
     objective = material.objective()
     optimizer = make_optimizer(model, config)
     material.introduce(model)
@@ -155,12 +215,22 @@ def _train(run_config: RunConfig, folder: Path, world: World, say: Say, progress
         state = restore(folder, world, model, optimizer, objective, say)
         state.settings = check_unchanged(folder, state.settings, fixed_settings(run_config))
     state.total_steps = state.total_steps or total_steps(config, material)
-    sizes = f"{sum(p.numel() for p in model.parameters()):,} parameters" + (f", vocabulary {vocabulary:,}" if vocabulary else "")
+    sizes = f"{sum(p.numel() for p in model.parameters()):,} parameters" + (
+        f", vocabulary {vocabulary:,}" if vocabulary else ""
+    )
     say(f"training {described(run_config)} ({sizes}) on {material.about()} for {state.total_steps:,} steps")
     if missing() and runs_loops(model):
-        say("its recurrent layers run without compiled loops, which are faster: python -m seqloom.native makes them (with a C++ compiler)")
+        say(
+            "its recurrent layers run without compiled loops, which are faster: python -m seqloom.native"
+            " makes them (with a C++ compiler)"
+        )
     with stop_signals(say) as interrupted:
-        run(make_job(run_config, folder, world, material, objective, model, optimizer, state, progress, interrupted), state)
+        run(
+            make_job(
+                run_config, folder, world, material, objective, model, optimizer, state, progress, interrupted
+            ),
+            state,
+        )
     return finish(run_config, folder, world, state, say)
 
 
@@ -177,10 +247,19 @@ def fit(run_config: RunConfig, folder: Path, config: Any, material: Material, sa
     say(f"fitting {name}:{run_config.model['size']} on {material.about()}")
     model: nn.Module = material.fit(model_family(name)[1], config, say)
     model.eval()
-    run_folder.write_model_files(folder, run_config.task, name, model.config, material.tokenizer, run_config.decode)
+    run_folder.write_model_files(
+        folder, run_config.task, name, model.config, material.tokenizer, run_config.decode
+    )
     with torch.no_grad():
         metrics = material.validate(model)
-    state = TrainerState(step=1, total_steps=1, best=metrics["loss"], best_step=1, stopped="max_steps", threads=torch.get_num_threads())
+    state = TrainerState(
+        step=1,
+        total_steps=1,
+        best=metrics["loss"],
+        best_step=1,
+        stopped="max_steps",
+        threads=torch.get_num_threads(),
+    )
     state.settings = fixed_settings(run_config)
     metrics_log.cut(folder, 0)  # of a fit that was killed
     metrics_log.append(folder, {"step": 1, **{f"validation_{key}": value for key, value in metrics.items()}})
@@ -213,7 +292,9 @@ def make_job(
         carried = carry.tensors(world) if carry is not None else []
         if world.first:
             save_checkpoint(folder, model, optimizer, state, carried)
-            prune_checkpoints(folder, {state.step} | ({state.best_step} if state.best_step is not None else set()))
+            prune_checkpoints(
+                folder, {state.step} | ({state.best_step} if state.best_step is not None else set())
+            )
         world.barrier()
 
     def report(record: dict[str, Any]) -> None:
@@ -245,11 +326,16 @@ def finish(run_config: RunConfig, folder: Path, world: World, state: TrainerStat
     over = state.stopped in ("max_steps", "patience")
     best = state.step if state.best_step is None else state.best_step
     if over and (problem := files.manifest_problem(checkpoint_path(folder, best))):
-        say(f"the best checkpoint (step {best}) is damaged, so the last one (step {state.step}) takes its place: {problem}")
+        say(
+            f"the best checkpoint (step {best}) is damaged, so the last one (step {state.step}) takes its"
+            f" place: {problem}"
+        )
         best = state.best_step = state.step
     metrics = metrics_log.validation(folder, best)
     if over and world.first:
-        prune_checkpoints(folder, {state.step, best})  # again: a run may be killed between its last save and this
+        prune_checkpoints(
+            folder, {state.step, best}
+        )  # again: a run may be killed between its last save and this
         write_card(folder, run_config, state, metrics)
         run_folder.seal(folder, checkpoint_path(folder, best))
     world.barrier()
@@ -262,12 +348,18 @@ def finished(folder: Path, world: World, say: Say) -> TrainResult | None:
         return None
     best = checkpoint_step(Path(files.read_json(folder / files.MANIFEST)["best"]))
     step = max((record["step"] for record in metrics_log.read(folder)), default=best)
-    say(f"{printable(str(folder))}: this run is finished (step {step}), so there is nothing to do; for a longer one, train a new run")
+    say(
+        f"{printable(str(folder))}: this run is finished (step {step}), so there is nothing to do; for a"
+        " longer one, train a new run"
+    )
     return TrainResult(folder, step, best, "finished", metrics_log.validation(folder, best), world.first)
 
 
-def restore(folder: Path, world: World, model: nn.Module, optimizer: torch.optim.Optimizer, objective: Any, say: Say) -> TrainerState:
-    """The state of the newest whole checkpoint, its weights and memory loaded; a new one where there is none yet."""
+def restore(
+    folder: Path, world: World, model: nn.Module, optimizer: torch.optim.Optimizer, objective: Any, say: Say
+) -> TrainerState:
+    """The state of the newest whole checkpoint, its weights and memory loaded; a new one where there is none
+    yet."""
     newest, skipped = newest_checkpoint(folder)
     for reason in skipped:
         say(f"skipped a damaged checkpoint: {reason}")
@@ -284,9 +376,15 @@ def restore(folder: Path, world: World, model: nn.Module, optimizer: torch.optim
         carry.load(first_state(model), read_carried(newest))
     state = read_state(newest)
     say(f"resuming {printable(str(folder))} at step {state.step} of {state.total_steps}")
-    for before, now in ((f"{state.threads} threads", f"{threads} threads"), (state.kernels or kernels, kernels)):
+    for before, now in (
+        (f"{state.threads} threads", f"{threads} threads"),
+        (state.kernels or kernels, kernels),
+    ):
         if before != now:
-            say(f"this run began with {before} and goes on with {now}: the same order of data, but not the same last bits")
+            say(
+                f"this run began with {before} and goes on with {now}: the same order of data, but not the"
+                " same last bits"
+            )
     state.threads, state.kernels = threads, kernels
     return state
 
@@ -294,7 +392,11 @@ def restore(folder: Path, world: World, model: nn.Module, optimizer: torch.optim
 def kernels_of(model: nn.Module) -> str:
     """What the last bits of a training depend on, besides the number of threads."""
     device = next(model.parameters()).device
-    processor = torch.backends.cpu.get_cpu_capability() if device.type == "cpu" else torch.cuda.get_device_name(device)
+    processor = (
+        torch.backends.cpu.get_cpu_capability()
+        if device.type == "cpu"
+        else torch.cuda.get_device_name(device)
+    )
     loops = f", {'compiled' if library() is not None else 'no compiled'} loops" if runs_loops(model) else ""
     return f"torch {torch.__version__} on {processor}{loops}"
 
@@ -308,7 +410,8 @@ def first_state(model: Any) -> State:
 
 @contextlib.contextmanager
 def stop_signals(say: Say) -> Iterator[Callable[[], int]]:
-    """While it lasts, SIGTERM and Ctrl-C ask to save and stop; a second one stops at once. Gives which one asked, or 0."""
+    """While it lasts, SIGTERM and Ctrl-C ask to save and stop; a second one stops at once. Gives which one
+    asked, or 0."""
     asked: list[int] = []
 
     def ask(number: int, _: object) -> None:
@@ -316,8 +419,13 @@ def stop_signals(say: Say) -> Iterator[Callable[[], int]]:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         asked.append(number)
-        with contextlib.suppress(OSError, RuntimeError):  # a notice that cannot be written now must not keep us from saving
-            say(f"{signal.Signals(number).name}: saving and stopping after this step (once more to stop at once)")
+        with contextlib.suppress(
+            OSError, RuntimeError
+        ):  # a notice that cannot be written now must not keep us from saving
+            say(
+                f"{signal.Signals(number).name}: saving and stopping after this step (once more to stop at"
+                " once)"
+            )
 
     try:
         before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -328,7 +436,9 @@ def stop_signals(say: Say) -> Iterator[Callable[[], int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        for last in asked:  # who asked in the last step, when nobody looked any more, asked whoever began this training
+        for last in (
+            asked
+        ):  # who asked in the last step, when nobody looked any more, asked whoever began this training
             outer = before[signal.Signals(last)]
             if callable(outer) and outer is not signal.default_int_handler:
                 outer(last, None)
@@ -342,5 +452,8 @@ def one_at_a_time(folder: Path, world: World) -> Iterator[None]:
         return
     with files.locked(folder / files.LOCK) as held:
         if not held:
-            raise FolderError(f"{printable(str(folder))}: another process is training into this folder; wait for it or stop it")
+            raise FolderError(
+                f"{printable(str(folder))}: another process is training into this folder; wait for it or"
+                " stop it"
+            )
         yield

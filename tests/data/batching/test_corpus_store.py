@@ -1,4 +1,5 @@
-"""The store of a corpus is the documents' ids, each ended by `</s>`, in one row; made once, whole or not at all."""
+"""The store of a corpus is the documents' ids, each ended by `</s>`, in one row; made once, whole or not at
+all."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.data.test_store import Codes, place_of
+from tests.data.batching.test_token_store import Codes, place_of
 
 import seqloom.data.batching.corpus_store
 from seqloom.data.batching.corpus_store import CorpusStore, Totals, build_corpus, open_corpus
@@ -29,7 +30,7 @@ PIECES = [
 
 @pytest.fixture(autouse=True, params=[1, 300, 10**6])
 def chunks(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    monkeypatch.setattr(seqloom.data.corpus, "CHUNK", request.param)
+    monkeypatch.setattr(seqloom.data.batching.corpus_store, "CHUNK", request.param)
 
 
 def build(folder: Path, pieces: list[Piece] = PIECES, tokenizer: Codes | None = None) -> CorpusStore:
@@ -60,7 +61,9 @@ def test_where_nothing_ends_a_text_documents_follow_each_other(tmp_path: Path) -
     tokenizer.marks = MARKS._replace(end=None, unknown=ord("b"))
     store, ended = build(tmp_path, tokenizer=tokenizer), build(tmp_path)
     assert store.tokens.tolist() == [*map(ord, "ab c d\n"), *map(ord, "é 💡\x03"), ord("x")]
-    assert [store.document(number).tolist() for number in range(3)] == [ended.document(number).tolist() for number in range(3)]
+    assert [store.document(number).tolist() for number in range(3)] == [
+        ended.document(number).tolist() for number in range(3)
+    ]
     assert (store.totals.ids, store.totals.documents, store.totals.unknown) == (12, 3, 1)
     again = build(tmp_path, tokenizer=tokenizer)
     assert again.document(2).tolist() == [ord("x")]
@@ -75,12 +78,20 @@ def test_totals(tmp_path: Path) -> None:
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(texts=st.lists(st.lists(st.text(st.sampled_from("ab \né"), max_size=9), min_size=1, max_size=3), min_size=1, max_size=9))
+@given(
+    texts=st.lists(
+        st.lists(st.text(st.sampled_from("ab \né"), max_size=9), min_size=1, max_size=3),
+        min_size=1,
+        max_size=9,
+    )
+)
 def test_pieces_and_chunks_change_nothing(texts: list[list[str]], tmp_path: Path) -> None:
     pieces = [Piece(text, "a", 1, at == len(parts) - 1) for parts in texts for at, text in enumerate(parts)]
     store = build_corpus(lambda: pieces, Codes(300), {"texts": texts}, tmp_path)
     assert store.tokens.dtype == np.uint16
-    assert [store.document(number).tolist() for number in range(len(store))] == [list(map(ord, "".join(parts))) for parts in texts]
+    assert [store.document(number).tolist() for number in range(len(store))] == [
+        list(map(ord, "".join(parts))) for parts in texts
+    ]
     assert (np.asarray(store.tokens)[store.offsets[1:] - 1] == 2).all()
     assert store.totals.characters == sum(len("".join(parts)) for parts in texts)
 
@@ -98,7 +109,8 @@ ARRAYS = ("tokens.bin.uint32", "offsets.npy", "lines.npy", "meta.json")
 
 
 @pytest.mark.parametrize(
-    ("name", "damage"), [*((name, damage) for name in ARRAYS for damage in ("cut", "missing")), ("files.jsonl", "missing")]
+    ("name", "damage"),
+    [*((name, damage) for name in ARRAYS for damage in ("cut", "missing")), ("files.jsonl", "missing")],
 )
 def test_a_damaged_store_is_made_anew(tmp_path: Path, name: str, damage: str) -> None:
     build(tmp_path)
@@ -130,7 +142,7 @@ def test_another_kind_of_store_is_not_taken_for_it(tmp_path: Path) -> None:
 
 
 def test_reading_goes_only_a_chunk_ahead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(seqloom.data.corpus, "CHUNK", 1)
+    monkeypatch.setattr(seqloom.data.batching.corpus_store, "CHUNK", 1)
     read, ahead = 0, []
 
     def pieces() -> Iterator[Piece]:

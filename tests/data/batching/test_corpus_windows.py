@@ -1,4 +1,5 @@
-"""Windows and streams: every id is trained once an epoch, however many share the work; every id is scored once."""
+"""Windows and streams: every id is trained once an epoch, however many share the work; every id is scored
+once."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from seqloom.data.batching.pair_batches import share
 from seqloom.data.batching.corpus_windows import Plan, StreamPlan, TextBatch, WindowPlan, load_windows
+from seqloom.data.batching.pair_batches import share
 from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import MARKS
 
@@ -51,7 +52,10 @@ PLANS = st.builds(
 def positions(corpus: Text, plan: Plan, rows: NDArray[np.int64]) -> list[list[int]]:
     """Where the targets of each row stand."""
     starts, lengths, *_ = plan.windows(corpus, rows)
-    return [[(start + at) % len(corpus.tokens) for at in range(length)] for start, length in zip(starts, lengths, strict=True)]
+    return [
+        [(start + at) % len(corpus.tokens) for at in range(length)]
+        for start, length in zip(starts, lengths, strict=True)
+    ]
 
 
 def check_rows(corpus: Text, plan: Plan, rows: NDArray[np.int64], batch: TextBatch) -> None:
@@ -81,7 +85,9 @@ def test_every_id_is_trained_once_an_epoch(corpus: Text, plan: Plan, epoch: int)
 
 
 @given(corpus=TEXTS, plan=PLANS, workers=st.integers(1, 3), accumulate=st.integers(1, 3))
-def test_workers_and_micro_batches_read_the_same(corpus: Text, plan: Plan, workers: int, accumulate: int) -> None:
+def test_workers_and_micro_batches_read_the_same(
+    corpus: Text, plan: Plan, workers: int, accumulate: int
+) -> None:
     for rows in plan.epoch(corpus, 1):
         whole = load_windows(corpus, plan, rows, rows)
         at = {int(row): number for number, row in enumerate(rows)}
@@ -115,7 +121,13 @@ def test_no_two_rows_have_one_number(corpus: Text, plan: Plan) -> None:
         assert len(set(rows)) == len(rows)
 
 
-@given(corpus=TEXTS, seed=st.integers(0, 99), window=st.integers(1, 9), rows=st.integers(1, 5), epoch=st.integers(0, 2))
+@given(
+    corpus=TEXTS,
+    seed=st.integers(0, 99),
+    window=st.integers(1, 9),
+    rows=st.integers(1, 5),
+    epoch=st.integers(0, 2),
+)
 def test_a_lane_goes_on_where_it_was(corpus: Text, seed: int, window: int, rows: int, epoch: int) -> None:
     plan, size = StreamPlan(seed=seed, window=window, rows=rows), len(corpus.tokens)
     lanes: list[list[int]] = [[] for _ in range(rows)]
@@ -130,7 +142,9 @@ def test_a_lane_goes_on_where_it_was(corpus: Text, seed: int, window: int, rows:
     for before, lane in pairwise(lanes):
         assert abs(len(before) - len(lane)) <= 1
     joined = [at for lane in lanes for at in lane]
-    assert joined == [(joined[0] + at) % size for at in range(size)]  # the lanes, one after the other, are the ring
+    assert joined == [
+        (joined[0] + at) % size for at in range(size)
+    ]  # the lanes, one after the other, are the ring
 
 
 def test_windows_stand_alone() -> None:
@@ -142,9 +156,14 @@ def test_windows_stand_alone() -> None:
         assert batch.begins.tolist() == [True] * len(rows)
 
 
-@given(corpus=TEXTS, plan=PLANS, begin=st.sampled_from([(), (1,), (2,), (7, 8)]), end=st.sampled_from([2, None]))
-def test_each_target_is_read_after_what_its_marks_say(corpus: Text, plan: Plan, begin: tuple[int, ...], end: int | None) -> None:
-    """After an end what begins a text, or the end itself where nothing does; no first id is trained where nothing stands before it."""
+@given(
+    corpus=TEXTS, plan=PLANS, begin=st.sampled_from([(), (1,), (2,), (7, 8)]), end=st.sampled_from([2, None])
+)
+def test_each_target_is_read_after_what_its_marks_say(
+    corpus: Text, plan: Plan, begin: tuple[int, ...], end: int | None
+) -> None:
+    """After an end what begins a text, or the end itself where nothing does; no first id is trained where
+    nothing stands before it."""
     marks = MARKS._replace(pad=-1, begin=begin, end=end)
     tokens = corpus.tokens.tolist()
     for rows in plan.epoch(corpus, 0):
@@ -172,7 +191,12 @@ def test_epochs_and_seeds_differ(kind: type[WindowPlan] | type[StreamPlan]) -> N
 
 def test_epochs_cut_everywhere() -> None:
     corpus, plan = text([99]), WindowPlan(seed=0, window=5, rows=100)
-    cuts = {int(places[0]) % 5 for epoch in range(60) for places in positions(corpus, plan, next(plan.epoch(corpus, epoch))) if places[0]}
+    cuts = {
+        int(places[0]) % 5
+        for epoch in range(60)
+        for places in positions(corpus, plan, next(plan.epoch(corpus, epoch)))
+        if places[0]
+    }
     assert cuts == set(range(5))
 
 

@@ -51,7 +51,8 @@ def test_seeds_and_epochs_differ() -> None:
 
 
 def test_rows_are_spread_evenly() -> None:
-    """Where each row lands over many seeds: χ² with (count - 1)² degrees of freedom, within five standard deviations."""
+    """Where each row lands over many seeds: χ² with (count - 1)² degrees of freedom, within five standard
+    deviations."""
     for count in (7, 16, 50):
         seeds = 2000
         landed = np.zeros((count, count))

@@ -34,7 +34,7 @@ def by_rows(rows: int, seed: int = 0) -> BatchPlan:
 
 @pytest.fixture(autouse=True)
 def small_pools(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seqloom.data.batches, "POOL", 64)
+    monkeypatch.setattr(seqloom.data.batching.pair_batches, "POOL", 64)
 
 
 @given(st.integers(1, 300), st.integers(1, 400), st.integers(0, 2**40), st.integers(0, 5), st.booleans())
@@ -89,7 +89,9 @@ def test_batches_hold_rows_of_like_length_and_come_in_any_order() -> None:
 
 def test_epochs_and_seeds_differ() -> None:
     store = make_store(200)
-    plans = [[b.tolist() for b in by_rows(8, seed).epoch(store, epoch)] for seed in (0, 1) for epoch in (0, 1)]
+    plans = [
+        [b.tolist() for b in by_rows(8, seed).epoch(store, epoch)] for seed in (0, 1) for epoch in (0, 1)
+    ]
     assert all(one != other for at, one in enumerate(plans) for other in plans[at + 1 :])
     assert plans[0] == [b.tolist() for b in by_rows(8).epoch(store, 0)]
 

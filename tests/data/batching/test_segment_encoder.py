@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.data.test_documents import TEXTS
+from tests.data.readers.test_documents import TEXTS
 
 import seqloom.data.batching.segment_encoder
 from seqloom.data.batching.segment_encoder import SegmentEncoder
 from seqloom.text.special_tokens import MARKS
 from seqloom.text.tokenizers import KINDS, TextTokenizer, train_tokenizer
 
-TEXT = ["the cat's  1st \n\n é漢 \u3000 it's the catalogue of the cats\n" * 3, "e\u0301 a\u0308 \u2000 cats  cats\t\tcats"]
+TEXT = [
+    "the cat's  1st \n\n é漢 \u3000 it's the catalogue of the cats\n" * 3,
+    "e\u0301 a\u0308 \u2000 cats  cats\t\tcats",
+]
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +28,11 @@ def tokenizers() -> list[TextTokenizer]:
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(chunks=st.lists(st.lists(TEXTS, max_size=4), max_size=4), most=st.integers(0, 6))
-def test_it_is_the_tokenizer(chunks: list[list[str]], most: int, tokenizers: list[TextTokenizer], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seqloom.data.segments, "MOST", most)
-    monkeypatch.setattr(seqloom.data.segments, "LONGEST", 3)
+def test_it_is_the_tokenizer(
+    chunks: list[list[str]], most: int, tokenizers: list[TextTokenizer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seqloom.data.batching.segment_encoder, "MOST", most)
+    monkeypatch.setattr(seqloom.data.batching.segment_encoder, "LONGEST", 3)
     for tokenizer in tokenizers:
         encoder = SegmentEncoder(tokenizer, "H")
         for texts in chunks:
@@ -56,7 +61,7 @@ def test_what_it_remembers_is_not_tokenised_again_and_is_bounded(monkeypatch: py
         def pieces(self, ids: Sequence[int]) -> list[str]:
             return []
 
-    monkeypatch.setattr(seqloom.data.segments, "MOST", 100)
+    monkeypatch.setattr(seqloom.data.batching.segment_encoder, "MOST", 100)
     encoder = SegmentEncoder(Spy(), "I")
     for number in range(2000):
         encoder.encode([f"the cat {number} sat {'x' * 200}{number}"])

@@ -7,23 +7,46 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seqloom.data.batching.splits import (
+    HeldOut,
+    held_out,
+    held_out_evenly,
+    hold_out,
+    kept,
+    split_labelled,
+    units_of,
+)
 from seqloom.data.readers.documents import Piece
 from seqloom.data.readers.examples import Labelled
-from seqloom.data.batching.splits import HeldOut, held_out, held_out_evenly, hold_out, kept, split_labelled, units_of
 from seqloom.errors import UsageError
 
-BOOK = [Piece("one\ntwo", "b", 1, False), Piece("\nthree\nfour", "b", 2, False), Piece("\nfive", "b", 4, True)]
+BOOK = [
+    Piece("one\ntwo", "b", 1, False),
+    Piece("\nthree\nfour", "b", 2, False),
+    Piece("\nfive", "b", 4, True),
+]
 
 
 def test_a_share_by_seed() -> None:
-    assert [len(held_out(count, 0)) for count in (2, 49, 100, 1000, 50_000, 10**7)] == [1, 1, 2, 20, 1000, 1000]
+    assert [len(held_out(count, 0)) for count in (2, 49, 100, 1000, 50_000, 10**7)] == [
+        1,
+        1,
+        2,
+        20,
+        1000,
+        1000,
+    ]
     assert held_out(1000, 0) == held_out(1000, 0) != held_out(1000, 1)
     assert max(held_out(1000, 0)) < 1000
 
 
 @given(sizes=st.lists(st.integers(1, 3), min_size=2, max_size=80), seed=st.integers(0, 5))
 def test_every_document_is_on_one_side(sizes: list[int], seed: int) -> None:
-    pieces = [Piece(f"{number}.{at}", "a", 1, at == size - 1) for number, size in enumerate(sizes) for at in range(size)]
+    pieces = [
+        Piece(f"{number}.{at}", "a", 1, at == size - 1)
+        for number, size in enumerate(sizes)
+        for at in range(size)
+    ]
     held = hold_out(pieces, seed)
     assert held.documents == held_out(len(sizes), seed)
     trained, tried = list(kept(pieces, held, False)), list(kept(pieces, held, True))
@@ -70,7 +93,11 @@ def test_each_label_gives_its_share(labels: list[int], seed: int) -> None:
             held_out_evenly(given_labels, seed)
         return
     held = held_out_evenly(given_labels, seed)
-    assert len(set(held.tolist())) == len(held) == min(max(round(len(labels) / 10), 1), int((sizes - 1).clip(0).sum()))
+    assert (
+        len(set(held.tolist()))
+        == len(held)
+        == min(max(round(len(labels) / 10), 1), int((sizes - 1).clip(0).sum()))
+    )
     assert held.tolist() == sorted(held.tolist()) == held_out_evenly(given_labels, seed).tolist()
     taken = np.bincount(given_labels[held], minlength=len(sizes))
     assert bool((taken < np.maximum(sizes, 1)).all())
@@ -84,13 +111,26 @@ def test_each_label_gives_others_by_another_seed() -> None:
     assert len(set(one.tolist()) & set(other.tolist())) < 60
 
 
-ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 12), st.one_of(st.none(), st.integers(0, 6))), min_size=2, max_size=60)
+ROWS = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 12), st.one_of(st.none(), st.integers(0, 6))),
+    min_size=2,
+    max_size=60,
+)
 
 
 @given(ROWS, st.integers(0, 99), st.booleans())
-def test_what_is_alike_or_of_one_group_stays_together(rows: list[tuple[int, int, int | None]], seed: int, stratified: bool) -> None:
+def test_what_is_alike_or_of_one_group_stays_together(
+    rows: list[tuple[int, int, int | None]], seed: int, stratified: bool
+) -> None:
     examples = [
-        Labelled(f"Text {text}" if at % 2 else f"text  {text} ", None, (str(label),), None if group is None else str(group), "t", at)
+        Labelled(
+            f"Text {text}" if at % 2 else f"text  {text} ",
+            None,
+            (str(label),),
+            None if group is None else str(group),
+            "t",
+            at,
+        )
         for at, (label, text, group) in enumerate(rows)
     ]
     try:
@@ -104,14 +144,22 @@ def test_what_is_alike_or_of_one_group_stays_together(rows: list[tuple[int, int,
         assert not {rows[at][column] for at in sides[0]} & {rows[at][column] for at in sides[1]} - {None}
     if stratified:
         assert {rows[at][0] for at in sides[0]} <= {rows[at][0] for at in sides[1]}
-    assert held.tolist() == sorted(held.tolist()) == split_labelled(examples, seed, stratified=stratified).tolist()
+    assert (
+        held.tolist()
+        == sorted(held.tolist())
+        == split_labelled(examples, seed, stratified=stratified).tolist()
+    )
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.one_of(st.none(), st.integers(0, 4))), max_size=30))
 def test_units_are_what_keys_and_groups_join(rows: list[tuple[int, int | None]]) -> None:
     """Against the closure of being alike, step by step."""
-    units = units_of([str(key) for key, _ in rows], [None if group is None else str(group) for _, group in rows])
-    reached = np.array([[a == b or (c == d and c is not None) for b, d in rows] for a, c in rows], bool).reshape(len(rows), len(rows))
+    units = units_of(
+        [str(key) for key, _ in rows], [None if group is None else str(group) for _, group in rows]
+    )
+    reached = np.array(
+        [[a == b or (c == d and c is not None) for b, d in rows] for a, c in rows], bool
+    ).reshape(len(rows), len(rows))
     for _ in rows:
         reached = reached @ reached
     assert (units[:, None] == units).tolist() == reached.tolist()
@@ -127,7 +175,9 @@ def test_groups_meet_the_share_to_half_of_one(groups: list[int], seed: int) -> N
     sizes, share = sorted(groups.count(group) for group in set(groups)), round(len(groups) / 10)
     most = max((size for size in sizes if size < 2 * share), default=0)  # the largest that may be taken
     assert len(held) <= share + most / 2 or len(held) in sizes[:2]
-    assert len(held) + most / 2 >= share or len({groups[at] for at in held}) + 1 >= sum(size < 2 * share for size in sizes)
+    assert len(held) + most / 2 >= share or len({groups[at] for at in held}) + 1 >= sum(
+        size < 2 * share for size in sizes
+    )
 
 
 def test_a_label_never_goes_with_a_group_of_others() -> None:
@@ -141,8 +191,13 @@ def test_a_label_never_goes_with_a_group_of_others() -> None:
 
 
 def test_of_groups_with_the_last_rows_of_a_label_one_is_put_back() -> None:
-    """b and c are in two groups, which may both go but for that; the third group of their label is small, that of a too large."""
-    rows = [(label, group) for group in ("one", "two") for label in "dbc"] + [("d", "three")] + [("a", "four")] * 53
+    """b and c are in two groups, which may both go but for that; the third group of their label is small,
+    that of a too large."""
+    rows = (
+        [(label, group) for group in ("one", "two") for label in "dbc"]
+        + [("d", "three")]
+        + [("a", "four")] * 53
+    )
     examples = [Labelled(str(at), None, (label,), group, "t", at) for at, (label, group) in enumerate(rows)]
     for seed in range(20):
         held = set(split_labelled(examples, seed).tolist())

@@ -14,8 +14,15 @@ import numpy as np
 import pytest
 
 import seqloom.data.batching.token_store
+from seqloom.data.batching.token_store import (
+    TokenStore,
+    build_store,
+    cache_folder,
+    chunked,
+    fingerprint,
+    open_store,
+)
 from seqloom.data.formats.columns import Record
-from seqloom.data.batching.token_store import TokenStore, build_store, cache_folder, chunked, fingerprint, open_store
 from seqloom.errors import DataError, FolderError
 from seqloom.text.special_tokens import MARKS
 
@@ -59,7 +66,7 @@ def build(folder: Path, tokenizer: Codes | None = None, identity: dict[str, Any]
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seqloom.data.store, "CHUNK", 2)
+    monkeypatch.setattr(seqloom.data.batching.token_store, "CHUNK", 2)
 
 
 def test_it_holds_what_the_tokenizer_says(tmp_path: Path) -> None:
@@ -77,7 +84,9 @@ def test_it_holds_what_the_tokenizer_says(tmp_path: Path) -> None:
 def test_ids_are_as_wide_as_the_vocabulary_needs(tmp_path: Path, size: int, dtype: type) -> None:
     store = build(tmp_path, Codes(size))
     assert store.tokens.dtype == dtype
-    assert int(store.tokens.max()) == (ord("💡") % size if size > 2**16 else max(ord(c) % size for p in TEXTS for t in p for c in t))
+    assert int(store.tokens.max()) == (
+        ord("💡") % size if size > 2**16 else max(ord(c) % size for p in TEXTS for t in p for c in t)
+    )
 
 
 def test_it_is_made_once(tmp_path: Path) -> None:
@@ -89,7 +98,9 @@ def test_it_is_made_once(tmp_path: Path) -> None:
     assert other.tokens.tolist() == one.tokens.tolist()
 
 
-@pytest.mark.parametrize("change", [{"text": "other"}, {"tokenizer": "other"}, {"read": {"encoding": "latin-1"}}])
+@pytest.mark.parametrize(
+    "change", [{"text": "other"}, {"tokenizer": "other"}, {"read": {"encoding": "latin-1"}}]
+)
 def test_it_is_made_anew_where_anything_changed(tmp_path: Path, change: dict[str, Any]) -> None:
     build(tmp_path)
     tokenizer = Codes()
@@ -99,7 +110,7 @@ def test_it_is_made_anew_where_anything_changed(tmp_path: Path, change: dict[str
 
 def test_it_is_made_anew_for_another_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build(tmp_path)
-    monkeypatch.setattr(seqloom.data.store, "FORMAT", 10**6)
+    monkeypatch.setattr(seqloom.data.batching.token_store, "FORMAT", 10**6)
     tokenizer = Codes()
     build(tmp_path, tokenizer)
     assert tokenizer.calls
@@ -151,7 +162,10 @@ def test_builders_at_the_same_time_agree(tmp_path: Path) -> None:
     """The lock is taken per open file, so threads wait for each other as processes do."""
     tokenizers = [Codes() for _ in range(6)]
     stores: list[list[int]] = []
-    threads = [threading.Thread(target=lambda t=t: stores.append(build(tmp_path, t).tokens.tolist())) for t in tokenizers]
+    threads = [
+        threading.Thread(target=lambda t=t: stores.append(build(tmp_path, t).tokens.tolist()))
+        for t in tokenizers
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -187,7 +201,9 @@ def test_a_folder_that_cannot_be_written_falls_back(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     data = tmp_path / "data"
     data.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "ro,size=100k", "tmpfs", str(data)], capture_output=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "ro,size=100k", "tmpfs", str(data)], capture_output=True, check=False
+    )
     if mounted.returncode:
         if os.geteuid() == 0:
             pytest.skip("mounting is not permitted here, and the superuser may write everywhere else")
@@ -204,11 +220,15 @@ def test_a_folder_that_cannot_be_written_falls_back(tmp_path: Path, monkeypatch:
 def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32k", "tmpfs", str(disk)], capture_output=True, check=False).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=32k", "tmpfs", str(disk)], capture_output=True, check=False
+    ).returncode:
         pytest.skip("mounting a small file system is not permitted here")
     try:
         many = [Record({"source": "abc" * 100, "target": "d"}, "t.tsv", line) for line in range(1000)]
-        with pytest.raises(FolderError, match=r"cannot be written \(No space left on device; 0\.\d MiB are free\)"):
+        with pytest.raises(
+            FolderError, match=r"cannot be written \(No space left on device; 0\.\d MiB are free\)"
+        ):
             build_store(lambda: many, ("source", "target"), Codes(), {}, disk)
         assert not [path for path in disk.iterdir() if path.is_dir()]
         assert shutil.disk_usage(disk).free > 20_000

@@ -11,11 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqloom.data.encoding.encode_questions import question_set
-from seqloom.data.readers.examples import Answer, Choice, Labelled, Question, Tagged
-from seqloom.data.encoding.encode_texts import LayingOut, choice_set, label_numbers, label_sets, labelled_set, scores_of
+from seqloom.data.encoding.encode_texts import (
+    LayingOut,
+    choice_set,
+    label_numbers,
+    label_sets,
+    labelled_set,
+    scores_of,
+)
+from seqloom.data.encoding.encode_words import tag_numbers, tagged_set
 from seqloom.data.encoding.encoded_dataset import Layout, Ragged, ReadingSet, layout_of
 from seqloom.data.encoding.sliding_windows import stitched
-from seqloom.data.encoding.encode_words import tag_numbers, tagged_set
+from seqloom.data.readers.examples import Answer, Choice, Labelled, Question, Tagged
 from seqloom.errors import DataError
 from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import BOS, DELIMITER, EOS, MARKS
@@ -60,7 +67,9 @@ def test_a_text_and_a_pair_have_the_marks_and_segments_of_the_paper(tokenizer: T
     ],
 )
 def test_a_pair_is_laid_out_in_three_ways(tokenizer: TextTokenizer, pair: str, rows: list[str]) -> None:
-    items = labelled_set(labelled(("a", "b c")), LayingOut(tokenizer=tokenizer, layout=MARKED, pair=pair), scores_of)
+    items = labelled_set(
+        labelled(("a", "b c")), LayingOut(tokenizer=tokenizer, layout=MARKED, pair=pair), scores_of
+    )
     assert rows_of(items, tokenizer) == rows
     assert len(items) == 1
     assert items.batch(np.array([0])).owner.tolist() == [0] * len(rows)
@@ -81,11 +90,15 @@ def test_the_longer_of_two_texts_gives_way_where_texts_may_be_cut(tokenizer: Tex
     assert rows_of(labelled_set(labelled(pair), how, scores_of), tokenizer) == ["<s> a b c <delim> g h </s>"]
     assert how.notes.said() == ["1 texts are cut to what is read at most (the longest has 8 tokens)"]
     turned = LayingOut(tokenizer=tokenizer, layout=MARKED, longest=8, cut=100)
-    assert rows_of(labelled_set(labelled(pair[::-1]), turned, scores_of), tokenizer) == ["<s> g h <delim> a b c </s>"]
+    assert rows_of(labelled_set(labelled(pair[::-1]), turned, scores_of), tokenizer) == [
+        "<s> g h <delim> a b c </s>"
+    ]
 
 
 @given(first=st.integers(0, 30), second=st.integers(0, 30), room=st.integers(2, 40))
-def test_a_cut_pair_fills_its_room_and_keeps_half_of_each(tokenizer: TextTokenizer, first: int, second: int, room: int) -> None:
+def test_a_cut_pair_fills_its_room_and_keeps_half_of_each(
+    tokenizer: TextTokenizer, first: int, second: int, room: int
+) -> None:
     how = LayingOut(tokenizer=tokenizer, layout=Layout((), (), ()), longest=room, cut=1000)
     items = labelled_set(labelled(("a " * first, "b " * second)), how, scores_of)
     row = items.tokens[0].tolist() if first + second else []
@@ -97,12 +110,17 @@ def test_a_cut_pair_fills_its_room_and_keeps_half_of_each(tokenizer: TextTokeniz
 
 def test_what_the_model_cannot_read_is_an_error_where_nothing_may_be_cut(tokenizer: TextTokenizer) -> None:
     how = LayingOut(tokenizer=tokenizer, layout=MARKED, longest=4)
-    with pytest.raises(DataError, match=r"x\.csv:3: a text must have at most 4 tokens .* 2 have more \(the longest 6\).*max_length=4"):
+    with pytest.raises(
+        DataError,
+        match=r"x\.csv:3: a text must have at most 4 tokens .* 2 have more \(the longest 6\).*max_length=4",
+    ):
         labelled_set(labelled("a b", "a b c", "a b c d"), how, scores_of)
 
 
 def test_a_text_of_no_tokens_is_read_all_the_same(tokenizer: TextTokenizer) -> None:
-    items = labelled_set(labelled("", "a"), LayingOut(tokenizer=tokenizer, layout=Layout((), (), ())), scores_of)
+    items = labelled_set(
+        labelled("", "a"), LayingOut(tokenizer=tokenizer, layout=Layout((), (), ())), scores_of
+    )
     assert (items.batch(np.array([0, 1])).tokens >= 0).sum(dim=1).tolist() == [1, 1]
 
 
@@ -115,12 +133,17 @@ def test_labels_that_are_not_known_are_not_trained() -> None:
     assert label_numbers(["x"])(labelled("a", "b", labels=["x", "new"])).tolist() == [0, IGNORE]
 
 
-# --- words with tags -------------------------------------------------------------------------------------------------
+# --- words with tags
+# -------------------------------------------------------------------------------------------------
 
 
 def test_a_word_is_asked_for_at_its_first_token(tokenizer: TextTokenizer) -> None:
     bpe = train_tokenizer(["low lower lowest"], "bytes", 300)
-    items = tagged_set([Tagged(("low", "er"), ("A", "B"), "f", 1)], LayingOut(tokenizer=bpe, layout=MARKED), tag_numbers(["A", "B"]))
+    items = tagged_set(
+        [Tagged(("low", "er"), ("A", "B"), "f", 1)],
+        LayingOut(tokenizer=bpe, layout=MARKED),
+        tag_numbers(["A", "B"]),
+    )
     batch = items.batch(np.array([0]))
     assert batch.places.tolist() == [[1, 4]]
     assert batch.targets.tolist() == [[0, 1]]
@@ -157,7 +180,8 @@ def test_the_letters_of_each_word_stand_at_its_step(tokenizer: TextTokenizer) ->
     assert batch.characters.tolist() == [[[1, 2], [0, -1], [-1, -1]], [[0, -1], [1, 2], [1, 2]]]
 
 
-# --- questions -------------------------------------------------------------------------------------------------------
+# --- questions
+# -------------------------------------------------------------------------------------------------------
 
 
 def test_a_window_is_asked_for_the_answer_where_it_holds_all_of_it() -> None:
@@ -174,17 +198,25 @@ def test_a_window_is_asked_for_the_answer_where_it_holds_all_of_it() -> None:
 
 def test_a_question_without_an_answer_points_at_the_first_step() -> None:
     bytes_of = train_tokenizer(["x"], "bytes", 300)
-    items = question_set([Question("q", "?", "ab", (), None, "f", 1)], LayingOut(tokenizer=bytes_of, layout=MARKED))
+    items = question_set(
+        [Question("q", "?", "ab", (), None, "f", 1)], LayingOut(tokenizer=bytes_of, layout=MARKED)
+    )
     assert items.targets.tolist() == [[0, 0]]
 
 
 def test_a_question_that_leaves_no_room_is_an_error() -> None:
     bytes_of = train_tokenizer(["x"], "bytes", 300)
-    with pytest.raises(DataError, match=r"f:7: a row must have room for the question and some of its context"):
-        question_set([Question("q", "long question", "ab", (), None, "f", 7)], LayingOut(tokenizer=bytes_of, layout=MARKED, longest=12))
+    with pytest.raises(
+        DataError, match=r"f:7: a row must have room for the question and some of its context"
+    ):
+        question_set(
+            [Question("q", "long question", "ab", (), None, "f", 7)],
+            LayingOut(tokenizer=bytes_of, layout=MARKED, longest=12),
+        )
 
 
-# --- marks and batches -----------------------------------------------------------------------------------------------
+# --- marks and batches
+# -----------------------------------------------------------------------------------------------
 
 
 def test_each_family_has_its_marks() -> None:
@@ -196,10 +228,16 @@ def test_each_family_has_its_marks() -> None:
 
 
 def test_a_worker_without_rows_trains_nothing(tokenizer: TextTokenizer) -> None:
-    items = labelled_set(labelled("a", "b", labels=["x", "y"]), LayingOut(tokenizer=tokenizer, layout=MARKED), label_numbers(["x", "y"]))
+    items = labelled_set(
+        labelled("a", "b", labels=["x", "y"]),
+        LayingOut(tokenizer=tokenizer, layout=MARKED),
+        label_numbers(["x", "y"]),
+    )
     batch = items.load(np.array([], np.int64), np.array([1, 0]))
     assert batch.targets.tolist() == [IGNORE]
-    scores = labelled_set(labelled("a", labels=["1.5"]), LayingOut(tokenizer=tokenizer, layout=MARKED), scores_of)
+    scores = labelled_set(
+        labelled("a", labels=["1.5"]), LayingOut(tokenizer=tokenizer, layout=MARKED), scores_of
+    )
     assert torch.isnan(scores.load(np.array([], np.int64), np.array([0])).targets).all()
 
 

@@ -45,7 +45,12 @@ def test_no_word_is_cut_and_each_is_in_a_window(words: list[int], sizes: tuple[i
         assert end == len(words) or sum(fits[begin : end + 1]) > room
     for before, after in pairwise(found):  # as much is shared as may be
         begin = after[0]
-        assert begin == 0 or sum(fits[begin - 1 : before[1]]) > stride or sum(fits[begin - 1 : before[1] + 1]) > room or after is found[-1]
+        assert (
+            begin == 0
+            or sum(fits[begin - 1 : before[1]]) > stride
+            or sum(fits[begin - 1 : before[1] + 1]) > room
+            or after is found[-1]
+        )
 
 
 @given(st.integers(0, 60), ROOM_AND_STRIDE)
@@ -60,7 +65,9 @@ def test_as_many_answers_as_words_each_of_its_own_word(words: list[int], sizes: 
 
 
 @given(st.integers(1, 60), ROOM_AND_STRIDE)
-def test_a_place_is_answered_where_it_sees_most_on_its_nearer_side(length: int, sizes: tuple[int, int]) -> None:
+def test_a_place_is_answered_where_it_sees_most_on_its_nearer_side(
+    length: int, sizes: tuple[int, int]
+) -> None:
     found = windows(length, *sizes)
     for at, window in enumerate(owners(found, length)):
         nearer = [min(at - begin, end - 1 - at) if begin <= at < end else -1 for begin, end in found]

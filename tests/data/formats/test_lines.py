@@ -41,7 +41,10 @@ def texts(path: str, tally: Tally | None = None, **options: Any) -> list[str]:
         (b"one\r\ntwo\r\n", ["one", "two"]),  # row 14
         (b"one\r\n\r\ntwo", ["one", "", "two"]),
         (b"a\rb\r\r\nc\r", ["a\rb\r", "c\r"]),  # row 15
-        ("a\u2028b\u2029c\u0085d\x0be\x0cf\x1cg\x1dh\x1ei\n".encode(), ["a\u2028b\u2029c\u0085d\x0be\x0cf\x1cg\x1dh\x1ei"]),  # row 16
+        (
+            "a\u2028b\u2029c\u0085d\x0be\x0cf\x1cg\x1dh\x1ei\n".encode(),
+            ["a\u2028b\u2029c\u0085d\x0be\x0cf\x1cg\x1dh\x1ei"],
+        ),  # row 16
         (b" \tone \n", [" \tone "]),
         (b"<s> [MASK] </s>\n\x1b[31m\n", ["<s> [MASK] </s>", "\x1b[31m"]),  # rows 31 and 32
     ],
@@ -57,7 +60,10 @@ def test_marks_and_carriage_returns_inside_are_kept_and_said(tmp_path: Path) -> 
     path = write(tmp_path, "\ufeffone\n\ufefftwo\nthr\ree\n\ufeff\n\n".encode())
     assert texts(path, tally) == ["one", "\ufefftwo", "thr\ree", "\ufeff", ""]  # row 2
     assert tally.notices() == [
-        f"2 lines kept unchanged: U+FEFF (byte order mark) inside the file; were files joined? (first: {path}:2)",
+        (
+            "2 lines kept unchanged: U+FEFF (byte order mark) inside the file; were files joined? (first:"
+            f" {path}:2)"
+        ),
         rf"1 line kept unchanged: a lone carriage return; lines end at \n or \r\n only (first: {path}:3)",
         f"1 line kept unchanged: blank (first: {path}:5)",
     ]
@@ -65,13 +71,27 @@ def test_marks_and_carriage_returns_inside_are_kept_and_said(tmp_path: Path) -> 
 
 REFUSED: dict[str, Any] = {
     "3 utf-16 le": ("one\n".encode("utf-16"), 1, "looks like UTF-16", "--set data.encoding=utf-16"),
-    "3 utf-16 be": (b"\xfe\xff" + "one\n".encode("utf-16-be"), 1, "looks like UTF-16", "--set data.encoding=utf-16"),
+    "3 utf-16 be": (
+        b"\xfe\xff" + "one\n".encode("utf-16-be"),
+        1,
+        "looks like UTF-16",
+        "--set data.encoding=utf-16",
+    ),
     "3 utf-32": ("one\n".encode("utf-32"), 1, "looks like UTF-32", "--set data.encoding=utf-32"),
     "4 le": ("one\ntwo\n".encode("utf-16-le"), 1, "looks like UTF-16", "--set data.encoding=utf-16"),
     "4 be": ("é mixed дa\n".encode("utf-16-be"), 1, "looks like UTF-16", "--set data.encoding=utf-16"),
     "4 utf-32": ("one\n".encode("utf-32-le"), 1, "looks like UTF-32", "--set data.encoding=utf-32"),
-    "5": (b"one\ncaf\xe9 noir\n", 2, "is not UTF-8: 0xE9 at byte 7 of the file", "--set data.encoding=latin-1 (or cp1252)"),
-    "6": (b"one\ncaf\xc3", 2, "the file ends inside a character (0xC3 at byte 7 of the file): was the download cut off?"),
+    "5": (
+        b"one\ncaf\xe9 noir\n",
+        2,
+        "is not UTF-8: 0xE9 at byte 7 of the file",
+        "--set data.encoding=latin-1 (or cp1252)",
+    ),
+    "6": (
+        b"one\ncaf\xc3",
+        2,
+        "the file ends inside a character (0xC3 at byte 7 of the file): was the download cut off?",
+    ),
     "7 overlong": (b"\xc0\xaf\n", 1, "is not UTF-8: 0xC0 at byte 0"),
     "7 surrogate": (b"one\n\xed\xa0\x80\n", 2, "is not UTF-8: 0xED at byte 4"),
     "8": (b"one\nt\0wo\nthree\n", 2, "holds a NUL", "at byte 5 of the file", "--set data.on_bad_line=skip"),
@@ -116,7 +136,9 @@ def test_what_is_no_text_is_refused_in_one_line_that_says_where(tmp_path: Path, 
     ],
 )
 @pytest.mark.parametrize("end", [b"", b"\n", b"\r\nlast\n"])
-def test_bad_lines_are_skipped_or_repaired_and_counted(tmp_path: Path, content: bytes, reason: str, end: bytes) -> None:
+def test_bad_lines_are_skipped_or_repaired_and_counted(
+    tmp_path: Path, content: bytes, reason: str, end: bytes
+) -> None:
     path, skipped, replaced = write(tmp_path, b"one\n" + content + end), Tally(), Tally()
     lines = list(read_lines(path, skipped, on_bad_line="skip"))
     rest = [(3, "last")] if end.endswith(b"last\n") else []
@@ -145,7 +167,9 @@ def test_all_lines_skipped_is_an_error(tmp_path: Path) -> None:
         (b"one\n\xff\n\nt\0wo\nlast", ["one", "", "", "", "last"]),
     ],
 )
-def test_every_line_has_its_place_where_that_is_asked_for(tmp_path: Path, content: bytes, expected: list[str]) -> None:
+def test_every_line_has_its_place_where_that_is_asked_for(
+    tmp_path: Path, content: bytes, expected: list[str]
+) -> None:
     tally = Tally()
     path = write(tmp_path, content)
     assert texts(path, tally, on_bad_line="skip", every_line=True) == expected
@@ -170,7 +194,9 @@ def test_no_policy_makes_text_of_another_kind_of_file(tmp_path: Path, row: str, 
 LINES = ["\u010a\u0a0a äöü ", "", "日本語\u2028\u0a0d", "last"]  # bytes 0x0A and 0x0D inside characters
 
 
-@pytest.mark.parametrize("name", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be", "utf-8", "utf-8-sig", "gb18030"])
+@pytest.mark.parametrize(
+    "name", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be", "utf-8", "utf-8-sig", "gb18030"]
+)
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 def test_other_encodings_by_option(tmp_path: Path, name: str, end: str, mark: str) -> None:
@@ -200,13 +226,22 @@ def test_errors_in_wide_encodings_know_their_place(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r":2: the file ends inside a character \(0x61 at byte 8"):
         texts(write(tmp_path, "one\na".encode("utf-16-le")[:-1]), encoding="utf-16")
     with pytest.raises(DataError, match=r":2: the file ends inside a character \(0x00 at byte 12"):
-        texts(write(tmp_path, "one\na".encode("utf-16-le") + b"a\n\0"), encoding="utf-16")  # 0x0A 0x00 at an odd place
+        texts(
+            write(tmp_path, "one\na".encode("utf-16-le") + b"a\n\0"), encoding="utf-16"
+        )  # 0x0A 0x00 at an odd place
     with pytest.raises(DataError, match=r":2: holds a NUL \(zero byte, at byte 12 of the file\)"):
         texts(write(tmp_path, "one\nab\0c\n".encode("utf-16-le")), encoding="utf-16")
 
 
 @pytest.mark.parametrize(
-    ("name", "found"), [("latin-1", "utf-8"), ("utf-16", "utf-8"), ("utf-16-be", "utf-16"), ("utf-8", "utf-32"), ("cp1252", "utf-16")]
+    ("name", "found"),
+    [
+        ("latin-1", "utf-8"),
+        ("utf-16", "utf-8"),
+        ("utf-16-be", "utf-16"),
+        ("utf-8", "utf-32"),
+        ("cp1252", "utf-16"),
+    ],
 )
 def test_a_mark_that_contradicts_the_encoding_is_an_error(tmp_path: Path, name: str, found: str) -> None:
     path = write(tmp_path, "one\n".encode("utf-8-sig" if found == "utf-8" else found))
@@ -224,7 +259,10 @@ def test_an_encoding_that_cannot_be_read_is_a_usage_error(tmp_path: Path, name: 
 def test_the_limit_counts_bytes_without_the_line_end(tmp_path: Path) -> None:  # row 17
     for end in (b"", b"\n", b"\r\n", b"\nx"):
         assert texts(write(tmp_path, b"one\n" + b"a" * 100 + end), max_line_bytes=100)[1] == "a" * 100
-        with pytest.raises(DataError, match=r"a.txt:2: the line must have at most 100 bytes, but has more.*--set data.max_line_bytes=N"):
+        with pytest.raises(
+            DataError,
+            match=r"a.txt:2: the line must have at most 100 bytes, but has more.*--set data.max_line_bytes=N",
+        ):
             texts(write(tmp_path, b"one\n" + b"a" * 101 + end), max_line_bytes=100)
     wide = ("one\n" + "a" * 50 + "\n").encode("utf-16")
     assert texts(write(tmp_path, wide), encoding="utf-16", max_line_bytes=100)[1] == "a" * 50
@@ -237,7 +275,9 @@ def test_zeros_inside_a_line_over_the_limit_are_not_called_the_end(tmp_path: Pat
         texts(write(tmp_path, b"a" * 90 + b"\0" * 100_000 + b"b\n"), max_line_bytes=100)
 
 
-@pytest.mark.parametrize(("fill", "message"), [(b"a", "must have at most"), (b"\0", "the last 50000000 bytes are zero")])
+@pytest.mark.parametrize(
+    ("fill", "message"), [(b"a", "must have at most"), (b"\0", "the last 50000000 bytes are zero")]
+)
 def test_a_huge_line_is_refused_in_little_memory(tmp_path: Path, fill: bytes, message: str) -> None:
     path = tmp_path / "bomb.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:
@@ -306,7 +346,10 @@ def test_a_path_that_cannot_be_opened_says_why(tmp_path: Path) -> None:  # rows 
             texts(str(tmp_path / "train.txt"))
 
 
-@pytest.mark.parametrize(("name", "shown"), [("a b\n.txt", r"a b\\n.txt:1:"), (os.fsdecode(b"\xff\x1b.txt"), r"\\udcff\\x1b.txt:1:")])
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("a b\n.txt", r"a b\\n.txt:1:"), (os.fsdecode(b"\xff\x1b.txt"), r"\\udcff\\x1b.txt:1:")],
+)
 def test_odd_names_are_read_and_shown_escaped(tmp_path: Path, name: str, shown: str) -> None:
     assert texts(write(tmp_path, b"one\n", name)) == ["one"]
     with pytest.raises(DataError, match=shown):
@@ -322,14 +365,24 @@ def test_a_file_is_closed_when_reading_stops_early(tmp_path: Path) -> None:
     assert len(set(os.listdir("/proc/self/fd"))) < len(before)
 
 
-awkward = st.lists(st.sampled_from([b"\n", b"\r", b"\0", b"\xef\xbb\xbf", b"\xff\xfe", b"\xc3", b"\xc3\xa9", b"a", b" ", b"PK\x03\x04"]))
+awkward = st.lists(
+    st.sampled_from(
+        [b"\n", b"\r", b"\0", b"\xef\xbb\xbf", b"\xff\xfe", b"\xc3", b"\xc3\xa9", b"a", b" ", b"PK\x03\x04"]
+    )
+)
 
 
 @settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(content=awkward.map(b"".join) | st.binary(), policy=st.sampled_from(["error", "skip", "replace"]), limit=st.integers(1, 40))
+@given(
+    content=awkward.map(b"".join) | st.binary(),
+    policy=st.sampled_from(["error", "skip", "replace"]),
+    limit=st.integers(1, 40),
+)
 @example(content=b"a\nb\xff\nc", policy="skip", limit=40)
 @example(content=b"a\nb\xff\nc", policy="replace", limit=40)
-def test_every_line_is_used_skipped_or_named_in_an_error(tmp_path: Path, content: bytes, policy: str, limit: int) -> None:
+def test_every_line_is_used_skipped_or_named_in_an_error(
+    tmp_path: Path, content: bytes, policy: str, limit: int
+) -> None:
     path, tally = write(tmp_path, content), Tally()
     in_file = content.count(b"\n") + (not content.endswith(b"\n") and content != b"")
     given_out, refused = 0, None
@@ -349,7 +402,9 @@ def test_every_line_is_used_skipped_or_named_in_an_error(tmp_path: Path, content
 
 @settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    lines=st.lists(st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\n\r\0\ufeff")), min_size=1),
+    lines=st.lists(
+        st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\n\r\0\ufeff")), min_size=1
+    ),
     end=st.sampled_from(["\n", "\r\n"]),
     name=st.sampled_from(["utf-8", "utf-16", "utf-32-be"]),
 )

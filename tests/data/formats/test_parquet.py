@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from seqloom.config import DataConfig
-from seqloom.data.readers.documents import read_documents
 from seqloom.data.formats.lines import Tally
+from seqloom.data.readers.documents import read_documents
 from seqloom.data.readers.records import read_pairs
 from seqloom.errors import DataError, MissingExtraError, UsageError
 
@@ -22,11 +22,16 @@ def write(path: Path, columns: dict[str, list[Any]]) -> str:
 
 
 def texts(path: str, tally: Tally | None = None, **options: Any) -> list[tuple[str, int]]:
-    return [(piece.text, piece.line) for piece in read_documents([path], DataConfig(**options), tally or Tally())]
+    return [
+        (piece.text, piece.line) for piece in read_documents([path], DataConfig(**options), tally or Tally())
+    ]
 
 
 def test_rows_are_documents(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", {"id": [1, 2, 3, 4], "text": ["one\ntwo", None, " ", " äé "], "other": list("abcd")})
+    path = write(
+        tmp_path / "a.parquet",
+        {"id": [1, 2, 3, 4], "text": ["one\ntwo", None, " ", " äé "], "other": list("abcd")},
+    )
     tally = Tally()
     assert texts(path, tally) == [("one\ntwo", 1), (" äé ", 4)]
     assert {reason: count.number for reason, count in tally.skips.items()} == {"null": 1, "blank": 1}
@@ -39,7 +44,10 @@ def test_rows_are_documents(tmp_path: Path) -> None:
 def test_rows_are_pairs(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", {"en": ["one", "two"], "de": ["eins", "zwei"]})
     records = list(read_pairs([path], DataConfig(), Tally()))
-    assert [record.fields for record in records] == [{"source": "one", "target": "eins"}, {"source": "two", "target": "zwei"}]
+    assert [record.fields for record in records] == [
+        {"source": "one", "target": "eins"},
+        {"source": "two", "target": "zwei"},
+    ]
 
 
 def test_large_and_dictionary_columns(tmp_path: Path) -> None:
@@ -52,7 +60,9 @@ def test_large_and_dictionary_columns(tmp_path: Path) -> None:
 
 def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", {"id": [1], "label": ["x"]})
-    with pytest.raises(DataError, match=r"a\.parquet: the column of the text is not known by name \(found: 'id', 'label'\)"):
+    with pytest.raises(
+        DataError, match=r"a\.parquet: the column of the text is not known by name \(found: 'id', 'label'\)"
+    ):
         texts(path)
     with pytest.raises(DataError, match="the column 'id' must hold texts, but holds int64"):
         texts(path, text="id")
@@ -70,5 +80,7 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
 def test_without_pyarrow_the_command_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
-    with pytest.raises(MissingExtraError, match=r"reading Parquet needs the extra `hub`.*pip install 'seqloom\[hub\]'"):
+    with pytest.raises(
+        MissingExtraError, match=r"reading Parquet needs the extra `hub`.*pip install 'seqloom\[hub\]'"
+    ):
         texts(str(tmp_path / "a.parquet"))

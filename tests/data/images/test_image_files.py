@@ -1,4 +1,5 @@
-"""Files of labelled pictures: each form gives what was written, and whatever is wrong is said in one line with its place."""
+"""Files of labelled pictures: each form gives what was written, and whatever is wrong is said in one line
+with its place."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ def idx(array: NDArray[np.uint8] | bytes) -> bytes:
     return magic + struct.pack(f">{values.ndim}I", *values.shape) + values.tobytes()
 
 
-def pair(folder: Path, images: bytes = idx(PIXELS), labels: bytes = idx(NAMES), packed: str = "") -> list[str]:
+def pair(
+    folder: Path, images: bytes = idx(PIXELS), labels: bytes = idx(NAMES), packed: str = ""
+) -> list[str]:
     """The two files; `packed` is "" or ".gz"."""
     paths = [folder / f"images-idx3-ubyte{packed}", folder / f"labels-idx1-ubyte{packed}"]
     for path, content in zip(paths, (images, labels), strict=True):
@@ -45,7 +48,9 @@ def read(paths: list[str], labelled: bool = True) -> list[Picture]:
     return list(read_pictures(paths, labelled=labelled))
 
 
-def assert_same(found: list[Picture], pixels: Any, labels: list[str | None], numbers: list[int | None]) -> None:
+def assert_same(
+    found: list[Picture], pixels: Any, labels: list[str | None], numbers: list[int | None]
+) -> None:
     assert [picture.label for picture in found] == labels
     assert [picture.number for picture in found] == numbers
     for picture, expected in zip(found, pixels, strict=True):
@@ -68,7 +73,9 @@ def test_idx(packed: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("images", [PIXELS, PIXELS[..., None], np.stack([PIXELS] * 3, axis=-1)])
-@pytest.mark.parametrize("labels", [np.array([4, -1, 4]), np.array(["cat", "dog", "cat"]), np.array([4, 0, 4], np.uint8)])
+@pytest.mark.parametrize(
+    "labels", [np.array([4, -1, 4]), np.array(["cat", "dog", "cat"]), np.array([4, 0, 4], np.uint8)]
+)
 def test_npz(images: NDArray[np.uint8], labels: NDArray[Any], tmp_path: Path) -> None:
     path = archive(tmp_path, images=images, labels=labels)
     assert_same(read([path]), images, [str(label) for label in labels.tolist()], [1, 2, 3])
@@ -111,7 +118,8 @@ def test_several_at_once_in_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "RGB", "RGBA", "P", "CMYK"])
 def test_modes_of_image_files(mode: str, tmp_path: Path) -> None:
-    """Grey stays one channel, all else has three; a palette and transparency are only other ways to write colours."""
+    """Grey stays one channel, all else has three; a palette and transparency are only other ways to write
+    colours."""
     pillow: Any = pytest.importorskip("PIL.Image")
     colours = np.zeros((6, 4, 3), np.uint8) + np.array([255, 0, 0], np.uint8)
     image = pillow.fromarray(colours).convert(mode)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from seqloom.data.images.image_store import ImagePlan, ImageStore, build_image_store, open_image_store
 from seqloom.data.images.image_files import Picture
+from seqloom.data.images.image_store import ImagePlan, ImageStore, build_image_store, open_image_store
 from seqloom.data.images.preprocessing import Preprocessing
 from seqloom.errors import DataError
 from seqloom.shapes import IGNORE
@@ -23,7 +22,10 @@ COUNT = 11
 def pictures(count: int = COUNT) -> list[Picture]:
     """Picture i is i everywhere; the first ones come one from each file, the others from one."""
     pixels = [np.full((4, 4, 1), i, np.uint8) for i in range(count)]
-    return [Picture(pixels[i], str(10 - i % 3), f"{i}.png" if i < 4 else "all.npz", None if i < 4 else i - 3) for i in range(count)]
+    return [
+        Picture(pixels[i], str(10 - i % 3), f"{i}.png" if i < 4 else "all.npz", None if i < 4 else i - 3)
+        for i in range(count)
+    ]
 
 
 def built(folder: Path, given: list[Picture] | None = None, **identity: object) -> ImageStore:
@@ -35,9 +37,17 @@ def store(tmp_path: Path) -> ImageStore:
     return built(tmp_path)
 
 
-def plan(store: ImageStore, trained: NDArray[np.int64] | None = None, batch_rows: int = 3, shift: int = 0, seed: int = 5) -> ImagePlan:
+def plan(
+    store: ImageStore,
+    trained: NDArray[np.int64] | None = None,
+    batch_rows: int = 3,
+    shift: int = 0,
+    seed: int = 5,
+) -> ImagePlan:
     rows = np.arange(len(store)) if trained is None else trained
-    return ImagePlan(store=store, preprocessing=HOW, trained=rows, seed=seed, batch_rows=batch_rows, shift=shift)
+    return ImagePlan(
+        store=store, preprocessing=HOW, trained=rows, seed=seed, batch_rows=batch_rows, shift=shift
+    )
 
 
 def test_a_store_holds_what_was_read(store: ImageStore) -> None:
@@ -72,7 +82,10 @@ def test_what_is_resized_is_counted(tmp_path: Path) -> None:
     other = [Picture(np.zeros((6, 4, 3), np.uint8), "a", "x.png", None), *pictures(2)]
     found = built(tmp_path, other)
     assert found.pixels.shape == (3, 4, 4, 1)
-    assert found.changed == {"are resized to 4 x 4 (model.image_size)": 1, "change colours (model.channels)": 1}
+    assert found.changed == {
+        "are resized to 4 x 4 (model.image_size)": 1,
+        "change colours (model.channels)": 1,
+    }
     with pytest.raises(DataError, match="at least one image"):
         built(tmp_path / "none", [])
 
@@ -89,7 +102,9 @@ def test_labels_of_other_data_take_the_numbers_of_the_training(tmp_path: Path, s
     assert other.names == ("9", "10")
     renamed = other.numbered(store.names)
     assert [renamed.names[label] for label in renamed.labels] == ["10", "9"]
-    with pytest.raises(DataError, match=r"^1\.png: the label must be one of those of the training \('10', '8'\), but is '9'$"):
+    with pytest.raises(
+        DataError, match=r"^1\.png: the label must be one of those of the training \('10', '8'\), but is '9'$"
+    ):
         store.numbered(("10", "8"))
 
 
@@ -127,7 +142,10 @@ def test_what_is_random_is_of_the_row_and_the_epoch(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (8, 4, 4, 1)).astype(np.uint8)
     store = built(tmp_path, [Picture(pixels, str(i % 2), "n.npz", i + 1) for i, pixels in enumerate(noise)])
     one = plan(store, shift=2)
-    load: Callable[[list[int]], NDArray[np.float32]] = lambda rows: one.load(np.array(rows), np.array(rows)).images.numpy()  # noqa: E731
+
+    def load(rows: list[int]) -> NDArray[np.float32]:
+        return one.load(np.array(rows), np.array(rows)).images.numpy()
+
     together = load([3, 5, 8 + 3, 8 + 5])
     np.testing.assert_array_equal(together, np.concatenate([load([row]) for row in (3, 5, 8 + 3, 8 + 5)]))
     everything = [load([epoch * 8 + row for row in range(8)]) for epoch in range(4)]

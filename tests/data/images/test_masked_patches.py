@@ -15,7 +15,9 @@ from seqloom.shapes import IGNORE
 MANY = 12_000
 
 
-def drawn(patches: int, rows: int = MANY, epoch: int = 0, seed: int = 0) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def drawn(
+    patches: int, rows: int = MANY, epoch: int = 0, seed: int = 0
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     return corruption(np.arange(rows), np.full(rows, epoch), patches, seed)
 
 
@@ -60,7 +62,9 @@ def test_of_ten_corrupted_patches_eight_are_masked_and_one_is_another() -> None:
     rows=st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 5)), min_size=1, max_size=6),
     patches=st.integers(2, 20),
 )
-def test_corruption_is_a_function_of_seed_epoch_and_row(seed: int, rows: list[tuple[int, int]], patches: int) -> None:
+def test_corruption_is_a_function_of_seed_epoch_and_row(
+    seed: int, rows: list[tuple[int, int]], patches: int
+) -> None:
     """Whatever else is in the batch."""
     at, epochs = (np.array(column) for column in zip(*rows, strict=True))
     together = corruption(at, epochs, patches, seed)
@@ -80,8 +84,11 @@ def test_epochs_seeds_and_rows_differ() -> None:
 
 
 def test_colours_by_hand() -> None:
-    """Two by two patches of 2 x 2 pixels, with means 0, 31.5, 32 and 255: of 8 levels of 31.875 each 0, 0, 1 and 7."""
-    grey = np.array([[0, 0, 31, 32], [0, 0, 32, 31], [32, 32, 255, 255], [64, 0, 255, 255]], np.uint8)[None, ..., None]
+    """Two by two patches of 2 x 2 pixels, with means 0, 31.5, 32 and 255: of 8 levels of 31.875 each 0, 0, 1
+    and 7."""
+    grey = np.array([[0, 0, 31, 32], [0, 0, 32, 31], [32, 32, 255, 255], [64, 0, 255, 255]], np.uint8)[
+        None, ..., None
+    ]
     assert colours(grey, 2, 8).tolist() == [[0, 0, 1, 7]]
     assert colours(grey, 4, 8).tolist() == [[2]]  # a mean of 79.6
     almost = np.full((1, 4, 4, 1), 32, np.uint8)
@@ -109,7 +116,9 @@ def test_a_batch_asks_for_corrupted_patches_alone() -> None:
     sources, corrupted = corruption(at, epochs, 9, 3)
     np.testing.assert_array_equal(batch.sources, sources)
     np.testing.assert_array_equal(batch.targets, np.where(corrupted, colours(pixels, 2, 8), IGNORE))
-    np.testing.assert_array_equal(batch.images, how.scaled(pixels))  # the model corrupts embeddings; images stay whole
+    np.testing.assert_array_equal(
+        batch.images, how.scaled(pixels)
+    )  # the model corrupts embeddings; images stay whole
     for i in range(5):
         alone = masked_patches(pixels[i : i + 1], at[i : i + 1], epochs[i : i + 1], 3, how, 2, 8)
         for whole, one in zip(batch, alone, strict=True):

@@ -34,8 +34,16 @@ def test_equals_pillow(height: int, width: int, resampling: str) -> None:
     found = ours.fitted(pixels)
     assert np.abs(found.astype(int) - theirs).max() <= 1
     grey = Preprocessing.published(16, 1).fitted(picture(16, 16, 3))
-    assert np.abs(grey[..., 0].astype(int) - np.asarray(pillow.fromarray(picture(16, 16, 3)).convert("L")).astype(int)).max() <= 1
-    np.testing.assert_array_equal(Preprocessing.published(16, 3).fitted(picture(16, 16, 1)), picture(16, 16, 1).repeat(3, 2))
+    assert (
+        np.abs(
+            grey[..., 0].astype(int)
+            - np.asarray(pillow.fromarray(picture(16, 16, 3)).convert("L")).astype(int)
+        ).max()
+        <= 1
+    )
+    np.testing.assert_array_equal(
+        Preprocessing.published(16, 3).fitted(picture(16, 16, 1)), picture(16, 16, 1).repeat(3, 2)
+    )
 
 
 def test_scaled() -> None:
@@ -46,7 +54,9 @@ def test_scaled() -> None:
 
 
 def test_written_and_read_again() -> None:
-    one = Preprocessing(size=7, channels=3, mean=(0.1, 0.2, 0.3), deviation=(1.0, 2.0, 3.0), resampling="bicubic")
+    one = Preprocessing(
+        size=7, channels=3, mean=(0.1, 0.2, 0.3), deviation=(1.0, 2.0, 3.0), resampling="bicubic"
+    )
     assert Preprocessing.from_json(one.to_json(), 9, 3) == one
     assert Preprocessing.from_json({"size": 5, "do_normalize": False}, 9, 1) == Preprocessing(
         size=5, channels=1, mean=(0.0,), deviation=(1.0,)
@@ -77,25 +87,39 @@ def test_a_preparation_that_is_not_done_is_refused(changes: dict[str, Any], mess
 # Shifts
 
 
-@given(by=st.integers(1, 3), seed=st.integers(0, 2**63 - 1), epoch=st.integers(0, 100), rows=st.permutations(range(6)))
+@given(
+    by=st.integers(1, 3),
+    seed=st.integers(0, 2**63 - 1),
+    epoch=st.integers(0, 100),
+    rows=st.permutations(range(6)),
+)
 def test_a_shift_is_a_function_of_seed_epoch_and_row(by: int, seed: int, epoch: int, rows: list[int]) -> None:
     """Whatever else is in the batch; and each picture is moved as a whole, its edge repeated."""
     pixels = np.stack([picture(5, 7, 2, row) for row in rows])
     at, epochs = np.array(rows), np.full(6, epoch)
     moved = shifted(pixels, by, at, epochs, 6, seed)
-    alone = np.concatenate([shifted(pixels[i : i + 1], by, at[i : i + 1], epochs[i : i + 1], 6, seed) for i in range(6)])
+    alone = np.concatenate(
+        [shifted(pixels[i : i + 1], by, at[i : i + 1], epochs[i : i + 1], 6, seed) for i in range(6)]
+    )
     np.testing.assert_array_equal(moved, alone)
     padded = np.pad(pixels, [(0, 0), (by, by), (by, by), (0, 0)], mode="edge")
     offsets = range(2 * by + 1)
     for one, roomy in zip(moved, padded, strict=True):
-        assert any(np.array_equal(one, roomy[down : down + 5, right : right + 7]) for down in offsets for right in offsets)
+        assert any(
+            np.array_equal(one, roomy[down : down + 5, right : right + 7])
+            for down in offsets
+            for right in offsets
+        )
 
 
 def test_all_shifts_are_equally_frequent_and_epochs_differ() -> None:
     rows, count = np.arange(9 * 4), 9 * 4
     pixels = np.zeros((count, 5, 5, 1), np.uint8)
     pixels[:, 2, 2] = 1
-    found = [shifted(pixels, 1, rows, np.full(count, epoch), count, seed) for epoch, seed in ((0, 0), (1, 0), (0, 1), (0, 0))]
+    found = [
+        shifted(pixels, 1, rows, np.full(count, epoch), count, seed)
+        for epoch, seed in ((0, 0), (1, 0), (0, 1), (0, 0))
+    ]
     for moved in found:
         np.testing.assert_array_equal(moved.sum(0)[1:4, 1:4, 0], np.full((3, 3), 4))
     assert not np.array_equal(found[0], found[1])

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.data.tagged_files import read, refusal, write
 
 from seqloom.config import DataConfig
-from seqloom.data.readers.examples import Tagged
 from seqloom.data.formats.lines import Tally
+from seqloom.data.readers.examples import Tagged
 from seqloom.data.readers.tagged import read_tagged
 from seqloom.errors import DataError
 
@@ -27,7 +27,10 @@ def test_tabs_part_columns_and_words_may_hold_any_other_blank(tmp_path: Path) ->
 
 
 def test_runs_of_blanks_part_columns_where_there_is_no_tab(tmp_path: Path) -> None:
-    path, tally = write(tmp_path, "a.txt", "-DOCSTART- -X- O O\n\nEU  NNP B-NP\u00a0x B-ORG\n# NN I-NP O\n"), Tally()
+    path, tally = (
+        write(tmp_path, "a.txt", "-DOCSTART- -X- O O\n\nEU  NNP B-NP\u00a0x B-ORG\n# NN I-NP O\n"),
+        Tally(),
+    )
     assert read(path, tally=tally) == [Tagged(("EU", "#"), ("B-ORG", "O"), path, 3)]
     assert "1 line skipped: -DOCSTART- line" in " ".join(tally.notices())
     assert "columns 1 and 4 are taken" in tally.remarks[0]
@@ -40,7 +43,10 @@ def test_columns_as_told(tmp_path: Path) -> None:
 
 
 def test_files_with_annotators_and_comments(tmp_path: Path) -> None:
-    text = "# newdoc\n# sent_id = 1\n1\tTampa\tB-LOC\t-\tx\n2\tBay\tI-LOC\t-\tx\n\n# only = this\n\n# sent_id = 2\n1\t# hm\tO\t-\t-\n"
+    text = (
+        "# newdoc\n# sent_id = 1\n1\tTampa\tB-LOC\t-\tx\n2\tBay\tI-LOC\t-\tx\n\n# only = this\n\n# sent_id ="
+        " 2\n1\t# hm\tO\t-\t-\n"
+    )
     path, tally = write(tmp_path, "a.iob2", text), Tally()
     assert read(path, tally=tally) == [
         Tagged(("Tampa", "Bay"), ("B-LOC", "I-LOC"), path, 3),
@@ -66,7 +72,11 @@ def test_several_files_are_read_one_after_the_other(tmp_path: Path) -> None:
 
 
 def test_without_answers_one_column_or_plain_text_will_do(tmp_path: Path) -> None:
-    column, text, tally = write(tmp_path, "a.conll", "a\nb\n\nc\n"), write(tmp_path, "b.txt", "a  b\tc\n\nd \n"), Tally()
+    column, text, tally = (
+        write(tmp_path, "a.conll", "a\nb\n\nc\n"),
+        write(tmp_path, "b.txt", "a  b\tc\n\nd \n"),
+        Tally(),
+    )
     assert [one.words for one in read(column, answers=False)] == [("a", "b"), ("c",)]
     found = read(text, answers=False, tally=tally)
     assert [(one.words, one.line) for one in found] == [(("a", "b", "c"), 1), ((), 2), (("d",), 3)]
@@ -79,8 +89,20 @@ def test_without_answers_one_column_or_plain_text_will_do(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a\tO\nb O\n", r"a\.conll:2: there must be 2 columns, parted by tabs as in line 1, but there are 1; a space stands"),
-        ("a O\nb\tx O\n", r"a\.conll:2: there must be 2 columns, parted by blanks .* 3; a tab stands in it, but not in the first line"),
+        (
+            "a\tO\nb O\n",
+            (
+                r"a\.conll:2: there must be 2 columns, parted by tabs as in line 1, but there are 1; a space"
+                r" stands"
+            ),
+        ),
+        (
+            "a O\nb\tx O\n",
+            (
+                r"a\.conll:2: there must be 2 columns, parted by blanks .* 3; a tab stands in it, but not in"
+                r" the first line"
+            ),
+        ),
         ("a\tO\nb\tO\tO\n", "a.conll:2: there must be 2 columns"),
         ("a\tO\n\u00a0\nb\tO\n", "a.conll:2: there must be 2 columns"),
         ("a\tO\n \tO\n", r"a\.conll:2: the word \(column 1\) is empty"),
@@ -110,15 +132,21 @@ def test_a_sentence_without_end_is_an_error(tmp_path: Path, monkeypatch: pytest.
     assert len(read(write(tmp_path, "b.conll", "a\tO\n" * 3 + "\n" + "a\tO\n" * 3))) == 2
 
 
-WORDS = st.text(st.characters(exclude_characters="\t\n\r\0", exclude_categories=["Cs"]), min_size=1).filter(lambda one: one.strip(" "))
+WORDS = st.text(st.characters(exclude_characters="\t\n\r\0", exclude_categories=["Cs"]), min_size=1).filter(
+    lambda one: one.strip(" ")
+)
 TAGS = st.sampled_from(["NOUN", "B-", "PUNCT", "O", "I", "$", "-LRB-"])
 
 
 @given(st.lists(st.lists(st.tuples(WORDS, TAGS), min_size=1, max_size=5), min_size=1, max_size=5))
-def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, sentences: list[list[tuple[str, str]]]) -> None:
+def test_what_is_written_is_read(
+    tmp_path_factory: pytest.TempPathFactory, sentences: list[list[tuple[str, str]]]
+) -> None:
     text = "\n".join("".join(f"{word}\t{tag}\n" for word, tag in sentence) for sentence in sentences)
     path = write(tmp_path_factory.mktemp("law"), "a.conll", text)
-    first = sentences[0][0][0].startswith("\ufeff")  # a byte order mark at the begin of a file is none of its text
+    first = sentences[0][0][0].startswith(
+        "\ufeff"
+    )  # a byte order mark at the begin of a file is none of its text
     if first and not sentences[0][0][0].removeprefix("\ufeff").strip(" "):
         return
     found = [[*zip(one.words, one.tags, strict=True)] for one in read(path)]
@@ -131,7 +159,9 @@ BYTES = st.binary(max_size=60) | st.text(st.sampled_from("aB-I#O\t\n \u00a0_1.="
 
 
 @given(BYTES, st.sampled_from(["conll", "conllu", "tagged", "json", "jsonl"]))
-def test_whatever_a_file_holds_the_end_is_a_sentence_or_an_error(tmp_path_factory: pytest.TempPathFactory, raw: bytes, form: str) -> None:
+def test_whatever_a_file_holds_the_end_is_a_sentence_or_an_error(
+    tmp_path_factory: pytest.TempPathFactory, raw: bytes, form: str
+) -> None:
     path = write(tmp_path_factory.mktemp("fuzz"), "a.txt", raw)
     found: list[Tagged] = []
     with suppress(DataError):

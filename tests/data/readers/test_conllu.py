@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 from tests.data.tagged_files import read, refusal, write
 
-from seqloom.data.readers.examples import Tagged
 from seqloom.data.formats.lines import Tally
+from seqloom.data.readers.examples import Tagged
 
 REST = "\t_" * 8
 """Columns 3 to 10 of what is no word."""
 
 
-def row(i: object, form: str, upos: str = "X", head: object = 0, deprel: str = "dep", feats: str = "_") -> str:
+def row(
+    i: object, form: str, upos: str = "X", head: object = 0, deprel: str = "dep", feats: str = "_"
+) -> str:
     return f"{i}\t{form}\t_\t{upos}\tXP\t{feats}\t{head}\t{deprel}\t_\t_"
 
 
@@ -46,7 +48,9 @@ def test_ranges_and_empty_nodes_are_no_words_and_counted(tmp_path: Path) -> None
     assert "1 x a blank line more than one" in said
 
 
-@pytest.mark.parametrize(("tags", "first"), [("upos", "AUX"), ("xpos", "XP"), ("deprel", "aux"), ("feats", "Tense=Pres")])
+@pytest.mark.parametrize(
+    ("tags", "first"), [("upos", "AUX"), ("xpos", "XP"), ("deprel", "aux"), ("feats", "Tense=Pres")]
+)
 def test_which_tags(tmp_path: Path, tags: str, first: str) -> None:
     assert read(write(tmp_path, "a.conllu", GOOD), tags=tags)[0].tags[0] == first
 
@@ -59,25 +63,49 @@ def test_without_answers_neither_tags_nor_trees_need_be_there(tmp_path: Path) ->
 
 
 WRONG = {
-    "spaces": (row(1, "a").replace("\t", "  "), 1, "10 columns, parted by tabs, but there are 1; a space where a tab is needed?"),
+    "spaces": (
+        row(1, "a").replace("\t", "  "),
+        1,
+        "10 columns, parted by tabs, but there are 1; a space where a tab is needed?",
+    ),
     "9 columns": (row(1, "a").replace("a\t_", "a _"), 1, "but there are 9; a space"),
     "11 columns": (row(1, "a") + "\t_", 1, "but there are 11 "),
     "range of one": (f"73-73\ta{REST}", 1, "from a word to a later one, but is 73-73"),
     "range backwards": (f"3-2\ta{REST}", 1, "but is 3-2"),
     "range elsewhere": (f"{row(1, 'a')}\n4-5\ta{REST}", 2, "the range 4-5 must stand right before word 4"),
-    "ranges that overlap": (f"1-3\ta{REST}\n{row(1, 'a')}\n2-3\ta{REST}\n{row(2, 'b', head=1)}", 3, "no two may overlap"),
-    "range over the end": (f"1-3\ta{REST}\n{row(1, 'a')}\n{row(2, 'b', head=1)}", 3, "up to word 3, but there are only 2"),
+    "ranges that overlap": (
+        f"1-3\ta{REST}\n{row(1, 'a')}\n2-3\ta{REST}\n{row(2, 'b', head=1)}",
+        3,
+        "no two may overlap",
+    ),
+    "range over the end": (
+        f"1-3\ta{REST}\n{row(1, 'a')}\n{row(2, 'b', head=1)}",
+        3,
+        "up to word 3, but there are only 2",
+    ),
     "empty node elsewhere": (f"{row(1, 'a')}\n2.1\ta{REST}", 2, "the empty node 2.1 must be 1.1 here"),
     "empty node twice": (f"{row(1, 'a')}\n1.1\ta{REST}\n1.1\ta{REST}", 3, "must be 1.2 here"),
     "comment inside": (f"{row(1, 'a')}\n# text = a", 2, "a comment stands inside of the sentence"),
-    "numbers": (f"{row(1, 'a')}\n{row(3, 'b', head=1)}", 2, "the ID must be 2, for words are numbered from 1, but is '3'"),
+    "numbers": (
+        f"{row(1, 'a')}\n{row(3, 'b', head=1)}",
+        2,
+        "the ID must be 2, for words are numbered from 1, but is '3'",
+    ),
     "number zero": (row("01", "a"), 1, "the ID must be 1"),
-    "head too far": (f"{row(1, 'a')}\n{row(2, 'b', head=3)}", 2, "the HEAD must be a number from 0 to 2, but is '3'"),
+    "head too far": (
+        f"{row(1, 'a')}\n{row(2, 'b', head=3)}",
+        2,
+        "the HEAD must be a number from 0 to 2, but is '3'",
+    ),
     "head below": (f"{row(1, 'a')}\n{row(2, 'b', head=-1)}", 2, "but is '-1'"),
     "head a huge number": (row(1, "a", head="9" * 5000), 1, "but is '99999999999999999999'"),
     "head of another script": (row(1, "a", head="٠"), 1, "the HEAD must be a number"),
     "head missing": (f"{row(1, 'a')}\n{row(2, 'b', head='_')}", 2, "the HEAD of word 2 is missing (_)"),
-    "two roots": (f"{row(1, 'a')}\n{row(2, 'b')}", 2, "one word must be the root (HEAD 0), but words 1 and 2 are"),
+    "two roots": (
+        f"{row(1, 'a')}\n{row(2, 'b')}",
+        2,
+        "one word must be the root (HEAD 0), but words 1 and 2 are",
+    ),
     "circle": (f"{row(1, 'a')}\n{row(2, 'b', head=3)}\n{row(3, 'c', head=2)}", 2, "in a circle: 2 -> 3 -> 2"),
     "its own head": (f"{row(1, 'a', head=1)}", 1, "in a circle: 1 -> 1"),
     "no word": (f"0.1\ta{REST}", 1, "there is no word in it"),
@@ -94,7 +122,10 @@ def test_what_is_wrong_is_said_with_line_and_sentence(tmp_path: Path, name: str)
 
 
 def test_a_sentence_without_an_id_has_a_number(tmp_path: Path) -> None:
-    assert re.search(r"a\.conllu:3: sentence number 2: ", refusal(write(tmp_path, "a.conllu", f"{row(1, 'a')}\n\n{row(2, 'b')}")))
+    assert re.search(
+        r"a\.conllu:3: sentence number 2: ",
+        refusal(write(tmp_path, "a.conllu", f"{row(1, 'a')}\n\n{row(2, 'b')}")),
+    )
 
 
 @pytest.mark.parametrize("name", WRONG)

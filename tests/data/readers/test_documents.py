@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import seqloom.data.readers.documents
 from seqloom.config import DataConfig
-from seqloom.data.readers.documents import corpus_files, cut, read_documents
 from seqloom.data.formats.lines import Tally
+from seqloom.data.readers.documents import corpus_files, cut, read_documents
 from seqloom.errors import DataError, UsageError
 from seqloom.text.tokenizers import KINDS, TextTokenizer, train_tokenizer
 
@@ -70,7 +70,10 @@ def test_the_last_line_end_is_none_of_the_text(tmp_path: Path, document: str) ->
 
 
 def test_blank_documents_are_skipped_and_counted(tmp_path: Path) -> None:
-    paths = [write(tmp_path, name, content) for name, content in (("a.txt", ""), ("b.txt", " \n\t\n"), ("c.txt", "x\n\n\ny"))]
+    paths = [
+        write(tmp_path, name, content)
+        for name, content in (("a.txt", ""), ("b.txt", " \n\t\n"), ("c.txt", "x\n\n\ny"))
+    ]
     tally = Tally()
     assert documents(*paths, tally=tally, document="file") == [("x\n\n\ny", 1)]
     assert [(count.number, count.first) for count in tally.skips.values()] == [(1, f"{paths[1]}:1")]
@@ -86,7 +89,9 @@ def test_blank_documents_are_skipped_and_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("document", ["line", "paragraph", "file"])
 def test_no_document_at_all_is_an_error(tmp_path: Path, content: str, document: str) -> None:
     path = write(tmp_path, "a.txt", content)
-    assert refusal(lambda: documents(path, document=document)).startswith(f"{path}: there are no documents in it")
+    assert refusal(lambda: documents(path, document=document)).startswith(
+        f"{path}: there are no documents in it"
+    )
 
 
 def test_bad_lines_as_the_policy_has_it(tmp_path: Path) -> None:
@@ -125,7 +130,9 @@ def test_rows_of_tables(tmp_path: Path) -> None:
 def test_columns_that_are_not_there(tmp_path: Path) -> None:
     jsonl, csv = write(tmp_path, "a.jsonl", '{"a": "x", "b": "y"}\n'), write(tmp_path, "a.csv", "a,b\nx,y\n")
     assert "say which with --set data.text=NAME" in refusal(lambda: documents(jsonl))
-    assert "there is no column 'c' for data.text (found: 'a', 'b'" in refusal(lambda: documents(jsonl, text="c"))
+    assert "there is no column 'c' for data.text (found: 'a', 'b'" in refusal(
+        lambda: documents(jsonl, text="c")
+    )
     assert "must have 1 column, but has 2" in refusal(lambda: documents(csv))
     assert documents(csv, text="b") == [("y", 2)]
     assert "there must be a header" in refusal(lambda: documents(csv, text="b", header=False), UsageError)
@@ -154,7 +161,28 @@ BLANKS = [
 ]
 CHARACTERS = st.one_of(
     st.sampled_from(
-        [*BLANKS, " ", "\n", "'s", "'", "a", "A", "é", "e", "\u0301", "\u0308", "\u093c", "1", "²", ".", "<s>", "</s>", "漢", "💡", "가"]
+        [
+            *BLANKS,
+            " ",
+            "\n",
+            "'s",
+            "'",
+            "a",
+            "A",
+            "é",
+            "e",
+            "\u0301",
+            "\u0308",
+            "\u093c",
+            "1",
+            "²",
+            ".",
+            "<s>",
+            "</s>",
+            "漢",
+            "💡",
+            "가",
+        ]
     ),
     st.characters(exclude_categories=["Cs"]),
 )
@@ -163,7 +191,10 @@ TEXTS = st.lists(CHARACTERS, max_size=60).map("".join)
 
 @pytest.fixture(scope="module")
 def tokenizers() -> list[TextTokenizer]:
-    text = ["the cat's  1st \n\n é漢 \u3000 it's the catalogue of the cats\n" * 3, "e\u0301 a\u0308 \u2000 cats  cats\t\tcats"]
+    text = [
+        "the cat's  1st \n\n é漢 \u3000 it's the catalogue of the cats\n" * 3,
+        "e\u0301 a\u0308 \u2000 cats  cats\t\tcats",
+    ]
     kinds = [kind for kind in KINDS if kind != "unigram"]  # it puts a blank before each piece
     return [train_tokenizer(text, kind, 330, form) for kind in kinds for form in ("none", "nfc")]
 
@@ -173,7 +204,7 @@ def tokenizers() -> list[TextTokenizer]:
 def test_the_ids_of_the_pieces_are_the_ids_of_the_document(
     text: str, size: int, tokenizers: list[TextTokenizer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seqloom.data.documents, "PIECE", size)
+    monkeypatch.setattr(seqloom.data.readers.documents, "PIECE", size)
     pieces = [piece.text for piece in cut(text, "a", 1)]
     assert "".join(pieces) == text
     for tokenizer in tokenizers:
@@ -182,22 +213,32 @@ def test_the_ids_of_the_pieces_are_the_ids_of_the_document(
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    lines=st.lists(TEXTS.map(lambda text: text.replace("\n", "").rstrip("\r").replace("\ufeff", "")), min_size=1, max_size=8),
+    lines=st.lists(
+        TEXTS.map(lambda text: text.replace("\n", "").rstrip("\r").replace("\ufeff", "")),
+        min_size=1,
+        max_size=8,
+    ),
     size=st.integers(1, 30),
 )
-def test_documents_in_pieces_are_the_same_documents(tmp_path: Path, lines: list[str], size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_in_pieces_are_the_same_documents(
+    tmp_path: Path, lines: list[str], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = write(tmp_path, "a.txt", "".join(line.replace("\0", "") + "\n" for line in [*lines, "end"]))
     for document in ("line", "paragraph", "file"):
         monkeypatch.undo()
         whole = documents(path, document=document)
-        monkeypatch.setattr(seqloom.data.documents, "PIECE", size)
+        monkeypatch.setattr(seqloom.data.readers.documents, "PIECE", size)
         assert documents(path, document=document) == whole
 
 
 def test_a_piece_knows_its_line_and_is_not_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seqloom.data.documents, "PIECE", 100)
-    lines = [f"line {number} of them " for number in range(1, 200)]  # each ends in a blank, as those of WikiText do
-    pieces = list(read_documents([write(tmp_path, "a.txt", "\n".join(lines))], DataConfig(document="file"), Tally()))
+    monkeypatch.setattr(seqloom.data.readers.documents, "PIECE", 100)
+    lines = [
+        f"line {number} of them " for number in range(1, 200)
+    ]  # each ends in a blank, as those of WikiText do
+    pieces = list(
+        read_documents([write(tmp_path, "a.txt", "\n".join(lines))], DataConfig(document="file"), Tally())
+    )
     assert "".join(piece.text for piece in pieces) == "\n".join(lines)
     assert max(len(piece.text) for piece in pieces) < 130
     assert [piece.last for piece in pieces] == [False] * (len(pieces) - 1) + [True]
@@ -208,8 +249,8 @@ def test_a_piece_knows_its_line_and_is_not_long(tmp_path: Path, monkeypatch: pyt
 
 
 def test_white_space_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seqloom.data.documents, "PIECE", 10)
-    monkeypatch.setattr(seqloom.data.documents, "MOST_BLANKS", 1000)
+    monkeypatch.setattr(seqloom.data.readers.documents, "PIECE", 10)
+    monkeypatch.setattr(seqloom.data.readers.documents, "MOST_BLANKS", 1000)
     assert len(documents(write(tmp_path, "a.txt", "x" + "\n" * 900 + "y"), document="file")) == 1
     assert "white space must be shorter than 1,000 characters" in refusal(
         lambda: documents(write(tmp_path, "b.txt", "x" + "\n" * 5000 + "y"), document="file")
@@ -234,14 +275,23 @@ def test_folders_patterns_and_files(tmp_path: Path) -> None:
         write(tmp_path, name, "x")
     said: list[str] = []
     files = corpus_files([str(tmp_path)], DataConfig(), said.append)
-    assert [os.path.relpath(file, tmp_path) for file in files] == ["a/b/c.JSONL", "a/z.txt.gz", "b.txt", "d.parquet"]
+    assert [os.path.relpath(file, tmp_path) for file in files] == [
+        "a/b/c.JSONL",
+        "a/z.txt.gz",
+        "b.txt",
+        "d.parquet",
+    ]
     assert len(said) == 1
     assert "4 files are read; left out: e.md, f.parquet.gz, notes.pdf; a pattern such as" in said[0]
     assert len(corpus_files([str(tmp_path)], DataConfig(format="text"))) == 7
-    assert [os.path.relpath(file, tmp_path) for file in corpus_files([f"{tmp_path}/**/*.txt*"], DataConfig())] == ["a/z.txt.gz", "b.txt"]
+    assert [
+        os.path.relpath(file, tmp_path) for file in corpus_files([f"{tmp_path}/**/*.txt*"], DataConfig())
+    ] == ["a/z.txt.gz", "b.txt"]
     assert corpus_files([f"{tmp_path}/e.md"], DataConfig()) == [f"{tmp_path}/e.md"]
     said.clear()
-    assert corpus_files([f"{tmp_path}/b.txt", f"{tmp_path}/*.txt"], DataConfig(), said.append) == [f"{tmp_path}/b.txt"]
+    assert corpus_files([f"{tmp_path}/b.txt", f"{tmp_path}/*.txt"], DataConfig(), said.append) == [
+        f"{tmp_path}/b.txt"
+    ]
     assert said == [f"{tmp_path}/b.txt is named twice, and read once"]
     write(tmp_path, "[1].txt", "x")
     assert corpus_files([f"{tmp_path}/[1].txt"], DataConfig()) == [f"{tmp_path}/[1].txt"]
@@ -256,7 +306,11 @@ def test_what_cannot_be_a_corpus(tmp_path: Path) -> None:
 
     assert "nothing matches this pattern" in refusal(named(f"{tmp_path}/*.txt"))
     assert "there is no such file" in refusal(named(f"{tmp_path}/a.txt"))
-    assert "holds no text that can be read (notes.pdf); known are .txt, .text, .tsv" in refusal(named(f"{tmp_path}/empty"))
+    assert "holds no text that can be read (notes.pdf); known are .txt, .text, .tsv" in refusal(
+        named(f"{tmp_path}/empty")
+    )
     assert "is read several times" in refusal(named(f"{tmp_path}/pipe"))
     assert "is read several times" in refusal(named("-"))
-    assert "data.format is parallel" in refusal(lambda: corpus_files(["x"], DataConfig(format="parallel")), UsageError)
+    assert "data.format is parallel" in refusal(
+        lambda: corpus_files(["x"], DataConfig(format="parallel")), UsageError
+    )

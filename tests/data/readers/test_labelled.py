@@ -1,4 +1,5 @@
-"""Whatever the file, its examples are what stands in it, each knows its line, and nothing is dropped without being counted."""
+"""Whatever the file, its examples are what stands in it, each knows its line, and nothing is dropped without
+being counted."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqloom.config import DataConfig
+from seqloom.data.formats.lines import Tally
 from seqloom.data.readers.class_files import class_names
 from seqloom.data.readers.examples import Labelled
 from seqloom.data.readers.labelled import read_labelled
-from seqloom.data.formats.lines import Tally
 from seqloom.errors import DataError, SeqloomError, UsageError
 
 ROWS = [("a good film", "pos"), ("a bad film", "neg"), ("neither, nor", "pos")]
@@ -31,8 +32,12 @@ def write(folder: Path, name: str, content: str | bytes) -> str:
     return str(path)
 
 
-def read(*paths: str, tally: Tally | None = None, how: dict[str, Any] | None = None, **options: Any) -> list[Labelled]:
-    return list(read_labelled(paths, DataConfig(**options), tally if tally is not None else Tally(), **(how or {})))
+def read(
+    *paths: str, tally: Tally | None = None, how: dict[str, Any] | None = None, **options: Any
+) -> list[Labelled]:
+    return list(
+        read_labelled(paths, DataConfig(**options), tally if tally is not None else Tally(), **(how or {}))
+    )
 
 
 def found(*paths: str, **options: Any) -> list[tuple[str, ...]]:
@@ -75,21 +80,31 @@ WORDS = st.text(alphabet="ab\u00e9\u4f60\u0085 ,;", min_size=1, max_size=12).fil
 
 @settings(deadline=None, max_examples=25)
 @given(rows=st.lists(st.tuples(WORDS, st.sampled_from(["pos", "neg"])), min_size=1, max_size=9))
-def test_every_form_gives_the_same_examples(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]) -> None:
+def test_every_form_gives_the_same_examples(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]
+) -> None:
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     folder = tmp_path_factory.mktemp("forms")
     rows = [(text.lstrip(), label) for text, label in rows]
     write(folder, "t.csv", "text,label\n" + "".join(f'"{text}",{label}\r\n' for text, label in rows))
     write(folder, "t.tsv", "label\ttext\n" + "".join(f"{label}\t{text}\n" for text, label in rows))
     write(folder, "n.csv", "".join(f'{label},"{text}",7\n' for text, label in rows))
-    write(folder, "t.jsonl", "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows))
+    write(
+        folder, "t.jsonl", "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows)
+    )
     write(folder, "t.json", json.dumps({"test": [], "train": rows}))
-    parquet.write_table(arrow.table({"label": [label for _, label in rows], "text": [text for text, _ in rows]}), folder / "t.parquet")
+    parquet.write_table(
+        arrow.table({"label": [label for _, label in rows], "text": [text for text, _ in rows]}),
+        folder / "t.parquet",
+    )
     write(folder, "f.txt", "".join(f"__label__{label} {text}\n" for text, label in rows))
     write(folder, "l.txt", "".join(f"{label} {text}\n" for text, label in rows))
     write(folder, "texts.txt", "".join(f"{text}\n" for text, _ in rows))
     write(folder, "labels.txt", "\n".join(label for _, label in rows))
-    sides = {f"d.{label}.txt": "".join(f"{text}\n" for text, other in rows if other == label) for label in ("pos", "neg")}
+    sides = {
+        f"d.{label}.txt": "".join(f"{text}\n" for text, other in rows if other == label)
+        for label in ("pos", "neg")
+    }
     for name, content in sides.items():
         write(folder / "texts", name, content)
     zipped(folder, "texts.zip", {f"texts/{name}": content for name, content in sides.items()})
@@ -102,8 +117,13 @@ def test_every_form_gives_the_same_examples(tmp_path_factory: pytest.TempPathFac
 
 
 @settings(deadline=None, max_examples=150)
-@given(content=st.binary(max_size=60), form=st.sampled_from(["csv", "tsv", "jsonl", "json", "fasttext", "label_first", "text"]))
-def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes, form: str) -> None:
+@given(
+    content=st.binary(max_size=60),
+    form=st.sampled_from(["csv", "tsv", "jsonl", "json", "fasttext", "label_first", "text"]),
+)
+def test_any_bytes_are_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, form: str
+) -> None:
     path, tally = write(tmp_path_factory.mktemp("any"), "x", content), Tally()
     for answers in (True, False):
         with suppress(SeqloomError):
@@ -122,7 +142,10 @@ def test_an_example_knows_its_line(tmp_path: Path) -> None:
 
 
 def test_several_tables_come_one_after_the_other(tmp_path: Path) -> None:
-    one, two = write(tmp_path, "a.csv", "text,label\na,1\n"), write(tmp_path, "b.jsonl", '{"label": 2, "text": "b"}\n')
+    one, two = (
+        write(tmp_path, "a.csv", "text,label\na,1\n"),
+        write(tmp_path, "b.jsonl", '{"label": 2, "text": "b"}\n'),
+    )
     assert found(one, two) == [("a", "1"), ("b", "2")]
     pair = write(tmp_path, "c.csv", "premise,hypothesis,label\na,b,1\n")
     assert [one.second for one in read(pair, pair)] == ["b", "b"]
@@ -149,11 +172,20 @@ def test_several_tables_come_one_after_the_other(tmp_path: Path) -> None:
 def test_columns_are_known_by_name(
     tmp_path: Path, header: str, options: dict[str, Any], columns: tuple[int, int | None, int], guessed: str
 ) -> None:
-    path, tally = write(tmp_path, "t.csv", header + "\n" + ",".join(f"c{at}" for at in range(header.count(",") + 1)) + "\n"), Tally()
+    path, tally = (
+        write(
+            tmp_path,
+            "t.csv",
+            header + "\n" + ",".join(f"c{at}" for at in range(header.count(",") + 1)) + "\n",
+        ),
+        Tally(),
+    )
     [one] = read(path, tally=tally, **options)
     cells = [f"c{at}" for at in columns if at is not None]
     assert [one.text, *([one.second] if one.second is not None else []), *one.labels] == cells
-    assert [name for name in header.split(",") if any(f"'{name}' is taken" in remark for remark in tally.remarks)] == guessed.split()
+    assert [
+        name for name in header.split(",") if any(f"'{name}' is taken" in remark for remark in tally.remarks)
+    ] == guessed.split()
 
 
 def test_a_name_that_is_just_so_comes_before_one_in_other_case(tmp_path: Path) -> None:
@@ -163,9 +195,10 @@ def test_a_name_that_is_just_so_comes_before_one_in_other_case(tmp_path: Path) -
 
 def test_columns_that_are_not_known_are_listed(tmp_path: Path) -> None:
     path = write(tmp_path, "t.csv", "text,airline_sentiment,name\na,b,c\n")
-    assert refusal(path) == (
-        f"{path}:1: the column of the label is not known by name (found: 'text', 'airline_sentiment', 'name'); "
-        "say which with --set data.label=NAME"
+    assert (
+        refusal(path)
+        == f"{path}:1: the column of the label is not known by name (found: 'text', 'airline_sentiment',"
+        " 'name'); say which with --set data.label=NAME"
     )
     assert "there is no column 'lable' for data.label" in refusal(path, label="lable")
     assert found(path, label="airline_sentiment") == [("a", "b")]
@@ -175,13 +208,18 @@ def test_columns_that_are_not_known_are_listed(tmp_path: Path) -> None:
 def test_tables_without_header_have_numbers(tmp_path: Path) -> None:
     path = write(tmp_path, "t.csv", '3,Title,"The text, long"\n4,Other,More\n')
     tally = Tally()
-    assert found(path, tally=tally, text="2,3", label="1") == [("Title The text, long", "3"), ("Other More", "4")]
+    assert found(path, tally=tally, text="2,3", label="1") == [
+        ("Title The text, long", "3"),
+        ("Other More", "4"),
+    ]
     assert tally.remarks[0].startswith(f"{path}:1: no header; columns are counted from 1")
     assert found(path, text="3", label="3", header=False)[1] == ("More", "More")
     assert "has no header, or one without a name that is known" in refusal(path)
     assert "such as --set data.text=3 --set data.label=1" in refusal(path)
     named = write(tmp_path, "named.csv", "text,label\na,b\n")
-    assert "there is no column '1' for data.text (found: 'text', 'label')" in refusal(named, text="1", label="2")
+    assert "there is no column '1' for data.text (found: 'text', 'label')" in refusal(
+        named, text="1", label="2"
+    )
 
 
 def test_texts_in_several_columns_are_joined(tmp_path: Path) -> None:
@@ -202,7 +240,10 @@ def test_a_row_with_too_many_cells_is_refused(tmp_path: Path) -> None:  # row 57
 def test_short_rows_without_header_are_counted(tmp_path: Path) -> None:
     path, tally = write(tmp_path, "t.tsv", "g\t1.5\ta\tb\tlicence\ng\t2\tc\td\n"), Tally()
     examples = read(path, tally=tally, text="3", second="4", score="2", how={"number": True})
-    assert [(one.text, one.second, one.labels) for one in examples] == [("a", "b", ("1.5",)), ("c", "d", ("2",))]
+    assert [(one.text, one.second, one.labels) for one in examples] == [
+        ("a", "b", ("1.5",)),
+        ("c", "d", ("2",)),
+    ]
     assert "1 line kept unchanged: the row has other cells than the first" in tally.notices()[1]
 
 
@@ -235,7 +276,10 @@ def test_an_empty_label_is_refused(tmp_path: Path, empty: str) -> None:  # row 5
 def test_blank_texts_are_counted(tmp_path: Path) -> None:
     path, tally = write(tmp_path, "t.csv", "premise,hypothesis,label\na,b,1\n ,,1\nc,,1\n"), Tally()
     assert len(read(path, tally=tally)) == 1
-    assert {reason: count.number for reason, count in tally.skips.items()} == {"the text is blank": 1, "one side of the pair is blank": 1}
+    assert {reason: count.number for reason, count in tally.skips.items()} == {
+        "the text is blank": 1,
+        "one side of the pair is blank": 1,
+    }
     blank = write(tmp_path, "b.csv", "text,label\n ,1\n")
     assert "there are no usable examples in it (rows read: 1" in refusal(blank)
 
@@ -268,7 +312,10 @@ def test_what_is_no_labelled_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_fasttext_lines(tmp_path: Path) -> None:
-    path, tally = write(tmp_path, "f.txt", "__label__a  __label__b\ttext __label__c\n__label__a other\n"), Tally()
+    path, tally = (
+        write(tmp_path, "f.txt", "__label__a  __label__b\ttext __label__c\n__label__a other\n"),
+        Tally(),
+    )
     assert "a text must have one label, but has 2" in refusal(path)
     assert found(path, tally=tally, label_separator=" ") == [("text __label__c", "a", "b"), ("other", "a")]
     assert "read as data.format=fasttext" in tally.remarks[0]
@@ -281,26 +328,42 @@ def test_fasttext_lines(tmp_path: Path) -> None:
 def test_labels_end_before(tmp_path: Path) -> None:
     path = write(tmp_path, "l.txt", "NUM:dist How far ?\nLOC What ?\n")
     assert found(path, format="label_first", label_until=":") == [("How far ?", "NUM"), ("What ?", "LOC")]
-    assert "l.txt:1: the label is empty" in refusal(path.replace("l.txt", "l.txt"), format="label_first", label_until="N")
+    assert "l.txt:1: the label is empty" in refusal(
+        path.replace("l.txt", "l.txt"), format="label_first", label_until="N"
+    )
 
 
 def test_several_labels(tmp_path: Path) -> None:
     path = write(tmp_path, "t.csv", "text,label\na,x; y\nb,\nc,y;y\n")
     assert found(path, label_separator=";") == [("a", "x", "y"), ("b",), ("c", "y")]
-    lists = write(tmp_path, "t.jsonl", '{"text": "a", "labels": ["x", "y"]}\n{"text": "b", "labels": []}\n{"text": "c", "labels": ["x"]}\n')
+    lists = write(
+        tmp_path,
+        "t.jsonl",
+        '{"text": "a", "labels": ["x", "y"]}\n{"text": "b", "labels": []}\n{"text": "c", "labels": ["x"]}\n',
+    )
     assert found(lists, label_separator=";") == [("a", "x", "y"), ("b",), ("c", "x")]
-    assert "t.jsonl:1: a text must have one label, but has 2; where texts may have several: --set data.label_separator=," in refusal(lists)
+    assert (
+        "t.jsonl:1: a text must have one label, but has 2; where texts may have several: --set"
+        " data.label_separator=," in refusal(lists)
+    )
 
 
 # Labels in a file of their own
 
 
 def test_labels_beside_texts_take_the_names_of_a_mapping(tmp_path: Path) -> None:
-    texts, labels = write(tmp_path, "x_text.txt", "a \nb\n\nd\n"), write(tmp_path, "x_labels.txt", "1\n0\n0\n1\n")
+    texts, labels = (
+        write(tmp_path, "x_text.txt", "a \nb\n\nd\n"),
+        write(tmp_path, "x_labels.txt", "1\n0\n0\n1\n"),
+    )
     tally = Tally()
     assert found(texts, labels) == [("a ", "1"), ("b", "0"), ("d", "1")]
     write(tmp_path, "mapping.txt", "0\tnegative\n1\tvery positive")
-    assert found(texts, labels, tally=tally) == [("a ", "very positive"), ("b", "negative"), ("d", "very positive")]
+    assert found(texts, labels, tally=tally) == [
+        ("a ", "very positive"),
+        ("b", "negative"),
+        ("d", "very positive"),
+    ]
     assert (tally.used, tally.skipped) == (3, 1)
     write(tmp_path, "x_labels.txt", "1\n2\n0\n1\n")
     assert "x_labels.txt:2: the label must be one of those of mapping.txt" in refusal(texts, labels)  # row 57
@@ -311,7 +374,9 @@ def test_labels_beside_texts_take_the_names_of_a_mapping(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("texts", "labels", "shorter", "counts"), [(3, 2, "l", 3), (2, 5, "t", 5)])
-def test_texts_and_labels_must_line_up(tmp_path: Path, texts: int, labels: int, shorter: str, counts: int) -> None:
+def test_texts_and_labels_must_line_up(
+    tmp_path: Path, texts: int, labels: int, shorter: str, counts: int
+) -> None:
     paths = write(tmp_path, "t", "a\n" * texts), write(tmp_path, "l", "1\n" * labels)
     message = refusal(*paths)
     assert message.startswith(f"{tmp_path}/{shorter}:{min(texts, labels)}: ends here")
@@ -339,7 +404,14 @@ def test_a_class_is_what_names_have_not_in_common(names: list[str], classes: lis
 
 @pytest.mark.parametrize("archive", [True, False])
 def test_a_folder_for_each_class(tmp_path: Path, archive: bool) -> None:
-    content = {"neg/b.txt": "bad\nfilm\n", "neg/a.txt": " worse ", "pos/a": "good", "README": "about", ".git/x": "no", "pos/none": "\n"}
+    content = {
+        "neg/b.txt": "bad\nfilm\n",
+        "neg/a.txt": " worse ",
+        "pos/a": "good",
+        "README": "about",
+        ".git/x": "no",
+        "pos/none": "\n",
+    }
     if archive:
         path = zipped(tmp_path, "t.zip", {f"reviews/{name}": text for name, text in content.items()})
     else:
@@ -348,7 +420,11 @@ def test_a_folder_for_each_class(tmp_path: Path, archive: bool) -> None:
             write(tmp_path, name, text)
     tally = Tally()
     examples = read(path, tally=tally)
-    assert [(one.text, *one.labels) for one in examples] == [("worse", "neg"), ("bad\nfilm", "neg"), ("good", "pos")]
+    assert [(one.text, *one.labels) for one in examples] == [
+        ("worse", "neg"),
+        ("bad\nfilm", "neg"),
+        ("good", "pos"),
+    ]
     assert examples[1].path.endswith("neg/b.txt")
     assert tally.remarks == [f"{path}: left out, for they hold no texts: README"]
     assert tally.skipped == 1
@@ -360,7 +436,9 @@ def test_folders_of_one_label_may_lie_deeper_but_parts_are_no_labels(tmp_path: P
     assert [labels for _, *labels in found(str(tmp_path / "one"))] == [["mail"], ["news"], ["news"]]
     for name in ("train/pos/a", "train/neg/b", "test/pos/c", "test/neg/d"):
         write(tmp_path / "two", name, "text")
-    assert "hold folders of the same names (neg, pos); name one of them instead, such as test" in refusal(str(tmp_path / "two"))
+    assert "hold folders of the same names (neg, pos); name one of them instead, such as test" in refusal(
+        str(tmp_path / "two")
+    )
     assert found(str(tmp_path / "two" / "train")) == [("text", "neg"), ("text", "pos")]
 
 
@@ -368,7 +446,9 @@ def test_folders_that_hold_no_classes_are_refused(tmp_path: Path) -> None:
     assert "must hold a file or a folder for each class, but holds no file" in refusal(str(tmp_path))
     write(tmp_path, "train.csv", "text,label\n")
     assert "train.csv: a table stands among the files of classes" in refusal(str(tmp_path))
-    assert "must be a folder, a .zip, or one of several files" in refusal(str(tmp_path / "train.csv"), format="folder")
+    assert "must be a folder, a .zip, or one of several files" in refusal(
+        str(tmp_path / "train.csv"), format="folder"
+    )
     broken = write(tmp_path, "b.zip", "PK\x03\x04 and no more")
     assert "b.zip: must be a whole ZIP archive" in refusal(broken)
 
@@ -395,10 +475,17 @@ def test_the_encoding_is_that_of_all_readers(tmp_path: Path) -> None:
 
 
 def test_parts_of_a_json_file(tmp_path: Path) -> None:
-    path = write(tmp_path, "d.json", json.dumps({"train": [["a", "x"], ["b", "y"]], "oos_train": [["c", "oos"]], "n": 3}))
+    path = write(
+        tmp_path,
+        "d.json",
+        json.dumps({"train": [["a", "x"], ["b", "y"]], "oos_train": [["c", "oos"]], "n": 3}),
+    )
     assert found(path, part="train") == [("a", "x"), ("b", "y")]
     assert found(path, part="train,oos_train")[2] == ("c", "oos")
-    assert "has several parts ('train', 'oos_train'); say which to read, such as --set data.part=train" in refusal(path)
+    assert (
+        "has several parts ('train', 'oos_train'); say which to read, such as --set data.part=train"
+        in refusal(path)
+    )
     assert "there is no part 'dev' for data.part (found: 'train', 'oos_train')" in refusal(path, part="dev")
     assert [one.line for one in read(path, part="train")] == [1, 2]
     rows = write(tmp_path, "rows.json", json.dumps([{"text": "a", "label": 1}, {"text": "b", "label": 2}]))
@@ -407,7 +494,10 @@ def test_parts_of_a_json_file(tmp_path: Path) -> None:
 
 
 def test_labels_as_keys_of_a_json_file(tmp_path: Path) -> None:
-    spoken = {"Weather": [{"data": [{"text": "will it "}, {"text": "rain", "entity": "what"}]}], "Music": ["play", "stop"]}
+    spoken = {
+        "Weather": [{"data": [{"text": "will it "}, {"text": "rain", "entity": "what"}]}],
+        "Music": ["play", "stop"],
+    }
     path = tmp_path / "s.json.gz"
     path.write_bytes(gzip.compress(json.dumps(spoken, indent=1).encode()))
     assert found(str(path)) == [("will it rain", "Weather"), ("play", "Music"), ("stop", "Music")]
@@ -429,7 +519,10 @@ def test_without_answers_labels_need_not_be_there(tmp_path: Path) -> None:
     assert (tally.used, tally.read) == (3, 3)
     assert found(write(tmp_path, "t.csv", "id,text\n1,a\n2,\n"), how=how) == [("a",), ("",)]
     assert found(write(tmp_path, "l.csv", "text,label\na,\n"), how=how, label="label") == [("a",)]
-    assert found(write(tmp_path, "one.csv", "only a text\nanother\n"), how=how) == [("only a text",), ("another",)]
+    assert found(write(tmp_path, "one.csv", "only a text\nanother\n"), how=how) == [
+        ("only a text",),
+        ("another",),
+    ]
     pair = read(write(tmp_path, "pair.tsv", "a\tb\n"), how=how | {"pairs": True})
     assert [(one.text, one.second) for one in pair] == [("a", "b")]
     assert found(write(tmp_path, "f.txt", "__label__x a\n"), how=how, format="fasttext") == [("a",)]
@@ -453,7 +546,10 @@ def test_labels_of_parquet_may_be_no_texts(tmp_path: Path) -> None:
     assert found(path(text=["a", "b"], label=[1, 0])) == [("a", "1"), ("b", "0")]
     assert found(path(text=["a", "b"], label=[True, False])) == [("a", "true"), ("b", "false")]
     assert "t.parquet:2: the label is empty" in refusal(path(text=["a", "b"], label=[1, None]))
-    assert found(path(text=["a", "b"], label=[["x", "y"], []]), label_separator=",") == [("a", "x", "y"), ("b",)]
+    assert found(path(text=["a", "b"], label=[["x", "y"], []]), label_separator=",") == [
+        ("a", "x", "y"),
+        ("b",),
+    ]
     assert "a text, a number or a list of such must be here" in refusal(path(text=["a"], label=[{"x": 1}]))
     assert "must hold texts, but holds int64" in refusal(path(text=[1], label=["x"]))
     tally = Tally()

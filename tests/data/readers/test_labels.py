@@ -1,4 +1,5 @@
-"""The order of labels is one for ever, and what is wrong or odd in them is said before anything is trained: rows 52 to 57."""
+"""The order of labels is one for ever, and what is wrong or odd in them is said before anything is trained:
+rows 52 to 57."""
 
 from __future__ import annotations
 
@@ -10,12 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqloom.data.readers.examples import Labelled, Tagged
-from seqloom.data.readers.labels import check_known, check_labels, check_leak, check_numbers, label_order, text_key
+from seqloom.data.readers.labels import (
+    check_known,
+    check_labels,
+    check_leak,
+    check_numbers,
+    label_order,
+    text_key,
+)
 from seqloom.errors import DataError
 
 
 def examples(*rows: tuple[str, str], path: str = "t.csv") -> list[Labelled]:
-    return [Labelled(text, None, (label,), None, path, line) for line, (text, label) in enumerate(rows, start=2)]
+    return [
+        Labelled(text, None, (label,), None, path, line) for line, (text, label) in enumerate(rows, start=2)
+    ]
 
 
 def some(*labels: str, path: str = "t.csv") -> list[Labelled]:
@@ -56,7 +66,10 @@ def test_numbers_that_do_not_differ_are_refused() -> None:
 
 
 def test_one_label_is_refused() -> None:  # row 53
-    assert refusal(some("a", "a")) == "t.csv: examples to train on must have at least two different labels, but all 2 have 'a'"
+    assert (
+        refusal(some("a", "a"))
+        == "t.csv: examples to train on must have at least two different labels, but all 2 have 'a'"
+    )
     assert "there is none" in refusal([])
     some_have = [*some("a", "a"), Labelled("c", None, (), None, "t.csv", 9)]
     assert check_labels(some_have) == []  # several may be: some have it, some have not
@@ -65,11 +78,21 @@ def test_one_label_is_refused() -> None:  # row 53
 def test_a_label_with_one_example_is_said() -> None:  # row 53
     [said] = check_labels(some("a", "b", "a", "c", "b"))
     assert said == "1 label has only one example: 'c' (t.csv:5)"
-    assert check_labels(some("a", "a", *"bcdefgh"))[0].startswith("7 labels have only one example: 'b' (t.csv:4), 'c' (t.csv:5)")
+    assert check_labels(some("a", "a", *"bcdefgh"))[0].startswith(
+        "7 labels have only one example: 'b' (t.csv:4), 'c' (t.csv:5)"
+    )
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [("pos", "Pos"), ("pos", "pos "), ("not entailed", "Not  entailed"), ("1.0", "1"), ("1", "01"), ("1e0", "1.00")]
+    ("one", "other"),
+    [
+        ("pos", "Pos"),
+        ("pos", "pos "),
+        ("not entailed", "Not  entailed"),
+        ("1.0", "1"),
+        ("1", "01"),
+        ("1e0", "1.00"),
+    ],
 )
 def test_labels_that_differ_only_in_how_they_are_written(one: str, other: str) -> None:  # rows 54, 55
     message = refusal(some("x", one, "y", one, other))
@@ -89,7 +112,11 @@ def test_very_unequal_labels_are_said() -> None:  # row 56
 
 
 def test_texts_that_come_again_are_counted() -> None:
-    said = check_labels(examples(("One text", "a"), ("one  text", "a"), ("two", "b"), ("TWO ", "a"), ("one text", "a"), ("x", "b")))
+    said = check_labels(
+        examples(
+            ("One text", "a"), ("one  text", "a"), ("two", "b"), ("TWO ", "a"), ("one text", "a"), ("x", "b")
+        )
+    )
     assert said == [
         "2 examples repeat an earlier text with the same labels (first: t.csv:3, before: t.csv:2)",
         "1 example repeats an earlier text with other labels (first: t.csv:5, before: t.csv:4)",
@@ -127,6 +154,9 @@ def test_examples_of_the_training_among_others_are_counted() -> None:  # row 56
     training = examples(("one", "a"), ("two", "b"))
     test = examples(("One ", "a"), ("three", "a"), ("two", "a"), path="test.csv")
     assert check_leak(training, test) == [
-        "2 of 3 examples stand in the training too, 1 of them with other labels (first: test.csv:2, there: t.csv:2): they measure memory"
+        (
+            "2 of 3 examples stand in the training too, 1 of them with other labels (first: test.csv:2, there:"
+            " t.csv:2): they measure memory"
+        )
     ]
     assert check_leak(training, test[1:2]) == []

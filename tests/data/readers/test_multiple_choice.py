@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqloom.config import DataConfig
-from seqloom.data.readers.multiple_choice import counted_from, read_choices
-from seqloom.data.readers.examples import Choice
 from seqloom.data.formats.lines import Tally
+from seqloom.data.readers.examples import Choice
+from seqloom.data.readers.multiple_choice import counted_from, read_choices
 from seqloom.errors import SeqloomError, UsageError
 
 
@@ -24,7 +24,9 @@ def write(folder: Path, name: str, content: str) -> str:
 
 
 def read(*paths: str, tally: Tally | None = None, answers: bool = True, **options: Any) -> list[Choice]:
-    return list(read_choices(paths, DataConfig(**options), tally if tally is not None else Tally(), answers=answers))
+    return list(
+        read_choices(paths, DataConfig(**options), tally if tally is not None else Tally(), answers=answers)
+    )
 
 
 def found(*paths: str, **options: Any) -> list[tuple[str, tuple[str, ...], int | None]]:
@@ -38,33 +40,60 @@ def refusal(*paths: str, **options: Any) -> str:
     return str(caught.value)
 
 
-CHOICES = st.lists(st.integers(2, 4).flatmap(lambda number: st.tuples(st.just(number), st.integers(0, number - 1))), min_size=1, max_size=8)
+CHOICES = st.lists(
+    st.integers(2, 4).flatmap(lambda number: st.tuples(st.just(number), st.integers(0, number - 1))),
+    min_size=1,
+    max_size=8,
+)
 
 
 @settings(deadline=None, max_examples=30)
 @given(choices=CHOICES)
-def test_every_form_gives_the_same_choices(tmp_path_factory: pytest.TempPathFactory, choices: list[tuple[int, int]]) -> None:
-    """Options in columns or in a list; answers as letters, texts or numbers, in the table or beside it; a row for each option."""
+def test_every_form_gives_the_same_choices(
+    tmp_path_factory: pytest.TempPathFactory, choices: list[tuple[int, int]]
+) -> None:
+    """Options in columns or in a list; answers as letters, texts or numbers, in the table or beside it; a row
+    for each option."""
     folder = tmp_path_factory.mktemp("forms")
-    rows = [(f"t{at}", tuple(f"o{at}{option}" for option in range(number)), right) for at, (number, right) in enumerate(choices)]
+    rows = [
+        (f"t{at}", tuple(f"o{at}{option}" for option in range(number)), right)
+        for at, (number, right) in enumerate(choices)
+    ]
     cells = [",".join([*options, *[""] * (4 - len(options))]) for _, options, _ in rows]
-    letters = "".join(f"{text},{row},{'ABCD'[right]}\n" for (text, _, right), row in zip(rows, cells, strict=True))
+    letters = "".join(
+        f"{text},{row},{'ABCD'[right]}\n" for (text, _, right), row in zip(rows, cells, strict=True)
+    )
     table = write(folder, "a.csv", "question,A,B,C,D,answer\n" + letters)
-    texts = "".join(f"{text},{row},{options[right]}\n" for (text, options, right), row in zip(rows, cells, strict=True))
+    texts = "".join(
+        f"{text},{row},{options[right]}\n" for (text, options, right), row in zip(rows, cells, strict=True)
+    )
     spelled = write(folder, "b.csv", "premise,choice1,choice2,choice3,choice4,label\n" + texts)
     first = {"ctx": "first", "endings": ["one", "two"], "label": 0}  # shows that numbers count from 0
     lists = [{"ctx": text, "endings": options, "label": right} for text, options, right in rows]
     numbered = write(folder, "c.jsonl", "".join(json.dumps(one) + "\n" for one in [first, *lists]))
-    bare = write(folder, "d.jsonl", "".join(json.dumps({"text": text, "options": options}) + "\n" for text, options, _ in rows))
+    bare = write(
+        folder,
+        "d.jsonl",
+        "".join(json.dumps({"text": text, "options": options}) + "\n" for text, options, _ in rows),
+    )
     beside = write(folder, "d-labels.lst", "\n".join("ABCD"[right] for _, _, right in rows))
-    pairs = [(text, option, at == right) for text, options, right in rows for at, option in enumerate(options)]
-    apart = write(folder, "e.csv", "premise,hypothesis,label\n" + "".join(f"{a},{b},{'not_' * (not c)}entailment\n" for a, b, c in pairs))
+    pairs = [
+        (text, option, at == right) for text, options, right in rows for at, option in enumerate(options)
+    ]
+    apart = write(
+        folder,
+        "e.csv",
+        "premise,hypothesis,label\n"
+        + "".join(f"{a},{b},{'not_' * (not c)}entailment\n" for a, b, c in pairs),
+    )
     for paths in ([table], [spelled], [bare, beside], [apart]):
         tally = Tally()
         assert found(*paths, tally=tally) == rows, paths
         assert tally.used == len(rows)
     assert found(numbered)[1:] == rows
-    assert [(text, options) for text, options, answer in found(bare, answers=False) if answer is None] == [row[:2] for row in rows]
+    assert [(text, options) for text, options, answer in found(bare, answers=False) if answer is None] == [
+        row[:2] for row in rows
+    ]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +108,10 @@ def test_every_form_gives_the_same_choices(tmp_path_factory: pytest.TempPathFact
 )
 def test_how_answers_are_written(tmp_path: Path, labels: str, answers: list[int], remark: str) -> None:
     path = write(
-        tmp_path, "t.tsv", "text\toption_a\toption_b\toption_c\tlabel\n" + "".join(f"t\tx\ty\tz\t{one}\n" for one in labels.split())
+        tmp_path,
+        "t.tsv",
+        "text\toption_a\toption_b\toption_c\tlabel\n"
+        + "".join(f"t\tx\ty\tz\t{one}\n" for one in labels.split()),
     )
     tally = Tally()
     assert [answer for _, _, answer in found(path, tally=tally)] == answers
@@ -94,12 +126,24 @@ def test_numbers_that_are_options_are_those_options(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ("t,x,y,0\nt,x,y,2\n", "t.csv:3: the answer must be a number from 0 to 1, for there are 2 options"),  # row 57
+        (
+            "t,x,y,0\nt,x,y,2\n",
+            "t.csv:3: the answer must be a number from 0 to 1, for there are 2 options",
+        ),  # row 57
         ("t,x,y,1\nt,x,y,3\n", "t.csv:3: the answer must be a number from 0 to 1"),
         ("t,x,y,2\nt,x,y,3\n", "t.csv:3: the answer must be a number from 1 to 2"),
-        ("t,x,y,-1\n", "t.csv:2: the answer must be a number (all of a file), a letter up to B or one of the options, but is '-1'"),
+        (
+            "t,x,y,-1\n",
+            (
+                "t.csv:2: the answer must be a number (all of a file), a letter up to B or one of the"
+                " options, but is '-1'"
+            ),
+        ),
         ("t,x,y,c\n", "a letter up to B"),
-        ("t,x,x,x\n", "t.csv:2: the answer must tell one option, but 'x' is spelled by 2 options; make them differ"),
+        (
+            "t,x,x,x\n",
+            "t.csv:2: the answer must tell one option, but 'x' is spelled by 2 options; make them differ",
+        ),
         ("t,b,b,b\n", "'b' is spelled by 2 options"),  # and is no letter
         ("t,b,b, b\n", "'b' is spelled by 2 options"),
         ("t,1,2,1\nt,1,1,1\n", "t.csv:3: the answer must tell one option, but '1' is spelled by 2 options"),
@@ -123,10 +167,13 @@ def test_answers_and_options_that_are_wrong(tmp_path: Path, rows: str, message: 
         (["a", "x"], None, [0, 0]),
     ],
 )
-def test_all_files_together_show_what_numbers_count_from(tmp_path: Path, files: list[str], base: int | None, answers: list[int]) -> None:
+def test_all_files_together_show_what_numbers_count_from(
+    tmp_path: Path, files: list[str], base: int | None, answers: list[int]
+) -> None:
     head = "text,option_a,option_b,option_c,label\n"
     paths = [
-        write(tmp_path, f"{at}.csv", head + "".join(f"t,x,y,z,{one}\n" for one in file.split())) for at, file in enumerate(files, start=1)
+        write(tmp_path, f"{at}.csv", head + "".join(f"t,x,y,z,{one}\n" for one in file.split()))
+        for at, file in enumerate(files, start=1)
     ]
     tally = Tally()
     assert [answer for _, _, answer in found(*paths, tally=tally)] == answers
@@ -141,12 +188,21 @@ def test_all_files_together_show_what_numbers_count_from(tmp_path: Path, files: 
         (0, "1 1", [1, 1]),
         (1, "1 1", [0, 0]),
         (1, "B a", [1, 0]),
-        (1, "3 1", "the answer must be a number from 1 to 2, for there are 2 options and answers count from 1, but is 3; "),
+        (
+            1,
+            "3 1",
+            (
+                "the answer must be a number from 1 to 2, for there are 2 options and answers count from 1,"
+                " but is 3; "
+            ),
+        ),
         (1, "0 1", "but is 0; if they count from 0: --set data.answers_from=0"),
         (0, "2 1", "but is 2; if they count from 1: --set data.answers_from=1"),
     ],
 )
-def test_it_may_be_told_what_numbers_count_from(tmp_path: Path, base: int, labels: str, answers: list[int] | str) -> None:
+def test_it_may_be_told_what_numbers_count_from(
+    tmp_path: Path, base: int, labels: str, answers: list[int] | str
+) -> None:
     path = write(tmp_path, "t.csv", "text,A,B,label\n" + "".join(f"t,1,2,{one}\n" for one in labels.split()))
     if isinstance(answers, str):
         assert answers in refusal(path, answers_from=base)
@@ -167,8 +223,14 @@ def test_it_may_be_told_what_numbers_count_from(tmp_path: Path, base: int, label
         (list("abcdefghijklmnopqrstuvwxyz"), range(26)),
     ],
 )
-def test_columns_of_options_are_in_the_order_of_their_numbers(tmp_path: Path, names: list[str], order: Sequence[int]) -> None:
-    path = write(tmp_path, "t.csv", f"question,{','.join(names)},label\nt,{','.join(f'o{at}' for at in range(len(names)))},o1\n")
+def test_columns_of_options_are_in_the_order_of_their_numbers(
+    tmp_path: Path, names: list[str], order: Sequence[int]
+) -> None:
+    path = write(
+        tmp_path,
+        "t.csv",
+        f"question,{','.join(names)},label\nt,{','.join(f'o{at}' for at in range(len(names)))},o1\n",
+    )
     assert found(path) == [("t", tuple(f"o{at}" for at in order), list(order).index(1))]
 
 
@@ -176,7 +238,9 @@ def test_columns_of_options_are_in_the_order_of_their_numbers(tmp_path: Path, na
 def test_a_choice_has_at_most_26_columns_of_options(tmp_path: Path, named: bool) -> None:
     names = [f"option{number}" for number in range(27)]
     path = write(tmp_path, "t.csv", f"text,{','.join(names)},label\nt,{','.join(names)},0\n")
-    message = "t.csv:1: a choice must have at most 26 columns of options, but has 27 ('option0' to 'option26')"
+    message = (
+        "t.csv:1: a choice must have at most 26 columns of options, but has 27 ('option0' to 'option26')"
+    )
     assert message in refusal(path, options=tuple(names) if named else ())
     listed = write(tmp_path, "l.jsonl", json.dumps({"text": "t", "options": names, "label": "none"}) + "\n")
     assert "a letter up to Z or one of the options" in refusal(listed)
@@ -184,19 +248,33 @@ def test_a_choice_has_at_most_26_columns_of_options(tmp_path: Path, named: bool)
 
 def test_columns_of_options_are_named_or_guessed(tmp_path: Path) -> None:
     path, tally = write(tmp_path, "t.csv", "goal,right,wrong,label\ng,a,b,0\nh,c,d,1\n"), Tally()
-    assert "the columns of the options are not known by name (found: 'goal', 'right', 'wrong', 'label')" in refusal(path)
-    assert found(path, tally=tally, options=("wrong", "right")) == [("g", ("b", "a"), 0), ("h", ("d", "c"), 1)]
+    assert (
+        "the columns of the options are not known by name (found: 'goal', 'right', 'wrong', 'label')"
+        in refusal(path)
+    )
+    assert found(path, tally=tally, options=("wrong", "right")) == [
+        ("g", ("b", "a"), 0),
+        ("h", ("d", "c"), 1),
+    ]
     assert tally.remarks[0] == f"{path}: 'goal' is taken as text; to take others: --set data.text=NAME"
     assert "there is no column 'third' for data.options" in refusal(path, options=("right", "third"))
     bare = write(tmp_path, "n.csv", "g,a,b,0\nh,c,d,1\n")
-    assert found(bare, text="1", options=("2", "3"), label="4") == [("g", ("a", "b"), 0), ("h", ("c", "d"), 1)]
+    assert found(bare, text="1", options=("2", "3"), label="4") == [
+        ("g", ("a", "b"), 0),
+        ("h", ("c", "d"), 1),
+    ]
     write(tmp_path, "s.csv", "ending0,ending1,premise,question,label\na,b,p,q,0\n")
     assert found(str(tmp_path / "s.csv"), text="premise,question") == [("p q", ("a", "b"), 0)]
 
 
 def test_a_file_of_answers_has_one_for_each_choice(tmp_path: Path) -> None:
-    path, labels = write(tmp_path, "t.jsonl", '{"goal": "g", "sol1": "a", "sol2": "b"}\n'), write(tmp_path, "l.lst", "1\n0\n")
-    assert f"{labels}:2: must have an answer for each of the 1 choices, but has 2 lines" in refusal(path, labels)
+    path, labels = (
+        write(tmp_path, "t.jsonl", '{"goal": "g", "sol1": "a", "sol2": "b"}\n'),
+        write(tmp_path, "l.lst", "1\n0\n"),
+    )
+    assert f"{labels}:2: must have an answer for each of the 1 choices, but has 2 lines" in refusal(
+        path, labels
+    )
     assert found(path, labels, answers=False) == [("g", ("a", "b"), None)]
     assert len(found(path, path, answers=False)) == 2
     pairs = write(tmp_path, "p.csv", "premise,hypothesis\na,b\na,c\n")
@@ -207,12 +285,17 @@ def test_a_file_of_answers_has_one_for_each_choice(tmp_path: Path) -> None:
 def test_rows_of_one_premise_are_one_choice(tmp_path: Path) -> None:
     head = "premise,hypothesis,label\n"
     mixed = write(tmp_path, "m.csv", head + "p,a,0\nq,c,1\np,b,1\nq,d,0\n")
-    assert [(one.text, one.options, one.answer, one.line) for one in read(mixed)] == [("p", ("a", "b"), 1, 2), ("q", ("c", "d"), 0, 3)]
+    assert [(one.text, one.options, one.answer, one.line) for one in read(mixed)] == [
+        ("p", ("a", "b"), 1, 2),
+        ("q", ("c", "d"), 0, 3),
+    ]
     none = write(tmp_path, "n.csv", head + "p,a,0\nq,c,1\np,b,0\nq,d,0\n")
     assert "n.csv:2: one of the 2 rows with this first text must be labelled as right" in refusal(none)
     assert "but 0 are (lines 2, 4)" in refusal(none)
     assert "but 2 are" in refusal(write(tmp_path, "t.csv", head + "p,a,1\np,b,1\n"))
-    assert "t.csv:2: a choice needs at least two rows" in refusal(write(tmp_path, "t.csv", head + "p,a,1\nq,b,1\n"))
+    assert "t.csv:2: a choice needs at least two rows" in refusal(
+        write(tmp_path, "t.csv", head + "p,a,1\nq,b,1\n")
+    )
 
 
 def test_choices_are_rows_of_tables(tmp_path: Path) -> None:

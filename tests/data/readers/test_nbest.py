@@ -18,7 +18,11 @@ from seqloom.data.readers.nbest import NBest, json_list, number_in, read_nbest, 
 from seqloom.errors import DataError, UsageError
 
 LINES = [
-    {"id": "a", "ref": "x y", "nbest": [{"text": "x", "score": 0.0, "lm": -3}, {"text": "", "score": -1.5, "lm": -4}]},
+    {
+        "id": "a",
+        "ref": "x y",
+        "nbest": [{"text": "x", "score": 0.0, "lm": -3}, {"text": "", "score": -1.5, "lm": -4}],
+    },
     {"id": "b", "nbest": [{"text": "z z", "score": 2, "lm": -1}]},
 ]
 
@@ -39,17 +43,29 @@ def test_json_and_tables_of_the_same_lists_are_the_same(tmp_path: Path) -> None:
     assert [one.reference for one in lists] == ["x y", None]
     (tmp_path / "a.tsv").write_text(written(lists, "tsv"))
     again = read(str(tmp_path / "a.tsv"))
-    assert [replace(one, path="", line=0) for one in again] == [replace(one, path="", line=0) for one in lists]
+    assert [replace(one, path="", line=0) for one in again] == [
+        replace(one, path="", line=0) for one in lists
+    ]
     assert [one.line for one in again] == [2, 4]
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(written(lists, "jsonl").encode()))
     assert [json_list(one) for one in read(str(tmp_path / "a.jsonl.gz"))] == [json_list(one) for one in lists]
 
 
 def test_what_else_is_given_is_kept(tmp_path: Path) -> None:
-    line = {"id": 7, "voice": {"name": "f1"}, "nbest": [{"text": "x", "am": -3, "words": ["x"]}], "reference": "x"}
+    line = {
+        "id": 7,
+        "voice": {"name": "f1"},
+        "nbest": [{"text": "x", "am": -3, "words": ["x"]}],
+        "reference": "x",
+    }
     (one,) = read(put(tmp_path / "a.jsonl", line), score="am")
     assert (one.id, one.reference, one.scores, one.others) == (7, "x", (-3,), {"voice": {"name": "f1"}})
-    assert json.loads(json_list(one)) == {"id": 7, "ref": "x", "voice": {"name": "f1"}, "nbest": line["nbest"]}
+    assert json.loads(json_list(one)) == {
+        "id": 7,
+        "ref": "x",
+        "voice": {"name": "f1"},
+        "nbest": line["nbest"],
+    }
     assert list(table([one])) == ["id\ttext\tam\twords\tvoice\tref", '7\tx\t-3\t["x"]\t{"name": "f1"}\tx']
 
 
@@ -58,7 +74,10 @@ def test_texts_are_written_under_the_name_they_were_read_from(form: Any, tmp_pat
     line = {
         "id": "1",
         "ref": "a cat",
-        "nbest": [{"sentence": "a hat", "text": "RAW1", "score": -3.1}, {"sentence": "a", "text": "RAW2", "score": 4}],
+        "nbest": [
+            {"sentence": "a hat", "text": "RAW1", "score": -3.1},
+            {"sentence": "a", "text": "RAW2", "score": 4},
+        ],
     }
     lists = read(put(tmp_path / "a.jsonl", line), text="sentence")
     assert json.loads(json_list(lists[0])) == line
@@ -68,7 +87,9 @@ def test_texts_are_written_under_the_name_they_were_read_from(form: Any, tmp_pat
 
 
 def test_cells_of_a_table_stay_as_they_are_but_the_score(tmp_path: Path) -> None:
-    content = "id\ttext\tscore\tcode\n" + "".join(f"a\tx\t{number}\t{cell}\n" for number, cell in enumerate([*NOT_AS_WRITTEN, "-3", "1.5"]))
+    content = "id\ttext\tscore\tcode\n" + "".join(
+        f"a\tx\t{number}\t{cell}\n" for number, cell in enumerate([*NOT_AS_WRITTEN, "-3", "1.5"])
+    )
     (tmp_path / "a.tsv").write_text(content)
     assert written(read(str(tmp_path / "a.tsv")), "tsv") == content
     (tmp_path / "b.tsv").write_text("id\ttext\tam\nx\ta\t-1.10\nx\tb\t1e5\n")
@@ -87,7 +108,14 @@ def test_a_list_without_a_reference_has_none_after_a_table(tmp_path: Path) -> No
 
 def test_in_a_table_a_field_of_the_hypothesis_goes_before_one_of_its_list(tmp_path: Path) -> None:
     lists = read(
-        put(tmp_path / "a.jsonl", {"id": 1, "total": 99, "nbest": [{"text": "x", "total": 1}, {"text": "y", "total": 2}, {"text": "z"}]})
+        put(
+            tmp_path / "a.jsonl",
+            {
+                "id": 1,
+                "total": 99,
+                "nbest": [{"text": "x", "total": 1}, {"text": "y", "total": 2}, {"text": "z"}],
+            },
+        )
     )
     assert list(table(lists)) == ["id\ttext\ttotal", "1\tx\t1", "1\ty\t2", "1\tz\t99"]
 
@@ -109,12 +137,21 @@ WRONG = [
     ({"id": "a", "nbest": {}}, "'nbest' must be a list of hypotheses, but is an object"),
     ({"id": "a", "hyps": []}, "there is no 'nbest'"),
     ({"id": [], "nbest": [{"text": "x"}]}, "'id' must be a text or a whole number, but is a list"),
-    ({"nbest": [{"text": "x", "score": 1}, {"score": 1}]}, "hypothesis 2 must have a text under 'text', but it has none"),
+    (
+        {"nbest": [{"text": "x", "score": 1}, {"score": 1}]},
+        "hypothesis 2 must have a text under 'text', but it has none",
+    ),
     ({"nbest": [{"text": None, "score": 1}]}, "but its 'text' is null"),
     ({"nbest": ["x"]}, "hypothesis 1 must be an object with 'text', but is a text"),
-    ({"nbest": [{"text": "x", "score": "1"}]}, "'score' of hypothesis 1 of list 2 must be a finite number, but is '1'"),
+    (
+        {"nbest": [{"text": "x", "score": "1"}]},
+        "'score' of hypothesis 1 of list 2 must be a finite number, but is '1'",
+    ),
     ({"nbest": [{"text": "x", "score": True}]}, "must be a finite number, but is True"),
-    ({"nbest": [{"text": "x", "score": -1e308}]}, "must be a finite number of size 1e+100 at most, but is -1e+308"),
+    (
+        {"nbest": [{"text": "x", "score": -1e308}]},
+        "must be a finite number of size 1e+100 at most, but is -1e+308",
+    ),
     ({"nbest": [{"text": "x"}]}, "hypothesis 1 of list 2 has no 'score'"),
     ({"ref": 3, "nbest": [{"text": "x", "score": 1}]}, "the reference must be a text, but is a number"),
     ('{"nbest": [{"text": "x", "score": NaN}]}', "NaN is no number in JSON"),
@@ -158,7 +195,9 @@ def test_a_wrong_table_is_named_with_its_line(content: str, line: int, message: 
 
 def test_files_that_hold_no_lists(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("id\ttext\n")
-    with pytest.raises(DataError, match="no lists of hypotheses in it; each row below the header must be one hypothesis"):
+    with pytest.raises(
+        DataError, match="no lists of hypotheses in it; each row below the header must be one hypothesis"
+    ):
         read(str(tmp_path / "a.tsv"))
     with pytest.raises(DataError, match="one line of JSON must be one list"):
         read(put(tmp_path / "empty.jsonl", ""))
@@ -172,7 +211,10 @@ def test_files_that_hold_no_lists(tmp_path: Path) -> None:
 
 
 def test_what_a_table_cannot_hold(tmp_path: Path) -> None:
-    for line, message in (({"nbest": [{"text": "a\tb"}]}, "a tab or a line break"), ({"nbest": [{"text": "a", "id": 1}]}, "'id'")):
+    for line, message in (
+        ({"nbest": [{"text": "a\tb"}]}, "a tab or a line break"),
+        ({"nbest": [{"text": "a", "id": 1}]}, "'id'"),
+    ):
         lists = read(put(tmp_path / "a.jsonl", line))
         with pytest.raises(DataError, match=message):
             written(lists, "tsv")
@@ -187,6 +229,8 @@ NOT_AS_WRITTEN = ["0012", "1.10", "1e5", "-0", "+1", " 1", "\u0661\u0662"]
 """Cells that read as numbers which are written in another way."""
 
 
-@pytest.mark.parametrize("cell", ["", "nan", "inf", "1_000", "a", "1e999", "9" * 400, "9" * 5000, *NOT_AS_WRITTEN])
+@pytest.mark.parametrize(
+    "cell", ["", "nan", "inf", "1_000", "a", "1e999", "9" * 400, "9" * 5000, *NOT_AS_WRITTEN]
+)
 def test_cells_that_are_no_number(cell: str) -> None:
     assert number_in(cell) == cell

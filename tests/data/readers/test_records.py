@@ -54,13 +54,19 @@ def refusal(*paths: str, tally: Tally | None = None, **options: Any) -> str:
 def test_texts_keep_blank_lines_and_their_numbers(tmp_path: Path) -> None:
     path, tally = write(tmp_path, "a.txt", " one\n\n<s> two\t\r\n"), Tally()
     records = list(read_texts(path, DataConfig(), tally))
-    assert records == [Record({"text": text}, path, line) for line, text in enumerate([" one", "", "<s> two\t"], start=1)]
+    assert records == [
+        Record({"text": text}, path, line) for line, text in enumerate([" one", "", "<s> two\t"], start=1)
+    ]
     assert tally.read == tally.used == 3
 
 
 def test_texts_take_the_options(tmp_path: Path) -> None:
     path, tally = write(tmp_path, "a.txt", b"one\n\xe9t\xe9\nlong line\n"), Tally()
-    assert [r.fields["text"] for r in read_texts(path, DataConfig(encoding="latin-1"), Tally())] == ["one", "été", "long line"]
+    assert [r.fields["text"] for r in read_texts(path, DataConfig(encoding="latin-1"), Tally())] == [
+        "one",
+        "été",
+        "long line",
+    ]
     assert [r.line for r in read_texts(path, DataConfig(on_bad_line="skip"), tally)] == [1, 3]
     assert tally.notices() == [f"1 line skipped: bad UTF-8 (first: {path}:2)"]
     with pytest.raises(DataError, match=r"a.txt:3: .*at most 5 bytes"):
@@ -70,7 +76,9 @@ def test_texts_take_the_options(tmp_path: Path) -> None:
 def test_texts_of_every_line(tmp_path: Path) -> None:
     path, tally = write(tmp_path, "a.txt", b"one\n\xff\n\nfour"), Tally()
     records = list(read_texts(path, DataConfig(on_bad_line="skip"), tally, every_line=True))
-    assert records == [Record({"text": text}, path, line) for line, text in enumerate(["one", "", "", "four"], start=1)]
+    assert records == [
+        Record({"text": text}, path, line) for line, text in enumerate(["one", "", "", "four"], start=1)
+    ]
     assert tally.notices()[0] == f"1 line skipped: bad UTF-8 (first: {path}:2)"
     assert list(read_texts(write(tmp_path, "b.txt", ""), DataConfig(), Tally(), every_line=True)) == []
     with pytest.raises(DataError, match="is empty"):
@@ -81,7 +89,10 @@ def test_texts_of_every_line(tmp_path: Path) -> None:
 
 
 def test_parallel_text_is_paired_by_line(tmp_path: Path) -> None:
-    source, target = write(tmp_path, "a", " one\r\ntwo \u2028x\nthree"), write(tmp_path, "b", "\ufeffeins\nzwei\ndrei\n")
+    source, target = (
+        write(tmp_path, "a", " one\r\ntwo \u2028x\nthree"),
+        write(tmp_path, "b", "\ufeffeins\nzwei\ndrei\n"),
+    )
     records = list(read_pairs([source, target], DataConfig(), Tally()))
     assert [record.fields for record in records] == [
         {"source": " one", "target": "eins"},
@@ -92,7 +103,10 @@ def test_parallel_text_is_paired_by_line(tmp_path: Path) -> None:
 
 
 def test_blank_sides_are_skipped_together_and_counted(tmp_path: Path) -> None:  # row 51
-    source, target = write(tmp_path, "a", "1\n\n3\n \n5\n6\n"), write(tmp_path, "b", "one\ntwo\n\u00a0\n\nfive\n\n")
+    source, target = (
+        write(tmp_path, "a", "1\n\n3\n \n5\n6\n"),
+        write(tmp_path, "b", "one\ntwo\n\u00a0\n\nfive\n\n"),
+    )
     tally = Tally()
     assert pairs(source, target, tally=tally) == [("1", "one", 1), ("5", "five", 5)]
     assert tally.notices() == [
@@ -129,7 +143,9 @@ def test_unequal_sides_are_an_error_even_at_the_end(  # row 50
     assert message.startswith(f"{tmp_path}/{place}: ends here")
     assert f"{paths[0]} has {counts[0]}, {paths[1]} has {counts[1]}" in message
     assert ("suspicious" in message) == (hint is not None)
-    assert hint is None or f"the first suspicious line is {tmp_path}/{hint} (blank on one side only)" in message
+    assert (
+        hint is None or f"the first suspicious line is {tmp_path}/{hint} (blank on one side only)" in message
+    )
 
 
 def test_a_nul_does_not_change_the_count_of_lines(tmp_path: Path) -> None:  # row 8
@@ -142,7 +158,10 @@ def test_a_nul_does_not_change_the_count_of_lines(tmp_path: Path) -> None:  # ro
 def test_an_empty_side_is_named(tmp_path: Path) -> None:  # rows 11 and 12
     full, empty, blank = write(tmp_path, "a", "1\n"), write(tmp_path, "b", ""), write(tmp_path, "c", "\n")
     assert refusal(full, empty) == f"{empty}: must hold text, but is empty (0 bytes)"
-    assert refusal(full, blank) == f"{full}: there are no usable pairs in it (rows read: 1, all blank on a side or skipped)"
+    assert (
+        refusal(full, blank)
+        == f"{full}: there are no usable pairs in it (rows read: 1, all blank on a side or skipped)"
+    )
 
 
 # Prefixes
@@ -155,7 +174,10 @@ def test_a_prefix_names_both_sides(tmp_path: Path) -> None:
     prefix, tally = str(tmp_path / "train"), Tally()
     assert pairs(prefix, tally=tally) == [("one", "eins", 1)]
     assert tally.notices() == [
-        f"{prefix}: 'en' is taken as source and 'de' as target; to turn it: --set data.source=de --set data.target=en"
+        (
+            f"{prefix}: 'en' is taken as source and 'de' as target; to turn it: --set data.source=de --set"
+            " data.target=en"
+        )
     ]
     for source, target in (("de", "en"), ("de", None), (None, "en")):
         assert pairs(prefix, source=source, target=target) == [("eins", "one", 1)]
@@ -188,7 +210,9 @@ def test_a_prefix_that_fits_nothing_or_too_much_says_so(tmp_path: Path) -> None:
     prefix = str(tmp_path / "train")
     assert "beside it stand 'de', 'en', 'fr'; two must be taken" in refusal(prefix)
     assert "two must be taken" in refusal(prefix, source="en")
-    assert "no file 'ef' for data.target (found: 'de', 'en', 'fr'" in refusal(prefix, source="en", target="ef")
+    assert "no file 'ef' for data.target (found: 'de', 'en', 'fr'" in refusal(
+        prefix, source="en", target="ef"
+    )
     assert refusal(str(tmp_path / "tran")).endswith(
         "there is no such file, nor two files such as tran.en and tran.de; near it: train, train.fr, train.en"
     )
@@ -224,7 +248,9 @@ def test_the_form_follows_the_name_or_the_option(tmp_path: Path, monkeypatch: py
         ([], {}, "0 files are given"),
     ],
 )
-def test_paths_that_fit_no_form_are_usage_errors(paths: list[str], options: dict[str, Any], message: str) -> None:
+def test_paths_that_fit_no_form_are_usage_errors(
+    paths: list[str], options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UsageError, match=message):
         list(read_pairs(paths, DataConfig(**options), Tally()))
 
@@ -259,27 +285,41 @@ def test_columns_by_option(tmp_path: Path) -> None:
     tally = Tally()
     assert pairs(path, tally=tally, source="c", target="a") == [("3", "1", 2)]
     assert tally.notices() == []
-    assert "the columns of source and target are not known by name (found: 'a', 'b', 'c')" in refusal(path, source="c")
+    assert "the columns of source and target are not known by name (found: 'a', 'b', 'c')" in refusal(
+        path, source="c"
+    )
     assert pairs(write(tmp_path, "u.tsv", "a\tb\n1\t2\n"), target="a") == [("2", "1", 2)]
 
 
 @pytest.mark.parametrize("wrong", ["Text", "text ", "texxt"])
 def test_a_missing_column_names_the_nearest(tmp_path: Path, wrong: str) -> None:  # row 38
-    for name, content in (("t.csv", f"id,{wrong},label\n1,2,3\n"), ("t.jsonl", json.dumps({"id": "1", wrong: "2", "label": "3"}))):
+    for name, content in (
+        ("t.csv", f"id,{wrong},label\n1,2,3\n"),
+        ("t.jsonl", json.dumps({"id": "1", wrong: "2", "label": "3"})),
+    ):
         path = write(tmp_path, name, content)
         message = refusal(path, source="text", target="label")
-        assert message == f"{path}:1: there is no column 'text' for data.source (found: 'id', '{wrong}', 'label'; nearest: '{wrong}')"
+        assert (
+            message
+            == f"{path}:1: there is no column 'text' for data.source (found: 'id', '{wrong}', 'label';"
+            f" nearest: '{wrong}')"
+        )
 
 
 def test_a_table_without_header_has_two_columns(tmp_path: Path) -> None:  # row 39
     path, tally = write(tmp_path, "t.tsv", "Hi.\t嗨。\nRun.\t跑。\n"), Tally()
     assert pairs(path, tally=tally) == [("Hi.", "嗨。", 1), ("Run.", "跑。", 2)]
     [notice] = tally.notices()
-    assert notice.startswith(f"{path}:1: no header; the first row is read as data, the first column as source")
+    assert notice.startswith(
+        f"{path}:1: no header; the first row is read as data, the first column as source"
+    )
     assert notice.endswith("--set data.header=true): Hi. | 嗨。")
     three = write(tmp_path, "u.tsv", "\n1\t2\t3\n")
     assert f"{three}:2: a table without a header must have 2 columns, but has 3" in refusal(three)
-    assert f"{path}:1: the columns of source and target are not known by name (found: 'Hi.', '嗨。')" in refusal(path, header=True)
+    assert (
+        f"{path}:1: the columns of source and target are not known by name (found: 'Hi.', '嗨。')"
+        in refusal(path, header=True)
+    )
 
 
 def test_a_header_that_is_read_as_data_is_said(tmp_path: Path) -> None:  # row 39
@@ -292,7 +332,11 @@ def test_a_header_that_is_read_as_data_is_said(tmp_path: Path) -> None:  # row 3
 
 @pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
 def test_names_that_stand_twice_are_an_error(tmp_path: Path, name: str) -> None:  # rows 37 and 44
-    content = "source,target,note,note\n1,2,3,4\n" if name == "t.csv" else '{"source": "1", "target": "2", "note": 3, "note": 4}'
+    content = (
+        "source,target,note,note\n1,2,3,4\n"
+        if name == "t.csv"
+        else '{"source": "1", "target": "2", "note": 3, "note": 4}'
+    )
     path = write(tmp_path, name, content)
     assert re.match(re.escape(f"{path}:1: ") + ".*'note' stands twice", refusal(path))
 
@@ -302,18 +346,26 @@ def test_names_that_stand_twice_are_an_error(tmp_path: Path, name: str) -> None:
 def test_a_wrong_delimiter_is_guessed(tmp_path: Path, mark: str, options: dict[str, Any]) -> None:  # row 40
     path = write(tmp_path, "t.csv", f"source{mark}target\na{mark}b\n")
     setting = "data.delimiter=" + mark.replace("\t", "\\t")
-    assert refusal(path, **options).startswith(f"{path}:1: one column found; did you mean --set '{setting}' ?")
+    assert refusal(path, **options).startswith(
+        f"{path}:1: one column found; did you mean --set '{setting}' ?"
+    )
     followed = parse(DataConfig, apply_settings({}, [setting])["data"])
-    assert [record.fields for record in read_pairs([path], followed, Tally())] == [{"source": "a", "target": "b"}]
+    assert [record.fields for record in read_pairs([path], followed, Tally())] == [
+        {"source": "a", "target": "b"}
+    ]
     assert pairs(path, delimiter=mark) == [("a", "b", 2)]
 
 
 def test_delimiters_by_option(tmp_path: Path) -> None:
     path = write(tmp_path, "t.csv", "source\ttarget\na,x\tb\n")
     assert pairs(path, delimiter=parse(DataConfig, {"delimiter": "\\t"}).delimiter) == [("a,x", "b", 2)]
-    assert pairs(write(tmp_path, "v.csv", 'source||target\n"a||x"||b|\n'), delimiter="||") == [("a||x", "b|", 2)]
+    assert pairs(write(tmp_path, "v.csv", 'source||target\n"a||x"||b|\n'), delimiter="||") == [
+        ("a||x", "b|", 2)
+    ]
     blanks = write(tmp_path, "u.csv", "source target\n")
-    assert refusal(blanks, delimiter=";").startswith(f"{blanks}:1: one column found; pairs need two, with ';' between them")
+    assert refusal(blanks, delimiter=";").startswith(
+        f"{blanks}:1: one column found; pairs need two, with ';' between them"
+    )
     with pytest.raises(UsageError, match=r"data\.delimiter must hold no quote"):
         pairs(path, delimiter='"')
     with pytest.raises(UsageError, match=r"data\.delimiter must not be empty, but is ''"):
@@ -324,10 +376,16 @@ def test_delimiters_by_option(tmp_path: Path) -> None:
 
 
 def test_quotes_in_csv(tmp_path: Path) -> None:  # row 35
-    content = 'source,target\r\n"a ""q"", b", c \r\n"one\r\ntwo\n\n three","x"\r\n20" screen,"" \r\n'.replace('"" \r', '""\r')
+    content = 'source,target\r\n"a ""q"", b", c \r\n"one\r\ntwo\n\n three","x"\r\n20" screen,"" \r\n'.replace(
+        '"" \r', '""\r'
+    )
     path = write(tmp_path, "t.csv", content + 'y,"",\r\n'.replace(",\r", "\r") + "last,z")
     tally = Tally()
-    assert pairs(path, tally=tally) == [('a "q", b', " c ", 2), ("one\ntwo\n\n three", "x", 3), ("last", "z", 9)]
+    assert pairs(path, tally=tally) == [
+        ('a "q", b', " c ", 2),
+        ("one\ntwo\n\n three", "x", 3),
+        ("last", "z", 9),
+    ]
     assert tally.notices() == [f"2 lines skipped: one side of the pair is blank (first: {path}:7)"]
 
 
@@ -335,7 +393,10 @@ def test_quotes_in_csv(tmp_path: Path) -> None:  # row 35
 @given(
     rows=st.lists(
         st.lists(
-            st.text(st.sampled_from(["a", '"', ",", "\n", " ", "é", "\t"]) | st.characters(blacklist_categories=["Cs", "Cc"])),
+            st.text(
+                st.sampled_from(["a", '"', ",", "\n", " ", "é", "\t"])
+                | st.characters(blacklist_categories=["Cs", "Cc"])
+            ),
             min_size=2,
             max_size=2,
         )
@@ -365,10 +426,16 @@ def test_csv_comes_back_with_its_line_numbers(tmp_path: Path, rows: list[list[st
         ('a,b\n"close" d,e\n', 3, "the quote opened here closes before ' d,e'"),
         ('"one\ntwo","open\n', 3, "the quote opened here is never closed"),
         ('a,b\n"open,c\n' + "d,e\n" * 100, 3, "the quote opened here is not closed within 200 characters"),
-        ('a,b\n"open,c\nd,"\ne,f\n', 3, "the row must have 2 cells like the first, but has 1; a quote makes it go on to line 4"),
+        (
+            'a,b\n"open,c\nd,"\ne,f\n',
+            3,
+            "the row must have 2 cells like the first, but has 1; a quote makes it go on to line 4",
+        ),
     ],
 )
-def test_an_unbalanced_quote_is_named_where_it_opened(tmp_path: Path, rows: str, line: int, message: str) -> None:  # row 33
+def test_an_unbalanced_quote_is_named_where_it_opened(
+    tmp_path: Path, rows: str, line: int, message: str
+) -> None:  # row 33
     path = write(tmp_path, "t.csv", "source,target\n" + rows)
     found = refusal(path, max_line_bytes=200)
     assert found.startswith(f"{path}:{line}: {message}")
@@ -379,9 +446,13 @@ def test_quotes_in_tsv_are_text(tmp_path: Path) -> None:  # row 34
     path = write(tmp_path, "t.tsv", 'source\ttarget\n"open\t20"\n"a"\t""\n')
     assert pairs(path) == [('"open', '20"', 2), ('"a"', '""', 3)]
     message = refusal(path, quoting=True)
-    assert message.startswith(f"{path}:2: the row must have 2 cells like the first, but has 1; '\\t' stands in quotes")
+    assert message.startswith(
+        f"{path}:2: the row must have 2 cells like the first, but has 1; '\\t' stands in quotes"
+    )
     assert "--set data.quoting=false" in message
-    assert pairs(write(tmp_path, "t.csv", 'source,target\n"open,20"\n'), quoting=False) == [('"open', '20"', 2)]
+    assert pairs(write(tmp_path, "t.csv", 'source,target\n"open,20"\n'), quoting=False) == [
+        ('"open', '20"', 2)
+    ]
 
 
 @pytest.mark.parametrize(("row", "count"), [("c", 1), ("c,d,e", 3), ("c,d,", 3), ('"c,d"', 1)])
@@ -413,7 +484,10 @@ def test_long_cells_are_read_up_to_our_own_limit(tmp_path: Path) -> None:  # row
 
 
 def test_what_spreadsheets_write(tmp_path: Path) -> None:  # row 42
-    path, tally = write(tmp_path, "t.csv", "\ufeffsep=;\r\nsource;target;\r\na,x;b;\r\n#N/A;c;\r\n;;\r\n"), Tally()
+    path, tally = (
+        write(tmp_path, "t.csv", "\ufeffsep=;\r\nsource;target;\r\na,x;b;\r\n#N/A;c;\r\n;;\r\n"),
+        Tally(),
+    )
     assert pairs(path, tally=tally) == [("a,x", "b", 3), ("#N/A", "c", 4)]
     notices = tally.notices()
     assert notices[0] == f"{path}:1: sep=; is taken as Excel's mark of the delimiter, not as data"
@@ -424,7 +498,12 @@ def test_what_spreadsheets_write(tmp_path: Path) -> None:  # row 42
 
 
 def test_a_table_of_nothing_is_an_error(tmp_path: Path) -> None:  # rows 11 and 12
-    for name, content in (("a.csv", "source,target\n"), ("b.csv", "\n\n"), ("c.tsv", "source\ttarget\n\ta\n"), ("d.jsonl", "\n")):
+    for name, content in (
+        ("a.csv", "source,target\n"),
+        ("b.csv", "\n\n"),
+        ("c.tsv", "source\ttarget\n\ta\n"),
+        ("d.jsonl", "\n"),
+    ):
         path = write(tmp_path, name, content)
         assert refusal(path).startswith(f"{path}: there are no usable pairs in it (")
     assert "is empty (0 bytes)" in refusal(write(tmp_path, "e.csv", ""))
@@ -435,7 +514,11 @@ def test_a_table_of_nothing_is_an_error(tmp_path: Path) -> None:  # rows 11 and 
 
 def test_json_lines(tmp_path: Path) -> None:
     path, tally = (
-        write(tmp_path, "t.jsonl", '{"id": 1, "input": " a\\n", "output": "ü\\ud83d\\ude00"}\r\n\n{"output": "", "input": "x"}\n'),
+        write(
+            tmp_path,
+            "t.jsonl",
+            '{"id": 1, "input": " a\\n", "output": "ü\\ud83d\\ude00"}\r\n\n{"output": "", "input": "x"}\n',
+        ),
         Tally(),
     )
     assert pairs(path, tally=tally) == [(" a\n", "ü😀", 1)]
@@ -458,21 +541,51 @@ WRONG_JSON = {
     "43 two": (GOOD + GOOD.strip() + GOOD, 2, "is not JSON at column 31: Extra data"),
     "43 array": (f"[{GOOD.strip()}, {GOOD.strip()}]", 1, "is an array; convert it with: jq -c '.[]' FILE"),
     "43 array of lines": (f"[\n{GOOD}]", 1, "is an array; convert it with: jq -c '.[]' FILE"),
-    "43 pretty": ('{\n  "source": "a"\n}', 1, "is an object over several lines; convert it with: jq -c . FILE"),
+    "43 pretty": (
+        '{\n  "source": "a"\n}',
+        1,
+        "is an object over several lines; convert it with: jq -c . FILE",
+    ),
     "43 text": (GOOD + '"a"\n', 2, "must be a JSON object, but is a text"),
     "44": (GOOD + '{"source": "a", "target": "b", "source": "c"}\n', 2, "the key 'source' stands twice"),
-    "44 deep": (GOOD + '{"source": "a", "target": "b", "more": [{"x": 1, "x": 2}]}\n', 2, "the key 'x' stands twice"),
+    "44 deep": (
+        GOOD + '{"source": "a", "target": "b", "more": [{"x": 1, "x": 2}]}\n',
+        2,
+        "the key 'x' stands twice",
+    ),
     "45 NaN": (GOOD + '{"source": "a", "target": "b", "n": NaN}\n', 2, "NaN is no number in JSON"),
-    "45 Infinity": (GOOD + '{"source": "a", "target": "b", "n": -Infinity}\n', 2, "-Infinity is no number in JSON"),
+    "45 Infinity": (
+        GOOD + '{"source": "a", "target": "b", "n": -Infinity}\n',
+        2,
+        "-Infinity is no number in JSON",
+    ),
     "45 1e999": (GOOD + '{"source": "a", "target": "b", "n": 1e999}\n', 2, "the number 1e999 is too large"),
     "46 null": (GOOD + '{"source": null, "target": "b"}\n', 2, "'source' must be a text, but is null"),
     "46 number": (GOOD + '{"source": "a", "target": 1.5}\n', 2, "'target' must be a text, but is a number"),
     "46 list": (GOOD + '{"source": ["a"], "target": "b"}\n', 2, "'source' must be a text, but is a list"),
-    "46 bool": (GOOD + '{"source": "a", "target": true}\n', 2, "'target' must be a text, but is true or false"),
-    "46 missing": (GOOD + '{"sorce": "a", "target": "b"}\n', 2, "there is no 'source' in this object", "nearest: 'sorce'"),
-    "47": (GOOD + '{"source": "\\ud800", "target": "b"}\n', 2, "half of a surrogate pair", "--set data.on_bad_line=skip"),
+    "46 bool": (
+        GOOD + '{"source": "a", "target": true}\n',
+        2,
+        "'target' must be a text, but is true or false",
+    ),
+    "46 missing": (
+        GOOD + '{"sorce": "a", "target": "b"}\n',
+        2,
+        "there is no 'source' in this object",
+        "nearest: 'sorce'",
+    ),
+    "47": (
+        GOOD + '{"source": "\\ud800", "target": "b"}\n',
+        2,
+        "half of a surrogate pair",
+        "--set data.on_bad_line=skip",
+    ),
     "48 deep": (GOOD + '{"source": ' + "[" * 200_000 + "]" * 200_000 + "}\n", 2, "is JSON nested too deeply"),
-    "48 int": (GOOD + '{"source": "a", "target": "b", "n": ' + "9" * 5000 + "}\n", 2, "a number has 5000 digits"),
+    "48 int": (
+        GOOD + '{"source": "a", "target": "b", "n": ' + "9" * 5000 + "}\n",
+        2,
+        "a number has 5000 digits",
+    ),
 }
 
 
@@ -510,20 +623,41 @@ def test_messages_show_no_control_characters(tmp_path: Path) -> None:  # row 32
 
 
 def test_text_that_spells_special_tokens_stays_text(tmp_path: Path) -> None:  # row 31
-    assert pairs(write(tmp_path, "t.tsv", "source\ttarget\n<s> </s>\t[MASK]<pad>\n")) == [("<s> </s>", "[MASK]<pad>", 2)]
+    assert pairs(write(tmp_path, "t.tsv", "source\ttarget\n<s> </s>\t[MASK]<pad>\n")) == [
+        ("<s> </s>", "[MASK]<pad>", 2)
+    ]
 
 
 awkward = st.lists(
     st.sampled_from(
-        [b"\n", b"\t", b",", b'"', b"a", b" ", b"\xff", b"\0", b"\r\n", b"source", b"target", b'{"source": "a", "target": "b"}']
+        [
+            b"\n",
+            b"\t",
+            b",",
+            b'"',
+            b"a",
+            b" ",
+            b"\xff",
+            b"\0",
+            b"\r\n",
+            b"source",
+            b"target",
+            b'{"source": "a", "target": "b"}',
+        ]
     )
 )
 
 
 @settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(content=awkward.map(b"".join), form=st.sampled_from(["tsv", "csv", "jsonl"]), policy=st.sampled_from(["error", "skip", "replace"]))
+@given(
+    content=awkward.map(b"".join),
+    form=st.sampled_from(["tsv", "csv", "jsonl"]),
+    policy=st.sampled_from(["error", "skip", "replace"]),
+)
 @example(content=b"a\tb\n\xff\tc\nd\n\n e\tf", form="tsv", policy="skip")
-def test_any_bytes_end_in_records_or_one_error(tmp_path: Path, content: bytes, form: str, policy: str) -> None:
+def test_any_bytes_end_in_records_or_one_error(
+    tmp_path: Path, content: bytes, form: str, policy: str
+) -> None:
     path, tally, used, refused = write(tmp_path, "t", content), Tally(), 0, None
     try:
         for record in read_pairs([path], DataConfig(format=form, on_bad_line=policy), tally):  # type: ignore[arg-type]

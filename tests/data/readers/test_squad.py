@@ -1,4 +1,5 @@
-"""Questions and answers: every form of them, and every answer that is not where it should be (row 63 of the catalogue)."""
+"""Questions and answers: every form of them, and every answer that is not where it should be (row 63 of the
+catalogue)."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from hypothesis import strategies as st
 from tests.data.tagged_files import write
 
 from seqloom.config import DataConfig
-from seqloom.data.readers.examples import Answer, Question
 from seqloom.data.formats.lines import Tally
+from seqloom.data.readers.examples import Answer, Question
 from seqloom.data.readers.squad import read_questions
 from seqloom.errors import DataError, UsageError
 
@@ -38,8 +39,17 @@ def question(text: str = "กำแพง", start: Any = 9, **more: Any) -> dict
 
 
 def test_squad(tmp_path: Path) -> None:
-    none = {"id": 8, "question": "Who?", "answers": [], "plausible_answers": [{"text": "x", "answer_start": 99}], "is_impossible": True}
-    path, untitled = write(tmp_path, "a.json.gz", squad(question(), none)), write(tmp_path, "b.json", squad(question(), title=" "))
+    none = {
+        "id": 8,
+        "question": "Who?",
+        "answers": [],
+        "plausible_answers": [{"text": "x", "answer_start": 99}],
+        "is_impossible": True,
+    }
+    path, untitled = (
+        write(tmp_path, "a.json.gz", squad(question(), none)),
+        write(tmp_path, "b.json", squad(question(), title=" ")),
+    )
     context = "Ein 🦊 in กำแพง."
     assert read(path) == [
         Question("q7", "Where?", context, (Answer(9, "กำแพง"),), "Foxes", path, None),
@@ -51,7 +61,10 @@ def test_squad(tmp_path: Path) -> None:
 
 
 WRONG = {
-    "elsewhere": (question(start=8), "does not stand where it should: at code point 8 stands ' กำแพ'; it stands at 9"),
+    "elsewhere": (
+        question(start=8),
+        "does not stand where it should: at code point 8 stands ' กำแพ'; it stands at 9",
+    ),
     "bytes": (question(start=12), "; the offset counts bytes, but must count code points"),
     "UTF-16": (question(start=10), "; the offset counts UTF-16 units, but must count code points"),
     "nowhere": (question("x"), "; it stands nowhere in the context"),
@@ -62,12 +75,24 @@ WRONG = {
     "a fraction": (question(start=9.0), "a whole number"),
     "blank": (question(" ", 3), "must have a `text`, not blank"),
     "answer is a text": ({"id": "q7", "question": "a", "answers": ["b"]}, "an answer must have a `text`"),
-    "answers are a text": ({"id": "q7", "question": "a", "answers": "b"}, "its answers must be a list, but are a text"),
+    "answers are a text": (
+        {"id": "q7", "question": "a", "answers": "b"},
+        "its answers must be a list, but are a text",
+    ),
     "impossible": (question(is_impossible=True), "is_impossible is true, but there is an answer"),
-    "possible": ({"id": "q7", "question": "a", "answers": [], "is_impossible": False}, "there is no answer, but is_impossible is false"),
-    "perhaps": (question(is_impossible=["x"]), "is_impossible must be true, false, 1, 0 or empty, but is \"['x']\""),
+    "possible": (
+        {"id": "q7", "question": "a", "answers": [], "is_impossible": False},
+        "there is no answer, but is_impossible is false",
+    ),
+    "perhaps": (
+        question(is_impossible=["x"]),
+        "is_impossible must be true, false, 1, 0 or empty, but is \"['x']\"",
+    ),
     "no question": ({"id": "q7", "answers": []}, "the question must be a text, but is null"),
-    "blank question": ({"id": "q7", "question": "\n", "answers": []}, "the question must be a text, but is blank"),
+    "blank question": (
+        {"id": "q7", "question": "\n", "answers": []},
+        "the question must be a text, but is blank",
+    ),
 }
 
 
@@ -87,7 +112,15 @@ def test_what_is_wrong_is_said_with_the_id_of_the_question(tmp_path: Path, name:
 
 
 @pytest.mark.parametrize(
-    "content", [[], {"data": 3}, {"data": [3]}, {"data": [{"paragraphs": [{}]}]}, {"data": []}, {"data": [{"paragraphs": [{"qas": [3]}]}]}]
+    "content",
+    [
+        [],
+        {"data": 3},
+        {"data": [3]},
+        {"data": [{"paragraphs": [{}]}]},
+        {"data": []},
+        {"data": [{"paragraphs": [{"qas": [3]}]}]},
+    ],
 )
 def test_json_of_another_form(tmp_path: Path, content: object) -> None:
     with pytest.raises(DataError, match=r"^[^\n]*a\.json: [^\n]*$"):
@@ -96,7 +129,13 @@ def test_json_of_another_form(tmp_path: Path, content: object) -> None:
 
 def test_a_question_a_line(tmp_path: Path) -> None:
     rows = [
-        {"id": "a", "title": "T", "question": "q", "context": "x ab", "answers": {"text": ["ab", "x"], "answer_start": [2, 0]}},
+        {
+            "id": "a",
+            "title": "T",
+            "question": "q",
+            "context": "x ab",
+            "answers": {"text": ["ab", "x"], "answer_start": [2, 0]},
+        },
         {"question": "q", "context": "c", "answers": {"text": [], "answer_start": []}},
         {"question": "q", "context": "c", "answers": [{"text": "c", "answer_start": 0}]},
         {"question": "q", "context": "c"},
@@ -111,10 +150,22 @@ def test_a_question_a_line(tmp_path: Path) -> None:
     ]
     assert tally.skipped == 1
     for wrong, said in (
-        ({"question": "q", "context": "x ab", "answers": {"text": ["ab"], "answer_start": [1]}}, r'a\.jsonl:1: question "1": the answer'),
+        (
+            {"question": "q", "context": "x ab", "answers": {"text": ["ab"], "answer_start": [1]}},
+            r'a\.jsonl:1: question "1": the answer',
+        ),
         ({"question": "q", "context": "x", "answers": {"text": ["ab"], "answer_start": []}}, "of one length"),
-        ({"question": "q", "text2": "x"}, r"a\.jsonl:1: the column of the context is not known by name \(found: 'question', 'text2'\)"),
-        ({"q": "a"}, "the columns of the question and the context are not .*; say which with --set data.text=NAME --set data.second=NAME"),
+        (
+            {"question": "q", "text2": "x"},
+            r"a\.jsonl:1: the column of the context is not known by name \(found: 'question', 'text2'\)",
+        ),
+        (
+            {"q": "a"},
+            (
+                "the columns of the question and the context are not .*; say which with --set data.text=NAME"
+                " --set data.second=NAME"
+            ),
+        ),
     ):
         with pytest.raises(DataError, match=said):
             read(write(tmp_path, "a.jsonl", json.dumps(wrong)))
@@ -143,7 +194,11 @@ def rows_file(folder: Path, form: str, *rows: dict[str, str]) -> str:
     if form == "jsonl":
         return write(folder, "a.jsonl", "\n".join(map(json.dumps, rows)))
     between = "," if form == "csv" else "\t"
-    return write(folder, f"a.{form}", "\n".join(between.join(cells) for cells in (rows[0], *(row.values() for row in rows))))
+    return write(
+        folder,
+        f"a.{form}",
+        "\n".join(between.join(cells) for cells in (rows[0], *(row.values() for row in rows))),
+    )
 
 
 FORMS = pytest.mark.parametrize("form", ["csv", "tsv", "jsonl"])
@@ -158,16 +213,35 @@ BOTH = "--set data.text=NAME --set data.second=NAME"
         (["question", "context"], {}, None),
         (["Question", "question", "context"], {}, None),
         (["Frage", "question"], TOLD, None),
-        (["question", "text"], {}, f"'question' is taken as question, 'text' is taken as context; to take others: {BOTH}"),
-        (["Query", "context"], {}, f"'Query' is taken as question, 'context' is taken as context; to take others: {BOTH}"),
-        (["text", "document"], {"text": "text"}, "'document' is taken as context; to take others: --set data.second=NAME"),
-        (["query", "context", "text"], {"second": "text"}, "'query' is taken as question; to take others: --set data.text=NAME"),
+        (
+            ["question", "text"],
+            {},
+            f"'question' is taken as question, 'text' is taken as context; to take others: {BOTH}",
+        ),
+        (
+            ["Query", "context"],
+            {},
+            f"'Query' is taken as question, 'context' is taken as context; to take others: {BOTH}",
+        ),
+        (
+            ["text", "document"],
+            {"text": "text"},
+            "'document' is taken as context; to take others: --set data.second=NAME",
+        ),
+        (
+            ["query", "context", "text"],
+            {"second": "text"},
+            "'query' is taken as question; to take others: --set data.text=NAME",
+        ),
     ],
 )
 def test_columns_are_told_or_guessed_and_said_once(
     tmp_path: Path, form: str, names: list[str], options: dict[str, Any], remark: str | None
 ) -> None:
-    path, tally = rows_file(tmp_path, form, *[{name: f"{name} {at}" for name in names} for at in (1, 2)]), Tally()
+    path, tally = (
+        rows_file(tmp_path, form, *[{name: f"{name} {at}" for name in names} for at in (1, 2)]),
+        Tally(),
+    )
     question = options.get("text") or ("question" if "question" in names else names[0])
     context = options.get("second") or ("context" if "context" in names else names[1])
     assert [(one.question, one.context) for one in read(path, tally=tally, **options)] == [
@@ -185,13 +259,27 @@ def test_columns_are_told_or_guessed_and_said_once(
             {"text": "Question"},
             "there is no column 'Question' for data.text (found: 'question', 'context'; nearest:",
         ),
-        (["question", "context"], {"second": "x"}, "there is no column 'x' for data.second (found: 'question', 'context')"),
+        (
+            ["question", "context"],
+            {"second": "x"},
+            "there is no column 'x' for data.second (found: 'question', 'context')",
+        ),
         (["question", "context"], {"text": "context"}, "the column of the context is not known by name"),
-        (["Question", "QUESTION", "context"], {}, "but 'Question' and 'QUESTION' are one where case is ignored; rename one"),
-        (["question", "context", "Answer", "ANSWER"], {}, "but 'Answer' and 'ANSWER' are one where case is ignored; rename one"),
+        (
+            ["Question", "QUESTION", "context"],
+            {},
+            "but 'Question' and 'QUESTION' are one where case is ignored; rename one",
+        ),
+        (
+            ["question", "context", "Answer", "ANSWER"],
+            {},
+            "but 'Answer' and 'ANSWER' are one where case is ignored; rename one",
+        ),
     ],
 )
-def test_columns_that_are_not_there_or_there_twice(tmp_path: Path, form: str, names: list[str], options: dict[str, Any], said: str) -> None:
+def test_columns_that_are_not_there_or_there_twice(
+    tmp_path: Path, form: str, names: list[str], options: dict[str, Any], said: str
+) -> None:
     path = rows_file(tmp_path, form, dict.fromkeys(names, "x"))
     with pytest.raises(DataError) as caught:
         read(path, **options)
@@ -204,12 +292,17 @@ def test_columns_that_are_not_there_or_there_twice(tmp_path: Path, form: str, na
 
 def test_a_later_object_without_the_column(tmp_path: Path) -> None:
     path = write(tmp_path, "a.jsonl", '{"question": "q", "context": "c"}\n{"query": "q", "context": "c"}\n')
-    with pytest.raises(DataError, match=r"a\.jsonl:2: there is no 'question' in this object \(found: 'query', 'context'\)$"):
+    with pytest.raises(
+        DataError, match=r"a\.jsonl:2: there is no 'question' in this object \(found: 'query', 'context'\)$"
+    ):
         read(path)
 
 
 def test_a_header_with_one_name_twice(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a\.csv:1: each column must have a name of its own, but 'question' stands twice; rename one$"):
+    with pytest.raises(
+        DataError,
+        match=r"a\.csv:1: each column must have a name of its own, but 'question' stands twice; rename one$",
+    ):
         read(write(tmp_path, "a.csv", "question,question,context\nx,y,z\n"))
 
 
@@ -218,22 +311,38 @@ def test_a_table_without_a_header(tmp_path: Path, header: Any) -> None:
     path, tally = write(tmp_path, "a.tsv", "7\tc d\tq\n8\te\tr\n"), Tally()
     options = {"header": header, "text": "3", "second": "2"}
     found = read(path, tally=tally, answers=False, **options)
-    assert [(one.name, one.question, one.context, one.line) for one in found] == [("1", "q", "c d", 1), ("2", "r", "e", 2)]
+    assert [(one.name, one.question, one.context, one.line) for one in found] == [
+        ("1", "q", "c d", 1),
+        ("2", "r", "e", 2),
+    ]
     assert len(tally.remarks) == (header == "auto")
-    with pytest.raises(DataError, match=r"a\.tsv:1: answers stand in columns that are known by name .* so there must be a header[^\n]*$"):
+    with pytest.raises(
+        DataError,
+        match=(
+            r"a\.tsv:1: answers stand in columns that are known by name .* so there must be a header[^\n]*$"
+        ),
+    ):
         read(path, **options)
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "must be told by number, but data.text is not given; give both, such as --set data.text=1 --set data.second=2"),
+        (
+            {},
+            (
+                "must be told by number, but data.text is not given; give both, such as --set data.text=1"
+                " --set data.second=2"
+            ),
+        ),
         ({"text": "1"}, "must be told by number, but data.second is not given"),
         ({"text": "1", "second": "context"}, "data.second names a column, so there must be a header"),
         ({"text": "1", "second": "4"}, "a.csv:1: there is no column '4' for data.second (found: '1', '2'"),
     ],
 )
-def test_columns_without_a_header_are_told_by_number(tmp_path: Path, options: dict[str, Any], said: str) -> None:
+def test_columns_without_a_header_are_told_by_number(
+    tmp_path: Path, options: dict[str, Any], said: str
+) -> None:
     with pytest.raises((DataError, UsageError)) as caught:
         read(write(tmp_path, "a.csv", "q,c\n"), answers=False, header=False, **options)
     assert said in str(caught.value)
@@ -284,7 +393,9 @@ def test_forms_that_are_none_of_ours() -> None:
         list(read_questions(["a.parquet"], DataConfig(), Tally()))
 
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).filter(str.strip)
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).filter(
+    str.strip
+)
 
 
 @given(TEXT, TEXT, st.integers(-3, 40))

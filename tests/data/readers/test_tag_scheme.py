@@ -39,15 +39,27 @@ def test_scheme(tags: set[str], scheme: str) -> None:
 
 @pytest.mark.parametrize(
     ("tags", "at"),
-    [("O I-X", 1), ("I-X", 0), ("B-X I-Y", 1), ("B-X O I-X", 2), ("S-X I-X B-Y", 1), ("E-X B-X", 0), ("B-X E-X I-X", 2)],
+    [
+        ("O I-X", 1),
+        ("I-X", 0),
+        ("B-X I-Y", 1),
+        ("B-X O I-X", 2),
+        ("S-X I-X B-Y", 1),
+        ("E-X B-X", 0),
+        ("B-X E-X I-X", 2),
+    ],
 )
 def test_what_goes_on_with_no_span_is_an_error_or_repaired(tmp_path: Path, tags: str, at: int) -> None:
     path, tally = write(tmp_path, "a.conll", "".join(f"w\t{tag}\n" for tag in tags.split())), Tally()
     message = refusal(path)
-    assert message.startswith(f"{path}:{at + 1}: the tag '{tags.split()[at]}' goes on with a span that nothing before it begins")
+    assert message.startswith(
+        f"{path}:{at + 1}: the tag '{tags.split()[at]}' goes on with a span that nothing before it begins"
+    )
     assert "data.repair_tags=true" in message
     (found,) = read(path, tally=tally, repair_tags=True)
-    assert [tag for one, tag in enumerate(found.tags) if one != at] == [tag for one, tag in enumerate(tags.split()) if one != at]
+    assert [tag for one, tag in enumerate(found.tags) if one != at] == [
+        tag for one, tag in enumerate(tags.split()) if one != at
+    ]
     assert found.tags[at][0] in "BS"
     assert "1 x a tag" in " ".join(tally.notices())
 
@@ -58,7 +70,12 @@ def test_a_span_does_not_go_on_in_the_next_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "line", "other"),
-    [("w\tB-X\nw\tX\n", 2, "X"), ("w\tX\nw\tO\n\nw\tB-X\n", 4, "X"), ("w\tB-X\nw\to\n", 2, "o"), ("w\tB-X\nw\tZ-X\n", 2, "Z-X")],
+    [
+        ("w\tB-X\nw\tX\n", 2, "X"),
+        ("w\tX\nw\tO\n\nw\tB-X\n", 4, "X"),
+        ("w\tB-X\nw\to\n", 2, "o"),
+        ("w\tB-X\nw\tZ-X\n", 2, "Z-X"),
+    ],
 )
 def test_unknown_prefix(tmp_path: Path, text: str, line: int, other: str) -> None:
     path = write(tmp_path, "a.conll", text)

@@ -10,8 +10,8 @@ import pytest
 from tests.data.tagged_files import read, refusal, write
 
 from seqloom.config import DataConfig
-from seqloom.data.readers.examples import Tagged
 from seqloom.data.formats.lines import Tally
+from seqloom.data.readers.examples import Tagged
 from seqloom.data.readers.tagged import read_tagged
 from seqloom.errors import DataError, UsageError
 
@@ -32,9 +32,17 @@ def test_words_with_their_tag_after_the_last_mark(tmp_path: Path) -> None:
 def test_archives_of_texts(tmp_path: Path) -> None:
     path, tally = str(tmp_path / "texts.zip"), Tally()
     with zipfile.ZipFile(path, "w") as archive:
-        for name, text in {"c/b.txt": "b_B\n", "c/a.txt": "\na_A\n", "c/list.txt": "a_file genre x\n", "c/README": "r_R"}.items():
+        for name, text in {
+            "c/b.txt": "b_B\n",
+            "c/a.txt": "\na_A\n",
+            "c/list.txt": "a_file genre x\n",
+            "c/README": "r_R",
+        }.items():
             archive.writestr(name, text)
-    assert read(path, tally=tally) == [Tagged(("a",), ("A",), f"{path}/c/a.txt", 2), Tagged(("b",), ("B",), f"{path}/c/b.txt", 1)]
+    assert read(path, tally=tally) == [
+        Tagged(("a",), ("A",), f"{path}/c/a.txt", 2),
+        Tagged(("b",), ("B",), f"{path}/c/b.txt", 1),
+    ]
     assert "list.txt" in tally.remarks[0]
     raw = bytearray(Path(path).read_bytes())
     raw[raw.index(b"b_B")] ^= 1  # stored as it is, so its checksum is wrong now
@@ -42,19 +50,40 @@ def test_archives_of_texts(tmp_path: Path) -> None:
 
 
 def test_spans_in_json(tmp_path: Path) -> None:
-    sentence = [{"text": " play "}, {"text": "Sky  Blue", "entity": "track"}, {"text": "'s"}, {"text": " "}, {"text": "x", "entity": "y"}]
-    content = {"Play": [{"data": sentence}, {"data": [{"text": "\n"}]}], "Stop": [{"data": [{"text": "stop"}]}]}
+    sentence = [
+        {"text": " play "},
+        {"text": "Sky  Blue", "entity": "track"},
+        {"text": "'s"},
+        {"text": " "},
+        {"text": "x", "entity": "y"},
+    ]
+    content = {
+        "Play": [{"data": sentence}, {"data": [{"text": "\n"}]}],
+        "Stop": [{"data": [{"text": "stop"}]}],
+    }
     path, tally = write(tmp_path, "a.json.gz", json.dumps(content)), Tally()
     assert read(path, tally=tally) == [
         Tagged(("play", "Sky", "Blue", "'s", "x"), ("O", "B-track", "I-track", "O", "B-y"), path, 1),
         Tagged(("stop",), ("O",), path, 3),
     ]
-    assert f"1 x a span that begins or ends inside a word, which is cut there (first: {path}:1)" in tally.remarks
+    assert (
+        f"1 x a span that begins or ends inside a word, which is cut there (first: {path}:1)" in tally.remarks
+    )
     assert read(path, answers=False)[0].tags == ()
 
 
 @pytest.mark.parametrize(
-    "content", [3, {"a": 3}, [3], [{"data": []}], [{"data": [{"text": 1}]}], [{"data": [{"text": "a", "entity": ""}]}], [[1]], []]
+    "content",
+    [
+        3,
+        {"a": 3},
+        [3],
+        [{"data": []}],
+        [{"data": [{"text": 1}]}],
+        [{"data": [{"text": "a", "entity": ""}]}],
+        [[1]],
+        [],
+    ],
 )
 def test_json_of_another_form(tmp_path: Path, content: object) -> None:
     refusal(write(tmp_path, "a.json", json.dumps(content)))
@@ -67,7 +96,12 @@ def test_lists_in_jsonl(tmp_path: Path) -> None:
     assert f"{path}:2: the tag 'I-LOC' goes on" in refusal(path)
     assert read(path, tally=tally, repair_tags=True)[1] == Tagged(("x",), ("B-LOC",), path, 2)
     assert tally.skipped == 1
-    for wrong in ({"tokens": ["a"], "tags": ["X", "Y"]}, {"tokens": ["a"], "tags": [3]}, {"tokens": [" "], "tags": ["X"]}, {"tags": ["X"]}):
+    for wrong in (
+        {"tokens": ["a"], "tags": ["X", "Y"]},
+        {"tokens": ["a"], "tags": [3]},
+        {"tokens": [" "], "tags": ["X"]},
+        {"tags": ["X"]},
+    ):
         assert ":1: there must be " in refusal(write(tmp_path, "b.jsonl", json.dumps(wrong)))
 
 
@@ -78,11 +112,15 @@ def test_lists_in_jsonl_are_told_by_name(tmp_path: Path) -> None:
     assert tally.remarks == [f"{path}: 'ner_tags' is taken as tags; to take pos_tags: --set data.label=NAME"]
     for name, tag in (("pos_tags", "PRON"), ("mine", "X")):
         assert read(path, label=name, text="spoken") == [Tagged(("i",), (tag,), path, 1)]
-    assert ":1: there must be a list of texts, none of them blank, under theirs;" in refusal(path, label="theirs")
+    assert ":1: there must be a list of texts, none of them blank, under theirs;" in refusal(
+        path, label="theirs"
+    )
 
 
 def test_forms_that_are_none_of_ours() -> None:
-    with pytest.raises(UsageError, match=r"one of the forms conll, conllu, tagged, json, jsonl, text, but data.format is csv"):
+    with pytest.raises(
+        UsageError, match=r"one of the forms conll, conllu, tagged, json, jsonl, text, but data.format is csv"
+    ):
         list(read_tagged(["a"], DataConfig(format="csv"), Tally()))
     with pytest.raises(UsageError, match="plain text has no tags"):
         list(read_tagged(["a"], DataConfig(format="text"), Tally()))

@@ -1,4 +1,5 @@
-"""Long-memory tasks: the answer follows from the text alone, at exactly that distance, and nothing else gives it away."""
+"""Long-memory tasks: the answer follows from the text alone, at exactly that distance, and nothing else gives
+it away."""
 
 from __future__ import annotations
 
@@ -7,7 +8,18 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from seqloom.data.synthetic.long_memory import CLAUSES, MEMORY_TASKS, NOUNS, PARTS, PLACES, Examples, Part, examples, spell, task_named
+from seqloom.data.synthetic.long_memory import (
+    CLAUSES,
+    MEMORY_TASKS,
+    NOUNS,
+    PARTS,
+    PLACES,
+    Examples,
+    Part,
+    examples,
+    spell,
+    task_named,
+)
 from seqloom.errors import UsageError
 
 WORDED = [name for name, task in MEMORY_TASKS.items() if task.words]
@@ -17,7 +29,9 @@ PLURALS = {f"{noun}s" for noun in NOUNS}
 ANY_NOUN = {*NOUNS, *PLURALS, *PLACES}
 
 
-def drawn(name: str, distance: int, part: Part = "train", number: int = 0, seed: int = 0, rows: int = ROWS) -> Examples:
+def drawn(
+    name: str, distance: int, part: Part = "train", number: int = 0, seed: int = 0, rows: int = ROWS
+) -> Examples:
     return examples(MEMORY_TASKS[name], seed, part, number, rows, distance)
 
 
@@ -31,7 +45,9 @@ def answers(name: str, batch: Examples) -> list[list[str]]:
 
 @pytest.mark.parametrize("name", MEMORY_TASKS)
 def test_examples_are_a_function_of_seed_part_number_and_distance(name: str) -> None:
-    batches = [drawn(name, 12, part, number, seed, 8) for part in PARTS for number in (0, 1) for seed in (0, 1)]
+    batches = [
+        drawn(name, 12, part, number, seed, 8) for part in PARTS for number in (0, 1) for seed in (0, 1)
+    ]
     again = drawn(name, 12, "train", 0, 0, 8)
     assert np.array_equal(again.inputs, batches[0].inputs)
     assert np.array_equal(again.targets, batches[0].targets)
@@ -41,7 +57,10 @@ def test_examples_are_a_function_of_seed_part_number_and_distance(name: str) -> 
 @pytest.mark.parametrize("name", MEMORY_TASKS)
 def test_a_distance_is_refused_below_the_shortest_and_drawn_from_there_on(name: str) -> None:
     task = MEMORY_TASKS[name]
-    lengths = {drawn(name, distance, rows=50).inputs.shape[1] - distance for distance in range(task.shortest, task.shortest + 12)}
+    lengths = {
+        drawn(name, distance, rows=50).inputs.shape[1] - distance
+        for distance in range(task.shortest, task.shortest + 12)
+    }
     assert len(lengths) == 1  # a step more of distance is a step more of text
     with pytest.raises(UsageError, match=f"at least {task.shortest} .*but is {task.shortest - 1}"):
         drawn(name, task.shortest - 1)
@@ -67,7 +86,9 @@ def test_adding_sums_the_two_marked_numbers_one_in_each_half() -> None:
             assert first < length // 2 <= second
             assert set(row[:, 1]) <= {0, 1}
             assert target == pytest.approx(row[first, 0] + row[second, 0], abs=1e-6)
-    assert np.square(drawn("adding", 20, rows=20_000).targets - 1).mean() == pytest.approx(MEMORY_TASKS["adding"].chance, rel=0.05)
+    assert np.square(drawn("adding", 20, rows=20_000).targets - 1).mean() == pytest.approx(
+        MEMORY_TASKS["adding"].chance, rel=0.05
+    )
     assert {int(k) for row in drawn("adding", 6).inputs for k in np.flatnonzero(row[:, 1])} == set(range(6))
 
 
@@ -107,7 +128,11 @@ def test_agreement_goes_by_the_subject_at_that_distance() -> None:
 
 
 def test_a_verb_inside_a_clause_agrees_with_its_own_noun() -> None:
-    seen = Counter((text[k - 1] in PLURALS, text[k]) for text in texts("agreement", drawn("agreement", 20)) for k in places_of_be(text))
+    seen = Counter(
+        (text[k - 1] in PLURALS, text[k])
+        for text in texts("agreement", drawn("agreement", 20))
+        for k in places_of_be(text)
+    )
     assert set(seen) == {(False, "was"), (True, "were")}
     assert {text[k] for text in texts("cloze", drawn("cloze", 20)) for k in places_of_be(text)} == {"were"}
 
@@ -143,13 +168,17 @@ def test_sentences_are_clauses_and_at_most_two_adverbs(name: str) -> None:
 def fits(words: list[str], clause: tuple[str, ...], kinds: dict[str, str]) -> bool:
     open_kinds = {"preposition", "did", "doing"}
     return len(words) >= len(clause) and all(
-        kinds.get(word) == kind or (kind in open_kinds and word not in kinds) for word, kind in zip(words, clause, strict=False)
+        kinds.get(word) == kind or (kind in open_kinds and word not in kinds)
+        for word, kind in zip(words, clause, strict=False)
     )
 
 
 def test_pairs_of_first_and_last_noun_that_are_tested_are_not_trained_on() -> None:
     def pairs(part: Part) -> list[tuple[str, str]]:
-        nouns = [[word for word in text if word in ANY_NOUN] for text in texts("agreement", drawn("agreement", 20, part))]
+        nouns = [
+            [word for word in text if word in ANY_NOUN]
+            for text in texts("agreement", drawn("agreement", 20, part))
+        ]
         return [(singular(found[0]), singular(found[-1])) for found in nouns]
 
     def singular(noun: str) -> str:
@@ -178,12 +207,16 @@ def test_going_by_the_last_noun_does_not_help(name: str, part: Part) -> None:
     assert task.last_noun is not None
     guesses = task.last_noun(batch.inputs)
     last = [[word for word in text if word in ANY_NOUN][-1] for text in texts(name, batch)]
-    expected = [("were" if noun in PLURALS else "was") if name == "agreement" else PLACES[noun] for noun in last]
+    expected = [
+        ("were" if noun in PLURALS else "was") if name == "agreement" else PLACES[noun] for noun in last
+    ]
     assert [task.classes[guess] for guess in guesses] == expected
     right = float((guesses == batch.targets[:, 0]).mean())
     assert right == pytest.approx(task.chance, abs=4 * np.sqrt(task.chance / ROWS))
 
 
 def test_an_unknown_task_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"must be one of adding, copy, recall, agreement, cloze, but is 'nonsense'"):
+    with pytest.raises(
+        UsageError, match=r"must be one of adding, copy, recall, agreement, cloze, but is 'nonsense'"
+    ):
         task_named("nonsense")

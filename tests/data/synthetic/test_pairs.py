@@ -1,4 +1,5 @@
-"""The demo's data keeps its promises: right answers, one meaning a phrase, parts that share nothing, one result a seed."""
+"""The demo's data keeps its promises: right answers, one meaning a phrase, parts that share nothing, one
+result a seed."""
 
 from __future__ import annotations
 
@@ -14,7 +15,19 @@ from datetime import date, timedelta
 
 import pytest
 
-from seqloom.data.synthetic.pairs import FORMS, LOCALES, DatePair, DatePhrases, DateReader, copy_task, date_phrases, phrase_key, reverse_task, roughen, write_date
+from seqloom.data.synthetic.pairs import (
+    FORMS,
+    LOCALES,
+    DatePair,
+    DatePhrases,
+    DateReader,
+    copy_task,
+    date_phrases,
+    phrase_key,
+    reverse_task,
+    roughen,
+    write_date,
+)
 from seqloom.errors import MissingExtraError, UsageError
 
 
@@ -54,7 +67,9 @@ def test_answers_are_right(phrases: DatePhrases) -> None:
         assert re.fullmatch(r"(19|20)\d\d-[01]\d-[0-3]\d", iso)
         written = write_date(date.fromisoformat(iso), locale, form)
         if locale.startswith("en"):
-            phrase, written = (re.sub(r"0?(\d+)(st|nd|rd|th)\b", r"\1", text.lower()) for text in (phrase, written))
+            phrase, written = (
+                re.sub(r"0?(\d+)(st|nd|rd|th)\b", r"\1", text.lower()) for text in (phrase, written)
+            )
         assert bare(phrase) == bare(written)
         assert signs(phrase) == signs(written)
 
@@ -100,7 +115,9 @@ def test_held_out_forms_are_new_but_their_parts_are_known(phrases: DatePhrases) 
     assert len(held) == len({locale for locale, _ in held}) == len(LOCALES) // 4
     assert not held & trained
     for locale, form in held:
-        assert {"full": (locale, "long"), "long": (locale, "full")}[form] in trained  # it has the names of the months
+        assert {"full": (locale, "long"), "long": (locale, "full")}[
+            form
+        ] in trained  # it has the names of the months
         assert any(other != locale and f == form for other, f in trained)
     assert {p.iso[:4] for p in phrases.held_out_forms} <= {p.iso[:4] for p in phrases.train}
 
@@ -125,7 +142,9 @@ def test_one_meaning_by_brute_force() -> None:
     reader = DateReader(locales, years)
     drawn = date_phrases(1, train=1500, held_out=60, locales=locales, years=years)
     for pair in everything(drawn):
-        assert meanings[rough_key(write_date(date.fromisoformat(pair.iso), pair.locale, pair.form))] == {pair.iso}
+        assert meanings[rough_key(write_date(date.fromisoformat(pair.iso), pair.locale, pair.form))] == {
+            pair.iso
+        }
     ambiguous = 0
     for key, isos in meanings.items():
         assert {day.isoformat() for day in reader.dates(key)} == isos
@@ -186,7 +205,10 @@ def test_noise_never_changes_the_meaning(reader: DateReader) -> None:
 
 
 def test_ordinals() -> None:
-    written = [write_date(date(2021, 3, day), "en_GB", "ordinal") for day in (1, 2, 3, 4, 11, 12, 13, 20, 21, 22, 23, 24, 31)]
+    written = [
+        write_date(date(2021, 3, day), "en_GB", "ordinal")
+        for day in (1, 2, 3, 4, 11, 12, 13, 20, 21, 22, 23, 24, 31)
+    ]
     ordinals = "1st 2nd 3rd 4th 11th 12th 13th 20th 21st 22nd 23rd 24th 31st"
     assert written == [f"{ordinal} of March 2021" for ordinal in ordinals.split()]
 
@@ -206,8 +228,14 @@ def test_a_seed_gives_one_result_in_every_process() -> None:
     )
     here = hashlib.sha256(repr(date_phrases(7, train=300, held_out=40)).encode()).hexdigest()
     for hash_seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        environment = {
+            **os.environ,
+            "PYTHONHASHSEED": hash_seed,
+            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+        )
         assert done.stdout.strip() == here
 
 
@@ -231,7 +259,12 @@ def test_without_babel(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_importing_needs_no_babel() -> None:
     code = "import sys, seqloom.data.synthetic.pairs; print('babel' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    assert subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout == "False\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+        ).stdout
+        == "False\n"
+    )
 
 
 def test_nothing_held_out() -> None:
@@ -251,7 +284,10 @@ def test_nothing_held_out() -> None:
         ({"years": range(2000, 2001)}, "at least two"),
         ({"years": range(10, 2000)}, "from 1000 to 9999"),
         ({"years": range(9990, 10001)}, "from 1000 to 9999"),
-        ({"years": range(2000, 2002), "locales": ["fi", "sv"], "train": 9000, "held_out": 0}, "were found among 36[56] days"),
+        (
+            {"years": range(2000, 2002), "locales": ["fi", "sv"], "train": 9000, "held_out": 0},
+            "were found among 36[56] days",
+        ),
         ({"locales": ["fi"]}, "0 pairs of locale and form"),
     ],
 )

@@ -1,4 +1,5 @@
-"""The adaptive softmax: a distribution over the whole vocabulary, the same as torch's, with words in any order."""
+"""The adaptive softmax: a distribution over the whole vocabulary, the same as torch's, with words in any
+order."""
 
 from __future__ import annotations
 
@@ -54,14 +55,18 @@ def test_it_is_a_distribution_over_the_whole_vocabulary() -> None:
 
 @pytest.mark.parametrize("chunk", [2, 1024])
 def test_loss_and_gradients_are_those_of_its_own_logits(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    monkeypatch.setattr(output, "CHUNK", chunk)
+    monkeypatch.setattr(softmax, "CHUNK", chunk)
     made, y, hidden = layer(), targets(), drawn(ROWS, STEPS, WIDTH).requires_grad_()
     total, count = made.loss(hidden, y)
-    expected = F.nll_loss(made.logits(hidden).flatten(0, 1), y.flatten(), reduction="sum", ignore_index=IGNORE)
+    expected = F.nll_loss(
+        made.logits(hidden).flatten(0, 1), y.flatten(), reduction="sum", ignore_index=IGNORE
+    )
     torch.testing.assert_close(total, expected, rtol=1e-12, atol=0)
     assert int(count) == (y != IGNORE).sum()
     learned = [hidden, *made.parameters()]
-    for mine, its in zip(torch.autograd.grad(2 * total, learned), torch.autograd.grad(2 * expected, learned), strict=True):
+    for mine, its in zip(
+        torch.autograd.grad(2 * total, learned), torch.autograd.grad(2 * expected, learned), strict=True
+    ):
         torch.testing.assert_close(mine, its, rtol=1e-10, atol=1e-12)
 
 
@@ -73,7 +78,9 @@ def test_it_is_torchs_with_ids_for_ranks() -> None:
     theirs = its(hidden, ranks[y])
     torch.testing.assert_close(made.log_probs(hidden, y), theirs.output.detach(), rtol=1e-12, atol=1e-12)
     mine = torch.autograd.grad(made.loss(hidden, y).total, [hidden, *made.parameters()])
-    for a, b in zip(mine, torch.autograd.grad(-theirs.output.sum(), [hidden, *its.parameters()]), strict=True):
+    for a, b in zip(
+        mine, torch.autograd.grad(-theirs.output.sum(), [hidden, *its.parameters()]), strict=True
+    ):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
 
 
@@ -105,13 +112,20 @@ def test_every_weight_has_a_gradient_also_where_its_cluster_is_not_hit(which: in
     made = layer()
     total, count = made.loss(drawn(4, WIDTH), torch.full((4,), which))
     torch.autograd.backward(total)
-    assert all(parameter.grad is not None and bool(parameter.grad.isfinite().all()) for parameter in made.parameters())
+    assert all(
+        parameter.grad is not None and bool(parameter.grad.isfinite().all())
+        for parameter in made.parameters()
+    )
     assert int(count) == (4 if which == 0 else 0)
     assert count or total == 0
 
 
 def test_under_autocast_it_is_close() -> None:
-    made, hidden, y = AdaptiveOutput(WIDTH, VOCABULARY, CUTOFFS), drawn(60, WIDTH).float(), torch.arange(60) % VOCABULARY
+    made, hidden, y = (
+        AdaptiveOutput(WIDTH, VOCABULARY, CUTOFFS),
+        drawn(60, WIDTH).float(),
+        torch.arange(60) % VOCABULARY,
+    )
     with torch.autocast("cpu", torch.bfloat16):
         low = made.loss(hidden, y).total
         logits = made.logits(hidden)

@@ -23,7 +23,9 @@ def test_every_kind_is_an_output(kind: OutputKind) -> None:
     made.eval()
     torch.testing.assert_close(-made.log_probs(hidden, y).sum(), made.loss(hidden, y).total.detach())
     with torch.device("meta"):
-        shapes = {name: value.shape for name, value in make_output(kind, 8, 20, samples=5).state_dict().items()}
+        shapes = {
+            name: value.shape for name, value in make_output(kind, 8, 20, samples=5).state_dict().items()
+        }
     assert shapes == {name: value.shape for name, value in made.state_dict().items()}
 
 

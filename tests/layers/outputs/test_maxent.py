@@ -8,7 +8,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqloom.layers.outputs import maxent as module
-from seqloom.layers.outputs.maxent import LARGEST_ID, MULTIPLIER, NOTHING, PRIME, MaxEntOutput, histories, past_after
+from seqloom.layers.outputs.maxent import (
+    LARGEST_ID,
+    MULTIPLIER,
+    NOTHING,
+    PRIME,
+    MaxEntOutput,
+    histories,
+    past_after,
+)
 from seqloom.layers.outputs.softmax import FullOutput
 from seqloom.protocols import Output
 from seqloom.shapes import IGNORE
@@ -49,7 +57,9 @@ def logits_by_hand(made: MaxEntOutput, of: Tensor) -> Tensor:
         ids = [int(token) for token in position[WIDTH:]]
         found = []
         for word in range(VOCABULARY):
-            logit = (made.full.weight[word] * position[:WIDTH]).sum() + (0 if made.full.bias is None else made.full.bias[word])
+            logit = (made.full.weight[word] * position[:WIDTH]).sum() + (
+                0 if made.full.bias is None else made.full.bias[word]
+            )
             for length in range(1, made.order):
                 history = ids[len(ids) - length :]
                 if NOTHING not in history:
@@ -71,7 +81,10 @@ def test_logits_and_gradients_are_those_of_the_equation(order: int, size: int) -
     actual, expected = made.logits(inputs), logits_by_hand(made, inputs)
     close(actual, expected)
     leaves = [inputs, *made.parameters()]
-    close(torch.autograd.grad((actual * weights).sum(), leaves), torch.autograd.grad((expected * weights).sum(), leaves))
+    close(
+        torch.autograd.grad((actual * weights).sum(), leaves),
+        torch.autograd.grad((expected * weights).sum(), leaves),
+    )
 
 
 def test_the_gradient_is_that_of_finite_differences() -> None:
@@ -81,19 +94,27 @@ def test_the_gradient_is_that_of_finite_differences() -> None:
 
 @pytest.mark.parametrize("chunk", [1, 3, 1024])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_loss_log_probs_and_gradients_however_the_positions_are_cut(monkeypatch: pytest.MonkeyPatch, smoothing: float, chunk: int) -> None:
+def test_loss_log_probs_and_gradients_however_the_positions_are_cut(
+    monkeypatch: pytest.MonkeyPatch, smoothing: float, chunk: int
+) -> None:
     monkeypatch.setattr(module, "CHUNK", chunk)
     made, inputs = output(), hidden().requires_grad_()
     targets = torch.tensor([3, IGNORE, 2, 6, 0, IGNORE, 1])
     logits = logits_by_hand(made, inputs)
-    expected = F.cross_entropy(logits, targets, reduction="sum", ignore_index=IGNORE, label_smoothing=smoothing)
+    expected = F.cross_entropy(
+        logits, targets, reduction="sum", ignore_index=IGNORE, label_smoothing=smoothing
+    )
     total, count = made.loss(inputs, targets, smoothing)
     close(total, expected)
     assert int(count) == 5
     leaves = [inputs, *made.parameters()]
     close(torch.autograd.grad(3 * total, leaves), torch.autograd.grad(3 * expected, leaves))
 
-    chosen = logits.log_softmax(dim=1).gather(1, targets.clamp(min=0)[:, None])[:, 0].masked_fill(targets == IGNORE, 0)
+    chosen = (
+        logits.log_softmax(dim=1)
+        .gather(1, targets.clamp(min=0)[:, None])[:, 0]
+        .masked_fill(targets == IGNORE, 0)
+    )
     close(made.log_probs(inputs, targets), chosen.detach())
     close(made.log_probs(inputs.view(1, 7, -1), targets[None]), chosen[None].detach())
 
@@ -160,7 +181,12 @@ def test_histories_and_the_past_are_the_last_tokens() -> None:
     tokens = torch.tensor([[5, 6, 7, 8], [5, 0, 0, 0], [0, 0, 0, 0]])
     past = torch.tensor([[NOTHING, NOTHING], [NOTHING, 3], [2, 3]])
     mask = tokens != 0
-    assert histories(tokens, past)[0].tolist() == [[NOTHING, NOTHING, 5], [NOTHING, 5, 6], [5, 6, 7], [6, 7, 8]]
+    assert histories(tokens, past)[0].tolist() == [
+        [NOTHING, NOTHING, 5],
+        [NOTHING, 5, 6],
+        [5, 6, 7],
+        [6, 7, 8],
+    ]
     assert histories(tokens, past)[1, 0].tolist() == [NOTHING, 3, 5]
     assert past_after(tokens, mask, past).tolist() == [[7, 8], [3, 5], [2, 3]]
     nothing = past[:, :0]

@@ -67,14 +67,16 @@ def written_out(made: SampledOutput, hidden: Tensor, y: Tensor, sample: Draws) -
 def test_loss_and_gradients_are_those_of_the_formula(
     monkeypatch: pytest.MonkeyPatch, kind: Kind, samples: int, bias: bool, chunk: int
 ) -> None:
-    monkeypatch.setattr(output, "CHUNK", chunk)
+    monkeypatch.setattr(softmax, "CHUNK", chunk)
     made, y, hidden = layer(kind, samples, bias=bias), targets(), drawn(ROWS, WIDTH).requires_grad_()
     sample = draws(made, seed=samples)
     assert set(sample.ids.tolist()) & set(y.tolist())  # accidental hits
     total, expected = made.sampled_loss(hidden, y, sample), written_out(made, hidden, y, sample)
     torch.testing.assert_close(total, expected, rtol=1e-10, atol=0)
     learned = [hidden, *made.parameters()]
-    for mine, its in zip(torch.autograd.grad(2 * total, learned), torch.autograd.grad(2 * expected, learned), strict=True):
+    for mine, its in zip(
+        torch.autograd.grad(2 * total, learned), torch.autograd.grad(2 * expected, learned), strict=True
+    ):
         torch.testing.assert_close(mine, its, rtol=1e-8, atol=1e-10)
 
 
@@ -83,7 +85,9 @@ def test_importance_with_all_words_drawn_is_the_exact_loss() -> None:
     sampled, exact = made.loss(hidden, y).total, made.full.loss(hidden, y).total
     torch.testing.assert_close(sampled, exact, rtol=1e-10, atol=0)
     learned = [hidden, *made.parameters()]
-    for mine, its in zip(torch.autograd.grad(sampled, learned), torch.autograd.grad(exact, learned), strict=True):
+    for mine, its in zip(
+        torch.autograd.grad(sampled, learned), torch.autograd.grad(exact, learned), strict=True
+    ):
         torch.testing.assert_close(mine, its, rtol=1e-8, atol=1e-10)
 
 
@@ -153,7 +157,9 @@ def test_ignored_positions_are_as_if_they_were_not_there(kind: Kind) -> None:
     nothing, none = made.loss(hidden, torch.full_like(y, IGNORE))
     torch.autograd.backward(nothing)
     assert (float(nothing.detach()), int(none)) == (0.0, 0)
-    assert all(parameter.grad is not None and bool(parameter.grad.eq(0).all()) for parameter in made.parameters())
+    assert all(
+        parameter.grad is not None and bool(parameter.grad.eq(0).all()) for parameter in made.parameters()
+    )
 
 
 def test_a_draw_that_is_all_but_certain_keeps_blackout_finite() -> None:
@@ -169,7 +175,11 @@ def test_a_draw_that_is_all_but_certain_keeps_blackout_finite() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_under_autocast_it_is_close(kind: Kind) -> None:
-    made, hidden, y = layer(kind, 40).float(), drawn(200, WIDTH).float().requires_grad_(), torch.arange(200) % VOCABULARY
+    made, hidden, y = (
+        layer(kind, 40).float(),
+        drawn(200, WIDTH).float().requires_grad_(),
+        torch.arange(200) % VOCABULARY,
+    )
     sample = draws(made, 0)
     with torch.autocast("cpu", torch.bfloat16):
         low = made.sampled_loss(hidden, y, sample)

@@ -1,4 +1,5 @@
-"""The output layer: the same numbers and gradients as torch's cross-entropy, however the positions are cut into chunks."""
+"""The output layer: the same numbers and gradients as torch's cross-entropy, however the positions are cut
+into chunks."""
 
 from __future__ import annotations
 
@@ -36,17 +37,25 @@ def targets() -> Tensor:
 
 @pytest.mark.parametrize("chunk", [1, 3, 11, 1024])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
-def test_loss_and_gradients_are_those_of_torch(monkeypatch: pytest.MonkeyPatch, smoothing: float, chunk: int) -> None:
+def test_loss_and_gradients_are_those_of_torch(
+    monkeypatch: pytest.MonkeyPatch, smoothing: float, chunk: int
+) -> None:
     monkeypatch.setattr(module, "CHUNK", chunk)
     made, y = layer(), targets()
     total, count = made.loss(hidden := drawn(ROWS, STEPS, WIDTH).requires_grad_(), y, smoothing)
     actual = torch.autograd.grad(3 * total, [hidden, *made.parameters()])
 
     expected = F.cross_entropy(
-        made.logits(hidden).flatten(0, 1), y.flatten(), reduction="sum", ignore_index=IGNORE, label_smoothing=smoothing
+        made.logits(hidden).flatten(0, 1),
+        y.flatten(),
+        reduction="sum",
+        ignore_index=IGNORE,
+        label_smoothing=smoothing,
     )
     torch.testing.assert_close(total, expected, rtol=1e-12, atol=0)
-    for mine, its in zip(actual, torch.autograd.grad(3 * expected, [hidden, *made.parameters()]), strict=True):
+    for mine, its in zip(
+        actual, torch.autograd.grad(3 * expected, [hidden, *made.parameters()]), strict=True
+    ):
         torch.testing.assert_close(mine, its, rtol=1e-10, atol=1e-12)
     assert int(count) == (y != IGNORE).sum() == 11
 
@@ -108,7 +117,9 @@ def test_without_gradients_only_the_logits_are_formed() -> None:
     assert seen.get_total_flops() == product
     with FlopCounterMode(display=False) as seen:
         torch.autograd.grad(made.loss(hidden, y).total, list(made.parameters()))
-    assert seen.get_total_flops() == 2 * product  # and the gradient of the weight, whose addmm_ the counter does not know
+    assert (
+        seen.get_total_flops() == 2 * product
+    )  # and the gradient of the weight, whose addmm_ the counter does not know
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 1024])
@@ -132,7 +143,11 @@ def test_without_a_bias_it_is_a_bias_of_0() -> None:
     assert torch.equal(made.logits(hidden), twin.double().logits(hidden))
     mine, its = made.loss(hidden, y).total, twin.loss(hidden, y).total
     assert torch.equal(mine, its)
-    for a, b in zip(torch.autograd.grad(mine, [hidden, made.weight]), torch.autograd.grad(its, [hidden, made.weight]), strict=True):
+    for a, b in zip(
+        torch.autograd.grad(mine, [hidden, made.weight]),
+        torch.autograd.grad(its, [hidden, made.weight]),
+        strict=True,
+    ):
         assert torch.equal(a, b)
 
 

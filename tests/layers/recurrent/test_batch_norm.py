@@ -1,4 +1,5 @@
-"""Batch normalisation of recurrent layers: statistics of each step over its true rows, and those that are kept."""
+"""Batch normalisation of recurrent layers: statistics of each step over its true rows, and those that are
+kept."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ from seqloom.errors import UsageError
 from seqloom.layers.recurrent.batch_norm import STEPS as KEPT_STEPS
 from seqloom.layers.recurrent.batch_norm import StepBatchNorm
 from seqloom.layers.recurrent.cells import CELLS, CellState
-from seqloom.layers.recurrent.stack import Recurrent
 from seqloom.layers.recurrent.layer import RecurrentLayer
+from seqloom.layers.recurrent.stack import Recurrent
 
 KINDS: dict[str, dict[str, Any]] = {
     **{cell: {"cell": cell} for cell in CELLS},
@@ -67,9 +68,16 @@ class Running(OfTrueRows):
 
 
 def written_out(
-    cell: str, layer: RecurrentLayer, inputs: Tensor, mask: Tensor, statistics: OfTrueRows, *, backward: bool = False
+    cell: str,
+    layer: RecurrentLayer,
+    inputs: Tensor,
+    mask: Tensor,
+    statistics: OfTrueRows,
+    *,
+    backward: bool = False,
 ) -> tuple[Tensor, CellState]:
-    """The k-th true steps of all rows that have one, together: the outputs, 0 at padding, and the last states."""
+    """The k-th true steps of all rows that have one, together: the outputs, 0 at padding, and the last
+    states."""
     sums = Sums(cell, layer, statistics=statistics)
     positions = [[t for t, real in enumerate(row) if real] for row in mask.tolist()]
     positions = [places[::-1] for places in positions] if backward else positions
@@ -107,7 +115,10 @@ def test_in_training_each_step_is_normalised_over_its_true_rows(kind: str) -> No
         outputs, end = written_out(cell, layer, inputs, mask, OfTrueRows(), backward=bool(backward))
         expected.append(outputs)
         ends.append(end)
-    whole, last = torch.cat(expected, dim=-1), tuple(torch.stack(parts, dim=1) for parts in zip(*ends, strict=True))
+    whole, last = (
+        torch.cat(expected, dim=-1),
+        tuple(torch.stack(parts, dim=1) for parts in zip(*ends, strict=True)),
+    )
     outputs, after = layers(inputs, mask)
     close(outputs, whole)
     close(after, last)
@@ -160,7 +171,10 @@ def test_running_statistics_are_exact_and_serve_in_evaluation(kind: str) -> None
         assert int(norm.seen) == STEPS
 
     layers.eval()
-    inputs, kept = drawn(ROWS, STEPS, layers.input_width, seed=2), {name: value.clone() for name, value in layers.named_buffers()}
+    inputs, kept = (
+        drawn(ROWS, STEPS, layers.input_width, seed=2),
+        {name: value.clone() for name, value in layers.named_buffers()},
+    )
     expected, end = written_out(cell, layer, inputs, ANYWHERE, Running(cell, running))
     outputs, after = layers(inputs, ANYWHERE)
     close(outputs, expected)

@@ -49,7 +49,9 @@ def test_a_layer_and_its_gradients_are_those_of_its_equations(name: str, backwar
     state = tuple(drawn(*part.shape, seed=5 + i).requires_grad_() for i, part in enumerate(layer.start(ROWS)))
     scale, leaves = variant.scale(layer), [inputs, *state, *layer.parameters()]
 
-    expected, expected_after = written_out(variant.cell, layer, inputs, ANYWHERE, state, scale=scale, backward=backward)
+    expected, expected_after = written_out(
+        variant.cell, layer, inputs, ANYWHERE, state, scale=scale, backward=backward
+    )
     outputs, after = layer(inputs, packed_order(ANYWHERE, backward), state, scale)
     close(outputs, expected)
     close(after, expected_after)
@@ -72,7 +74,9 @@ def test_gradients_are_finite_differences(name: str, backward: bool) -> None:
     start = (drawn(*part.shape, seed=5 + i) for i, part in enumerate(layer.start(rows)))
     given = [drawn(rows, steps, variant.input_width), *start, *layer.parameters()]
     whole = name in CELLS and not backward  # the others along a random direction, which costs less
-    assert torch.autograd.gradcheck(run, [part.detach().requires_grad_() for part in given], fast_mode=not whole)
+    assert torch.autograd.gradcheck(
+        run, [part.detach().requires_grad_() for part in given], fast_mode=not whole
+    )
 
 
 @pytest.mark.parametrize("normalisation", ["none", "layer"])
@@ -80,7 +84,9 @@ def test_gradients_are_finite_differences(name: str, backward: bool) -> None:
 def test_stacked_bidirectional_layers_are_their_equations(cell: str, normalisation: str) -> None:
     """Layer 2 reads [→h; ←h] of layer 1; the final states are →h_n and ←h_1, layer by layer."""
     kind, *projected = cell.split()
-    layers = layers_of(kind, layers=2, bidirectional=True, normalisation=normalisation, projection=3 if projected else None)
+    layers = layers_of(
+        kind, layers=2, bidirectional=True, normalisation=normalisation, projection=3 if projected else None
+    )
     inputs = drawn(ROWS, STEPS, INPUT).requires_grad_()
     leaves = [inputs, *layers.parameters()]
     outputs, after = layers(inputs, ANYWHERE)
@@ -120,12 +126,16 @@ def test_the_direct_path_through_c_is_the_forget_gate() -> None:
     layer, product, h = layers_of("lstm").stack[0], drawn(1, 4 * WIDTH), drawn(1, WIDTH, seed=2)
     before = drawn(1, WIDTH, seed=3).requires_grad_()
     _, after = layer.step(product, (h, before))
-    jacobian = torch.cat([torch.autograd.grad(after[0, k], before, retain_graph=True)[0] for k in range(WIDTH)])
+    jacobian = torch.cat(
+        [torch.autograd.grad(after[0, k], before, retain_graph=True)[0] for k in range(WIDTH)]
+    )
     forget = sigma(product + h @ layer.weight_h.T)[0, WIDTH : 2 * WIDTH]
     close(jacobian, forget.diag())
 
 
-@pytest.mark.parametrize(("cell", "kept"), [("gru", 1e6), ("gru-torch", 1e6), ("mut1", -1e6), ("mut2", -1e6), ("mut3", -1e6)])
+@pytest.mark.parametrize(
+    ("cell", "kept"), [("gru", 1e6), ("gru-torch", 1e6), ("mut1", -1e6), ("mut2", -1e6), ("mut3", -1e6)]
+)
 def test_the_update_gate_keeps_h_at_1_in_a_gru_and_at_0_in_a_mut(cell: str, kept: float) -> None:
     layers = layers_of(cell)
     (state,) = states_of(layers)

@@ -15,16 +15,18 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import checkpoint
 
 from seqloom.layers.recurrent import compiled_loops, unroll
+from seqloom.layers.recurrent.cell_operations import Weights
 from seqloom.layers.recurrent.cells import CELLS, gates_of
 from seqloom.layers.recurrent.compiled_loops import takes, threads_for
-from seqloom.layers.recurrent.packing import packed_order
-from seqloom.layers.recurrent.cell_operations import Weights
-from seqloom.layers.recurrent.stack import Recurrent, Run
 from seqloom.layers.recurrent.layer import RecurrentLayer
+from seqloom.layers.recurrent.packing import packed_order
+from seqloom.layers.recurrent.stack import Recurrent, Run
 from seqloom.native.build import SOURCES
 from seqloom.native.library import library
 
-pytestmark = pytest.mark.skipif(library() is None, reason="the compiled loops need a C++ compiler when the project is installed")
+pytestmark = pytest.mark.skipif(
+    library() is None, reason="the compiled loops need a C++ compiler when the project is installed"
+)
 
 LAYERS: dict[str, dict[str, Any]] = {
     **{cell: {"cell": CELLS[cell]} for cell in CELLS},
@@ -36,7 +38,7 @@ WIDTHS = [1, 8, 21, 70]
 
 
 def team_of(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
-    monkeypatch.setattr(native_cells, "threads_for", lambda operations, width: threads)
+    monkeypatch.setattr(compiled_loops, "threads_for", lambda operations, width: threads)
 
 
 def layer_of(name: str, width: int, dtype: torch.dtype = torch.float64, inputs: int = 3) -> RecurrentLayer:
@@ -45,11 +47,16 @@ def layer_of(name: str, width: int, dtype: torch.dtype = torch.float64, inputs: 
     return layer
 
 
-def run(layer: RecurrentLayer, mask: Tensor, backward: bool = False, inputs: Tensor | None = None) -> list[Tensor]:
+def run(
+    layer: RecurrentLayer, mask: Tensor, backward: bool = False, inputs: Tensor | None = None
+) -> list[Tensor]:
     """Outputs, last states and every gradient."""
     dtype = layer.bias.dtype
     x = (drawn(*mask.shape, layer.weight_x.shape[1]) if inputs is None else inputs).to(dtype).requires_grad_()
-    state = tuple(drawn(*part.shape, seed=5 + i).to(dtype).requires_grad_() for i, part in enumerate(layer.start(len(mask))))
+    state = tuple(
+        drawn(*part.shape, seed=5 + i).to(dtype).requires_grad_()
+        for i, part in enumerate(layer.start(len(mask)))
+    )
     outputs, after = layer(x, packed_order(mask, backward), state)
     return [outputs, *after, *gradients((outputs, *after), [x, *state, *layer.parameters()], mask)]
 
@@ -63,7 +70,9 @@ def run_own(monkeypatch: pytest.MonkeyPatch, *arguments: Any, **named: Any) -> l
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", LAYERS)
-def test_the_compiled_loops_equal_the_drivers_own(name: str, width: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiled_loops_equal_the_drivers_own(
+    name: str, width: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     layer = layer_of(name, width)
     assert takes(layer.cell, layer.weights, None)
     for padding in MASKS:
@@ -83,15 +92,22 @@ def test_so_they_do_as_a_team(name: str, threads: int, kind: str, monkeypatch: p
 
 @pytest.mark.parametrize("rows", [1, 5, 7, 13, 30])
 @pytest.mark.parametrize("name", ["gru", "lstm normalised"])
-def test_they_do_for_any_number_of_rows(name: str, rows: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_they_do_for_any_number_of_rows(
+    name: str, rows: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     team_of(monkeypatch, 2)
-    layer, mask = layer_of(name, 37), torch.arange(9) < torch.randint(0, 10, (rows, 1), generator=torch.Generator().manual_seed(rows))
+    layer, mask = (
+        layer_of(name, 37),
+        torch.arange(9) < torch.randint(0, 10, (rows, 1), generator=torch.Generator().manual_seed(rows)),
+    )
     close(run(layer, mask), run_own(monkeypatch, layer, mask))
 
 
 @pytest.mark.parametrize("rows_full", [32, 20])
 @pytest.mark.parametrize("name", ["elman", "lstm", "lstm normalised"])
-def test_they_do_at_the_sizes_of_real_models(name: str, rows_full: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_they_do_at_the_sizes_of_real_models(
+    name: str, rows_full: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where memory comes in large pages."""
     layer = layer_of(name, 256, inputs=64)
     mask = torch.arange(17) < torch.tensor([17] * rows_full + [9] * (32 - rows_full))[:, None]
@@ -99,9 +115,14 @@ def test_they_do_at_the_sizes_of_real_models(name: str, rows_full: int, monkeypa
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_team_of_any_size_computes_the_same_bits(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_team_of_any_size_computes_the_same_bits(
+    name: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each unit is one member's work. (Normalised, what they know of a row is put together in another order.)"""
-    layer, mask = layer_of(name, 200, torch.float32), torch.arange(40) < torch.tensor([[40], [40], [33], [20], [3]])
+    layer, mask = (
+        layer_of(name, 200, torch.float32),
+        torch.arange(40) < torch.tensor([[40], [40], [33], [20], [3]]),
+    )
     team_of(monkeypatch, 1)
     alone = run(layer, mask)
     for threads in (2, 5):
@@ -133,19 +154,26 @@ def test_tanh_and_sigmoid_are_as_good_as_their_type(name: str, kind: str) -> Non
         torch.nn.init.zeros_(parameter)
     torch.nn.init.ones_(layer.weight_x)
     mask = torch.ones(len(sums), 2, dtype=torch.bool)
-    outputs, _ = layer(sums[:, None, None].expand(-1, 2, -1), packed_order(mask, False), layer.start(len(sums)))
+    outputs, _ = layer(
+        sums[:, None, None].expand(-1, 2, -1), packed_order(mask, False), layer.start(len(sums))
+    )
     exact = torch.tanh(sums.double()) if name == "elman" else torch.sigmoid(sums.double())
     error = (outputs[:, 0, 0].double() - exact).detach().abs()
     assert (error <= 3e-7 * exact.abs() + 1e-38).all()
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_what_is_no_number_stays_in_its_row_and_is_not_hidden(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_number_stays_in_its_row_and_is_not_hidden(
+    name: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     layer, mask = layer_of(name, 40, torch.float32), torch.ones(3, 4, dtype=torch.bool)
     for value in (math.nan, math.inf):
         inputs = drawn(3, 4, 3)
         inputs[1, 2] = value
-        outputs, expected = run(layer, mask, inputs=inputs)[0], run_own(monkeypatch, layer, mask, inputs=inputs)[0]
+        outputs, expected = (
+            run(layer, mask, inputs=inputs)[0],
+            run_own(monkeypatch, layer, mask, inputs=inputs)[0],
+        )
         assert torch.equal(outputs.isnan(), expected.isnan())
         assert outputs[[0, 2]].isfinite().all()
         assert outputs[1, :2].isfinite().all()
@@ -157,9 +185,13 @@ def test_large_sums_are_the_limits(name: str, kind: str, monkeypatch: pytest.Mon
     inputs = drawn(3, 4, 3) * 1e5
     if name in ("elman-relu", "mut2"):
         pytest.skip("it may grow without limit")
-    for one, other in zip(run(layer, mask, inputs=inputs), run_own(monkeypatch, layer, mask, inputs=inputs), strict=True):
+    for one, other in zip(
+        run(layer, mask, inputs=inputs), run_own(monkeypatch, layer, mask, inputs=inputs), strict=True
+    ):
         assert one.isfinite().all()
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-30 + 1e-3 * float(other.detach().abs().max()))
+        torch.testing.assert_close(
+            one, other, rtol=1e-3, atol=1e-30 + 1e-3 * float(other.detach().abs().max())
+        )
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -178,7 +210,13 @@ def test_inputs_may_lie_in_any_way(name: str, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 @pytest.mark.parametrize(
-    "state", [torch.zeros(2, 8, dtype=torch.bfloat16), torch.zeros(2, 8).double(), torch.zeros(2, 16), torch.zeros(2, 4)]
+    "state",
+    [
+        torch.zeros(2, 8, dtype=torch.bfloat16),
+        torch.zeros(2, 8).double(),
+        torch.zeros(2, 16),
+        torch.zeros(2, 4),
+    ],
 )
 def test_a_state_of_another_type_or_width_is_an_error_as_ever(cell: str, state: Tensor) -> None:
     """And no memory of somebody else's."""
@@ -200,13 +238,19 @@ def test_tensors_that_are_only_thought_of_go_the_other_way() -> None:
         assert not takes(layers.stack[0].cell, weights, None)
 
 
-@pytest.mark.parametrize(("name", "gate", "shut"), [("gru", "z", 1), ("gru-torch", "z", 1), ("mut1", "z", 0), ("mut3", "z", 0)])
-def test_a_gate_that_is_shut_keeps_the_state_to_the_last_bit(name: str, gate: str, shut: int, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "gate", "shut"), [("gru", "z", 1), ("gru-torch", "z", 1), ("mut1", "z", 0), ("mut3", "z", 0)]
+)
+def test_a_gate_that_is_shut_keeps_the_state_to_the_last_bit(
+    name: str, gate: str, shut: int, kind: str
+) -> None:
     layer = layer_of(name, 16, torch.float32)
     at = gates_of(layer.cell).index(gate)
     layer.bias.data[at * 16 : (at + 1) * 16] = 1e4 if shut else -1e4
     state = torch.logspace(-9, 0, 16).repeat(2, 1)
-    _, (after,) = layer(drawn(2, 400, 3).float(), packed_order(torch.ones(2, 400, dtype=torch.bool), False), (state,))
+    _, (after,) = layer(
+        drawn(2, 400, 3).float(), packed_order(torch.ones(2, 400, dtype=torch.bool), False), (state,)
+    )
     assert torch.equal(after, state)
 
 
@@ -221,17 +265,27 @@ def test_the_structure_is_the_one_of_the_header() -> None:
         for line in declared
         for word in line.strip().rstrip("; ").removeprefix("const ").split(" ", 1)[1].split(",")
     ]
-    found = [name.removeprefix("T* ").removeprefix("T *").removeprefix("* ").lstrip("*").strip() for name in found]
+    found = [
+        name.removeprefix("T* ").removeprefix("T *").removeprefix("* ").lstrip("*").strip() for name in found
+    ]
     assert found == names
     assert ctypes.sizeof(compiled_loops.Arguments) == 8 * (len(names) + 2 + 2 + 1 + 2)
-    cells = (SOURCES / "recurrent.cpp").read_text().partition("enum Cell : long {")[2].partition("}")[0].partition("cells.py")[2]
+    cells = (
+        (SOURCES / "recurrent.cpp")
+        .read_text()
+        .partition("enum Cell : long {")[2]
+        .partition("}")[0]
+        .partition("cells.py")[2]
+    )
     assert [name.strip() for name in cells.split(",")] == [name.upper().replace("-", "_") for name in CELLS]
 
 
 def test_which_layers_they_take() -> None:
     scale = torch.ones(2, 8)
     assert all(takes(layer_of(name, 8).cell, layer_of(name, 8).weights, None) for name in LAYERS)
-    assert all(takes(copy.deepcopy(layer_of(name, 8)).cell, layer_of(name, 8).weights, None) for name in LAYERS)
+    assert all(
+        takes(copy.deepcopy(layer_of(name, 8)).cell, layer_of(name, 8).weights, None) for name in LAYERS
+    )
     assert not takes(CELLS["gru"], layer_of("gru", 8).weights, scale)
     for options in ({"cell": CELLS["gru"]}, {"cell": CELLS["lstm"], "projection": 3}):
         layer = RecurrentLayer(input_width=3, width=8, normalisation="layer", **options)
@@ -258,7 +312,10 @@ def test_ragged_rows_take_them_where_torchs_kernel_would_compute_padding() -> No
 def test_a_graph_that_is_kept_stays_as_it_is(name: str, kind: str) -> None:
     """Else what goes back lies over what was kept: with the same bits."""
     layer, mask = layer_of(name, 21, torch.float32), mask_named("right")
-    inputs, state = drawn(*mask.shape, 3).float().requires_grad_(), tuple(part.requires_grad_() for part in layer.start(len(mask)))
+    inputs, state = (
+        drawn(*mask.shape, 3).float().requires_grad_(),
+        tuple(part.requires_grad_() for part in layer.start(len(mask))),
+    )
     leaves, saved = [inputs, *state, *layer.parameters()], list[Tensor]()
 
     def save(tensor: Tensor) -> Tensor:
@@ -272,7 +329,9 @@ def test_a_graph_that_is_kept_stays_as_it_is(name: str, kind: str) -> None:
     found = [torch.autograd.grad(loss, leaves, retain_graph=True) for _ in range(2)]
     assert all(torch.equal(one, other) for one, other in zip(saved, before, strict=True))
     found.append(torch.autograd.grad(loss, leaves))
-    assert all(torch.equal(one, other) for each in found[1:] for one, other in zip(found[0], each, strict=True))
+    assert all(
+        torch.equal(one, other) for each in found[1:] for one, other in zip(found[0], each, strict=True)
+    )
     changed = sum(not torch.equal(one, other) for one, other in zip(saved, before, strict=True))
     assert changed == len(layer.cell.left) * (len(layer.cell.kept) > 0) + (layer.normalisation == "layer")
     assert all(torch.equal(one, other) for one, other in zip(saved, before, strict=True) if one.requires_grad)
@@ -295,4 +354,9 @@ def test_checkpoints_go_back_as_ever(name: str) -> None:
         layer.zero_grad()
         inputs.grad = None
         checkpoint(run_it, inputs, use_reentrant=reentrant).square().sum().backward()
-        close([inputs.grad, *(parameter.grad for parameter in layer.parameters())], list(expected), rtol=0, atol=0)
+        close(
+            [inputs.grad, *(parameter.grad for parameter in layer.parameters())],
+            list(expected),
+            rtol=0,
+            atol=0,
+        )

@@ -1,4 +1,5 @@
-"""The compiled product against torch's, whatever the sizes, the layout, the order of rows, the team and the processor."""
+"""The compiled product against torch's, whatever the sizes, the layout, the order of rows, the team and the
+processor."""
 
 from __future__ import annotations
 
@@ -15,9 +16,20 @@ from seqloom.layers.recurrent.compiled_products import Arguments, Matrix, gemm, 
 from seqloom.native.build import SOURCES
 from seqloom.native.library import library
 
-pytestmark = pytest.mark.skipif(library() is None, reason="the compiled product needs a C++ compiler when the project is installed")
+pytestmark = pytest.mark.skipif(
+    library() is None, reason="the compiled product needs a C++ compiler when the project is installed"
+)
 
-SIZES = [(1, 1, 1), (5, 7, 3), (6, 16, 1), (13, 2049, 5), (12, 33, 513), (150, 17, 1030), (73, 2070, 515), (300, 40, 20)]
+SIZES = [
+    (1, 1, 1),
+    (5, 7, 3),
+    (6, 16, 1),
+    (13, 2049, 5),
+    (12, 33, 513),
+    (150, 17, 1030),
+    (73, 2070, 515),
+    (300, 40, 20),
+]
 """(rows, columns, depth): within a tile, and beyond tiles, strips and each block."""
 
 
@@ -32,14 +44,26 @@ def lying(tensor: Tensor, layout: str) -> Tensor:
     return tensor
 
 
-@pytest.mark.parametrize("layouts", ["rows rows", "columns rows", "rows columns", "columns columns", "apart apart", "neither neither"])
+@pytest.mark.parametrize(
+    "layouts",
+    ["rows rows", "columns rows", "rows columns", "columns columns", "apart apart", "neither neither"],
+)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_it_is_the_matrix_product(size: tuple[int, int, int], layouts: str, kind: str) -> None:
     rows, columns, depth = size
-    a, b, bias, before = drawn(rows, depth), drawn(depth, columns, seed=2), drawn(columns, seed=3), drawn(rows, columns, seed=4)
+    a, b, bias, before = (
+        drawn(rows, depth),
+        drawn(depth, columns, seed=2),
+        drawn(columns, seed=3),
+        drawn(rows, columns, seed=4),
+    )
     of_a, of_b = (lying(tensor, layout) for tensor, layout in zip((a, b), layouts.split(), strict=True))
-    torch.testing.assert_close(gemm(of_a, of_b, torch.full_like(before, math.nan)), a @ b, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(gemm(of_a, of_b, torch.full_like(before, math.nan), bias), a @ b + bias, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        gemm(of_a, of_b, torch.full_like(before, math.nan)), a @ b, rtol=1e-12, atol=1e-12
+    )
+    torch.testing.assert_close(
+        gemm(of_a, of_b, torch.full_like(before, math.nan), bias), a @ b + bias, rtol=1e-12, atol=1e-12
+    )
     out = lying(before, "apart")
     torch.testing.assert_close(gemm(of_a, of_b, out, add=True), before + a @ b, rtol=1e-12, atol=1e-12)
     single = gemm(of_a.float(), of_b.float(), torch.empty(rows, columns), bias.float())
@@ -66,7 +90,14 @@ def test_rows_may_be_taken_in_an_order_of_their_own(size: tuple[int, int, int], 
         torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
         out = gemm(lying(a, "columns"), among(of_b, b), before.clone(), add=add, b_order=of_b)
         torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
-        out = gemm(among(of_a, a), lying(b, "columns"), among(of_out, before), add=add, a_order=of_a, out_order=of_out)
+        out = gemm(
+            among(of_a, a),
+            lying(b, "columns"),
+            among(of_out, before),
+            add=add,
+            a_order=of_a,
+            out_order=of_out,
+        )
         torch.testing.assert_close(out, among(of_out, expected), rtol=1e-12, atol=1e-12, equal_nan=True)
 
 
@@ -74,7 +105,7 @@ def test_any_team_makes_the_same_bits(kind: str, monkeypatch: pytest.MonkeyPatch
     a, b = drawn(211, 1030).float(), drawn(1030, 77, seed=2).float()
     found = []
     for team in (1, 2, 3, 8):
-        monkeypatch.setattr(native_products, "threads_for", lambda operations, team=team: team)
+        monkeypatch.setattr(compiled_products, "threads_for", lambda operations, team=team: team)
         found.append(gemm(lying(a, "columns"), b, torch.empty(211, 77)))
     assert all(torch.equal(one, found[0]) for one in found)
 
@@ -92,7 +123,13 @@ def test_what_is_no_number_stays_in_its_row_and_column(kind: str) -> None:
 
 def test_what_does_not_fit_is_an_error(kind: str) -> None:
     a, b, out = torch.zeros(4, 3), torch.zeros(3, 5), torch.zeros(4, 5)
-    for wrong in ((a, b.T, out), (a, b, out.T), (a, b, torch.zeros(5, 5)), (a.double(), b, out), (a.half(), b.half(), out.half())):
+    for wrong in (
+        (a, b.T, out),
+        (a, b, out.T),
+        (a, b, torch.zeros(5, 5)),
+        (a.double(), b, out),
+        (a.half(), b.half(), out.half()),
+    ):
         with pytest.raises(ValueError, match="must"):
             gemm(*wrong)
     with pytest.raises(ValueError, match="row by row"):
@@ -113,12 +150,15 @@ def test_a_team_is_as_large_as_the_work_is_worth(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_structures_are_those_of_the_headers() -> None:
-    for structure, header, begin in ((Matrix, "product.h", "struct Matrix {"), (Arguments, "gemm.h", "struct Gemm {")):
+    for structure, header, begin in (
+        (Matrix, "product.h", "struct Matrix {"),
+        (Arguments, "gemm.h", "struct Gemm {"),
+    ):
         text = (SOURCES / header).read_text().partition(begin)[2].partition("\n\n")[0]
         declared = [line.partition(";")[0] for line in text.splitlines() if ";" in line]
         names = [name for line in declared for name in line.replace("*", " ").replace(",", " ").split()]
-        assert [name for name in names if name not in ("const", "T", "long", "Matrix<const", "T>", "Matrix<T>")] == [
-            name for name, *_ in structure._fields_
-        ]
+        assert [
+            name for name in names if name not in ("const", "T", "long", "Matrix<const", "T>", "Matrix<T>")
+        ] == [name for name, *_ in structure._fields_]
     assert ctypes.sizeof(Matrix) == 8 * 4
     assert ctypes.sizeof(Arguments) == 8 * (3 * 4 + 5)

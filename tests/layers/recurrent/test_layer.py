@@ -54,11 +54,21 @@ def test_a_layer_has_these_parameters(cell: str, input_width: int, normalisation
     if projected:
         expected["weight_p"] = (PROJECTION, WIDTH)
     if normalisation != "none":
-        names = ("gain_x", "gain_h", "gain_c") if normalisation == "layer" else ("norm_x.gain", "norm_h.gain", "norm_c.gain")
+        names = (
+            ("gain_x", "gain_h", "gain_c")
+            if normalisation == "layer"
+            else ("norm_x.gain", "norm_h.gain", "norm_c.gain")
+        )
         expected |= {names[0]: (mapped * WIDTH,), names[1]: (fed * WIDTH,)}
         if kind == "lstm":
             expected |= {names[2]: (WIDTH,), "bias_c": (WIDTH,)}
-    layer = RecurrentLayer(CELLS[kind], input_width, WIDTH, projection=PROJECTION if projected else None, normalisation=normalisation)
+    layer = RecurrentLayer(
+        CELLS[kind],
+        input_width,
+        WIDTH,
+        projection=PROJECTION if projected else None,
+        normalisation=normalisation,
+    )
     assert {name: tuple(parameter.shape) for name, parameter in layer.named_parameters()} == expected
     assert layer.output_width == h
     assert [tuple(part.shape) for part in layer.start(3)] == [(3, h), (3, WIDTH)][: CELLS[kind].states]
@@ -69,12 +79,16 @@ def test_a_layer_has_these_parameters(cell: str, input_width: int, normalisation
 def test_a_new_layer_starts_as_published(cell: str) -> None:
     """Orthogonal W_h and W_p, W_x in its bounds, biases 0 but 1 for a forget gate, gains 1."""
     kind, *projected = cell.split()
-    layer = RecurrentLayer(CELLS[kind], INPUT, WIDTH, projection=PROJECTION if projected else None, normalisation="layer")
+    layer = RecurrentLayer(
+        CELLS[kind], INPUT, WIDTH, projection=PROJECTION if projected else None, normalisation="layer"
+    )
     for block in layer.weight_h.chunk(len(layer.weight_h) // WIDTH):
         small = block if block.shape[0] <= block.shape[1] else block.T
         torch.testing.assert_close(small @ small.T, torch.eye(len(small)), rtol=0, atol=1e-5)
     if layer.weight_p is not None:
-        torch.testing.assert_close(layer.weight_p @ layer.weight_p.T, torch.eye(PROJECTION), rtol=0, atol=1e-5)
+        torch.testing.assert_close(
+            layer.weight_p @ layer.weight_p.T, torch.eye(PROJECTION), rtol=0, atol=1e-5
+        )
     for block in layer.weight_x.chunk(len(layer.weight_x) // WIDTH):
         assert 0 < float(block.detach().abs().max()) <= (6 / (INPUT + WIDTH)) ** 0.5
     gates = "".join(PARTS[kind])
@@ -148,8 +162,14 @@ def test_a_watched_layer_tells_each_step_in_order(cell: str, normalisation: str)
 def test_the_gradient_of_each_state_comes_from_its_own_loss_and_later_steps(name: str) -> None:
     """dL/dh_t where h_t is an input of the equations: of the loss at t and of all that follows."""
     variant = VARIANTS[name]
-    layers = layers_of(variant.cell, variant.input_width, projection=variant.projection, normalisation=variant.normalisation)
-    layer, inputs, upstream = layers.stack[0], drawn(1, STEPS, variant.input_width), drawn(STEPS, layers.output_width, seed=3)
+    layers = layers_of(
+        variant.cell, variant.input_width, projection=variant.projection, normalisation=variant.normalisation
+    )
+    layer, inputs, upstream = (
+        layers.stack[0],
+        drawn(1, STEPS, variant.input_width),
+        drawn(STEPS, layers.output_width, seed=3),
+    )
     layer.watch = []
     outputs, _ = layers(inputs)
     seen, layer.watch = layer.watch, None

@@ -12,7 +12,9 @@ from seqloom.layers.recurrent.packing import packed_order
 from seqloom.layers.recurrent.stack import Recurrent
 from seqloom.native.library import library
 
-pytestmark = pytest.mark.skipif(library() is None, reason="the compiled product needs a C++ compiler when the project is installed")
+pytestmark = pytest.mark.skipif(
+    library() is None, reason="the compiled product needs a C++ compiler when the project is installed"
+)
 
 LAYOUTS = {"batch first": (0, 1, 2), "time first": (1, 0, 2), "features first": (2, 0, 1)}
 
@@ -36,7 +38,12 @@ def test_they_are_the_same_as_packed(name: str, layout: str, backward: bool) -> 
     there.weight_gradient(d, one)
     packed.weight_gradient(d, two)
     torch.testing.assert_close(one, two)
-    for terms in ([(d, w)], [(d, w), (d + 1, other)], [(d, w), (d[:, :5], None)], [(d[:, :5], None), (d, w), (d, other)]):
+    for terms in (
+        [(d, w)],
+        [(d, w), (d + 1, other)],
+        [(d, w), (d[:, :5], None)],
+        [(d[:, :5], None), (d, w), (d, other)],
+    ):
         found, expected = there.gradient(terms), packed.gradient(terms)
         torch.testing.assert_close(found, expected)
         assert (found[~mask] == 0).all()

@@ -25,7 +25,8 @@ SHAPES = [
     (9, 1, 1),
     (4096, 5, 1024),
 ]
-"""(rows, in, out): below and above the operations from which oneDNN takes part, rows and a result that it does not get."""
+"""(rows, in, out): below and above the operations from which oneDNN takes part, rows and a result that it
+does not get."""
 
 WEIGHTS = [(512, 512), (512, 511), (300, 1024), (5, 3)]
 """(out, in): on both sides of the size from which a weight gets oneDNN's layout."""
@@ -65,7 +66,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
         shapes.append((*x.shape, weight.shape[0]))
         return original(x, weight, plus)
 
-    monkeypatch.setattr(products, "_onednn", noting)
+    monkeypatch.setattr(onednn_products, "_onednn", noting)
     return shapes
 
 
@@ -77,7 +78,9 @@ def test_a_product_of_many_rows_is_the_matrix_product(shape: tuple[int, int, int
             for plus in summands(rows, out):
                 kept = None if plus is None else plus.clone()
                 close(product(x, weight, plus), x, weight, plus)
-                assert plus is None or kept is None or torch.equal(plus, kept)  # what is added is not written to
+                assert (
+                    plus is None or kept is None or torch.equal(plus, kept)
+                )  # what is added is not written to
 
 
 @pytest.mark.parametrize("rows", [1, 8, 9, 32])
@@ -122,7 +125,9 @@ def test_which_one_runs_depends_on_shapes_alone(taken: list[tuple[int, ...]]) ->
         ((512, 511), 8, 8, False),
     ],
 )
-def test_a_large_weight_that_is_used_often_takes_onednns_layout(shape: tuple[int, int], rows: int, uses: int, packed: bool) -> None:
+def test_a_large_weight_that_is_used_often_takes_onednns_layout(
+    shape: tuple[int, int], rows: int, uses: int, packed: bool
+) -> None:
     for seed in range(2):
         for weight in views_of(values(*shape, seed=seed)):
             assert (Product(weight, rows, uses).packed is not None) == packed
@@ -148,7 +153,9 @@ def test_other_precisions_never_take_onednn(dtype: torch.dtype, taken: list[tupl
 
 
 @pytest.mark.parametrize("missing", ["_linear_pointwise", "_reorder_linear_weight"])
-def test_a_torch_without_these_names_does_without(missing: str, monkeypatch: pytest.MonkeyPatch, taken: list[tuple[int, ...]]) -> None:
+def test_a_torch_without_these_names_does_without(
+    missing: str, monkeypatch: pytest.MonkeyPatch, taken: list[tuple[int, ...]]
+) -> None:
     class Names:
         """`torch.ops.mkldnn` without one of them."""
 

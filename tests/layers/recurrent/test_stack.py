@@ -33,7 +33,10 @@ STACKS: dict[str, dict[str, Any]] = {
     **{cell: {"cell": cell} for cell in CELLS},
     "lstm projected": {"cell": "lstm", "projection": PROJECTION},
     "lstm projected, normalised": {"cell": "lstm", "projection": PROJECTION, "normalisation": "layer"},
-    **{f"{cell}, normalised": {"cell": cell, "normalisation": "layer"} for cell in ("lstm", "gru-torch", "mut1")},
+    **{
+        f"{cell}, normalised": {"cell": cell, "normalisation": "layer"}
+        for cell in ("lstm", "gru-torch", "mut1")
+    },
     "lstm, residual": {"cell": "lstm", "connection": "residual"},
     "gru, highway": {"cell": "gru", "connection": "highway"},
     "mut2, normalised, highway": {"cell": "mut2", "normalisation": "layer", "connection": "highway"},
@@ -47,7 +50,9 @@ STACKS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("bidirectional", [False, True], ids=["one direction", "both"])
 @pytest.mark.parametrize("connection", ["residual", "highway"])
 @pytest.mark.parametrize("cell", ["lstm", "mut1"])
-def test_connections_between_layers_are_their_equations(cell: str, connection: str, bidirectional: bool) -> None:
+def test_connections_between_layers_are_their_equations(
+    cell: str, connection: str, bidirectional: bool
+) -> None:
     """From the second layer on: x + h, or g ⊙ h + (1 - g) ⊙ x with g = σ(W_T x + b_T)."""
     layers = layers_of(cell, layers=3, connection=connection, bidirectional=bidirectional)
     inputs = drawn(ROWS, STEPS, INPUT).requires_grad_()
@@ -62,7 +67,11 @@ def test_connections_between_layers_are_their_equations(cell: str, connection: s
 
 def test_a_highway_gate_starts_at_minus_1_and_none_stands_below_the_first_layer() -> None:
     layers = Recurrent("gru", INPUT, WIDTH, layers=3, bidirectional=True, connection="highway")
-    gates = [parameter for name, parameter in layers.named_parameters() if name.startswith("highways") and name.endswith("bias")]
+    gates = [
+        parameter
+        for name, parameter in layers.named_parameters()
+        if name.startswith("highways") and name.endswith("bias")
+    ]
     assert len(gates) == 2
     for bias in gates:
         assert torch.equal(bias, torch.full((2 * WIDTH,), -1.0))
@@ -125,7 +134,10 @@ def test_no_rows_no_steps_and_no_true_steps_change_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", STACKS)
 def test_one_step_at_a_time_is_the_whole(name: str) -> None:
     layers = layers_of(**STACKS[name], layers=3)
-    inputs, start = drawn(ROWS, STEPS, INPUT).requires_grad_(), tuple(part.requires_grad_() for part in states_of(layers))
+    inputs, start = (
+        drawn(ROWS, STEPS, INPUT).requires_grad_(),
+        tuple(part.requires_grad_() for part in states_of(layers)),
+    )
     leaves = [inputs, *start, *layers.parameters()]
     expected, end = layers(inputs, None, start)
     expected_gradients = gradients((expected, *end), leaves)
@@ -172,7 +184,9 @@ def stream(name: str) -> tuple[Recurrent, Tensor, Tensor]:
     return layers, drawn(ROWS, 12, INPUT).requires_grad_(), mask
 
 
-def in_segments(layers: Recurrent, inputs: Tensor, mask: Tensor, cut: bool = True) -> Iterator[tuple[Tensor, CellState]]:
+def in_segments(
+    layers: Recurrent, inputs: Tensor, mask: Tensor, cut: bool = True
+) -> Iterator[tuple[Tensor, CellState]]:
     state = layers.start(ROWS)
     for start, stop in SEGMENTS:
         outputs, state = layers(inputs[:, start:stop], mask[:, start:stop], state)
@@ -245,7 +259,10 @@ def test_autocast_keeps_the_type_of_states_and_is_close(name: str, steps: int) -
 
 @pytest.mark.parametrize("name", STACKS)
 def test_a_watched_stack_gives_the_same(name: str) -> None:
-    layers, inputs = layers_of(**STACKS[name], layers=2, bidirectional=True), drawn(ROWS, STEPS, INPUT).requires_grad_()
+    layers, inputs = (
+        layers_of(**STACKS[name], layers=2, bidirectional=True),
+        drawn(ROWS, STEPS, INPUT).requires_grad_(),
+    )
     leaves = [inputs, *layers.parameters()]
     for padding in ("full", "anywhere, one row empty", "nothing"):
         mask = mask_named(padding)

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from seqloom.layers.recurrent.torch_kernels import has_kernel, plan_of, rectangles, run_full, run_ragged
+from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.layers.recurrent.packing import packed_order
 from seqloom.layers.recurrent.stack import Recurrent, way_to_run
-from seqloom.layers.recurrent.layer import RecurrentLayer
+from seqloom.layers.recurrent.torch_kernels import has_kernel, plan_of, rectangles, run_full, run_ragged
 from seqloom.native.library import library
 
 ROWS, STEPS, INPUT, WIDTH = 5, 40, 6, 8
@@ -43,7 +43,9 @@ def mask_of(padding: str, where: str) -> Tensor:
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("where", ["right", "left", "anywhere"])
 @pytest.mark.parametrize("padding", MASKS)
-def test_ragged_rows_equal_the_driver(padding: str, where: str, backward: bool, waste: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ragged_rows_equal_the_driver(
+    padding: str, where: str, backward: bool, waste: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Outputs, both final states and every gradient; in one rectangle, several, or one for each length."""
     monkeypatch.setattr("seqloom.layers.recurrent.torch_kernels.WASTE", waste)
     layer, mask = lstm(), mask_of(padding, where)
@@ -52,7 +54,9 @@ def test_ragged_rows_equal_the_driver(padding: str, where: str, backward: bool, 
     weights = [torch.randn(ROWS, STEPS, WIDTH), *(torch.randn(ROWS, WIDTH) for _ in range(2))]
 
     def gradients(outputs: Tensor, after: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        loss = torch.stack([(value * weight).sum() for value, weight in zip((outputs, *after), weights, strict=True)]).sum()
+        loss = torch.stack(
+            [(value * weight).sum() for value, weight in zip((outputs, *after), weights, strict=True)]
+        ).sum()
         return torch.autograd.grad(loss, [inputs, *state, *layer.parameters()])
 
     found, after = run_ragged(layer.cell, layer.weights, inputs, plan_of(mask, backward), state)
@@ -77,7 +81,9 @@ def test_a_stack_on_kernels_is_close_to_float64(bidirectional: bool, ragged: boo
     exact.load_state_dict({name: weight.double() for name, weight in layers.state_dict().items()})
     assert way_to_run(exact, inputs.double()) == "driver"
     expected, expected_state = exact(inputs.double(), mask)
-    torch.testing.assert_close(outputs.double() * (1 if mask is None else mask[..., None]), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        outputs.double() * (1 if mask is None else mask[..., None]), expected, rtol=1e-4, atol=1e-5
+    )
     for mine, its in zip(state, expected_state, strict=True):
         torch.testing.assert_close(mine.double(), its, rtol=1e-4, atol=1e-5)
 
@@ -87,7 +93,11 @@ def test_the_kernel_is_that_of_torch() -> None:
     layer, inputs = lstm(), torch.randn(ROWS, STEPS, INPUT)
     module = nn.LSTM(INPUT, WIDTH, batch_first=True)
     with torch.no_grad():
-        for name, weight in (("weight_ih_l0", layer.weight_x), ("weight_hh_l0", layer.weight_h), ("bias_ih_l0", layer.bias)):
+        for name, weight in (
+            ("weight_ih_l0", layer.weight_x),
+            ("weight_hh_l0", layer.weight_h),
+            ("bias_ih_l0", layer.bias),
+        ):
             getattr(module, name).copy_(weight)
         module.get_parameter("bias_hh_l0").zero_()
     outputs, _ = run_full(layer.cell, layer.weights, inputs, layer.start(ROWS))
@@ -146,4 +156,6 @@ def test_the_kernel_has_a_second_derivative() -> None:
     layers, inputs = Recurrent("lstm", INPUT, WIDTH), torch.randn(2, 3, INPUT)
     found = second(layers, inputs.requires_grad_())
     layers.double().stack[0].watch = []  # the plain loop, by autograd
-    torch.testing.assert_close(found.double(), second(layers, inputs.detach().double().requires_grad_()), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        found.double(), second(layers, inputs.detach().double().requires_grad_()), rtol=1e-4, atol=1e-6
+    )

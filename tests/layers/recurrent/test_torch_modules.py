@@ -7,13 +7,24 @@ from typing import Any
 
 import pytest
 import torch
-from tests.layers.equations import INPUT, PROJECTION, ROWS, STEPS, WIDTH, close, drawn, layers_of, mask_named, states_of
+from tests.layers.equations import (
+    INPUT,
+    PROJECTION,
+    ROWS,
+    STEPS,
+    WIDTH,
+    close,
+    drawn,
+    layers_of,
+    mask_named,
+    states_of,
+)
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqloom.errors import UsageError
-from seqloom.layers.recurrent.stack import Recurrent
 from seqloom.layers.recurrent.layer import RecurrentLayer
+from seqloom.layers.recurrent.stack import Recurrent
 from seqloom.layers.recurrent.torch_modules import TORCH_MODULES, from_torch, to_torch
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -28,7 +39,13 @@ def pairs(ours: Recurrent, theirs: nn.RNNBase) -> Iterator[tuple[str, Tensor, Te
     """Each parameter of ours, and torch's that does the same."""
     groups = [(layer, f"_l{k}") for k, layer in enumerate(ours.forward_layers)]
     groups += [(layer, f"_l{k}_reverse") for k, layer in enumerate(ours.backward_layers)]
-    named = {"weight_x": "weight_ih", "weight_h": "weight_hh", "bias": "bias_ih", "bias_h": "bias_hh", "weight_p": "weight_hr"}
+    named = {
+        "weight_x": "weight_ih",
+        "weight_h": "weight_hh",
+        "bias": "bias_ih",
+        "bias_h": "bias_hh",
+        "weight_p": "weight_hr",
+    }
     for layer, suffix in groups:
         assert isinstance(layer, RecurrentLayer)
         for mine, its in named.items():
@@ -37,9 +54,13 @@ def pairs(ours: Recurrent, theirs: nn.RNNBase) -> Iterator[tuple[str, Tensor, Te
 
 
 @pytest.mark.parametrize("padding", ["full", "right"])
-@pytest.mark.parametrize(("depth", "bidirectional"), [(1, False), (1, True), (2, True), (3, False), (3, True)])
+@pytest.mark.parametrize(
+    ("depth", "bidirectional"), [(1, False), (1, True), (2, True), (3, False), (3, True)]
+)
 @pytest.mark.parametrize("kind", KINDS)
-def test_equals_torch_in_outputs_states_and_every_gradient(kind: str, depth: int, bidirectional: bool, padding: str) -> None:
+def test_equals_torch_in_outputs_states_and_every_gradient(
+    kind: str, depth: int, bidirectional: bool, padding: str
+) -> None:
     ours = layers_of(**KINDS[kind], layers=depth, bidirectional=bidirectional)
     theirs, mask = to_torch(ours), mask_named(padding)
     inputs = [drawn(ROWS, STEPS, INPUT).requires_grad_() for _ in range(2)]
@@ -54,14 +75,18 @@ def test_equals_torch_in_outputs_states_and_every_gradient(kind: str, depth: int
 
     close(outputs[mask], expected[mask])
     close(after, expected_after)
-    of_ours, of_theirs = ([tensors[0], *([] if bidirectional else tensors[1])] for tensors in zip(inputs, start, strict=True))
+    of_ours, of_theirs = (
+        [tensors[0], *([] if bidirectional else tensors[1])] for tensors in zip(inputs, start, strict=True)
+    )
     both = [*pairs(ours, theirs)]
     assert len(both) == len([*ours.parameters()])
     of_ours += [mine for _, mine, _ in both]
     of_theirs += [its for _, _, its in both]
     gradients = []
     for out, end, leaves in ((outputs, after, of_ours), (expected, expected_after, of_theirs)):
-        total = (out * drawn(*out.shape, seed=2))[mask].sum() + sum((part * drawn(*part.shape, seed=3)).sum() for part in end)
+        total = (out * drawn(*out.shape, seed=2))[mask].sum() + sum(
+            (part * drawn(*part.shape, seed=3)).sum() for part in end
+        )
         gradients.append(torch.autograd.grad(total, leaves))
     close(gradients[0], gradients[1])
 
@@ -78,7 +103,11 @@ TORCHS: dict[str, tuple[type[nn.RNNBase], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", TORCHS)
 def test_a_torch_module_is_read_and_written_back(name: str) -> None:
     module, options = TORCHS[name]
-    theirs = module(INPUT, WIDTH, num_layers=2, bidirectional=True, batch_first=True, dropout=0.5, **options).double().eval()  # type: ignore[arg-type]
+    theirs = (
+        module(INPUT, WIDTH, num_layers=2, bidirectional=True, batch_first=True, dropout=0.5, **options)  # type: ignore[arg-type]
+        .double()
+        .eval()
+    )
     ours = from_torch(theirs)
     assert (ours.dropout, ours.projection, ours.training) == (0.5, options.get("proj_size"), False)
     inputs = drawn(ROWS, STEPS, INPUT)
@@ -114,7 +143,9 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("option", OTHERS)
 def test_options_that_torch_does_not_have_are_refused(option: str) -> None:
-    with pytest.raises(UsageError, match=r"torch.nn has no normalisation, connections .* or dropout of the state"):
+    with pytest.raises(
+        UsageError, match=r"torch.nn has no normalisation, connections .* or dropout of the state"
+    ):
         to_torch(layers_of("lstm", layers=2, **OTHERS[option]))
 
 

@@ -1,4 +1,5 @@
-"""The driver against the plain loop: outputs, final states and every gradient, for every cell, option, order and padding."""
+"""The driver against the plain loop: outputs, final states and every gradient, for every cell, option, order
+and padding."""
 
 from __future__ import annotations
 
@@ -9,14 +10,24 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.layers.equations import MASKS, ROWS, VARIANTS, Variant, close, draw_parameters, drawn, gradients, mask_named
+from tests.layers.equations import (
+    MASKS,
+    ROWS,
+    VARIANTS,
+    Variant,
+    close,
+    draw_parameters,
+    drawn,
+    gradients,
+    mask_named,
+)
 from torch import Tensor
 
 from seqloom.layers.recurrent import onednn_products, unroll
 from seqloom.layers.recurrent.cells import CELLS
+from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.layers.recurrent.packing import packed_order
 from seqloom.layers.recurrent.stack import Recurrent
-from seqloom.layers.recurrent.layer import RecurrentLayer
 
 
 def agree(variant: Variant, mask: Tensor, backward: bool) -> None:
@@ -49,10 +60,16 @@ def test_the_driver_equals_the_plain_loop(name: str, padding: str, backward: boo
 @settings(deadline=None, max_examples=60, derandomize=True)
 @given(
     name=st.sampled_from([*VARIANTS]),
-    rows=st.integers(0, 5).flatmap(lambda steps: st.lists(st.lists(st.booleans(), min_size=steps, max_size=steps), min_size=1, max_size=4)),
+    rows=st.integers(0, 5).flatmap(
+        lambda steps: st.lists(
+            st.lists(st.booleans(), min_size=steps, max_size=steps), min_size=1, max_size=4
+        )
+    ),
     backward=st.booleans(),
 )
-def test_the_driver_equals_the_plain_loop_under_any_padding(name: str, rows: list[list[bool]], backward: bool) -> None:
+def test_the_driver_equals_the_plain_loop_under_any_padding(
+    name: str, rows: list[list[bool]], backward: bool
+) -> None:
     agree(VARIANTS[name], torch.tensor(rows, dtype=torch.bool), backward)
 
 
@@ -118,12 +135,17 @@ WIDE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.usefixtures("loop")
-@pytest.mark.parametrize(("name", "rows"), [*((name, 8) for name in WIDE), *((name, 32) for name in ("lstm", "gru", "lstm normalised"))])
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [*((name, 8) for name in WIDE), *((name, 32) for name in ("lstm", "gru", "lstm normalised"))],
+)
 def test_single_precision_is_close_to_double(name: str, rows: int) -> None:
     width, steps = 512, 9
     layer = RecurrentLayer(input_width=32, width=width, **WIDE[name])
     for parameter in layer.parameters():
-        torch.nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5, generator=torch.Generator().manual_seed(0))
+        torch.nn.init.normal_(
+            parameter, std=parameter.shape[-1] ** -0.5, generator=torch.Generator().manual_seed(0)
+        )
     double = RecurrentLayer(input_width=32, width=width, **WIDE[name]).double()
     double.load_state_dict(layer.state_dict())
     mask = torch.ones(rows, steps, dtype=torch.bool)
@@ -133,7 +155,13 @@ def test_single_precision_is_close_to_double(name: str, rows: int) -> None:
         inputs = drawn(rows, steps, 32).to(each.bias.dtype).requires_grad_()
         run: Callable[..., tuple[Tensor, tuple[Tensor, ...]]] = each.loop if each is double else each
         outputs, after = run(inputs, mask if each is double else packed_order(mask, False), each.start(rows))
-        found.append([outputs * mask[..., None], *after, *gradients((outputs, *after), [inputs, *each.parameters()], mask)])
+        found.append(
+            [
+                outputs * mask[..., None],
+                *after,
+                *gradients((outputs, *after), [inputs, *each.parameters()], mask),
+            ]
+        )
     for single, exact in zip(*found, strict=True):
         assert single.dtype == torch.float32
         assert (single - exact).abs().max() < 1e-4 * max(1, exact.abs().max())
@@ -144,11 +172,14 @@ def test_without_onednn_the_layers_are_the_same(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(unroll, "takes", lambda *_: False)
     layer = RecurrentLayer(CELLS["lstm"], 32, 512)
     draw_parameters(layer, std=0.05)
-    inputs, order = drawn(8, 9, 32).float().requires_grad_(), packed_order(torch.ones(8, 9, dtype=torch.bool), False)
+    inputs, order = (
+        drawn(8, 9, 32).float().requires_grad_(),
+        packed_order(torch.ones(8, 9, dtype=torch.bool), False),
+    )
     leaves = [inputs, *layer.parameters()]
     outputs, after = layer(inputs, order, layer.start(8))
     found = [outputs, *after, *gradients((outputs, *after), leaves)]
-    monkeypatch.setattr(products, "has_onednn", lambda weight: False)
+    monkeypatch.setattr(onednn_products, "has_onednn", lambda weight: False)
     outputs, after = layer(inputs, order, layer.start(8))
     for one, other in zip(found, [outputs, *after, *gradients((outputs, *after), leaves)], strict=True):
         assert (one - other).abs().max() < 1e-4 * max(1, other.abs().max())

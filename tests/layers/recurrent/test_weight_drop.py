@@ -23,7 +23,9 @@ def test_weights_are_dropped_or_scaled_and_their_mean_is_kept() -> None:
     with dropped_recurrent_weights(layers.stack, SHARE):
         used = layer.used_h
         assert sorted(set(used.flatten().tolist())) == pytest.approx([0.0, 1 / (1 - SHARE)])
-        assert (used == 0).double().mean() == pytest.approx(SHARE, abs=4 * (SHARE * (1 - SHARE) / used.numel()) ** 0.5)
+        assert (used == 0).double().mean() == pytest.approx(
+            SHARE, abs=4 * (SHARE * (1 - SHARE) / used.numel()) ** 0.5
+        )
         assert layer.used_h is used
     with dropped_recurrent_weights(layers.stack, SHARE):
         assert not torch.equal(layer.used_h, used)
@@ -73,7 +75,9 @@ def test_a_layer_is_that_of_the_masked_weight_at_all_steps(cell: str, way: str) 
 
 
 @pytest.mark.parametrize("mask", [None, ANYWHERE], ids=["full", "ragged"])
-def test_torchs_kernel_takes_the_masked_weight_too(monkeypatch: pytest.MonkeyPatch, mask: Tensor | None) -> None:
+def test_torchs_kernel_takes_the_masked_weight_too(
+    monkeypatch: pytest.MonkeyPatch, mask: Tensor | None
+) -> None:
     """In float32, against the driver."""
     torch.manual_seed(0)
     layers = Recurrent("lstm", 8, 16, layers=2)
@@ -87,7 +91,7 @@ def test_torchs_kernel_takes_the_masked_weight_too(monkeypatch: pytest.MonkeyPat
         return outputs, *after, *torch.autograd.grad(outputs.square().sum(), list(layers.parameters()))
 
     fused = run()
-    monkeypatch.setattr(recurrent, "has_kernel", lambda *_: False)
+    monkeypatch.setattr(stack, "has_kernel", lambda *_: False)
     close(fused, run(), rtol=1e-4, atol=1e-5)
     assert ways == ["fused", "driver"]
 
@@ -117,7 +121,9 @@ def test_a_dropped_word_is_gone_wherever_it_stands_and_the_others_are_scaled() -
     by_word[tokens[0]] = found[0, :, 0].detach()
     assert torch.equal(found, by_word[tokens][..., None].expand(-1, -1, 3))
     assert sorted(set(by_word.tolist())) == pytest.approx([0.0, 1 / (1 - SHARE)])
-    assert (by_word == 0).double().mean() == pytest.approx(SHARE, abs=4 * (SHARE * (1 - SHARE) / words) ** 0.5)
+    assert (by_word == 0).double().mean() == pytest.approx(
+        SHARE, abs=4 * (SHARE * (1 - SHARE) / words) ** 0.5
+    )
     (gradient,) = torch.autograd.grad(found.sum(), embedding.weight)
     assert torch.equal(gradient, by_word[:, None].expand(-1, 3) * 6)
 

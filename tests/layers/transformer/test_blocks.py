@@ -1,4 +1,5 @@
-"""The Transformer's layers: equations written out, torch's own layer, masks, and the buffers of keys and values."""
+"""The Transformer's layers: equations written out, torch's own layer, masks, and the buffers of keys and
+values."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seqloom.layers.transformer.key_value_cache import KeysValues, Ragged, Seen, appended, causal_mask
-from seqloom.layers.transformer.feed_forward import ACTIVATIONS, FeedForward, Swish
 from seqloom.layers.transformer.blocks import Attention, Block, Reading, Stack
+from seqloom.layers.transformer.feed_forward import ACTIVATIONS, FeedForward, Swish
+from seqloom.layers.transformer.key_value_cache import KeysValues, Ragged, Seen, appended, causal_mask
 from seqloom.shapes import prefix_mask
 
 CAUSAL = Reading("causal")
@@ -50,9 +51,16 @@ def numbers(*shape: int, seed: int = 1) -> Tensor:
 
 
 def written_attention(layer: Attention, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """x `(steps, width)`, mask `(steps, steps)` -> A(x) `(steps, width)`, and the weights `(heads, steps, steps)`."""
-    bias = layer.query_key_value.bias if layer.query_key_value.bias is not None else torch.zeros(3 * WIDTH, dtype=x.dtype)
-    query, keys, values = (x @ w.T + b for w, b in zip(layer.query_key_value.weight.chunk(3), bias.chunk(3), strict=True))
+    """x `(steps, width)`, mask `(steps, steps)` -> A(x) `(steps, width)`, and the weights `(heads, steps,
+    steps)`."""
+    bias = (
+        layer.query_key_value.bias
+        if layer.query_key_value.bias is not None
+        else torch.zeros(3 * WIDTH, dtype=x.dtype)
+    )
+    query, keys, values = (
+        x @ w.T + b for w, b in zip(layer.query_key_value.weight.chunk(3), bias.chunk(3), strict=True)
+    )
     d = WIDTH // HEADS
     mixed, looks = torch.zeros_like(x), x.new_zeros(HEADS, len(x), len(x))
     for head in range(HEADS):
@@ -104,7 +112,11 @@ def test_a_block_is_the_equations(activation: str, norm: Literal["before", "afte
 def test_the_weights_are_those_that_attention_uses() -> None:
     layer, x = drawn(Attention(WIDTH, HEADS)), numbers(2, 4, WIDTH)
     mask = torch.tensor([[[1, 0, 0, 0], [0, 0, 0, 0], [0, 1, 1, 0], [1, 1, 1, 1]], [[0, 0, 0, 1]] * 4]).bool()
-    cases: list[tuple[Seen, Tensor]] = [(mask[:, None], mask), ("causal", torch.ones(2, 4, 4).tril()), ("all", torch.ones(2, 4, 4))]
+    cases: list[tuple[Seen, Tensor]] = [
+        (mask[:, None], mask),
+        ("causal", torch.ones(2, 4, 4).tril()),
+        ("all", torch.ones(2, 4, 4)),
+    ]
     for seen, of_row in cases:
         found, _ = layer(x, Reading(seen))
         looks = layer.weights(x, Reading(seen))
@@ -150,7 +162,9 @@ def test_who_sees_nothing_gets_nothing(dropout: float) -> None:
 def test_torchs_layer_is_the_same(activation: str, norm: Literal["before", "after"]) -> None:
     """nn.TransformerEncoderLayer with the same weights and a causal mask: values and gradients."""
     block = drawn(Block(WIDTH, HEADS, 10, activation=activation, norm=norm))
-    theirs = nn.TransformerEncoderLayer(WIDTH, HEADS, 10, 0.0, activation, norm_first=norm == "before", batch_first=True).double()
+    theirs = nn.TransformerEncoderLayer(
+        WIDTH, HEADS, 10, 0.0, activation, norm_first=norm == "before", batch_first=True
+    ).double()
     parts = {
         "attention.output": "self_attn.out_proj",
         "feed_forward.hidden": "linear1",
@@ -169,7 +183,9 @@ def test_torchs_layer_is_the_same(activation: str, norm: Literal["before", "afte
     close(found, expected)
     wanted = numbers(3, 5, WIDTH, seed=2)
     gradients = torch.autograd.grad((found * wanted).sum(), [x, *ours.values()])
-    expected_gradients = torch.autograd.grad((expected * wanted).sum(), [x, *(theirs.get_parameter(names[name]) for name in ours)])
+    expected_gradients = torch.autograd.grad(
+        (expected * wanted).sum(), [x, *(theirs.get_parameter(names[name]) for name in ours)]
+    )
     for mine, its in zip(gradients, expected_gradients, strict=True):
         close(mine, its)
 
@@ -177,7 +193,12 @@ def test_torchs_layer_is_the_same(activation: str, norm: Literal["before", "afte
 def test_a_stack_is_block_after_block_and_a_norm_where_norms_come_before() -> None:
     x = numbers(2, 4, WIDTH)
     for norm in ("before", "after"):
-        stack = drawn(Stack([Block(WIDTH, HEADS, 7, norm=norm) for _ in range(3)], nn.LayerNorm(WIDTH) if norm == "before" else None))
+        stack = drawn(
+            Stack(
+                [Block(WIDTH, HEADS, 7, norm=norm) for _ in range(3)],
+                nn.LayerNorm(WIDTH) if norm == "before" else None,
+            )
+        )
         expected, looks = x, []
         for block in stack.blocks:
             looks.append(block.weights(expected, CAUSAL))
@@ -307,7 +328,9 @@ def test_the_slope_of_swish_is_trained() -> None:
 def test_a_gated_layer_multiplies_what_the_gate_lets_through() -> None:
     layer: FeedForward = drawn(FeedForward(WIDTH, 4, "gelu", gated=True))
     x = numbers(2, 3, WIDTH)
-    gate, kept = (x @ w.T + b for w, b in zip(layer.hidden.weight.chunk(2), layer.hidden.bias.chunk(2), strict=True))
+    gate, kept = (
+        x @ w.T + b for w, b in zip(layer.hidden.weight.chunk(2), layer.hidden.bias.chunk(2), strict=True)
+    )
     close(layer(x), (gate.clone().apply_(PHI["gelu"]) * kept) @ layer.output.weight.T + layer.output.bias)
 
 

@@ -1,4 +1,5 @@
-"""Attention to an encoder: the equation written out, rows in any order and number, and a memory that no row copies."""
+"""Attention to an encoder: the equation written out, rows in any order and number, and a memory that no row
+copies."""
 
 from __future__ import annotations
 
@@ -18,7 +19,13 @@ from seqloom.protocols import Shared, fork, move_rows, select_rows
 pytestmark = pytest.mark.usefixtures("one_thread")
 WIDTH = 6
 SOURCES = torch.tensor([[5, 3, 8, 4], [2, 2, 0, 0], [0, 7, 1, 3], [6, 0, 0, 0]])
-SIZES: dict[str, Any] = {"vocabulary_size": 9, "width": WIDTH, "encoder_layers": 1, "decoder_layers": 2, "heads": 2}
+SIZES: dict[str, Any] = {
+    "vocabulary_size": 9,
+    "width": WIDTH,
+    "encoder_layers": 1,
+    "decoder_layers": 2,
+    "heads": 2,
+}
 
 
 def transformer() -> Any:
@@ -39,14 +46,18 @@ def memory_of(layer: CrossAttention, states: Tensor, mask: Tensor | None) -> Mem
 
 
 def looking(memory: Memory, source: Tensor) -> Looking:
-    return Looking(memory, Seats.of(source, memory), None if memory.mask is None else memory.mask[:, None, None])
+    return Looking(
+        memory, Seats.of(source, memory), None if memory.mask is None else memory.mask[:, None, None]
+    )
 
 
 ORDERS = [[0, 1, 2], [2, 0, 1], [0, 0, 1, 1, 2, 2], [1], [2, 2, 2, 2, 0], [0, 1, 0, 1], [1, 2, 2, 2, 1, 0, 0]]
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("options", [{}, {"head_width": 4, "biases": False, "scale": 1.0}, {"memory_width": 5}])
+@pytest.mark.parametrize(
+    "options", [{}, {"head_width": 4, "biases": False, "scale": 1.0}, {"memory_width": 5}]
+)
 @pytest.mark.parametrize("order", ORDERS)
 def test_rows_in_any_order_and_number_are_the_equation(order: list[int], options: dict[str, Any]) -> None:
     layer: CrossAttention = drawn(CrossAttention(WIDTH, 2, **options))
@@ -123,7 +134,8 @@ def rows_of(state: DecoderState) -> list[int]:
 @pytest.mark.parametrize("inference", [True, False])
 @pytest.mark.parametrize("seed", range(6))
 def test_rows_moved_are_rows_chosen(model: Any, seed: int, inference: bool) -> None:
-    """Random moves over many steps, in which inputs drop out: the same logits as those of the rows alone, from the start."""
+    """Random moves over many steps, in which inputs drop out: the same logits as those of the rows alone,
+    from the start."""
     chance = random.Random(seed)
     with torch.inference_mode(inference), torch.no_grad():
         state = model.encode(SOURCES)
@@ -134,7 +146,11 @@ def test_rows_moved_are_rows_chosen(model: Any, seed: int, inference: bool) -> N
             logits, state = model(torch.tensor(new)[:, None], state)
             texts = [[*text, token] for text, token in zip(texts, new, strict=True)]
             for row, of in enumerate(reads):
-                close(logits[row, -1], model(torch.tensor([texts[row]]), model.encode(SOURCES[of : of + 1]))[0][0, -1], 1e-9)
+                close(
+                    logits[row, -1],
+                    model(torch.tensor([texts[row]]), model.encode(SOURCES[of : of + 1]))[0][0, -1],
+                    1e-9,
+                )
             kept = sorted(set(reads))
             if step % 3 == 2 and len(kept) > 1:
                 kept.remove(chance.choice(kept))

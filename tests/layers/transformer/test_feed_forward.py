@@ -19,14 +19,17 @@ FIXED = [name for name in ACTIVATIONS if name != "swish"]
 def test_it_is_the_equation(activation: str, gated: bool, biases: bool) -> None:
     layer: FeedForward = drawn(FeedForward(6, 4, activation, gated=gated, biases=biases))
     assert layer.hidden.weight.shape == (8 if gated else 4, 6)
-    assert {name.rpartition(".")[2] for name, _ in layer.named_parameters()} == ({"weight", "bias"} if biases else {"weight"})
+    assert {name.rpartition(".")[2] for name, _ in layer.named_parameters()} == (
+        {"weight", "bias"} if biases else {"weight"}
+    )
     x = torch.randn(2, 3, 6, dtype=torch.float64)
     for row in range(2):
         close(layer(x)[row], feed_forward(layer, x[row], activation, gated=gated))
 
 
 def test_the_gate_is_where_the_activation_is() -> None:
-    """W_1 first: with a gate of 0 nothing comes through, with V of 0 neither; negated gates and negated values differ."""
+    """W_1 first: with a gate of 0 nothing comes through, with V of 0 neither; negated gates and negated
+    values differ."""
     layer: FeedForward = drawn(FeedForward(6, 4, "relu", gated=True, biases=False))
     x = torch.randn(5, 6, dtype=torch.float64)
     before = layer(x).detach()

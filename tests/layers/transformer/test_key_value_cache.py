@@ -1,4 +1,5 @@
-"""The cache of a causal Transformer: rows moved in place are rows chosen, whatever they were and whatever input they read."""
+"""The cache of a causal Transformer: rows moved in place are rows chosen, whatever they were and whatever
+input they read."""
 
 from __future__ import annotations
 
@@ -9,7 +10,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqloom.layers.transformer.key_value_cache import Cache, KeysValues, Ragged, appended, causal_mask, embedded, extended, standing
+from seqloom.layers.transformer.key_value_cache import (
+    Cache,
+    KeysValues,
+    Ragged,
+    appended,
+    causal_mask,
+    embedded,
+    extended,
+    standing,
+)
 from seqloom.protocols import select_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -18,7 +28,8 @@ PAD, BEGIN = 0, 1
 
 
 class Texts:
-    """Rows of tokens, each reading an input, with keys and values that are a function of the input and the tokens so far."""
+    """Rows of tokens, each reading an input, with keys and values that are a function of the input and the
+    tokens so far."""
 
     def __init__(self, rows: int, inputs: list[int]) -> None:
         self.tokens = [[] for _ in range(rows)]  # type: list[list[int]]
@@ -54,7 +65,11 @@ class Texts:
             of_new = KeysValues(*(part[:, :, -steps:].clone() for part in self.keys_values(layer)))
             past = cache and cache.layers[layer]
             layers.append(
-                of_new if past is None else KeysValues(*(appended(one, stood.filled, two) for one, two in zip(past, of_new, strict=True)))
+                of_new
+                if past is None
+                else KeysValues(
+                    *(appended(one, stood.filled, two) for one, two in zip(past, of_new, strict=True))
+                )
             )
         return extended(cache, tuple(layers), tokens, stood)
 
@@ -69,7 +84,8 @@ class Texts:
 @pytest.mark.parametrize("inference", [True, False])
 @pytest.mark.parametrize("seed", range(12))
 def test_rows_moved_are_rows_chosen(seed: int, inference: bool) -> None:
-    """Many random moves: fewer rows, as many, more; two words only, so that texts often agree and inputs differ."""
+    """Many random moves: fewer rows, as many, more; two words only, so that texts often agree and inputs
+    differ."""
     chance = random.Random(seed)
     inputs = [chance.randrange(2) for _ in range(5)]
     texts, cache = Texts(5, inputs), None
@@ -78,7 +94,9 @@ def test_rows_moved_are_rows_chosen(seed: int, inference: bool) -> None:
             steps = chance.choice([1, 1, 2])
             cache = texts.grow(cache, [[chance.choice([3, 4]) for _ in range(steps)] for _ in texts.tokens])
             texts.check(cache)
-            count = chance.choice([len(texts.tokens), len(texts.tokens), max(1, len(texts.tokens) - 1), len(texts.tokens) + 1])
+            count = chance.choice(
+                [len(texts.tokens), len(texts.tokens), max(1, len(texts.tokens) - 1), len(texts.tokens) + 1]
+            )
             rows = [chance.randrange(len(texts.tokens)) for _ in range(count)]
             cache = cache.moved(torch.tensor(rows), torch.tensor(texts.inputs))
             texts.moved(rows)
@@ -96,7 +114,8 @@ def test_equal_texts_of_other_inputs_are_copied_from_the_start() -> None:
 
 @torch.inference_mode()
 def test_without_inputs_what_agrees_is_not_copied() -> None:
-    """Hypotheses of one input: keys of the part that two texts share stay in place, and only the rest is written."""
+    """Hypotheses of one input: keys of the part that two texts share stay in place, and only the rest is
+    written."""
     texts = Texts(2, [0, 0])
     cache = texts.grow(None, [[3, 4, 3, 3], [3, 4, 4, 3]])
     for part in cache.layers[0]:
@@ -147,7 +166,12 @@ def test_a_buffer_that_one_row_writes_changes_no_other() -> None:
 def test_even_rows_cost_no_mask() -> None:
     tokens = torch.tensor([[3, 4, 5], [4, 4, 4]])
     stood = standing(tokens, None, PAD, BEGIN)
-    assert (stood.seen, stood.filled, stood.ragged, stood.positions.tolist()) == ("causal", 0, None, [0, 1, 2])
+    assert (stood.seen, stood.filled, stood.ragged, stood.positions.tolist()) == (
+        "causal",
+        0,
+        None,
+        [0, 1, 2],
+    )
     cache = Cache((), tokens, 3, None)
     assert standing(tokens[:, :1], cache, PAD, BEGIN).seen == "all"
     later = standing(tokens, cache, PAD, BEGIN)
@@ -160,7 +184,11 @@ def test_a_document_may_begin_only_where_something_stands_before() -> None:
     tokens = torch.tensor([[BEGIN, 4, 5]])
     assert standing(tokens, None, PAD, BEGIN).ragged is None  # the first place begins one anyhow
     assert standing(tokens, Cache((), tokens, 3, None), PAD, BEGIN).positions.tolist() == [[0, 1, 2]]
-    assert standing(tokens, Cache((), tokens, 3, None), PAD).positions.tolist() == [3, 4, 5]  # a model without such a mark
+    assert standing(tokens, Cache((), tokens, 3, None), PAD).positions.tolist() == [
+        3,
+        4,
+        5,
+    ]  # a model without such a mark
     assert standing(torch.tensor([[4, BEGIN]]), None, PAD, BEGIN).positions.tolist() == [[0, 0]]
 
 

@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 
 from seqloom.errors import UsageError
-from seqloom.layers.transformer.positions import LearnedPositions, RelativeBias, bucket_of_distance, rotate, rotation, sinusoids
+from seqloom.layers.transformer.positions import (
+    LearnedPositions,
+    RelativeBias,
+    bucket_of_distance,
+    rotate,
+    rotation,
+    sinusoids,
+)
 
 D = torch.float64
 
@@ -24,7 +31,10 @@ def test_sinusoids_are_the_papers(width: int) -> None:
     """PE(p, 2i) = sin(p / 10000^(2i/d)), PE(p, 2i+1) = cos(the same)."""
     positions = torch.tensor([[0, 1, 5], [300, 2, 2]])
     written = [
-        [[(math.cos if j % 2 else math.sin)(p / 10000 ** ((j - j % 2) / width)) for j in range(width)] for p in row]
+        [
+            [(math.cos if j % 2 else math.sin)(p / 10000 ** ((j - j % 2) / width)) for j in range(width)]
+            for p in row
+        ]
         for row in positions.tolist()
     ]
     close(sinusoids(positions, width, D), torch.tensor(written, dtype=D))
@@ -32,7 +42,9 @@ def test_sinusoids_are_the_papers(width: int) -> None:
 
 def test_sinusoids_in_low_precision_are_rounded_once() -> None:
     positions = torch.arange(500)
-    assert torch.equal(sinusoids(positions, 8, torch.bfloat16), sinusoids(positions, 8, torch.float32).bfloat16())
+    assert torch.equal(
+        sinusoids(positions, 8, torch.bfloat16), sinusoids(positions, 8, torch.float32).bfloat16()
+    )
 
 
 @pytest.mark.parametrize("width", [6, 7])
@@ -47,7 +59,9 @@ def test_learned_positions_are_rows_of_a_table_with_a_limit() -> None:
     table = LearnedPositions(4, 3)
     positions = torch.tensor([[0, 3], [2, 2]])
     assert torch.equal(table(positions, 4), table.embedding.weight[positions])
-    assert torch.equal(table(positions, 9), table.embedding.weight[positions])  # the bound may be too high: then it is looked at
+    assert torch.equal(
+        table(positions, 9), table.embedding.weight[positions]
+    )  # the bound may be too high: then it is looked at
     with pytest.raises(UsageError, match=r"at most 4 tokens .* one has 6"):
         table(torch.tensor([[0, 5]]), 6)
 
@@ -82,19 +96,24 @@ def test_scores_of_rotated_heads_depend_on_the_distance_only() -> None:
 
     close(scores(0), scores(1234))
     assert not torch.allclose(scores(0), query @ keys.transpose(2, 3))
-    assert scores(0)[0, 0, 0, 0] == pytest.approx(float(query[0, 0, 0] @ keys[0, 0, 0]))  # position 0 is not turned
+    assert scores(0)[0, 0, 0, 0] == pytest.approx(
+        float(query[0, 0, 0] @ keys[0, 0, 0])
+    )  # position 0 is not turned
 
 
 def test_rotated_heads_keep_their_type() -> None:
-    assert rotate(torch.randn(1, 1, 2, 4).bfloat16(), rotation(torch.arange(2), 4, torch.float32)).dtype is torch.bfloat16
+    assert (
+        rotate(torch.randn(1, 1, 2, 4).bfloat16(), rotation(torch.arange(2), 4, torch.float32)).dtype
+        is torch.bfloat16
+    )
 
 
 # Relative positions
 
 
 def buckets_by_rule(distance: int, buckets: int, furthest: int, *, both_ways: bool) -> list[int]:
-    """The bucket of a key so far after its query, by the rule of Raffel et al. 2020 (Mesh TensorFlow) in whole numbers. At a border, where
-    floating point may fall to either side, both."""
+    """The bucket of a key so far after its query, by the rule of Raffel et al. 2020 (Mesh TensorFlow) in
+    whole numbers. At a border, where floating point may fall to either side, both."""
     count = buckets // 2 if both_ways else buckets
     first = count if both_ways and distance > 0 else 0
     far = abs(distance) if both_ways else max(-distance, 0)

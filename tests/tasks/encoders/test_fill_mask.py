@@ -13,33 +13,49 @@ import transformers as hf
 from tests.workflows.encoders import TEXTS, saved
 
 import seqloom
-from seqloom.runs.run_folder import load_bundle
 from seqloom.cli import main
 from seqloom.errors import DataError, UsageError
+from seqloom.runs.run_folder import load_bundle
 from seqloom.tasks.encoders import sentence_vectors
-from seqloom.workflows.evaluate import evaluate
 from seqloom.tasks.encoders.fill_mask import MaskFiller, pseudo_log_probs
 from seqloom.tasks.encoders.sentence_vectors import SentenceEncoder
+from seqloom.workflows.evaluate import evaluate
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-MASKED = ["the [MASK] sleeps.", "a [MASK] runs on[MASK]the log, and the big mat", "[MASK]", "THE DOG [MASK]", "the house [MASK] ! [MASK]"]
+MASKED = [
+    "the [MASK] sleeps.",
+    "a [MASK] runs on[MASK]the log, and the big mat",
+    "[MASK]",
+    "THE DOG [MASK]",
+    "the house [MASK] ! [MASK]",
+]
 
 
 def test_candidates_are_those_of_the_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = saved(tmp_path, hf.BertForMaskedLM)
-    pipeline: Any = hf.pipeline("fill-mask", model=model, tokenizer=hf.AutoTokenizer.from_pretrained(tmp_path), device="cpu", top_k=4)
+    pipeline: Any = hf.pipeline(
+        "fill-mask", model=model, tokenizer=hf.AutoTokenizer.from_pretrained(tmp_path), device="cpu", top_k=4
+    )
     found = seqloom.load(tmp_path).fill_masks(MASKED, n_best=4)
     for text, filled in zip(MASKED, found, strict=True):
         theirs = pipeline(text)
         theirs = theirs if isinstance(theirs[0], list) else [theirs]
-        assert [[one.id for one in mask] for mask in filled.masks] == [[one["token"] for one in mask] for mask in theirs]
+        assert [[one.id for one in mask] for mask in filled.masks] == [
+            [one["token"] for one in mask] for mask in theirs
+        ]
         for ours, their in zip(filled.masks, theirs, strict=True):
-            assert [one.probability for one in ours] == pytest.approx([one["score"] for one in their], abs=1e-5)
-            assert [one.token.strip() for one in ours] == [one["token_str"].removeprefix("##").strip() for one in their]
+            assert [one.probability for one in ours] == pytest.approx(
+                [one["score"] for one in their], abs=1e-5
+            )
+            assert [one.token.strip() for one in ours] == [
+                one["token_str"].removeprefix("##").strip() for one in their
+            ]
     monkeypatch.setitem(sentence_vectors.BUDGET, "cpu", 1)
     alone = seqloom.load(tmp_path, "cpu").fill_masks(MASKED, n_best=10_000)
     assert [one.text for one in alone] == [one.text for one in found]
-    assert all(sum(one.probability for one in mask) == pytest.approx(1) for filled in alone for mask in filled.masks)
+    assert all(
+        sum(one.probability for one in mask) == pytest.approx(1) for filled in alone for mask in filled.masks
+    )
 
 
 def test_the_best_stands_in_the_text_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +83,18 @@ def test_texts_without_a_mask(tmp_path: Path, capfd: pytest.CaptureFixture[str])
     assert out.startswith("the ")
     assert "t.txt:3: a text must hold [MASK]" in err
     with pytest.raises(SystemExit, match="0"):
-        main(["predict", str(tmp_path), str(tmp_path / "t.txt"), "--set", "data.on_bad_line=skip", "--json", "--set", "decode.n_best=3"])
+        main(
+            [
+                "predict",
+                str(tmp_path),
+                str(tmp_path / "t.txt"),
+                "--set",
+                "data.on_bad_line=skip",
+                "--json",
+                "--set",
+                "decode.n_best=3",
+            ]
+        )
     out, err = capfd.readouterr()
     lines = [json.loads(line) for line in out.splitlines()]
     assert [[len(mask) for mask in line["masks"]] for line in lines] == [[3], [], [], [3], []]
@@ -82,7 +109,9 @@ def test_texts_without_a_mask(tmp_path: Path, capfd: pytest.CaptureFixture[str])
     assert "only decode.n_best" in capfd.readouterr().err
 
 
-def test_pseudo_log_probs_are_those_of_each_token_masked_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pseudo_log_probs_are_those_of_each_token_masked_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = saved(tmp_path, hf.BertForMaskedLM)
     bundle = load_bundle(tmp_path)
     ours: Any = bundle.model
@@ -113,7 +142,10 @@ def test_a_long_text_is_read_in_parts(tmp_path: Path) -> None:
     part = "the cat sits on the mat and the dog runs in the house ."  # 14 tokens have room
     (tmp_path / "t.txt").write_text(f"{part} {part}\n")
     (tmp_path / "u.txt").write_text(f"{part}\n{part}\n")
-    one, two = (evaluate(tmp_path, [str(tmp_path / name)], {}, {}, lambda _: None).metrics for name in ("t.txt", "u.txt"))
+    one, two = (
+        evaluate(tmp_path, [str(tmp_path / name)], {}, {}, lambda _: None).metrics
+        for name in ("t.txt", "u.txt")
+    )
     assert one["pseudo_loss"] == pytest.approx(two["pseudo_loss"])
     assert one["tokens"] == two["tokens"] == 28
 
@@ -123,6 +155,9 @@ def test_models_of_other_tasks_are_refused(tmp_path: Path) -> None:
     (tmp_path / "bare").mkdir()
     saved(tmp_path / "masked", hf.BertForMaskedLM)
     saved(tmp_path / "bare")
-    assert SentenceEncoder(load_bundle(tmp_path / "masked")).encode(["the cat"]).shape == (1, 12)  # an encoder all the same
+    assert SentenceEncoder(load_bundle(tmp_path / "masked")).encode(["the cat"]).shape == (
+        1,
+        12,
+    )  # an encoder all the same
     with pytest.raises(UsageError, match="must be a masked language model"):
         seqloom.load(tmp_path / "bare").fill_masks(["[MASK]"])

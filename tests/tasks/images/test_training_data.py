@@ -1,4 +1,5 @@
-"""Images from files to a run folder and back: it learns, resumes to the bit, is measured and asked through the command line."""
+"""Images from files to a run folder and back: it learns, resumes to the bit, is measured and asked through
+the command line."""
 
 from __future__ import annotations
 
@@ -14,13 +15,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from seqloom.runs import run_folder
 from seqloom import files
 from seqloom.cli import main
 from seqloom.errors import DataError, FolderError, SeqloomError, UsageError
+from seqloom.runs import run_folder
+from seqloom.tasks.images.classify import ImageClassifier
 from seqloom.training import metrics_log
 from seqloom.training.loop import Progress
-from seqloom.tasks.images.classify import ImageClassifier
 from seqloom.workflows.train import TrainResult, train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -58,7 +59,9 @@ def write(path: Path, seed: int, count: int) -> str:
     return str(path)
 
 
-def go_on(folder: Path, stop: Callable[[int], None] = lambda step: None, said: list[str] | None = None) -> TrainResult:
+def go_on(
+    folder: Path, stop: Callable[[int], None] = lambda step: None, said: list[str] | None = None
+) -> TrainResult:
     """Starts the run in `folder` or goes on with it; `stop` is called after each step."""
 
     def progress(now: Progress) -> None:
@@ -68,7 +71,15 @@ def go_on(folder: Path, stop: Callable[[int], None] = lambda step: None, said: l
     if (folder / run_folder.RUN).exists():
         return train(resume=folder, progress=progress, say=say)
     data = write(folder.parent / "train.npz", 1, 200)
-    return train("image-classification", [data], output_dir=folder, model="vit:tiny", settings=SETTINGS, progress=progress, say=say)
+    return train(
+        "image-classification",
+        [data],
+        output_dir=folder,
+        model="vit:tiny",
+        settings=SETTINGS,
+        progress=progress,
+        say=say,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -109,9 +120,9 @@ def test_a_run_folder_holds_all_that_is_needed(trained: Path) -> None:
     assert config["labels"] == NAMES.tolist()
     assert config["task"] == "image-classification"
     assert not [key for key in config if "token" in key or "vocabulary" in key]
-    assert {"config.json", "preprocessor_config.json", "model.safetensors"} <= json.loads((trained / "manifest.json").read_text())[
-        "files"
-    ].keys()
+    assert {"config.json", "preprocessor_config.json", "model.safetensors"} <= json.loads(
+        (trained / "manifest.json").read_text()
+    )["files"].keys()
     card = (trained / "README.md").read_text()
     assert f"seqloom predict {trained} image.png" in card
     assert " images); its weights" in card
@@ -121,7 +132,9 @@ def test_a_run_folder_holds_all_that_is_needed(trained: Path) -> None:
 def outcome(folder: Path) -> dict[str, Any]:
     """All that a run leaves, but for how long it took and where it stood."""
     metrics = [json.loads(line) for line in (folder / metrics_log.METRICS).read_bytes().splitlines()]
-    kept: dict[str, Any] = {"metrics": [{key: v for key, v in line.items() if key != "tokens_per_second"} for line in metrics]}
+    kept: dict[str, Any] = {
+        "metrics": [{key: v for key, v in line.items() if key != "tokens_per_second"} for line in metrics]
+    }
     placed = {run_folder.RUN, metrics_log.METRICS, run_folder.DATA, files.MANIFEST, "README.md"}
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in placed):
         kept[str(path.relative_to(folder))] = path.read_bytes()
@@ -161,18 +174,30 @@ def test_other_data_of_the_same_name_cannot_be_gone_on_with(tmp_path: Path) -> N
     ("settings", "labels", "message"),
     [
         (["train.shift=8"], [0, 1], "train.shift must be below model.image_size=8, but is 8"),
-        (["train.best=bleu"], [0, 1], "train.best must be loss or accuracy for image-classification, but is 'bleu'"),
+        (
+            ["train.best=bleu"],
+            [0, 1],
+            "train.best must be loss or accuracy for image-classification, but is 'bleu'",
+        ),
         (["model.labels=[a]"], [0, 1], "model.labels comes from the data and cannot be set"),
         (["model.patch_size=3"], [0, 1], "model.patch_size must divide model.image_size"),
         ([], [1, 1], "images must have at least two labels, but all have '1'"),
         ([], [0, 1], "none may be parted from the others"),
     ],
 )
-def test_what_cannot_be_trained_is_refused_and_leaves_nothing(settings: list[str], labels: list[int], message: str, tmp_path: Path) -> None:
+def test_what_cannot_be_trained_is_refused_and_leaves_nothing(
+    settings: list[str], labels: list[int], message: str, tmp_path: Path
+) -> None:
     images, _ = squares(0, 2)
     np.savez(tmp_path / "t.npz", images=images, labels=labels)
     with pytest.raises(UsageError, match=message.replace("[", r"\[")):
-        train("image-classification", [str(tmp_path / "t.npz")], output_dir=tmp_path / "run", model="vit:tiny", settings=settings)
+        train(
+            "image-classification",
+            [str(tmp_path / "t.npz")],
+            output_dir=tmp_path / "run",
+            model="vit:tiny",
+            settings=settings,
+        )
     left = [path.name for path in (tmp_path / "run").iterdir()] if (tmp_path / "run").exists() else []
     assert left in ([], [".lock"])
 
@@ -180,7 +205,11 @@ def test_what_cannot_be_trained_is_refused_and_leaves_nothing(settings: list[str
 def test_validation_data_have_the_labels_of_the_training(tmp_path: Path) -> None:
     images, labels = squares(0, 40)
     np.savez(tmp_path / "t.npz", images=images, labels=labels)
-    np.savez(tmp_path / "v.npz", images=np.stack([images[:3]] * 3, axis=-1).repeat(2, 1).repeat(2, 2), labels=[3, 9, 3])
+    np.savez(
+        tmp_path / "v.npz",
+        images=np.stack([images[:3]] * 3, axis=-1).repeat(2, 1).repeat(2, 2),
+        labels=[3, 9, 3],
+    )
     said: list[str] = []
 
     def trained_on(validation: str, out: str) -> TrainResult:
@@ -194,7 +223,10 @@ def test_validation_data_have_the_labels_of_the_training(tmp_path: Path) -> None
             say=said.append,
         )
 
-    with pytest.raises(DataError, match=r"v.npz:2: the label must be one of those of the training \('0', '1', '2', '3'\), but is '9'"):
+    with pytest.raises(
+        DataError,
+        match=r"v.npz:2: the label must be one of those of the training \('0', '1', '2', '3'\), but is '9'",
+    ):
         trained_on(str(tmp_path / "v.npz"), "one")
     assert "validation: 3 of 3 images are resized to 8 x 8 (model.image_size)" in said
     assert "validation: 3 of 3 images change colours (model.channels)" in said
@@ -264,12 +296,17 @@ def test_predict(trained: Path, test_data: str, tmp_path: Path, capfd: pytest.Ca
         (["evaluate", "RUN", "DATA", "--stride", "3"], "--set and --stride belong to texts"),
         (["evaluate", "RUN"], "images must be given"),
         (["check", "image-classification", "DATA"], "to be checked, but is 'image-classification'"),
-        (["explain", "RUN", "DATA", "--gradient-flow"], "is a model of image-classification, which reads no text"),
+        (
+            ["explain", "RUN", "DATA", "--gradient-flow"],
+            "is a model of image-classification, which reads no text",
+        ),
         (["generate", "RUN", "--prompt", "a"], "is a model of image-classification, which reads no text"),
         (["score", "RUN", "DATA"], "is a model of image-classification, which reads no text"),
     ],
 )
-def test_mistakes_are_one_line(words: list[str], message: str, trained: Path, test_data: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_one_line(
+    words: list[str], message: str, trained: Path, test_data: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     code, out, err = run(capfd, *({"RUN": str(trained), "DATA": test_data}.get(word, word) for word in words))
     assert (code, out) == (2, "")
     assert err.startswith("seqloom: ")
@@ -280,7 +317,9 @@ def test_mistakes_are_one_line(words: list[str], message: str, trained: Path, te
 def test_labels_that_a_model_does_not_know_are_named(trained: Path, tmp_path: Path) -> None:
     images, _ = squares(0, 2)
     np.savez(tmp_path / "t.npz", images=images, labels=["upper left", "middle"])
-    with pytest.raises(DataError, match=r"t.npz:2: the label must be one of those of the training .* but is 'middle'"):
+    with pytest.raises(
+        DataError, match=r"t.npz:2: the label must be one of those of the training .* but is 'middle'"
+    ):
         ImageClassifier.load(trained).evaluate([str(tmp_path / "t.npz")], lambda _: None)
 
 
@@ -291,7 +330,11 @@ def test_a_damaged_folder_is_refused(trained: Path, tmp_path: Path) -> None:
     with pytest.raises(FolderError, match=r"preprocessor_config.json must have"):
         ImageClassifier.load(folder)
     (folder / "manifest.json").unlink()
-    for content, message in (('{"resample": 0}', "resample must be 2"), ("[]", "must be a JSON object"), ("{", "is not JSON")):
+    for content, message in (
+        ('{"resample": 0}', "resample must be 2"),
+        ("[]", "must be a JSON object"),
+        ("{", "is not JSON"),
+    ):
         (folder / "preprocessor_config.json").write_text(content)
         with pytest.raises(FolderError, match=f"preprocessor_config.json: {message}"):
             ImageClassifier.load(folder)
@@ -303,7 +346,9 @@ def test_a_damaged_folder_is_refused(trained: Path, tmp_path: Path) -> None:
 # Explained
 
 
-def test_explain_draws_where_it_looks(trained: Path, test_data: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_explain_draws_where_it_looks(
+    trained: Path, test_data: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("altair")
     code, out, _ = run(capfd, "explain", trained, test_data, "--output", tmp_path / "a.svg", "--json")
     assert code == 0
@@ -319,7 +364,12 @@ def test_explain_draws_where_it_looks(trained: Path, test_data: str, tmp_path: P
     code, out, _ = run(capfd, "explain", trained, test_data, "--output", tmp_path / "a.png")
     assert out.splitlines()[0].startswith(f"{told['label']}\t")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    for words in ((test_data, "--output", tmp_path / "a.png"), (test_data, "--target", "x"), (test_data, test_data), ()):
+    for words in (
+        (test_data, "--output", tmp_path / "a.png"),
+        (test_data, "--target", "x"),
+        (test_data, test_data),
+        (),
+    ):
         code, _, err = run(capfd, "explain", trained, *words)
         assert code == 2
         assert err.count("\n") == 1
@@ -336,7 +386,13 @@ def test_a_label_that_is_renamed_is_not_taken_from_the_cache(tmp_path: Path) -> 
     settings = ["train.max_steps=2", "train.batch_rows=8", "model.image_size=8", "model.patch_size=4"]
 
     def labels(name: str) -> list[str]:
-        train("image-classification", [str(tmp_path / "all")], output_dir=tmp_path / name, model="vit:tiny", settings=settings)
+        train(
+            "image-classification",
+            [str(tmp_path / "all")],
+            output_dir=tmp_path / name,
+            model="vit:tiny",
+            settings=settings,
+        )
         found: list[str] = json.loads((tmp_path / name / "config.json").read_text())["labels"]
         return found
 

@@ -19,14 +19,22 @@ from seqloom.errors import SeqloomError, UsageError
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.ngram import Ngram, NgramConfig
 from seqloom.models.recurrent_lm import RecurrentLM, RecurrentLMConfig
-from seqloom.text.tokenizers import KINDS, TextTokenizer, train_tokenizer
 from seqloom.tasks.language_modeling.complete import Bounds, Completer, Completion, last_word, load_completer
+from seqloom.text.tokenizers import KINDS, TextTokenizer, train_tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 ALL = Bounds(rows=10**6, given_back=100, least=0.0, steps=3)
 WORDS = ("words", "blanks")
-ALIVE = {"characters": "ab é,", "words": "", "blanks": "", "bytes": "ab é,", "bpe": "ab ,", "wordpiece": "ab ,", "unigram": "ab ,"}
+ALIVE = {
+    "characters": "ab é,",
+    "words": "",
+    "blanks": "",
+    "bytes": "ab é,",
+    "bpe": "ab ,",
+    "wordpiece": "ab ,",
+    "unigram": "ab ,",
+}
 """Characters whose tokens the tiny models may say; of words all."""
 
 
@@ -45,7 +53,8 @@ def alive(kind: str) -> list[int]:
 
 
 class Few(Remembering):
-    """A random model of the tokens that are alive; of the others, special ones too, it has only `<unk>`, which must take no share."""
+    """A random model of the tokens that are alive; of the others, special ones too, it has only `<unk>`,
+    which must take no share."""
 
     def __init__(self, kind: str, seed: int, context: int | None = None) -> None:
         super().__init__(tokenizer_of(kind).vocabulary_size, context, seed)
@@ -65,7 +74,9 @@ class Few(Remembering):
         return found
 
 
-def by_enumeration(model: Few, kind: str, prefix: str, words: int, steps: int) -> dict[tuple[str, bool], float]:
+def by_enumeration(
+    model: Few, kind: str, prefix: str, words: int, steps: int
+) -> dict[tuple[str, bool], float]:
     """P(completion | prefix): every run of at most `steps` tokens and one more, and what it spells."""
     tokenizer = tokenizer_of(kind)
     joint = tokenizer.joint
@@ -81,11 +92,25 @@ def by_enumeration(model: Few, kind: str, prefix: str, words: int, steps: int) -
             typed += mass
         if covered:
             after = (before.encode() + text[len(rest) :]).decode("latin-1")
-            over = re.match(rf"[^a-zA-Z0-9_\x80-\xff]*(?:[a-zA-Z0-9_\x80-\xff]+[^a-zA-Z0-9_\x80-\xff]+){{{words}}}", after)
+            over = re.match(
+                rf"[^a-zA-Z0-9_\x80-\xff]*(?:[a-zA-Z0-9_\x80-\xff]+[^a-zA-Z0-9_\x80-\xff]+){{{words}}}", after
+            )
             if over:
-                found[(re.sub(r"[^a-zA-Z0-9_\x80-\xff]+\Z", "", over[0])[1:].encode("latin-1").decode("utf-8", "replace"), False)] += mass
+                found[
+                    (
+                        re.sub(r"[^a-zA-Z0-9_\x80-\xff]+\Z", "", over[0])[1:]
+                        .encode("latin-1")
+                        .decode("utf-8", "replace"),
+                        False,
+                    )
+                ] += mass
                 return
-            if joint and run and re.search(r"\w\Z", after) and len(re.findall(r"[\w\x80-\xff]+", after)) == words:
+            if (
+                joint
+                and run
+                and re.search(r"\w\Z", after)
+                and len(re.findall(r"[\w\x80-\xff]+", after)) == words
+            ):
                 found[after[1:].encode("latin-1").decode("utf-8", "replace"), False] += mass
                 return
         if len(run) > steps:
@@ -118,7 +143,9 @@ PREFIXES = {
 }
 
 
-@pytest.mark.parametrize(("kind", "prefix"), [(kind, prefix) for kind, some in PREFIXES.items() for prefix in some])
+@pytest.mark.parametrize(
+    ("kind", "prefix"), [(kind, prefix) for kind, some in PREFIXES.items() for prefix in some]
+)
 @pytest.mark.parametrize("words", [1, 2])
 def test_probabilities_are_those_of_all_runs_of_tokens(kind: str, prefix: str, words: int) -> None:
     steps = {"words": 1, "characters": 2}.get(kind, 2 if words == 1 else 1)
@@ -151,7 +178,8 @@ def test_states_that_are_kept_change_nothing_and_spare_reading(kind: str, contex
 
 
 def test_a_long_text_is_read_from_where_a_window_begins() -> None:
-    """A window of a long text is read as a text of its own, without `<s>`; room is left for the tokens that are looked for."""
+    """A window of a long text is read as a text of its own, without `<s>`; room is left for the tokens that
+    are looked for."""
     tokenizer, context = tokenizer_of("characters"), 16
     model, read = Few("characters", 2, context), list[list[int]]()
 
@@ -169,12 +197,20 @@ def test_a_long_text_is_read_from_where_a_window_begins() -> None:
 def test_every_family_completes_while_it_is_typed(family: str) -> None:
     tokenizer = tokenizer_of("bpe")
     completer = Completer(small_model(family, tokenizer.vocabulary_size), tokenizer)
-    two_ways = ["ab ", "ab a ", "ab a b ", "ab a a ", "ab a b a "]  # on from one state: neither may write into the other's
+    two_ways = [
+        "ab ",
+        "ab a ",
+        "ab a b ",
+        "ab a a ",
+        "ab a b a ",
+    ]  # on from one state: neither may write into the other's
     for prefix in [*two_ways, *(TEXT[:n] for n in [*range(len(TEXT) + 1), 20, 12])]:
         fresh = Completer(small_model(family, tokenizer.vocabulary_size), tokenizer).complete(prefix)
         found = completer.complete(prefix)
         assert [one.text for one in found] == [one.text for one in fresh]
-        assert [one.probability for one in found] == pytest.approx([one.probability for one in fresh], rel=1e-4)
+        assert [one.probability for one in found] == pytest.approx(
+            [one.probability for one in fresh], rel=1e-4
+        )
         assert sum(one.probability for one in found) <= 1 + 1e-6
 
 
@@ -184,7 +220,9 @@ def small_model(family: str, vocabulary: int) -> Any:
     if family == "gpt":
         return GPT(GPTConfig(vocabulary_size=vocabulary, context=16, width=8, layers=2, heads=2)).eval()
     if family == "recurrent_lm":
-        return RecurrentLM(RecurrentLMConfig(vocabulary_size=vocabulary, embedding_width=4, width=4, tie_output=False)).eval()
+        return RecurrentLM(
+            RecurrentLMConfig(vocabulary_size=vocabulary, embedding_width=4, width=4, tie_output=False)
+        ).eval()
     ids = [2, *(i for text in TEXT.split(",") for i in [*tokenizer_of("bpe").encode([text])[0], 2])]
     return Ngram.fit(NgramConfig(vocabulary_size=vocabulary, order=3), np.array(ids)).eval()
 
@@ -204,7 +242,13 @@ def test_the_word_is_shown_whole() -> None:
     def word(prefix: str, text: str) -> str:
         return last_word(prefix, Completion(text, 0.5, False))
 
-    assert [word("the qu", "ick"), word("the ", "quick"), word("the", ""), word("so, ", "be it"), word("Stra", "ße")] == [
+    assert [
+        word("the qu", "ick"),
+        word("the ", "quick"),
+        word("the", ""),
+        word("so, ", "be it"),
+        word("Stra", "ße"),
+    ] == [
         "quick",
         "quick",
         "the",
@@ -226,5 +270,7 @@ def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         Completer(broken, tokenizer_of("bpe")).complete("a")
     bundle = type("B", (), {"task": "translation", "folder": Path("runs/x")})()
     monkeypatch.setattr(workflow, "load_bundle", lambda *_: bundle)
-    with pytest.raises(UsageError, match="runs/x: complete needs a model of text-generation, but this one is of translation"):
+    with pytest.raises(
+        UsageError, match="runs/x: complete needs a model of text-generation, but this one is of translation"
+    ):
         load_completer("runs/x")

@@ -14,21 +14,23 @@ from hypothesis import strategies as st
 from tests.decoding.toys import Remembering
 from torch import Tensor
 
-from seqloom.runs.run_folder import Bundle
 from seqloom.config import DecodeConfig
 from seqloom.errors import UsageError
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from seqloom.text.special_tokens import BOS, EOS, SPECIAL_TOKENS
-from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
+from seqloom.runs.run_folder import Bundle
 from seqloom.tasks.language_modeling.generate import Pieces, TextGenerator, text_after
 from seqloom.tasks.translation.translate import decode_texts
+from seqloom.text.special_tokens import BOS, EOS, SPECIAL_TOKENS
+from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
 
 TEXTS = ["ein Hund läuft", "zwei Hunde laufen 🐕🐕", "日本語の犬 runs", "a dog runs, two dogs run"]
 KINDS = {kind: train_tokenizer(TEXTS, kind, 300) for kind in ("bpe", "bytes", "characters", "words")}
 
 
-def writer(model: Any, tokenizer: TextTokenizer, notices: list[str] | None = None, **decode: Any) -> TextGenerator:
+def writer(
+    model: Any, tokenizer: TextTokenizer, notices: list[str] | None = None, **decode: Any
+) -> TextGenerator:
     bundle = Bundle(
         folder=Path("runs/tales"),
         task="text-generation",
@@ -86,7 +88,13 @@ def test_a_prompt_is_read_after_the_begin_mark_and_only_new_text_comes_out() -> 
     model, dictating = dictated(ids, tokenizer)
     for prompt in ("ein Hund", ""):
         ((one,),) = dictating.generate([prompt])
-        assert (one.prompt, one.text, one.tokens, one.finished, one.sample) == (prompt, " läuft 🐕", ids, True, 0)
+        assert (one.prompt, one.text, one.tokens, one.finished, one.sample) == (
+            prompt,
+            " läuft 🐕",
+            ids,
+            True,
+            0,
+        )
         assert one.log_probability == 0
         assert model.read.pop() == [BOS, *tokenizer.encode([prompt])[0]]
 
@@ -123,7 +131,13 @@ def test_outputs_of_a_beam_come_best_first() -> None:
 @pytest.mark.usefixtures("one_thread")
 def test_the_batch_changes_no_text(gpt: GPT) -> None:
     """Prompts of many lengths, shorter and longer than the context, padded on the left beside each other."""
-    prompts = ["", "a dog", "two dogs run, a dog runs", "zwei Hunde laufen und ein Hund läuft auch und zwei Hunde", "日本語"]
+    prompts = [
+        "",
+        "a dog",
+        "two dogs run, a dog runs",
+        "zwei Hunde laufen und ein Hund läuft auch und zwei Hunde",
+        "日本語",
+    ]
     writing = writer(gpt, KINDS["bpe"], n_best=2, max_length=30, temperature=1.3, top_p=0.95, seed=11)
     alone = [[(one.text, one.tokens) for one in writing.generate([prompt])[0]] for prompt in prompts]
     for rows in (1, 2, 64):
@@ -138,7 +152,9 @@ def test_the_batch_changes_no_text(gpt: GPT) -> None:
 @pytest.mark.usefixtures("one_thread")
 def test_progress_counts_every_token(gpt: GPT) -> None:
     made = list[int]()
-    found = writer(gpt, KINDS["bpe"], n_best=2).generate(["a", "b", "c"], made.append, max_length=30, batch_rows=2)
+    found = writer(gpt, KINDS["bpe"], n_best=2).generate(
+        ["a", "b", "c"], made.append, max_length=30, batch_rows=2
+    )
     assert sum(made) == sum(len(one.tokens) + one.finished for outputs in found for one in outputs)
 
 
@@ -147,18 +163,24 @@ def test_a_translation_model_can_sample_too() -> None:
     """Its samples share the memory of their source; n_best, seeds and batches mean the same."""
     torch.manual_seed(0)
     tokenizer = KINDS["bpe"]
-    widths: dict[str, Any] = dict.fromkeys(("width", "encoder_width", "embedding_width", "attention_width", "readout_width"), 8)
+    widths: dict[str, Any] = dict.fromkeys(
+        ("width", "encoder_width", "embedding_width", "attention_width", "readout_width"), 8
+    )
     model = Seq2Seq(Seq2SeqConfig(vocabulary_size=tokenizer.vocabulary_size, **widths)).eval()
     texts = ["a dog", "zwei Hunde laufen und ein Hund", "", "日本"]
     sampling = DecodeConfig(strategy="sample", n_best=3, max_length=12, seed=7)
     found = decode_texts(model, tokenizer, texts, sampling)
     assert [len(outputs) for outputs in found] == [3, 3, 1, 3]
     assert len({output.text for outputs in found for output in outputs}) == 10
-    alone = [[output.text for output in decode_texts(model, tokenizer, [text], sampling)[0]] for text in texts]
+    alone = [
+        [output.text for output in decode_texts(model, tokenizer, [text], sampling)[0]] for text in texts
+    ]
     assert [[output.text for output in outputs] for outputs in found] == alone
     narrow = decode_texts(model, tokenizer, texts, replace(sampling, top_k=1))
     greedy = decode_texts(model, tokenizer, texts, DecodeConfig(beam=1, max_length=12))
-    assert [{output.text for output in outputs} for outputs in narrow] == [{outputs[0].text} for outputs in greedy]
+    assert [{output.text for output in outputs} for outputs in narrow] == [
+        {outputs[0].text} for outputs in greedy
+    ]
 
 
 # Windows
@@ -174,14 +196,21 @@ def test_a_window_that_slides_is_said_once() -> None:
     assert len(notices) == 1
     for _ in range(2):
         writing.generate(["ab", "cd"], max_length=40)
-        assert notices == ["the model looks at 12 tokens at most: where a text was longer, it went on from the last 6, read afresh"]
+        assert notices == [
+            (
+                "the model looks at 12 tokens at most: where a text was longer, it went on from the last 6, read"
+                " afresh"
+            )
+        ]
 
 
 # Streams
 
 
 @pytest.mark.usefixtures("one_thread")
-@pytest.mark.parametrize("changes", [{"seed": 3}, {"strategy": "beam", "beam": 1}, {"strategy": "beam", "beam": 3}])
+@pytest.mark.parametrize(
+    "changes", [{"seed": 3}, {"strategy": "beam", "beam": 1}, {"strategy": "beam", "beam": 3}]
+)
 def test_a_stream_is_the_text_in_pieces(changes: dict[str, Any], gpt: GPT) -> None:
     streamed, whole = list[str](), list[str]()
     pieces = list(writer(gpt, KINDS["bpe"], streamed, max_length=40).stream("a dog", **changes))
@@ -216,7 +245,8 @@ def test_a_character_is_given_as_soon_as_its_last_byte_is_there(text: str) -> No
 @settings(deadline=None)
 @given(st.data())
 def test_pieces_join_to_the_text_whatever_the_tokens(kind: str, data: st.DataObject) -> None:
-    """Half characters, bytes that are none, special tokens: joined it is what decoding all at once gives, and no piece is taken back."""
+    """Half characters, bytes that are none, special tokens: joined it is what decoding all at once gives, and
+    no piece is taken back."""
     tokenizer = KINDS[kind]
     some = st.lists(st.integers(0, tokenizer.vocabulary_size - 1), max_size=25)
     (prompt,) = tokenizer.encode([data.draw(st.sampled_from(["", "a dog", "日本", "zwei "]))])
@@ -243,7 +273,10 @@ def test_a_model_of_another_task_is_refused() -> None:
     )
     with pytest.raises(
         UsageError,
-        match=r"generate needs a model of text-generation, but this one is of translation; use: seqloom predict runs/captions$",
+        match=(
+            r"generate needs a model of text-generation, but this one is of translation; use: seqloom predict"
+            r" runs/captions$"
+        ),
     ):
         TextGenerator(other)
 
@@ -254,15 +287,27 @@ def test_a_model_of_another_task_is_refused() -> None:
         (
             "beam",
             {"temperature": 0.5},
-            "temperature changes nothing with decode.strategy=beam; leave it out, or add decode.strategy=sample",
+            (
+                "temperature changes nothing with decode.strategy=beam; leave it out, or add"
+                " decode.strategy=sample"
+            ),
         ),
         ("beam", {"seed": 1}, "decode.seed changes nothing"),
-        ("sample", {"beam": 3}, "decode.beam changes nothing with decode.strategy=sample; leave it out, or add decode.strategy=beam"),
+        (
+            "sample",
+            {"beam": 3},
+            (
+                "decode.beam changes nothing with decode.strategy=sample; leave it out, or add"
+                " decode.strategy=beam"
+            ),
+        ),
         ("sample", {"temperature": 0}, "decode.temperature must be greater than 0"),
         ("sample", {"strategy": "beam", "n_best": 9}, "decode.n_best must be at most decode.beam"),
     ],
 )
-def test_settings_that_cannot_be_or_would_change_nothing_are_refused(strategy: str, changes: dict[str, Any], message: str) -> None:
+def test_settings_that_cannot_be_or_would_change_nothing_are_refused(
+    strategy: str, changes: dict[str, Any], message: str
+) -> None:
     writing = writer(Remembering(KINDS["bpe"].vocabulary_size), KINDS["bpe"], strategy=strategy)
     with pytest.raises(UsageError, match=message):
         writing.generate([""], **changes)
@@ -276,7 +321,9 @@ def test_settings_that_cannot_be_or_would_change_nothing_are_refused(strategy: s
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stop", [("a",), ("un", "s"), ("e", " "), ("🐕", "犬"), ("zzzzz",)])
-def test_a_stop_string_ends_the_text_that_would_have_come_exactly_before_it(kind: str, stop: tuple[str, ...]) -> None:
+def test_a_stop_string_ends_the_text_that_would_have_come_exactly_before_it(
+    kind: str, stop: tuple[str, ...]
+) -> None:
     """Also across tokens, in a batch, and piece by piece."""
     tokenizer = KINDS[kind]
     model, prompts = Remembering(tokenizer.vocabulary_size, seed=3), ["", "ein Hund", "dogs"]
@@ -285,7 +332,12 @@ def test_a_stop_string_ends_the_text_that_would_have_come_exactly_before_it(kind
     cut_off = writer(model, tokenizer).generate(prompts, **settings, stop=stop)
     for prompt, longs, shorts in zip(prompts, whole, cut_off, strict=True):
         for long, short in zip(longs, shorts, strict=True):
-            assert short.text == long.text[: min((long.text.index(s) for s in stop if s in long.text), default=len(long.text))]
+            assert (
+                short.text
+                == long.text[
+                    : min((long.text.index(s) for s in stop if s in long.text), default=len(long.text))
+                ]
+            )
             assert short.finished == (long.finished or short.text != long.text)
             assert short.tokens == long.tokens[: len(short.tokens)]
         pieces = list(writer(model, tokenizer).stream(prompt, **settings, stop=stop))
@@ -298,10 +350,20 @@ def test_what_is_banned_never_comes_and_what_is_asked_for_begins(kind: str, stra
     tokenizer = KINDS[kind]
     model = Remembering(tokenizer.vocabulary_size, seed=3)
     begin = "zwei Hunde"
-    settings: dict[str, Any] = {"strategy": strategy, "n_best": 5, "max_length": 20, "ban": ["u", "og", "日"], "begin": begin}
+    settings: dict[str, Any] = {
+        "strategy": strategy,
+        "n_best": 5,
+        "max_length": 20,
+        "ban": ["u", "og", "日"],
+        "begin": begin,
+    }
     with pytest.raises(UsageError) if kind == "words" else nullcontext():
-        writer(model, tokenizer).generate([""], **settings | {"begin": "zweiHunde 5"} if kind == "words" else settings | {"ban": []})
-    for outputs in writer(model, tokenizer).generate(["", "dogs r"], **settings | {"begin": "", "ban": ["u", "og", "日"]}):
+        writer(model, tokenizer).generate(
+            [""], **settings | {"begin": "zweiHunde 5"} if kind == "words" else settings | {"ban": []}
+        )
+    for outputs in writer(model, tokenizer).generate(
+        ["", "dogs r"], **settings | {"begin": "", "ban": ["u", "og", "日"]}
+    ):
         for one in outputs:
             assert not any(string in one.text for string in ("u", "og", "日"))
     for outputs in writer(model, tokenizer).generate(["", "dogs r"], **settings | {"ban": []}):
@@ -313,7 +375,9 @@ def test_what_is_banned_never_comes_and_what_is_asked_for_begins(kind: str, stra
 def test_translation_stops_bans_and_begins_too() -> None:
     tokenizer = KINDS["bpe"]
     torch.manual_seed(0)
-    model = Seq2Seq(Seq2SeqConfig(vocabulary_size=tokenizer.vocabulary_size, embedding_width=8, encoder_width=8, width=8)).eval()
+    model = Seq2Seq(
+        Seq2SeqConfig(vocabulary_size=tokenizer.vocabulary_size, embedding_width=8, encoder_width=8, width=8)
+    ).eval()
     plain = DecodeConfig(beam=1, max_length=20)
     for text in TEXTS:
         ((whole,),) = decode_texts(model, tokenizer, [text], plain)

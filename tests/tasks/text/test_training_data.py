@@ -1,4 +1,5 @@
-"""Readers from files to answers: every task trained, opened, measured and asked; the same to the bit after a stop."""
+"""Readers from files to answers: every task trained, opened, measured and asked; the same to the bit after a
+stop."""
 
 from __future__ import annotations
 
@@ -12,21 +13,28 @@ import numpy as np
 import pytest
 import torch
 
-from seqloom.runs import run_folder
 from seqloom import files
 from seqloom.data.readers.examples import Choice, Labelled
 from seqloom.errors import DataError, FolderError, SeqloomError, UsageError
 from seqloom.models.encoder_with_head import Reader
+from seqloom.runs import run_folder
+from seqloom.runs.settings import resolve
+from seqloom.tasks.text.predictor import load_reader
 from seqloom.training.checkpoints import read_tensors
-from seqloom.workflows.data_report.report import check
 from seqloom.workflows.data_report.labelled import ReadingReport
+from seqloom.workflows.data_report.report import check
 from seqloom.workflows.evaluate import evaluate
 from seqloom.workflows.onnx import export_onnx
-from seqloom.tasks.text.predictor import load_reader
-from seqloom.runs.settings import resolve
 from seqloom.workflows.train import train
 
-FAST = ["train.max_steps=6", "train.evaluate_every=3", "train.log_every=2", "train.batch_rows=4", "train.threads=1", "data.vocabulary=400"]
+FAST = [
+    "train.max_steps=6",
+    "train.evaluate_every=3",
+    "train.log_every=2",
+    "train.batch_rows=4",
+    "train.threads=1",
+    "data.vocabulary=400",
+]
 ANIMALS = ["cat", "dog", "cow", "fox", "owl", "bat", "hen", "pig"]
 SAYS = ["meow", "woof", "moo", "yip"]
 
@@ -37,7 +45,10 @@ def labels_file(folder: Path, name: str = "train.csv", number: int = 24) -> Path
 
 
 def pairs_file(folder: Path, name: str = "train.csv") -> Path:
-    rows = [f"{ANIMALS[i % 8]} one {i},{ANIMALS[i % 4]} two,{'same' if i % 8 == i % 4 else 'other'}" for i in range(24)]
+    rows = [
+        f"{ANIMALS[i % 8]} one {i},{ANIMALS[i % 4]} two,{'same' if i % 8 == i % 4 else 'other'}"
+        for i in range(24)
+    ]
     return written(folder / name, "sentence1,sentence2,label\n" + "\n".join(rows) + "\n")
 
 
@@ -52,8 +63,14 @@ def several_file(folder: Path, name: str = "train.csv") -> Path:
 
 
 def tags_file(folder: Path, name: str = "train.conll") -> Path:
-    sentences = [[("the", "O"), (ANIMALS[i % 8], "B-ANIMAL"), (str(i), "I-ANIMAL"), ("ran", "O")][: 2 + i % 3] for i in range(20)]
-    return written(folder / name, "\n\n".join("\n".join(f"{word}\t{tag}" for word, tag in one) for one in sentences) + "\n")
+    sentences = [
+        [("the", "O"), (ANIMALS[i % 8], "B-ANIMAL"), (str(i), "I-ANIMAL"), ("ran", "O")][: 2 + i % 3]
+        for i in range(20)
+    ]
+    return written(
+        folder / name,
+        "\n\n".join("\n".join(f"{word}\t{tag}" for word, tag in one) for one in sentences) + "\n",
+    )
 
 
 def questions_file(folder: Path, name: str = "train.json") -> Path:
@@ -68,7 +85,10 @@ def questions_file(folder: Path, name: str = "train.json") -> Path:
 
 
 def choices_file(folder: Path, name: str = "train.jsonl") -> Path:
-    rows = [{"text": f"the {ANIMALS[i % 8]} {i}", "choice1": SAYS[i % 4], "choice2": "runs", "label": i % 2} for i in range(20)]
+    rows = [
+        {"text": f"the {ANIMALS[i % 8]} {i}", "choice1": SAYS[i % 4], "choice2": "runs", "label": i % 2}
+        for i in range(20)
+    ]
     return written(folder / name, "".join(json.dumps(row) + "\n" for row in rows))
 
 
@@ -84,7 +104,12 @@ CASES: dict[str, tuple[str, Callable[[Path], Path], str, list[str]]] = {
         "bag_of_words:tiny",
         ["model.features=tf-idf", "model.ngrams=2", "model.buckets=64"],
     ),
-    "labels, convolution": ("text-classification", labels_file, "convolution:tiny", ["head.class_weights=balanced"]),
+    "labels, convolution": (
+        "text-classification",
+        labels_file,
+        "convolution:tiny",
+        ["head.class_weights=balanced"],
+    ),
     "labels, recurrent": ("text-classification", labels_file, "recurrent:tiny", ["head.pooling=attention"]),
     "labels, transformer": ("text-classification", labels_file, "bert:tiny", []),
     "labels, causal": ("text-classification", labels_file, "gpt:tiny", ["head.lm_weight=0.5"]),
@@ -101,10 +126,14 @@ CASES: dict[str, tuple[str, Callable[[Path], Path], str, list[str]]] = {
 """what is trained: task, its file, model, settings."""
 
 
-def trained(folder: Path, case: str, settings: list[str] | None = None, name: str = "run") -> tuple[Path, Path]:
+def trained(
+    folder: Path, case: str, settings: list[str] | None = None, name: str = "run"
+) -> tuple[Path, Path]:
     task, make, model, more = CASES[case]
     data = make(folder)
-    train(task, [str(data)], output_dir=folder / name, model=model, settings=[*FAST, *more, *(settings or [])])
+    train(
+        task, [str(data)], output_dir=folder / name, model=model, settings=[*FAST, *more, *(settings or [])]
+    )
     return folder / name, data
 
 
@@ -115,11 +144,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_trained_reader_is_measured_and_asked_from_its_folder(case: str, runs: dict[str, tuple[Path, Path]]) -> None:
+def test_a_trained_reader_is_measured_and_asked_from_its_folder(
+    case: str, runs: dict[str, tuple[Path, Path]]
+) -> None:
     folder, data = runs[case]
     task = CASES[case][0]
     found = evaluate(folder, [str(data)], {}, {}, lambda _: None)
-    best = {"sentence-similarity": "spearman", "question-answering": "f1", "token-classification": "f1"}.get(task, "accuracy")
+    best = {"sentence-similarity": "spearman", "question-answering": "f1", "token-classification": "f1"}.get(
+        task, "accuracy"
+    )
     assert {best, f"{best}_low", f"{best}_high", "loss"} <= found.metrics.keys() or case == "several labels"
     assert found.by_example is not None
     replies = list(load_reader(folder).stream([str(data)]))
@@ -128,7 +161,9 @@ def test_a_trained_reader_is_measured_and_asked_from_its_folder(case: str, runs:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_reader_goes_on_to_the_same_bits(case: str, runs: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+def test_a_reader_goes_on_to_the_same_bits(
+    case: str, runs: dict[str, tuple[Path, Path]], tmp_path: Path
+) -> None:
     """Stopped at step 3 and resumed = not stopped."""
     import signal
 
@@ -139,10 +174,14 @@ def test_a_reader_goes_on_to_the_same_bits(case: str, runs: dict[str, tuple[Path
         if progress.step == 3:
             signal.raise_signal(signal.SIGTERM)
 
-    result = train(task, [str(data)], output_dir=tmp_path / "run", model=model, settings=[*FAST, *more], progress=stop)
+    result = train(
+        task, [str(data)], output_dir=tmp_path / "run", model=model, settings=[*FAST, *more], progress=stop
+    )
     assert result.stopped == "SIGTERM"
     train(resume=tmp_path / "run")
-    whole, resumed = (read_tensors(folder / "model.safetensors") for folder in (runs[case][0], tmp_path / "run"))
+    whole, resumed = (
+        read_tensors(folder / "model.safetensors") for folder in (runs[case][0], tmp_path / "run")
+    )
     assert whole.keys() == resumed.keys()
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
@@ -176,13 +215,20 @@ def test_as_many_tags_come_out_as_words_went_in(runs: dict[str, tuple[Path, Path
 
 def test_answers_are_parts_of_the_context(runs: dict[str, tuple[Path, Path]]) -> None:
     folder, data = runs["questions"]
-    contexts = {q["id"]: p["context"] for a in json.loads(data.read_text())["data"] for p in a["paragraphs"] for q in p["qas"]}
+    contexts = {
+        q["id"]: p["context"]
+        for a in json.loads(data.read_text())["data"]
+        for p in a["paragraphs"]
+        for q in p["qas"]
+    }
     for reply in load_reader(folder).stream([str(data)]):
         for answer in reply.content["answers"]:
             assert contexts[reply.content["id"]][answer["start"] : answer["end"]] == answer["text"]
 
 
-def test_a_label_that_only_the_test_has_is_an_error_or_counted(runs: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+def test_a_label_that_only_the_test_has_is_an_error_or_counted(
+    runs: dict[str, tuple[Path, Path]], tmp_path: Path
+) -> None:
     folder, _ = runs["labels, convolution"]
     file = written(tmp_path / "test.csv", "text,label\nthe cat says meow,meow\nthe ox,mooo\n")
     with pytest.raises(DataError, match=r"test\.csv:3: .*mooo"):
@@ -198,9 +244,15 @@ def test_a_text_that_is_too_long_is_cut_only_by_option(tmp_path: Path) -> None:
     rows = [f"{'word ' * (300 if i == 5 else 3)}{i},{SAYS[i % 2]}" for i in range(12)]
     data = written(tmp_path / "train.csv", "text,label\n" + "\n".join(rows) + "\n")
     with pytest.raises(
-        DataError, match=r"train\.csv:7: a text must have at most 128 tokens .* 1 have more \(the longest \d+\).*data\.max_length=128"
+        DataError,
+        match=(
+            r"train\.csv:7: a text must have at most 128 tokens .* 1 have more \(the longest"
+            r" \d+\).*data\.max_length=128"
+        ),
     ):
-        train("text-classification", [str(data)], output_dir=tmp_path / "run", model="bert:tiny", settings=FAST)
+        train(
+            "text-classification", [str(data)], output_dir=tmp_path / "run", model="bert:tiny", settings=FAST
+        )
     assert not (tmp_path / "run" / "config.json").exists()
     said: list[str] = []
     train(
@@ -214,13 +266,16 @@ def test_a_text_that_is_too_long_is_cut_only_by_option(tmp_path: Path) -> None:
     assert any("1 texts are cut" in one for one in said)
 
 
-# --- fine-tuning -----------------------------------------------------------------------------------------------------
+# --- fine-tuning
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_a_run_begins_with_the_encoder_of_another(runs: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     """Its tokenizer comes along, its head does not where the labels are others, and what is new is named."""
     before, _ = runs["labels, transformer"]
-    data = written(tmp_path / "new.csv", "text,label\n" + "".join(f"the cat {i},{'ab'[i % 2]}\n" for i in range(12)))
+    data = written(
+        tmp_path / "new.csv", "text,label\n" + "".join(f"the cat {i},{'ab'[i % 2]}\n" for i in range(12))
+    )
     said: list[str] = []
     train(
         "text-classification",
@@ -240,11 +295,19 @@ def test_a_run_begins_with_the_encoder_of_another(runs: dict[str, tuple[Path, Pa
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_run_can_be_gone_on_with_in_another(case: str, runs: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
-    """Its head comes along too, where the data are the same: without training the answers are those of before."""
+def test_every_run_can_be_gone_on_with_in_another(
+    case: str, runs: dict[str, tuple[Path, Path]], tmp_path: Path
+) -> None:
+    """Its head comes along too, where the data are the same: without training the answers are those of
+    before."""
     before, data = runs[case]
     task, _, _, more = CASES[case]
-    settings = [*FAST[:-1], *(one for one in more if not one.startswith("model.")), "train.learning_rate=1e-30", "train.weight_decay=0"]
+    settings = [
+        *FAST[:-1],
+        *(one for one in more if not one.startswith("model.")),
+        "train.learning_rate=1e-30",
+        "train.weight_decay=0",
+    ]
     train(task, [str(data)], output_dir=tmp_path / "run", start=before, settings=settings)
     old, new = (read_tensors(folder / "model.safetensors") for folder in (before, tmp_path / "run"))
     assert old.keys() == new.keys()
@@ -253,7 +316,9 @@ def test_every_run_can_be_gone_on_with_in_another(case: str, runs: dict[str, tup
 
 
 def test_a_start_brings_its_own_model(runs: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"--from brings its own model \(bert\), so --model must be left out, but is gpt"):
+    with pytest.raises(
+        UsageError, match=r"--from brings its own model \(bert\), so --model must be left out, but is gpt"
+    ):
         train(
             "text-classification",
             [str(labels_file(tmp_path))],
@@ -268,13 +333,18 @@ def test_a_start_brings_its_own_model(runs: dict[str, tuple[Path, Path]], tmp_pa
     [
         (["head.crf=true"], r"head\.crf must be false for classification"),
         (["train.freeze=[nothing]"], r"train\.freeze must name parameters, but none begins with 'nothing'"),
-        (["head.lm_weight=1"], r"head\.lm_weight needs an encoder that predicts the next token \(gpt\), but this is recurrent"),
+        (
+            ["head.lm_weight=1"],
+            r"head\.lm_weight needs an encoder that predicts the next token \(gpt\), but this is recurrent",
+        ),
         (["model.characters=convolution"], r"model\.characters is for token-classification"),
         (["head.pooling=median"], r"head\.pooling must be"),
         (["train.best=bleu"], r"train\.best must be accuracy or loss or macro_f1"),
     ],
 )
-def test_settings_that_cannot_be_are_said_before_the_work(settings: list[str], message: str, tmp_path: Path) -> None:
+def test_settings_that_cannot_be_are_said_before_the_work(
+    settings: list[str], message: str, tmp_path: Path
+) -> None:
     with pytest.raises(SeqloomError, match=message):
         train(
             "text-classification",
@@ -293,32 +363,62 @@ def test_settings_that_cannot_be_are_said_before_the_work(settings: list[str], m
             "data.columns=[1,2]",
             r"data\.columns changes nothing for text-classification \(it is for token-classification\)",
         ),
-        ("labels, recurrent", "data.source=x", r"data\.source changes nothing for text-classification; leave it out"),
+        (
+            "labels, recurrent",
+            "data.source=x",
+            r"data\.source changes nothing for text-classification; leave it out",
+        ),
         ("labels, recurrent", "head.pair=compared", r"head\.pair is for two texts, but each example has one"),
-        ("labels, recurrent", "head.activation=gelu", r"head\.activation is that of a hidden layer, but there is none"),
+        (
+            "labels, recurrent",
+            "head.activation=gelu",
+            r"head\.activation is that of a hidden layer, but there is none",
+        ),
         ("labels, recurrent", "train.window=8", r"train\.window is for language models"),
         ("scores, both orders", "train.label_smoothing=0.1", r"train\.label_smoothing is for labels"),
-        ("scores, both orders", "data.label_separator=;", r"data\.label_separator changes nothing for sentence-similarity"),
+        (
+            "scores, both orders",
+            "data.label_separator=;",
+            r"data\.label_separator changes nothing for sentence-similarity",
+        ),
         ("tags", "data.second=x", r"data\.second changes nothing for token-classification"),
         ("tags", "data.group=x", r"data\.group changes nothing for token-classification"),
-        ("tags", "head.pooling=mean", r"head\.pooling makes one state of a text, but token-classification asks each word"),
-        ("questions", "data.options=[a,b]", r"data\.options changes nothing for question-answering \(it is for multiple-choice\)"),
+        (
+            "tags",
+            "head.pooling=mean",
+            r"head\.pooling makes one state of a text, but token-classification asks each word",
+        ),
+        (
+            "questions",
+            "data.options=[a,b]",
+            r"data\.options changes nothing for question-answering \(it is for multiple-choice\)",
+        ),
         ("choices", "data.score=x", r"data\.score changes nothing for multiple-choice"),
-        ("choices", "head.pair=joined", r"head\.pair is for two texts and their label or score, but the task is multiple-choice"),
+        (
+            "choices",
+            "head.pair=joined",
+            r"head\.pair is for two texts and their label or score, but the task is multiple-choice",
+        ),
     ],
 )
-def test_settings_that_change_nothing_are_refused(case: str, setting: str, message: str, tmp_path: Path) -> None:
+def test_settings_that_change_nothing_are_refused(
+    case: str, setting: str, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match=message) as refused:
         trained(tmp_path, case, [setting])
     assert "\n" not in str(refused.value)
     assert not files.holds_something(tmp_path / "run")
 
 
-def test_settings_that_change_nothing_are_refused_where_a_reader_is_asked(runs: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+def test_settings_that_change_nothing_are_refused_where_a_reader_is_asked(
+    runs: dict[str, tuple[Path, Path]], tmp_path: Path
+) -> None:
     run, data = runs["labels, recurrent"]
     with pytest.raises(UsageError, match=r"data\.tags changes nothing for text-classification"):
         load_reader(run, {"tags": "xpos"})
-    with pytest.raises(UsageError, match=r"--from brings its own tokenizer, so data\.vocabulary changes nothing"):
+    with pytest.raises(
+        UsageError, match=r"--from brings its own tokenizer, so data\.vocabulary changes nothing"
+    ):
         train("text-classification", [str(data)], output_dir=tmp_path / "run", start=run, settings=FAST)
 
 
@@ -326,10 +426,16 @@ def test_a_head_belongs_to_readers(tmp_path: Path) -> None:
     written(tmp_path / "a.en", "a\nb\n")
     written(tmp_path / "a.de", "a\nb\n")
     with pytest.raises(UsageError, match=r"head\.\* belongs to readers"):
-        train("translation", [str(tmp_path / "a.en"), str(tmp_path / "a.de")], output_dir=tmp_path / "run", settings=["head.pooling=mean"])
+        train(
+            "translation",
+            [str(tmp_path / "a.en"), str(tmp_path / "a.de")],
+            output_dir=tmp_path / "run",
+            settings=["head.pooling=mean"],
+        )
 
 
-# --- before the training ---------------------------------------------------------------------------------------------
+# --- before the training
+# ---------------------------------------------------------------------------------------------
 
 
 def test_the_check_says_what_there_is_and_what_it_would_cost(tmp_path: Path) -> None:
@@ -337,7 +443,10 @@ def test_the_check_says_what_there_is_and_what_it_would_cost(tmp_path: Path) -> 
     report = check("text-classification", [str(data)], [], [str(test)], FAST, model="recurrent:tiny")
     summary = report.summary()
     assert summary["splits"]["test"]["examples"] == 8
-    assert sum(counts.get("train", 0) for counts in summary["labels"].values()) == summary["splits"]["train"]["examples"]
+    assert (
+        sum(counts.get("train", 0) for counts in summary["labels"].values())
+        == summary["splits"]["train"]["examples"]
+    )
     assert summary["training"]["steps"] == 6
     assert summary["training"]["parameters"] > summary["training"]["trained_parameters"] - 1 > 0
     assert summary["training"]["memory_of_the_longest_batch_mib"] > 0
@@ -346,24 +455,41 @@ def test_the_check_says_what_there_is_and_what_it_would_cost(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("model", "settings", "rate"),
-    [("bag_of_words:tiny", [], 1e-2), ("recurrent:tiny", [], 1e-3), ("bag_of_words", ["train.learning_rate=0.1"], 0.1)],
+    [
+        ("bag_of_words:tiny", [], 1e-2),
+        ("recurrent:tiny", [], 1e-3),
+        ("bag_of_words", ["train.learning_rate=0.1"], 0.1),
+    ],
 )
-def test_a_family_may_have_a_learning_rate_of_its_own(model: str, settings: list[str], rate: float, tmp_path: Path) -> None:
+def test_a_family_may_have_a_learning_rate_of_its_own(
+    model: str, settings: list[str], rate: float, tmp_path: Path
+) -> None:
     data = str(labels_file(tmp_path))
-    assert resolve("text-classification", [data], tmp_path / "run", model, (), settings, None).train.learning_rate == rate
+    assert (
+        resolve(
+            "text-classification", [data], tmp_path / "run", model, (), settings, None
+        ).train.learning_rate
+        == rate
+    )
 
 
 @pytest.mark.parametrize(
-    ("settings", "steps"), [([], 1000), (["train.epochs=3"], 9), (["train.max_steps=5"], 5), (["train.min_steps=40"], 40)]
+    ("settings", "steps"),
+    [([], 1000), (["train.epochs=3"], 9), (["train.max_steps=5"], 5), (["train.min_steps=40"], 40)],
 )
-def test_a_new_reader_has_steps_enough_of_small_data_unless_they_are_told(settings: list[str], steps: int, tmp_path: Path) -> None:
+def test_a_new_reader_has_steps_enough_of_small_data_unless_they_are_told(
+    settings: list[str], steps: int, tmp_path: Path
+) -> None:
     data = str(labels_file(tmp_path, number=80))
-    found = check("text-classification", [data], (), (), ["data.vocabulary=400", *settings], model="bag_of_words:tiny")
+    found = check(
+        "text-classification", [data], (), (), ["data.vocabulary=400", *settings], model="bag_of_words:tiny"
+    )
     assert isinstance(found, ReadingReport)
     assert found.training["steps"] == steps
 
 
-# --- what reviews found ----------------------------------------------------------------------------------------------
+# --- what reviews found
+# ----------------------------------------------------------------------------------------------
 
 
 class Killed(Exception):
@@ -381,7 +507,14 @@ def test_a_fine_tuning_that_was_killed_before_its_first_checkpoint_begins_again_
     for name, progress in (("whole", lambda _: None), ("killed", kill)):
         with contextlib.suppress(Killed):
             settings = [*FAST[:-1], "train.seed=3"]
-            train("text-classification", [str(data)], output_dir=tmp_path / name, start=start, settings=settings, progress=progress)
+            train(
+                "text-classification",
+                [str(data)],
+                output_dir=tmp_path / name,
+                start=start,
+                settings=settings,
+                progress=progress,
+            )
     assert (tmp_path / "killed" / "config.json").exists()
     train(resume=tmp_path / "killed")
     whole, again = (read_tensors(tmp_path / name / "model.safetensors") for name in ("whole", "killed"))
@@ -392,8 +525,16 @@ def test_a_fine_tuning_that_was_killed_before_its_first_checkpoint_begins_again_
 def test_a_mistake_that_is_found_late_leaves_no_folder_behind(settings: list[str], tmp_path: Path) -> None:
     data = labels_file(tmp_path)
     with pytest.raises(SeqloomError):
-        train("text-classification", [str(data)], output_dir=tmp_path / "run", model="recurrent:tiny", settings=[*FAST, *settings])
-    train("text-classification", [str(data)], output_dir=tmp_path / "run", model="recurrent:tiny", settings=FAST)
+        train(
+            "text-classification",
+            [str(data)],
+            output_dir=tmp_path / "run",
+            model="recurrent:tiny",
+            settings=[*FAST, *settings],
+        )
+    train(
+        "text-classification", [str(data)], output_dir=tmp_path / "run", model="recurrent:tiny", settings=FAST
+    )
 
 
 def test_plain_text_is_answered_whatever_columns_the_training_had(tmp_path: Path) -> None:
@@ -401,7 +542,13 @@ def test_plain_text_is_answered_whatever_columns_the_training_had(tmp_path: Path
     rows = "".join(f"x,the cat {i},{'ab'[i % 2]}\n" for i in range(12))
     data = written(tmp_path / "train.csv", "id,tweet,mood\n" + rows)
     settings = [*FAST, "data.text=tweet", "data.label=mood"]
-    train("text-classification", [str(data)], output_dir=tmp_path / "run", model="bag_of_words:tiny", settings=settings)
+    train(
+        "text-classification",
+        [str(data)],
+        output_dir=tmp_path / "run",
+        model="bag_of_words:tiny",
+        settings=settings,
+    )
     plain = written(tmp_path / "new.txt", "the cat 3\n\nthe cat, 4\n")
     replies = list(load_reader(tmp_path / "run").stream([str(plain)]))
     assert [bool(reply.text) for reply in replies] == [True, False, True]
@@ -413,12 +560,20 @@ def test_a_file_whose_name_says_nothing_is_read_as_the_training_was_told(tmp_pat
     rows = "".join(f"{'ab'[i % 2]}\tthe cat {i}\n" for i in range(12))
     data = written(tmp_path / "collection", rows)
     settings = [*FAST, "data.format=tsv", "data.header=false", "data.text=2", "data.label=1"]
-    train("text-classification", [str(data)], output_dir=tmp_path / "run", model="bag_of_words:tiny", settings=settings)
+    train(
+        "text-classification",
+        [str(data)],
+        output_dir=tmp_path / "run",
+        model="bag_of_words:tiny",
+        settings=settings,
+    )
     said: list[str] = []
     reader = load_reader(tmp_path / "run", say=said.append)
     asked = [reply.content["probabilities"] for reply in reader.stream([data])]
     assert asked == [one["probabilities"] for one in reader.label([f"the cat {i}" for i in range(12)])]
-    assert said == [f"{data}: read as data.format=tsv, as in the training; of plain text: --set data.format=text"]
+    assert said == [
+        f"{data}: read as data.format=tsv, as in the training; of plain text: --set data.format=text"
+    ]
     plain = load_reader(tmp_path / "run", {"format": "text"}, say=said.append)
     assert len(list(plain.stream([str(written(tmp_path / "new.txt", "the cat\nthe dog\n"))]))) == 2
     assert len(said) == 1
@@ -426,9 +581,17 @@ def test_a_file_whose_name_says_nothing_is_read_as_the_training_was_told(tmp_pat
 
 @pytest.mark.parametrize(("name", "given"), [("a.bio", {}), ("a.txt", {"format": "conll"}), ("a.tsv", {})])
 def test_columns_of_words_are_those_of_the_training(name: str, given: dict[str, Any], tmp_path: Path) -> None:
-    data = written(tmp_path / name, "\n\n".join(f"1\tthe\tDT\tO\n2\tcat{i}\tNN\tB-A" for i in range(12)) + "\n")
+    data = written(
+        tmp_path / name, "\n\n".join(f"1\tthe\tDT\tO\n2\tcat{i}\tNN\tB-A" for i in range(12)) + "\n"
+    )
     settings = [*FAST, "data.columns=[2,4]"]
-    train("token-classification", [str(data)], output_dir=tmp_path / "run", model="convolution:tiny", settings=settings)
+    train(
+        "token-classification",
+        [str(data)],
+        output_dir=tmp_path / "run",
+        model="convolution:tiny",
+        settings=settings,
+    )
     assert next(load_reader(tmp_path / "run", given).stream([str(data)])).content["words"] == ["the", "cat0"]
     assert "f1" in evaluate(tmp_path / "run", [str(data)], given, {}, lambda _: None).metrics
 
@@ -438,13 +601,25 @@ def test_files_named_as_those_of_the_training_are_read_as_those(tmp_path: Path) 
     rows = "".join(f"x\tthe cat {i}\t{'ab'[i % 2]}\n" for i in range(12))
     data, test = written(tmp_path / "train.csv", rows), written(tmp_path / "test.csv", rows)
     settings = [*FAST, "data.format=tsv", "data.header=false", "data.text=2", "data.label=3"]
-    train("text-classification", [str(data)], output_dir=tmp_path / "run", model="bag_of_words:tiny", settings=settings)
+    train(
+        "text-classification",
+        [str(data)],
+        output_dir=tmp_path / "run",
+        model="bag_of_words:tiny",
+        settings=settings,
+    )
     assert evaluate(tmp_path / "run", [str(test)], {}, {}, lambda _: None).metrics["examples"] == 12
 
 
 def test_a_folder_without_a_model_is_nothing_to_begin_with(tmp_path: Path) -> None:
     with pytest.raises(FolderError, match=r"must be a model to begin with, but holds no config\.json"):
-        train("text-classification", [str(labels_file(tmp_path))], output_dir=tmp_path / "run", start=tmp_path, settings=FAST)
+        train(
+            "text-classification",
+            [str(labels_file(tmp_path))],
+            output_dir=tmp_path / "run",
+            start=tmp_path,
+            settings=FAST,
+        )
 
 
 def test_a_reader_of_endless_layers_is_refused_at_once(tmp_path: Path) -> None:
@@ -461,35 +636,61 @@ def test_each_answer_knows_its_line_where_rows_are_skipped(tmp_path: Path) -> No
     run, _ = trained(tmp_path, "choices")
     row = json.dumps({"text": "the cat", "choice1": "moo", "choice2": "runs"})
     new = tmp_path / "new.jsonl"
-    new.write_bytes(f"{row}\n".encode() + row.replace("cat", "caf\u00e9").encode("latin-1") + f"\n{row}\n".encode())
+    new.write_bytes(
+        f"{row}\n".encode() + row.replace("cat", "caf\u00e9").encode("latin-1") + f"\n{row}\n".encode()
+    )
     found = load_reader(run, {"on_bad_line": "skip"}).stream([str(new)])
     assert [reply.content["line"] for reply in found] == [1, 3]
 
 
 @pytest.mark.parametrize("options", [(), ("moo",)])
-def test_a_choice_of_fewer_than_two_options_is_no_choice(options: tuple[str, ...], runs: dict[str, tuple[Path, Path]]) -> None:
-    with pytest.raises(DataError, match=f"asked:1: a choice needs at least two options, but has {len(options)}$"):
+def test_a_choice_of_fewer_than_two_options_is_no_choice(
+    options: tuple[str, ...], runs: dict[str, tuple[Path, Path]]
+) -> None:
+    with pytest.raises(
+        DataError, match=f"asked:1: a choice needs at least two options, but has {len(options)}$"
+    ):
         load_reader(runs["choices"][0]).ask([Choice("the cat", options, None, "asked", 1)])
 
 
 def numbered(path: Path, labels: str) -> Path:
-    return written(path, "text,choice1,choice2,label\n" + "".join(f"the cat {at},moo,runs,{one}\n" for at, one in enumerate(labels)))
+    return written(
+        path,
+        "text,choice1,choice2,label\n"
+        + "".join(f"the cat {at},moo,runs,{one}\n" for at, one in enumerate(labels)),
+    )
 
 
 @pytest.mark.parametrize(
-    ("labels", "told", "base"), [("121212", [], 1), ("010101", [], 0), ("111111", [], 0), ("111111", ["data.answers_from=1"], 1)]
+    ("labels", "told", "base"),
+    [("121212", [], 1), ("010101", [], 0), ("111111", [], 0), ("111111", ["data.answers_from=1"], 1)],
 )
-def test_numbers_of_options_count_in_all_files_as_in_those_of_the_training(labels: str, told: list[str], base: int, tmp_path: Path) -> None:
-    data, small, other = (numbered(tmp_path / f"{at}.csv", those) for at, those in enumerate([labels, "1", str(2 * (1 - base))]))
+def test_numbers_of_options_count_in_all_files_as_in_those_of_the_training(
+    labels: str, told: list[str], base: int, tmp_path: Path
+) -> None:
+    data, small, other = (
+        numbered(tmp_path / f"{at}.csv", those) for at, those in enumerate([labels, "1", str(2 * (1 - base))])
+    )
     said: list[str] = []
     given: dict[str, Any] = {"model": "bag_of_words:tiny", "settings": [*FAST, *told], "say": said.append}
     train("multiple-choice", [str(data)], validation=[str(small)], output_dir=tmp_path / "run", **given)
     assert sum("answers are taken as numbers" in one for one in said) == (not told)
-    chosen = load_reader(tmp_path / "run").ask([Choice("the cat 0", ("moo", "runs"), None, "asked", 1)])[0].content["choice"]
+    chosen = (
+        load_reader(tmp_path / "run")
+        .ask([Choice("the cat 0", ("moo", "runs"), None, "asked", 1)])[0]
+        .content["choice"]
+    )
     hit = float(chosen == 1 - base)
     assert evaluate(tmp_path / "run", [str(small)], {}, {}, said.append).metrics["accuracy"] == hit
-    assert evaluate(tmp_path / "run", [str(small)], {"answers_from": 1 - base}, {}, said.append).metrics["accuracy"] == 1 - hit
-    with pytest.raises(DataError, match=rf"2\.csv:2: .*answers count from {base}.*data\.answers_from={1 - base}"):
+    assert (
+        evaluate(tmp_path / "run", [str(small)], {"answers_from": 1 - base}, {}, said.append).metrics[
+            "accuracy"
+        ]
+        == 1 - hit
+    )
+    with pytest.raises(
+        DataError, match=rf"2\.csv:2: .*answers count from {base}.*data\.answers_from={1 - base}"
+    ):
         evaluate(tmp_path / "run", [str(other)], {}, {}, said.append)
     with pytest.raises(DataError, match=rf"2\.csv:2: .*data\.answers_from={1 - base}"):
         train("multiple-choice", [str(data)], validation=[str(other)], output_dir=tmp_path / "no", **given)
@@ -501,15 +702,31 @@ def test_a_new_head_of_numbers_begins_with_their_mean_and_one_that_was_trained_s
     bias = load_reader(run).model.head.output.bias
     assert bias.item() == pytest.approx(sum(i % 6 / 2 for i in range(24)) / 24, abs=0.15)  # of 21 of the 24
     (tmp_path / "more.csv").write_text(data.read_text().replace("0.5\n", "100\n"))
-    train("sentence-similarity", [str(tmp_path / "more.csv")], output_dir=tmp_path / "on", start=run, settings=[*FAST[:-1], *settings])
+    train(
+        "sentence-similarity",
+        [str(tmp_path / "more.csv")],
+        output_dir=tmp_path / "on",
+        start=run,
+        settings=[*FAST[:-1], *settings],
+    )
     torch.testing.assert_close(load_reader(tmp_path / "on").model.head.output.bias, bias)
 
 
 def test_a_setting_that_is_given_as_its_default_is_not_that_of_the_training(tmp_path: Path) -> None:
     data = tmp_path / "train.csv"
-    data.write_bytes(("text,label\n" + "".join(f"caf\u00e9 {'ab'[i % 2]} {i},{'ab'[i % 2]}\n" for i in range(12))).encode("latin-1"))
+    data.write_bytes(
+        ("text,label\n" + "".join(f"caf\u00e9 {'ab'[i % 2]} {i},{'ab'[i % 2]}\n" for i in range(12))).encode(
+            "latin-1"
+        )
+    )
     settings = [*FAST, "data.encoding=latin-1"]
-    train("text-classification", [str(data)], output_dir=tmp_path / "run", model="bag_of_words:tiny", settings=settings)
+    train(
+        "text-classification",
+        [str(data)],
+        output_dir=tmp_path / "run",
+        model="bag_of_words:tiny",
+        settings=settings,
+    )
     reader = load_reader(tmp_path / "run", {"encoding": "utf-8"})
     with pytest.raises(DataError, match="is not UTF-8"):
         reader.report([str(data)])

@@ -1,6 +1,8 @@
-"""Tokenizers of the field: the same ids as `transformers` and sentencepiece from the same files, exact offsets, marks, refusals.
+"""Tokenizers of the field: the same ids as `transformers` and sentencepiece from the same files, exact
+offsets, marks, refusals.
 
-The tokenizers are tiny and trained here. The published ones are checked by `benchmarks/tokenizers_of_the_field.py`.
+The tokenizers are tiny and trained here. The published ones are checked by
+`benchmarks/tokenizers_of_the_field.py`.
 """
 
 from __future__ import annotations
@@ -22,20 +24,49 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from seqloom import protocols
 from seqloom.errors import FolderError, UsageError
-from seqloom.text.hub.tokenizer_files import Settings, sentence_pieces
+from seqloom.text.hub.sentencepiece_model import Piece, SentencePieceModel, read_sentencepiece
 from seqloom.text.hub.special_ids import Frame, Roles, frame_of, marks_of
 from seqloom.text.hub.tokenizer import HubTokenizer, read_hub_tokenizer
-from seqloom.text.hub.sentencepiece_model import Piece, SentencePieceModel, read_sentencepiece
+from seqloom.text.hub.tokenizer_files import Settings, sentence_pieces
 
 TEXTS = [
     "The cat sat on the mat, and the dog sat on the log. It can't be 12.5% of 300!",
     "Der Hund läuft über die Straße; die Katze schläft, und der Hund lief über die Straße.",
     "naïve café 猫は寝る 猫 🐈 the cats, the dogs, the hats <s> </s> [MASK]",
 ] * 8
-SPELLED = ["[MASK]", "[CLS]", "<s>", "</s>", "<unk>", "<pad>", "<mask>", "<|endoftext|>", "<extra_id_0>", "[UNK]", "▁", "##s", "</w>"]
+SPELLED = [
+    "[MASK]",
+    "[CLS]",
+    "<s>",
+    "</s>",
+    "<unk>",
+    "<pad>",
+    "<mask>",
+    "<|endoftext|>",
+    "<extra_id_0>",
+    "[UNK]",
+    "▁",
+    "##s",
+    "</w>",
+]
 
-words = st.sampled_from([*" ".join(TEXTS[:3]).split(), *SPELLED, "<0x41>", "e\u0301", "ﬁ", "½", "\u3000", "\u200b", "가", "\u1100\u1161"])
-any_text = st.one_of(st.text(max_size=40), st.lists(words, max_size=10).map(" ".join), st.lists(words, max_size=6).map("".join))
+words = st.sampled_from(
+    [
+        *" ".join(TEXTS[:3]).split(),
+        *SPELLED,
+        "<0x41>",
+        "e\u0301",
+        "ﬁ",
+        "½",
+        "\u3000",
+        "\u200b",
+        "가",
+        "\u1100\u1161",
+    ]
+)
+any_text = st.one_of(
+    st.text(max_size=40), st.lists(words, max_size=10).map(" ".join), st.lists(words, max_size=6).map("".join)
+)
 
 
 def write(folder: Path, **files: Any) -> None:
@@ -46,11 +77,18 @@ def write(folder: Path, **files: Any) -> None:
 
 def word_piece(folder: Path) -> dict[str, Any]:
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
+    tokenizer.normalizer, tokenizer.pre_tokenizer = (
+        normalizers.BertNormalizer(lowercase=True),
+        pre_tokenizers.BertPreTokenizer(),
+    )
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokenizer.train_from_iterator(TEXTS, trainers.WordPieceTrainer(vocab_size=160, special_tokens=special, show_progress=False))
+    tokenizer.train_from_iterator(
+        TEXTS, trainers.WordPieceTrainer(vocab_size=160, special_tokens=special, show_progress=False)
+    )
     vocabulary = tokenizer.get_vocab()
-    write(folder, vocab__txt="".join(f"{token}\n" for token in sorted(vocabulary, key=vocabulary.__getitem__)))
+    write(
+        folder, vocab__txt="".join(f"{token}\n" for token in sorted(vocabulary, key=vocabulary.__getitem__))
+    )
     return {"model_type": "bert", "vocab_size": len(vocabulary), "pad_token_id": 0}
 
 
@@ -63,7 +101,11 @@ def cased_word_piece(folder: Path) -> dict[str, Any]:
 def pairs(folder: Path, tokenizer: Tokenizer, trainer: trainers.BpeTrainer) -> dict[str, int]:
     tokenizer.train_from_iterator(TEXTS, trainer)
     model = json.loads(tokenizer.to_str())["model"]
-    write(folder, vocab__json=model["vocab"], merges__txt="#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in model["merges"]))
+    write(
+        folder,
+        vocab__json=model["vocab"],
+        merges__txt="#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in model["merges"]),
+    )
     found: dict[str, int] = model["vocab"]
     return found
 
@@ -73,7 +115,11 @@ def byte_pairs(folder: Path, special: list[str]) -> dict[str, int]:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     return pairs(
-        folder, tokenizer, trainers.BpeTrainer(vocab_size=330, special_tokens=special, initial_alphabet=alphabet, show_progress=False)
+        folder,
+        tokenizer,
+        trainers.BpeTrainer(
+            vocab_size=330, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+        ),
     )
 
 
@@ -84,17 +130,33 @@ def gpt2(folder: Path) -> dict[str, Any]:
 
 def roberta(folder: Path) -> dict[str, Any]:
     size = len(byte_pairs(folder, ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]))
-    return {"model_type": "roberta", "vocab_size": size, "bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
+    return {
+        "model_type": "roberta",
+        "vocab_size": size,
+        "bos_token_id": 0,
+        "pad_token_id": 1,
+        "eos_token_id": 2,
+    }
 
 
 def bart(folder: Path) -> dict[str, Any]:
-    return roberta(folder) | {"model_type": "bart", "is_encoder_decoder": True, "decoder_start_token_id": 2, "forced_bos_token_id": 0}
+    return roberta(folder) | {
+        "model_type": "bart",
+        "is_encoder_decoder": True,
+        "decoder_start_token_id": 2,
+        "forced_bos_token_id": 0,
+    }
 
 
 def gpt1(folder: Path) -> dict[str, Any]:
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
-    trainer = trainers.BpeTrainer(vocab_size=160, special_tokens=["<unk>"], end_of_word_suffix="</w>", show_progress=False)
+    tokenizer.normalizer, tokenizer.pre_tokenizer = (
+        normalizers.BertNormalizer(lowercase=True),
+        pre_tokenizers.BertPreTokenizer(),
+    )
+    trainer = trainers.BpeTrainer(
+        vocab_size=160, special_tokens=["<unk>"], end_of_word_suffix="</w>", show_progress=False
+    )
     return {"model_type": "openai-gpt", "vocab_size": len(pairs(folder, tokenizer, trainer))}
 
 
@@ -102,7 +164,12 @@ def gpt1(folder: Path) -> dict[str, Any]:
 def sentencepiece_model(**options: Any) -> bytes:
     written = io.BytesIO()
     importlib.import_module("sentencepiece").SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXTS), model_writer=written, hard_vocab_limit=False, minloglevel=2, num_threads=1, **options
+        sentence_iterator=iter(TEXTS),
+        model_writer=written,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        num_threads=1,
+        **options,
     )
     return written.getvalue()
 
@@ -111,19 +178,39 @@ def t5(folder: Path) -> dict[str, Any]:
     content = sentencepiece_model(vocab_size=120, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
     (folder / "spiece.model").write_bytes(content)
     size = len(read_sentencepiece(folder / "spiece.model").pieces) + 100
-    return {"model_type": "t5", "vocab_size": size + 7, "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+    return {
+        "model_type": "t5",
+        "vocab_size": size + 7,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+        "decoder_start_token_id": 0,
+    }
 
 
 def marian(folder: Path) -> dict[str, Any]:
-    source, target = sentencepiece_model(vocab_size=120), sentencepiece_model(vocab_size=90, character_coverage=0.98)
+    source, target = (
+        sentencepiece_model(vocab_size=120),
+        sentencepiece_model(vocab_size=90, character_coverage=0.98),
+    )
     (folder / "source.spm").write_bytes(source)
     (folder / "target.spm").write_bytes(target)
-    of_source, of_target = ([piece.text for piece in read_sentencepiece(folder / name).pieces[3:]] for name in ("source.spm", "target.spm"))
-    known = [piece for at, piece in enumerate(of_source) if at % 7]  # marian's vocabulary lacks pieces that its training never met
+    of_source, of_target = (
+        [piece.text for piece in read_sentencepiece(folder / name).pieces[3:]]
+        for name in ("source.spm", "target.spm")
+    )
+    known = [
+        piece for at, piece in enumerate(of_source) if at % 7
+    ]  # marian's vocabulary lacks pieces that its training never met
     entries = [*dict.fromkeys(["</s>", "<unk>", *sorted({*known, *of_target, "▁zzz"}), ">>de<<", "<pad>"])]
     write(folder, vocab__json={token: i for i, token in enumerate(entries)})
     pad = len(entries) - 1
-    return {"model_type": "marian", "vocab_size": pad + 1, "pad_token_id": pad, "eos_token_id": 0, "decoder_start_token_id": pad}
+    return {
+        "model_type": "marian",
+        "vocab_size": pad + 1,
+        "pad_token_id": pad,
+        "eos_token_id": 0,
+        "decoder_start_token_id": pad,
+    }
 
 
 def generic(kind: str) -> Callable[[Path], dict[str, Any]]:
@@ -148,7 +235,15 @@ FAMILIES: dict[str, Callable[[Path], dict[str, Any]]] = {
     "unigram": generic("unigram"),
     "sentencepiece bpe": generic("bpe"),
 }
-CLASSES = {"bert": "Bert", "bert cased": "Bert", "gpt2": "GPT2", "roberta": "Roberta", "bart": "Bart", "gpt1": "OpenAIGPT", "t5": "T5"}
+CLASSES = {
+    "bert": "Bert",
+    "bert cased": "Bert",
+    "gpt2": "GPT2",
+    "roberta": "Roberta",
+    "bart": "Bart",
+    "gpt1": "OpenAIGPT",
+    "t5": "T5",
+}
 
 
 @cache
@@ -162,7 +257,9 @@ def made(family: str) -> tuple[Path, dict[str, Any], HubTokenizer]:
 
 @cache
 def peer(family: str) -> Any:
-    return getattr(importlib.import_module("transformers"), f"{CLASSES[family]}Tokenizer").from_pretrained(str(made(family)[0]))
+    return getattr(importlib.import_module("transformers"), f"{CLASSES[family]}Tokenizer").from_pretrained(
+        str(made(family)[0])
+    )
 
 
 @cache
@@ -176,7 +273,8 @@ def alone(tokenizer: HubTokenizer, text: str) -> list[int]:
     return tokenizer.encode([text])[0]
 
 
-# --- the same ids ----------------------------------------------------------------------------------------------------
+# --- the same ids
+# ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", CLASSES)
@@ -186,7 +284,9 @@ def alone(tokenizer: HubTokenizer, text: str) -> list[int]:
 @example(text=" ".join(SPELLED))
 def test_ids_and_offsets_are_those_of_transformers(family: str, text: str) -> None:
     ours = made(family)[2]
-    theirs = peer(family)(text, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True)
+    theirs = peer(family)(
+        text, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True
+    )
     if family == "t5" and any(token in text for token in ("<unk>", "</s>", "<pad>", "<extra_id_")):
         return  # there they are found in the text all the same; sentencepiece does not
     ids, (spans,) = alone(ours, text), ours.offsets([text])
@@ -228,7 +328,11 @@ def test_both_sides_of_marian_are_those_of_transformers(text: str) -> None:
     assert ours.target is not ours
     for tokenizer, ids in ((ours, theirs(text).input_ids), (ours.target, theirs(text_target=text).input_ids)):
         assert [*alone(tokenizer, text), 0] == ids
-        assert ours.decode(ids).strip() == tokenizer.decode(ids).strip() == theirs.decode(ids, skip_special_tokens=True)
+        assert (
+            ours.decode(ids).strip()
+            == tokenizer.decode(ids).strip()
+            == theirs.decode(ids, skip_special_tokens=True)
+        )
 
 
 def test_the_sides_of_marian_differ_in_their_pieces_and_share_the_rest(tmp_path: Path) -> None:
@@ -238,7 +342,11 @@ def test_the_sides_of_marian_differ_in_their_pieces_and_share_the_rest(tmp_path:
     assert set(source.files) == {"source.spm", "target.spm", "vocab.json"}
     for name, content in source.files.items():
         (tmp_path / name).write_bytes(content)
-    write(tmp_path, tokenizer__json=made("t5")[2].to_json(), added_tokens__json={"<pad>": config["pad_token_id"]})
+    write(
+        tmp_path,
+        tokenizer__json=made("t5")[2].to_json(),
+        added_tokens__json={"<pad>": config["pad_token_id"]},
+    )
     again = read_hub_tokenizer(tmp_path, config)  # `transformers` does not look at a tokenizer.json there
     assert again.files.keys() - source.files.keys() == {"added_tokens.json"}
     assert again.target.encode(TEXTS) == source.target.encode(TEXTS)
@@ -260,7 +368,12 @@ def test_the_json_of_marian_decodes_either_language() -> None:
 
 
 def test_the_likelier_merge_comes_first_wherever_its_piece_stands() -> None:
-    pieces = [Piece("<unk>", 0.0, 2), *(Piece(text, -9.0, 1) for text in "▁abc"), Piece("bc", -2.0, 1), Piece("ab", -1.0, 1)]
+    pieces = [
+        Piece("<unk>", 0.0, 2),
+        *(Piece(text, -9.0, 1) for text in "▁abc"),
+        Piece("bc", -2.0, 1),
+        Piece("ab", -1.0, 1),
+    ]
     model = SentencePieceModel(kind="bpe", pieces=pieces, charsmap=b"", dummy_prefix=True, one_blank=True)
     assert sentence_pieces(model, Settings({}), "other").encode("abc").tokens == ["▁", "ab", "c"]
 
@@ -268,10 +381,15 @@ def test_the_likelier_merge_comes_first_wherever_its_piece_stands() -> None:
 def test_the_first_sentinel_is_the_last_entry() -> None:
     _, config, ours = made("t5")
     sentinels = range(config["vocab_size"] - 107, config["vocab_size"] - 7)
-    assert ours.pieces(sentinels) == [f"<extra_id_{i}>" for i in reversed(range(100))] == peer("t5").convert_ids_to_tokens(list(sentinels))
+    assert (
+        ours.pieces(sentinels)
+        == [f"<extra_id_{i}>" for i in reversed(range(100))]
+        == peer("t5").convert_ids_to_tokens(list(sentinels))
+    )
 
 
-# --- laws ------------------------------------------------------------------------------------------------------------
+# --- laws
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -376,22 +494,58 @@ def test_it_is_a_tokenizer_by_protocol(family: str) -> None:
         tokenizer.decode([config["vocab_size"]])
 
 
-# --- marks -----------------------------------------------------------------------------------------------------------
+# --- marks
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_each_family_has_its_marks() -> None:
     def marks(family: str) -> dict[str, Any]:
         return {name: value for name, value in made(family)[2].marks._asdict().items() if name != "forbidden"}
 
-    nothing = {"pad": -1, "begin": (), "end": None, "unknown": None, "before": (), "between": (), "after": (), "mask": None}
-    assert marks("bert") == nothing | {"pad": 0, "unknown": 1, "before": (2,), "between": (3,), "after": (3,), "mask": 4}
-    assert marks("roberta") == nothing | {"pad": 1, "before": (0,), "between": (2, 2), "after": (2,), "mask": 4}
+    nothing = {
+        "pad": -1,
+        "begin": (),
+        "end": None,
+        "unknown": None,
+        "before": (),
+        "between": (),
+        "after": (),
+        "mask": None,
+    }
+    assert marks("bert") == nothing | {
+        "pad": 0,
+        "unknown": 1,
+        "before": (2,),
+        "between": (3,),
+        "after": (3,),
+        "mask": 4,
+    }
+    assert marks("roberta") == nothing | {
+        "pad": 1,
+        "before": (0,),
+        "between": (2, 2),
+        "after": (2,),
+        "mask": 4,
+    }
     assert marks("gpt2") == nothing | {"begin": (0,), "end": 0}
     assert marks("gpt1") == nothing | {"unknown": 0}
     assert marks("t5") == nothing | {"begin": (0,), "end": 1, "unknown": 2, "between": (1,), "after": (1,)}
-    assert marks("bart") == nothing | {"begin": (2, 0), "end": 2, "before": (0,), "between": (2, 2), "after": (2,), "mask": 4}
+    assert marks("bart") == nothing | {
+        "begin": (2, 0),
+        "end": 2,
+        "before": (0,),
+        "between": (2, 2),
+        "after": (2,),
+        "mask": 4,
+    }
     pad = made("marian")[1]["pad_token_id"]
-    assert marks("marian") == nothing | {"begin": (pad,), "end": 0, "unknown": 1, "between": (0,), "after": (0,)}
+    assert marks("marian") == nothing | {
+        "begin": (pad,),
+        "end": 0,
+        "unknown": 1,
+        "between": (0,),
+        "after": (0,),
+    }
 
 
 def test_a_model_never_writes_marks_or_ids_without_an_entry_but_sentinels() -> None:
@@ -404,7 +558,12 @@ def test_a_model_never_writes_marks_or_ids_without_an_entry_but_sentinels() -> N
 def test_what_generation_config_says_goes_before(tmp_path: Path) -> None:
     config = roberta(tmp_path) | {"model_type": "bart", "is_encoder_decoder": True}
     assert read_hub_tokenizer(tmp_path, config).marks.begin == (2,)
-    generation = {"decoder_start_token_id": 7, "forced_bos_token_id": 8, "eos_token_id": [9, 2], "pad_token_id": None}
+    generation = {
+        "decoder_start_token_id": 7,
+        "forced_bos_token_id": 8,
+        "eos_token_id": [9, 2],
+        "pad_token_id": None,
+    }
     write(tmp_path, generation_config__json=generation)
     marks = read_hub_tokenizer(tmp_path, config).marks
     assert (marks.begin, marks.end) == ((7, 8), 9)
@@ -413,13 +572,22 @@ def test_what_generation_config_says_goes_before(tmp_path: Path) -> None:
 def test_a_frame_is_read_off_every_processor() -> None:
     template = {
         "type": "TemplateProcessing",
-        "pair": [{"SpecialToken": {"id": "a"}}, {"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "b"}}, {"Sequence": {"id": "B"}}],
+        "pair": [
+            {"SpecialToken": {"id": "a"}},
+            {"Sequence": {"id": "A"}},
+            {"SpecialToken": {"id": "b"}},
+            {"Sequence": {"id": "B"}},
+        ],
         "special_tokens": {"a": {"ids": [5, 6]}, "b": {"ids": [7]}},
     }
     assert frame_of(template) == Frame((5, 6), (7,), ())
-    assert frame_of({"type": "Sequence", "processors": [{"type": "ByteLevel"}, template]}) == Frame((5, 6), (7,), ())
+    assert frame_of({"type": "Sequence", "processors": [{"type": "ByteLevel"}, template]}) == Frame(
+        (5, 6), (7,), ()
+    )
     assert frame_of({"type": "BertProcessing", "cls": ["x", 1], "sep": ["y", 2]}) == Frame((1,), (2,), (2,))
-    assert frame_of({"type": "RobertaProcessing", "cls": ["x", 1], "sep": ["y", 2]}) == Frame((1,), (2, 2), (2,))
+    assert frame_of({"type": "RobertaProcessing", "cls": ["x", 1], "sep": ["y", 2]}) == Frame(
+        (1,), (2, 2), (2,)
+    )
     assert frame_of(None) == frame_of({"type": "ByteLevel"}) == Frame()
 
 
@@ -429,7 +597,8 @@ def test_a_mark_that_is_no_id_is_refused(wrong: Any) -> None:
         marks_of({"model_type": "gpt2", "eos_token_id": wrong}, 10, Roles(), Frame())
 
 
-# --- what is refused, and what is not --------------------------------------------------------------------------------
+# --- what is refused, and what is not
+# --------------------------------------------------------------------------------
 
 
 def damaged(family: str, folder: Path, spoil: Callable[[dict[str, Any]], Any]) -> None:
@@ -459,7 +628,9 @@ DAMAGE: dict[str, tuple[str, Callable[[dict[str, Any]], Any]]] = {
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_tokenizer_is_refused_in_one_line(damage: str, tmp_path: Path) -> None:
     family, spoil = DAMAGE[damage]
-    with pytest.raises(FolderError, match=r"its tokenizer cannot be read: .*; get its files again$") as caught:
+    with pytest.raises(
+        FolderError, match=r"its tokenizer cannot be read: .*; get its files again$"
+    ) as caught:
         damaged(family, tmp_path, spoil)
     assert "\n" not in str(caught.value)
 
@@ -472,7 +643,10 @@ def test_what_is_no_json_is_refused(text: str, tmp_path: Path) -> None:
 
 
 def test_no_files_at_all_are_refused_with_what_was_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(FolderError, match=r"looked for were tokenizer\.json, vocab\.txt, vocab\.json with merges\.txt.*spiece\.model"):
+    with pytest.raises(
+        FolderError,
+        match=r"looked for were tokenizer\.json, vocab\.txt, vocab\.json with merges\.txt.*spiece\.model",
+    ):
         read_hub_tokenizer(tmp_path, {})
 
 
@@ -509,16 +683,26 @@ def test_pieces_scores_and_kinds_are_those_of_sentencepiece() -> None:
     assert (model.unknown, model.kind, model.dummy_prefix, model.one_blank) == (2, "unigram", True, True)
 
 
-def test_truncation_padding_and_dropout_of_a_file_are_left_out_and_its_code_never_looked_at(tmp_path: Path) -> None:
+def test_truncation_padding_and_dropout_of_a_file_are_left_out_and_its_code_never_looked_at(
+    tmp_path: Path,
+) -> None:
     def spoil(content: dict[str, Any]) -> None:
-        content["truncation"] = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
+        content["truncation"] = {
+            "direction": "Right",
+            "max_length": 3,
+            "strategy": "LongestFirst",
+            "stride": 0,
+        }
         fixed = {"strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": None}
         content["padding"] = fixed | {"pad_id": 0, "pad_type_id": 0, "pad_token": "x"}
         content["model"]["dropout"] = 0.9
 
     damaged("gpt2", tmp_path, spoil)
     _, config, ours = made("gpt2")
-    write(tmp_path, tokenizer_config__json={"auto_map": {"AutoTokenizer": ["evil.py", None]}, "trust_remote_code": True})
+    write(
+        tmp_path,
+        tokenizer_config__json={"auto_map": {"AutoTokenizer": ["evil.py", None]}, "trust_remote_code": True},
+    )
     assert read_hub_tokenizer(tmp_path, config).encode(TEXTS) == ours.encode(TEXTS)
 
 

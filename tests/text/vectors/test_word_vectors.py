@@ -1,4 +1,5 @@
-"""Word vectors read from each form of file: the same whatever the form, and an error in one line for every file that is damaged."""
+"""Word vectors read from each form of file: the same whatever the form, and an error in one line for every
+file that is damaged."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ BUCKETS = 17
 
 def lines(words: Sequence[str], vectors: Vectors, end: str = "\n") -> bytes:
     return "".join(
-        f"{word} {' '.join(repr(float(number)) for number in vector)}{end}" for word, vector in zip(words, vectors, strict=True)
+        f"{word} {' '.join(repr(float(number)) for number in vector)}{end}"
+        for word, vector in zip(words, vectors, strict=True)
     ).encode()
 
 
@@ -49,7 +51,9 @@ def vec(words: Sequence[str], vectors: Vectors) -> bytes:
 
 def binary(words: Sequence[str], vectors: Vectors, after: bytes = b"") -> bytes:
     head = f"{len(words)} {vectors.shape[1]}\n".encode()
-    return head + b"".join(word.encode() + b" " + vector.tobytes() + after for word, vector in zip(words, vectors, strict=True))
+    return head + b"".join(
+        word.encode() + b" " + vector.tobytes() + after for word, vector in zip(words, vectors, strict=True)
+    )
 
 
 def binary_with_breaks(words: Sequence[str], vectors: Vectors) -> bytes:
@@ -145,7 +149,9 @@ def test_case_is_folded_where_asked(tmp_path: Path, form: Callable[..., bytes]) 
     assert read_word_vectors(path, wanted).words == ("Paris", "US")
     found = read_word_vectors(path, wanted, fold_case=True)
     assert found.words == tuple(wanted)
-    assert np.array_equal(found.vectors, VECTORS[[0, 2, 3, 3, 3]])  # as written; lower case; the first that differs in case alone
+    assert np.array_equal(
+        found.vectors, VECTORS[[0, 2, 3, 3, 3]]
+    )  # as written; lower case; the first that differs in case alone
     whole = read_word_vectors(path, fold_case=True)
     assert whole.words == ("paris", "us")
     assert np.array_equal(whole.vectors, VECTORS[[2, 3]])
@@ -179,8 +185,13 @@ def test_a_file_that_is_cut_off_is_refused_wherever(tmp_path: Path, name: str) -
 
 
 @settings(max_examples=200)
-@given(st.binary(max_size=200), st.sampled_from([b"", b"3 2\n", b"2 1\na 1\n", struct.pack("<2i", MAGIC, 12), b"a 0.5\n"]))
-def test_other_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes, begin: bytes) -> None:
+@given(
+    st.binary(max_size=200),
+    st.sampled_from([b"", b"3 2\n", b"2 1\na 1\n", struct.pack("<2i", MAGIC, 12), b"a 0.5\n"]),
+)
+def test_other_bytes_are_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, begin: bytes
+) -> None:
     path = put(tmp_path_factory.getbasetemp(), begin + content, "other")
     refused: DataError | None = None
     try:
@@ -196,7 +207,10 @@ def test_other_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactor
 
 
 def test_reading_imports_no_torch() -> None:
-    code = "import sys, seqloom.text.vectors.word_vectors, seqloom.text.word_characters; sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, seqloom.text.vectors.word_vectors, seqloom.text.word_characters; sys.exit('torch' in"
+        " sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -213,7 +227,9 @@ def test_words_with_blanks_are_whole(tmp_path: Path) -> None:
     assert read_word_vectors(path, ["at name@domain.com"]).words == ("at name@domain.com",)
 
 
-@pytest.mark.parametrize("content", [b"a\t1\t2\nb\t3\t4", b"a 1 2\r\nb 3 4\r\n\r\n", b"2 2\na 1 2\nb  3 4\n\n"])
+@pytest.mark.parametrize(
+    "content", [b"a\t1\t2\nb\t3\t4", b"a 1 2\r\nb 3 4\r\n\r\n", b"2 2\na 1 2\nb  3 4\n\n"]
+)
 def test_tabs_carriage_returns_and_empty_lines_at_the_end(tmp_path: Path, content: bytes) -> None:
     found = read_word_vectors(put(tmp_path, content))
     assert found.words == ("a", "b")
@@ -226,16 +242,36 @@ BAD: dict[str, tuple[bytes, int | None, str]] = {
     "too few, with a header": (b"2 3\na 1 2 3\nb 1 2\n", 3, "must have a word and 3 numbers, but has 2"),
     "the header's width": (b"2 5\na 1 2 3\nb 1 2 3\n", 2, "must have a word and 5 numbers, but has 3"),
     "no number": (b"a 1 2\nb 1 x\n", 2, "must have a word and 2 numbers, but 'x' is none"),
-    "not a number": (b"a 1 2\nb nan 2\n", 2, "numbers must be finite, but the vector of 'b' has one that is not"),
-    "beyond a float": (b"a 1 2\nb 1e39 2\n", 2, "numbers must be finite, but the vector of 'b' has one that is not"),
+    "not a number": (
+        b"a 1 2\nb nan 2\n",
+        2,
+        "numbers must be finite, but the vector of 'b' has one that is not",
+    ),
+    "beyond a float": (
+        b"a 1 2\nb 1e39 2\n",
+        2,
+        "numbers must be finite, but the vector of 'b' has one that is not",
+    ),
     "fewer than it says": (b"3 1\na 1\nb 2\n", None, "must have 3 words, as its first line says, but has 2"),
-    "more than it says": (b"1 1\na 1\nb 2\n", 3, "must be the end, for the first line says 1 words, but there are more"),
+    "more than it says": (
+        b"1 1\na 1\nb 2\n",
+        3,
+        "must be the end, for the first line says 1 words, but there are more",
+    ),
     "an empty line": (b"a 1 2\n\nb 1 2\n", 2, "must have a word and 2 numbers, but has 0"),
     "prose": (b"It was a dark and stormy night.\n", 1, "must be word vectors of word2vec, GloVe or fastText"),
     "nothing": (b"", 1, "must be word vectors of word2vec, GloVe or fastText"),
     "too wide": (b"1 10001\na 1\n", 1, "vectors must have 1 to 10000 numbers, but the header says 10001"),
-    "binary that goes on": (binary(["a"], VECTORS[:1]) + b"b", None, "must end after 1 words, as its first line says, but goes on"),
-    "binary, not finite": (binary(["a"], np.array([[1, np.inf, 3, 4, 5]], np.float32)), None, "the vector of 'a' has one that is not"),
+    "binary that goes on": (
+        binary(["a"], VECTORS[:1]) + b"b",
+        None,
+        "must end after 1 words, as its first line says, but goes on",
+    ),
+    "binary, not finite": (
+        binary(["a"], np.array([[1, np.inf, 3, 4, 5]], np.float32)),
+        None,
+        "the vector of 'a' has one that is not",
+    ),
 }
 
 
@@ -265,7 +301,8 @@ def test_a_damaged_gz(tmp_path: Path) -> None:
 
 
 def test_the_hash_is_fasttexts() -> None:
-    """FNV-1a of ASCII as published; beyond that bytes are negative: values of gensim's tests of the same function."""
+    """FNV-1a of ASCII as published; beyond that bytes are negative: values of gensim's tests of the same
+    function."""
     assert fnv1a(b"") == 0x811C9DC5
     assert fnv1a(b"a") == 0xE40C292C
     assert fnv1a(b"foobar") == 0xBF9CF968
@@ -325,7 +362,9 @@ def test_the_oldest_files_have_no_magic_number(tmp_path: Path) -> None:
 
 def test_folding_comes_before_making(tmp_path: Path) -> None:
     matrix = np.random.default_rng(4).normal(size=(1 + BUCKETS, 4)).astype(np.float32)
-    found = read_word_vectors(put(tmp_path, fasttext(["haus"], matrix)), ["HAUS", "haus", "OTHER", "other"], fold_case=True)
+    found = read_word_vectors(
+        put(tmp_path, fasttext(["haus"], matrix)), ["HAUS", "haus", "OTHER", "other"], fold_case=True
+    )
     assert np.array_equal(found.vectors[0], found.vectors[1])
     assert np.array_equal(found.vectors[2], found.vectors[3])
     assert not np.allclose(found.vectors[0], found.vectors[2])
@@ -337,7 +376,10 @@ def test_folding_comes_before_making(tmp_path: Path) -> None:
         (fasttext(["a"], VECTORS[:1], buckets=0, longest=0, quantised=True), "must not be a quantised model"),
         (fasttext(["a"], VECTORS[:1], buckets=0, longest=0, version=13), "but its version is 13"),
         (fasttext(["a"], VECTORS[:3], buckets=1), "its matrix must be 2 x 5, but is 3 x 5"),
-        (fasttext(["a"], VECTORS[:1] * np.float32(np.nan), buckets=0, longest=0), "the vector of 'a' must be finite"),
+        (
+            fasttext(["a"], VECTORS[:1] * np.float32(np.nan), buckets=0, longest=0),
+            "the vector of 'a' must be finite",
+        ),
         (fasttext(["a"], VECTORS[:1], buckets=0), "get the file again"),
     ],
 )

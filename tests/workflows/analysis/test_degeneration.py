@@ -1,4 +1,5 @@
-"""Human and decoded texts side by side: scoring and decoding agree, and what a text is depends on nothing else."""
+"""Human and decoded texts side by side: scoring and decoding agree, and what a text is depends on nothing
+else."""
 
 from __future__ import annotations
 
@@ -8,22 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.workflows.test_generate import KINDS
+from tests.tasks.language_modeling.test_generate import KINDS
 
-from seqloom.runs.run_folder import Bundle
 from seqloom.config import DataConfig, DecodeConfig
 from seqloom.decoding.live_rows import Hypothesis
 from seqloom.decoding.strategies import Beam
 from seqloom.errors import DataError, SeqloomError, UsageError
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLM, RecurrentLMConfig
+from seqloom.runs.decoding_names import strategy_settings
+from seqloom.runs.decoding_options import Decoding
+from seqloom.runs.progress import silent
+from seqloom.runs.run_folder import Bundle
+from seqloom.tasks.language_modeling.generate import TextGenerator
 from seqloom.text.special_tokens import EOS, UNK
 from seqloom.workflows.analysis import degeneration as module
-from seqloom.runs.decoding_options import Decoding
 from seqloom.workflows.analysis.degeneration import Excerpt, continue_excerpts, read_excerpts
-from seqloom.tasks.language_modeling.generate import TextGenerator
-from seqloom.runs.progress import silent
-from seqloom.runs.decoding_names import strategy_settings
 
 TEXTS = ["a dog", "zwei Hunde laufen", "two dogs run", "ein Hund", "dog dog dog"]
 CONTEXT = 24
@@ -69,7 +70,9 @@ def written(made: list[Hypothesis]) -> list[tuple[list[int], bool]]:
 
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", ["greedy", "beam=4", "sampling", "top_k=5", "top_p=0.9+temperature=1.5"])
-def test_probabilities_of_the_tokens_make_the_probability_of_the_hypothesis(name: str, bundle: Bundle, excerpts: list[Excerpt]) -> None:
+def test_probabilities_of_the_tokens_make_the_probability_of_the_hypothesis(
+    name: str, bundle: Bundle, excerpts: list[Excerpt]
+) -> None:
     """Scoring reads a text at once, decoding step by step and in a batch: both say the same."""
     made = continue_excerpts(bundle, excerpts, strategy_settings(name, 1), 12)
     scored = module._scored(bundle, excerpts, written(made))
@@ -81,7 +84,9 @@ def test_probabilities_of_the_tokens_make_the_probability_of_the_hypothesis(name
 
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", ["greedy", "beam=4", "sampling", "greedy+no_repeat_ngram=2"])
-def test_the_batch_changes_no_text(name: str, bundle: Bundle, excerpts: list[Excerpt], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_batch_changes_no_text(
+    name: str, bundle: Bundle, excerpts: list[Excerpt], monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = strategy_settings(name, 5)
     together = continue_excerpts(bundle, excerpts, settings, 10)
     monkeypatch.setattr(module, "ROWS", 2)
@@ -99,7 +104,9 @@ def test_each_text_draws_numbers_of_its_own_those_of_generate(bundle: Bundle) ->
     assert len({tuple(one.tokens) for one in made}) == 4
 
 
-def test_rules_that_leave_nothing_are_an_error(bundle: Bundle, excerpts: list[Excerpt], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rules_that_leave_nothing_are_an_error(
+    bundle: Bundle, excerpts: list[Excerpt], monkeypatch: pytest.MonkeyPatch
+) -> None:
     nothing = Decoding(Beam(), [lambda _, log_probs: torch.full_like(log_probs, -torch.inf)], None)
     monkeypatch.setattr(module, "decoding_of", lambda *_: nothing)
     with pytest.raises(SeqloomError, match="must leave a token that may come next"):
@@ -119,7 +126,15 @@ def read(
 ) -> tuple[list[Excerpt], int, list[str]]:
     (tmp_path / "texts.txt").write_text("".join(line + "\n" for line in lines), "utf-8")
     notices = list[str]()
-    some, short = read_excerpts(bundle_of(None, "words"), [str(tmp_path / "texts.txt")], DataConfig(), prompt, new, limit, notices.append)
+    some, short = read_excerpts(
+        bundle_of(None, "words"),
+        [str(tmp_path / "texts.txt")],
+        DataConfig(),
+        prompt,
+        new,
+        limit,
+        notices.append,
+    )
     return some, short, notices
 
 
@@ -134,7 +149,10 @@ def test_a_document_is_long_enough_with_its_end(tmp_path: Path) -> None:
         Excerpt(3, words[:2], words[2:5], False),
     ]
     assert short == 2
-    assert "3 texts: the first 2 tokens of each are the prompt, 3 more are compared; 2 documents were too short" in notices
+    assert (
+        "3 texts: the first 2 tokens of each are the prompt, 3 more are compared; 2 documents were too short"
+        in notices
+    )
     assert [one.document for one in read(tmp_path, lines, 2, 3, limit=1)[0]] == [1]
     (only,) = read(tmp_path, ["a dog"], 2, 1)[0]
     assert (only.tokens, only.finished) == ([], True)
@@ -149,7 +167,11 @@ def test_unknown_words_stay_what_the_model_sees(tmp_path: Path) -> None:
 
 def test_texts_that_are_too_short_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(
-        DataError, match=r"must have 116 tokens, prompt and all, but the longest of 2 has 4; ask for fewer with --new-tokens"
+        DataError,
+        match=(
+            r"must have 116 tokens, prompt and all, but the longest of 2 has 4; ask for fewer with"
+            r" --new-tokens"
+        ),
     ):
         read(tmp_path, ["a dog", "a dog runs"], 16, 100)
 
@@ -157,7 +179,9 @@ def test_texts_that_are_too_short_are_one_line(tmp_path: Path) -> None:
 def test_people_end_where_their_text_does(bundle: Bundle) -> None:
     """The end mark's probability counts where the text ends, and no later token ever does."""
     (ids,) = KINDS["bpe"].encode(["two dogs run"])
-    open_, ended = module._scored(bundle, [Excerpt(0, ids[:2], ids[2:], False)] * 2, [(ids[2:], False), (ids[2:], True)])
+    open_, ended = module._scored(
+        bundle, [Excerpt(0, ids[:2], ids[2:], False)] * 2, [(ids[2:], False), (ids[2:], True)]
+    )
     assert len(ended.log_probs) == len(open_.log_probs) + 1 == len(ids) - 1
     assert np.array_equal(ended.log_probs[:-1], open_.log_probs)
     with torch.inference_mode():

@@ -1,4 +1,5 @@
-"""Exact search and beams on texts: what each input begins with, what stands beside what, the figures, the file of results."""
+"""Exact search and beams on texts: what each input begins with, what stands beside what, the figures, the
+file of results."""
 
 from __future__ import annotations
 
@@ -13,18 +14,18 @@ import torch
 from tests.decoding.toys import Remembering
 
 from seqloom import files
-from seqloom.runs.run_folder import Bundle
 from seqloom.config import DataConfig, DecodeConfig
 from seqloom.data.batching.pair_batches import source_batch
 from seqloom.decoding.exact_search import Budget, exact_search
 from seqloom.decoding.rules import forbid
 from seqloom.errors import UsageError
 from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from seqloom.runs.run_folder import Bundle
+from seqloom.tasks.translation.translate import decode_texts
 from seqloom.text.special_tokens import BOS, EOS, SPECIAL_TOKENS
 from seqloom.text.tokenizers import train_tokenizer
 from seqloom.workflows.analysis import exact as workflow
 from seqloom.workflows.analysis.exact import BeamOutput, Compared, ExactSearcher, inputs_of, kept, report_of
-from seqloom.tasks.translation.translate import decode_texts
 
 TOKENIZER = train_tokenizer(["a dog runs", "ein Hund läuft"], "characters", 100)
 TEXTS = ["a dog", "ein Hund läuft", "runs a"]
@@ -48,7 +49,9 @@ def bundle_of(model: Any, task: str, **decode: Any) -> Bundle:
 def translator() -> Seq2Seq:
     """Of random weights, far from uniform, and so that the end is not too near."""
     torch.manual_seed(2)
-    widths: dict[str, Any] = dict.fromkeys(("width", "encoder_width", "embedding_width", "attention_width", "readout_width"), 8)
+    widths: dict[str, Any] = dict.fromkeys(
+        ("width", "encoder_width", "embedding_width", "attention_width", "readout_width"), 8
+    )
     model = Seq2Seq(Seq2SeqConfig(vocabulary_size=TOKENIZER.vocabulary_size, **widths)).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -86,7 +89,9 @@ def test_a_translation_is_searched_for_and_beams_stand_beside_it(translator: Seq
     }.items():
         users = decode_texts(translator, TOKENIZER, TEXTS, settings)
         outputs = [row.beams[name] for row in rows]
-        assert [output and (output.text, output.finished) for output in outputs] == [(one[0].text, one[0].finished) for one in users]
+        assert [output and (output.text, output.finished) for output in outputs] == [
+            (one[0].text, one[0].finished) for one in users
+        ]
         for row, output in zip(rows, outputs, strict=True):
             assert output is not None
             assert row.score is not None
@@ -97,7 +102,9 @@ def test_a_translation_is_searched_for_and_beams_stand_beside_it(translator: Seq
                 assert output.shortfall is None
 
 
-def test_the_cap_is_that_of_the_folder_or_by_the_source(translator: Seq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cap_is_that_of_the_folder_or_by_the_source(
+    translator: Seq2Seq, monkeypatch: pytest.MonkeyPatch
+) -> None:
     caps = list[int]()
 
     def watched(*args: Any, **options: Any) -> Any:
@@ -106,7 +113,11 @@ def test_the_cap_is_that_of_the_folder_or_by_the_source(translator: Seq2Seq, mon
 
     monkeypatch.setattr(workflow, "exact_search", watched)
     budget = Budget(nodes=1)
-    for model, task in ((translator, "translation"), (writer(), "text-generation"), (writer(12), "text-generation")):
+    for model, task in (
+        (translator, "translation"),
+        (writer(), "text-generation"),
+        (writer(12), "text-generation"),
+    ):
         for changes in ({}, {"max_length": 5}):
             searcher = ExactSearcher(bundle_of(model, task), beams=[1], budget=budget, decode=changes)
             list(searcher.compare(["a dog"]))
@@ -132,7 +143,10 @@ def test_rules_hold_in_every_search(translator: Seq2Seq) -> None:
     changes = {"min_length": 2, "ban": ("a",)}
     for row in ExactSearcher(bundle, beams=[1, 3], decode=changes, budget=Budget(nodes=3000)).compare(TEXTS):
         assert row.empty_log_probability == -math.inf
-        for tokens, text in [(row.tokens, row.text), *((beam.tokens, beam.text) for beam in row.beams.values() if beam)]:
+        for tokens, text in [
+            (row.tokens, row.text),
+            *((beam.tokens, beam.text) for beam in row.beams.values() if beam),
+        ]:
             assert tokens is not None
             assert text is not None
             assert len(tokens) >= 2
@@ -156,7 +170,9 @@ def test_a_folder_that_samples_has_no_search_of_its_own(translator: Seq2Seq) -> 
     assert len(notices) == 1
     assert list(sampling.searches) == ["beam 2"]
     plain = ExactSearcher(bundle_of(translator, "translation", max_length=4), beams=[2])
-    assert [row.score for row in sampling.compare(TEXTS)] == [row.score for row in plain.compare(TEXTS)]  # no temperature
+    assert [row.score for row in sampling.compare(TEXTS)] == [
+        row.score for row in plain.compare(TEXTS)
+    ]  # no temperature
 
 
 def test_with_a_length_penalty_all_are_measured_by_it(translator: Seq2Seq) -> None:
@@ -167,7 +183,9 @@ def test_with_a_length_penalty_all_are_measured_by_it(translator: Seq2Seq) -> No
         assert row.score == pytest.approx(row.log_probability / math.sqrt(len(row.tokens) + 1))
         for beam in row.beams.values():
             assert beam is not None
-            assert beam.score == pytest.approx(beam.log_probability / math.sqrt(len(beam.tokens) + beam.finished))
+            assert beam.score == pytest.approx(
+                beam.log_probability / math.sqrt(len(beam.tokens) + beam.finished)
+            )
 
 
 @pytest.mark.parametrize(
@@ -175,7 +193,10 @@ def test_with_a_length_penalty_all_are_measured_by_it(translator: Seq2Seq) -> No
     [
         ({"decode": {"stop": ("x",)}}, "decode.stop"),
         ({"beams": [0]}, "1 to 1000"),
-        *(({"length_penalty": one}, "length_penalty must be a number from 0") for one in (-1.0, math.nan, math.inf, 1e300)),
+        *(
+            ({"length_penalty": one}, "length_penalty must be a number from 0")
+            for one in (-1.0, math.nan, math.inf, 1e300)
+        ),
     ],
 )
 def test_what_cannot_be_asked(translator: Seq2Seq, options: dict[str, Any], message: str) -> None:
@@ -193,8 +214,10 @@ def test_what_cannot_be_asked(translator: Seq2Seq, options: dict[str, Any], mess
         ("sample", {"beam": 3}),
     ],
 )
-def test_settings_that_would_change_nothing_are_refused(translator: Seq2Seq, strategy: str, changes: dict[str, Any]) -> None:
-    (name, *_) = changes
+def test_settings_that_would_change_nothing_are_refused(
+    translator: Seq2Seq, strategy: str, changes: dict[str, Any]
+) -> None:
+    name, *_ = changes
     with pytest.raises(UsageError, match=rf"^decode.{name} changes nothing in an exact search"):
         ExactSearcher(bundle_of(translator, "translation", strategy=strategy), decode=changes)
 
@@ -210,7 +233,9 @@ def test_blank_lines_are_inputs_of_a_language_model_only(tmp_path: Path) -> None
     assert notices[-1].startswith("2 lines kept unchanged: blank")
 
 
-@pytest.mark.parametrize(("text", "task"), [("", "translation"), ("", "text-generation"), (" \n\n", "translation")])
+@pytest.mark.parametrize(
+    ("text", "task"), [("", "translation"), ("", "text-generation"), (" \n\n", "translation")]
+)
 def test_a_file_without_inputs_is_refused(tmp_path: Path, text: str, task: str) -> None:
     path = tmp_path / "inputs.txt"
     path.write_text(text)
@@ -221,7 +246,9 @@ def test_a_file_without_inputs_is_refused(tmp_path: Path, text: str, task: str) 
 # The report
 
 
-def compared(tokens: list[int] | None, total: float, proven: bool, gap: float | None, beam: BeamOutput | None) -> Compared:
+def compared(
+    tokens: list[int] | None, total: float, proven: bool, gap: float | None, beam: BeamOutput | None
+) -> Compared:
     return Compared(
         input="x",
         text=None if tokens is None else "y",
@@ -253,7 +280,11 @@ def test_the_report_counts_what_the_rows_say() -> None:
     report = report_of(rows)
     (beam,) = report.searches
     assert (report.inputs, report.found, report.proven, report.empty, report.largest_gap) == (6, 5, 4, 1, 0.5)
-    assert (report.mean_log_probability, report.mean_empty_log_probability, report.mean_length) == (-5.0, -4.0, 1.0)
+    assert (report.mean_log_probability, report.mean_empty_log_probability, report.mean_length) == (
+        -5.0,
+        -4.0,
+        1.0,
+    )
     assert (report.nodes, report.seconds) == (60, 3.0)
     assert (beam.search, beam.errors, beam.cut_off, beam.same, beam.seconds) == ("beam 1", 2, 2, 1, 1.0)
     assert beam.mean_shortfall == pytest.approx(3.5 / 3)
@@ -265,7 +296,9 @@ def test_the_report_counts_what_the_rows_say() -> None:
     assert report_of([]).searches == []
 
 
-def test_results_are_kept_as_they_come_also_where_it_ends_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_kept_as_they_come_also_where_it_ends_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(workflow, "KEPT_EVERY", -1.0)
     path = tmp_path / "results.jsonl"
     rows = [compared([20], -2.0, True, 0.0, output([20], 0.0)), compared([], -4.0, True, 0.0, None)]
@@ -281,7 +314,9 @@ def test_results_are_kept_as_they_come_also_where_it_ends_early(tmp_path: Path, 
     monkeypatch.setattr(workflow, "KEPT_EVERY", 9.0)
     with pytest.raises(KeyboardInterrupt):
         next(results)
-    assert [json.loads(line) for line in path.read_text().splitlines()] == [json.loads(files.json_line(row.summary())) for row in rows]
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [
+        json.loads(files.json_line(row.summary())) for row in rows
+    ]
     with pytest.raises(UsageError, match="new file"):
         next(kept(iter(rows), str(path)))
     assert list(kept(iter(rows), None)) == rows

@@ -1,4 +1,5 @@
-"""A probe that was stopped goes on to the results that it would have had, and never touches what is not its own."""
+"""A probe that was stopped goes on to the results that it would have had, and never touches what is not its
+own."""
 
 from __future__ import annotations
 
@@ -43,7 +44,15 @@ def probed(
     **settings: Any,
 ) -> ProbeReport:
     say = (said if said is not None else []).append
-    return run_probe(task, output=str(folder), cells=cells, distances=distances, settings=SMALL | settings, say=say, progress=progress)
+    return run_probe(
+        task,
+        output=str(folder),
+        cells=cells,
+        distances=distances,
+        settings=SMALL | settings,
+        say=say,
+        progress=progress,
+    )
 
 
 def results(folder: Path) -> list[dict[str, Any]]:
@@ -52,12 +61,19 @@ def results(folder: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
 
 
-def test_every_pair_has_a_line_and_they_make_the_table_and_the_chart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_pair_has_a_line_and_they_make_the_table_and_the_chart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(workflow, "_draw", DRAW)
     said: list[str] = []
     report = probed(tmp_path / "p", said=said)
     rows = results(tmp_path / "p")
-    assert [(row["cell"], row["distance"]) for row in rows] == [("elman", 2), ("attention", 2), ("elman", 6), ("attention", 6)]
+    assert [(row["cell"], row["distance"]) for row in rows] == [
+        ("elman", 2),
+        ("attention", 2),
+        ("elman", 6),
+        ("attention", 6),
+    ]
     assert all(row["task"] == "recall" and row["budget"]["width"] == 8 and row["steps"] <= 30 for row in rows)
     assert report.stopped is None
     header, lines = report.table()
@@ -66,7 +82,12 @@ def test_every_pair_has_a_line_and_they_make_the_table_and_the_chart(tmp_path: P
     assert lines[0][2] == (f"in {rows[0]['steps']}" if rows[0]["learned"] else f"{rows[0]['accuracy']:.1%}")
     assert lines[2][2:] == ("10.0%", "10.0%")
     assert (tmp_path / "p" / CHART).read_bytes().startswith(b"\x89PNG")
-    assert [line.split(":")[0] for line in said] == ["elman at 2", "attention at 2", "elman at 6", "attention at 6"]
+    assert [line.split(":")[0] for line in said] == [
+        "elman at 2",
+        "attention at 2",
+        "elman at 6",
+        "attention at 6",
+    ]
     assert "3 to go, 1 min at most" in said[0]
     assert "to go" not in said[-1]
 
@@ -95,8 +116,15 @@ def test_a_stopped_probe_goes_on_to_the_same_results(tmp_path: Path, number: sig
 def test_a_folder_takes_more_cells_and_distances_and_repeats_nothing(tmp_path: Path) -> None:
     probed(tmp_path / "p", cells=("attention",), distances=(2,))
     seen: list[Progress] = []
-    report = probed(tmp_path / "p", distances=(6, 2, 2), cells=("attention", "elman", "elman"), progress=seen.append)
-    assert [(row["cell"], row["distance"]) for row in report.rows] == [("attention", 2), ("elman", 2), ("attention", 6), ("elman", 6)]
+    report = probed(
+        tmp_path / "p", distances=(6, 2, 2), cells=("attention", "elman", "elman"), progress=seen.append
+    )
+    assert [(row["cell"], row["distance"]) for row in report.rows] == [
+        ("attention", 2),
+        ("elman", 2),
+        ("attention", 6),
+        ("elman", 6),
+    ]
     assert seen[-1].total_steps == 3 * 30
     assert [line[0] for line in report.table()[1]][:2] == ["elman", "attention"]
     before = (tmp_path / "p" / RESULTS).read_bytes()
@@ -119,7 +147,9 @@ def test_the_last_noun_and_the_error_of_adding_have_their_place(tmp_path: Path) 
     assert lines[1][2] == "mse 0.167"
 
 
-def test_an_error_that_is_not_finite_is_said_and_not_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_that_is_not_finite_is_said_and_not_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(workflow, "_draw", DRAW)
     said: list[str] = []
     probed(tmp_path, "adding", ("elman-relu", "elman"), (9,), learning_rate=1e30, said=said)
@@ -140,7 +170,9 @@ def test_an_error_that_is_not_finite_is_said_and_not_drawn(tmp_path: Path, monke
         ({"seed": -1}, "seed"),
     ],
 )
-def test_what_cannot_be_is_said_before_anything_is_made(tmp_path: Path, asked: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_is_said_before_anything_is_made(
+    tmp_path: Path, asked: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UsageError, match=message):
         probed(tmp_path / "p", **asked)
     assert not (tmp_path / "p").exists()
@@ -149,7 +181,10 @@ def test_what_cannot_be_is_said_before_anything_is_made(tmp_path: Path, asked: d
 def test_a_folder_of_other_settings_or_another_task_is_left_alone(tmp_path: Path) -> None:
     probed(tmp_path / "p", distances=(2,))
     before = {path.name: path.read_bytes() for path in (tmp_path / "p").iterdir()}
-    for asked, message in (({"steps": 31}, "steps 30, not 31"), ({"task": "cloze", "distances": (9,)}, "task recall, not cloze")):
+    for asked, message in (
+        ({"steps": 31}, "steps 30, not 31"),
+        ({"task": "cloze", "distances": (9,)}, "task recall, not cloze"),
+    ):
         with pytest.raises(UsageError, match=message):
             probed(tmp_path / "p", **asked)
     assert {path.name: path.read_bytes() for path in (tmp_path / "p").iterdir()} == before
@@ -177,7 +212,9 @@ def test_two_processes_do_not_probe_into_one_folder(tmp_path: Path) -> None:
         probed(tmp_path)
 
 
-def test_without_the_extra_plot_there_is_everything_but_the_chart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_plot_there_is_everything_but_the_chart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def missing() -> None:
         raise MissingExtraError("a picture", "plot")
 

@@ -11,8 +11,8 @@ import pytest
 
 from seqloom.config import DataConfig
 from seqloom.errors import DataError, UsageError
-from seqloom.workflows.analysis.rescore import Rescored, half_and_half, model_names, parsed_weights, rescore
 from seqloom.tasks.language_modeling.score import Scorer
+from seqloom.workflows.analysis.rescore import Rescored, half_and_half, model_names, parsed_weights, rescore
 from seqloom.workflows.train import train
 
 WHO, VERB, WHAT = ("the cat", "a dog", "the bird"), ("sees", "likes"), ("it", "us", "them")
@@ -21,12 +21,19 @@ TEXTS = [f"{who} {verb} {what}" for who in WHO for verb in VERB for what in WHAT
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two language models of other tokenizers, `spaced` and `letters`; `dev.jsonl` and `test.jsonl` with noisy lists and scores."""
+    """Two language models of other tokenizers, `spaced` and `letters`; `dev.jsonl` and `test.jsonl` with
+    noisy lists and scores."""
     folder = tmp_path_factory.mktemp("rescore")
     (folder / "train.txt").write_text("".join(f"{text}\n" for text in TEXTS * 3))
     for name, tokenizer in (("spaced", "words"), ("letters", "characters")):
         settings = [f"data.tokenizer={tokenizer}", f"data.validation=[{folder / 'train.txt'}]"]
-        train("text-generation", [str(folder / "train.txt")], output_dir=folder / name, model="ngram:trigram", settings=settings)
+        train(
+            "text-generation",
+            [str(folder / "train.txt")],
+            output_dir=folder / name,
+            model="ngram:trigram",
+            settings=settings,
+        )
     for name, seed in (("dev", 0), ("test", 1)):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in noisy(seed, 30)))
     return folder
@@ -40,15 +47,28 @@ def noisy(seed: int, count: int) -> list[dict[str, Any]]:
         texts = [text]
         for _ in range(int(generator.integers(1, 6))):
             words = text.split()
-            words[int(generator.integers(len(words)))] = str(generator.choice(["the", "cat", "us", "noise", ""]))
+            words[int(generator.integers(len(words)))] = str(
+                generator.choice(["the", "cat", "us", "noise", ""])
+            )
             texts.append(" ".join(words).strip())
         scores = [-3 * (one != text) + 4 * generator.standard_normal() for one in texts]
         order = np.argsort(scores)[::-1]
-        found.append({"id": f"u{at}", "ref": text, "nbest": [{"text": texts[i], "score": float(scores[i])} for i in order]})
+        found.append(
+            {
+                "id": f"u{at}",
+                "ref": text,
+                "nbest": [{"text": texts[i], "score": float(scores[i])} for i in order],
+            }
+        )
     return found
 
 
-def ran(place: Path, path: Path | str = "test.jsonl", models: tuple[str, ...] = ("spaced", "letters"), **options: Any) -> Rescored:
+def ran(
+    place: Path,
+    path: Path | str = "test.jsonl",
+    models: tuple[str, ...] = ("spaced", "letters"),
+    **options: Any,
+) -> Rescored:
     if "development" in options:
         options["development"] = str(place / options["development"])
     changed: dict[str, Any] = {"data": DataConfig(), "say": lambda _: None} | options
@@ -61,15 +81,30 @@ def test_tuned_is_never_worse_on_its_own_lists_and_the_oracle_is_the_best(place:
     better = 1 if metric in ("bleu", "exact_match") else -1
     for part, one in result.parts().items():
         systems = one.systems
-        assert list(systems) == ["first", "given alone", "spaced alone", "letters alone", "rescored", "oracle"]
+        assert list(systems) == [
+            "first",
+            "given alone",
+            "spaced alone",
+            "letters alone",
+            "rescored",
+            "oracle",
+        ]
         assert all(better * systems["oracle"] >= better * value for value in systems.values())
         if part == "tuning":
-            assert all(better * systems["rescored"] >= better * value for name, value in systems.items() if name != "oracle")
-    assert better * result.parts()["test"].systems["rescored"] > better * result.parts()["test"].systems["first"]
+            assert all(
+                better * systems["rescored"] >= better * value
+                for name, value in systems.items()
+                if name != "oracle"
+            )
+    assert (
+        better * result.parts()["test"].systems["rescored"] > better * result.parts()["test"].systems["first"]
+    )
 
 
 def test_lists_come_best_first_with_their_totals(place: Path, tmp_path: Path) -> None:
-    result = ran(place, models=("spaced",), weights="given=1,lm=2,words=-0.5", output=str(tmp_path / "out.jsonl"))
+    result = ran(
+        place, models=("spaced",), weights="given=1,lm=2,words=-0.5", output=str(tmp_path / "out.jsonl")
+    )
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     given = [json.loads(line) for line in (place / "test.jsonl").read_text().splitlines()]
     assert [line["id"] for line in lines] == [line["id"] for line in given]
@@ -80,9 +115,13 @@ def test_lists_come_best_first_with_their_totals(place: Path, tmp_path: Path) ->
         )
         totals = [one["total"] for one in line["nbest"]]
         assert totals == sorted(totals, reverse=True)
-        for one, score in zip(line["nbest"], scorer.score([one["text"] for one in line["nbest"]]), strict=True):
+        for one, score in zip(
+            line["nbest"], scorer.score([one["text"] for one in line["nbest"]]), strict=True
+        ):
             assert one["log_probability_spaced"] == pytest.approx(score.log_probability)
-            assert one["total"] == pytest.approx(one["score"] + 2 * score.log_probability - 0.5 * len(one["text"].split()))
+            assert one["total"] == pytest.approx(
+                one["score"] + 2 * score.log_probability - 0.5 * len(one["text"].split())
+            )
     assert [one.texts[0] for one in result.lists] == [line["nbest"][0]["text"] for line in lines]
 
 
@@ -95,10 +134,14 @@ def test_a_table_gives_the_result_of_its_lists(place: Path, tmp_path: Path) -> N
 
 def test_without_references_lists_are_rescored_and_not_measured(place: Path, tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (place / "test.jsonl").read_text().splitlines()]
-    (tmp_path / "bare.jsonl").write_text("".join(json.dumps({"id": line["id"], "nbest": line["nbest"]}) + "\n" for line in lines))
+    (tmp_path / "bare.jsonl").write_text(
+        "".join(json.dumps({"id": line["id"], "nbest": line["nbest"]}) + "\n" for line in lines)
+    )
     result = ran(place, tmp_path / "bare.jsonl", development="dev.jsonl")
     assert list(result.parts()) == ["tuning"]
-    assert [one.texts for one in result.lists] == [one.texts for one in ran(place, development="dev.jsonl").lists]
+    assert [one.texts for one in result.lists] == [
+        one.texts for one in ran(place, development="dev.jsonl").lists
+    ]
     with pytest.raises(DataError, match="no list has a reference"):
         ran(place, development=str(tmp_path / "bare.jsonl"))
     del lines[0]["ref"]
@@ -108,12 +151,16 @@ def test_without_references_lists_are_rescored_and_not_measured(place: Path, tmp
     assert any("1 of 30 lists have no reference" in one for one in said)
 
 
-def test_the_default_is_half_and_half_and_without_a_score_the_models_alone(place: Path, tmp_path: Path) -> None:
+def test_the_default_is_half_and_half_and_without_a_score_the_models_alone(
+    place: Path, tmp_path: Path
+) -> None:
     said: list[str] = []
     assert ran(place, say=said.append).weights == {"given": 0.5, "spaced": 0.25, "letters": 0.25, "words": 0}
     assert any("--tune" in one for one in said)
     assert half_and_half(["a", "b", "words"]).tolist() == [0.5, 0.5, 0]
-    (tmp_path / "bare.jsonl").write_text('{"nbest": [{"text": "cat the it likes"}, {"text": "the cat likes it"}, {"text": ""}]}\n')
+    (tmp_path / "bare.jsonl").write_text(
+        '{"nbest": [{"text": "cat the it likes"}, {"text": "the cat likes it"}, {"text": ""}]}\n'
+    )
     result = ran(place, tmp_path / "bare.jsonl", models=("spaced",))
     assert result.lists[0].texts[0] == "the cat likes it"
     assert (result.results, result.parts()) == ([], {})
@@ -154,13 +201,19 @@ def test_the_largest_scores_and_weights_that_are_taken_stay_finite(place: Path, 
         for one in line["nbest"]:
             one["score"] = float(np.sign(one["score"])) * 1e100
     (tmp_path / "large.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    both: list[dict[str, Any]] = [{"weights": "given=1e100,lm=-1e100"}, {"development": str(tmp_path / "large.jsonl")}]
+    both: list[dict[str, Any]] = [
+        {"weights": "given=1e100,lm=-1e100"},
+        {"development": str(tmp_path / "large.jsonl")},
+    ]
     for options in both:
         result = ran(place, tmp_path / "large.jsonl", **options)
         assert all(np.isfinite(fields["total"]) for one in result.lists for fields in one.fields)
     lines[0]["nbest"][0]["score"] = -1e308
     (tmp_path / "large.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pytest.raises(DataError, match=r"'score' of hypothesis 1 of list 'u0' must be a finite number of size 1e\+100 at most"):
+    with pytest.raises(
+        DataError,
+        match=r"'score' of hypothesis 1 of list 'u0' must be a finite number of size 1e\+100 at most",
+    ):
         ran(place, tmp_path / "large.jsonl", weights="given=20")
 
 
@@ -169,7 +222,10 @@ def test_what_cannot_be_is_said_before_the_work(place: Path, tmp_path: Path) -> 
     (tmp_path / "silent.jsonl").write_text('{"ref": "", "nbest": [{"text": "x"}]}\n')
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"weights": "given=1", "development": "dev.jsonl"}, "given or tuned, not both"),
-        ({"data": DataConfig(text="log_probability_spaced")}, "data.text is 'log_probability_spaced', under which results are written"),
+        (
+            {"data": DataConfig(text="log_probability_spaced")},
+            "data.text is 'log_probability_spaced', under which results are written",
+        ),
         ({"metric": "per"}, "--metric must be one of wer, cer, bleu, exact_match"),
         ({"output": str(tmp_path / "there.jsonl")}, "must be a new file"),
         ({"output": str(tmp_path / "a.txt")}, "must end in .jsonl, .tsv"),

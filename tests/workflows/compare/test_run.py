@@ -1,4 +1,5 @@
-"""A comparison is fair, goes on to the leaderboard that it would have had, and reads the test when all is chosen."""
+"""A comparison is fair, goes on to the leaderboard that it would have had, and reads the test when all is
+chosen."""
 
 from __future__ import annotations
 
@@ -23,14 +24,15 @@ from seqloom.models import model_family
 from seqloom.training import metrics_log
 from seqloom.training.checkpoints import read_state
 from seqloom.training.loop import Progress
-from seqloom.workflows.compare import cells, leaderboard
-from seqloom.workflows.compare.run import Comparison, run_compare
-from seqloom.workflows.compare.time_left import Ahead
+from seqloom.workflows.compare import cells as cells_module
+from seqloom.workflows.compare import leaderboard as leaderboard_module
 from seqloom.workflows.compare.budget import scaled_widths, solved_width
 from seqloom.workflows.compare.cells import Measured, Run, Tools
+from seqloom.workflows.compare.leaderboard import Cell, holm, leaderboard
 from seqloom.workflows.compare.models import Entry, learning_rates, read_entries, set_value, settings_of
 from seqloom.workflows.compare.plan import Plan
-from seqloom.workflows.compare.leaderboard import Cell, holm, leaderboard
+from seqloom.workflows.compare.run import Comparison, run_compare
+from seqloom.workflows.compare.time_left import Ahead
 from seqloom.workflows.evaluate import evaluate
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -50,20 +52,35 @@ def known(name: str) -> str:
 class Toy:
     """Trains nothing: what comes out is a function of model, rate and seed; what was asked for is kept."""
 
-    def __init__(self, stop_at: int | None = None, diverges: float = math.inf, planned: int = 40, breaks: str = "-") -> None:
+    def __init__(
+        self, stop_at: int | None = None, diverges: float = math.inf, planned: int = 40, breaks: str = "-"
+    ) -> None:
         self.stop_at, self.diverges, self.planned, self.breaks = stop_at, diverges, planned, breaks
         self.events: list[tuple[str, str]] = []
         self.settings: dict[str, dict[str, Any]] = {}
 
     def train(
-        self, place: Path, entry: Entry, settings: list[str], plan: Plan, say: Callable[[str], None], progress: Callable[[Progress], None]
+        self,
+        place: Path,
+        entry: Entry,
+        settings: list[str],
+        plan: Plan,
+        say: Callable[[str], None],
+        progress: Callable[[Progress], None],
     ) -> Run:
         told = self.settings[place.name] = {one.partition("=")[0]: one.partition("=")[2] for one in settings}
         rate, seed = float(told.get("train.learning_rate", 0)), int(told["train.seed"])
         steps = int(told.get("train.max_steps", self.planned))
         kept = place / "run"
         if kept.is_file():
-            return Run("finished", steps, steps, json.loads(kept.read_text()), steps * PACE[known(entry.name)], 32 * steps)
+            return Run(
+                "finished",
+                steps,
+                steps,
+                json.loads(kept.read_text()),
+                steps * PACE[known(entry.name)],
+                32 * steps,
+            )
         self.events.append(("train", place.name))
         if rate > self.diverges or place.name.startswith(self.breaks):
             raise TrainingError("step 1: the gradient must be finite, but is not")
@@ -90,7 +107,9 @@ class Toy:
     def latency(self, place: Path, plan: Plan) -> float:
         return 0.002
 
-    def parameters(self, entry: Entry, settings: list[str], like: Path, plan: Plan) -> Callable[[dict[str, int]], int | None]:
+    def parameters(
+        self, entry: Entry, settings: list[str], like: Path, plan: Plan
+    ) -> Callable[[dict[str, int]], int | None]:
         own = set_value(settings, "model.width") or 100
         return lambda fields: 5000 + 1000 * fields.get("width", fields.get("embedding_width", own))
 
@@ -102,18 +121,29 @@ class Toy:
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """A chart takes longer than the rest of a test."""
-    monkeypatch.setattr(compare_table, "draw", lambda *_: None)
+    monkeypatch.setattr(leaderboard_module, "draw", lambda *_: None)
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> dict[str, list[str]]:
     for name in ("train", "dev", "test"):
         (tmp_path / f"{name}.tsv").write_text(f"text\tlabel\n{name} good\tpos\n{name} bad\tneg\n")
-    return {name: [str(tmp_path / f"{file}.tsv")] for name, file in (("data", "train"), ("validation", "dev"), ("test", "test"))}
+    return {
+        name: [str(tmp_path / f"{file}.tsv")]
+        for name, file in (("data", "train"), ("validation", "dev"), ("test", "test"))
+    }
 
 
-def compared(folder: Path, data: dict[str, list[str]], toy: Toy, said: list[str] | None = None, **more: Any) -> Comparison:
-    options: dict[str, Any] = {"models": MODELS, "seeds": 2, "settings": ["train.max_steps=30"], **data, **more}
+def compared(
+    folder: Path, data: dict[str, list[str]], toy: Toy, said: list[str] | None = None, **more: Any
+) -> Comparison:
+    options: dict[str, Any] = {
+        "models": MODELS,
+        "seeds": 2,
+        "settings": ["train.max_steps=30"],
+        **data,
+        **more,
+    }
     say = (said if said is not None else []).append
     return run_compare(TASK, options.pop("data"), output_dir=folder, say=say, tools=toy.tools, **options)
 
@@ -122,13 +152,23 @@ def without_times(folder: Path) -> Any:
     return files.read_json(folder / "leaderboard.json")["rows"]
 
 
-def test_every_model_has_the_same_budget_and_the_rate_that_suits_it(tmp_path: Path, data: dict[str, list[str]]) -> None:
+def test_every_model_has_the_same_budget_and_the_rate_that_suits_it(
+    tmp_path: Path, data: dict[str, list[str]]
+) -> None:
     toy, said = Toy(), list[str]()
     compared(tmp_path / "c", data, toy, said)
     cells = {name: settings for name, settings in toy.settings.items() if name[-6:-1] == "-seed"}
-    assert sorted(cells) == sorted(f"{name}-seed{s}" for name in ("bag_of_words", "recurrent-tiny-cell-gru", "convolution") for s in (0, 1))
+    assert sorted(cells) == sorted(
+        f"{name}-seed{s}"
+        for name in ("bag_of_words", "recurrent-tiny-cell-gru", "convolution")
+        for s in (0, 1)
+    )
     for name, settings in cells.items():
-        assert (settings["train.max_steps"], settings["train.seed"], settings["train.threads"]) == ("30", name[-1], "1")
+        assert (settings["train.max_steps"], settings["train.seed"], settings["train.threads"]) == (
+            "30",
+            name[-1],
+            "1",
+        )
         assert settings["train.best"] == "accuracy"
         assert float(settings["train.learning_rate"]) == BEST_RATE[known(name)]
     tried = [settings for name, settings in toy.settings.items() if name not in cells]
@@ -141,7 +181,9 @@ def test_every_model_has_the_same_budget_and_the_rate_that_suits_it(tmp_path: Pa
     assert sum("an end of its grid" in line for line in said) == 2  # of the recurrent one and the convolution
 
 
-def test_the_test_is_read_when_everything_is_trained_and_once(tmp_path: Path, data: dict[str, list[str]]) -> None:
+def test_the_test_is_read_when_everything_is_trained_and_once(
+    tmp_path: Path, data: dict[str, list[str]]
+) -> None:
     toy = Toy()
     compared(tmp_path / "c", data, toy)
     kinds = [kind for kind, _ in toy.events]
@@ -153,7 +195,9 @@ def test_the_test_is_read_when_everything_is_trained_and_once(tmp_path: Path, da
 
 
 @pytest.mark.parametrize("stop_at", [1, 5, 9, 10, 13, 15])
-def test_a_stopped_comparison_goes_on_to_the_same_leaderboard(tmp_path: Path, data: dict[str, list[str]], stop_at: int) -> None:
+def test_a_stopped_comparison_goes_on_to_the_same_leaderboard(
+    tmp_path: Path, data: dict[str, list[str]], stop_at: int
+) -> None:
     whole = Toy()
     compared(tmp_path / "whole", data, whole)
     first, second = Toy(stop_at=stop_at), Toy()
@@ -181,15 +225,25 @@ def test_the_same_seconds_for_all(tmp_path: Path, data: dict[str, list[str]], se
     found = compared(tmp_path / "c", data, toy, match="time", seconds=seconds).leaderboard
     assert found is not None
     for row in found.rows:
-        assert row.training_seconds == pytest.approx(seconds or 30 * PACE["bag_of_words"], abs=PACE[known(row.model)])
+        assert row.training_seconds == pytest.approx(
+            seconds or 30 * PACE["bag_of_words"], abs=PACE[known(row.model)]
+        )
     assert len({row.steps for row in found.rows}) == 3
 
 
 @pytest.mark.parametrize("parameters", [None, 40_000])
-def test_the_same_parameters_for_all(tmp_path: Path, data: dict[str, list[str]], parameters: int | None) -> None:
+def test_the_same_parameters_for_all(
+    tmp_path: Path, data: dict[str, list[str]], parameters: int | None
+) -> None:
     toy, said = Toy(), list[str]()
     compared(
-        tmp_path / "c", data, toy, said, match="parameters", parameters=parameters, models=MODELS.replace("words", "words+width=60", 1)
+        tmp_path / "c",
+        data,
+        toy,
+        said,
+        match="parameters",
+        parameters=parameters,
+        models=MODELS.replace("words", "words+width=60", 1),
     )
     wanted = parameters or 65_000
     for name, key in (("recurrent-tiny-cell-gru", "model.width"), ("convolution", "model.embedding_width")):
@@ -215,7 +269,9 @@ def test_a_rate_that_does_not_stay_finite_is_left_out(tmp_path: Path, data: dict
 
 
 @pytest.mark.parametrize("breaks", ["recurrent-tiny-cell-gru-seed1", "recurrent-tiny-cell-gru-"])
-def test_a_model_that_cannot_be_trained_is_left_out_and_said(breaks: str, tmp_path: Path, data: dict[str, list[str]]) -> None:
+def test_a_model_that_cannot_be_trained_is_left_out_and_said(
+    breaks: str, tmp_path: Path, data: dict[str, list[str]]
+) -> None:
     """In one of its cells, or at every learning rate."""
     toy, said = Toy(breaks=breaks), list[str]()
     found = compared(tmp_path / "c", data, toy, said).leaderboard
@@ -228,12 +284,18 @@ def test_a_model_that_cannot_be_trained_is_left_out_and_said(breaks: str, tmp_pa
     assert again.notes() == found.notes()
 
 
-def test_a_model_that_breaks_is_named_once_and_not_waited_for(tmp_path: Path, data: dict[str, list[str]]) -> None:
+def test_a_model_that_breaks_is_named_once_and_not_waited_for(
+    tmp_path: Path, data: dict[str, list[str]]
+) -> None:
     said = list[str]()
     compared(tmp_path / "c", data, Toy(breaks="recurrent-tiny-cell-gru-seed0"), said)
     (gone,) = [line for line in said if "is left out" in line]
-    assert gone == "recurrent:tiny+cell=gru is left out: seed 0: step 1: the gradient must be finite, but is not"
-    assert [line.partition("; ")[2] for line in said[said.index(gone) :] if "seed" in line and "; " in line] == [
+    assert (
+        gone == "recurrent:tiny+cell=gru is left out: seed 0: step 1: the gradient must be finite, but is not"
+    )
+    assert [
+        line.partition("; ")[2] for line in said[said.index(gone) :] if "seed" in line and "; " in line
+    ] == [
         "2 runs to go, about 1 s",
         "1 run to go, about 1 s",
     ]
@@ -242,7 +304,9 @@ def test_a_model_that_breaks_is_named_once_and_not_waited_for(tmp_path: Path, da
 def test_what_is_ahead_goes_by_each_models_own_pace() -> None:
     ahead = Ahead(["fast", "slow"], rates=3, seeds=2)
     assert ahead.left == 10
-    ahead.done("fast", short=True, seconds=1.0)  # a whole run: 3 s; what is left of it: 2 short and 2 whole ones
+    ahead.done(
+        "fast", short=True, seconds=1.0
+    )  # a whole run: 3 s; what is left of it: 2 short and 2 whole ones
     assert str(ahead) == "; 9 runs to go, about 17 s, if the other models take as long"
     for seconds in (1.0, None):
         ahead.done("fast", short=True, seconds=seconds)
@@ -332,7 +396,9 @@ def test_two_at_a_time_are_refused(tmp_path: Path, data: dict[str, list[str]]) -
         ({"test": ["-"]}, "standard input"),
     ],
 )
-def test_a_mistake_is_said_before_the_work(tmp_path: Path, data: dict[str, list[str]], more: dict[str, Any], message: str) -> None:
+def test_a_mistake_is_said_before_the_work(
+    tmp_path: Path, data: dict[str, list[str]], more: dict[str, Any], message: str
+) -> None:
     toy = Toy()
     with pytest.raises(SeqloomError, match=message) as refused:
         compared(tmp_path / "c", data, toy, **more)
@@ -347,7 +413,10 @@ def test_compare_is_for_tasks_of_readers(tmp_path: Path) -> None:
 
 
 def test_models_in_one_word() -> None:
-    words = "bag_of_words,recurrent:tiny+cell=gru+head.pooling=last, convolution+windows=[2,3],mini.lm-1=a/b=c+train.layer_decay=0.9"
+    words = (
+        "bag_of_words,recurrent:tiny+cell=gru+head.pooling=last,"
+        " convolution+windows=[2,3],mini.lm-1=a/b=c+train.layer_decay=0.9"
+    )
     assert read_entries(words, TASK) == [
         Entry(name="bag_of_words", model="bag_of_words", start=None),
         Entry(
@@ -356,7 +425,12 @@ def test_models_in_one_word() -> None:
             start=None,
             settings=("model.cell=gru", "head.pooling=last"),
         ),
-        Entry(name="convolution+windows=[2,3]", model="convolution", start=None, settings=("model.windows=[2,3]",)),
+        Entry(
+            name="convolution+windows=[2,3]",
+            model="convolution",
+            start=None,
+            settings=("model.windows=[2,3]",),
+        ),
         Entry(name="mini.lm-1", model=None, start="a/b=c", settings=("train.layer_decay=0.9",)),
     ]
 
@@ -404,7 +478,11 @@ def test_widths_grow_together_but_for_those_that_are_fixed() -> None:
 
 
 def cell(model: str, seed: int, right: list[float], **more: Any) -> Cell:
-    told: dict[str, Any] = {"metrics": {"accuracy": float(np.mean(right)), "loss": 0.5}, "parameters": 10, "training_seconds": 2.0}
+    told: dict[str, Any] = {
+        "metrics": {"accuracy": float(np.mean(right)), "loss": 0.5},
+        "parameters": 10,
+        "training_seconds": 2.0,
+    }
     told |= {
         "trained_tokens": 100,
         "steps": 5,
@@ -418,7 +496,14 @@ def cell(model: str, seed: int, right: list[float], **more: Any) -> Cell:
 
 
 def plan_of(**more: Any) -> Plan:
-    fields: dict[str, Any] = {"task": TASK, "data": (), "validation": (), "test": ("t",), "models": ("a", "b", "c"), "settings": ()}
+    fields: dict[str, Any] = {
+        "task": TASK,
+        "data": (),
+        "validation": (),
+        "test": ("t",),
+        "models": ("a", "b", "c"),
+        "settings": (),
+    }
     fields |= {
         "seeds": 2,
         "match": "steps",
@@ -449,7 +534,9 @@ def test_the_best_comes_first_and_the_others_are_tested_against_it() -> None:
     hard = rng.random(500)
     right = {"a": hard < 0.5, "b": hard < 0.8, "c": hard < 0.8}
     cells = [
-        cell(model, seed, right[model].astype(float).tolist(), parameters=20 - 10 * (model == "c")) for model in right for seed in (0, 1)
+        cell(model, seed, right[model].astype(float).tolist(), parameters=20 - 10 * (model == "c"))
+        for model in right
+        for seed in (0, 1)
     ]
     found = leaderboard(plan_of(), ["a", "b", "c"], cells)
     assert [row.model for row in found.rows] == ["c", "b", "a"]  # of equal ones the smaller
@@ -461,8 +548,12 @@ def test_the_best_comes_first_and_the_others_are_tested_against_it() -> None:
     assert worse.item_difference is not None
     assert worse.item_difference.low < worse.mean - best.mean < worse.item_difference.high < 0
     assert any("not told apart from the best" in note and note.endswith(": b") for note in found.notes())
-    by_loss = [cell(model, 0, [1.0], metrics={"loss": loss}) for model, loss in (("a", 0.1), ("b", 0.3), ("c", 0.2))]
-    assert [row.model for row in leaderboard(plan_of(metric="loss", seeds=1), ["a", "b", "c"], by_loss).rows] == ["a", "c", "b"]
+    by_loss = [
+        cell(model, 0, [1.0], metrics={"loss": loss}) for model, loss in (("a", 0.1), ("b", 0.3), ("c", 0.2))
+    ]
+    assert [
+        row.model for row in leaderboard(plan_of(metric="loss", seeds=1), ["a", "b", "c"], by_loss).rows
+    ] == ["a", "c", "b"]
 
 
 def test_without_single_answers_there_is_no_test() -> None:
@@ -481,7 +572,11 @@ def test_models_of_another_size_than_asked_for_are_named() -> None:
 def test_holms_correction(values: list[float]) -> None:
     adjusted = holm(values)
     assert all(p <= q <= 1 for p, q in zip(values, adjusted, strict=True))
-    for level in (0.01, 0.05, 0.2):  # as Holm states it: go up from the smallest until one is not small enough
+    for level in (
+        0.01,
+        0.05,
+        0.2,
+    ):  # as Holm states it: go up from the smallest until one is not small enough
         rejected, order = set(), sorted(range(len(values)), key=values.__getitem__)
         for rank, at in enumerate(order):
             if values[at] > level / (len(values) - rank):
@@ -527,11 +622,21 @@ def texts(folder: Path) -> dict[str, list[str]]:
             words = [*rng.choice(REST, 4), str(rng.choice((BAD, GOOD)[label])), f"{name}{at}"]
             lines.append(f"{' '.join(rng.permutation(words))}\t{('neg', 'pos')[label]}")
         (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n")
-    return {name: [str(folder / f"{file}.tsv")] for name, file in (("data", "train"), ("validation", "dev"), ("test", "test"))}
+    return {
+        name: [str(folder / f"{file}.tsv")]
+        for name, file in (("data", "train"), ("validation", "dev"), ("test", "test"))
+    }
 
 
 def really(folder: Path, data: dict[str, list[str]], **more: Any) -> Comparison:
-    options: dict[str, Any] = {"models": REAL, "seeds": 1, "settings": SMALL, "match": "parameters", **data, **more}
+    options: dict[str, Any] = {
+        "models": REAL,
+        "seeds": 1,
+        "settings": SMALL,
+        "match": "parameters",
+        **data,
+        **more,
+    }
     return run_compare(TASK, options.pop("data"), output_dir=folder, say=lambda _: None, **options)
 
 
@@ -543,14 +648,16 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, lis
     folder = tmp_path_factory.mktemp("whole")
     data = texts(folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compare_table, "draw", lambda *_: None)
-        patch.setattr(compare_cells, "TIMED", 3)
+        patch.setattr(leaderboard_module, "draw", lambda *_: None)
+        patch.setattr(cells_module, "TIMED", 3)
         really(folder / "c", data)
     torch.set_num_threads(before)
     return folder, data
 
 
-def test_a_cell_is_a_run_folder_and_its_numbers_are_those_of_evaluate(whole: tuple[Path, dict[str, list[str]]]) -> None:
+def test_a_cell_is_a_run_folder_and_its_numbers_are_those_of_evaluate(
+    whole: tuple[Path, dict[str, list[str]]],
+) -> None:
     folder, data = whole
     rows = files.read_json(folder / "c" / "leaderboard.json")["rows"]
     assert {row["model"] for row in rows} == set(REAL.split(","))
@@ -574,17 +681,20 @@ def test_parameters_are_counted_without_the_model(whole: tuple[Path, dict[str, l
     like = folder / "c" / "bag_of_words-tiny-seed0"
     for row in files.read_json(folder / "c" / "leaderboard.json")["rows"]:
         (entry,) = (one for one in read_entries(REAL, TASK) if one.name == row["model"])
-        count = cells.count_parameters(entry, list(entry.settings), like, plan)
+        count = cells_module.count_parameters(entry, list(entry.settings), like, plan)
         assert count(row["fields"]) == row["parameters"]
     bert = Entry(name="bert", model="bert:tiny", start=None)
-    assert cells.count_parameters(bert, [], like, plan)({"width": 33}) is None  # its heads do not divide it
+    # its heads do not divide it
+    assert cells_module.count_parameters(bert, [], like, plan)({"width": 33}) is None
 
 
-def test_on_the_validation_part_the_score_is_that_of_the_training(whole: tuple[Path, dict[str, list[str]]]) -> None:
+def test_on_the_validation_part_the_score_is_that_of_the_training(
+    whole: tuple[Path, dict[str, list[str]]],
+) -> None:
     folder, data = whole
     place = folder / "c" / "bag_of_words-tiny-seed0"
     plan = plan_of(data=tuple(data["data"]), validation=tuple(data["validation"]), test=())
-    found = cells.measure_cell(place, plan, lambda _: None)
+    found = cells_module.measure_cell(place, plan, lambda _: None)
     best = metrics_log.validation(place, read_state(next(place.glob("checkpoint-9"))).best_step or 9)
     assert found.metrics["accuracy"] == best["accuracy"] == np.mean(found.by_item)
     assert found.metrics["loss"] == pytest.approx(best["loss"], abs=1e-6)
@@ -597,7 +707,7 @@ def test_a_half_trained_run_goes_on(
     whole: tuple[Path, dict[str, list[str]]], tmp_path: Path, stop_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, data = whole
-    monkeypatch.setattr(compare_cells, "TIMED", 3)
+    monkeypatch.setattr(cells_module, "TIMED", 3)
     steps: list[int] = []
 
     def stop(now: Progress) -> None:
@@ -610,7 +720,10 @@ def test_a_half_trained_run_goes_on(
     assert really(tmp_path / "c", data).stopped is None
     same = ("model", "scores", "parameters", "learning_rate", "fields", "metrics", "tokenizer")
     ours, theirs = (
-        [{name: row[name] for name in same} for row in files.read_json(where / "c" / "leaderboard.json")["rows"]]
+        [
+            {name: row[name] for name in same}
+            for row in files.read_json(where / "c" / "leaderboard.json")["rows"]
+        ]
         for where in (tmp_path, folder)
     )
     assert ours == theirs

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from seqloom.errors import UsageError
-from seqloom.workflows.data_report.report import check
 from seqloom.workflows.data_report.corpus import CorpusReport
+from seqloom.workflows.data_report.report import check
 
 WORDS = ("data.tokenizer=words", "train.window=8", "train.batch_rows=4", "train.max_steps=7")
 
@@ -16,7 +16,10 @@ WORDS = ("data.tokenizer=words", "train.window=8", "train.batch_rows=4", "train.
 def checked(place: Path, train: str, validation: str = "", test: str = "", *settings: str) -> CorpusReport:
     for name, text in (("train", train), ("val", validation), ("test", test)):
         (place / f"{name}.txt").write_text(text)
-    given = [[str(place / f"{name}.txt")] if text else [] for name, text in (("train", train), ("val", validation), ("test", test))]
+    given = [
+        [str(place / f"{name}.txt")] if text else []
+        for name, text in (("train", train), ("val", validation), ("test", test))
+    ]
     report = check("text-generation", given[0], given[1], given[2], [*WORDS, *settings])
     assert isinstance(report, CorpusReport)
     return report
@@ -47,7 +50,11 @@ def test_counts_and_lengths(tmp_path: Path) -> None:
 def test_the_first_batch_is_what_a_model_gets(tmp_path: Path) -> None:
     report = checked(tmp_path, TRAIN, "a new line\n")
     for row in report.batch:
-        pairs = [(one, other) for one, other in zip(row["inputs"][1:], row["targets"], strict=False) if other is not None]
+        pairs = [
+            (one, other)
+            for one, other in zip(row["inputs"][1:], row["targets"], strict=False)
+            if other is not None
+        ]
         assert all(one == ("<s>" if other == "</s>" else other) or one == "<pad>" for one, other in pairs)
         assert "train.txt:" in row["line"]
 

@@ -19,14 +19,21 @@ from hypothesis import strategies as st
 
 from seqloom.config import DataConfig
 from seqloom.data.batching.pair_batches import pair_batch
-from seqloom.workflows.data_report.pair_checks import Finding, Split, oddities, read_split, repeats, text_findings
 from seqloom.data.formats.columns import Record
 from seqloom.errors import DataError, UsageError
 from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import EOS
 from seqloom.text.tokenizers import train_tokenizer
-from seqloom.workflows.data_report.report import check
+from seqloom.workflows.data_report.pair_checks import (
+    Finding,
+    Split,
+    oddities,
+    read_split,
+    repeats,
+    text_findings,
+)
 from seqloom.workflows.data_report.pairs import Report, batch_errors
+from seqloom.workflows.data_report.report import check
 from seqloom.workflows.train import train
 
 WORDS = "data.tokenizer=words"
@@ -34,7 +41,9 @@ WORDS = "data.tokenizer=words"
 
 def write(folder: Path, name: str, pairs: Sequence[tuple[str, str]]) -> list[str]:
     """A file of pairs; returns it as data of a command."""
-    (folder / f"{name}.jsonl").write_text("".join(json.dumps({"source": s, "target": t}) + "\n" for s, t in pairs))
+    (folder / f"{name}.jsonl").write_text(
+        "".join(json.dumps({"source": s, "target": t}) + "\n" for s, t in pairs)
+    )
     return [f"{folder}/{name}.jsonl"]
 
 
@@ -45,7 +54,10 @@ def examined(
     test: Sequence[tuple[str, str]] = (),
     settings: Sequence[str] = (WORDS,),
 ) -> Report:
-    files = [write(folder, name, some) if some else [] for name, some in (("train", pairs), ("validation", validation), ("test", test))]
+    files = [
+        write(folder, name, some) if some else []
+        for name, some in (("train", pairs), ("validation", validation), ("test", test))
+    ]
     report = check("translation", files[0], files[1], files[2], settings)
     assert isinstance(report, Report)
     return report
@@ -62,7 +74,10 @@ def test_a_clean_file_has_nothing_to_find(tmp_path: Path) -> None:
     assert report.errors == []
     assert report.problems() == ["nothing found that is likely to do harm"]
     assert replace(report, errors=["no"]).problems() == ["error: no"]
-    assert report.counts == {name: {"read": n, "used": n, "skipped": 0, "repaired": 0} for name, n in (("train", 3), ("validation", 1))}
+    assert report.counts == {
+        name: {"read": n, "used": n, "skipped": 0, "repaired": 0}
+        for name, n in (("train", 3), ("validation", 1))
+    }
 
 
 def test_lengths_and_unknown_words(tmp_path: Path) -> None:
@@ -92,7 +107,10 @@ def test_what_repeats_and_what_leaks(tmp_path: Path) -> None:
         "test: pair that is in train too": (1, "test.jsonl:1"),
     }
     assert report.errors == []  # a leak is for the user to judge
-    assert [line.split(":")[:2] for line in report.problems()] == [["warning", " validation"], ["warning", " test"]]
+    assert [line.split(":")[:2] for line in report.problems()] == [
+        ["warning", " validation"],
+        ["warning", " test"],
+    ]
 
 
 def test_ids_a_word_leave_out_what_is_split_off(tmp_path: Path) -> None:
@@ -130,10 +148,17 @@ def test_what_one_does_not_see(text: str, expected: list[str]) -> None:
 
 def test_mixed_unicode_forms_are_a_problem_one_form_is_not(tmp_path: Path) -> None:
     one = examined(tmp_path, [(f"caf{NFD}", "a"), ("b", "c")])
-    assert found(one) == {"train source: not in Unicode form NFC (accents apart from letters)": (1, "train.jsonl:1")}
+    assert found(one) == {
+        "train source: not in Unicode form NFC (accents apart from letters)": (1, "train.jsonl:1")
+    }
     assert one.problems() == ["nothing found that is likely to do harm"]
     both = examined(tmp_path, [(f"caf{NFD}", "a"), ("café", "c"), ("b", "é")])
-    assert found(both) == {"train source: not in Unicode form NFC (accents apart from letters), while others are": (1, "train.jsonl:1")}
+    assert found(both) == {
+        "train source: not in Unicode form NFC (accents apart from letters), while others are": (
+            1,
+            "train.jsonl:1",
+        )
+    }
     assert "data.normalisation=nfc" in both.problems()[0]
 
 
@@ -163,10 +188,16 @@ def test_a_pair_over_the_budget_and_the_batches(tmp_path: Path) -> None:
     report = examined(tmp_path, pairs, settings=[WORDS, "train.batch_tokens=12", "train.epochs=3"])
     assert found(report)["train: pair longer than train.batch_tokens=12"] == (1, "train.jsonl:10")
     assert report.training["longest_pair_in_ids"] == 14
-    assert report.training["batches_an_epoch"] == 6  # 2 + 2 and marks are 6 ids: two a batch, the last of them and the long one alone
+    assert (
+        report.training["batches_an_epoch"] == 6
+    )  # 2 + 2 and marks are 6 ids: two a batch, the last of them and the long one alone
     assert report.training["steps"] == 18
     rows = examined(tmp_path, pairs, settings=[WORDS, "train.batch_rows=4", "train.max_steps=7"])
-    assert (rows.training["batches_an_epoch"], rows.training["steps"], rows.training["batch"]) == (3, 7, "4 pairs")
+    assert (rows.training["batches_an_epoch"], rows.training["steps"], rows.training["batch"]) == (
+        3,
+        7,
+        "4 pairs",
+    )
     assert not any("batch_tokens" in what for what in found(rows))
 
 
@@ -175,8 +206,13 @@ def test_it_sees_what_a_training_sees(tmp_path: Path) -> None:
     data = write(tmp_path, "train", [(f"a{i % 7} b", f"c{i % 5} d" * (i % 3 + 1)) for i in range(40)])
     chosen = ["train.batch_tokens=60", "train.epochs=1", WORDS]
     report = check("translation", data, (), (), chosen)
-    narrow = [f"model.{name}=4" for name in ("width", "encoder_width", "embedding_width", "attention_width", "readout_width")]
-    result = train("translation", data, output_dir=tmp_path / "run", settings=[*chosen, *narrow, "train.log_every=1"])
+    narrow = [
+        f"model.{name}=4"
+        for name in ("width", "encoder_width", "embedding_width", "attention_width", "readout_width")
+    ]
+    result = train(
+        "translation", data, output_dir=tmp_path / "run", settings=[*chosen, *narrow, "train.log_every=1"]
+    )
     assert result.step == report.training["steps"] == report.training["batches_an_epoch"]
     logged = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[0])
     assert logged["tokens"] == report.training["trained_tokens_of_the_first_batch"]
@@ -184,7 +220,9 @@ def test_it_sees_what_a_training_sees(tmp_path: Path) -> None:
 
 
 def test_the_first_batch_is_shown_as_a_model_gets_it(tmp_path: Path) -> None:
-    report = examined(tmp_path, [("a b", "c d"), ("a", "c"), ("b a b", "d d d")], settings=[WORDS, "train.batch_rows=3"])
+    report = examined(
+        tmp_path, [("a b", "c d"), ("a", "c"), ("b a b", "d d d")], settings=[WORDS, "train.batch_rows=3"]
+    )
     assert report.batch == [
         {
             "line": f"{tmp_path}/train.jsonl:3",
@@ -214,7 +252,10 @@ def test_the_first_batch_is_shown_as_a_model_gets_it(tmp_path: Path) -> None:
 def test_a_batch_must_train_and_teach_to_stop() -> None:
     good, tokenizer = pair_batch([[20], [21, 22]], [[23], [24, 25]]), train_tokenizer(["a"], "bytes", 272)
     assert batch_errors(good, tokenizer) == []
-    assert "none is trained" in batch_errors(good._replace(targets=torch.full_like(good.targets, IGNORE)), tokenizer)[0]
+    assert (
+        "none is trained"
+        in batch_errors(good._replace(targets=torch.full_like(good.targets, IGNORE)), tokenizer)[0]
+    )
     endless = good.targets.clone()
     endless[1][endless[1] == EOS] = IGNORE
     assert "must end in </s>" in batch_errors(good._replace(targets=endless), tokenizer)[0]
@@ -236,8 +277,12 @@ def test_a_split_that_stands_in_train_is_an_error(tmp_path: Path) -> None:
 def test_a_length_that_cuts_most_texts_is_an_error(tmp_path: Path) -> None:
     pairs = [("a a a", "b"), ("a a a", "b b b"), ("a", "b b b")]
     report = examined(tmp_path, pairs, settings=[WORDS, "data.max_length=2"])
-    assert report.errors == ["data.max_length=2 must leave most training texts whole, but cuts 4 of 6; raise it"]
-    assert examined(tmp_path, [*pairs, ("a", "b")], settings=[WORDS, "data.max_length=2"]).errors == []  # half of them
+    assert report.errors == [
+        "data.max_length=2 must leave most training texts whole, but cuts 4 of 6; raise it"
+    ]
+    assert (
+        examined(tmp_path, [*pairs, ("a", "b")], settings=[WORDS, "data.max_length=2"]).errors == []
+    )  # half of them
 
 
 def test_one_pair_is_no_training_set(tmp_path: Path) -> None:
@@ -264,7 +309,12 @@ def test_guesses_are_said_and_errors_pass(tmp_path: Path) -> None:
     (tmp_path / "t.en").write_text("a\nb\nc\n")
     (tmp_path / "t.de").write_text("a\nb\nc\n")
     check("translation", [f"{tmp_path}/t"], (), (), [WORDS], said.append)
-    assert said == [f"{tmp_path}/t: 'en' is taken as source and 'de' as target; to turn it: --set data.source=de --set data.target=en"]
+    assert said == [
+        (
+            f"{tmp_path}/t: 'en' is taken as source and 'de' as target; to turn it: --set data.source=de --set"
+            " data.target=en"
+        )
+    ]
     (tmp_path / "t.de").write_text("a\nb\n")
     with pytest.raises(DataError, match="same number of lines"):
         check("translation", [f"{tmp_path}/t"], (), (), [])
@@ -287,8 +337,12 @@ def split_of(name: str, pairs: Sequence[tuple[str, str]]) -> Split:
 
 @settings(max_examples=60, deadline=None)
 @given(some_pairs, some_pairs)
-def test_repeats_and_leaks_are_those_of_sets(train_pairs: list[tuple[str, str]], test_pairs: list[tuple[str, str]]) -> None:
-    findings = {one.what: one for one in text_findings([split_of("train", train_pairs), split_of("test", test_pairs)])}
+def test_repeats_and_leaks_are_those_of_sets(
+    train_pairs: list[tuple[str, str]], test_pairs: list[tuple[str, str]]
+) -> None:
+    findings = {
+        one.what: one for one in text_findings([split_of("train", train_pairs), split_of("test", test_pairs)])
+    }
 
     def number(what: str) -> int:
         return findings.get(what, Finding(what, 0, "")).number
@@ -296,13 +350,17 @@ def test_repeats_and_leaks_are_those_of_sets(train_pairs: list[tuple[str, str]],
     seen, sources = set(train_pairs), {source for source, _ in train_pairs}
     targets = Counter(source for source, _ in seen)
     assert number("train: pair that stood before") == len(train_pairs) - len(seen)
-    assert number("train: source that stood before with another target") == sum(n - 1 for n in targets.values())
+    assert number("train: source that stood before with another target") == sum(
+        n - 1 for n in targets.values()
+    )
     leaks = [pair in seen for pair in test_pairs]
     assert number("test: pair that is in train too") == sum(leaks)
     known = sum(source in sources for source, _ in test_pairs)
     assert number("test: source that is in train too, with another target") == known - sum(leaks)
     if any(leaks):
-        assert findings["test: pair that is in train too"].first.split(",")[0] == f"test:{leaks.index(True) + 1}"
+        assert (
+            findings["test: pair that is in train too"].first.split(",")[0] == f"test:{leaks.index(True) + 1}"
+        )
 
 
 @given(st.lists(st.integers(0, 5)))
@@ -327,6 +385,8 @@ def test_texts_are_not_kept(tmp_path: Path) -> None:
 
 
 def test_the_report_of_any_split_has_each_row(tmp_path: Path) -> None:
-    kinds: dict[str, Any] = examined(tmp_path, [("a", "b"), ("c", "d")], test=[("e", "f")]).summary()["lengths"]
+    kinds: dict[str, Any] = examined(tmp_path, [("a", "b"), ("c", "d")], test=[("e", "f")]).summary()[
+        "lengths"
+    ]
     names = [f"{name} {side}" for name in ("train", "validation", "test") for side in ("source", "target")]
     assert list(kinds["ids"]) == list(kinds["words"]) == names

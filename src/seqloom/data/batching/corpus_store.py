@@ -1,12 +1,13 @@
-"""The store of a corpus: the ids of all documents, one after the other, in one file that is mapped into memory.
+"""The store of a corpus: the ids of all documents, one after the other, in one file that is mapped into
+memory.
 
     u₁ .. u_L </s> v₁ .. v_M </s> ..
 
 Where the marks of a tokenizer have no end, documents follow each other without one.
 
-A stream for truncated backpropagation is the file itself, and so are packed windows (`windows.py`). The files are those
-of `store.py` with one column; `meta.json` also has the totals, without which no bits per byte nor perplexity per word
-can be told.
+A stream for truncated backpropagation is the file itself, and so are packed windows (`windows.py`). The files
+are those of `store.py` with one column; `meta.json` also has the totals, without which no bits per byte nor
+perplexity per word can be told.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqloom import files
-from seqloom.data.readers.documents import Piece
 from seqloom.data.batching.segment_encoder import SegmentEncoder
 from seqloom.data.batching.token_store import array_files, dtype_of, made_once, map_arrays
+from seqloom.data.readers.documents import Piece
 from seqloom.errors import DataError, FolderError, place
 from seqloom.protocols import Tokenizer
 
@@ -80,7 +81,8 @@ class CorpusStore:
         return self.tokens[self.offsets[number] : self.offsets[number + 1] - self.ended]
 
     def place(self, position: int) -> str:
-        """`path:line` where the document of the id at `position` starts; the path is that of the first reading."""
+        """`path:line` where the document of the id at `position` starts; the path is that of the first
+        reading."""
         number = int(np.searchsorted(self.offsets, position, side="right")) - 1
         path = ""
         with open(self.folder / "files.jsonl", encoding="utf-8") as file:
@@ -101,8 +103,9 @@ def build_corpus(
 ) -> CorpusStore:
     """The store of these documents: opened where it is there already, made where not.
 
-    `identity` tells what the documents are (hashes, read options, what is held out) and what tokenises them. `progress`
-    hears the totals so far. Raises DataError where there is no document at all, FolderError where the disk is full.
+    `identity` tells what the documents are (hashes, read options, what is held out) and what tokenises them.
+    `progress` hears the totals so far. Raises DataError where there is no document at all, FolderError where
+    the disk is full.
     """
     meta = {"corpus": FORMAT, "end": tokenizer.marks.end, **identity}
 
@@ -122,14 +125,23 @@ def open_corpus(place: Path) -> CorpusStore | None:
     except (FolderError, OSError, ValueError, KeyError, TypeError):
         return None
     fits = len(offsets) == len(lines) + 1 == totals.documents + 1 and len(tokens) == offsets[-1] == totals.ids
-    return CorpusStore(tokens, offsets, lines, totals, place, ended) if fits and (place / "files.jsonl").exists() else None
+    return (
+        CorpusStore(tokens, offsets, lines, totals, place, ended)
+        if fits and (place / "files.jsonl").exists()
+        else None
+    )
 
 
-def _write(pieces: Iterable[Piece], tokenizer: Tokenizer, folder: Path, progress: Callable[[Totals], None]) -> Totals:
+def _write(
+    pieces: Iterable[Piece], tokenizer: Tokenizer, folder: Path, progress: Callable[[Totals], None]
+) -> Totals:
     totals, dtype = Totals(), dtype_of(tokenizer)
     marks = tokenizer.marks
     end = array(dtype.char, [] if marks.end is None else [marks.end]).tobytes()
-    with array_files(folder, dtype) as (tokens, offsets, lines), open(folder / "files.jsonl", "w", encoding="utf-8") as names:
+    with (
+        array_files(folder, dtype) as (tokens, offsets, lines),
+        open(folder / "files.jsonl", "w", encoding="utf-8") as names,
+    ):
         offsets.write(np.zeros(1, np.int64).data)
         path, begins = "", True  # the file that was named last; whether a piece begins a document
         for chunk, encoded in _encoded(pieces, SegmentEncoder(tokenizer, dtype.char)):
@@ -147,7 +159,9 @@ def _write(pieces: Iterable[Piece], tokenizer: Tokenizer, folder: Path, progress
                     totals.documents += 1
                     offsets.write(totals.ids.to_bytes(8, sys.byteorder))
             if marks.unknown is not None:
-                totals.unknown += int(np.count_nonzero(np.frombuffer(b"".join(encoded), dtype) == marks.unknown))
+                totals.unknown += int(
+                    np.count_nonzero(np.frombuffer(b"".join(encoded), dtype) == marks.unknown)
+                )
             _count(totals, chunk)
             progress(totals)
         if not totals.documents:

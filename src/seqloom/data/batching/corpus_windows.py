@@ -1,14 +1,15 @@
 """Windows of a corpus: shuffled ones for Transformers, streams for recurrent models.
 
-A window is a run of ids, `[start, start + length)`. Its targets are these ids; its inputs are the ids one place before
-them, where `</s>` (and what is before all) is `<s>`: what ends a document is predicted, what begins one is read. So a
-window is several documents in a row, of which the first may have begun before it, and the last goes on behind it.
+A window is a run of ids, `[start, start + length)`. Its targets are these ids; its inputs are the ids one
+place before them, where `</s>` (and what is before all) is `<s>`: what ends a document is predicted, what
+begins one is read. So a window is several documents in a row, of which the first may have begun before it,
+and the last goes on behind it.
 
-With the marks of others `</s>` and `<s>` may be the same, or there is no `<s>` and `</s>` itself is read. Where nothing ends a document
-it goes on with the next one.
+With the marks of others `</s>` and `<s>` may be the same, or there is no `<s>` and `</s>` itself is read.
+Where nothing ends a document it goes on with the next one.
 
-Which windows are read when is a function of (seed, epoch). In each epoch every id is a target exactly once, but for the first of all
-where nothing stands before it.
+Which windows are read when is a function of (seed, epoch). In each epoch every id is a target exactly once,
+but for the first of all where nothing stands before it.
 """
 
 from __future__ import annotations
@@ -79,8 +80,9 @@ class Plan(Protocol):
 class WindowPlan:
     """Windows in random order, for models that begin anew in each. A row is where its window starts.
 
-    An epoch cuts at multiples of `window`, moved to the left by less than a window, by (seed, epoch); so its first window may start
-    before the corpus, and be shorter by that, as may be the last. Batches differ by at most one window.
+    An epoch cuts at multiples of `window`, moved to the left by less than a window, by (seed, epoch); so its
+    first window may start before the corpus, and be shorter by that, as may be the last. Batches differ by at
+    most one window.
     """
 
     seed: int
@@ -110,11 +112,12 @@ class WindowPlan:
 @final
 @dataclass(frozen=True, kw_only=True)
 class StreamPlan:
-    """Streams, for models that carry their state on: lane k reads the k-th part of the corpus, window after window.
+    """Streams, for models that carry their state on: lane k reads the k-th part of the corpus, window after
+    window.
 
-    The corpus is a ring that each epoch enters at another place, by (seed, epoch); there all lanes begin anew. Batch i of
-    an epoch holds window i of every lane. Lanes differ by at most one id, and so do the windows of a lane. A row is
-    (epoch · windows of a lane + i) · lanes + k.
+    The corpus is a ring that each epoch enters at another place, by (seed, epoch); there all lanes begin
+    anew. Batch i of an epoch holds window i of every lane. Lanes differ by at most one id, and so do the
+    windows of a lane. A row is (epoch · windows of a lane + i) · lanes + k.
     """
 
     seed: int
@@ -151,18 +154,25 @@ def drawn(below: int, seed: int, epoch: int) -> int:
 def load_windows(corpus: Corpus, plan: Plan, rows: Rows, whole: Rows, marks: Marks = MARKS) -> TextBatch:
     """The batch of these rows.
 
-    No rows: the first of the `whole` batch with nothing trained and no stream, since a worker must take part even where a
-    batch has fewer rows than there are workers.
+    No rows: the first of the `whole` batch with nothing trained and no stream, since a worker must take part
+    even where a batch has fewer rows than there are workers.
     """
     starts, lengths, lanes, begins = plan.windows(corpus, rows if len(rows) else whole[:1])
     steps = np.arange(max(int(lengths.max()), 1))  # a share of a tiny batch may be all empty
     inside = steps < lengths[:, None]
     places = (starts[:, None] + steps) % len(corpus.tokens)
-    targets, inputs = (corpus.tokens[at].astype(np.int64) for at in (places, places - 1))  # before the first stands the last, a </s>
+    targets, inputs = (
+        corpus.tokens[at].astype(np.int64) for at in (places, places - 1)
+    )  # before the first stands the last, a </s>
     if marks.begin:
         inputs[inputs == marks.end if marks.end is not None else places == 0] = marks.begin[-1]
     elif marks.end is None:
         targets[places == 0] = IGNORE
     if not len(rows):
         inside, lanes, begins = np.zeros_like(inside), np.full(1, -1), np.ones(1, bool)
-    return TextBatch(*map(torch.from_numpy, (np.where(inside, inputs, marks.pad), np.where(inside, targets, IGNORE), lanes, begins)))
+    return TextBatch(
+        *map(
+            torch.from_numpy,
+            (np.where(inside, inputs, marks.pad), np.where(inside, targets, IGNORE), lanes, begins),
+        )
+    )

@@ -1,8 +1,8 @@
 """The order of the data: a function of (seed, epoch, position), not a state that has to be saved.
 
-`permute` is a keyed permutation of 0..n-1 that needs no table (a Feistel network over pairs of digits, walked until
-the value falls inside: Black and Rogaway 2002), so the order of ten rows or of ten thousand million costs the same
-memory: none.
+`permute` is a keyed permutation of 0..n-1 that needs no table (a Feistel network over pairs of digits, walked
+until the value falls inside: Black and Rogaway 2002), so the order of ten rows or of ten thousand million
+costs the same memory: none.
 """
 
 from __future__ import annotations
@@ -53,4 +53,6 @@ def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """The finaliser of SplitMix64 (Steele, Lea and Flood 2014): every output bit depends on every input bit."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return (values ^ (values >> np.uint64(31))) >> np.uint64(16)  # below 2^48: the sum with a digit cannot overflow
+    return (values ^ (values >> np.uint64(31))) >> np.uint64(
+        16
+    )  # below 2^48: the sum with a digit cannot overflow

@@ -1,8 +1,9 @@
-"""Rows to batches of ids: length buckets, a budget of tokens, shares, padding, and the shift of the target (only here).
+"""Rows to batches of ids: length buckets, a budget of tokens, shares, padding, and the shift of the target
+(only here).
 
 The batches of an epoch are a function of (seed, epoch): the rows come in the order of `order`; each pool of
-consecutive rows is sorted by length, cut into batches that fit the budget, and its batches are shuffled. A global
-batch is fixed before it is shared between workers and micro-batches, so their number changes nothing.
+consecutive rows is sorted by length, cut into batches that fit the budget, and its batches are shuffled. A
+global batch is fixed before it is shared between workers and micro-batches, so their number changes nothing.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ SOURCE, TARGET = 0, 1
 
 
 class TranslationBatch(NamedTuple):
-    """Pairs as ids. `source` ends in `</s>`; `inputs` is `<s> y…`; `targets` is `y… </s>`, IGNORE at padding. The marks of others
-    stand where these would."""
+    """Pairs as ids. `source` ends in `</s>`; `inputs` is `<s> y…`; `targets` is `y… </s>`, IGNORE at padding.
+    The marks of others stand where these would."""
 
     source: Tensor
     """`(rows, source)`"""
@@ -70,9 +71,13 @@ class BatchPlan:
         for pool in range(-(-len(store) // POOL)):
             rows = order(self.seed, epoch, pool * POOL, min((pool + 1) * POOL, len(store)), len(store))
             source, target = (0, 0) if self.marks is None else marks_of_pair(self.marks)
-            batches = self._cut(rows, store.lengths(rows, SOURCE) + source, store.lengths(rows, TARGET) + target)
+            batches = self._cut(
+                rows, store.lengths(rows, SOURCE) + source, store.lengths(rows, TARGET) + target
+            )
             if seen + len(batches) > start:
-                for at in permute(np.arange(len(batches)), len(batches), self.seed, epoch, pool + 1)[max(start - seen, 0) :]:
+                for at in permute(np.arange(len(batches)), len(batches), self.seed, epoch, pool + 1)[
+                    max(start - seen, 0) :
+                ]:
                     yield batches[at]
             seen += len(batches)
 
@@ -117,21 +122,27 @@ def share(rows: Rows, part: int, parts: int) -> Rows:
     return rows[part::parts]
 
 
-def translation_batch(store: TokenStore, rows: Rows, whole: Rows, max_length: int | None, marks: Marks = MARKS) -> TranslationBatch:
+def translation_batch(
+    store: TokenStore, rows: Rows, whole: Rows, max_length: int | None, marks: Marks = MARKS
+) -> TranslationBatch:
     """The batch of these rows, each text cut to `max_length` ids.
 
-    No rows: the first of the `whole` batch with nothing trained, since a worker must take part even where a batch has
-    fewer rows than there are workers.
+    No rows: the first of the `whole` batch with nothing trained, since a worker must take part even where a
+    batch has fewer rows than there are workers.
     """
     used = rows if len(rows) else whole[:1]
-    sources, targets = ([store.sequence(row, column)[:max_length].tolist() for row in used] for column in (SOURCE, TARGET))
+    sources, targets = (
+        [store.sequence(row, column)[:max_length].tolist() for row in used] for column in (SOURCE, TARGET)
+    )
     batch = pair_batch(sources, targets, marks)
     return batch if len(rows) else batch._replace(targets=torch.full_like(batch.targets, IGNORE))
 
 
-def pair_batch(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], marks: Marks = MARKS) -> TranslationBatch:
-    """Pairs of ids with their marks, padded on the right. The target is shifted here and nowhere else; marks that begin it are fed and
-    never trained."""
+def pair_batch(
+    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], marks: Marks = MARKS
+) -> TranslationBatch:
+    """Pairs of ids with their marks, padded on the right. The target is shifted here and nowhere else; marks
+    that begin it are fed and never trained."""
     written = [written_with(target, marks) for target in targets]
     given = max(len(marks.begin) - 1, 0)
     return TranslationBatch(
@@ -152,8 +163,8 @@ def read_with(ids: Sequence[int], marks: Marks) -> list[int]:
 
 
 def written_with(ids: Sequence[int], marks: Marks) -> list[int]:
-    """A text with what a model reads before it and what ends it: of this, each id but those that begin it is predicted from the ids
-    before it. Where nothing begins a text its first id is read and never predicted."""
+    """A text with what a model reads before it and what ends it: of this, each id but those that begin it is
+    predicted from the ids before it. Where nothing begins a text its first id is read and never predicted."""
     return [*marks.begin, *ids, *([] if marks.end is None else [marks.end])]
 
 

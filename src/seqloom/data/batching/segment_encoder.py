@@ -1,9 +1,9 @@
 """Texts to ids with a memory of what stood before: most of a text is words that were cut already.
 
-A segment is white space and what follows it up to the next white space, ` word,`. As no tokenizer of ours joins anything
-over the places between (see `documents.py`), the ids of a text are those of its segments, one after the other. Each
-segment is tokenised when it is first met; the memory is of bounded size. A tokenizer that puts a blank before a text (unigram) is
-asked for whole texts.
+A segment is white space and what follows it up to the next white space, ` word,`. As no tokenizer of ours
+joins anything over the places between (see `documents.py`), the ids of a text are those of its segments, one
+after the other. Each segment is tokenised when it is first met; the memory is of bounded size. A tokenizer
+that puts a blank before a text (unigram) is asked for whole texts.
 """
 
 from __future__ import annotations
@@ -48,8 +48,11 @@ class SegmentEncoder:
         return joined
 
     def _meet(self, segments: set[str]) -> list[str]:
-        """Takes in segments that the young generation lacks, from the old one or by tokenising them. Returns those too long to stay."""
+        """Takes in segments that the young generation lacks, from the old one or by tokenising them. Returns
+        those too long to stay."""
         new = list(segments - self.old.keys())
         self.young |= {segment: self.old[segment] for segment in segments & self.old.keys()}
-        self.young |= zip(new, (array(self.code, ids).tobytes() for ids in self.tokenizer.encode(new)), strict=True)
+        self.young |= zip(
+            new, (array(self.code, ids).tobytes() for ids in self.tokenizer.encode(new)), strict=True
+        )
         return [segment for segment in new if len(segment) > LONGEST]

@@ -9,10 +9,10 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from seqloom.data.batching.order import permute
 from seqloom.data.readers.documents import Piece
 from seqloom.data.readers.examples import Labelled
 from seqloom.data.readers.labels import text_key
-from seqloom.data.batching.order import permute
 from seqloom.errors import UsageError
 
 SPLIT_SHARE, SPLIT_MOST = 0.02, 1000
@@ -47,13 +47,15 @@ def held_out(count: int, seed: int) -> frozenset[int]:
     return frozenset(permute(np.arange(most), count, seed, SPLIT_STREAM).tolist())
 
 
-def held_out_evenly(labels: NDArray[np.int64], seed: int, units: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+def held_out_evenly(
+    labels: NDArray[np.int64], seed: int, units: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
     """Which rows are held out, in order: of each label its share (LABELLED_SHARE), and never all.
 
-    `units` `(rows,)` are numbers from 0, `units_of` makes them: rows of one unit go together, by the label of its first row, and with
-    them the share is met to within half a unit, if there is none but larger ones by the smallest. The k-th of the n rows of a label, in
-    an order by seed, stands at (k + 1/2) / n, a unit at its middle: the first on this line are taken. Raises UsageError where no label has
-    two rows, or units.
+    `units` `(rows,)` are numbers from 0, `units_of` makes them: rows of one unit go together, by the label of
+    its first row, and with them the share is met to within half a unit, if there is none but larger ones by
+    the smallest. The k-th of the n rows of a label, in an order by seed, stands at (k + 1/2) / n, a unit at
+    its middle: the first on this line are taken. Raises UsageError where no label has two rows, or units.
     """
     count = len(labels)
     units = np.arange(count) if units is None else units
@@ -77,7 +79,9 @@ def held_out_evenly(labels: NDArray[np.int64], seed: int, units: NDArray[np.int6
     first = small if len(small) else first[[np.argmin(size[first])]]
     fits = (np.cumsum(size[first]) - size[first] / 2 < most) | (np.arange(len(first)) == 0)
     out = np.isin(units, by_label[first[np.logical_and.accumulate(fits)]])
-    for label in np.setdiff1d(labels[out], labels[~out]):  # units of several labels: the last rows of one may not go with another
+    for label in np.setdiff1d(
+        labels[out], labels[~out]
+    ):  # units of several labels: the last rows of one may not go with another
         if label not in labels[~out]:
             out &= units != units[out & (labels == label)][0]
     if not out.any():
@@ -96,13 +100,14 @@ def _only(labels: NDArray[np.int64], units: NDArray[np.int64]) -> NDArray[np.boo
 
 
 _NOTHING = (
-    "validation needs examples of its own, but none may be parted from the others: equal texts, one article and one group stay together, "
-    "and one example of each label stays; name more data or --validation files"
+    "validation needs examples of its own, but none may be parted from the others: equal texts, one article"
+    " and one group stay together, and one example of each label stays; name more data or --validation files"
 )
 
 
 def units_of(keys: Sequence[str], groups: Sequence[str | None] | None = None) -> NDArray[np.int64]:
-    """`(rows,)`: numbers of units from 0. Rows with one key, or with one group, are in one unit, and so are those that others join."""
+    """`(rows,)`: numbers of units from 0. Rows with one key, or with one group, are in one unit, and so are
+    those that others join."""
     first: dict[str, int] = {}
     units = np.unique([first.setdefault(key, row) for row, key in enumerate(keys)], return_inverse=True)[1]
     if groups is None:
@@ -124,17 +129,21 @@ def units_of(keys: Sequence[str], groups: Sequence[str | None] | None = None) ->
 
 
 def split_labelled(examples: Sequence[Labelled], seed: int, *, stratified: bool = True) -> NDArray[np.int64]:
-    """Which examples are held out, in order: see `held_out_evenly`. Those with the same texts stay together, as do those of one group;
-    not `stratified` where labels are numbers. Raises UsageError where nothing can be parted."""
+    """Which examples are held out, in order: see `held_out_evenly`. Those with the same texts stay together,
+    as do those of one group; not `stratified` where labels are numbers. Raises UsageError where nothing can
+    be parted."""
     kinds: dict[str, int] = {}
     first = ("".join(example.labels[:1]) if stratified else "" for example in examples)
     labels = np.array([kinds.setdefault(label, len(kinds)) for label in first], np.int64)
     groups = [example.group for example in examples]
-    return held_out_evenly(labels, seed, units_of([text_key(example) for example in examples], groups if any(groups) else None))
+    return held_out_evenly(
+        labels, seed, units_of([text_key(example) for example in examples], groups if any(groups) else None)
+    )
 
 
 def hold_out(pieces: Iterable[Piece], seed: int) -> HeldOut:
-    """What to hold out of these documents, which are read once. Raises UsageError where too little would be left to train."""
+    """What to hold out of these documents, which are read once. Raises UsageError where too little would be
+    left to train."""
     count = characters = 0
     for piece in pieces:
         count += piece.last
@@ -144,7 +153,8 @@ def hold_out(pieces: Iterable[Piece], seed: int) -> HeldOut:
     after = characters * (10 - TAIL_TENTHS) // 10
     if not after:
         raise UsageError(
-            f"validation needs text of its own, but there are only {characters} characters; name more data or --validation files"
+            f"validation needs text of its own, but there are only {characters} characters; name more data or"
+            " --validation files"
         )
     return HeldOut(after=after)
 

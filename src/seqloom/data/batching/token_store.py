@@ -86,8 +86,11 @@ def build_store(
     return made_once(meta, folder, write, open_store)
 
 
-def made_once(meta: dict[str, Any], folder: Path, write: Callable[[Path], None], opened: Callable[[Path], Store | None]) -> Store:
-    """The store in `folder/HASH`, HASH being that of `meta`: opened where it is there already, written where not.
+def made_once(
+    meta: dict[str, Any], folder: Path, write: Callable[[Path], None], opened: Callable[[Path], Store | None]
+) -> Store:
+    """The store in `folder/HASH`, HASH being that of `meta`: opened where it is there already, written where
+    not.
 
     One process writes, others wait for it; it is seen whole or not at all.
     """
@@ -111,7 +114,10 @@ def made_once(meta: dict[str, Any], folder: Path, write: Callable[[Path], None],
                 shutil.rmtree(temporary, ignore_errors=True)
     store = opened(place)
     if store is None:
-        raise FolderError(f"{printable(str(place))}: the token store must be what was just written, but is not; is the disk sound?")
+        raise FolderError(
+            f"{printable(str(place))}: the token store must be what was just written, but is not; is the disk"
+            " sound?"
+        )
     return store
 
 
@@ -132,12 +138,18 @@ def map_arrays(place: Path) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np
     dtype = np.uint16 if (place / "tokens.bin.uint16").exists() else np.uint32
     path = place / f"tokens.bin.{np.dtype(dtype).name}"
     tokens = np.memmap(path, dtype=dtype, mode="r") if path.stat().st_size else np.empty(0, dtype)
-    offsets, lines = (np.lib.format.open_memmap(place / f"{name}.npy", mode="r") for name in ("offsets", "lines"))
+    offsets, lines = (
+        np.lib.format.open_memmap(place / f"{name}.npy", mode="r") for name in ("offsets", "lines")
+    )
     return tokens, offsets, lines
 
 
 def _write(
-    records: Iterable[Record], columns: tuple[str, ...], tokenizer: Tokenizer, folder: Path, progress: Callable[[int], None]
+    records: Iterable[Record],
+    columns: tuple[str, ...],
+    tokenizer: Tokenizer,
+    folder: Path,
+    progress: Callable[[int], None],
 ) -> None:
     dtype, rows = dtype_of(tokenizer), 0
     with array_files(folder, dtype) as (tokens, offsets, lines):
@@ -146,7 +158,9 @@ def _write(
         for chunk in chunked(records, CHUNK):
             ids = tokenizer.encode([record.fields[name] for record in chunk for name in columns])
             ends = end + np.cumsum([len(sequence) for sequence in ids], dtype=np.int64)
-            tokens.write(np.concatenate([np.asarray(sequence, dtype) for sequence in ids]).data)  # tofile() hides why it failed
+            tokens.write(
+                np.concatenate([np.asarray(sequence, dtype) for sequence in ids]).data
+            )  # tofile() hides why it failed
             offsets.write(ends.data)
             lines.write(np.asarray([record.line for record in chunk], np.int64).data)
             end, rows = int(ends[-1]), rows + len(chunk)
@@ -161,7 +175,8 @@ def dtype_of(tokenizer: Tokenizer) -> np.dtype[Any]:
 
 @contextmanager
 def array_files(folder: Path, dtype: np.dtype[Any]) -> Iterator[tuple[BinaryIO, BinaryIO, BinaryIO]]:
-    """Files to write the arrays of a store to: tokens, and offsets and lines as raw int64, which become .npy in the end."""
+    """Files to write the arrays of a store to: tokens, and offsets and lines as raw int64, which become .npy
+    in the end."""
     with (
         open(folder / f"tokens.bin.{dtype.name}", "wb") as tokens,
         open(folder / "offsets.raw", "wb") as offsets,
@@ -177,7 +192,12 @@ def _as_npy(raw: Path, path: Path) -> None:
     values = np.memmap(raw, dtype=np.int64, mode="r")
     with open(path, "wb") as file:
         np.lib.format.write_array_header_1_0(
-            file, {"descr": np.lib.format.dtype_to_descr(values.dtype), "fortran_order": False, "shape": values.shape}
+            file,
+            {
+                "descr": np.lib.format.dtype_to_descr(values.dtype),
+                "fortran_order": False,
+                "shape": values.shape,
+            },
         )
         with open(raw, "rb") as source:
             shutil.copyfileobj(source, file)
@@ -191,7 +211,8 @@ def chunked(records: Iterable[Record], size: int) -> Iterator[list[Record]]:
 
 
 def cache_folder(data: Path) -> Path:
-    """Where the stores of a data file live: beside it where that can be written to, which is tried and not asked."""
+    """Where the stores of a data file live: beside it where that can be written to, which is tried and not
+    asked."""
     beside = data.parent / ".seqloom-cache"
     try:
         beside.mkdir(exist_ok=True)

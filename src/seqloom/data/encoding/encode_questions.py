@@ -1,7 +1,8 @@
 """Questions about contexts as the rows of a reader (`reading.py`).
 
-A row is the question joined with a window of its context. The first place of a row is its first step, which stands for no answer; the
-others are the tokens of the context. A window is trained to give the answer where it holds all of it, else none (Devlin et al. 2019).
+A row is the question joined with a window of its context. The first place of a row is its first step, which
+stands for no answer; the others are the tokens of the context. A window is trained to give the answer where
+it holds all of it, else none (Devlin et al. 2019).
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from itertools import islice
 
 import numpy as np
 
-from seqloom.data.readers.examples import Question
 from seqloom.data.encoding.encode_texts import CHUNK, LayingOut
 from seqloom.data.encoding.encoded_dataset import Ragged, ReadingSet
 from seqloom.data.encoding.sliding_windows import Window, windows
+from seqloom.data.readers.examples import Question
 from seqloom.errors import DataError
 from seqloom.text.hub.tokenizer import HubTokenizer
 from seqloom.text.offsets import covering, offsets_of
@@ -27,8 +28,8 @@ Offsets = Sequence[tuple[int, int]]
 
 
 def question_set(examples: Iterable[Question], how: LayingOut) -> ReadingSet:
-    """The first of several answers is the one that is trained. Raises UsageError where windows would not move on (`data.stride`),
-    DataError where a question leaves no room for its context."""
+    """The first of several answers is the one that is trained. Raises UsageError where windows would not move
+    on (`data.stride`), DataError where a question leaves no room for its context."""
     where: list[tuple[str, int | None]] = []
     cuts: list[list[Window]] = []
     offsets: list[Offsets] = []
@@ -37,12 +38,18 @@ def question_set(examples: Iterable[Question], how: LayingOut) -> ReadingSet:
 
     def rows() -> Iterator[list[int]]:
         while some := list(islice(remaining, CHUNK)):
-            for one, question, (context, spans) in zip(some, _questions(some, how), contexts(some, how.tokenizer), strict=True):
+            for one, question, (context, spans) in zip(
+                some, _questions(some, how), contexts(some, how.tokenizer), strict=True
+            ):
                 cut = windows_of(len(context), len(question), one, how)
                 where.append((one.path, one.line))
                 cuts.append(cut)
                 offsets.append(spans)
-                answer = covering(spans, one.answers[0].start, one.answers[0].start + len(one.answers[0].text)) if one.answers else None
+                answer = (
+                    covering(spans, one.answers[0].start, one.answers[0].start + len(one.answers[0].text))
+                    if one.answers
+                    else None
+                )
                 for begin, end in cut:
                     row = how.layout.joined(question, context[begin:end])
                     example_of.append(len(where) - 1)
@@ -81,10 +88,14 @@ def _questions(examples: Sequence[Question], how: LayingOut) -> list[list[int]]:
     return found
 
 
-def contexts(examples: Sequence[Question], tokenizer: TextTokenizer | HubTokenizer) -> Iterator[tuple[list[int], Offsets]]:
+def contexts(
+    examples: Sequence[Question], tokenizer: TextTokenizer | HubTokenizer
+) -> Iterator[tuple[list[int], Offsets]]:
     """The ids of each context, and where they stand in it; one that several questions share is cut up once."""
     texts = list(dict.fromkeys(one.context for one in examples))
-    known = dict(zip(texts, zip(tokenizer.encode(texts), offsets_of(tokenizer, texts), strict=True), strict=True))
+    known = dict(
+        zip(texts, zip(tokenizer.encode(texts), offsets_of(tokenizer, texts), strict=True), strict=True)
+    )
     return (known[one.context] for one in examples)
 
 
@@ -96,8 +107,8 @@ def windows_of(length: int, question: int, one: Question, how: LayingOut) -> lis
     room = min(limits) - how.layout.size(2) - question
     if room < 1:
         raise DataError(
-            f"a row must have room for the question and some of its context, but the question alone has {question} tokens "
-            f"and {min(limits)} are read; raise data.max_length",
+            "a row must have room for the question and some of its context, but the question alone has"
+            f" {question} tokens and {min(limits)} are read; raise data.max_length",
             one.path,
             one.line,
         )

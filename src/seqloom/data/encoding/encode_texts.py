@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from seqloom.config import APART
-from seqloom.data.readers.examples import Choice, Labelled
 from seqloom.data.encoding.encoded_dataset import Layout, Ragged, ReadingSet, Row
+from seqloom.data.readers.examples import Choice, Labelled
 from seqloom.errors import DataError
 from seqloom.shapes import IGNORE
 from seqloom.text.hub.tokenizer import HubTokenizer
@@ -56,7 +56,11 @@ class Notes:
         self.longest = max(self.longest, length)
 
     def said(self) -> list[str]:
-        return [f"{self.cut:,} texts are cut to what is read at most (the longest has {self.longest:,} tokens)"] if self.cut else []
+        return (
+            [f"{self.cut:,} texts are cut to what is read at most (the longest has {self.longest:,} tokens)"]
+            if self.cut
+            else []
+        )
 
 
 class TooLong(NamedTuple):
@@ -67,17 +71,25 @@ class TooLong(NamedTuple):
     first: tuple[str, int | None]
 
 
-def labelled_set(examples: Iterable[Labelled], reading: LayingOut, targets: Callable[[Sequence[Labelled]], Any]) -> ReadingSet:
-    """Texts, or pairs of them, each with its label. `targets`: the examples -> what `ReadingBatch.targets` has.
+def labelled_set(
+    examples: Iterable[Labelled], reading: LayingOut, targets: Callable[[Sequence[Labelled]], Any]
+) -> ReadingSet:
+    """Texts, or pairs of them, each with its label. `targets`: the examples -> what `ReadingBatch.targets`
+    has.
 
     Raises DataError where a text is longer than the model reads and `data.max_length` cuts nothing.
     """
 
     def rows_of(some: Sequence[Labelled]) -> list[list[Row]]:
         first = kept(reading.tokenizer.encode([one.text for one in some]), reading)
-        second = kept(reading.tokenizer.encode([one.second or "" for one in some if one.second is not None]), reading)
+        second = kept(
+            reading.tokenizer.encode([one.second or "" for one in some if one.second is not None]), reading
+        )
         seconds = iter(second)
-        return [pair_rows(ids, None if one.second is None else next(seconds), reading) for ids, one in zip(first, some, strict=True)]
+        return [
+            pair_rows(ids, None if one.second is None else next(seconds), reading)
+            for ids, one in zip(first, some, strict=True)
+        ]
 
     return _set(examples, reading, rows_of, targets)
 
@@ -87,8 +99,13 @@ def choice_set(examples: Iterable[Choice], reading: LayingOut) -> ReadingSet:
 
     def rows_of(some: Sequence[Choice]) -> list[list[Row]]:
         texts = kept(reading.tokenizer.encode([one.text for one in some]), reading)
-        options = iter(kept(reading.tokenizer.encode([option for one in some for option in one.options]), reading))
-        return [[shortened(ids, next(options), reading) for _ in one.options] for ids, one in zip(texts, some, strict=True)]
+        options = iter(
+            kept(reading.tokenizer.encode([option for one in some for option in one.options]), reading)
+        )
+        return [
+            [shortened(ids, next(options), reading) for _ in one.options]
+            for ids, one in zip(texts, some, strict=True)
+        ]
 
     def answers(some: Sequence[Choice]) -> Any:
         return np.array([IGNORE if one.answer is None else one.answer for one in some], np.int64)
@@ -96,7 +113,12 @@ def choice_set(examples: Iterable[Choice], reading: LayingOut) -> ReadingSet:
     return _set(examples, reading, rows_of, answers)
 
 
-def _set(examples: Iterable[Any], reading: LayingOut, rows_of: Callable[[Sequence[Any]], list[list[Row]]], targets: Any) -> ReadingSet:
+def _set(
+    examples: Iterable[Any],
+    reading: LayingOut,
+    rows_of: Callable[[Sequence[Any]], list[list[Row]]],
+    targets: Any,
+) -> ReadingSet:
     where: list[tuple[str, int | None]] = []
     first_row, second, answers = [0], [], []
     too_long: list[TooLong] = []
@@ -130,8 +152,9 @@ def refuse_too_long(found: Sequence[TooLong], reading: LayingOut) -> None:
     if found:
         longest = max(one.longest for one in found)
         raise DataError(
-            f"a text must have at most {reading.longest} tokens to be read, marks included, but {len(found):,} have more "
-            f"(the longest {longest:,}); read the begin of each: --set data.max_length={reading.longest}",
+            f"a text must have at most {reading.longest} tokens to be read, marks included, but"
+            f" {len(found):,} have more (the longest {longest:,}); read the begin of each: --set"
+            f" data.max_length={reading.longest}",
             *found[0].first,
         )
 
@@ -140,7 +163,9 @@ def kept(ids: list[list[int]], reading: LayingOut) -> list[list[int]]:
     """Each text cut to `reading.cut`, or to what a row has room for where that is less; counted."""
     if reading.cut is None:
         return ids
-    most = reading.cut if reading.longest is None else min(reading.cut, reading.longest - reading.layout.size(1))
+    most = (
+        reading.cut if reading.longest is None else min(reading.cut, reading.longest - reading.layout.size(1))
+    )
     for at, one in enumerate(ids):
         if len(one) > most:
             reading.notes.count(len(one))
@@ -157,7 +182,8 @@ def pair_rows(first: list[int], second: list[int] | None, reading: LayingOut) ->
 
 
 def shortened(first: list[int], second: list[int] | None, reading: LayingOut) -> Row:
-    """A row; where texts may be cut (`reading.cut`), at most as long as the model reads: the longer text gives way (Devlin et al. 2019)."""
+    """A row; where texts may be cut (`reading.cut`), at most as long as the model reads: the longer text
+    gives way (Devlin et al. 2019)."""
     if reading.cut is not None and reading.longest is not None:
         after = 0 if second is None else len(second)
         room = reading.longest - reading.layout.size(1 if second is None else 2)
@@ -168,13 +194,16 @@ def shortened(first: list[int], second: list[int] | None, reading: LayingOut) ->
     return reading.layout.joined(first, second)
 
 
-# --- answers as numbers ----------------------------------------------------------------------------------------------
+# --- answers as numbers
+# ----------------------------------------------------------------------------------------------
 
 
 def label_numbers(order: Sequence[str]) -> Callable[[Sequence[Labelled]], Any]:
     """The number of each example's label, IGNORE where it has none or one that is not in `order`."""
     known = {name: at for at, name in enumerate(order)}
-    return lambda some: np.array([known.get(one.labels[0], IGNORE) if one.labels else IGNORE for one in some], np.int64)
+    return lambda some: np.array(
+        [known.get(one.labels[0], IGNORE) if one.labels else IGNORE for one in some], np.int64
+    )
 
 
 def label_sets(order: Sequence[str]) -> Callable[[Sequence[Labelled]], Any]:

@@ -1,6 +1,8 @@
-"""Words with tags as the rows of a reader (`reading.py`): a word is asked for at its first token, whatever the tokenizer.
+"""Words with tags as the rows of a reader (`reading.py`): a word is asked for at its first token, whatever
+the tokenizer.
 
-A text that is longer than the model reads is cut into windows of whole words that overlap; each word is answered once (`stitching.py`).
+A text that is longer than the model reads is cut into windows of whole words that overlap; each word is
+answered once (`stitching.py`).
 """
 
 from __future__ import annotations
@@ -11,17 +13,20 @@ from itertools import accumulate, islice
 
 import numpy as np
 
-from seqloom.data.readers.examples import Tagged
 from seqloom.data.encoding.encode_texts import CHUNK, LayingOut
 from seqloom.data.encoding.encoded_dataset import Letters, Ragged, ReadingSet
 from seqloom.data.encoding.sliding_windows import Window, word_windows
+from seqloom.data.readers.examples import Tagged
 from seqloom.protocols import Tokenizer
 from seqloom.shapes import IGNORE
 from seqloom.text.word_characters import numbered
 
 
-def tagged_set(examples: Iterable[Tagged], how: LayingOut, number: Callable[[Tagged, int], int]) -> ReadingSet:
-    """`number`: (example, which of its words) -> the number of its tag, IGNORE where it has none that is known.
+def tagged_set(
+    examples: Iterable[Tagged], how: LayingOut, number: Callable[[Tagged, int], int]
+) -> ReadingSet:
+    """`number`: (example, which of its words) -> the number of its tag, IGNORE where it has none that is
+    known.
 
     Raises UsageError where windows would not move on (`data.stride`).
     """
@@ -42,13 +47,25 @@ def tagged_set(examples: Iterable[Tagged], how: LayingOut, number: Callable[[Tag
                 for begin, end in cut:
                     room = room_of(how)
                     kept = [one if room is None else one[:room] for one in ids[begin:end]]
-                    starts = [shift + before for before in accumulate((len(one) for one in kept[:-1]), initial=0)] if kept else []
+                    starts = (
+                        [shift + before for before in accumulate((len(one) for one in kept[:-1]), initial=0)]
+                        if kept
+                        else []
+                    )
                     example_of.append(len(where) - 1)
                     places.add(starts)
                     targets.add([number(example, at) for at in range(begin, end)])
-                    row = how.layout.joined([i for one in kept for i in one]).tokens or [unknown(how.tokenizer)]
+                    row = how.layout.joined([i for one in kept for i in one]).tokens or [
+                        unknown(how.tokenizer)
+                    ]
                     if how.alphabet:
-                        words.add(_at(starts, [known.setdefault(word, len(known)) for word in example.words[begin:end]], len(row)))
+                        words.add(
+                            _at(
+                                starts,
+                                [known.setdefault(word, len(known)) for word in example.words[begin:end]],
+                                len(row),
+                            )
+                        )
                     yield row
 
     tokens = Ragged.of(rows())
@@ -67,7 +84,8 @@ def tagged_set(examples: Iterable[Tagged], how: LayingOut, number: Callable[[Tag
 
 
 def ids_of_words(examples: Sequence[Tagged], tokenizer: Tokenizer) -> Iterator[list[list[int]]]:
-    """The ids of each word of each example; a word that no token spells is unknown, so that it keeps its place."""
+    """The ids of each word of each example; a word that no token spells is unknown, so that it keeps its
+    place."""
     lead = " " if blank_begins_words(tokenizer) else ""
     ids = iter(tokenizer.encode([lead + word for one in examples for word in one.words]))
     for one in examples:
@@ -76,7 +94,9 @@ def ids_of_words(examples: Sequence[Tagged], tokenizer: Tokenizer) -> Iterator[l
 
 def blank_begins_words(tokenizer: Tokenizer) -> bool:
     """Whether a word inside of a text is spelled with the blank before it, as byte-level BPE does."""
-    return not tokenizer.lead and any(piece.startswith(b" ") and len(piece) > 1 for piece in tokenizer.spelled)
+    return not tokenizer.lead and any(
+        piece.startswith(b" ") and len(piece) > 1 for piece in tokenizer.spelled
+    )
 
 
 def unknown(tokenizer: Tokenizer) -> int:
@@ -86,7 +106,9 @@ def unknown(tokenizer: Tokenizer) -> int:
 
 def room_of(how: LayingOut) -> int | None:
     """Tokens of a window, marks not counted; None where there is no limit."""
-    limits = [limit for limit in (how.longest and how.longest - how.layout.size(1), how.cut) if limit is not None]
+    limits = [
+        limit for limit in (how.longest and how.longest - how.layout.size(1), how.cut) if limit is not None
+    ]
     return min(limits, default=None)
 
 

@@ -24,8 +24,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqloom.data.batching.pair_batches import pad
 from seqloom.data.batching.order import Rows
+from seqloom.data.batching.pair_batches import pad
 from seqloom.data.encoding.sliding_windows import Window
 from seqloom.errors import place
 from seqloom.protocols import Marks, ReadingBatch
@@ -33,7 +33,8 @@ from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import BOS, DELIMITER, EOS
 
 CAUSAL_MARKS = ("<start>", "<delimiter>", "<extract>")
-"""Marks that a causal reader of others' tokens has beyond their vocabulary, in this order (Radford et al. 2018)."""
+"""Marks that a causal reader of others' tokens has beyond their vocabulary, in this order (Radford et al.
+2018)."""
 
 
 class Layout(NamedTuple):
@@ -65,7 +66,8 @@ class Row(NamedTuple):
 
 
 def layout_of(marks: Marks, encoder: str, own: bool, size: int) -> Layout:
-    """Of a family of encoders. `own`: whether seqloom made the tokenizer, whose `size` is that of its vocabulary."""
+    """Of a family of encoders. `own`: whether seqloom made the tokenizer, whose `size` is that of its
+    vocabulary."""
     if encoder in ("bag_of_words", "convolution", "recurrent"):
         return Layout((), (DELIMITER,) if own else marks.between, ())
     if own:
@@ -161,7 +163,11 @@ class ReadingSet:
     @cached_property
     def costs(self) -> NDArray[np.int64]:
         """`(items,)`: the steps of each: its rows times the longest."""
-        longest = np.maximum.reduceat(self.tokens.lengths, self.first_row[:-1]) if len(self) else np.zeros(0, np.int64)
+        longest = (
+            np.maximum.reduceat(self.tokens.lengths, self.first_row[:-1])
+            if len(self)
+            else np.zeros(0, np.int64)
+        )
         return np.asarray(longest * np.diff(self.first_row))
 
     def lengths(self, rows: Rows, column: int) -> NDArray[np.int64]:
@@ -182,23 +188,36 @@ class ReadingSet:
         return ReadingBatch(
             tokens=tokens,
             segments=segments.long(),
-            characters=torch.zeros(*tokens.shape, 0, dtype=torch.long)
-            if self.letters is None
-            else self.letters.batch(rows, tokens.shape[1]),
+            characters=(
+                torch.zeros(*tokens.shape, 0, dtype=torch.long)
+                if self.letters is None
+                else self.letters.batch(rows, tokens.shape[1])
+            ),
             owner=torch.from_numpy(np.repeat(np.arange(len(items)), counts)),
-            places=self.places.padded(rows, -1) if self.places is not None else torch.zeros(len(rows), 0, dtype=torch.long),
+            places=(
+                self.places.padded(rows, -1)
+                if self.places is not None
+                else torch.zeros(len(rows), 0, dtype=torch.long)
+            ),
             targets=targets,
         )
 
     def load(self, items: Rows, whole: Rows) -> ReadingBatch:
-        """The batch of a share. No items: the first of the `whole` batch with nothing trained, since a worker must take part."""
+        """The batch of a share. No items: the first of the `whole` batch with nothing trained, since a worker
+        must take part."""
         if len(items):
             return self.batch(items)
         batch = self.batch(whole[:1])
-        nothing = torch.full_like(batch.targets, float("nan") if batch.targets.is_floating_point() else IGNORE)
+        nothing = torch.full_like(
+            batch.targets, float("nan") if batch.targets.is_floating_point() else IGNORE
+        )
         return batch._replace(targets=nothing)
 
     def describe(self, items: Rows) -> str:
         """Where items come from, for messages."""
         examples = items if self.example is None else self.example[items]
-        return "the examples " + ", ".join(place(*self.where[int(at)]) for at in examples[:8]) + ", ..." * (len(examples) > 8)
+        return (
+            "the examples "
+            + ", ".join(place(*self.where[int(at)]) for at in examples[:8])
+            + ", ..." * (len(examples) > 8)
+        )

@@ -1,7 +1,8 @@
-"""Texts that are longer than a model reads: cut into windows that overlap, and answered from the window that sees most around a place.
+"""Texts that are longer than a model reads: cut into windows that overlap, and answered from the window that
+sees most around a place.
 
-Devlin et al. 2019 (the code of their SQuAD experiments, `_check_is_max_context`): a place is answered where the smaller of its contexts,
-left and right, is largest.
+Devlin et al. 2019 (the code of their SQuAD experiments, `_check_is_max_context`): a place is answered where
+the smaller of its contexts, left and right, is largest.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ Window = tuple[int, int]
 
 
 def windows(length: int, room: int, stride: int) -> list[Window]:
-    """Windows of at most `room` places that cover a text of `length`; neighbours share `stride` places or more.
+    """Windows of at most `room` places that cover a text of `length`; neighbours share `stride` places or
+    more.
 
-    All but the only one are full: the last one begins `room` before the end. An empty text has one window, (0, 0).
-    Raises UsageError where windows would not move on.
+    All but the only one are full: the last one begins `room` before the end. An empty text has one window,
+    (0, 0). Raises UsageError where windows would not move on.
     """
     _check(room, stride)
     if length <= room:
@@ -33,8 +35,9 @@ def windows(length: int, room: int, stride: int) -> list[Window]:
 def word_windows(sizes: Sequence[int], room: int, stride: int) -> list[Window]:
     """Windows over words of so many tokens each: `words[begin:end]` have at most `room` tokens.
 
-    No word is cut, but one that alone has more than `room` tokens, of which the first `room` are meant. A word of no tokens keeps its
-    place. Neighbours share as many words as have at most `stride` tokens. Raises UsageError where windows would not move on.
+    No word is cut, but one that alone has more than `room` tokens, of which the first `room` are meant. A
+    word of no tokens keeps its place. Neighbours share as many words as have at most `stride` tokens. Raises
+    UsageError where windows would not move on.
     """
     _check(room, stride)
     total = [0, *accumulate(min(size, room) for size in sizes)]  # tokens before each word
@@ -56,14 +59,14 @@ def word_windows(sizes: Sequence[int], room: int, stride: int) -> list[Window]:
 def _check(room: int, stride: int) -> None:
     if not 0 <= stride < room:
         raise UsageError(
-            f"data.stride, the tokens that two windows share, must be less than what a window holds ({room}), but is {stride}; "
-            "make it smaller, or let the model read more"
+            f"data.stride, the tokens that two windows share, must be less than what a window holds ({room}),"
+            f" but is {stride}; make it smaller, or let the model read more"
         )
 
 
 def owners(cut: Sequence[Window], length: int) -> list[int]:
-    """Of each place of a text of `length` the window that answers it: the one with most context on its nearer side, else in all, else
-    the first. Every place must be in a window."""
+    """Of each place of a text of `length` the window that answers it: the one with most context on its nearer
+    side, else in all, else the first. Every place must be in a window."""
     best: list[tuple[int, int, int]] = [(-1, -1, -1)] * length
     for number, (begin, end) in enumerate(cut):
         for at in range(begin, end):

@@ -30,8 +30,9 @@ class Member(NamedTuple):
 
 @contextmanager
 def members(path: str) -> Iterator[tuple[list[Member], list[str]]]:
-    """The files in a folder or `.zip`, however deep, in order of their names, and the names of those left out: README and the like;
-    hidden ones are passed over. They can be opened inside the context. Raises DataError where an archive is damaged or locked."""
+    """The files in a folder or `.zip`, however deep, in order of their names, and the names of those left
+    out: README and the like; hidden ones are passed over. They can be opened inside the context. Raises
+    DataError where an archive is damaged or locked."""
     with ExitStack() as stack:
         found = _of_archive(path, stack) if path.lower().endswith(".zip") else _of_folder(path)
         found.sort(key=lambda one: one.parts)
@@ -59,22 +60,29 @@ def _of_archive(path: str, stack: ExitStack) -> list[Member]:
     try:
         archive = stack.enter_context(zipfile.ZipFile(path))
     except (zipfile.BadZipFile, OSError, ValueError) as error:
-        raise DataError(f"must be a whole ZIP archive, but cannot be read ({printable(str(error))}); fetch it again", path) from None
+        raise DataError(
+            f"must be a whole ZIP archive, but cannot be read ({printable(str(error))}); fetch it again", path
+        ) from None
     found = []
     for info in archive.infolist():
         parts = tuple(part for part in info.filename.split("/") if part)
         if info.is_dir() or _hidden(parts):
             continue
         if info.flag_bits & 1:
-            raise DataError(f"holds a file that needs a password ({printable(info.filename)}); unpack it first", path)
-        found.append(Member(parts, f"{path}/{info.filename}", lambda info=info: cast(BinaryIO, archive.open(info))))  # type: ignore[misc]
+            raise DataError(
+                f"holds a file that needs a password ({printable(info.filename)}); unpack it first", path
+            )
+        found.append(
+            Member(parts, f"{path}/{info.filename}", lambda info=info: cast(BinaryIO, archive.open(info)))  # type: ignore[misc]
+        )
     if len({one.parts[0] for one in found}) == 1 and all(len(one.parts) > 1 for one in found):
         found = [one._replace(parts=one.parts[1:]) for one in found]  # one folder that holds all
     return found
 
 
 def member_lines(member: Member, options: DataConfig, tally: Tally) -> Iterator[Line]:
-    """Every line of a file, which may be empty. Raises DataError as `scan_lines` does, and where its archive is damaged."""
+    """Every line of a file, which may be empty. Raises DataError as `scan_lines` does, and where its archive
+    is damaged."""
     try:
         yield from scan_lines(
             member.path,
@@ -87,5 +95,6 @@ def member_lines(member: Member, options: DataConfig, tally: Tally) -> Iterator[
         )
     except (zipfile.BadZipFile, NotImplementedError) as error:
         raise DataError(
-            f"the archive is damaged or of an unknown kind here ({printable(str(error))}); fetch it again", member.path
+            f"the archive is damaged or of an unknown kind here ({printable(str(error))}); fetch it again",
+            member.path,
         ) from None

@@ -1,4 +1,5 @@
-"""A record, and which columns or files hold its source and its target, or its text: as told, or guessed with a notice."""
+"""A record, and which columns or files hold its source and its target, or its text: as told, or guessed with
+a notice."""
 
 from __future__ import annotations
 
@@ -14,13 +15,26 @@ from seqloom.data.formats.lines import REPLACEMENT, Line, Tally, scan_lines
 from seqloom.errors import DataError, place, printable
 
 SOURCES = ("source", "src", "input", "text", "document", "article", "dialogue", "question", "mr")
-TARGETS = ("target", "tgt", "trg", "output", "summary", "translation", "highlights", "answer", "reference", "ref")
+TARGETS = (
+    "target",
+    "tgt",
+    "trg",
+    "output",
+    "summary",
+    "translation",
+    "highlights",
+    "answer",
+    "reference",
+    "ref",
+)
 TEXTS = ("text", "content", "document", "sentence")
 LANGUAGES = (
-    "af ar az be bg bn bs ca cmn cs cy da de el en eo es et eu fa fi fr ga gl gu he hi hr hu hy is it ja ka kk kn ko lt lv "
-    "mk ml mn mr ms mt nb ne nl nn no pa pl pt ro ru sk sl sq sr sv sw ta te th tl tr uk ur uz vi zh zu"
+    "af ar az be bg bn bs ca cmn cs cy da de el en eo es et eu fa fi fr ga gl gu he hi hr hu hy is it ja ka"
+    " kk kn ko lt lv mk ml mn mr ms mt nb ne nl nn no pa pl pt ro ru sk sl sq sr sv sw ta te th tl tr uk ur"
+    " uz vi zh zu"
 )
-"""Names of columns and suffixes that are known without being told; where two are languages, English is the source."""
+"""Names of columns and suffixes that are known without being told; where two are languages, English is the
+source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +47,34 @@ class Record:
 
 
 def lines_of(path: str, options: DataConfig, tally: Tally) -> Iterator[Line]:
-    return scan_lines(path, tally, encoding=options.encoding, on_bad_line=options.on_bad_line, max_line_bytes=options.max_line_bytes)
+    return scan_lines(
+        path,
+        tally,
+        encoding=options.encoding,
+        on_bad_line=options.on_bad_line,
+        max_line_bytes=options.max_line_bytes,
+    )
 
 
 class Wanted(NamedTuple):
     """What is taken of the rows of a table."""
 
     choose: Callable[[list[str], DataConfig, Tally, str, int | None], dict[str, str]]
-    """(names of the columns, options, tally, path, line) -> role: the column to read; raises DataError where that cannot be told."""
+    """(names of the columns, options, tally, path, line) -> role: the column to read; raises DataError where
+    that cannot be told."""
     record: Callable[[dict[str, str], str, int, Tally], Iterator[Record]]
     """(role: text, path, line, tally) -> the record, or none where the texts are blank."""
     roles: tuple[str, ...]
-    """Settings that name columns; a table without a header has so many, unless they are named by their numbers."""
+    """Settings that name columns; a table without a header has so many, unless they are named by their
+    numbers."""
     loose: tuple[str, ...] = ()
-    """Roles that may hold something else than text: a number, yes or no, nothing, or a list, whose items UNIT joins."""
+    """Roles that may hold something else than text: a number, yes or no, nothing, or a list, whose items UNIT
+    joins."""
     known: frozenset[str] = frozenset()
     """Names by which a header is known, where they are not those of pairs or texts."""
     alone: tuple[str, ...] | None = None
-    """Roles of the columns of a table without a header where nobody named them: those of `roles`; empty where they must be named."""
+    """Roles of the columns of a table without a header where nobody named them: those of `roles`; empty where
+    they must be named."""
 
 
 UNIT = "\x1f"
@@ -121,11 +145,15 @@ def choose_columns(
     guess_source = next((known[name] for name in SOURCES if name in known), None)
     guess_target = next((known[name] for name in TARGETS if name in known), None)
     if source is not None or target is not None:
-        only = next((name for name in names if name not in (source, target)), None) if len(names) == 2 else None
+        only = (
+            next((name for name in names if name not in (source, target)), None) if len(names) == 2 else None
+        )
         pair = source or guess_source or only, target or guess_target or only
     else:
         pair = guess_source, guess_target
-        languages = sorted((name for name in known if name in LANGUAGES.split()), key=lambda name: name != "en")
+        languages = sorted(
+            (name for name in known if name in LANGUAGES.split()), key=lambda name: name != "en"
+        )
         if None in pair and len(languages) == 2:
             pair = known[languages[0]], known[languages[1]]
     if pair[0] is None or pair[1] is None:
@@ -141,18 +169,23 @@ def require(role: str, name: str | None, names: list[str], path: str, line: int 
         folded = {other.strip().casefold(): other for other in names}
         near = difflib.get_close_matches(name.strip().casefold(), folded, n=1, cutoff=0.5)
         hint = f"; nearest: {listed([folded[near[0]]])}" if near else ""
-        raise DataError(f"there is no {what} {name!r} for data.{role} (found: {listed(names)}{hint})", path, line)
+        raise DataError(
+            f"there is no {what} {name!r} for data.{role} (found: {listed(names)}{hint})", path, line
+        )
 
 
 def taken(source: str, target: str, tally: Tally, path: str) -> tuple[str, str]:
     tally.remark(
-        f"{place(path)}: {printable(source)!r} is taken as source and {printable(target)!r} as target; "
-        f"to turn it: --set {shlex.quote('data.source=' + printable(target))} --set {shlex.quote('data.target=' + printable(source))}"
+        f"{place(path)}: {printable(source)!r} is taken as source and {printable(target)!r} as target; to"
+        f" turn it: --set {shlex.quote('data.source=' + printable(target))} --set"
+        f" {shlex.quote('data.target=' + printable(source))}"
     )
     return source, target
 
 
-def columns_of(names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None) -> dict[str, str]:
+def columns_of(
+    names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None
+) -> dict[str, str]:
     pair = choose_columns(names, options, tally, path, line)
     if pair is None:
         raise DataError(
@@ -164,7 +197,9 @@ def columns_of(names: list[str], options: DataConfig, tally: Tally, path: str, l
     return {"source": pair[0], "target": pair[1]}
 
 
-def text_column(names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None) -> dict[str, str]:
+def text_column(
+    names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None
+) -> dict[str, str]:
     """The name of the column of texts, by option or by guess."""
     require("text", options.text, names, path, line, "column")
     if options.text is not None:
@@ -173,10 +208,15 @@ def text_column(names: list[str], options: DataConfig, tally: Tally, path: str, 
     found = next((known[name] for name in TEXTS if name in known), names[0] if len(names) == 1 else None)
     if found is None:
         raise DataError(
-            f"the column of the text is not known by name (found: {listed(names)}); say which with --set data.text=NAME", path, line
+            f"the column of the text is not known by name (found: {listed(names)}); say which with --set"
+            " data.text=NAME",
+            path,
+            line,
         )
     if found != "text":  # nothing was guessed
-        tally.remark(f"{place(path)}: {printable(found)!r} is taken as the text; to take another: --set data.text=NAME")
+        tally.remark(
+            f"{place(path)}: {printable(found)!r} is taken as the text; to take another: --set data.text=NAME"
+        )
     return {"text": found}
 
 

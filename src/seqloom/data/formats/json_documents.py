@@ -16,18 +16,22 @@ MOST_BYTES = 2**28
 
 
 def read_json_document(path: str, options: DataConfig, tally: Tally, wanted: Wanted) -> Iterator[Record]:
-    """The records of the parts that `data.part` names, of all where there is one or where they are labels; `line` is the number of
-    the item in its part.
+    """The records of the parts that `data.part` names, of all where there is one or where they are labels;
+    `line` is the number of the item in its part.
 
-    An item is an object, as in JSONL, or `[text, label]`. Of labels (`{"Weather": [...]}`) an item is a text, or an object whose
-    `data` holds the text in pieces (snips): its key is the label.
+    An item is an object, as in JSONL, or `[text, label]`. Of labels (`{"Weather": [...]}`) an item is a text,
+    or an object whose `data` holds the text in pieces (snips): its key is the label.
     """
     content = read_document(path, options, tally)
     parts: dict[str, Any] = content if isinstance(content, dict) else {"": content}
     if options.part is None and all(_is_spoken(value) for value in parts.values()):
         for label, items in parts.items():
             for number, item in enumerate(items, start=1):
-                text = item if isinstance(item, str) else "".join(_piece(one, path, number) for one in item["data"])
+                text = (
+                    item
+                    if isinstance(item, str)
+                    else "".join(_piece(one, path, number) for one in item["data"])
+                )
                 yield from _plain_record(text, label, options, tally, path, number, wanted)
         return
     for name in _parts(parts, options, path):
@@ -40,7 +44,9 @@ def read_json_document(path: str, options: DataConfig, tally: Tally, wanted: Wan
             elif isinstance(item, list) and len(item) == 2 and all(isinstance(one, str) for one in item):
                 yield from _plain_record(item[0], item[1], options, tally, path, number, wanted)
             else:
-                raise DataError(f"an item must be an object or [text, label], but is {kind_of(item)}", path, number)
+                raise DataError(
+                    f"an item must be an object or [text, label], but is {kind_of(item)}", path, number
+                )
 
 
 def read_document(path: str, options: DataConfig, tally: Tally) -> Any:
@@ -48,7 +54,9 @@ def read_document(path: str, options: DataConfig, tally: Tally) -> Any:
     if options.on_bad_line == "skip":
         raise UsageError("a JSON file has no lines to skip: take data.on_bad_line=error or replace")
     most = max(options.max_line_bytes, MOST_BYTES)
-    lines = scan_lines(path, tally, encoding=options.encoding, on_bad_line=options.on_bad_line, max_line_bytes=most)
+    lines = scan_lines(
+        path, tally, encoding=options.encoding, on_bad_line=options.on_bad_line, max_line_bytes=most
+    )
     return json_value("\n".join(line.text for line in lines), path)
 
 
@@ -61,7 +69,10 @@ def _parts(parts: dict[str, Any], options: DataConfig, path: str) -> list[str]:
     if not named and len(usable) != 1:
         if not usable:
             raise DataError("must hold a list of items, or one for each part, but holds none", path)
-        raise DataError(f"has several parts ({listed(usable)}); say which to read, such as --set data.part={usable[0]}", path)
+        raise DataError(
+            f"has several parts ({listed(usable)}); say which to read, such as --set data.part={usable[0]}",
+            path,
+        )
     return named or usable
 
 
@@ -69,7 +80,9 @@ def _is_spoken(value: Any) -> bool:
     """Whether these are texts of one label."""
     if not isinstance(value, list):
         return False
-    return all(isinstance(one, str) or (isinstance(one, dict) and isinstance(one.get("data"), list)) for one in value)
+    return all(
+        isinstance(one, str) or (isinstance(one, dict) and isinstance(one.get("data"), list)) for one in value
+    )
 
 
 def _piece(one: Any, path: str, number: int) -> str:
@@ -78,6 +91,8 @@ def _piece(one: Any, path: str, number: int) -> str:
     return str(one["text"])
 
 
-def _plain_record(text: str, label: str, options: DataConfig, tally: Tally, path: str, number: int, wanted: Wanted) -> Iterator[Record]:
+def _plain_record(
+    text: str, label: str, options: DataConfig, tally: Tally, path: str, number: int, wanted: Wanted
+) -> Iterator[Record]:
     if (kept := writable([text, label], options, tally, path, number)) is not None:
         yield from wanted.record({"text": kept[0], "label": kept[1]}, path, number, tally)

@@ -29,7 +29,13 @@ def read_json_lines(path: str, options: DataConfig, tally: Tally, wanted: Wanted
 
 
 def object_record(
-    content: dict[str, Any], columns: dict[str, str], options: DataConfig, tally: Tally, path: str, line: int, wanted: Wanted
+    content: dict[str, Any],
+    columns: dict[str, str],
+    options: DataConfig,
+    tally: Tally,
+    path: str,
+    line: int,
+    wanted: Wanted,
 ) -> Iterator[Record]:
     """The record of a JSON object whose columns are known, if it makes one."""
     texts = {role: _text(content, name, path, line, role in wanted.loose) for role, name in columns.items()}
@@ -41,7 +47,9 @@ def _text(content: dict[str, Any], name: str, path: str, line: int, loose: bool)
     if name not in content:
         near = difflib.get_close_matches(name, content, n=1)
         hint = f"; nearest: {near[0]!r}" if near else ""
-        raise DataError(f"there is no {name!r} in this object (found: {listed(list(content))}{hint})", path, line)
+        raise DataError(
+            f"there is no {name!r} in this object (found: {listed(list(content))}{hint})", path, line
+        )
     value = content[name]
     if isinstance(value, str):
         return value
@@ -52,7 +60,8 @@ def _text(content: dict[str, Any], name: str, path: str, line: int, loose: bool)
 
 
 def loose_text(value: object) -> str | None:
-    """What is no text, as one: `2.5`, `true`, nothing for null, a list of such with UNIT between; None for anything else."""
+    """What is no text, as one: `2.5`, `true`, nothing for null, a list of such with UNIT between; None for
+    anything else."""
     if isinstance(value, list):
         items = [None if isinstance(item, list) else loose_text(item) for item in value]
         return None if None in items else "".join(f"{item}{UNIT}" for item in items)
@@ -66,19 +75,31 @@ def loose_text(value: object) -> str | None:
 def kind_of(value: object) -> str:
     if value is None:
         return "null"
-    kinds = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object", str: "a text"}
+    kinds = {
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+        list: "a list",
+        dict: "an object",
+        str: "a text",
+    }
     return kinds[type(value)]
 
 
 def json_object(text: str, path: str, line: int) -> dict[str, Any]:
-    """The object that a line of JSONL holds. Raises DataError for anything that Python's reader would take but should not."""
+    """The object that a line of JSONL holds. Raises DataError for anything that Python's reader would take
+    but should not."""
     try:
         content = _loaded(text)
     except json.JSONDecodeError as error:
         array = line == 1 and text.lstrip().startswith("[")
         if array or text.strip() == "{":
             raise DataError(_several_lines(array), path, line) from None
-        raise DataError(f"is not JSON at column {error.colno}: {error.msg}; every line must be one whole object", path, line) from None
+        raise DataError(
+            f"is not JSON at column {error.colno}: {error.msg}; every line must be one whole object",
+            path,
+            line,
+        ) from None
     except RecursionError:
         raise DataError("is JSON nested too deeply to be read", path, line) from None
     except ValueError as error:
@@ -96,7 +117,9 @@ def json_value(text: str, path: str) -> Any:
         return _loaded(text)
     except json.JSONDecodeError as error:
         hint = "; one object a line is JSONL: --set data.format=jsonl" if error.msg == "Extra data" else ""
-        raise DataError(f"is not JSON at column {error.colno}: {error.msg}{hint}", path, error.lineno) from None
+        raise DataError(
+            f"is not JSON at column {error.colno}: {error.msg}{hint}", path, error.lineno
+        ) from None
     except RecursionError:
         raise DataError("is JSON nested too deeply to be read", path) from None
     except ValueError as error:
@@ -104,7 +127,9 @@ def json_value(text: str, path: str) -> Any:
 
 
 def _loaded(text: str) -> Any:
-    return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite, parse_int=_integer)
+    return json.loads(
+        text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite, parse_int=_integer
+    )
 
 
 def _several_lines(array: bool) -> str:

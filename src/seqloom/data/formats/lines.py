@@ -18,7 +18,8 @@ from seqloom.errors import DataError, UsageError, place, printable
 from seqloom.files import open_binary
 
 Policy = Literal["error", "skip", "replace"]
-"""What becomes of a line that is not text: an error, left out and counted, or its bad characters become U+FFFD."""
+"""What becomes of a line that is not text: an error, left out and counted, or its bad characters become
+U+FFFD."""
 
 MAX_LINE_BYTES = 1_000_000
 REPLACEMENT = "\ufffd"
@@ -36,8 +37,9 @@ class Count:
 class Tally:
     """What became of each row that was read: nothing is dropped without being counted here.
 
-    A row is what makes one record: a line of text, a row of a table (which may span lines) or a pair of parallel
-    lines; a header is no row. Law: read = used + skipped + rejected. Give each pass over the data a fresh tally.
+    A row is what makes one record: a line of text, a row of a table (which may span lines) or a pair of
+    parallel lines; a header is no row. Law: read = used + skipped + rejected. Give each pass over the data a
+    fresh tally.
     """
 
     used: int = 0
@@ -80,9 +82,14 @@ class Tally:
 
     def notices(self) -> list[str]:
         """All of it in plain words, such as `3 lines skipped: bad UTF-8 (first: train.de:17)`."""
-        kinds = ((self.skips, "skipped"), (self.repairs, "repaired with U+FFFD"), (self.oddities, "kept unchanged"))
+        kinds = (
+            (self.skips, "skipped"),
+            (self.repairs, "repaired with U+FFFD"),
+            (self.oddities, "kept unchanged"),
+        )
         return self.remarks + [
-            f"{count.number} {'line' if count.number == 1 else 'lines'} {what}: {reason} (first: {count.first})"
+            f"{count.number} {'line' if count.number == 1 else 'lines'} {what}: {reason} (first:"
+            f" {count.first})"
             for counts, what in kinds
             for reason, count in counts.items()
         ]
@@ -118,11 +125,18 @@ def read_lines(
     All are counted in `tally`. With `skip` a bad line leaves a gap in the numbers.
     Raises what `scan_lines` raises, and DataError at the end where no line held more than white space.
 
-    With `every_line`, for who must answer each line, there is no gap and no such error: a skipped line is counted and
-    comes as an empty text, and an empty file has no lines.
+    With `every_line`, for who must answer each line, there is no gap and no such error: a skipped line is
+    counted and comes as an empty text, and an empty file has no lines.
     """
     lines = blank = usable = 0
-    scanned = scan_lines(path, tally, encoding=encoding, on_bad_line=on_bad_line, max_line_bytes=max_line_bytes, may_be_empty=every_line)
+    scanned = scan_lines(
+        path,
+        tally,
+        encoding=encoding,
+        on_bad_line=on_bad_line,
+        max_line_bytes=max_line_bytes,
+        may_be_empty=every_line,
+    )
     try:
         for line in scanned:
             lines = line.number
@@ -142,7 +156,9 @@ def read_lines(
         tally.rejected += error.line is not None
         raise
     if not usable and not every_line:
-        raise DataError(f"there are no usable lines in it ({blank} blank lines, {lines - blank} skipped)", path)
+        raise DataError(
+            f"there are no usable lines in it ({blank} blank lines, {lines - blank} skipped)", path
+        )
 
 
 def scan_lines(
@@ -155,12 +171,13 @@ def scan_lines(
     may_be_empty: bool = False,
     open_file: Callable[[], BinaryIO] | None = None,
 ) -> Iterator[Line]:
-    """Every line of a file, those to skip too; only repairs and oddities are counted in `tally`. `open_file` opens what is no
-    file of its own, such as one in an archive; `path` then only says where.
+    """Every line of a file, those to skip too; only repairs and oddities are counted in `tally`. `open_file`
+    opens what is no file of its own, such as one in an archive; `path` then only says where.
 
-    Raises DataError where the file cannot be opened or read, is empty (unless it may be), is no text (an archive, a PDF, UTF-16 read as
-    something else), ends in zeros or has a line over `max_line_bytes`; with `on_bad_line="error"` also where a line
-    is not in `encoding` or holds a NUL. Raises UsageError for an encoding that cannot be read.
+    Raises DataError where the file cannot be opened or read, is empty (unless it may be), is no text (an
+    archive, a PDF, UTF-16 read as something else), ends in zeros or has a line over `max_line_bytes`; with
+    `on_bad_line="error"` also where a line is not in `encoding` or holds a NUL. Raises UsageError for an
+    encoding that cannot be read.
     """
     codec = line_codec(encoding)
     number = offset = 0
@@ -180,8 +197,8 @@ def scan_lines(
                     _refuse_zeros(content, None if ended else file, path, number)
                 if len(content) > max_line_bytes:
                     raise DataError(
-                        f"the line must have at most {max_line_bytes} bytes, but has more; is it one record a line? "
-                        "If so, allow more with --set data.max_line_bytes=N",
+                        f"the line must have at most {max_line_bytes} bytes, but has more; is it one record a"
+                        " line? If so, allow more with --set data.max_line_bytes=N",
                         path,
                         number,
                     )
@@ -196,16 +213,20 @@ def scan_lines(
 
 
 def line_codec(encoding: str) -> str:
-    """Python's name of a text encoding. Raises UsageError where there is none or its lines do not end in byte 0x0A."""
+    """Python's name of a text encoding. Raises UsageError where there is none or its lines do not end in byte
+    0x0A."""
     try:
         newline = "\n".encode(encoding)
         codec = codecs.lookup(encoding).name.removesuffix("-sig")
     except (LookupError, ValueError):
         raise UsageError(
-            f"data.encoding must be a text encoding that Python knows, such as utf-8, latin-1, cp1252 or utf-16, but is {encoding!r}"
+            "data.encoding must be a text encoding that Python knows, such as utf-8, latin-1, cp1252 or"
+            f" utf-16, but is {encoding!r}"
         ) from None
     if newline != b"\n" and not codec.startswith(("utf-8", "utf-16", "utf-32")):
-        raise UsageError(f"data.encoding={encoding} cannot be read line by line; convert the file to UTF-8 with iconv")
+        raise UsageError(
+            f"data.encoding={encoding} cannot be read line by line; convert the file to UTF-8 with iconv"
+        )
     return codec
 
 
@@ -224,12 +245,15 @@ def _byte_order(file: BinaryIO, codec: str) -> tuple[str, bytes]:
     if codec not in ("utf-16", "utf-32"):
         return codec, b""
     start = file.read(2 if codec == "utf-16" else 4)
-    big = start.startswith((codecs.BOM_UTF16_BE, b"\0"))  # without a mark: an ASCII character begins with its zeros
+    big = start.startswith(
+        (codecs.BOM_UTF16_BE, b"\0")
+    )  # without a mark: an ASCII character begins with its zeros
     return f"{codec}-{'be' if big else 'le'}", start
 
 
 def _next_line(file: BinaryIO, newline: bytes, most: int, start: bytes) -> bytes:
-    """`start` and the bytes up to the next line end, which is included; at most `most` bytes; empty at the end."""
+    """`start` and the bytes up to the next line end, which is included; at most `most` bytes; empty at the
+    end."""
     unit = len(newline)
     if unit == 1:
         return file.readline(most)
@@ -270,7 +294,12 @@ def _refuse_disguise(raw: bytes, codec: str, path: str) -> None:
     for mark, found in _MARKS:
         if raw.startswith(mark) and found != codec:
             name = found.upper() if found == "utf-8" else found[:6].upper()
-            raise DataError(f"looks like {name} (by its byte order mark); read it with --set data.encoding={name.lower()}", path, 1)
+            raise DataError(
+                f"looks like {name} (by its byte order mark); read it with --set"
+                f" data.encoding={name.lower()}",
+                path,
+                1,
+            )
         if raw.startswith(mark):
             return
     for magic, kind in _KINDS:
@@ -287,9 +316,17 @@ def _refuse_zeros(content: bytes, rest: BinaryIO | None, path: str, number: int)
     share = [count / max(1, len(content[lane:4096:4])) for lane, count in enumerate(zeros)]
     if number == 1 and sum(zeros) >= 2 and 0 in zeros:
         if sum(s > 0.9 for s in share) == 3 and len(content) >= 7:
-            raise DataError("looks like UTF-32 (three of four bytes are zero); read it with --set data.encoding=utf-32", path, number)
+            raise DataError(
+                "looks like UTF-32 (three of four bytes are zero); read it with --set data.encoding=utf-32",
+                path,
+                number,
+            )
         if 0 in (sum(zeros[0::2]), sum(zeros[1::2])) and max(share) > 0.3:
-            raise DataError("looks like UTF-16 (every second byte is zero); read it with --set data.encoding=utf-16", path, number)
+            raise DataError(
+                "looks like UTF-16 (every second byte is zero); read it with --set data.encoding=utf-16",
+                path,
+                number,
+            )
     tail = len(content) - len(content.rstrip(b"\0"))
     if rest is None or tail < 2:
         return
@@ -299,10 +336,23 @@ def _refuse_zeros(content: bytes, rest: BinaryIO | None, path: str, number: int)
             return
         tail += len(chunk)
         if not chunk:
-            raise DataError(f"the last {tail} bytes are zero: the file looks truncated (power cut?); fetch it again", path, number)
+            raise DataError(
+                f"the last {tail} bytes are zero: the file looks truncated (power cut?); fetch it again",
+                path,
+                number,
+            )
 
 
-def _decoded(content: bytes, codec: str, path: str, number: int, offset: int, ended: bool, on_bad_line: Policy, tally: Tally) -> Line:
+def _decoded(
+    content: bytes,
+    codec: str,
+    path: str,
+    number: int,
+    offset: int,
+    ended: bool,
+    on_bad_line: Policy,
+    tally: Tally,
+) -> Line:
     """The text of one line that starts at byte `offset`, with what the policy makes of it."""
     problem = message = None
     try:
@@ -313,7 +363,10 @@ def _decoded(content: bytes, codec: str, path: str, number: int, offset: int, en
     if "\0" in text:
         if problem is None:
             before = len(text[: text.index("\0")].encode(codec))
-            problem, message = "NUL", f"holds a NUL (zero byte, at byte {offset + before} of the file){_ADVICE}"
+            problem, message = (
+                "NUL",
+                f"holds a NUL (zero byte, at byte {offset + before} of the file){_ADVICE}",
+            )
         text = text.replace("\0", REPLACEMENT)
     if number == 1:
         text = text.removeprefix("\ufeff")
@@ -335,13 +388,22 @@ _ADVICE = "; leave such lines out with --set data.on_bad_line=skip"
 def _not_in(codec: str, error: UnicodeDecodeError, offset: int, ended: bool) -> str:
     shown = " ".join(f"0x{byte:02X}" for byte in error.object[error.start : error.end][:8])
     where = f"{shown} at byte {offset + error.start} of the file"
-    if not ended and error.end == len(error.object) and error.reason in ("unexpected end of data", "truncated data"):
+    if (
+        not ended
+        and error.end == len(error.object)
+        and error.reason in ("unexpected end of data", "truncated data")
+    ):
         return f"the file ends inside a character ({where}): was the download cut off? Fetch it again"
     other = "latin-1 (or cp1252)" if codec == "utf-8" else "NAME"
-    return f"is not {codec.upper()}: {where}; if it is in another encoding, say so with --set data.encoding={other}{_ADVICE}"
+    return (
+        f"is not {codec.upper()}: {where}; if it is in another encoding, say so with --set"
+        f" data.encoding={other}{_ADVICE}"
+    )
 
 
 def _damage(error: Exception, number: int) -> str:
     if number == 0 and isinstance(error, gzip.BadGzipFile):
         return f"is named .gz, but is not gzip data ({printable(str(error))}); rename or fetch it again"
-    return f"the gzip data is damaged or cut off after line {number} ({printable(str(error))}); fetch it again"
+    return (
+        f"the gzip data is damaged or cut off after line {number} ({printable(str(error))}); fetch it again"
+    )

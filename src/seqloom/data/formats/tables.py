@@ -9,7 +9,18 @@ from itertools import chain
 from typing import NamedTuple
 
 from seqloom.config import DataConfig
-from seqloom.data.formats.columns import LANGUAGES, PAIR, SOURCES, TARGETS, TEXT, TEXTS, Record, Wanted, lines_of, numbers_of
+from seqloom.data.formats.columns import (
+    LANGUAGES,
+    PAIR,
+    SOURCES,
+    TARGETS,
+    TEXT,
+    TEXTS,
+    Record,
+    Wanted,
+    lines_of,
+    numbers_of,
+)
 from seqloom.data.formats.lines import Line, Tally
 from seqloom.errors import DataError, UsageError, place, printable
 
@@ -24,8 +35,8 @@ class Row(NamedTuple):
 
 
 def read_rows(lines: Iterator[Line], path: str, delimiter: str, quoting: bool, most: int) -> Iterator[Row]:
-    """Rows of cells. With `quoting`, a cell that begins with `"` ends at the next single `"` (`""` is a quote in it), also
-    lines later (RFC 4180); line ends in it become `\\n`. A quote elsewhere in a cell is text.
+    """Rows of cells. With `quoting`, a cell that begins with `"` ends at the next single `"` (`""` is a quote
+    in it), also lines later (RFC 4180); line ends in it become `\\n`. A quote elsewhere in a cell is text.
 
     Raises DataError, with the line where the quote opened, where it is never closed, text follows the closing
     quote, or the row grows over `most` characters.
@@ -53,7 +64,11 @@ def _quoted_row(line: Line, lines: Iterator[Line], path: str, delimiter: str, mo
                     following = next(lines, None)
                     size += 0 if following is None else len(following.text) + 1
                     if following is None or size > most:
-                        how = "is never closed" if following is None else f"is not closed within {most} characters"
+                        how = (
+                            "is never closed"
+                            if following is None
+                            else f"is not closed within {most} characters"
+                        )
                         raise DataError(f"the quote opened here {how}; {_QUOTES}", path, opened)
                     line, end, problem = following, 0, problem or following.problem
                 elif line.text.startswith('""', end):
@@ -66,7 +81,12 @@ def _quoted_row(line: Line, lines: Iterator[Line], path: str, delimiter: str, mo
             if end < len(line.text) and not line.text.startswith(delimiter, end):
                 where = "" if opened == line.number else f" in line {line.number}"
                 after = printable(line.text[end : end + 20])
-                raise DataError(f"the quote opened here closes{where} before {after!r}, where the cell must end; {_QUOTES}", path, opened)
+                raise DataError(
+                    f"the quote opened here closes{where} before {after!r}, where the cell must end;"
+                    f" {_QUOTES}",
+                    path,
+                    opened,
+                )
             cells.append("".join(parts))
         if end >= len(line.text):
             return Row(first, line.number, cells, problem)
@@ -76,7 +96,9 @@ def _quoted_row(line: Line, lines: Iterator[Line], path: str, delimiter: str, mo
 _QUOTES = 'write a quote inside a cell as "", or, where quotes are plain text, use --set data.quoting=false'
 
 
-def read_table(path: str, form: str, options: DataConfig, tally: Tally, wanted: Wanted = PAIR) -> Iterator[Record]:
+def read_table(
+    path: str, form: str, options: DataConfig, tally: Tally, wanted: Wanted = PAIR
+) -> Iterator[Record]:
     lines = lines_of(path, options, tally)
     delimiter = options.delimiter or ("," if form == "csv" else "\t")
     if any(c in delimiter for c in '"\n\r'):
@@ -85,7 +107,10 @@ def read_table(path: str, form: str, options: DataConfig, tally: Tally, wanted: 
     marked = re.fullmatch(r'"?sep=(.)"?', first.text) if form == "csv" else None
     if marked is not None:  # Excel's own line
         delimiter = options.delimiter or marked[1]
-        tally.remark(f"{place(path, 1)}: sep={printable(marked[1])} is taken as Excel's mark of the delimiter, not as data")
+        tally.remark(
+            f"{place(path, 1)}: sep={printable(marked[1])} is taken as Excel's mark of the delimiter, not as"
+            " data"
+        )
         lines = chain(lines)
     else:
         lines = chain([first], lines)
@@ -97,18 +122,24 @@ def read_table(path: str, form: str, options: DataConfig, tally: Tally, wanted: 
     numbered = False
     if _is_header(head.cells, options, wanted):
         _refuse_columns(head, delimiter, path, wanted)
-        columns = {role: head.cells.index(name) for role, name in wanted.choose(head.cells, options, tally, path, head.line).items()}
+        columns = {
+            role: head.cells.index(name)
+            for role, name in wanted.choose(head.cells, options, tally, path, head.line).items()
+        }
     else:
         rows = chain([head], rows)
         numbered = _by_number(options, wanted)
         if numbered:
             if options.header == "auto":
                 tally.remark(
-                    f"{place(path, head.line)}: no header; columns are counted from 1, and the first row is read as data "
-                    f"(if it is a header, name its columns): {_shown(head)}"
+                    f"{place(path, head.line)}: no header; columns are counted from 1, and the first row is"
+                    f" read as data (if it is a header, name its columns): {_shown(head)}"
                 )
             names = [str(at) for at in range(1, len(head.cells) + 1)]
-            columns = {role: int(name) - 1 for role, name in wanted.choose(names, options, tally, path, head.line).items()}
+            columns = {
+                role: int(name) - 1
+                for role, name in wanted.choose(names, options, tally, path, head.line).items()
+            }
         else:
             _accept_headerless(head, delimiter, tally, path, wanted)
             columns = {role: at for at, role in enumerate(_alone(wanted))}
@@ -132,12 +163,16 @@ SPREADSHEET_ERRORS = frozenset({"#N/A", "#NAME?", "#REF!", "#VALUE!", "#DIV/0!",
 
 
 def _filled(rows: Iterator[Row], options: DataConfig, path: str, tally: Tally) -> Iterator[Row]:
-    """The rows without blank lines and those with a problem, which are counted; the first row must be good, it may name the columns."""
+    """The rows without blank lines and those with a problem, which are counted; the first row must be good,
+    it may name the columns."""
     first = options.header is not False
     for row in rows:
         if row.problem is not None and first:
             raise DataError(
-                f"the first row cannot be skipped, for it may name the columns, but it has a problem: {row.problem}", path, row.line
+                "the first row cannot be skipped, for it may name the columns, but it has a problem:"
+                f" {row.problem}",
+                path,
+                row.line,
             )
         if row.problem is not None:
             tally.skip(row.problem, path, row.line)
@@ -168,7 +203,11 @@ def _refuse_columns(head: Row, delimiter: str, path: str, wanted: Wanted) -> Non
         _refuse_one_column(head, delimiter, path, wanted)
     twice = next((name for name in head.cells if head.cells.count(name) > 1), None)
     if twice is not None:
-        raise DataError(f"each column must have a name of its own, but {twice!r} stands twice; rename one", path, head.line)
+        raise DataError(
+            f"each column must have a name of its own, but {twice!r} stands twice; rename one",
+            path,
+            head.line,
+        )
 
 
 def _alone(wanted: Wanted) -> tuple[str, ...]:
@@ -180,7 +219,9 @@ def _refuse_one_column(head: Row, delimiter: str, path: str, wanted: Wanted) -> 
         return
     other = next((c for c in (";", "\t", ",", "|") if c != delimiter and c in head.cells[0]), None)
     if other is None:
-        advice = f"{'pairs need two' if wanted is PAIR else 'more are needed'}, with {delimiter!r} between them"
+        advice = (
+            f"{'pairs need two' if wanted is PAIR else 'more are needed'}, with {delimiter!r} between them"
+        )
     else:
         setting = "data.delimiter=" + other.replace("\t", "\\t")
         advice = f"did you mean --set {shlex.quote(setting)} ?"
@@ -188,51 +229,60 @@ def _refuse_one_column(head: Row, delimiter: str, path: str, wanted: Wanted) -> 
 
 
 def _by_number(options: DataConfig, wanted: Wanted) -> bool:
-    """Whether the columns of a table without a header are named by their numbers. Raises UsageError where they have other names."""
+    """Whether the columns of a table without a header are named by their numbers. Raises UsageError where
+    they have other names."""
     asked = numbers_of(options, wanted.roles)
     if worded := [role for role, names in asked.items() if not all(name.isdecimal() for name in names)]:
         raise UsageError(
-            f"data.{worded[0]} names a column, so there must be a header; leave out data.header=false, or give the column's number, from 1"
+            f"data.{worded[0]} names a column, so there must be a header; leave out data.header=false, or"
+            " give the column's number, from 1"
         )
     return bool(asked)
 
 
 def _accept_headerless(head: Row, delimiter: str, tally: Tally, path: str, wanted: Wanted) -> None:
-    """A table without a header, whose columns nobody named, has as many as are wanted. Raises DataError where it has others."""
+    """A table without a header, whose columns nobody named, has as many as are wanted. Raises DataError where
+    it has others."""
     alone = _alone(wanted)
     number, columns = len(alone), "column" if len(alone) == 1 else "columns"
     if number != 1:
         _refuse_one_column(head, delimiter, path, wanted)
     if not alone:
         raise DataError(
-            "the table has no header, or one without a name that is known; say which columns are which by name or, where there is no "
-            f"header, by number{_likely(head)} (the row: {_shown(head)})",
+            "the table has no header, or one without a name that is known; say which columns are which by"
+            f" name or, where there is no header, by number{_likely(head)} (the row: {_shown(head)})",
             path,
             head.line,
         )
     if len(head.cells) != number:
         names = " ".join(f"--set data.{role}=NAME" for role in wanted.roles)
         raise DataError(
-            f"a table {'of texts ' if number == 1 else ''}without a header must have {number} {columns}, but has {len(head.cells)}; "
-            f"put a header above the first row, or name {columns} of the one it has with {names} (without one, by number: "
-            f"--set data.header=false --set data.{wanted.roles[0]}=1) (the row: {_shown(head)})",
+            f"a table {'of texts ' if number == 1 else ''}without a header must have {number} {columns}, but"
+            f" has {len(head.cells)}; put a header above the first row, or name {columns} of the one it has"
+            f" with {names} (without one, by number: --set data.header=false --set data.{wanted.roles[0]}=1)"
+            f" (the row: {_shown(head)})",
             path,
             head.line,
         )
     taken = ""
     if number != 1:
         known = any(cell.strip().casefold() in (*SOURCES, *TARGETS, *wanted.known) for cell in head.cells)
-        places = (f"the {nth} column as {role}" for nth, role in zip(("first", "second", "third"), alone, strict=False))
+        places = (
+            f"the {nth} column as {role}"
+            for nth, role in zip(("first", "second", "third"), alone, strict=False)
+        )
         taken = f"{', though it looks like a header' if known else ''}, {', '.join(places)}"
     tally.remark(
-        f"{place(path, head.line)}: no header; the first row is read as data{taken} (if it is a header: --set data.header=true): "
-        f"{_shown(head)}"
+        f"{place(path, head.line)}: no header; the first row is read as data{taken} (if it is a header: --set"
+        f" data.header=true): {_shown(head)}"
     )
 
 
 def _likely(head: Row) -> str:
     """Settings that may fit a row: its longest cell as the text, its shortest as the label."""
-    sizes = [(len(cell.split()), len(cell), at) for at, cell in enumerate(head.cells, start=1) if cell.strip()]
+    sizes = [
+        (len(cell.split()), len(cell), at) for at, cell in enumerate(head.cells, start=1) if cell.strip()
+    ]
     if len(sizes) < 2:
         return ", such as --set data.text=2 --set data.label=1"
     return f", such as --set data.text={max(sizes)[2]} --set data.label={min(sizes)[2]}"
@@ -241,7 +291,10 @@ def _likely(head: Row) -> str:
 def _wrong_width(row: Row, width: int, delimiter: str) -> str:
     quoted = ""
     if row.last > row.line:
-        quoted = f"; a quote makes it go on to line {row.last}: if quotes are plain text, use --set data.quoting=false"
+        quoted = (
+            f"; a quote makes it go on to line {row.last}: if quotes are plain text, use --set"
+            " data.quoting=false"
+        )
     elif any(delimiter in cell for cell in row.cells):
         quoted = f"; {delimiter!r} stands in quotes: if quotes are plain text, use --set data.quoting=false"
     return (

@@ -6,8 +6,8 @@
         places.json        names of the labels, in order; which file each row came from
         meta.json          what it was made of
 
-The order of an epoch is a function of (seed, epoch). A row of a batch is `epoch * len(store) + row`, so that what is random
-about it can be a function of these two.
+The order of an epoch is a function of (seed, epoch). A row of a batch is `epoch * len(store) + row`, so that
+what is random about it can be a function of these two.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seqloom import files
-from seqloom.data.images.image_files import Picture
-from seqloom.data.readers.labels import label_order
 from seqloom.data.batching.order import Rows, order
-from seqloom.data.images.preprocessing import Preprocessing, shifted
 from seqloom.data.batching.token_store import made_once
+from seqloom.data.images.image_files import Picture
+from seqloom.data.images.preprocessing import Preprocessing, shifted
+from seqloom.data.readers.labels import label_order
 from seqloom.errors import DataError, FolderError, place
 from seqloom.shapes import IGNORE
 
@@ -51,7 +51,8 @@ class ImageStore:
     pixels: NDArray[np.uint8]
     labels: NDArray[np.int64]
     names: tuple[str, ...]
-    """Of the labels, in order: whole numbers by size, else texts; none where images are read without labels."""
+    """Of the labels, in order: whole numbers by size, else texts; none where images are read without labels.
+    """
     places: list[tuple[str, int, bool]]
     """(path, its first row, whether it holds many)."""
     changed: dict[str, int]
@@ -70,8 +71,16 @@ class ImageStore:
         known = {name: at for at, name in enumerate(names)}
         for at, name in enumerate(self.names):
             if name not in known:
-                raise DataError(f"{self.place(int(np.flatnonzero(self.labels == at)[0]))}: {unknown_label(name, names)}")
-        return ImageStore(self.pixels, np.array([known[name] for name in self.names])[self.labels], names, self.places, self.changed)
+                raise DataError(
+                    f"{self.place(int(np.flatnonzero(self.labels == at)[0]))}: {unknown_label(name, names)}"
+                )
+        return ImageStore(
+            self.pixels,
+            np.array([known[name] for name in self.names])[self.labels],
+            names,
+            self.places,
+            self.changed,
+        )
 
 
 def unknown_label(name: str, names: Iterable[str]) -> str:
@@ -82,7 +91,10 @@ def unknown_label(name: str, names: Iterable[str]) -> str:
 
 
 def build_image_store(
-    pictures: Callable[[], Iterable[Picture]], preprocessing: Preprocessing, identity: dict[str, Any], folder: Path
+    pictures: Callable[[], Iterable[Picture]],
+    preprocessing: Preprocessing,
+    identity: dict[str, Any],
+    folder: Path,
 ) -> ImageStore:
     """The store of these pictures: opened where it is there already, made where not.
 
@@ -101,7 +113,10 @@ def _write(pictures: Iterable[Picture], preprocessing: Preprocessing, folder: Pa
     labels: list[int] = []
     met: dict[str | None, int] = {}
     places: list[tuple[str, int, bool]] = []
-    changed = {f"are resized to {preprocessing.size} x {preprocessing.size} (model.image_size)": 0, "change colours (model.channels)": 0}
+    changed = {
+        f"are resized to {preprocessing.size} x {preprocessing.size} (model.image_size)": 0,
+        "change colours (model.channels)": 0,
+    }
     with open(folder / "pixels.bin", "wb") as file:
         for row, picture in enumerate(pictures):
             if not places or places[-1][0] != picture.path:
@@ -114,10 +129,15 @@ def _write(pictures: Iterable[Picture], preprocessing: Preprocessing, folder: Pa
         raise DataError("there must be at least one image, but there is none")
     names = label_order(name for name in met if name is not None)
     rank = {name: at for at, name in enumerate(names)}
-    np.save(folder / "labels.npy", np.array([rank.get(str(name), 0) for name in met], np.int64)[labels], allow_pickle=False)
+    np.save(
+        folder / "labels.npy",
+        np.array([rank.get(str(name), 0) for name in met], np.int64)[labels],
+        allow_pickle=False,
+    )
     size = [preprocessing.size, preprocessing.size, preprocessing.channels]
     files.write_json(
-        folder / "places.json", {"names": names, "places": places, "size": size, "changed": {k: v for k, v in changed.items() if v}}
+        folder / "places.json",
+        {"names": names, "places": places, "size": size, "changed": {k: v for k, v in changed.items() if v}},
     )
 
 
@@ -131,7 +151,11 @@ def open_image_store(folder: Path) -> ImageStore | None:
         if pixels.size != np.prod(shape):
             return None
         return ImageStore(
-            pixels.reshape(shape), labels, tuple(kept["names"]), [(p, first, many) for p, first, many in kept["places"]], kept["changed"]
+            pixels.reshape(shape),
+            labels,
+            tuple(kept["names"]),
+            [(p, first, many) for p, first, many in kept["places"]],
+            kept["changed"],
         )
     except (FolderError, OSError, ValueError, KeyError, TypeError):
         return None
@@ -163,10 +187,13 @@ class ImagePlan:
         return -(-len(self.trained) // self.batch_rows)
 
     def load(self, rows: Rows, whole: Rows) -> ImageBatch:
-        """The batch of these rows. No rows: the first of the `whole` batch with nothing trained, since a worker must take part."""
+        """The batch of these rows. No rows: the first of the `whole` batch with nothing trained, since a
+        worker must take part."""
         pixels, at, _ = self.pixels(rows if len(rows) else whole[:1])
         labels = torch.from_numpy(np.asarray(self.store.labels[at]))
-        return ImageBatch(self.preprocessing.scaled(pixels), labels if len(rows) else torch.full_like(labels, IGNORE))
+        return ImageBatch(
+            self.preprocessing.scaled(pixels), labels if len(rows) else torch.full_like(labels, IGNORE)
+        )
 
     def pixels(self, rows: Rows) -> tuple[NDArray[np.uint8], Rows, Rows]:
         """(pixels as they are trained, their rows in the store, their epochs) of the rows of a batch."""
@@ -178,4 +205,8 @@ class ImagePlan:
 
     def describe(self, rows: Rows) -> str:
         """Where the rows of a batch come from, for messages."""
-        return "the images " + ", ".join(self.store.place(int(row) % len(self.store)) for row in rows[:8]) + ", ..." * (len(rows) > 8)
+        return (
+            "the images "
+            + ", ".join(self.store.place(int(row) % len(self.store)) for row in rows[:8])
+            + ", ..." * (len(rows) > 8)
+        )

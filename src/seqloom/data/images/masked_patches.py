@@ -1,10 +1,12 @@
-"""Masked patch prediction: which patches of an image are corrupted and how, and the colours that are to be told.
+"""Masked patch prediction: which patches of an image are corrupted and how, and the colours that are to be
+told.
 
     Dosovitskiy et al. 2021, section 4.6 and appendix B.1.2
 
-Half of the patches are corrupted: of these 80 % become [mask], 10 % another patch of the same image, 10 % stay as they are; their mean
-colours, 3 bits a channel, are the targets. Everything is a function of (seed, epoch, row) and not of torch's stream: a batch is then a
-function of its rows, the same in one piece, in micro-batches, over workers and after a resume.
+Half of the patches are corrupted: of these 80 % become [mask], 10 % another patch of the same image, 10 %
+stay as they are; their mean colours, 3 bits a channel, are the targets. Everything is a function of (seed,
+epoch, row) and not of torch's stream: a batch is then a function of its rows, the same in one piece, in
+micro-batches, over workers and after a resume.
 """
 
 from __future__ import annotations
@@ -42,36 +44,51 @@ class MaskedPatchBatch(NamedTuple):
 
 
 def masked_patches(
-    pixels: NDArray[np.uint8], at: Rows, epochs: Rows, seed: int, preprocessing: Preprocessing, patch_size: int, levels: int
+    pixels: NDArray[np.uint8],
+    at: Rows,
+    epochs: Rows,
+    seed: int,
+    preprocessing: Preprocessing,
+    patch_size: int,
+    levels: int,
 ) -> MaskedPatchBatch:
     """The batch of these pictures `(rows, height, width, channels)`, `at` being their numbers."""
     told = colours(pixels, patch_size, levels)
     sources, corrupted = corruption(at, epochs, told.shape[1], seed)
     targets = np.where(corrupted, told, IGNORE)
-    return MaskedPatchBatch(preprocessing.scaled(pixels), torch.from_numpy(sources), torch.from_numpy(targets))
+    return MaskedPatchBatch(
+        preprocessing.scaled(pixels), torch.from_numpy(sources), torch.from_numpy(targets)
+    )
 
 
 def colours(pixels: NDArray[np.uint8], patch_size: int, levels: int) -> NDArray[np.int64]:
     """`(rows, height, width, channels)` -> `(rows, patches)`, line by line: the mean colour of each patch.
 
-    Of each channel floor(levels x mean), the mean in 0 to 1, 1 being of the highest level; the first channel counts most:
-    `(red x levels + green) x levels + blue`.
+    Of each channel floor(levels x mean), the mean in 0 to 1, 1 being of the highest level; the first channel
+    counts most: `(red x levels + green) x levels + blue`.
     """
     rows, height, width, channels = pixels.shape
     cut = pixels.reshape(rows, height // patch_size, patch_size, width // patch_size, patch_size, channels)
     sums = cut.sum(axis=(2, 4), dtype=np.int64).reshape(rows, -1, channels)
-    level = np.minimum(levels * sums // (255 * patch_size**2), levels - 1)  # whole numbers: no rounding moves a colour
+    level = np.minimum(
+        levels * sums // (255 * patch_size**2), levels - 1
+    )  # whole numbers: no rounding moves a colour
     return np.asarray(level @ levels ** np.arange(channels - 1, -1, -1))
 
 
-def corruption(at: Rows, epochs: Rows, patches: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """(sources, whether corrupted), both `(rows, patches)`, of pictures `at` in `epochs`; at least two patches an image."""
+def corruption(
+    at: Rows, epochs: Rows, patches: int, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """(sources, whether corrupted), both `(rows, patches)`, of pictures `at` in `epochs`; at least two
+    patches an image."""
     own = np.arange(patches)
     drawn = np.empty((len(at), patches), np.int64)
     for epoch in np.unique(epochs):
         these = epochs == epoch
         drawn[these] = permute(at[these, None] * patches + own, MANY, seed, int(epoch), CORRUPTION)
-    corrupted = drawn.argsort(axis=1).argsort(axis=1) < round(CORRUPTED * patches)  # the lowest; that says nothing of the last digits
+    corrupted = drawn.argsort(axis=1).argsort(axis=1) < round(
+        CORRUPTED * patches
+    )  # the lowest; that says nothing of the last digits
     how = np.where(corrupted, drawn % 10, 10)
     other = (own + 1 + drawn // 10 % (patches - 1)) % patches
     sources = np.where(how < HIDDEN, -1, np.where(how < HIDDEN + REPLACED, other, own))

@@ -1,4 +1,5 @@
-"""Pixels to what a model reads: one size, one number of channels, a fixed scale; and small random shifts in training.
+"""Pixels to what a model reads: one size, one number of channels, a fixed scale; and small random shifts in
+training.
 
 The settings are those of Hugging Face's `preprocessor_config.json`, and mean the same.
 """
@@ -45,14 +46,16 @@ class Preprocessing:
         return cls(size=size, channels=channels, mean=(0.5,) * channels, deviation=(0.5,) * channels)
 
     def fitted(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """`(height, width, 1 or 3)` -> `(size, size, channels)`: colours made or taken away, then resized (with a filter
-        that sees all pixels, as Pillow's)."""
+        """`(height, width, 1 or 3)` -> `(size, size, channels)`: colours made or taken away, then resized
+        (with a filter that sees all pixels, as Pillow's)."""
         if pixels.shape[2] != self.channels:
             pixels = np.repeat(pixels, 3, axis=2) if self.channels == 3 else _grey(pixels)
         if pixels.shape[:2] == (self.size, self.size):
             return pixels
         planes = torch.from_numpy(np.ascontiguousarray(pixels)).permute(2, 0, 1)[None].float()
-        resized = F.interpolate(planes, size=(self.size, self.size), mode=self.resampling, align_corners=False, antialias=True)
+        resized = F.interpolate(
+            planes, size=(self.size, self.size), mode=self.resampling, align_corners=False, antialias=True
+        )
         whole: NDArray[np.uint8] = resized[0].permute(1, 2, 0).round().clamp(0, 255).to(torch.uint8).numpy()
         return whole
 
@@ -83,17 +86,30 @@ class Preprocessing:
 
     @classmethod
     def from_json(cls, content: Any, size: int, channels: int) -> Preprocessing:
-        """Of a model that reads so many channels and, unless the file says else, images of this size. Raises UsageError where
-        it asks for what is not done here."""
+        """Of a model that reads so many channels and, unless the file says else, images of this size. Raises
+        UsageError where it asks for what is not done here."""
         if not isinstance(content, dict):
             raise UsageError("must be a JSON object, but is none")
         given = content.get("size", size)
-        sides = {given} if isinstance(given, int) else set(given.values()) if isinstance(given, dict) else set()
+        sides = (
+            {given} if isinstance(given, int) else set(given.values()) if isinstance(given, dict) else set()
+        )
         side = sides.pop() if len(sides) == 1 else None
-        if not isinstance(side, int) or side < 1 or (isinstance(given, dict) and given.keys() != {"height", "width"}):
+        if (
+            not isinstance(side, int)
+            or side < 1
+            or (isinstance(given, dict) and given.keys() != {"height", "width"})
+        ):
             raise UsageError(f"size must be one number of pixels for height and width, but is {given!r}")
-        if content.get("do_center_crop") or content.get("do_resize") is False or content.get("do_rescale") is False:
-            raise UsageError("images are resized, not cropped, and pixels divided by 255 here; another preparation is not done")
+        if (
+            content.get("do_center_crop")
+            or content.get("do_resize") is False
+            or content.get("do_rescale") is False
+        ):
+            raise UsageError(
+                "images are resized, not cropped, and pixels divided by 255 here; another preparation is not"
+                " done"
+            )
         if abs(float(content.get("rescale_factor", 1 / 255)) * 255 - 1) > 1e-6:
             raise UsageError(f"rescale_factor must be 1/255, but is {content['rescale_factor']!r}")
         if content.get("resample", 2) not in RESAMPLING:
@@ -102,12 +118,20 @@ class Preprocessing:
         mean = [0.0] * channels if plain else content.get("image_mean", [0.5] * channels)
         deviation = [1.0] * channels if plain else content.get("image_std", [0.5] * channels)
         for name, values in (("image_mean", mean), ("image_std", deviation)):
-            if not isinstance(values, list) or len(values) != channels or not all(isinstance(value, int | float) for value in values):
+            if (
+                not isinstance(values, list)
+                or len(values) != channels
+                or not all(isinstance(value, int | float) for value in values)
+            ):
                 raise UsageError(f"{name} must be {channels} numbers, but is {values!r}")
         if not all(deviation):
             raise UsageError("image_std must not be 0")
         return cls(
-            size=side, channels=channels, mean=tuple(mean), deviation=tuple(deviation), resampling=RESAMPLING[content.get("resample", 2)]
+            size=side,
+            channels=channels,
+            mean=tuple(mean),
+            deviation=tuple(deviation),
+            resampling=RESAMPLING[content.get("resample", 2)],
         )
 
 
@@ -116,18 +140,25 @@ def _grey(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return grey
 
 
-def shifted(pixels: NDArray[np.uint8], by: int, rows: Rows, epochs: Rows, count: int, seed: int) -> NDArray[np.uint8]:
-    """`(n, height, width, channels)`: each picture moved by -by to by pixels in each direction, the edge repeated.
+def shifted(
+    pixels: NDArray[np.uint8], by: int, rows: Rows, epochs: Rows, count: int, seed: int
+) -> NDArray[np.uint8]:
+    """`(n, height, width, channels)`: each picture moved by -by to by pixels in each direction, the edge
+    repeated.
 
-    How far is a function of (seed, epoch, row), `rows` of 0..count-1 and `epochs` being those of each picture; in an epoch
-    all shifts are equally frequent.
+    How far is a function of (seed, epoch, row), `rows` of 0..count-1 and `epochs` being those of each
+    picture; in an epoch all shifts are equally frequent.
     """
     choice = np.empty_like(rows)
     for epoch in np.unique(epochs):
-        choice[epochs == epoch] = permute(rows[epochs == epoch], count, seed, int(epoch), SHIFTS) % (2 * by + 1) ** 2
+        choice[epochs == epoch] = (
+            permute(rows[epochs == epoch], count, seed, int(epoch), SHIFTS) % (2 * by + 1) ** 2
+        )
     down, right = choice // (2 * by + 1) - by, choice % (2 * by + 1) - by
     height, width = pixels.shape[1:3]
     lines = np.clip(np.arange(height) - down[:, None], 0, height - 1)
     columns = np.clip(np.arange(width) - right[:, None], 0, width - 1)
-    moved: NDArray[np.uint8] = pixels[np.arange(len(pixels))[:, None, None], lines[:, :, None], columns[:, None, :]]
+    moved: NDArray[np.uint8] = pixels[
+        np.arange(len(pixels))[:, None, None], lines[:, :, None], columns[:, None, :]
+    ]
     return moved

@@ -5,31 +5,38 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from seqloom.config import DataConfig
 from seqloom.data.formats.archives import Member, member_lines, members
 from seqloom.data.formats.columns import Record
-from seqloom.data.readers.label_columns import labelled_record, refuse_columns
 from seqloom.data.formats.lines import Tally
+from seqloom.data.readers.label_columns import labelled_record, refuse_columns
 from seqloom.data.readers.records import FORMS
 from seqloom.errors import DataError, place, printable
 from seqloom.files import open_binary
 
 
 def read_class_files(paths: Sequence[str], options: DataConfig, tally: Tally) -> Iterator[Record]:
-    """Records of text and label from a folder or `.zip` of a file or a folder for each class, or from several files, one for each.
+    """Records of text and label from a folder or `.zip` of a file or a folder for each class, or from several
+    files, one for each.
 
-    The class of a file is what its name has not in common with the others: `pos` of rt-polarity.pos, `Arabic` of Arabic.txt.
+    The class of a file is what its name has not in common with the others: `pos` of rt-polarity.pos, `Arabic`
+    of Arabic.txt.
     """
     refuse_columns(options)
     if len(paths) > 1:
-        files = [Member((os.path.basename(path),), path, lambda path=path: open_binary(path)) for path in paths]  # type: ignore[misc]
+        files = [Member((os.path.basename(path),), path, partial(open_binary, path)) for path in paths]
         yield from _by_file(files, options, tally)
         return
     path = paths[0]
     if not (os.path.isdir(path) or path.lower().endswith(".zip")):
         open_binary(path).close()
-        raise DataError("with data.format=folder this must be a folder, a .zip, or one of several files, one for each class", path)
+        raise DataError(
+            "with data.format=folder this must be a folder, a .zip, or one of several files, one for each"
+            " class",
+            path,
+        )
     with members(path) as (found, notes):
         folders = [one for one in found if len(one.parts) > 1]
         notes += [one.parts[0] for one in found if len(one.parts) == 1] if folders else []
@@ -40,8 +47,9 @@ def read_class_files(paths: Sequence[str], options: DataConfig, tally: Tally) ->
         if max(below.values(), default=0) > 1:  # train/pos and test/pos
             one = printable(min(one.parts[0] for one in folders))
             raise DataError(
-                "must hold a folder for each class, but several of its folders hold folders of the same names "
-                f"({', '.join(map(printable, sorted(below)[:5]))}); name one of them instead, such as {one}",
+                "must hold a folder for each class, but several of its folders hold folders of the same"
+                f" names ({', '.join(map(printable, sorted(below)[:5]))}); name one of them instead, such as"
+                f" {one}",
                 path,
             )
         if not found:
@@ -50,9 +58,20 @@ def read_class_files(paths: Sequence[str], options: DataConfig, tally: Tally) ->
 
 
 def _by_file(files: list[Member], options: DataConfig, tally: Tally) -> Iterator[Record]:
-    table = next((one for one in files if os.path.splitext(one.path.removesuffix(".gz"))[1].lower() in (*FORMS, ".json", ".zip")), None)
+    table = next(
+        (
+            one
+            for one in files
+            if os.path.splitext(one.path.removesuffix(".gz"))[1].lower() in (*FORMS, ".json", ".zip")
+        ),
+        None,
+    )
     if table is not None:
-        raise DataError("a table stands among the files of classes; name the tables that are meant instead of their folder", table.path)
+        raise DataError(
+            "a table stands among the files of classes; name the tables that are meant instead of their"
+            " folder",
+            table.path,
+        )
     for one, label in zip(files, class_names([one.parts[-1] for one in files]), strict=True):
         for line in member_lines(one, options, tally):
             if line.problem is not None or not line.text.strip():
@@ -79,5 +98,7 @@ def class_names(names: list[str]) -> list[str]:
         return [parts[0][0]]
     shortest = min(map(len, parts)) - 1  # something of each is left
     before = next((at for at in range(shortest) if len({one[at] for one in parts}) > 1), shortest)
-    after = next((at for at in range(shortest - before) if len({one[-1 - at] for one in parts}) > 1), shortest - before)
+    after = next(
+        (at for at in range(shortest - before) if len({one[-1 - at] for one in parts}) > 1), shortest - before
+    )
     return [".".join(one[before : len(one) - after]) for one in parts]

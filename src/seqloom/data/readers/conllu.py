@@ -1,8 +1,10 @@
-"""CoNLL-U, the form of Universal Dependencies: ten columns parted by tabs (https://universaldependencies.org/format.html).
+"""CoNLL-U, the form of Universal Dependencies: ten columns parted by tabs
+(https://universaldependencies.org/format.html).
 
     ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC
 
-A word is a line whose ID is a whole number. Ranges of several words (`3-4`) and empty nodes (`8.1`) are checked, counted and no words.
+A word is a line whose ID is a whole number. Ranges of several words (`3-4`) and empty nodes (`8.1`) are
+checked, counted and no words.
 """
 
 from __future__ import annotations
@@ -13,10 +15,10 @@ from itertools import takewhile
 from typing import NoReturn, final
 
 from seqloom.config import DataConfig
-from seqloom.data.readers.conll import sentences
-from seqloom.data.readers.examples import Tagged
 from seqloom.data.formats.findings import Findings
 from seqloom.data.formats.lines import Line, Tally
+from seqloom.data.readers.conll import sentences
+from seqloom.data.readers.examples import Tagged
 from seqloom.errors import DataError, printable
 
 COLUMNS = 10
@@ -30,10 +32,11 @@ _SENTENCE = re.compile(r"#\s*sent_id\s*=\s*(.*\S)")
 
 
 def read_conllu(path: str, options: DataConfig, tally: Tally, *, answers: bool) -> Iterator[Tagged]:
-    """The sentences of a file, with the tags `data.tags`; with `answers` false neither tags nor trees need be there.
+    """The sentences of a file, with the tags `data.tags`; with `answers` false neither tags nor trees need be
+    there.
 
-    Raises DataError, with the line and the sentence, for all that is not as the format has it; with `data.on_bad_line=skip` such
-    sentences are counted and left out.
+    Raises DataError, with the line and the sentence, for all that is not as the format has it; with
+    `data.on_bad_line=skip` such sentences are counted and left out.
     """
     findings = Findings(path)
     for number, block in enumerate(sentences(path, options, tally, findings), 1):
@@ -41,7 +44,9 @@ def read_conllu(path: str, options: DataConfig, tally: Tally, *, answers: bool) 
             tally.skip(f"sentence with {bad.problem}", path, bad.number)
             continue
         comments = list(takewhile(lambda line: line.text.startswith("#"), block))
-        name = next((found[1] for line in comments if (found := _SENTENCE.match(line.text))), f"number {number}")
+        name = next(
+            (found[1] for line in comments if (found := _SENTENCE.match(line.text))), f"number {number}"
+        )
         words = block[len(comments) :]
         if not words:
             tally.skip("comments without words", path, block[0].number)
@@ -80,25 +85,34 @@ class _Sentence:
         column = TAGS[tags]
         for line, cells in rows:
             if not cells[column].strip() or (cells[column] == "_" and tags in _NEVER_NONE):
-                self._fail(f"the word {printable(cells[_FORM])!r} has no {tags.upper()} ({printable(cells[column])!r})", line)
+                self._fail(
+                    f"the word {printable(cells[_FORM])!r} has no {tags.upper()}"
+                    f" ({printable(cells[column])!r})",
+                    line,
+                )
         return Tagged(words, tuple(cells[column] for _, cells in rows), self._path, rows[0][0])
 
     def _cells(self, line: Line) -> list[str]:
         if line.text.startswith("#"):
-            self._fail("a comment stands inside of the sentence; comments go before its first word", line.number)
+            self._fail(
+                "a comment stands inside of the sentence; comments go before its first word", line.number
+            )
         cells = line.text.split("\t")
         if len(cells) != COLUMNS:
             by_space = len(cells) < COLUMNS and " " in line.text
             hint = "; a space where a tab is needed?" if by_space else ""
             self._fail(
-                f"a word must have {COLUMNS} columns, parted by tabs, but there are {len(cells)}{hint} (the line: "
-                f"{printable(line.text[:80])})",
+                f"a word must have {COLUMNS} columns, parted by tabs, but there are {len(cells)}{hint} (the"
+                f" line: {printable(line.text[:80])})",
                 line.number,
             )
         return cells
 
-    def _words(self, rows: Sequence[tuple[int, list[str]]], findings: Findings) -> list[tuple[int, list[str]]]:
-        """The rows of words, whose numbers must be 1, 2, 3 ...; ranges must stand before their first word, empty nodes after theirs."""
+    def _words(
+        self, rows: Sequence[tuple[int, list[str]]], findings: Findings
+    ) -> list[tuple[int, list[str]]]:
+        """The rows of words, whose numbers must be 1, 2, 3 ...; ranges must stand before their first word,
+        empty nodes after theirs."""
         words: list[tuple[int, list[str]]] = []
         until, empty, line = 0, 0, 0
         for line, cells in rows:
@@ -107,17 +121,28 @@ class _Sentence:
                 if begin >= end:
                     self._fail(f"a range must go from a word to a later one, but is {cells[0]}", line)
                 if begin != len(words) + 1 or begin <= until:
-                    self._fail(f"the range {cells[0]} must stand right before word {begin}, and no two may overlap", line)
+                    self._fail(
+                        f"the range {cells[0]} must stand right before word {begin}, and no two may overlap",
+                        line,
+                    )
                 until = end
                 findings.note("a range of several words (such as 3-4), itself no word", line)
             elif (found := _EMPTY.fullmatch(cells[0])) is not None:
                 if (int(found[1]), int(found[2])) != (len(words), empty + 1):
-                    self._fail(f"the empty node {cells[0]} must be {len(words)}.{empty + 1} here, after word {len(words)}", line)
+                    self._fail(
+                        f"the empty node {cells[0]} must be {len(words)}.{empty + 1} here, after word"
+                        f" {len(words)}",
+                        line,
+                    )
                 empty += 1
                 findings.note("an empty node (such as 8.1), no word", line)
             else:
                 if cells[0] != str(len(words) + 1):
-                    self._fail(f"the ID must be {len(words) + 1}, for words are numbered from 1, but is {printable(cells[0][:20])!r}", line)
+                    self._fail(
+                        f"the ID must be {len(words) + 1}, for words are numbered from 1, but is"
+                        f" {printable(cells[0][:20])!r}",
+                        line,
+                    )
                 words.append((line, cells))
                 empty = 0
         if until > len(words):
@@ -131,16 +156,21 @@ class _Sentence:
             head = cells[_HEAD]
             if head == "_":
                 self._fail(
-                    f"the HEAD of word {at + 1} is missing (_); of a file without trees words and tags alone can be read: "
-                    "--set data.format=conll --set data.columns=[2,4]",
+                    f"the HEAD of word {at + 1} is missing (_); of a file without trees words and tags alone"
+                    " can be read: --set data.format=conll --set data.columns=[2,4]",
                     line,
                 )
             if not (head.isascii() and head.isdigit() and int(head[:9]) <= len(rows) and len(head) < 10):
-                self._fail(f"the HEAD must be a number from 0 to {len(rows)}, but is {printable(head[:20])!r}", line)
+                self._fail(
+                    f"the HEAD must be a number from 0 to {len(rows)}, but is {printable(head[:20])!r}", line
+                )
             heads.append(int(head))
         roots = [at for at, head in enumerate(heads) if head == 0]
         if len(roots) > 1:
-            self._fail(f"one word must be the root (HEAD 0), but words {roots[0] + 1} and {roots[1] + 1} are", rows[roots[1]][0])
+            self._fail(
+                f"one word must be the root (HEAD 0), but words {roots[0] + 1} and {roots[1] + 1} are",
+                rows[roots[1]][0],
+            )
         done = [False] * (len(heads) + 1)
         done[0] = True
         for begin in range(1, len(heads) + 1):

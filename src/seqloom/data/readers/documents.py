@@ -1,8 +1,9 @@
 """What a user named, files, folders and patterns, to the documents of a corpus.
 
-A document comes as one or more pieces, so that it may be longer than memory. A piece ends before white space that
-follows something else. No tokenizer of ours joins anything over that place (GPT-2's pattern looks ahead of white space,
-never behind it), so that the ids of the pieces, one after the other, are the ids of the document.
+A document comes as one or more pieces, so that it may be longer than memory. A piece ends before white space
+that follows something else. No tokenizer of ours joins anything over that place (GPT-2's pattern looks ahead
+of white space, never behind it), so that the ids of the pieces, one after the other, are the ids of the
+document.
 """
 
 from __future__ import annotations
@@ -18,20 +19,22 @@ from seqloom.data.formats.columns import TEXT
 from seqloom.data.formats.jsonl import read_json_lines
 from seqloom.data.formats.lines import Tally, scan_lines
 from seqloom.data.formats.parquet import read_parquet
-from seqloom.data.readers.records import FORMS, refuse_pipe
 from seqloom.data.formats.tables import read_table
+from seqloom.data.readers.records import FORMS, refuse_pipe
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.files import open_binary
 
 TEXT_ENDINGS = (".txt", ".text")
-"""How names of plain text end; a folder's other files are read only where `data.format` says what they are."""
+"""How names of plain text end; a folder's other files are read only where `data.format` says what they are.
+"""
 PIECE = 2**16
 """Characters from which on a document is cut."""
 MOST_BLANKS = 2**24
 """More characters of white space in a row are no text."""
 
 BLANK = "\t\n\v\f\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-"""White space as the patterns of the tokenizers have it (Unicode's White_Space; Python's own has U+001C to U+001F too)."""
+"""White space as the patterns of the tokenizers have it (Unicode's White_Space; Python's own has U+001C to
+U+001F too)."""
 _CUT = re.compile(f"(?<=[^{BLANK}])[{BLANK}]")
 
 
@@ -45,14 +48,19 @@ class Piece(NamedTuple):
     """Whether the document ends here."""
 
 
-def corpus_files(paths: Sequence[str], data: DataConfig, say: Callable[[str], None] = lambda _: None) -> list[str]:
-    """The files behind what was named: files, folders (all that can be read in them, however deep) and patterns, in order.
+def corpus_files(
+    paths: Sequence[str], data: DataConfig, say: Callable[[str], None] = lambda _: None
+) -> list[str]:
+    """The files behind what was named: files, folders (all that can be read in them, however deep) and
+    patterns, in order.
 
-    Of a folder what is left out is said. Raises UsageError where the form can be no corpus; DataError where nothing is found
-    or where a file can be read only once.
+    Of a folder what is left out is said. Raises UsageError where the form can be no corpus; DataError where
+    nothing is found or where a file can be read only once.
     """
     if data.format == "parallel":
-        raise UsageError("a corpus of texts must be text, tsv, csv, jsonl or parquet, but data.format is parallel")
+        raise UsageError(
+            "a corpus of texts must be text, tsv, csv, jsonl or parquet, but data.format is parallel"
+        )
     files: dict[str, None] = {}
     for path in paths:
         if path == "-" or os.path.lexists(path) or not glob.has_magic(path):
@@ -78,15 +86,22 @@ def _files_of(path: str, data: DataConfig, say: Callable[[str], None]) -> list[s
     others: list[str] = []
     for folder, folders, names in os.walk(path):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        others += [os.path.join(folder, name) for name in folders if os.path.islink(os.path.join(folder, name))]
+        others += [
+            os.path.join(folder, name) for name in folders if os.path.islink(os.path.join(folder, name))
+        ]
         for name in sorted(names):
             file = os.path.join(folder, name)
             if name.startswith(".") or not os.path.isfile(file):
                 continue
             (inside if data.format != "auto" or _known(name) else others).append(file)
-    advice = f"a pattern such as '{printable(os.path.join(path, '*.md'))}' reads others too, and --set data.format=text reads all"
+    advice = (
+        f"a pattern such as '{printable(os.path.join(path, '*.md'))}' reads others too, and --set"
+        " data.format=text reads all"
+    )
     if not inside:
-        raise DataError(f"holds no text that can be read ({_listed(others)}); known are {_KNOWN}; {advice}", path)
+        raise DataError(
+            f"holds no text that can be read ({_listed(others)}); known are {_KNOWN}; {advice}", path
+        )
     if others:
         say(f"{printable(path)}: {len(inside):,} files are read; left out: {_listed(others)}; {advice}")
     return sorted(inside)
@@ -111,12 +126,13 @@ def _listed(paths: list[str]) -> str:
 def read_documents(files: Sequence[str], data: DataConfig, tally: Tally) -> Iterator[Piece]:
     """The documents of these files (see `corpus_files`), in pieces; a generator that holds a piece at a time.
 
-    Of plain text `data.document` says what a document is; of a table it is a row, in the column `data.text`. Texts are kept as
-    they are, white space included, but that line ends within are `\\n` and the one at the end is none of it. Blank documents
-    are skipped. In `tally` documents are used and skipped, and lines that must be left out are skipped too.
+    Of plain text `data.document` says what a document is; of a table it is a row, in the column `data.text`.
+    Texts are kept as they are, white space included, but that line ends within are `\\n` and the one at the
+    end is none of it. Blank documents are skipped. In `tally` documents are used and skipped, and lines that
+    must be left out are skipped too.
 
-    Raises DataError for data that is wrong, also when that shows only at the end (no document), and UsageError for options
-    that cannot be; both when the first piece is asked for or later.
+    Raises DataError for data that is wrong, also when that shows only at the end (no document), and
+    UsageError for options that cannot be; both when the first piece is asked for or later.
     """
     before, used = tally.read, 0
     try:
@@ -130,7 +146,10 @@ def read_documents(files: Sequence[str], data: DataConfig, tally: Tally) -> Iter
         tally.rejected += error.line is not None
         raise
     if not used:
-        raise DataError(f"there are no documents in it (read: {tally.read - before}, all blank or skipped)", files[0] if files else None)
+        raise DataError(
+            f"there are no documents in it (read: {tally.read - before}, all blank or skipped)",
+            files[0] if files else None,
+        )
 
 
 def _pieces(path: str, data: DataConfig, tally: Tally) -> Iterator[Piece]:
@@ -148,7 +167,14 @@ def _pieces(path: str, data: DataConfig, tally: Tally) -> Iterator[Piece]:
 
 def _texts(path: str, data: DataConfig, tally: Tally) -> Iterator[Piece]:
     policy = data.on_bad_line
-    lines = scan_lines(path, tally, encoding=data.encoding, on_bad_line=policy, max_line_bytes=data.max_line_bytes, may_be_empty=True)
+    lines = scan_lines(
+        path,
+        tally,
+        encoding=data.encoding,
+        on_bad_line=policy,
+        max_line_bytes=data.max_line_bytes,
+        may_be_empty=True,
+    )
     document = _Document(path, tally)
     for number, text, problem in lines:
         blank = not text or text.isspace()
@@ -207,9 +233,15 @@ class _Document:
             self.line += piece.text.count("\n")
             self.begun = True
         self.held, self.size = [rest.text], len(rest.text)
-        self.enough = max(PIECE, 2 * self.size)  # where there is no place to cut, the next look is worth its time
+        self.enough = max(
+            PIECE, 2 * self.size
+        )  # where there is no place to cut, the next look is worth its time
         if self.size > MOST_BLANKS and rest.text[PIECE:MOST_BLANKS].isspace():
-            raise DataError(f"white space must be shorter than {MOST_BLANKS:,} characters, but goes on to here", self.path, number)
+            raise DataError(
+                f"white space must be shorter than {MOST_BLANKS:,} characters, but goes on to here",
+                self.path,
+                number,
+            )
 
     def end(self) -> Iterator[Piece]:
         text, line, begun = "".join(self.held), self.line, self.begun

@@ -1,5 +1,5 @@
-"""What a person wants to have read: texts with labels, words with tags, questions with answers, options to choose from. Each knows its
-file and line."""
+"""What a person wants to have read: texts with labels, words with tags, questions with answers, options to
+choose from. Each knows its file and line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ class Labelled(NamedTuple):
     text: str
     second: str | None
     labels: tuple[str, ...]
-    """One, or any number where a text may have several; empty where nothing is known. A number for similarity, as it was written."""
+    """One, or any number where a text may have several; empty where nothing is known. A number for
+    similarity, as it was written."""
     group: str | None
     """What must stay together when data are split."""
     path: str

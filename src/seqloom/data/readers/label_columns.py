@@ -1,4 +1,5 @@
-"""Which columns of a table hold a text, a second one and what is to be said of them, and the records they make."""
+"""Which columns of a table hold a text, a second one and what is to be said of them, and the records they
+make."""
 
 from __future__ import annotations
 
@@ -9,7 +10,19 @@ from seqloom.data.formats.columns import Record, Wanted, listed, require
 from seqloom.data.formats.lines import Tally
 from seqloom.errors import DataError, UsageError, place, printable
 
-TEXTS = ("text", "sentence", "content", "document", "review", "tweet", "message", "comment", "utterance", "query", "question")
+TEXTS = (
+    "text",
+    "sentence",
+    "content",
+    "document",
+    "review",
+    "tweet",
+    "message",
+    "comment",
+    "utterance",
+    "query",
+    "question",
+)
 PAIRS = (
     ("text", "second"),
     ("sentence1", "sentence2"),
@@ -31,20 +44,24 @@ KNOWN = frozenset((*TEXTS, *LABELS, *SCORES, *(name for pair in PAIRS for name i
 
 
 def labelled_columns(*, pairs: bool | None, answers: bool, number: bool) -> Wanted:
-    """`pairs`: whether there are two texts, None where the header says so; `answers`: whether there are labels, of which `number`
-    makes a score."""
+    """`pairs`: whether there are two texts, None where the header says so; `answers`: whether there are
+    labels, of which `number` makes a score."""
     second = ("second",) if pairs is not False else ()
     score = ("score", "label") if number else ("label",)
     alone = ("text", "second")[: 1 + bool(pairs)]
     if answers:
         alone = (*alone, "score") if number else ()
 
-    def choose(names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None) -> dict[str, str]:
+    def choose(
+        names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None
+    ) -> dict[str, str]:
         chosen = texts_of(names, options, path, line, pairs=pairs, last=number or bool(pairs))
         if answers:
             role = "score" if number and (options.score is not None or options.label is None) else "label"
             known = SCORES if number else LABELS
-            chosen["label"] = one_column(role, "score" if number else "label", known, names, options, path, line)
+            chosen["label"] = one_column(
+                role, "score" if number else "label", known, names, options, path, line
+            )
         if answers and options.group is not None:
             require("group", options.group, names, path, line, "column")
             chosen["group"] = options.group
@@ -63,14 +80,28 @@ def labelled_columns(*, pairs: bool | None, answers: bool, number: bool) -> Want
 
 
 def texts_of(
-    names: list[str], options: DataConfig, path: str, line: int | None, *, pairs: bool | None, last: bool, known: Sequence[str] = TEXTS
+    names: list[str],
+    options: DataConfig,
+    path: str,
+    line: int | None,
+    *,
+    pairs: bool | None,
+    last: bool,
+    known: Sequence[str] = TEXTS,
 ) -> dict[str, str]:
-    """The columns of the text (several are joined) and of the second one, where there is one. Raises DataError where they are not known."""
+    """The columns of the text (several are joined) and of the second one, where there is one. Raises
+    DataError where they are not known."""
     folded = folded_names(names)
-    couples = [] if pairs is False else [both for both in (PAIRS if last else PAIRS[:-1]) if all(name in folded for name in both)]
+    couples = (
+        []
+        if pairs is False
+        else [both for both in (PAIRS if last else PAIRS[:-1]) if all(name in folded for name in both)]
+    )
     second = options.second if pairs is not False else None
     require("second", second, names, path, line, "column")
-    parts = [] if options.text is None else [options.text] if options.text in names else options.text.split(",")
+    parts = (
+        [] if options.text is None else [options.text] if options.text in names else options.text.split(",")
+    )
     for part in parts:
         require("text", part, names, path, line, "column")
     if options.text is not None:
@@ -87,7 +118,11 @@ def texts_of(
     elif couples:
         chosen = {"text": folded[couples[0][0]]}
     else:
-        chosen = {"text": one_column("text", "text", known, [name for name in names if name != second], options, path, line, names)}
+        chosen = {
+            "text": one_column(
+                "text", "text", known, [name for name in names if name != second], options, path, line, names
+            )
+        }
     return chosen if second is None else {**chosen, "second": second}
 
 
@@ -106,7 +141,8 @@ def one_column(
     line: int | None,
     found: list[str] | None = None,
 ) -> str:
-    """The column that `data.role` names, or the first of these names that is there. Raises DataError where there is none."""
+    """The column that `data.role` names, or the first of these names that is there. Raises DataError where
+    there is none."""
     asked: str | None = getattr(options, role)
     require(role, asked, names, path, line, "column")
     folded = folded_names(names)
@@ -116,25 +152,39 @@ def one_column(
     return guess
 
 
-def unknown_columns(what: str, roles: Sequence[str], names: list[str], path: str, line: int | None) -> DataError:
+def unknown_columns(
+    what: str, roles: Sequence[str], names: list[str], path: str, line: int | None
+) -> DataError:
     """What is said of columns that neither a setting nor their names tell."""
     which = "the columns of the" if len(roles) > 1 else "the column of the"
     settings = " ".join(f"--set data.{role}=NAME" for role in roles)
     known = "are not known" if len(roles) > 1 else "is not known"
-    return DataError(f"{which} {what} {known} by name (found: {listed(names)}); say which with {settings}", path, line)
+    return DataError(
+        f"{which} {what} {known} by name (found: {listed(names)}); say which with {settings}", path, line
+    )
 
 
-def say_guesses(chosen: dict[str, str], options: DataConfig, tally: Tally, path: str, called: dict[str, str]) -> None:
-    """Remarks which columns were guessed; a column of the role's own name is no guess. `called`: roles that have another name."""
+def say_guesses(
+    chosen: dict[str, str], options: DataConfig, tally: Tally, path: str, called: dict[str, str]
+) -> None:
+    """Remarks which columns were guessed; a column of the role's own name is no guess. `called`: roles that
+    have another name."""
     asked = {"text": options.text, "second": options.second, "label": options.label or options.score}
-    names = {called.get(role, role): name for role, name in chosen.items() if role in asked and asked[role] is None}
+    names = {
+        called.get(role, role): name for role, name in chosen.items() if role in asked and asked[role] is None
+    }
     guessed = {role: name for role, name in names.items() if name.strip().casefold() != role}
     if guessed:
         said = ", ".join(f"{printable(name)!r} is taken as {role}" for role, name in guessed.items())
-        tally.remark(f"{place(path)}: {said}; to take others: {' '.join(f'--set data.{role}=NAME' for role in guessed)}")
+        tally.remark(
+            f"{place(path)}: {said}; to take others:"
+            f" {' '.join(f'--set data.{role}=NAME' for role in guessed)}"
+        )
 
 
-def labelled_record(fields: dict[str, str], path: str, line: int, tally: Tally, *, blanks: bool = False) -> Iterator[Record]:
+def labelled_record(
+    fields: dict[str, str], path: str, line: int, tally: Tally, *, blanks: bool = False
+) -> Iterator[Record]:
     """The record of a text or two, or none where one is blank, unless blank ones are wanted too."""
     if "text 1" in fields:
         text = " ".join(fields.pop(role) for role in list(fields) if role.startswith("text"))
@@ -143,11 +193,18 @@ def labelled_record(fields: dict[str, str], path: str, line: int, tally: Tally, 
     if blanks or all(side.strip() for side in sides):
         yield Record(fields, path, line)
     else:
-        tally.skip("one side of the pair is blank" if any(side.strip() for side in sides) else "the text is blank", path, line)
+        tally.skip(
+            "one side of the pair is blank" if any(side.strip() for side in sides) else "the text is blank",
+            path,
+            line,
+        )
 
 
 def refuse_columns(options: DataConfig) -> None:
     """Raises UsageError where a setting for tables is given and there is no table."""
     for role in ("text", "second", "label", "score", "group"):
         if getattr(options, role) is not None:
-            raise UsageError(f"data.{role} names a column, so the file must be a table (csv, tsv, jsonl, parquet), but it is none")
+            raise UsageError(
+                f"data.{role} names a column, so the file must be a table (csv, tsv, jsonl, parquet), but it"
+                " is none"
+            )

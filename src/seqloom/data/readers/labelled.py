@@ -1,5 +1,5 @@
-"""Users' files to labelled texts: tables, lines that begin with their labels, a file or a folder for each class, labels in a file of
-their own, and JSON."""
+"""Users' files to labelled texts: tables, lines that begin with their labels, a file or a folder for each
+class, labels in a file of their own, and JSON."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 from seqloom.config import DataConfig
-from seqloom.data.readers.class_files import read_class_files
 from seqloom.data.formats.columns import UNIT, Record, Wanted, lines_of
-from seqloom.data.readers.examples import Labelled
 from seqloom.data.formats.json_documents import read_json_document
 from seqloom.data.formats.jsonl import read_json_lines
-from seqloom.data.readers.label_columns import labelled_columns, labelled_record, refuse_columns
 from seqloom.data.formats.lines import Tally, read_lines
 from seqloom.data.formats.parquet import read_parquet
-from seqloom.data.readers.records import FORMS, read_texts, refuse_pipe
 from seqloom.data.formats.tables import read_table
+from seqloom.data.readers.class_files import read_class_files
+from seqloom.data.readers.examples import Labelled
+from seqloom.data.readers.label_columns import labelled_columns, labelled_record, refuse_columns
+from seqloom.data.readers.records import FORMS, read_texts, refuse_pipe
 from seqloom.errors import DataError, UsageError, place, printable
 from seqloom.files import open_binary
 
@@ -43,11 +43,13 @@ def read_labelled(
 ) -> Iterator[Labelled]:
     """The examples of one file or of several, one after the other.
 
-    `pairs`: whether each has two texts; None: where `data.second` or a header says so. `answers=False`: labels are not read and need
-    not be there; plain text is one text a line, and no text is left out for being blank. `number`: `labels` is the text of a number.
+    `pairs`: whether each has two texts; None: where `data.second` or a header says so. `answers=False`:
+        labels are not read and need
+    not be there; plain text is one text a line, and no text is left out for being blank. `number`: `labels`
+    is the text of a number.
 
-    Raises DataError for data that is wrong and UsageError for paths and options that fit together in no way; both when asked for
-    the first example.
+    Raises DataError for data that is wrong and UsageError for paths and options that fit together in no way;
+    both when asked for the first example.
     """
     before, used = tally.read, 0
     try:
@@ -61,10 +63,15 @@ def read_labelled(
         tally.rejected += error.line is not None
         raise
     if answers and not used:
-        raise DataError(f"there are no usable examples in it (rows read: {tally.read - before}, all blank or skipped)", paths[0])
+        raise DataError(
+            f"there are no usable examples in it (rows read: {tally.read - before}, all blank or skipped)",
+            paths[0],
+        )
 
 
-def _records(paths: list[str], options: DataConfig, tally: Tally, pairs: bool | None, answers: bool, number: bool) -> Iterator[Record]:
+def _records(
+    paths: list[str], options: DataConfig, tally: Tally, pairs: bool | None, answers: bool, number: bool
+) -> Iterator[Record]:
     forms = [form_of(path, options) for path in paths]
     wanted = labelled_columns(pairs=pairs, answers=answers, number=number)
     if options.format == "folder" and len(paths) > 1:
@@ -76,38 +83,52 @@ def _records(paths: list[str], options: DataConfig, tally: Tally, pairs: bool | 
             two = None
             for record in _of_file(path, form, options, tally, wanted, answers):
                 if two is None and (two := "second" in record.fields) is not pairs and pairs is None:
-                    wanted = labelled_columns(pairs=two, answers=answers, number=number)  # what follows must be alike
+                    wanted = labelled_columns(
+                        pairs=two, answers=answers, number=number
+                    )  # what follows must be alike
                 yield record
 
 
 def form_of(path: str, options: DataConfig) -> str:
-    """tsv, csv, jsonl, parquet, json, folder (also in a zip archive), fasttext, label_first or text. Raises UsageError for others."""
+    """tsv, csv, jsonl, parquet, json, folder (also in a zip archive), fasttext, label_first or text. Raises
+    UsageError for others."""
     if options.format != "auto":
         if options.format in ("conll", "conllu", "tagged"):
-            raise UsageError(f"labelled texts cannot be read from data.format={options.format}, which is for words with tags")
+            raise UsageError(
+                f"labelled texts cannot be read from data.format={options.format}, which is for words with"
+                " tags"
+            )
         return options.format
     if path == "-":
-        raise UsageError("the form of standard input must be said: --set data.format=tsv (or csv, jsonl, text, fasttext, label_first)")
+        raise UsageError(
+            "the form of standard input must be said: --set data.format=tsv (or csv, jsonl, text, fasttext,"
+            " label_first)"
+        )
     if os.path.isdir(path) or path.lower().endswith(".zip"):
         return "folder"
     ending = os.path.splitext(path.removesuffix(".gz"))[1].lower()
     return "json" if ending == ".json" else FORMS.get(ending, "text")
 
 
-def _of_file(path: str, form: str, options: DataConfig, tally: Tally, wanted: Wanted, answers: bool) -> Iterator[Record]:
+def _of_file(
+    path: str, form: str, options: DataConfig, tally: Tally, wanted: Wanted, answers: bool
+) -> Iterator[Record]:
     if form in TABLES:
         return read_rows_of(path, form, options, tally, wanted)
     if form == "folder":
         return read_class_files([path], options, tally)
     refuse_columns(options)
-    if form == "fasttext" or (form == "text" and answers and options.format == "auto" and _begins_with_label(path, tally)):
+    if form == "fasttext" or (
+        form == "text" and answers and options.format == "auto" and _begins_with_label(path, tally)
+    ):
         return _fasttext(path, options, tally, answers)
     if form == "label_first":
         return _label_first(path, options, tally)
     if form == "parallel" or answers:
         raise UsageError(
-            f"{printable(path)}: plain text has no labels: say where they are with --set data.format=label_first (or fasttext, tsv, csv, "
-            "folder), or name a second file with a label in each line"
+            f"{printable(path)}: plain text has no labels: say where they are with --set"
+            " data.format=label_first (or fasttext, tsv, csv, folder), or name a second file with a label in"
+            " each line"
         )
     return _plain(path, options, tally)
 
@@ -118,7 +139,11 @@ def read_rows_of(path: str, form: str, options: DataConfig, tally: Tally, wanted
         return read_json_lines(path, options, tally, wanted)
     if form == "parquet":
         return read_parquet(path, options, tally, wanted)
-    return read_json_document(path, options, tally, wanted) if form == "json" else read_table(path, form, options, tally, wanted)
+    return (
+        read_json_document(path, options, tally, wanted)
+        if form == "json"
+        else read_table(path, form, options, tally, wanted)
+    )
 
 
 def _plain(path: str, options: DataConfig, tally: Tally) -> Iterator[Record]:
@@ -152,8 +177,12 @@ def _fasttext(path: str, options: DataConfig, tally: Tally, answers: bool) -> It
             labels.append(match[1])
             text = text[match.end() :]
         if answers and not labels and options.label_separator is None:
-            raise DataError(f"the line must begin with {PREFIX}NAME, but is {printable(text[:60])!r}", path, number)
-        yield from labelled_record({"text": text, "label": joined(labels)}, path, number, tally, blanks=not answers)
+            raise DataError(
+                f"the line must begin with {PREFIX}NAME, but is {printable(text[:60])!r}", path, number
+            )
+        yield from labelled_record(
+            {"text": text, "label": joined(labels)}, path, number, tally, blanks=not answers
+        )
 
 
 def _label_first(path: str, options: DataConfig, tally: Tally) -> Iterator[Record]:
@@ -163,7 +192,8 @@ def _label_first(path: str, options: DataConfig, tally: Tally) -> Iterator[Recor
 
 
 def _beside(texts: str, labels: str, options: DataConfig, tally: Tally) -> Iterator[Record]:
-    """Texts in one file, in the same line of another their labels, whose names a file `mapping.txt` beside it may hold."""
+    """Texts in one file, in the same line of another their labels, whose names a file `mapping.txt` beside it
+    may hold."""
     refuse_columns(options)
     names = _names(labels, options, tally)
     sides = [lines_of(path, options, tally) for path in (texts, labels)]
@@ -172,19 +202,25 @@ def _beside(texts: str, labels: str, options: DataConfig, tally: Tally) -> Itera
             shorter = (texts, labels)[text is not None]
             longer = 1 + sum(1 for _ in sides[text is None]) + (text or label).number - 1
             raise DataError(
-                f"ends here, but each text must have one line of labels: {printable(texts if text is not None else labels)} has {longer} "
-                "lines; look where they part, and make them line up",
+                "ends here, but each text must have one line of labels:"
+                f" {printable(texts if text is not None else labels)} has {longer} lines; look where they"
+                " part, and make them line up",
                 shorter,
                 (text or label).number - 1,
             )
-        bad = next(((path, line) for path, line in ((texts, text), (labels, label)) if line.problem is not None), None)
+        bad = next(
+            ((path, line) for path, line in ((texts, text), (labels, label)) if line.problem is not None),
+            None,
+        )
         if bad is not None:
             tally.skip(f"{bad[1].problem}", bad[0], bad[1].number)
             continue
         found = label.text
         if names is not None and found.strip():
             if found.strip() not in names:
-                problem = f"the label must be one of those of {MAPPING} beside it, but is {printable(found)[:40]!r}"
+                problem = (
+                    f"the label must be one of those of {MAPPING} beside it, but is {printable(found)[:40]!r}"
+                )
                 raise DataError(problem, labels, label.number)
             found = names[found.strip()]
         path = texts if found.strip() else labels  # of the blank side, if one is
@@ -203,7 +239,10 @@ def _names(labels: str, options: DataConfig, tally: Tally) -> dict[str, str] | N
         if not name or key in names or name[0] in names.values():
             raise DataError("each line must be a number and its name, each once", path, number)
         names[key] = name[0]
-    tally.remark(f"{place(labels)}: labels are named as {MAPPING} beside it has it ({', '.join(map(printable, list(names.values())[:5]))})")
+    tally.remark(
+        f"{place(labels)}: labels are named as {MAPPING} beside it has it"
+        f" ({', '.join(map(printable, list(names.values())[:5]))})"
+    )
     return names
 
 
@@ -212,12 +251,18 @@ def joined(labels: Sequence[str]) -> str:
     return "".join(f"{label}{UNIT}" for label in labels)
 
 
-def _example(record: Record, options: DataConfig, tally: Tally, answers: bool, number: bool) -> Labelled | None:
+def _example(
+    record: Record, options: DataConfig, tally: Tally, answers: bool, number: bool
+) -> Labelled | None:
     """None where the row is left out, which is counted."""
     fields, path, line = record.fields, record.path, record.line
     labels: tuple[str, ...] | None = ()
     if answers:
-        labels = _score(fields["label"], path, line, tally) if number else _labels(fields["label"], options, path, line, tally)
+        labels = (
+            _score(fields["label"], path, line, tally)
+            if number
+            else _labels(fields["label"], options, path, line, tally)
+        )
     if labels is None:
         return None
     if _ENTITY.search(fields["text"]):
@@ -235,7 +280,10 @@ def _score(written: str, path: str, line: int, tally: Tally) -> tuple[str] | Non
         value = math.nan
     if not math.isfinite(value):
         raise DataError(
-            f"the score must be a number, but is {printable(written)[:40]!r}; if it is another column: --set data.score=NAME", path, line
+            f"the score must be a number, but is {printable(written)[:40]!r}; if it is another column: --set"
+            " data.score=NAME",
+            path,
+            line,
         )
     return (written.strip(),)
 
@@ -249,7 +297,10 @@ def _labels(written: str, options: DataConfig, path: str, line: int, tally: Tall
         labels = [label for label in labels if label] if several else labels
     if len(labels) != 1 and not several:
         raise DataError(
-            f"a text must have one label, but has {len(labels)}; where texts may have several: --set data.label_separator=,", path, line
+            f"a text must have one label, but has {len(labels)}; where texts may have several: --set"
+            " data.label_separator=,",
+            path,
+            line,
         )
     if options.label_until:
         labels = [label.partition(options.label_until)[0] for label in labels]
@@ -258,4 +309,6 @@ def _labels(written: str, options: DataConfig, path: str, line: int, tally: Tall
     if options.on_bad_line == "skip":
         tally.skip("the label is empty", path, line)
         return None
-    raise DataError("the label is empty; leave such rows out with --set data.on_bad_line=skip, or write it", path, line)
+    raise DataError(
+        "the label is empty; leave such rows out with --set data.on_bad_line=skip, or write it", path, line
+    )

@@ -25,14 +25,17 @@ def label_order(labels: Iterable[str]) -> tuple[str, ...]:
 
 def text_key(example: Labelled) -> str:
     """The same for examples whose texts differ in nothing but case and white space."""
-    return "\n".join(" ".join(text.split()).casefold() for text in (example.text, example.second) if text is not None)
+    return "\n".join(
+        " ".join(text.split()).casefold() for text in (example.text, example.second) if text is not None
+    )
 
 
 def check_labels(examples: Sequence[Labelled]) -> list[str]:
-    """What is odd in examples to train on, in sentences: labels of one example, far more examples of one label than of another, texts
-    that come again, with the same or other labels.
+    """What is odd in examples to train on, in sentences: labels of one example, far more examples of one
+    label than of another, texts that come again, with the same or other labels.
 
-    Raises DataError where all have one label, and where two labels differ only in case, white space or how a number is written.
+    Raises DataError where all have one label, and where two labels differ only in case, white space or how a
+    number is written.
     """
     first: dict[str, Labelled] = {}
     for example in examples:
@@ -42,18 +45,25 @@ def check_labels(examples: Sequence[Labelled]) -> list[str]:
     counts = Counter(label for example in examples for label in example.labels)
     if len(counts) < 2 and all(example.labels for example in examples):
         only = f"all {len(examples)} have {next(iter(counts))!r}" if counts else "there is none"
-        raise DataError(f"examples to train on must have at least two different labels, but {only}", examples[0].path if examples else None)
+        raise DataError(
+            f"examples to train on must have at least two different labels, but {only}",
+            examples[0].path if examples else None,
+        )
     said = []
     single = [label for label, number in counts.items() if number == 1]
     if single:
-        where = ", ".join(f"{label!r} ({_at(first[label])})" for label in single[:SHOWN]) + ", ..." * (len(single) > SHOWN)
-        said.append(f"{len(single)} {'labels have' if len(single) > 1 else 'label has'} only one example: {where}")
+        where = ", ".join(f"{label!r} ({_at(first[label])})" for label in single[:SHOWN]) + ", ..." * (
+            len(single) > SHOWN
+        )
+        said.append(
+            f"{len(single)} {'labels have' if len(single) > 1 else 'label has'} only one example: {where}"
+        )
     if counts:
         (large, most), (small, least) = max(counts.items(), key=_size), min(counts.items(), key=_size)
         if most > MOST_UNEQUAL * least:
             said.append(
-                f"the labels are very unequal: {most:,} examples of {large!r}, {least:,} of {small!r}; to weigh them alike: "
-                "--set head.class_weights=balanced"
+                f"the labels are very unequal: {most:,} examples of {large!r}, {least:,} of {small!r}; to"
+                " weigh them alike: --set head.class_weights=balanced"
             )
     return said + _repeated(examples)
 
@@ -63,7 +73,10 @@ def check_numbers(examples: Sequence[Labelled]) -> None:
     found = {float(label) for example in examples for label in example.labels}
     if len(found) < 2:
         only = f"all {len(examples)} have {next(iter(found)):g}" if found else "there is none"
-        raise DataError(f"examples to train on must have different numbers, but {only}", examples[0].path if examples else None)
+        raise DataError(
+            f"examples to train on must have different numbers, but {only}",
+            examples[0].path if examples else None,
+        )
 
 
 def _size(item: tuple[str, int]) -> tuple[int, str]:
@@ -80,8 +93,9 @@ def _refuse_alike(first: dict[str, Labelled]) -> None:
         other = met.setdefault(_folded(label), label)
         if other != label:
             raise DataError(
-                f"the labels {other!r} ({_at(first[other])}) and {label!r} ({_at(first[label])}) differ only in case, white space or how a "
-                "number is written, and are probably the same; write them alike"
+                f"the labels {other!r} ({_at(first[other])}) and {label!r} ({_at(first[label])}) differ only"
+                " in case, white space or how a number is written, and are probably the same; write them"
+                " alike"
             )
 
 
@@ -100,8 +114,8 @@ def _repeated(examples: Sequence[Labelled]) -> list[str]:
         if earlier is not example:
             (again if set(earlier.labels) == set(example.labels) else apart).append((example, earlier))
     return [
-        f"{len(found):,} {'examples repeat' if len(found) > 1 else 'example repeats'} an earlier text with {how} "
-        f"(first: {_at(found[0][0])}, before: {_at(found[0][1])})"
+        f"{len(found):,} {'examples repeat' if len(found) > 1 else 'example repeats'} an earlier text with"
+        f" {how} (first: {_at(found[0][0])}, before: {_at(found[0][1])})"
         for found, how in ((again, "the same labels"), (apart, "other labels"))
         if found
     ]
@@ -114,7 +128,9 @@ def labels_of(examples: Iterable[Labelled | Tagged]) -> Iterator[tuple[str, Labe
             yield label, example
 
 
-def check_known(examples: Iterable[Labelled | Tagged], order: Sequence[str], unseen: Literal["error", "ignore"] = "error") -> list[str]:
+def check_known(
+    examples: Iterable[Labelled | Tagged], order: Sequence[str], unseen: Literal["error", "ignore"] = "error"
+) -> list[str]:
     """A sentence on labels (or tags) that a model has not got, if there are any and they may be.
 
     Raises DataError where they may not.
@@ -128,13 +144,16 @@ def check_known(examples: Iterable[Labelled | Tagged], order: Sequence[str], uns
             first = first or example
     if first is None:
         return []
-    listed = ", ".join(f"{label!r} ({number:,})" for label, number in counts.most_common(SHOWN)) + ", ..." * (len(counts) > SHOWN)
+    listed = ", ".join(f"{label!r} ({number:,})" for label, number in counts.most_common(SHOWN)) + ", ..." * (
+        len(counts) > SHOWN
+    )
     what = f"labels that the training has not got: {listed}"
     if unseen == "ignore":
         return [f"{what} (first: {_at(first)}); every answer to it is wrong"]
     shown = ", ".join(map(repr, order[: 4 * SHOWN])) + ", ..." * (len(order) > 4 * SHOWN)
     raise DataError(
-        f"{what}; known are {shown}; correct them, or count them as answered wrongly with --set data.unseen_labels=ignore",
+        f"{what}; known are {shown}; correct them, or count them as answered wrongly with --set"
+        " data.unseen_labels=ignore",
         first.path,
         first.line,
     )
@@ -151,4 +170,9 @@ def check_leak(training: Iterable[Labelled], others: Sequence[Labelled]) -> list
     apart = sum(set(example.labels) != set(other.labels) for example, other in found)
     where = f"(first: {_at(found[0][0])}, there: {_at(found[0][1])})"
     other = f", {apart:,} of them with other labels" if apart else ""
-    return [f"{len(found):,} of {len(others):,} examples stand in the training too{other} {where}: they measure memory"]
+    return [
+        (
+            f"{len(found):,} of {len(others):,} examples stand in the training too{other} {where}: they measure"
+            " memory"
+        )
+    ]

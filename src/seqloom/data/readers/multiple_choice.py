@@ -1,4 +1,5 @@
-"""Users' files to texts and what may follow them: a row for each text with its options in columns, or a row for each option."""
+"""Users' files to texts and what may follow them: a row for each text with its options in columns, or a row
+for each option."""
 
 from __future__ import annotations
 
@@ -8,16 +9,30 @@ from typing import Literal, NamedTuple
 
 from seqloom.config import DataConfig
 from seqloom.data.formats.columns import UNIT, Record, Wanted, listed, require
+from seqloom.data.formats.lines import Tally, read_lines
 from seqloom.data.readers.examples import Choice
 from seqloom.data.readers.label_columns import KNOWN, labelled_record, one_column, say_guesses, texts_of
 from seqloom.data.readers.labelled import TABLES, form_of, read_rows_of
-from seqloom.data.formats.lines import Tally, read_lines
 from seqloom.errors import DataError, UsageError, place, printable
 
-TEXTS = ("text", "goal", "premise", "context", "ctx", "question", "stem", "sentence", "startphrase", "prompt", "query")
+TEXTS = (
+    "text",
+    "goal",
+    "premise",
+    "context",
+    "ctx",
+    "question",
+    "stem",
+    "sentence",
+    "startphrase",
+    "prompt",
+    "query",
+)
 ANSWERS = ("label", "answer", "answerkey", "answer_key", "answer_idx", "correct", "gold")
 LISTS = ("options", "choices", "endings", "candidates")
-OPTION = re.compile(r"(sol|solution|choice|option|ending|answer|alternative|candidate)[ _]?([0-9]{1,2}|[a-j]|(?<=[ _])[k-z])")
+OPTION = re.compile(
+    r"(sol|solution|choice|option|ending|answer|alternative|candidate)[ _]?([0-9]{1,2}|[a-j]|(?<=[ _])[k-z])"
+)
 """Names of columns of options; `choices` is none, though s is a letter."""
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 RIGHT = frozenset({"entailment", "1", "true", "yes", "right", "correct"})
@@ -36,16 +51,20 @@ class _Found(NamedTuple):
     """None where there is nothing left to understand."""
 
 
-def read_choices(paths: Sequence[str], options: DataConfig, tally: Tally, *, answers: bool = True) -> Iterator[Choice]:
-    """The choices of tables, one after the other, or of one table and a file with the answer of each row in a line.
+def read_choices(
+    paths: Sequence[str], options: DataConfig, tally: Tally, *, answers: bool = True
+) -> Iterator[Choice]:
+    """The choices of tables, one after the other, or of one table and a file with the answer of each row in a
+    line.
 
-    An option stands in a column (`data.options`), or all in one that holds a list. Where there are no such columns but two texts,
-    rows with equal first text are one choice, whose right option is labelled entailment (1, true, yes). An answer is a number, a
-    letter or the option itself. Numbers count from `data.answers_from`, else from 0 or from 1 as all files together show; where both
-    could be, from 0; which it is is remarked. `answers=False`: answers are not read and need not be there.
+    An option stands in a column (`data.options`), or all in one that holds a list. Where there are no such
+    columns but two texts, rows with equal first text are one choice, whose right option is labelled
+    entailment (1, true, yes). An answer is a number, a letter or the option itself. Numbers count from
+    `data.answers_from`, else from 0 or from 1 as all files together show; where both could be, from 0; which
+    it is is remarked. `answers=False`: answers are not read and need not be there.
 
-    Raises DataError for data that is wrong and UsageError for paths and options that fit together in no way; both when asked for
-    the first choice.
+    Raises DataError for data that is wrong and UsageError for paths and options that fit together in no way;
+    both when asked for the first choice.
     """
     before, used = tally.read, 0
     try:
@@ -57,11 +76,15 @@ def read_choices(paths: Sequence[str], options: DataConfig, tally: Tally, *, ans
         tally.rejected += error.line is not None
         raise
     if answers and not used:
-        raise DataError(f"there are no usable choices in it (rows read: {tally.read - before}, all blank or skipped)", paths[0])
+        raise DataError(
+            f"there are no usable choices in it (rows read: {tally.read - before}, all blank or skipped)",
+            paths[0],
+        )
 
 
 def counted_from(paths: Sequence[str], options: DataConfig) -> Base | None:
-    """What the answers of these files count from; None where they are no numbers. Raises what `read_choices` raises."""
+    """What the answers of these files count from; None where they are no numbers. Raises what `read_choices`
+    raises."""
     if options.answers_from is not None:
         return options.answers_from
     bases = _bases(list(_tables(paths, options, Tally(), answers=True)), options, Tally())
@@ -77,19 +100,27 @@ def _tables(paths: Sequence[str], options: DataConfig, tally: Tally, answers: bo
 def _table(path: str, beside: str | None, options: DataConfig, tally: Tally, answers: bool) -> list[_Found]:
     form = form_of(path, options)
     if form not in TABLES:
-        raise UsageError(f"{printable(path)}: choices must be rows of a table (csv, tsv, jsonl, parquet, json), but the form is {form}")
+        raise UsageError(
+            f"{printable(path)}: choices must be rows of a table (csv, tsv, jsonl, parquet, json), but the"
+            f" form is {form}"
+        )
     wanted = _choice_columns(labelled=answers and beside is None)
     records = list(read_rows_of(path, form, options, tally, wanted))
     if any("second" in record.fields for record in records):
         if beside is not None:
-            raise UsageError("a file of answers goes with a table that has a row for each choice, but this one has a row for each option")
+            raise UsageError(
+                "a file of answers goes with a table that has a row for each choice, but this one has a row"
+                " for each option"
+            )
         return [_Found(choice, None) for choice in _by_premise(records, answers)]
     found = [_found(record) for record in records]
     return _with_labels(found, beside, options) if beside is not None and answers else found
 
 
 def _choice_columns(*, labelled: bool) -> Wanted:
-    def choose(names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None) -> dict[str, str]:
+    def choose(
+        names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None
+    ) -> dict[str, str]:
         among = _option_columns(names, options, tally, path, line)
         rest = [name for name in names if name not in among]
         if among:
@@ -100,8 +131,8 @@ def _choice_columns(*, labelled: bool) -> Wanted:
                 chosen = texts_of(names, options, path, line, pairs=True, last=False)
             except DataError:
                 raise DataError(
-                    f"the columns of the options are not known by name (found: {listed(names)}); say which with "
-                    "--set 'data.options=[NAME, NAME]'",
+                    f"the columns of the options are not known by name (found: {listed(names)}); say which"
+                    " with --set 'data.options=[NAME, NAME]'",
                     path,
                     line,
                 ) from None
@@ -115,9 +146,11 @@ def _choice_columns(*, labelled: bool) -> Wanted:
     return Wanted(choose, labelled_record, roles, loose=loose, known=KNOWN | {*TEXTS, *LISTS}, alone=())
 
 
-def _option_columns(names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None) -> list[str]:
-    """Columns of options, by setting or by guess: all whose names differ only in a number or letter at the end; none where there are
-    no such."""
+def _option_columns(
+    names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None
+) -> list[str]:
+    """Columns of options, by setting or by guess: all whose names differ only in a number or letter at the
+    end; none where there are no such."""
     if options.options:
         for name in options.options:
             require("options", name, names, path, line, "column")
@@ -127,13 +160,17 @@ def _option_columns(names: list[str], options: DataConfig, tally: Tally, path: s
     for name in folded:
         if match := OPTION.fullmatch(name):
             series.setdefault((match[1], match[2].isdecimal()), []).append((match[2].zfill(2), name))
-    guess = max([*([name for _, name in sorted(one)] for one in series.values()), list(_while_in(LETTERS, folded))], key=len)
+    guess = max(
+        [*([name for _, name in sorted(one)] for one in series.values()), list(_while_in(LETTERS, folded))],
+        key=len,
+    )
     if len(guess) < 2:
         guess = [name for name in LISTS if name in folded][:1]
     found = _at_most([folded[name] for name in guess], path, line)
     if found:
         tally.remark(
-            f"{place(path)}: {', '.join(map(printable, found))} are taken as options; to take others: --set 'data.options=[NAME, NAME]'"
+            f"{place(path)}: {', '.join(map(printable, found))} are taken as options; to take others: --set"
+            " 'data.options=[NAME, NAME]'"
         )
     return found
 
@@ -141,8 +178,9 @@ def _option_columns(names: list[str], options: DataConfig, tally: Tally, path: s
 def _at_most(columns: list[str], path: str, line: int | None) -> list[str]:
     if len(columns) > len(LETTERS):
         raise DataError(
-            f"a choice must have at most {len(LETTERS)} columns of options, but has {len(columns)} "
-            f"({columns[0]!r} to {columns[-1]!r}); say which with --set 'data.options=[NAME, NAME]', or put them into one as a list",
+            f"a choice must have at most {len(LETTERS)} columns of options, but has {len(columns)}"
+            f" ({columns[0]!r} to {columns[-1]!r}); say which with --set 'data.options=[NAME, NAME]', or put"
+            " them into one as a list",
             path,
             line,
         )
@@ -165,18 +203,29 @@ def _found(record: Record) -> _Found:
         cells.pop()
     if len(cells) < 2 or not all(cell.strip() for cell in cells):
         what = f"has {len(cells)}" if len(cells) < 2 else "one of them is blank"
-        raise DataError(f"a choice needs at least two options, none of them blank, but {what}", record.path, record.line)
-    return _Found(Choice(record.fields["text"], tuple(cells), None, record.path, record.line), record.fields.get("label", ""))
+        raise DataError(
+            f"a choice needs at least two options, none of them blank, but {what}", record.path, record.line
+        )
+    return _Found(
+        Choice(record.fields["text"], tuple(cells), None, record.path, record.line),
+        record.fields.get("label", ""),
+    )
 
 
 def _with_labels(found: list[_Found], beside: str, options: DataConfig) -> list[_Found]:
     lines = list(read_lines(beside, Tally(), encoding=options.encoding))
     if len(lines) != len(found):
-        raise DataError(f"must have an answer for each of the {len(found)} choices, but has {len(lines)} lines", beside, len(lines))
+        raise DataError(
+            f"must have an answer for each of the {len(found)} choices, but has {len(lines)} lines",
+            beside,
+            len(lines),
+        )
     return [one._replace(label=text) for one, (_, text) in zip(found, lines, strict=True)]
 
 
-def _choices(tables: Iterable[list[_Found]], options: DataConfig, tally: Tally, answers: bool) -> Iterator[Choice]:
+def _choices(
+    tables: Iterable[list[_Found]], options: DataConfig, tally: Tally, answers: bool
+) -> Iterator[Choice]:
     """The choices, their answers understood: of all tables together."""
     if not answers:
         yield from (one.choice for table in tables for one in table)
@@ -186,16 +235,23 @@ def _choices(tables: Iterable[list[_Found]], options: DataConfig, tally: Tally, 
         if one.label is not None and not one.label.strip():
             raise DataError("the answer is empty", one.choice.path, one.choice.line)
     yield from [
-        one.choice if one.label is None else one.choice._replace(answer=_worded(one) if base is None else _counted(one, base))
+        (
+            one.choice
+            if one.label is None
+            else one.choice._replace(answer=_worded(one) if base is None else _counted(one, base))
+        )
         for table, base in zip(known, _bases(known, options, tally), strict=True)
         for one in table
     ]
 
 
 def _bases(tables: list[list[_Found]], options: DataConfig, tally: Tally) -> list[Base | None]:
-    """What the answers of each table count from; None where they are no numbers of options, or where all that are numbers are options
-    themselves and `data.answers_from` says nothing."""
-    numbered = [bool(table) and all(one.label is not None and one.label.strip().isdecimal() for one in table) for table in tables]
+    """What the answers of each table count from; None where they are no numbers of options, or where all that
+    are numbers are options themselves and `data.answers_from` says nothing."""
+    numbered = [
+        bool(table) and all(one.label is not None and one.label.strip().isdecimal() for one in table)
+        for table in tables
+    ]
     found = [one for table, are in zip(tables, numbered, strict=True) if are for one in table]
     base = options.answers_from
     if base is None and not all(map(_spelled, found)):
@@ -217,8 +273,9 @@ def _counted(one: _Found, base: int) -> int:
     number, count = int(one.label or 0), len(one.choice.options)
     if not 0 <= number - base < count:
         raise DataError(
-            f"the answer must be a number from {base} to {base + count - 1}, for there are {count} options and answers count from {base}, "
-            f"but is {number}; if they count from {1 - base}: --set data.answers_from={1 - base}",
+            f"the answer must be a number from {base} to {base + count - 1}, for there are {count} options"
+            f" and answers count from {base}, but is {number}; if they count from {1 - base}: --set"
+            f" data.answers_from={1 - base}",
             one.choice.path,
             one.choice.line,
         )
@@ -236,16 +293,17 @@ def _worded(one: _Found) -> int:
     label, options, spelled = (one.label or "").strip(), one.choice.options, _spelled(one)
     if len(spelled) > 1:
         raise DataError(
-            f"the answer must tell one option, but {printable(label)[:40]!r} is spelled by {len(spelled)} options; make them differ, or "
-            "write all answers of the file as numbers, read with --set data.answers_from=0 (or 1)",
+            f"the answer must tell one option, but {printable(label)[:40]!r} is spelled by {len(spelled)}"
+            " options; make them differ, or write all answers of the file as numbers, read with --set"
+            " data.answers_from=0 (or 1)",
             one.choice.path,
             one.choice.line,
         )
     answer = spelled[0] if spelled else LETTERS.find(label.casefold()) if len(label) == 1 else -1
     if not 0 <= answer < len(options):
         raise DataError(
-            f"the answer must be a number (all of a file), a letter up to {LETTERS[: len(options)][-1].upper()} or one of the options, "
-            f"but is {printable(label)[:40]!r}",
+            "the answer must be a number (all of a file), a letter up to"
+            f" {LETTERS[: len(options)][-1].upper()} or one of the options, but is {printable(label)[:40]!r}",
             one.choice.path,
             one.choice.line,
         )
@@ -260,13 +318,26 @@ def _by_premise(records: list[Record], answers: bool) -> Iterator[Choice]:
     for text, rows in groups.items():
         first = rows[0]
         if len(rows) < 2:
-            raise DataError("a choice needs at least two rows with the same first text, but this one stands alone", first.path, first.line)
-        right = [at for at in range(len(rows)) if answers and rows[at].fields["label"].strip().casefold() in RIGHT]
-        if answers and len(right) != 1:
             raise DataError(
-                f"one of the {len(rows)} rows with this first text must be labelled as right (one of {', '.join(sorted(RIGHT))}), "
-                f"but {len(right)} are (lines {', '.join(str(row.line) for row in rows[:8])})",
+                "a choice needs at least two rows with the same first text, but this one stands alone",
                 first.path,
                 first.line,
             )
-        yield Choice(text, tuple(row.fields["second"] for row in rows), right[0] if right else None, first.path, first.line)
+        right = [
+            at for at in range(len(rows)) if answers and rows[at].fields["label"].strip().casefold() in RIGHT
+        ]
+        if answers and len(right) != 1:
+            raise DataError(
+                f"one of the {len(rows)} rows with this first text must be labelled as right (one of"
+                f" {', '.join(sorted(RIGHT))}), but {len(right)} are (lines"
+                f" {', '.join(str(row.line) for row in rows[:8])})",
+                first.path,
+                first.line,
+            )
+        yield Choice(
+            text,
+            tuple(row.fields["second"] for row in rows),
+            right[0] if right else None,
+            first.path,
+            first.line,
+        )

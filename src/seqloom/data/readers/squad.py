@@ -1,4 +1,5 @@
-"""Questions about a context, answered by a part of it: SQuAD's JSON (Rajpurkar et al. 2016, 2018), or a question a row.
+"""Questions about a context, answered by a part of it: SQuAD's JSON (Rajpurkar et al. 2016, 2018), or a
+question a row.
 
     {"data": [{"title", "paragraphs": [{"context", "qas": [{"id", "question", "answers": [{"text", "answer_start"}], "is_impossible"}]}]}]}
     {"id", "title", "question", "context", "answers": {"text": [...], "answer_start": [...]}}                  a line of .jsonl, or a row
@@ -15,13 +16,13 @@ from typing import Any, NamedTuple, final
 
 from seqloom.config import DataConfig
 from seqloom.data.formats.columns import Record, Wanted, lines_of, listed, require, writable
-from seqloom.data.readers.examples import Answer, Question
 from seqloom.data.formats.json_documents import read_document
 from seqloom.data.formats.jsonl import json_object, kind_of
-from seqloom.data.readers.label_columns import unknown_columns
 from seqloom.data.formats.lines import Tally
-from seqloom.data.readers.records import FORMS
 from seqloom.data.formats.tables import read_table
+from seqloom.data.readers.examples import Answer, Question
+from seqloom.data.readers.label_columns import unknown_columns
+from seqloom.data.readers.records import FORMS
 from seqloom.errors import DataError, UsageError, place, printable
 
 QUESTIONS, CONTEXTS = ("question", "query"), ("context", "passage", "paragraph", "document", "text")
@@ -34,16 +35,23 @@ _IMPOSSIBLE = {"": None, "true": True, "1": True, "false": False, "0": False}
 """What `is_impossible` may be, as a text too; None where nothing is said."""
 
 
-def read_questions(paths: Sequence[str], options: DataConfig, tally: Tally, *, answers: bool = True) -> Iterator[Question]:
-    """The questions of all files, one after the other; with `answers` false none need be there, and those that are are not looked at.
+def read_questions(
+    paths: Sequence[str], options: DataConfig, tally: Tally, *, answers: bool = True
+) -> Iterator[Question]:
+    """The questions of all files, one after the other; with `answers` false none need be there, and those
+    that are are not looked at.
 
-    Raises DataError with the question's id where a question or its context is blank, or an answer does not stand where it should; with
-    `data.on_bad_line=skip` such questions are counted and left out. Raises DataError where a file has no question.
+    Raises DataError with the question's id where a question or its context is blank, or an answer does not
+    stand where it should; with `data.on_bad_line=skip` such questions are counted and left out. Raises
+    DataError where a file has no question.
     """
     for path in paths:
         form = options.format if options.format != "auto" else _form(path)
         if form not in _RAW:
-            raise UsageError(f"{place(path)}: questions must be in one of the forms {', '.join(_RAW)}, but the form is {form}")
+            raise UsageError(
+                f"{place(path)}: questions must be in one of the forms {', '.join(_RAW)}, but the form is"
+                f" {form}"
+            )
         before = tally.used
         try:
             for raw in _RAW[form](path, options, tally, answers):
@@ -110,7 +118,11 @@ def _whole(options: DataConfig) -> DataConfig:
 def _list(content: Any, key: str, where: str, path: str) -> list[Any]:
     found = content.get(key) if isinstance(content, dict) else None
     if not isinstance(found, list):
-        raise DataError(f"{where} must be an object with a list {key!r}, as SQuAD's JSON has it; a question a line is named .jsonl", path)
+        raise DataError(
+            f"{where} must be an object with a list {key!r}, as SQuAD's JSON has it; a question a line is"
+            " named .jsonl",
+            path,
+        )
     return found
 
 
@@ -126,13 +138,17 @@ def _json_lines(path: str, options: DataConfig, tally: Tally, answers: bool) -> 
             columns = _told_or_guessed(names, options, tally, path, line.number)
         for name in columns.values():
             if name not in content:
-                raise DataError(f"there is no {name!r} in this object (found: {listed(names)})", path, line.number)
+                raise DataError(
+                    f"there is no {name!r} in this object (found: {listed(names)})", path, line.number
+                )
         chosen = {**_by_name(names, answers, path, line.number), **columns}
         yield _flat({role: content[name] for role, name in chosen.items()}, path, line.number)
 
 
 def _table(path: str, options: DataConfig, tally: Tally, answers: bool, form: str) -> Iterator[_Raw]:
-    def choose(names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None) -> dict[str, str]:
+    def choose(
+        names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None
+    ) -> dict[str, str]:
         if answers and names == [str(at) for at in range(1, len(names) + 1)]:
             raise DataError(_NAMELESS, path, line)
         return {**_by_name(names, answers, path, line), **_told_or_guessed(names, options, tally, path, line)}
@@ -141,28 +157,31 @@ def _table(path: str, options: DataConfig, tally: Tally, answers: bool, form: st
     for record in read_table(path, form, _headed(options, path, answers), tally, wanted):
         content: dict[str, Any] = dict(record.fields)
         if "answers" in content:
-            content["answers"] = json_object(content["answers"], path, record.line) if content["answers"].strip() else None
+            content["answers"] = (
+                json_object(content["answers"], path, record.line) if content["answers"].strip() else None
+            )
         yield _flat(content, path, record.line)
 
 
 def _headed(options: DataConfig, path: str, answers: bool) -> DataConfig:
-    """The settings of a table: its first row is the header unless it is said that there is none, or columns are told by number."""
+    """The settings of a table: its first row is the header unless it is said that there is none, or columns
+    are told by number."""
     asked = options.text, options.second
     if options.header is False and answers:
         raise DataError(_NAMELESS, path, 1)
     if options.header is False and None in asked:
         without = "data.text" if options.text is None else "data.second"
         raise UsageError(
-            f"{place(path)}: in a table without a header the question and the context must be told by number, but {without} is not given; "
-            "give both, such as --set data.text=1 --set data.second=2"
+            f"{place(path)}: in a table without a header the question and the context must be told by number,"
+            f" but {without} is not given; give both, such as --set data.text=1 --set data.second=2"
         )
     numbered = all(name is not None and name.isdecimal() for name in asked)
     return replace(options, header=True) if options.header == "auto" and not numbered else options
 
 
 _NAMELESS = (
-    "answers stand in columns that are known by name (answers, or answer and answer_start), so there must be a header, but there is none; "
-    "put one above the first row and leave out data.header=false"
+    "answers stand in columns that are known by name (answers, or answer and answer_start), so there must be"
+    " a header, but there is none; put one above the first row and leave out data.header=false"
 )
 
 
@@ -181,8 +200,11 @@ def _tsv(path: str, options: DataConfig, tally: Tally, answers: bool) -> Iterato
     return _table(path, options, tally, answers, "tsv")
 
 
-def _told_or_guessed(names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None) -> dict[str, str]:
-    """The columns of the question (`text`) and the context (`second`). Raises DataError where they are not known."""
+def _told_or_guessed(
+    names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None
+) -> dict[str, str]:
+    """The columns of the question (`text`) and the context (`second`). Raises DataError where they are not
+    known."""
     asked = {"text": options.text, "second": options.second}
     for role, name in asked.items():
         require(role, name, names, path, line, "column")
@@ -194,10 +216,15 @@ def _told_or_guessed(names: list[str], options: DataConfig, tally: Tally, path: 
         if (guess := next(filter(None, guesses), None)) is not None:
             chosen[role] = guess
     if missing := [role for role in asked if role not in chosen]:
-        raise unknown_columns(" and the ".join(_STANDARD[role] for role in missing), missing, names, path, line)
+        raise unknown_columns(
+            " and the ".join(_STANDARD[role] for role in missing), missing, names, path, line
+        )
     if any(chosen[role] != _STANDARD[role] for role in unasked):
         said = ", ".join(f"{printable(chosen[role])!r} is taken as {_STANDARD[role]}" for role in unasked)
-        tally.remark(f"{place(path)}: {said}; to take others: {' '.join(f'--set data.{role}=NAME' for role in unasked)}")
+        tally.remark(
+            f"{place(path)}: {said}; to take others:"
+            f" {' '.join(f'--set data.{role}=NAME' for role in unasked)}"
+        )
     return chosen
 
 
@@ -208,13 +235,15 @@ def _by_name(names: list[str], answers: bool, path: str, line: int | None) -> di
 
 
 def _column(known: str, names: list[str], path: str, line: int | None) -> str | None:
-    """The column of just this name, else the one of this name in other case. Raises DataError where there are two of those."""
+    """The column of just this name, else the one of this name in other case. Raises DataError where there are
+    two of those."""
     if known in names:
         return known
     same = [name for name in names if name.strip().casefold() == known]
     if len(same) > 1:
         raise DataError(
-            f"each column must have a name of its own, but {same[0]!r} and {same[1]!r} are one where case is ignored; rename one",
+            f"each column must have a name of its own, but {same[0]!r} and {same[1]!r} are one where case is"
+            " ignored; rename one",
             path,
             line,
         )
@@ -278,11 +307,15 @@ def _checked(raw: _Raw, path: str, options: DataConfig, tally: Tally, answers: b
     given: list[Any] = raw.answers if answers and isinstance(raw.answers, list) else []
     if answers:
         if not isinstance(raw.answers, list | None):
-            raise DataError(f"{where}: its answers must be a list, but are {kind_of(raw.answers)}", path, raw.line)
+            raise DataError(
+                f"{where}: its answers must be a list, but are {kind_of(raw.answers)}", path, raw.line
+            )
         impossible = "" if raw.impossible is None else str(raw.impossible).strip().casefold()
         if impossible not in _IMPOSSIBLE:
             shown = printable(str(raw.impossible)[:40])
-            raise DataError(f"{where}: is_impossible must be true, false, 1, 0 or empty, but is {shown!r}", path, raw.line)
+            raise DataError(
+                f"{where}: is_impossible must be true, false, 1, 0 or empty, but is {shown!r}", path, raw.line
+            )
         if _IMPOSSIBLE[impossible] is True and given:
             raise DataError(f"{where}: is_impossible is true, but there is an answer", path, raw.line)
         if _IMPOSSIBLE[impossible] is False and not given:
@@ -292,9 +325,13 @@ def _checked(raw: _Raw, path: str, options: DataConfig, tally: Tally, answers: b
 
 
 def _answer(answer: Any, context: str, where: str, path: str, line: int | None) -> Answer:
-    text, start = (answer.get("text"), answer.get("answer_start")) if isinstance(answer, dict) else (None, None)
+    text, start = (
+        (answer.get("text"), answer.get("answer_start")) if isinstance(answer, dict) else (None, None)
+    )
     if not isinstance(text, str) or not text.strip() or type(start) is not int:
-        raise DataError(f"{where}: an answer must have a `text`, not blank, and a whole number `answer_start`", path, line)
+        raise DataError(
+            f"{where}: an answer must have a `text`, not blank, and a whole number `answer_start`", path, line
+        )
     if start >= 0 and context.startswith(text, start):
         return Answer(start, text)
     shown, end = printable(text[:40]), start + len(text)
@@ -302,13 +339,19 @@ def _answer(answer: Any, context: str, where: str, path: str, line: int | None) 
         at = f"it would stand at {start} to {end}, but the context has the code points 0 to {len(context)}"
     else:
         at = f"at code point {start} stands {printable(context[start : start + min(len(text), 40)])!r}"
-    raise DataError(f"{where}: the answer {shown!r} does not stand where it should: {at}{_hint(text, start, context)}", path, line)
+    raise DataError(
+        f"{where}: the answer {shown!r} does not stand where it should: {at}{_hint(text, start, context)}",
+        path,
+        line,
+    )
 
 
 def _hint(text: str, start: int, context: str) -> str:
     """What the offset may count, or where the answer stands."""
     for unit, codec, size in (("bytes", "utf-8", 1), ("UTF-16 units", "utf-16-le", 2)):
-        if start >= 0 and context.encode(codec, "replace")[start * size :].startswith(text.encode(codec, "replace")):
+        if start >= 0 and context.encode(codec, "replace")[start * size :].startswith(
+            text.encode(codec, "replace")
+        ):
             return f"; the offset counts {unit}, but must count code points"
     elsewhere = context.find(text)
     return f"; it stands at {elsewhere}" if elsewhere >= 0 else "; it stands nowhere in the context"

@@ -1,4 +1,5 @@
-"""Tags that mark spans, such as B-PER I-PER O, and tags that say something of each word by itself, such as NOUN.
+"""Tags that mark spans, such as B-PER I-PER O, and tags that say something of each word by itself, such as
+NOUN.
 
 BIO (IOB2)     B- begins a span, I- goes on with it, O is outside      Ramshaw and Marcus 1995; Tjong Kim Sang and Veenstra 1999
 BIOES, BILOU   E- or L- ends a longer span, S- or U- is one of a single word
@@ -47,30 +48,38 @@ def span_tag(tag: str) -> SpanTag | None:
 
 
 def scheme_of(tags: Collection[str]) -> Scheme:
-    """What a set of tags means. They mark spans where each is O or has a prefix, and some begin or go on with a span."""
+    """What a set of tags means. They mark spans where each is O or has a prefix, and some begin or go on with
+    a span."""
     marked = [span_tag(tag) for tag in tags if tag != OUTSIDE]
     spans = [one for one in marked if one is not None]
     if len(spans) < len(marked) or not any(one.prefix in "BI" for one in spans):
         return "plain"
-    if any(one.kind for one in spans) != all(one.kind for one in spans) or (not spans[0].kind and OUTSIDE not in tags):
+    if any(one.kind for one in spans) != all(one.kind for one in spans) or (
+        not spans[0].kind and OUTSIDE not in tags
+    ):
         return "plain"
     return "BIOES" if any(one.closes for one in spans) else "BIO"
 
 
 @final
 class TagCheck:
-    """Sees to it that the tags of one file, sentence by sentence, are spans as they must be, if they are spans."""
+    """Sees to it that the tags of one file, sentence by sentence, are spans as they must be, if they are
+    spans."""
 
     def __init__(self, path: str, findings: Findings, repair: bool) -> None:
         self._path, self._findings, self._repair = path, findings, repair
-        self._span: tuple[str, int] | None = None  # the first tag that shows that these are spans, and its line
+        self._span: tuple[str, int] | None = (
+            None  # the first tag that shows that these are spans, and its line
+        )
         self._other: tuple[str, int] | None = None  # the first that is none of a span
 
     def checked(self, tags: Sequence[str], lines: Sequence[int]) -> tuple[str, ...]:
-        """The tags of a sentence; what goes on with a span that nothing began becomes its begin, where that may be repaired.
+        """The tags of a sentence; what goes on with a span that nothing began becomes its begin, where that
+        may be repaired.
 
-        So the first version of the scheme (IOB1, where B- only parts neighbours of one type) becomes the second. Raises DataError, with
-        the line, where it may not, and where some tags of the file are of spans and some are not.
+        So the first version of the scheme (IOB1, where B- only parts neighbours of one type) becomes the
+        second. Raises DataError, with the line, where it may not, and where some tags of the file are of
+        spans and some are not.
         """
         found, before = [], None
         for tag, line in zip(tags, lines, strict=True):
@@ -95,8 +104,8 @@ class TagCheck:
         if self._span is not None and self._other is not None:
             (span, span_line), (other, other_line) = self._span, self._other
             raise DataError(
-                f"the tag {printable(other)!r} (line {other_line}) must be O or begin with B- or I-, as {printable(span)!r} "
-                f"(line {span_line}) does; mend the one that is wrong",
+                f"the tag {printable(other)!r} (line {other_line}) must be O or begin with B- or I-, as"
+                f" {printable(span)!r} (line {span_line}) does; mend the one that is wrong",
                 self._path,
                 line,
             )
@@ -105,8 +114,9 @@ class TagCheck:
     def _begun(self, tag: str, marked: SpanTag, line: int) -> str:
         if not self._repair:
             raise DataError(
-                f"the tag {printable(tag)!r} goes on with a span that nothing before it begins; mend it, or, where the file is "
-                "so throughout (IOB1), have such tags begin a span with --set data.repair_tags=true",
+                f"the tag {printable(tag)!r} goes on with a span that nothing before it begins; mend it, or,"
+                " where the file is so throughout (IOB1), have such tags begin a span with --set"
+                " data.repair_tags=true",
                 self._path,
                 line,
             )

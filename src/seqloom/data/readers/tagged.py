@@ -1,5 +1,5 @@
-"""Sentences with a tag for each word, of whatever form: columns, CoNLL-U, `word_TAG`, spans in JSON, lists in JSONL; or plain words
-without tags."""
+"""Sentences with a tag for each word, of whatever form: columns, CoNLL-U, `word_TAG`, spans in JSON, lists in
+JSONL; or plain words without tags."""
 
 from __future__ import annotations
 
@@ -9,19 +9,26 @@ from typing import Any, Protocol
 
 from seqloom.config import DataConfig
 from seqloom.data.formats.columns import lines_of, writable
-from seqloom.data.readers.conll import read_conll
-from seqloom.data.readers.conllu import read_conllu
-from seqloom.data.readers.examples import Tagged
 from seqloom.data.formats.findings import Findings
 from seqloom.data.formats.jsonl import json_object
 from seqloom.data.formats.lines import Tally
+from seqloom.data.readers.conll import read_conll
+from seqloom.data.readers.conllu import read_conllu
+from seqloom.data.readers.examples import Tagged
 from seqloom.data.readers.records import read_texts
 from seqloom.data.readers.tag_scheme import TagCheck
 from seqloom.data.readers.tagged_spans import read_tagged_spans
 from seqloom.data.readers.word_tags import read_word_tags
 from seqloom.errors import DataError, UsageError, place, printable
 
-FORMS = {".conllu": "conllu", ".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl", ".zip": "tagged", ".pos": "tagged"}
+FORMS = {
+    ".conllu": "conllu",
+    ".json": "json",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".zip": "tagged",
+    ".pos": "tagged",
+}
 """What the end of a file's name says about its form (before `.gz`); all else is columns."""
 COLUMNS = (".conll", ".iob", ".iob2", ".bio", ".tsv", ".tab", ".col", ".annotated")
 """Ends of names that are columns also where no tags are needed; of others a line is then a sentence."""
@@ -30,8 +37,11 @@ WORDS, TAGS = ("tokens", "words"), ("tags", "ner_tags", "pos_tags", "labels")
 """Names of lists in JSONL that are known."""
 
 
-def read_tagged(paths: Sequence[str], options: DataConfig, tally: Tally, *, answers: bool = True) -> Iterator[Tagged]:
-    """The sentences of all files, one after the other; with `answers` false tags need not be there, and plain text will do.
+def read_tagged(
+    paths: Sequence[str], options: DataConfig, tally: Tally, *, answers: bool = True
+) -> Iterator[Tagged]:
+    """The sentences of all files, one after the other; with `answers` false tags need not be there, and plain
+    text will do.
 
     Raises what the readers of the forms raise, and DataError where a file has no sentence.
     """
@@ -52,7 +62,10 @@ def _form(path: str, options: DataConfig, tally: Tally, answers: bool) -> str:
         return "conll"
     if options.format != "auto":
         if options.format not in _READERS:
-            raise UsageError(f"words with tags must be in one of the forms {', '.join(_READERS)}, but data.format is {options.format}")
+            raise UsageError(
+                f"words with tags must be in one of the forms {', '.join(_READERS)}, but data.format is"
+                f" {options.format}"
+            )
         return options.format
     suffix = os.path.splitext(path.removesuffix(".gz"))[1].lower()
     if suffix in FORMS:
@@ -64,17 +77,20 @@ def _form(path: str, options: DataConfig, tally: Tally, answers: bool) -> str:
 
 
 def read_words(path: str, options: DataConfig, tally: Tally, *, answers: bool) -> Iterator[Tagged]:
-    """A sentence a line, its words parted by blanks and without tags; a blank line, or one that is skipped, has no words."""
+    """A sentence a line, its words parted by blanks and without tags; a blank line, or one that is skipped,
+    has no words."""
     if answers:
-        raise UsageError("plain text has no tags; name files of words and tags (conll, conllu, tagged or json)")
+        raise UsageError(
+            "plain text has no tags; name files of words and tags (conll, conllu, tagged or json)"
+        )
     for record in read_texts(path, options, tally, every_line=True):
         words = record.fields["text"].replace("\t", " ").split(" ")
         yield Tagged(tuple(word for word in words if word), (), path, record.line)
 
 
 def read_tag_lists(path: str, options: DataConfig, tally: Tally, *, answers: bool) -> Iterator[Tagged]:
-    """A sentence a line of JSONL, `{"tokens": ["I", "am"], "tags": ["PRON", "AUX"]}`, under the names `data.text` and `data.label`, or
-    one of the names WORDS and one of TAGS.
+    """A sentence a line of JSONL, `{"tokens": ["I", "am"], "tags": ["PRON", "AUX"]}`, under the names
+    `data.text` and `data.label`, or one of the names WORDS and one of TAGS.
 
     Raises DataError, with the line, where they are no lists of texts or not of one length.
     """
@@ -85,31 +101,62 @@ def read_tag_lists(path: str, options: DataConfig, tally: Tally, *, answers: boo
             tally.skip(line.problem or "blank", path, line.number)
             continue
         content = json_object(line.text, path, line.number)
-        words = writable(_texts(content, "words", options.text, WORDS, path, line.number, tally), options, tally, path, line.number)
+        words = writable(
+            _texts(content, "words", options.text, WORDS, path, line.number, tally),
+            options,
+            tally,
+            path,
+            line.number,
+        )
         if words is None:
             continue
         tags = _texts(content, "tags", options.label, TAGS, path, line.number, tally) if answers else []
         if answers and len(tags) != len(words):
-            raise DataError(f"there must be as many tags as words, but there are {len(tags)} for {len(words)}", path, line.number)
+            raise DataError(
+                f"there must be as many tags as words, but there are {len(tags)} for {len(words)}",
+                path,
+                line.number,
+            )
         tally.used += 1
         yield Tagged(tuple(words), check.checked(tags, [line.number] * len(tags)), path, line.number)
     findings.say(tally)
 
 
-def _texts(content: dict[str, Any], what: str, asked: str | None, known: Sequence[str], path: str, line: int, tally: Tally) -> list[str]:
+def _texts(
+    content: dict[str, Any],
+    what: str,
+    asked: str | None,
+    known: Sequence[str],
+    path: str,
+    line: int,
+    tally: Tally,
+) -> list[str]:
     names = [name for name in known if name in content] if asked is None else [asked]
     if len(names) > 1:
         role = "label" if what == "tags" else "text"
-        tally.remark(f"{place(path)}: {names[0]!r} is taken as {what}; to take {' or '.join(names[1:])}: --set data.{role}=NAME")
+        tally.remark(
+            f"{place(path)}: {names[0]!r} is taken as {what}; to take {' or '.join(names[1:])}: --set"
+            f" data.{role}=NAME"
+        )
     found = content.get(names[0]) if names else None
-    if not isinstance(found, list) or not found or not all(isinstance(one, str) and one.strip(" ") for one in found):
+    if (
+        not isinstance(found, list)
+        or not found
+        or not all(isinstance(one, str) and one.strip(" ") for one in found)
+    ):
         wanted = " or ".join(known) if asked is None else printable(asked)
-        raise DataError(f"there must be a list of texts, none of them blank, under {wanted}; tags by name, not by number", path, line)
+        raise DataError(
+            f"there must be a list of texts, none of them blank, under {wanted}; tags by name, not by number",
+            path,
+            line,
+        )
     return found
 
 
 class _Reader(Protocol):
-    def __call__(self, path: str, options: DataConfig, tally: Tally, *, answers: bool) -> Iterator[Tagged]: ...
+    def __call__(
+        self, path: str, options: DataConfig, tally: Tally, *, answers: bool
+    ) -> Iterator[Tagged]: ...
 
 
 _READERS: dict[str, _Reader] = {

@@ -1,4 +1,5 @@
-"""Sentences a line with each word's tag after its last `_` (`The_DT end_NN`): text files, and zip archives of them as corpora come."""
+"""Sentences a line with each word's tag after its last `_` (`The_DT end_NN`): text files, and zip archives of
+them as corpora come."""
 
 from __future__ import annotations
 
@@ -7,17 +8,18 @@ from collections.abc import Iterator
 from seqloom.config import DataConfig
 from seqloom.data.formats.archives import member_lines, members
 from seqloom.data.formats.columns import lines_of
-from seqloom.data.readers.examples import Tagged
 from seqloom.data.formats.findings import Findings
 from seqloom.data.formats.lines import Line, Tally
+from seqloom.data.readers.examples import Tagged
 from seqloom.errors import place, printable
 
 
 def read_word_tags(path: str, options: DataConfig, tally: Tally, *, answers: bool) -> Iterator[Tagged]:
     """The sentences of a text, or of all texts of an archive (`.zip`) in the order of their names.
 
-    With `answers` false the words alone are given, without what follows the last `_`. A word without a tag is left out, counted; a file of
-    an archive in which most words have none is no text, and is left out too. Raises DataError where an archive is damaged or encrypted.
+    With `answers` false the words alone are given, without what follows the last `_`. A word without a tag is
+    left out, counted; a file of an archive in which most words have none is no text, and is left out too.
+    Raises DataError where an archive is damaged or encrypted.
     """
     findings = Findings(path)
     if path.lower().endswith(".zip"):
@@ -31,7 +33,10 @@ def read_word_tags(path: str, options: DataConfig, tally: Tally, *, answers: boo
                 else:
                     left_out.append("/".join(member.parts))
         if left_out:
-            tally.remark(f"{place(path)}: {', '.join(map(printable, left_out[:10]))} left out, for most words in it have no tag")
+            tally.remark(
+                f"{place(path)}: {', '.join(map(printable, left_out[:10]))} left out, for most words in it"
+                " have no tag"
+            )
     else:
         for line in lines_of(path, options, tally):
             yield from _sentence(line, path, findings, tally, answers)

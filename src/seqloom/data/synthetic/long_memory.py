@@ -1,19 +1,22 @@
-"""Tasks that a model solves only by remembering something over a given distance. Each example is a function of the seed.
+"""Tasks that a model solves only by remembering something over a given distance. Each example is a function
+of the seed.
 
     adding      T pairs (a number in [0, 1], a mark); one pair of each half is marked, and the answer is the sum of the
                 two numbers. Always answering 1 has a mean squared error of 1/6.
-                Hochreiter and Schmidhuber 1997, section 5.4; in the form of Arjovsky, Shah and Bengio 2016, section 5.2
+                Hochreiter and Schmidhuber 1997, section 5.4; in the form of Arjovsky, Shah and Bengio 2016,
+                section 5.2
     copy        5 symbols out of 8, a lag of blanks, then 5 question marks, at which the symbols must be repeated in
-                order (10 symbols and one question mark in Arjovsky et al. 2016, section 5.1: much longer to learn)
+                order (10 symbols and one question mark in Arjovsky et al. 2016, section 5.1: much longer to
+                learn)
     recall      a key, noise, a question mark: which key was it? Hochreiter and Schmidhuber 1997, task 2b, with 10 keys
     agreement   "the flights that the airline was cancelling" were: the number of the verb, from its subject (Linzen,
                 Dupoux and Goldberg 2016), over clauses whose nouns have any number
     cloze       "the clouds behind the cooks are in the" sky: the last word, from the first noun, over clauses with
                 other nouns of the list
 
-Each answer is as frequent as any other. What is validated and tested on is not trained on: other strings (copy), other
-pairs of first and last noun (agreement); elsewhere it is drawn anew. No pair is held out in cloze: what the last noun
-excludes would be a shortcut there, and a wrong one in the test.
+Each answer is as frequent as any other. What is validated and tested on is not trained on: other strings
+(copy), other pairs of first and last noun (agreement); elsewhere it is drawn anew. No pair is held out in
+cloze: what the last noun excludes would be a shortcut there, and a wrong one in the test.
 """
 
 from __future__ import annotations
@@ -60,7 +63,8 @@ class MemoryTask:
     draw: Callable[[np.random.Generator, int, int, bool], Examples]
     """(random numbers, rows, distance, held out) -> examples."""
     shorter: float = 0.0
-    """Share of the training at shorter distances, where nothing else is asked for; none where the task was published so."""
+    """Share of the training at shorter distances, where nothing else is asked for; none where the task was
+    published so."""
     last_noun: Callable[[Ids], Ids] | None = None
     """Inputs -> the answers `(rows,)` of someone who goes by the last noun."""
 
@@ -78,7 +82,9 @@ class MemoryTask:
 def examples(task: MemoryTask, seed: int, part: Part, number: int, rows: int, distance: int) -> Examples:
     """Batch `number` of a part. Raises UsageError for a distance that the task does not have."""
     if distance < task.shortest:
-        raise UsageError(f"a distance must be at least {task.shortest} here ({task.distance}), but is {distance}")
+        raise UsageError(
+            f"a distance must be at least {task.shortest} here ({task.distance}), but is {distance}"
+        )
     rng = np.random.default_rng(np.random.SeedSequence([seed, PARTS.index(part), number, distance]))
     return task.draw(rng, rows, distance, part != "train")
 
@@ -86,7 +92,9 @@ def examples(task: MemoryTask, seed: int, part: Part, number: int, rows: int, di
 def task_named(name: str) -> MemoryTask:
     """Raises UsageError for an unknown name."""
     if name not in MEMORY_TASKS:
-        raise UsageError(f"the task of a probe must be one of {', '.join(MEMORY_TASKS)}, but is {printable(repr(name))}")
+        raise UsageError(
+            f"the task of a probe must be one of {', '.join(MEMORY_TASKS)}, but is {printable(repr(name))}"
+        )
     return MEMORY_TASKS[name]
 
 
@@ -111,8 +119,8 @@ BLANK, ASKED = len(SYMBOLS), len(SYMBOLS) + 1
 def _copy(rng: np.random.Generator, rows: int, lag: int, held_out: bool) -> Examples:
     count = len(SYMBOLS)
     symbols = rng.integers(0, count, (rows, COPIED))
-    # Held out are the strings whose sum has a given rest: whatever four symbols are, the fifth is still open in training
-    # (7 of 8) and no symbol at any place is more frequent than another.
+    # Held out are the strings whose sum has a given rest: whatever four symbols are, the fifth is still open
+    # in training (7 of 8) and no symbol at any place is more frequent than another.
     rest = np.zeros(rows, np.int64) if held_out else rng.integers(1, count, rows)
     symbols[:, -1] = (rest - symbols[:, :-1].sum(axis=1)) % count
     inputs = np.full((rows, 2 * COPIED + lag), BLANK)
@@ -143,12 +151,25 @@ CLAUSES = (
     ("that", "did", "the", "noun"),
     ("that", "the", "noun", "be", "doing"),
 )
-"""What is put between the first noun and the answer; "be" agrees with the noun before it. What is left over, one or two
-words, is adverbs."""
+"""What is put between the first noun and the answer; "be" agrees with the noun before it. What is left over,
+one or two words, is adverbs."""
 COMMON_WORDS = (*CLOSED_WORDS, *(word for words in OPEN_WORDS.values() for word in words))
 SLOTS = (*CLOSED_WORDS, *OPEN_WORDS, "noun", "be")
 
-NOUNS = ("flight", "airline", "pilot", "train", "driver", "farmer", "author", "letter", "painter", "doctor", "manager", "key")
+NOUNS = (
+    "flight",
+    "airline",
+    "pilot",
+    "train",
+    "driver",
+    "farmer",
+    "author",
+    "letter",
+    "painter",
+    "doctor",
+    "manager",
+    "key",
+)
 PLACES = {
     "clouds": "sky", "fish": "sea", "books": "library", "cows": "barn", "coins": "purse", "prisoners": "jail",
     "patients": "hospital", "pupils": "classroom", "actors": "theatre", "monks": "monastery", "bees": "hive",
@@ -181,11 +202,13 @@ def _place_of_last_noun(is_noun: NDArray[np.bool_]) -> Ids:
     return np.asarray(is_noun.shape[1] - 1 - is_noun[:, ::-1].argmax(axis=1), np.int64)
 
 
-def _sentences(rng: np.random.Generator, slots: Ids, nouns: int, numbers: int, differences: Sequence[int]) -> Ids:
+def _sentences(
+    rng: np.random.Generator, slots: Ids, nouns: int, numbers: int, differences: Sequence[int]
+) -> Ids:
     """Words for the slots, out of `nouns` nouns in one or two numbers (1: all are plural).
 
-    The places of the first and the last noun in the list differ by one of `differences`: so every noun is as frequent
-    first and last, whatever is held out.
+    The places of the first and the last noun in the list differ by one of `differences`: so every noun is as
+    frequent first and last, whatever is held out.
     """
     ids = np.zeros_like(slots)
     for at, kind in enumerate(SLOTS):

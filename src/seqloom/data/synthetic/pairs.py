@@ -1,11 +1,12 @@
 """Data made on the spot: dates in many locales for the demo, and strings to copy or reverse.
 
-A date phrase is a day as people write it, and its answer is the day in ISO 8601, `YYYY-MM-DD`. Patterns and names come
-from Babel (the Unicode CLDR), so the pairs of a seed are the same wherever the version of Babel is the same.
+A date phrase is a day as people write it, and its answer is the day in ISO 8601, `YYYY-MM-DD`. Patterns and
+names come from Babel (the Unicode CLDR), so the pairs of a seed are the same wherever the version of Babel is
+the same.
 
-What a phrase may mean is found by reading it back with every pattern of every locale in use, exactly and not by
-chance: "03/04/2021" is April in London and March in New York, "3 listopada 2021" is October in Zagreb and November in
-Warsaw, "26.3.21" has no century. Such phrases are left out and counted.
+What a phrase may mean is found by reading it back with every pattern of every locale in use, exactly and not
+by chance: "03/04/2021" is April in London and March in New York, "3 listopada 2021" is October in Zagreb and
+November in Warsaw, "26.3.21" has no century. Such phrases are left out and counted.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ LOCALES = (
 """Locales with an alphabet, the Gregorian calendar and the digits 0 to 9."""
 
 FORMS = ("full", "long", "medium", "short", "numeric")
-"""CLDR's four lengths, and day, month and whole year in numbers. English has a sixth, `ordinal`: "3rd of March 2021"."""
+"""CLDR's four lengths, and day, month and whole year in numbers. English has a sixth, `ordinal`: "3rd of
+March 2021"."""
 
 YEARS = range(1900, 2100)
 
@@ -42,13 +44,15 @@ _DAY = re.compile(r"\b\d{1,2}\b")
 _ORDINAL_ENDING = re.compile(r"(?<=\d)(st|nd|rd|th)\b")
 _LOOSE_POINT = re.compile(r"(?<!\d)\.|\.(?!\s*\d)")  # not one that parts two numbers
 _PROBES = [date(2077, month, day) for month in range(1, 13) for day in range(13, 20)]
-"""Every month with every day of the week; day, month, year and year of the century are four different numbers."""
+"""Every month with every day of the week; day, month, year and year of the century are four different
+numbers."""
 _MOST_MISSES = 2000
 """So many draws without a new phrase that means one date, and there are hardly more."""
 
 
 class DatePair(NamedTuple):
-    """A date as it is written, noise and all, the same date as `YYYY-MM-DD`, and the writing that it came from."""
+    """A date as it is written, noise and all, the same date as `YYYY-MM-DD`, and the writing that it came
+    from."""
 
     phrase: str
     iso: str
@@ -77,25 +81,37 @@ class DatePhrases:
 
 
 def date_phrases(
-    seed: int = 0, train: int = 40_000, held_out: int = 1_000, *, locales: Sequence[str] = LOCALES, years: range = YEARS
+    seed: int = 0,
+    train: int = 40_000,
+    held_out: int = 1_000,
+    *,
+    locales: Sequence[str] = LOCALES,
+    years: range = YEARS,
 ) -> DatePhrases:
     """Draws `train` pairs and twice `held_out` more: of years, and of forms, that the training pairs lack.
 
-    Every tenth year is held out, and the form `full` or `long` of up to every fourth locale. A two-digit year may mean
-    any year of `years` that ends so. Raises MissingExtraError without Babel, UsageError where a locale is unknown or
-    so many phrases that mean one date cannot be had.
+    Every tenth year is held out, and the form `full` or `long` of up to every fourth locale. A two-digit year
+    may mean any year of `years` that ends so. Raises MissingExtraError without Babel, UsageError where a
+    locale is unknown or so many phrases that mean one date cannot be had.
     """
     if train < 1 or held_out < 0:
-        raise UsageError(f"train must be at least 1 and held_out at least 0, but they are {train} and {held_out}")
+        raise UsageError(
+            f"train must be at least 1 and held_out at least 0, but they are {train} and {held_out}"
+        )
     if len(years) < 2 or min(years) < 1000 or max(years) > 9999:
-        raise UsageError(f"years must be at least two, from 1000 to 9999, but are {years}; give for example range(1900, 2100)")
+        raise UsageError(
+            f"years must be at least two, from 1000 to 9999, but are {years}; give for example range(1900,"
+            " 2100)"
+        )
     rng = random.Random(seed)
     reader = DateReader(locales, years)
     held_years = set(rng.sample(years, max(1, len(years) // 10)))
     held_writings = _held_writings(reader, rng, len(locales) // 4)
     known_writings = [w for w in reader.writings if w not in held_writings]
     known_shapes = {shape for writing in known_writings for shape in reader.shapes[writing]}
-    all_days = [date(year, 1, 1) + timedelta(n) for year in years for n in range(366 if isleap(year) else 365)]
+    all_days = [
+        date(year, 1, 1) + timedelta(n) for year in years for n in range(366 if isleap(year) else 365)
+    ]
     days = [day for day in all_days if day.year not in held_years]
     draw = _Draw(reader, rng)
     of_years = draw(held_out, [day for day in all_days if day.year in held_years], known_writings)
@@ -119,8 +135,9 @@ def write_date(day: date, locale: str, form: str) -> str:
 def phrase_key(phrase: str) -> str:
     """What of a phrase bears its meaning: its words and numbers, and the signs between two numbers.
 
-    Letter case, accents, blanks, commas, points beside words, leading zeros and English ordinals are taken away. So two
-    phrases that a hasty reader might confuse have one key, and the noise of `roughen` never changes it.
+    Letter case, accents, blanks, commas, points beside words, leading zeros and English ordinals are taken
+    away. So two phrases that a hasty reader might confuse have one key, and the noise of `roughen` never
+    changes it.
     """
     decomposed = unicodedata.normalize("NFKD", phrase.casefold())
     plain = "".join(c for c in decomposed if not unicodedata.combining(c)).replace("ı", "i")
@@ -131,15 +148,19 @@ def phrase_key(phrase: str) -> str:
 class DateReader:
     """Reads a phrase in every writing, a pair (locale, form), at once.
 
-    With day and year put aside, a writing has few keys: one a month, or one a month and day of the week. All of these
-    shapes, from all writings, are one table from a shape to what its numbers are.
+    With day and year put aside, a writing has few keys: one a month, or one a month and day of the week. All
+    of these shapes, from all writings, are one table from a shape to what its numbers are.
     """
 
     def __init__(self, locales: Sequence[str], years: range = YEARS) -> None:
         """Raises MissingExtraError without Babel, UsageError where Babel has no such locale."""
         _check_locales(locales)
         self.years = years
-        self.writings = [(locale, form) for locale in locales for form in (*FORMS, *["ordinal"] * (_language(locale) == "en"))]
+        self.writings = [
+            (locale, form)
+            for locale in locales
+            for form in (*FORMS, *["ordinal"] * (_language(locale) == "en"))
+        ]
         self.shapes: dict[tuple[str, str], set[str]] = {}
         self._weekdays: dict[str, dict[_Reading, set[int]]] = {}
         for writing in self.writings:
@@ -205,7 +226,11 @@ class _Draw:
         self.ambiguous = 0
 
     def __call__(
-        self, count: int, days: list[date], writings: list[tuple[str, str]], known_shapes: set[str] | None = None
+        self,
+        count: int,
+        days: list[date],
+        writings: list[tuple[str, str]],
+        known_shapes: set[str] | None = None,
     ) -> tuple[DatePair, ...]:
         """`count` pairs with new keys that mean one date, none of them in a shape of `known_shapes`."""
         pairs: list[DatePair] = []
@@ -225,16 +250,19 @@ class _Draw:
                 self.ambiguous += 1
         if len(pairs) < count:
             raise UsageError(
-                f"{count} distinct date phrases that mean one date must exist, but {len(pairs)} were found "
-                f"among {len(days)} days and {len(writings)} pairs of locale and form; ask for fewer, or give more locales or years"
+                f"{count} distinct date phrases that mean one date must exist, but {len(pairs)} were found"
+                f" among {len(days)} days and {len(writings)} pairs of locale and form; ask for fewer, or"
+                " give more locales or years"
             )
         return tuple(pairs)
 
 
 def _held_writings(reader: DateReader, rng: random.Random, count: int) -> list[tuple[str, str]]:
-    """Up to `count` writings, of as many locales: `full` or `long`, and most of the shapes in no other writing.
+    """Up to `count` writings, of as many locales: `full` or `long`, and most of the shapes in no other
+    writing.
 
-    These two forms of a locale share the names of the months, so the one that stays teaches those of the other.
+    These two forms of a locale share the names of the months, so the one that stays teaches those of the
+    other.
     """
     spread = Counter(shape for shapes in reader.shapes.values() for shape in shapes)
     own: dict[str, list[tuple[str, str]]] = {}
@@ -296,18 +324,26 @@ def _check_locales(locales: Sequence[str]) -> None:
         try:
             Locale.parse(locale)
         except (UnknownLocaleError, ValueError):
-            raise UsageError(f"a locale must be one that Babel knows, such as en_GB, but is {locale!r}") from None
+            raise UsageError(
+                f"a locale must be one that Babel knows, such as en_GB, but is {locale!r}"
+            ) from None
     if not locales or len(set(locales)) < len(locales):
-        raise UsageError(f"locales must be at least one, and none twice, but are {', '.join(locales) or 'none'}")
+        raise UsageError(
+            f"locales must be at least one, and none twice, but are {', '.join(locales) or 'none'}"
+        )
 
 
-def copy_task(seed: int, count: int, alphabet: str = "abcdefgh", lengths: tuple[int, int] = (1, 10)) -> list[tuple[str, str]]:
+def copy_task(
+    seed: int, count: int, alphabet: str = "abcdefgh", lengths: tuple[int, int] = (1, 10)
+) -> list[tuple[str, str]]:
     """`count` random strings, each with itself; lengths are even over the two bounds, both taken in."""
     rng = random.Random(seed)
     strings = ["".join(rng.choices(alphabet, k=rng.randint(*lengths))) for _ in range(count)]
     return [(string, string) for string in strings]
 
 
-def reverse_task(seed: int, count: int, alphabet: str = "abcdefgh", lengths: tuple[int, int] = (1, 10)) -> list[tuple[str, str]]:
+def reverse_task(
+    seed: int, count: int, alphabet: str = "abcdefgh", lengths: tuple[int, int] = (1, 10)
+) -> list[tuple[str, str]]:
     """The strings of `copy_task`, each with its letters in reverse order."""
     return [(string, string[::-1]) for string, _ in copy_task(seed, count, alphabet, lengths)]

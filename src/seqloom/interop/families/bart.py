@@ -1,4 +1,5 @@
-"""BART and Marian of the hub: the Transformer with norms after, which differ in positions and in what stands around the embedding."""
+"""BART and Marian of the hub: the Transformer with norms after, which differ in positions and in what stands
+around the embedding."""
 
 from __future__ import annotations
 
@@ -6,9 +7,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from seqloom.errors import FolderError
+from seqloom.interop.config_options import Option, Options
 from seqloom.interop.families.family import ACTIVATIONS, Architecture, Family
 from seqloom.interop.tensor_names import Names, Rule, layer
-from seqloom.interop.config_options import Option, Options
 
 
 def _block(side: str) -> tuple[Rule, ...]:
@@ -30,7 +31,10 @@ def _block(side: str) -> tuple[Rule, ...]:
     )
 
 
-ENCODER_EMBEDDING, DECODER_EMBEDDING = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
+ENCODER_EMBEDDING, DECODER_EMBEDDING = (
+    "model.encoder.embed_tokens.weight",
+    "model.decoder.embed_tokens.weight",
+)
 
 NAMES = Names(
     prefix="model.",
@@ -88,8 +92,8 @@ def _refine(content: Mapping[str, Any], fields: dict[str, Any], names: Collectio
     vocabulary = content.get("decoder_vocab_size") or fields["vocabulary_size"]
     if vocabulary != fields["vocabulary_size"]:
         raise FolderError(
-            f"source and target must have one vocabulary here, but vocab_size is {fields['vocabulary_size']} and "
-            f"decoder_vocab_size {vocabulary}"
+            f"source and target must have one vocabulary here, but vocab_size is {fields['vocabulary_size']}"
+            f" and decoder_vocab_size {vocabulary}"
         )
     untied = not fields["tie_output"] and all(
         one in names or one.removeprefix("model.") in names for one in (ENCODER_EMBEDDING, DECODER_EMBEDDING)
@@ -99,7 +103,10 @@ def _refine(content: Mapping[str, Any], fields: dict[str, Any], names: Collectio
 
 
 def _marian(config: Any) -> dict[str, Any]:
-    return {"share_encoder_decoder_embeddings": config.share_embeddings, "decoder_vocab_size": config.vocabulary_size}
+    return {
+        "share_encoder_decoder_embeddings": config.share_embeddings,
+        "decoder_vocab_size": config.vocabulary_size,
+    }
 
 
 BART = Family(

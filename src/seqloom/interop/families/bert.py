@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 from seqloom.errors import FolderError, UsageError, printable
+from seqloom.interop.config_options import Option, Options
 from seqloom.interop.families.family import ACTIVATIONS, Architecture, Family
 from seqloom.interop.families.heads import TASKS, HeadForm
 from seqloom.interop.tensor_names import Names, Rule, layer
-from seqloom.interop.config_options import Option, Options
 
 BLOCK = "stack.blocks.{i}"
 OLD = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
@@ -25,7 +25,10 @@ def _body(prefix: str) -> tuple[Rule, ...]:
         Rule("segments.weight", (f"{embeddings}.token_type_embeddings.weight",)),
         layer("embedding_norm", f"{embeddings}.LayerNorm"),
         layer("projection", f"{prefix}embeddings_project"),
-        layer(f"{BLOCK}.attention.query_key_value", *(f"{theirs}.attention.self.{part}" for part in ("query", "key", "value"))),
+        layer(
+            f"{BLOCK}.attention.query_key_value",
+            *(f"{theirs}.attention.self.{part}" for part in ("query", "key", "value")),
+        ),
         layer(f"{BLOCK}.attention.output", f"{theirs}.attention.output.dense"),
         layer(f"{BLOCK}.attention_norm", f"{theirs}.attention.output.LayerNorm"),
         layer(f"{BLOCK}.feed_forward.hidden", f"{theirs}.intermediate.dense"),
@@ -35,8 +38,11 @@ def _body(prefix: str) -> tuple[Rule, ...]:
     )
 
 
-def _names(prefix: str, hidden: str, norm: str, output: str, bias: str | None, *more: Rule, unused: Mapping[str, str]) -> Names:
-    """`bias`: the name of the output's bias beside the one that stands with its weight, which is a copy of it where it is tied."""
+def _names(
+    prefix: str, hidden: str, norm: str, output: str, bias: str | None, *more: Rule, unused: Mapping[str, str]
+) -> Names:
+    """`bias`: the name of the output's bias beside the one that stands with its weight, which is a copy of it
+    where it is tied."""
     own = f"{output}.bias"
     return Names(
         prefix=prefix,
@@ -50,10 +56,15 @@ def _names(prefix: str, hidden: str, norm: str, output: str, bias: str | None, *
             Rule("output.bias", (own,), when=("tie_output", False)),
         ),
         output=f"{output}.weight",
-        copies={f"{output}.weight": f"{prefix}embeddings.word_embeddings.weight"} | ({own: bias} if bias else {}),
+        copies={f"{output}.weight": f"{prefix}embeddings.word_embeddings.weight"}
+        | ({own: bias} if bias else {}),
         fallbacks={own: bias} if bias else {},
         constants=(f"{prefix}embeddings.position_ids", f"{prefix}embeddings.token_type_ids"),
-        unused={f"{prefix}pooler.dense.{{kind}}": "the pooler", **({bias: "a second bias of the output"} if bias else {}), **unused},
+        unused={
+            f"{prefix}pooler.dense.{{kind}}": "the pooler",
+            **({bias: "a second bias of the output"} if bias else {}),
+            **unused,
+        },
         renamed=OLD,
     )
 
@@ -105,7 +116,9 @@ SUMMARY = (
 
 def _pooler(content: Mapping[str, Any], fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
     """An encoder without a head has a pooler where the file has one."""
-    return fields | ({"pooler": any("pooler.dense" in name for name in names)} if fields["head"] == "none" else {})
+    return fields | (
+        {"pooler": any("pooler.dense" in name for name in names)} if fields["head"] == "none" else {}
+    )
 
 
 def _roberta(content: Mapping[str, Any], fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
@@ -113,7 +126,9 @@ def _roberta(content: Mapping[str, Any], fields: dict[str, Any], names: Collecti
     pad, positions = content.get("pad_token_id", 1), fields["context"]
     for name, number in (("pad_token_id", 0 if pad is None else pad), ("max_position_embeddings", positions)):
         if type(number) is not int or number < 0:
-            raise FolderError(f"roberta's {name} must be a number from 0 on, but is {printable(str(number))[:50]}")
+            raise FolderError(
+                f"roberta's {name} must be a number from 0 on, but is {printable(str(number))[:50]}"
+            )
     offset = 1 + (pad or 0)
     return _pooler(content, fields, names) | {"position_offset": offset, "context": positions - offset}
 
@@ -129,13 +144,20 @@ def _electra_back(config: Any) -> dict[str, Any]:
 
 
 def _roberta_back(config: Any) -> dict[str, Any]:
-    return _back(config) | {"pad_token_id": config.position_offset - 1, "max_position_embeddings": config.context + config.position_offset}
+    return _back(config) | {
+        "pad_token_id": config.position_offset - 1,
+        "max_position_embeddings": config.context + config.position_offset,
+    }
 
 
 BERT = Family(
     model_type="bert",
     options=Options(
-        table=(Option("vocab_size", "vocabulary_size", 30522), Option("max_position_embeddings", "context", 512), *BERT_SIZES),
+        table=(
+            Option("vocab_size", "vocabulary_size", 30522),
+            Option("max_position_embeddings", "context", 512),
+            *BERT_SIZES,
+        ),
         always={"norm": "after", "position_offset": 0, "embedding_width": None},
         either=EITHER,
     ),
@@ -146,16 +168,23 @@ BERT = Family(
         "cls.predictions.decoder",
         "cls.predictions.bias",
         layer("next_sentence", "cls.seq_relationship"),
-        unused={"cls.predictions.{rest}": "the head of masked tokens", "cls.seq_relationship.{kind}": "the head of next sentences"},
+        unused={
+            "cls.predictions.{rest}": "the head of masked tokens",
+            "cls.seq_relationship.{kind}": "the head of next sentences",
+        },
     ),
     architectures={
         "BertModel": BARE,
         "BertForMaskedLM": Architecture(task="fill-mask", fields={"head": "masked-lm"}),
-        "BertForPreTraining": Architecture(task="fill-mask", fields={"head": "masked-lm", "pooler": True, "next_sentence": True}),
+        "BertForPreTraining": Architecture(
+            task="fill-mask", fields={"head": "masked-lm", "pooler": True, "next_sentence": True}
+        ),
         "BertForSequenceClassification": _sequences("bert.pooler.dense", "classifier"),
         "BertForTokenClassification": TAGS,
         "BertForQuestionAnswering": SPANS,
-        "BertForMultipleChoice": _read(HeadForm(kind="choice", hidden="bert.pooler.dense", output="classifier", dropout=DROPOUT)),
+        "BertForMultipleChoice": _read(
+            HeadForm(kind="choice", hidden="bert.pooler.dense", output="classifier", dropout=DROPOUT)
+        ),
     },
     refine=_pooler,
     back=_back,
@@ -165,7 +194,11 @@ BERT = Family(
 ROBERTA = Family(
     model_type="bert",
     options=Options(
-        table=(Option("vocab_size", "vocabulary_size", 50265), Option("max_position_embeddings", "context", 512), *BERT_SIZES),
+        table=(
+            Option("vocab_size", "vocabulary_size", 50265),
+            Option("max_position_embeddings", "context", 512),
+            *BERT_SIZES,
+        ),
         always={"norm": "after", "embedding_width": None},
         either={**EITHER, "position_offset": 2},
     ),
@@ -179,12 +212,19 @@ ROBERTA = Family(
     ),
     architectures={
         "RobertaModel": BARE,
-        "RobertaForMaskedLM": Architecture(task="fill-mask", fields={"head": "masked-lm", "head_activation": "gelu"}),
+        "RobertaForMaskedLM": Architecture(
+            task="fill-mask", fields={"head": "masked-lm", "head_activation": "gelu"}
+        ),
         "RobertaForSequenceClassification": _sequences("classifier.dense", "classifier.out_proj"),
         "RobertaForTokenClassification": TAGS,
         "RobertaForQuestionAnswering": SPANS,
         "RobertaForMultipleChoice": _read(
-            HeadForm(kind="choice", hidden="roberta.pooler.dense", output="classifier", dropout=("hidden_dropout_prob",))
+            HeadForm(
+                kind="choice",
+                hidden="roberta.pooler.dense",
+                output="classifier",
+                dropout=("hidden_dropout_prob",),
+            )
         ),
     },
     refine=_roberta,
@@ -222,7 +262,9 @@ ELECTRA = Family(
     ),
     architectures={
         "ElectraModel": BARE,
-        "ElectraForMaskedLM": Architecture(task="fill-mask", fields={"head": "masked-lm", "head_activation": "gelu"}),
+        "ElectraForMaskedLM": Architecture(
+            task="fill-mask", fields={"head": "masked-lm", "head_activation": "gelu"}
+        ),
         "ElectraForPreTraining": Architecture(task="replaced-token", fields={"head": "replaced-token"}),
         "ElectraForSequenceClassification": _sequences("classifier.dense", "classifier.out_proj", "gelu"),
         "ElectraForTokenClassification": TAGS,

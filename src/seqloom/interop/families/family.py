@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
+from seqloom.interop.config_options import Options
 from seqloom.interop.families.heads import HeadForm
 from seqloom.interop.tensor_names import Names, pattern
-from seqloom.interop.config_options import Options
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -72,6 +72,12 @@ class Family:
     def names_of_encoder(self) -> Names:
         """The names of the tensors of its encoder, whatever else is there."""
         parts = {**self.names.unused, **self.beyond}
-        unused = {form: parts[form] for form in sorted(parts, key=lambda form: "{rest}" not in form)}  # whole heads before their parts
-        copies = {copy: of for copy, of in self.names.copies.items() if not any(pattern(form).fullmatch(copy) for form in unused)}
+        unused = {
+            form: parts[form] for form in sorted(parts, key=lambda form: "{rest}" not in form)
+        }  # whole heads before their parts
+        copies = {
+            copy: of
+            for copy, of in self.names.copies.items()
+            if not any(pattern(form).fullmatch(copy) for form in unused)
+        }
         return replace(self.names, unused=unused, copies=copies)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from seqloom.errors import UsageError
+from seqloom.interop.config_options import Option, Options
 from seqloom.interop.families.family import ACTIVATIONS, Architecture, Family
 from seqloom.interop.families.heads import TASKS, HeadForm
 from seqloom.interop.tensor_names import Names, Rule, layer
-from seqloom.interop.config_options import Option, Options
 
 
 def _names(embedding: str, positions: str) -> Names:
@@ -62,7 +62,10 @@ SEQUENCES = Architecture(
 
 def _one_width(config: Any) -> dict[str, Any]:
     if config.feed_forward_width not in (None, 4 * config.width):
-        raise UsageError(f"an openai-gpt has model.feed_forward_width four times the width, but this model has {config.feed_forward_width}")
+        raise UsageError(
+            "an openai-gpt has model.feed_forward_width four times the width, but this model has"
+            f" {config.feed_forward_width}"
+        )
     return {}
 
 
@@ -97,7 +100,12 @@ GPT1 = Family(
             *SIZES,
             Option("vocab_size", "vocabulary_size", 40478),
             Option("n_positions", "context", 512),
-            Option("afn", "activation", "gelu", {"gelu": "gelu-tanh", "relu": "relu", "silu": "silu", "swish": "silu"}),
+            Option(
+                "afn",
+                "activation",
+                "gelu",
+                {"gelu": "gelu-tanh", "relu": "relu", "silu": "silu", "swish": "silu"},
+            ),
         ),
         always={**ALWAYS, "norm": "after"},
         either={**EITHER, "feed_forward_width": None},

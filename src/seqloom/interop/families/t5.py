@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from seqloom.errors import FolderError, UsageError, printable
+from seqloom.interop.config_options import Option, Options
 from seqloom.interop.families.family import Architecture, Family
 from seqloom.interop.tensor_names import Names, Rule
-from seqloom.interop.config_options import Option, Options
 
 FEED_FORWARD = {
     "relu": ("relu", False),
@@ -24,7 +24,10 @@ FEED_FORWARD = {
 
 def _attention(ours: str, theirs: str) -> tuple[Rule, ...]:
     return (
-        Rule(f"{ours}.query_key_value.weight", (f"{theirs}.q.weight", f"{theirs}.k.weight", f"{theirs}.v.weight")),
+        Rule(
+            f"{ours}.query_key_value.weight",
+            (f"{theirs}.q.weight", f"{theirs}.k.weight", f"{theirs}.v.weight"),
+        ),
         Rule(f"{ours}.output.weight", (f"{theirs}.o.weight",)),
     )
 
@@ -39,7 +42,11 @@ def _stack(side: str, feed_forward: int) -> tuple[Rule, ...]:
         *_attention(f"{ours}.attention", f"{theirs}.0.SelfAttention"),
         Rule(f"{ours}.feed_forward_norm.weight", (f"{theirs}.{feed_forward}.layer_norm.weight",)),
         Rule(f"{ours}.feed_forward.hidden.weight", (f"{hidden}.wi.weight",), when=("gated", False)),
-        Rule(f"{ours}.feed_forward.hidden.weight", (f"{hidden}.wi_0.weight", f"{hidden}.wi_1.weight"), when=("gated", True)),
+        Rule(
+            f"{ours}.feed_forward.hidden.weight",
+            (f"{hidden}.wi_0.weight", f"{hidden}.wi_1.weight"),
+            when=("gated", True),
+        ),
         Rule(f"{ours}.feed_forward.output.weight", (f"{hidden}.wo.weight",)),
         Rule(f"{side}.norm.weight", (f"{side}.final_layer_norm.weight",)),
     )
@@ -49,11 +56,18 @@ CROSS, THEIRS = "decoder.blocks.{i}.cross_attention", "decoder.block.{i}.layer.1
 
 
 def _refine(content: Mapping[str, Any], fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """v1.1 is told by `tie_word_embeddings`, of which `transformers` makes whether states are scaled before the output."""
+    """v1.1 is told by `tie_word_embeddings`, of which `transformers` makes whether states are scaled before
+    the output."""
     kind = content.get("feed_forward_proj", "relu")
-    if not isinstance(kind, str) or kind not in FEED_FORWARD or content.get("dense_act_fn", None) not in (None, _dense(kind)):
+    if (
+        not isinstance(kind, str)
+        or kind not in FEED_FORWARD
+        or content.get("dense_act_fn", None) not in (None, _dense(kind))
+    ):
         shown = f"feed_forward_proj={kind}, dense_act_fn={content.get('dense_act_fn')}"
-        raise FolderError(f"t5's {printable(shown)} is not known here, only feed_forward_proj of {', '.join(FEED_FORWARD)}")
+        raise FolderError(
+            f"t5's {printable(shown)} is not known here, only feed_forward_proj of {', '.join(FEED_FORWARD)}"
+        )
     activation, gated = FEED_FORWARD[kind]
     first = content.get("tie_word_embeddings") is not False
     return fields | {
@@ -61,7 +75,9 @@ def _refine(content: Mapping[str, Any], fields: dict[str, Any], names: Collectio
         "gated": gated,
         "scale_output": bool(content.get("scale_decoder_outputs", first)),
         "tie_output": first or "lm_head.weight" not in names,
-        "decoder_layers": fields["decoder_layers"] and (content.get("num_decoder_layers") or fields["encoder_layers"]),
+        "decoder_layers": (
+            fields["decoder_layers"] and (content.get("num_decoder_layers") or fields["encoder_layers"])
+        ),
         "attention_dropout": fields["dropout"],
     }
 
@@ -71,10 +87,14 @@ def _dense(kind: str) -> str:
 
 
 def _back(config: Any) -> dict[str, Any]:
-    kind = next((kind for kind, made in FEED_FORWARD.items() if made == (config.activation, config.gated)), None)
+    kind = next(
+        (kind for kind, made in FEED_FORWARD.items() if made == (config.activation, config.gated)), None
+    )
     if kind is None:
         gate = "with" if config.gated else "without"
-        raise UsageError(f"a t5 cannot have model.activation={config.activation} {gate} a gate, as this model has")
+        raise UsageError(
+            f"a t5 cannot have model.activation={config.activation} {gate} a gate, as this model has"
+        )
     return {
         "feed_forward_proj": kind,
         "dense_act_fn": _dense(kind),
@@ -116,7 +136,10 @@ T5 = Family(
             *_stack("encoder", 1),
             *_stack("decoder", 2),
             Rule(f"{CROSS}.query.weight", (f"{THEIRS}.EncDecAttention.q.weight",)),
-            Rule(f"{CROSS}.key_value.weight", (f"{THEIRS}.EncDecAttention.k.weight", f"{THEIRS}.EncDecAttention.v.weight")),
+            Rule(
+                f"{CROSS}.key_value.weight",
+                (f"{THEIRS}.EncDecAttention.k.weight", f"{THEIRS}.EncDecAttention.v.weight"),
+            ),
             Rule(f"{CROSS}.output.weight", (f"{THEIRS}.EncDecAttention.o.weight",)),
             Rule(f"{CROSS}_norm.weight", (f"{THEIRS}.layer_norm.weight",)),
             Rule("output.weight", ("lm_head.weight",)),

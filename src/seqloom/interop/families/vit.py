@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from seqloom.interop.config_options import Option, Options
 from seqloom.interop.families.family import ACTIVATIONS, Architecture, Family
 from seqloom.interop.families.heads import label_keys, labels_of
 from seqloom.interop.tensor_names import Names, Rule, layer
-from seqloom.interop.config_options import Option, Options
 
 BLOCK, THEIRS = "stack.blocks.{i}", "vit.encoder.layer.{i}"
 
@@ -49,7 +49,10 @@ VIT = Family(
             Rule("positions", ("vit.embeddings.position_embeddings",)),
             layer("patches", "vit.embeddings.patch_embeddings.projection"),
             layer(f"{BLOCK}.attention_norm", f"{THEIRS}.layernorm_before"),
-            layer(f"{BLOCK}.attention.query_key_value", *(f"{THEIRS}.attention.attention.{part}" for part in ("query", "key", "value"))),
+            layer(
+                f"{BLOCK}.attention.query_key_value",
+                *(f"{THEIRS}.attention.attention.{part}" for part in ("query", "key", "value")),
+            ),
             layer(f"{BLOCK}.attention.output", f"{THEIRS}.attention.output.dense"),
             layer(f"{BLOCK}.feed_forward_norm", f"{THEIRS}.layernorm_after"),
             layer(f"{BLOCK}.feed_forward.hidden", f"{THEIRS}.intermediate.dense"),
@@ -57,7 +60,10 @@ VIT = Family(
             layer("stack.norm", "vit.layernorm"),
             layer("head", "classifier"),
         ),
-        unused={"vit.pooler.dense.{kind}": "the pooler", "vit.embeddings.mask_token": "the token of masked patches"},
+        unused={
+            "vit.pooler.dense.{kind}": "the pooler",
+            "vit.embeddings.mask_token": "the token of masked patches",
+        },
     ),
     architectures={
         "ViTForImageClassification": Architecture(task="image-classification"),

@@ -1,7 +1,8 @@
-"""Whether ONNX graphs do what the model does: the same inputs through both, at shapes that the tracing did not see.
+"""Whether ONNX graphs do what the model does: the same inputs through both, at shapes that the tracing did
+not see.
 
-A decoder is called several times in a row, each engine with its own state. Rows are padded on the left, a source on both sides; what
-stands at padding means nothing and is not compared.
+A decoder is called several times in a row, each engine with its own state. Rows are padded on the left, a
+source on both sides; what stands at padding means nothing and is not compared.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def cases(model: Any) -> list[Case]:
         if isinstance(model, ViT):
             return [_of_images(model, rows, generator) for rows, _, _ in SHAPES]
         if isinstance(model, Bert):
-            return [_of_encoder(model, rows, min(steps, model.context), generator) for rows, steps, _ in SHAPES]
+            return [
+                _of_encoder(model, rows, min(steps, model.context), generator) for rows, steps, _ in SHAPES
+            ]
         return [_of_decoder(model, *shape, generator) for shape in SHAPES]
 
 
@@ -91,12 +94,15 @@ def _of_decoder(model: Any, rows: int, steps: int, source: int, generator: torch
         tokens = ids(more)
         tokens[:1, : more // 3] = pad  # on the left
         logits, state = next_logits(model, tokens, state)
-        calls.append(Call({"tokens": tokens}, {"logits": logits}, {"logits": torch.ones(rows, dtype=torch.bool)}))
+        calls.append(
+            Call({"tokens": tokens}, {"logits": logits}, {"logits": torch.ones(rows, dtype=torch.bool)})
+        )
     return calls
 
 
 def _on_both_sides(values: Tensor, pad: int | bool) -> Tensor:
-    """values `(rows, steps)` padded on the left in the first row, on the right in the second, where there are two."""
+    """values `(rows, steps)` padded on the left in the first row, on the right in the second, where there are
+    two."""
     if len(values) > 1 and values.shape[1] > 2:
         values[0, :2] = pad
         values[1, -2:] = pad
@@ -111,7 +117,10 @@ def check(found: Exportable, cases: list[Case], folder: Path) -> float:
     runs = [(graph, open_graph(graph, folder)) for graph in found.graphs]
     worst = 0.0
     for number, case in enumerate(cases):
-        known = {value.name: value.zeros({"rows": SHAPES[number][0], "past": 0, "source": 0}) for value in found.state}
+        known = {
+            value.name: value.zeros({"rows": SHAPES[number][0], "past": 0, "source": 0})
+            for value in found.state
+        }
         for at, call in enumerate(case):
             graph, run = runs[0 if at == 0 else -1]
             outputs = run(known | call.given)
@@ -119,8 +128,9 @@ def check(found: Exportable, cases: list[Case], folder: Path) -> float:
                 difference = _difference(outputs[name], expected, call.compared[name])
                 if not difference <= TOLERANCE:
                     raise SeqloomError(
-                        f"{graph.file}: must do what the model does to {TOLERANCE:.0e} of its largest value, but {name} differs by "
-                        f"{difference:.1e} at call {at + 1} of shape {SHAPES[number]}; nothing was written, please report this"
+                        f"{graph.file}: must do what the model does to {TOLERANCE:.0e} of its largest value,"
+                        f" but {name} differs by {difference:.1e} at call {at + 1} of shape {SHAPES[number]};"
+                        " nothing was written, please report this"
                     )
                 worst = max(worst, difference)
             known |= {name.removeprefix("next_"): value for name, value in outputs.items()}
@@ -131,7 +141,9 @@ def _difference(found: Tensor, expected: Tensor, compared: Tensor) -> float:
     found, expected = found[compared], expected[compared]
     if found.shape != expected.shape or not expected.numel():
         return 0.0 if found.shape == expected.shape else float("inf")
-    return float((found - expected).abs().max() / expected.abs().max().clamp(min=torch.finfo(expected.dtype).tiny))
+    return float(
+        (found - expected).abs().max() / expected.abs().max().clamp(min=torch.finfo(expected.dtype).tiny)
+    )
 
 
 Run = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
@@ -145,7 +157,9 @@ def open_graph(graph: Graph, folder: Path) -> Run:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors
     options.intra_op_num_threads = torch.get_num_threads()
-    session = onnxruntime.InferenceSession(str(folder / graph.file), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        str(folder / graph.file), options, providers=["CPUExecutionProvider"]
+    )
     names = [value.name for value in graph.outputs]
 
     def run(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:

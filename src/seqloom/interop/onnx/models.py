@@ -4,8 +4,9 @@
     a language model       `step`: tokens and state -> logits after the last token, and the state
     an encoder-decoder     `encoder`: source -> what the decoder starts from, and what it looks at; `step` as above
 
-A state is tensors by name. `step` returns each as `next_NAME`; what it only looks at it does not return. What the encoder does not
-give starts as zeros, with no past. The modules call the model's own layers; time is a `scan` where the model has a loop.
+A state is tensors by name. `step` returns each as `next_NAME`; what it only looks at it does not return. What
+the encoder does not give starts as zeros, with no past. The modules call the model's own layers; time is a
+`scan` where the model has a loop.
 """
 
 from __future__ import annotations
@@ -39,8 +40,12 @@ FAMILIES: dict[type[nn.Module], Callable[[Any], Exportable]] = {
 
 
 def exportable(model: nn.Module) -> Exportable:
-    """The graphs of a model, which is for nothing else from then on. Raises UsageError for a model that ONNX does not hold."""
+    """The graphs of a model, which is for nothing else from then on. Raises UsageError for a model that ONNX
+    does not hold."""
     for family, graphs_of in FAMILIES.items():
         if isinstance(model, family):
             return graphs_of(model)
-    raise UsageError(f"ONNX holds {', '.join(family.__name__ for family in FAMILIES)}, but this is a {type(model).__name__}")
+    raise UsageError(
+        f"ONNX holds {', '.join(family.__name__ for family in FAMILIES)}, but this is a"
+        f" {type(model).__name__}"
+    )

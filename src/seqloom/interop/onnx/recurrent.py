@@ -1,6 +1,7 @@
 """Recurrent models as ONNX graphs: the state is h (and c), and time is a scan over the model's own steps.
 
-A step of padding keeps the state, so a scan reads rows with padding anywhere: backwards it reads the whole row from its end.
+A step of padding keeps the state, so a scan reads rows with padding anywhere: backwards it reads the whole
+row from its end.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from torch._higher_order_ops.scan import scan
 from seqloom.errors import UsageError
 from seqloom.interop.onnx.graph import SOURCE, Exportable, Graph, Size, Value, step_graph
 from seqloom.layers.recurrent.cells import CELLS, CellState
-from seqloom.layers.recurrent.stack import Recurrent, layer_state, stack_states
 from seqloom.layers.recurrent.layer import RecurrentLayer
+from seqloom.layers.recurrent.stack import Recurrent, layer_state, stack_states
 from seqloom.models.recurrent_lm import RecurrentLM
 from seqloom.models.seq2seq import Memory, Seq2Seq, Seq2SeqState
 
 
 @final
 class Scanned(nn.Module):
-    """`Recurrent` as two scans a layer, one in each direction; both pass padding by, wherever it lies, so nothing is packed."""
+    """`Recurrent` as two scans a layer, one in each direction; both pass padding by, wherever it lies, so
+    nothing is packed."""
 
     def __init__(self, recurrent: Recurrent) -> None:
         super().__init__()
@@ -38,15 +40,20 @@ class Scanned(nn.Module):
             after.append(end)
             if both.bidirectional:
                 backward: Any = both.backward_layers[k]
-                reverse, end = _scanned(backward, outputs.flip(1), mask.flip(1), layer_state(before, len(after)))
+                reverse, end = _scanned(
+                    backward, outputs.flip(1), mask.flip(1), layer_state(before, len(after))
+                )
                 above = torch.cat([above, reverse.flip(1)], dim=-1)
                 after.append(end)
             outputs = both.connected(k, outputs, above)
         return outputs, stack_states(after)
 
 
-def _scanned(layer: RecurrentLayer, inputs: Tensor, mask: Tensor, state: CellState) -> tuple[Tensor, CellState]:
-    """One layer in one direction: outputs `(rows, steps, width of h)`, and the state after the last true step."""
+def _scanned(
+    layer: RecurrentLayer, inputs: Tensor, mask: Tensor, state: CellState
+) -> tuple[Tensor, CellState]:
+    """One layer in one direction: outputs `(rows, steps, width of h)`, and the state after the last true
+    step."""
 
     def step(old: CellState, now: tuple[Tensor, Tensor]) -> tuple[CellState, Tensor]:
         product, true = now
@@ -60,7 +67,9 @@ def _scanned(layer: RecurrentLayer, inputs: Tensor, mask: Tensor, state: CellSta
 
 def _kept(true: Tensor, new: CellState, old: CellState) -> CellState:
     """The new state where `true` `(rows,)`, else the old one."""
-    return tuple(torch.where(true.view(-1, *[1] * (n.dim() - 1)), n, o) for n, o in zip(new, old, strict=True))
+    return tuple(
+        torch.where(true.view(-1, *[1] * (n.dim() - 1)), n, o) for n, o in zip(new, old, strict=True)
+    )
 
 
 @final
@@ -77,7 +86,11 @@ class RecurrentStep(nn.Module):
 
     def _step(self, carried: CellState, token: Tensor) -> tuple[CellState, Tensor]:
         c = self.model.config
-        old = _kept(token != c.bos_id, carried, tuple(map(torch.zeros_like, carried))) if c.documents == "separate" else carried
+        old = (
+            _kept(token != c.bos_id, carried, tuple(map(torch.zeros_like, carried)))
+            if c.documents == "separate"
+            else carried
+        )
         x, parts = self.model.embedding(token), iter(old)
         new: list[Tensor] = []
         for stack in self.model.stacks:
@@ -91,7 +104,9 @@ def of_recurrent_lm(model: RecurrentLM) -> Exportable:
     c = model.config
     if c.maxent:
         raise UsageError("ONNX holds a RecurrentLM without model.maxent, but this has one")
-    state = tuple(Value(f"hidden_{k}", ("rows", *part.shape[1:])) for k, part in enumerate(model.start(1).hidden))
+    state = tuple(
+        Value(f"hidden_{k}", ("rows", *part.shape[1:])) for k, part in enumerate(model.start(1).hidden)
+    )
     return Exportable(None, step_graph(RecurrentStep(model), c.vocabulary_size, state))
 
 
@@ -117,11 +132,17 @@ class LookingRecurrentStep(nn.Module):
     def __init__(self, model: Seq2Seq) -> None:
         super().__init__()
         self.model = model.requires_grad_(False)
-        self.step = model._look_then_step if model.attention is not None and model.reads_context else model._step_then_look
+        self.step = (
+            model._look_then_step
+            if model.attention is not None and model.reads_context
+            else model._step_then_look
+        )
 
     def forward(self, tokens: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         state, (mask, values, keys) = others[:-3], others[-3:]
-        memory = Memory(values, keys, mask, mask)  # the last says which inputs there are, and a step does not ask
+        memory = Memory(
+            values, keys, mask, mask
+        )  # the last says which inputs there are, and a step does not ask
 
         def step(old: CellState, token: Tensor) -> tuple[CellState, Tensor]:
             embedded = self.model.target_embedding(token)[:, None]
@@ -136,7 +157,9 @@ class LookingRecurrentStep(nn.Module):
 def of_seq2seq(model: Seq2Seq) -> Exportable:
     c = model.config
     if c.normalisation == "batch":
-        raise UsageError("ONNX holds a Seq2Seq without model.normalisation=batch, whose steps differ, but this has it")
+        raise UsageError(
+            "ONNX holds a Seq2Seq without model.normalisation=batch, whose steps differ, but this has it"
+        )
     source: Size = 1 if c.attention == "none" else "source"
     keys_width = {"none": c.memory_width, "additive": c.attention_width}.get(c.attention, c.output_width)
     widths = (c.output_width, c.width)[: CELLS[c.cell].states]

@@ -1,4 +1,5 @@
-"""Transformers as ONNX graphs: the state of a decoder is the keys and values of each layer, and where its rows stand."""
+"""Transformers as ONNX graphs: the state of a decoder is the keys and values of each layer, and where its
+rows stand."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.interop.onnx.graph import SOURCE, Exportable, Graph, Value, general, step_graph
-from seqloom.layers.transformer.key_value_cache import Cache, KeysValues, Ragged
-from seqloom.layers.transformer.cross_attention import DecoderState, Memory
 from seqloom.layers.transformer.blocks import Reading, Stack, seen_of
+from seqloom.layers.transformer.cross_attention import DecoderState, Memory
+from seqloom.layers.transformer.key_value_cache import Cache, KeysValues, Ragged
 from seqloom.models.bert import Bert
 from seqloom.models.gpt import GPT
 from seqloom.models.t5 import T5
@@ -27,11 +28,15 @@ def _cache(layers: int, heads: int, head_width: int) -> tuple[Value, ...]:
     return Value("visible", ("rows", "past"), torch.bool), Value("position", ("rows",), torch.int64), *parts
 
 
-def _read_cache(tokens: Tensor, pad_id: int, visible: Tensor, position: Tensor, keys_values: Sequence[Tensor]) -> Cache:
+def _read_cache(
+    tokens: Tensor, pad_id: int, visible: Tensor, position: Tensor, keys_values: Sequence[Tensor]
+) -> Cache:
     """What stood before `tokens`. Of the ids that were read no model asks more than whether they are padding."""
     known = torch.where(visible, pad_id + 1, pad_id)
     room = torch.zeros_like(tokens)  # a buffer without room would be made larger, in steps
-    return Cache(_pairs(keys_values), torch.cat([known, room], dim=1), visible.shape[1], Ragged(visible, position))
+    return Cache(
+        _pairs(keys_values), torch.cat([known, room], dim=1), visible.shape[1], Ragged(visible, position)
+    )
 
 
 def _cache_parts(cache: Cache) -> tuple[Tensor, ...]:
@@ -44,7 +49,8 @@ def _pairs(parts: Sequence[Tensor]) -> tuple[KeysValues, ...]:
 
 
 def _see_padding(stack: Stack) -> None:
-    """Has an encoder compute padding too: a graph can do without, but only by tensors whose size depends on what another holds."""
+    """Has an encoder compute padding too: a graph can do without, but only by tensors whose size depends on
+    what another holds."""
 
     def encode(x: Tensor, mask: Tensor, bias: Tensor | None = None) -> Tensor:
         hidden: Tensor = stack(x, Reading(seen_of(mask, bias)))[0]
@@ -59,11 +65,17 @@ class CausalStep(nn.Module):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model: Any = model.requires_grad_()  # with gradients on, keys are put behind the past ones and not into them
+        self.model: Any = (
+            model.requires_grad_()
+        )  # with gradients on, keys are put behind the past ones and not into them
 
-    def forward(self, tokens: Tensor, visible: Tensor, position: Tensor, *keys_values: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        self, tokens: Tensor, visible: Tensor, position: Tensor, *keys_values: Tensor
+    ) -> tuple[Tensor, ...]:
         with general():
-            hidden, cache = self.model.read(tokens, _read_cache(tokens, self.model.config.pad_id, visible, position, keys_values))
+            hidden, cache = self.model.read(
+                tokens, _read_cache(tokens, self.model.config.pad_id, visible, position, keys_values)
+            )
             return self.model.output.logits(hidden[:, -1]), *_cache_parts(cache)
 
 
@@ -91,12 +103,17 @@ class LookingStep(nn.Module):
         self.model: Any = model.requires_grad_()
         self.parts = 2 * layers
 
-    def forward(self, tokens: Tensor, visible: Tensor, position: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        self, tokens: Tensor, visible: Tensor, position: Tensor, *others: Tensor
+    ) -> tuple[Tensor, ...]:
         past, mask, memory = others[: self.parts], others[self.parts], others[self.parts + 1 :]
         inputs = torch.arange(tokens.shape[0], device=tokens.device)
         looked_at = Memory(_pairs(memory), mask, inputs)
         before = DecoderState(
-            _read_cache(tokens, self.model.config.pad_id, visible, position, past), inputs, Shared(looked_at), Shared(None)
+            _read_cache(tokens, self.model.config.pad_id, visible, position, past),
+            inputs,
+            Shared(looked_at),
+            Shared(None),
         )
         with general():
             hidden, after = self.model.read(tokens, before)
@@ -109,7 +126,9 @@ def of_gpt(model: GPT) -> Exportable:
     return Exportable(None, step_graph(CausalStep(model), c.vocabulary_size, state))
 
 
-def _of_encoder_decoder(model: nn.Module, layers: int, heads: int, head_width: int, vocabulary: int) -> Exportable:
+def _of_encoder_decoder(
+    model: nn.Module, layers: int, heads: int, head_width: int, vocabulary: int
+) -> Exportable:
     shape = ("rows", heads, "source", head_width)
     looked_at = (
         Value("memory_mask", ("rows", "source"), torch.bool),
@@ -128,9 +147,13 @@ def of_transformer(model: Transformer) -> Exportable:
 
 def of_t5(model: T5) -> Exportable:
     c = model.config
-    found = _of_encoder_decoder(model, c.decoder_layers, c.heads, c.head_width or c.width // c.heads, c.vocabulary_size)
+    found = _of_encoder_decoder(
+        model, c.decoder_layers, c.heads, c.head_width or c.width // c.heads, c.vocabulary_size
+    )
     for bias in (model.encoder_bias, model.decoder_bias):
-        bias.requires_grad_(False)  # with the gradient of a mask, torch traces another kernel than it decomposes
+        bias.requires_grad_(
+            False
+        )  # with the gradient of a mask, torch traces another kernel than it decomposes
     return found
 
 
@@ -149,7 +172,8 @@ class TokenEncoder(nn.Module):
 
 
 def encoded(model: Bert, inputs: Tensor, mask: Tensor, segments: Tensor | None) -> tuple[Tensor, ...]:
-    """Hidden states `(rows, steps, width)`; with a pooler what it makes of them; with a head the logits of each token."""
+    """Hidden states `(rows, steps, width)`; with a pooler what it makes of them; with a head the logits of
+    each token."""
     hidden = model(inputs, mask, segments)
     pooled = () if model.pooler is None else (model.pooled(hidden),)
     return hidden, *pooled, *(() if model.head is None else (model.logits(hidden),))
@@ -165,7 +189,9 @@ def of_bert(model: Bert) -> Exportable:
     if c.pooler:
         outputs.append(Value("pooled", ("rows", c.width)))
     if c.head != "none":
-        outputs.append(Value("logits", by_step if c.head == "replaced-token" else (*by_step, c.vocabulary_size)))
+        outputs.append(
+            Value("logits", by_step if c.head == "replaced-token" else (*by_step, c.vocabulary_size))
+        )
     return Exportable(Graph("model", TokenEncoder(model), tuple(inputs), tuple(outputs)), None)
 
 

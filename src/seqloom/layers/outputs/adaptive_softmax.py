@@ -1,7 +1,7 @@
 """The adaptive softmax: rare words are predicted in two steps, and with narrower states.
 
-Grave, Joulin, Cissé, Grangier and Jégou 2017 (Efficient softmax approximation for GPUs). Words by falling frequency are cut into a head
-and clusters:
+Grave, Joulin, Cissé, Grangier and Jégou 2017 (Efficient softmax approximation for GPUs). Words by falling
+frequency are cut into a head and clusters:
 
     p(w | h) = p_head(w | h)                                 for the words of the head
     p(w | h) = p_head(cluster c | h) p_c(w | P_c h)          for the words of cluster c = 1, 2, ..;  P_c: width -> width / 4^c
@@ -26,7 +26,8 @@ DIVISOR = 4
 
 
 def default_cutoffs(vocabulary: int) -> tuple[int, ...]:
-    """A sixteenth of the words in the head, which by Zipf's law are three quarters of a text; up to a quarter, and the rest."""
+    """A sixteenth of the words in the head, which by Zipf's law are three quarters of a text; up to a
+    quarter, and the rest."""
     return tuple(sorted({max(1, vocabulary // 16), max(1, vocabulary // 4)} - {vocabulary}))
 
 
@@ -53,19 +54,25 @@ class AdaptiveOutput(nn.Module):
         super().__init__()
         cutoffs = tuple(cutoffs) or default_cutoffs(vocabulary)
         if list(cutoffs) != sorted({*cutoffs}) or not 0 < cutoffs[0] <= cutoffs[-1] < vocabulary:
-            raise UsageError(f"the cutoffs must rise from at least 1 to less than the vocabulary of {vocabulary}, but are {[*cutoffs]}")
+            raise UsageError(
+                f"the cutoffs must rise from at least 1 to less than the vocabulary of {vocabulary}, but are"
+                f" {[*cutoffs]}"
+            )
         self.cutoffs = (*cutoffs, vocabulary)
         self.head = nn.Linear(width, cutoffs[0] + len(cutoffs), bias=False)
         self.tails = nn.ModuleList()
         for number, (low, high) in enumerate(zip(self.cutoffs[:-1], self.cutoffs[1:], strict=True), start=1):
             narrow = max(1, width // DIVISOR**number)
-            self.tails.append(nn.Sequential(nn.Linear(width, narrow, bias=False), nn.Linear(narrow, high - low, bias=False)))
+            self.tails.append(
+                nn.Sequential(nn.Linear(width, narrow, bias=False), nn.Linear(narrow, high - low, bias=False))
+            )
         for matrix in self.parameters():
             nn.init.normal_(matrix, std=matrix.shape[1] ** -0.5)
         self.register_buffer("rank", torch.arange(vocabulary))
 
     def set_counts(self, counts: Tensor) -> None:
-        """counts `(vocabulary,)` of each id in the training text: the frequent words go to the head. Before training only."""
+        """counts `(vocabulary,)` of each id in the training text: the frequent words go to the head. Before
+        training only."""
         order = counts.argsort(descending=True, stable=True)
         self.rank[order] = torch.arange(len(order), device=self.rank.device)
 
@@ -75,26 +82,38 @@ class AdaptiveOutput(nn.Module):
         head = self.head(hidden).to(exact).log_softmax(dim=-1)
         parts = [head[..., : self.cutoffs[0]]]
         for number, tail in enumerate(self.tails):
-            parts.append(tail(hidden).to(exact).log_softmax(dim=-1) + head[..., self.cutoffs[0] + number, None])
+            parts.append(
+                tail(hidden).to(exact).log_softmax(dim=-1) + head[..., self.cutoffs[0] + number, None]
+            )
         return torch.cat(parts, dim=-1).index_select(-1, self.rank)
 
     def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Loss:
-        """hidden `(..., width)`, targets `(...)` with IGNORE where nothing is trained -> cross-entropy in nats.
+        """hidden `(..., width)`, targets `(...)` with IGNORE where nothing is trained -> cross-entropy in
+        nats.
 
-        Raises UsageError where `smoothing` is not 0: its sum over all words would touch every cluster at every position.
+        Raises UsageError where `smoothing` is not 0: its sum over all words would touch every cluster at
+        every position.
         """
         if smoothing:
-            raise UsageError(f"label smoothing needs all words at every position: it must be 0 with output=adaptive, but is {smoothing}")
+            raise UsageError(
+                "label smoothing needs all words at every position: it must be 0 with output=adaptive, but"
+                f" is {smoothing}"
+            )
         _, hidden, flat = asked(hidden, targets)
         first, hits = self._split(flat)
         total = linear_cross_entropy(hidden, self.head.weight, None, first)
-        for tail, places, within in hits:  # also where none is hit: every weight has a gradient in every worker
+        for (
+            tail,
+            places,
+            within,
+        ) in hits:  # also where none is hit: every weight has a gradient in every worker
             total = total + linear_cross_entropy(tail[0](hidden[places]), tail[1].weight, None, within)  # type: ignore[arg-type]
         return Loss(total, torch.tensor(len(flat), device=total.device))
 
     @torch.no_grad()
     def log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """hidden `(..., width)`, targets `(...)` -> log p of each target `(...)` in nats, 0 at IGNORE; float32 or better, no gradient."""
+        """hidden `(..., width)`, targets `(...)` -> log p of each target `(...)` in nats, 0 at IGNORE;
+        float32 or better, no gradient."""
         where, hidden, flat = asked(hidden, targets)
         first, hits = self._split(flat)
         found = linear_log_probs(hidden, self.head.weight, None, first)

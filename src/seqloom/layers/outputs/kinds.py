@@ -9,8 +9,8 @@ from torch import nn
 
 from seqloom.errors import UsageError
 from seqloom.layers.outputs.adaptive_softmax import AdaptiveOutput
-from seqloom.layers.outputs.softmax import FullOutput
 from seqloom.layers.outputs.sampled_softmax import SampledOutput
+from seqloom.layers.outputs.softmax import FullOutput
 
 OutputKind = Literal["full", "adaptive", "importance", "blackout"]
 
@@ -28,7 +28,8 @@ def make_output(
     alpha: float | None = None,
     cutoffs: Sequence[int] = (),
 ) -> Outputs:
-    """The output layer of that kind. All but `full` want the training text's counts before they train: `set_counts`.
+    """The output layer of that kind. All but `full` want the training text's counts before they train:
+    `set_counts`.
 
     Raises UsageError where `adaptive` is to be tied: its words have states of several widths.
     """
@@ -37,5 +38,8 @@ def make_output(
     if kind != "adaptive":
         return SampledOutput(kind, width, vocabulary, tied, bias=bias, samples=samples, alpha=alpha)
     if tied is not None:
-        raise UsageError("model.tie_output must be false with model.output=adaptive, whose words have states of several widths")
+        raise UsageError(
+            "model.tie_output must be false with model.output=adaptive, whose words have states of several"
+            " widths"
+        )
     return AdaptiveOutput(width, vocabulary, cutoffs)

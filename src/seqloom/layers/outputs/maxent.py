@@ -1,14 +1,15 @@
 """Maximum entropy features of n-grams, hashed, beside a neural output: RNN + MaxEnt.
 
-Mikolov et al. 2011 (Strategies for Training Large Scale Neural Network Language Models) add to each logit a weight for every
-n-gram that the word would complete:
+Mikolov et al. 2011 (Strategies for Training Large Scale Neural Network Language Models) add to each logit a
+weight for every n-gram that the word would complete:
 
     logit(v) = (W h_t + b)_v + Σ_k T[start(u_{t-k+2} .. u_t) + v],   k = 2 .. n
 
-Each history, of one token up to n - 1, owns a block of the table T that begins at its hash; blocks overlap, so weights are shared by
-chance. The unigram's weight is b.
+Each history, of one token up to n - 1, owns a block of the table T that begins at its hash; blocks overlap,
+so weights are shared by chance. The unigram's weight is b.
 
-`hidden` carries the history's ids in its last columns, as floats: these hold whole numbers exactly up to 2^24.
+`hidden` carries the history's ids in its last columns, as floats: these hold whole numbers exactly up to
+2^24.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def histories(tokens: Tensor, past: Tensor) -> Tensor:
     """tokens `(rows, steps)`, padded on the right only, and those before them `past` `(rows, n - 2)`
     -> at each step the last n - 1, oldest first, `(rows, steps, n - 1)`."""
     whole = torch.cat([past, tokens], dim=1)
-    return torch.stack([whole[:, first : first + tokens.shape[1]] for first in range(past.shape[1] + 1)], dim=2)
+    return torch.stack(
+        [whole[:, first : first + tokens.shape[1]] for first in range(past.shape[1] + 1)], dim=2
+    )
 
 
 def past_after(tokens: Tensor, mask: Tensor, past: Tensor) -> Tensor:
@@ -65,11 +68,13 @@ class MaxEntOutput(nn.Module):
         states, history = hidden[..., : 1 - self.order], hidden[..., 1 - self.order :]
         starts = self.starts(history.reshape(-1, self.order - 1).long())
         blocks: Tensor = _Blocks.apply(self.table, starts, self.vocabulary)  # type: ignore[no-untyped-call]
-        return self.full.logits(states.to(self.table.dtype)) + blocks.view(*hidden.shape[:-1], self.vocabulary)
+        return self.full.logits(states.to(self.table.dtype)) + blocks.view(
+            *hidden.shape[:-1], self.vocabulary
+        )
 
     def starts(self, history: Tensor) -> Tensor:
-        """history `(positions, order - 1)` -> where the blocks of the last token, the last two, ... begin, -1 where there are
-        not so many, `(positions, order - 1)`."""
+        """history `(positions, order - 1)` -> where the blocks of the last token, the last two, ... begin, -1
+        where there are not so many, `(positions, order - 1)`."""
         value, found = torch.zeros_like(history[:, 0]), []
         for token in reversed(history.unbind(dim=1)):
             value = (value + token + 1) * MULTIPLIER % PRIME
@@ -100,7 +105,8 @@ class MaxEntOutput(nn.Module):
 
     @torch.no_grad()
     def log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """hidden `(..., width + order - 1)`, targets `(...)` -> log p of each target `(...)` in nats, 0 at IGNORE; no gradient."""
+        """hidden `(..., width + order - 1)`, targets `(...)` -> log p of each target `(...)` in nats, 0 at
+        IGNORE; no gradient."""
         hidden, flat = hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
         found = hidden.new_zeros(flat.shape, dtype=torch.promote_types(hidden.dtype, torch.float32))
         for rows in torch.split((flat != IGNORE).nonzero()[:, 0], CHUNK):
@@ -113,8 +119,8 @@ class MaxEntOutput(nn.Module):
 class _Blocks(torch.autograd.Function):
     """Σ_k T[starts_k + v] for all v: `(positions, vocabulary)`.
 
-    The blocks are read through a view in which they overlap, so no index of every weight is formed; autograd would give that
-    view a gradient of table × vocabulary.
+    The blocks are read through a view in which they overlap, so no index of every weight is formed; autograd
+    would give that view a gradient of table × vocabulary.
     """
 
     @staticmethod
@@ -155,5 +161,7 @@ class _Formed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_value: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():  # create_graph=True
-            raise RuntimeError("the output layer has no second derivative: its gradients are formed on the way forward")
+            raise RuntimeError(
+                "the output layer has no second derivative: its gradients are formed on the way forward"
+            )
         return None, None, *(d_value * gradient for gradient in ctx.saved_tensors)

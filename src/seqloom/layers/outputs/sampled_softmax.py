@@ -1,15 +1,15 @@
 """Outputs that train on the target and a sample of the other words, and are a full softmax ever after.
 
     importance   Jean et al. 2015; Jozefowicz et al. 2016
-                 a_j = z_j - log π_j,  π_j = 1 - (1 - Q_j)^S: how probable it is that word j is among S draws from Q
-                 loss = -log softmax(a)_target, over the target and the different words drawn
+                 a_j = z_j - log π_j,  π_j = 1 - (1 - Q_j)^S: how probable it is that word j is among S draws
+                 from Q loss = -log softmax(a)_target, over the target and the different words drawn
     blackout     Ji et al. 2016
                  a_j = z_j - log Q_j,  p~_j = exp(a_j) / Σ exp(a), over the target and the S draws
                  loss = -log p~_target - Σ_draws log(1 - p~_j)
 
-Q_j ~ count_j^α. All positions of a call share the draws; a draw that is a position's own target is left out there (an accidental hit).
-With all words drawn and certain (π = 1), importance is the exact cross-entropy; with fewer its gradient is biased, the less so the more
-are drawn.
+Q_j ~ count_j^α. All positions of a call share the draws; a draw that is a position's own target is left out
+there (an accidental hit). With all words drawn and certain (π = 1), importance is the exact cross-entropy;
+with fewer its gradient is biased, the less so the more are drawn.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ class SampledOutput(nn.Module):
         self.register_buffer("cumulative", torch.arange(1, vocabulary + 1, dtype=torch.float64) / vocabulary)
 
     def set_counts(self, counts: Tensor) -> None:
-        """counts `(vocabulary,)` of each id in the training text; one that never occurs counts once, so that it can be drawn."""
+        """counts `(vocabulary,)` of each id in the training text; one that never occurs counts once, so that
+        it can be drawn."""
         raised = counts.to(self.cumulative).clamp(min=1) ** self.alpha
         self.cumulative.copy_(raised.cumsum(0) / raised.sum())
 
@@ -80,11 +81,13 @@ class SampledOutput(nn.Module):
         return self.full.logits(hidden)
 
     def log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """hidden `(..., width)`, targets `(...)` -> log p of each target `(...)` in nats, 0 at IGNORE; float32 or better, no gradient."""
+        """hidden `(..., width)`, targets `(...)` -> log p of each target `(...)` in nats, 0 at IGNORE;
+        float32 or better, no gradient."""
         return self.full.log_probs(hidden, targets)
 
     def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Loss:
-        """hidden `(..., width)`, targets `(...)` with IGNORE where nothing is trained -> in training the sampled loss, else cross-entropy.
+        """hidden `(..., width)`, targets `(...)` with IGNORE where nothing is trained -> in training the
+        sampled loss, else cross-entropy.
 
         Draws from torch's global stream. Raises UsageError where `smoothing` is not 0 in training.
         """
@@ -92,7 +95,8 @@ class SampledOutput(nn.Module):
             return self.full.loss(hidden, targets, smoothing)
         if smoothing:
             raise UsageError(
-                f"label smoothing needs all words at every position, so it must be 0 with output={self.kind}, but is {smoothing}"
+                f"label smoothing needs all words at every position, so it must be 0 with output={self.kind},"
+                f" but is {smoothing}"
             )
         _, hidden, flat = asked(hidden, targets)
         total = self.sampled_loss(hidden, flat, self.draw())
@@ -128,7 +132,9 @@ class SampledOutput(nn.Module):
         """log π (importance) or log Q (blackout) of ids `(k,)`."""
         below = torch.where(ids > 0, self.cumulative[ids - 1], 0.0)
         q = self.cumulative[ids] - below
-        return torch.log(-torch.expm1(self.samples * torch.log1p(-q))) if self.kind == "importance" else q.log()
+        return (
+            torch.log(-torch.expm1(self.samples * torch.log1p(-q))) if self.kind == "importance" else q.log()
+        )
 
 
 class _Hits(NamedTuple):
@@ -152,7 +158,8 @@ class _Hits(NamedTuple):
 
 
 def _importance_(logits: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """logits of the draws `(n, u)`, turned into gradients in place, and of the target `(n,)` -> Σ loss, d wanted `(n,)`."""
+    """logits of the draws `(n, u)`, turned into gradients in place, and of the target `(n,)` -> Σ loss, d
+    wanted `(n,)`."""
     among = softmax_(logits)
     whole = torch.logaddexp(among, wanted)
     others = (among - whole).exp()
@@ -163,7 +170,8 @@ def _importance_(logits: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
 def _blackout_(logits: Tensor, wanted: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
     """The same, for draws that came so many `times` `(u,)`.
 
-    With n the times, p = p~ and r_j = p_j / (1 - p_j):  d a_k = n_k (r_k - p_k G),  d a_target = -1 - p_target G,  G = Σ n_j r_j - 1.
+    With n the times, p = p~ and r_j = p_j / (1 - p_j):  d a_k = n_k (r_k - p_k G),  d a_target = -1 -
+    p_target G,  G = Σ n_j r_j - 1.
     """
     among = softmax_(logits.add_(times.log()))
     whole = torch.logaddexp(among, wanted)

@@ -18,9 +18,12 @@ CHUNK = 512
 
 @final
 class FullOutput(nn.Module):
-    """`logits = W h + b` over the whole vocabulary; `tied` takes the embedding `(vocabulary, width)` as W (Press and Wolf 2017)."""
+    """`logits = W h + b` over the whole vocabulary; `tied` takes the embedding `(vocabulary, width)` as W
+    (Press and Wolf 2017)."""
 
-    def __init__(self, width: int, vocabulary: int, tied: nn.Parameter | None = None, *, bias: bool = True) -> None:
+    def __init__(
+        self, width: int, vocabulary: int, tied: nn.Parameter | None = None, *, bias: bool = True
+    ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocabulary, width)) if tied is None else tied
         self.bias = nn.Parameter(torch.zeros(vocabulary)) if bias else None
@@ -32,7 +35,8 @@ class FullOutput(nn.Module):
         return linear(hidden, self.weight, self.bias)
 
     def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Loss:
-        """hidden `(..., width)`, targets `(...)` with IGNORE where nothing is trained -> cross-entropy in nats.
+        """hidden `(..., width)`, targets `(...)` with IGNORE where nothing is trained -> cross-entropy in
+        nats.
 
         With `smoothing` ε the target distribution is `(1 - ε) one-hot + ε uniform` (Szegedy et al. 2016).
         """
@@ -42,40 +46,50 @@ class FullOutput(nn.Module):
 
     @torch.no_grad()
     def log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """hidden `(..., width)`, targets `(...)` -> log p of each target `(...)` in nats, 0 at IGNORE; float32 or better, no gradient."""
+        """hidden `(..., width)`, targets `(...)` -> log p of each target `(...)` in nats, 0 at IGNORE;
+        float32 or better, no gradient."""
         places, hidden, flat = asked(hidden, targets)
         return placed(linear_log_probs(hidden, self.weight, self.bias, flat), places, targets)
 
 
 def asked(hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """hidden `(..., width)`, targets `(...)` -> the n places that are not IGNORE `(n,)`, their states `(n, width)` and targets `(n,)`."""
+    """hidden `(..., width)`, targets `(...)` -> the n places that are not IGNORE `(n,)`, their states `(n,
+    width)` and targets `(n,)`."""
     flat = targets.reshape(-1)
     places = (flat != IGNORE).nonzero()[:, 0]
     return places, hidden.reshape(-1, hidden.shape[-1])[places], flat[places]
 
 
 def placed(values: Tensor, places: Tensor, targets: Tensor) -> Tensor:
-    """values `(n,)` at their places among the targets `(...)`, and 0 elsewhere: what `asked` took out, put back."""
+    """values `(n,)` at their places among the targets `(...)`, and 0 elsewhere: what `asked` took out, put
+    back."""
     return values.new_zeros(targets.numel()).index_copy_(0, places, values).view(targets.shape)
 
 
 Score = Callable[[slice, Tensor], tuple[Tensor, Tensor | None]]
-"""(rows, logits of those rows) -> (Σ loss, d loss / d extra of those rows); turns the logits into their gradients in place."""
+"""(rows, logits of those rows) -> (Σ loss, d loss / d extra of those rows); turns the logits into their
+gradients in place."""
 
 
-def chunked_loss(score: Score, hidden: Tensor, weight: Tensor, bias: Tensor | None, extra: Tensor | None = None) -> Tensor:
-    """Σ of a loss of the logits W h + b, of which only a chunk exists at a time, and of `extra`, one value per row.
+def chunked_loss(
+    score: Score, hidden: Tensor, weight: Tensor, bias: Tensor | None, extra: Tensor | None = None
+) -> Tensor:
+    """Σ of a loss of the logits W h + b, of which only a chunk exists at a time, and of `extra`, one value
+    per row.
 
-    hidden `(n, width)`, weight `(classes, width)`, bias `(classes,)`, extra `(n,)`. Under autocast the products are in low precision,
-    all else in float32 or better.
+    hidden `(n, width)`, weight `(classes, width)`, bias `(classes,)`, extra `(n,)`. Under autocast the
+    products are in low precision, all else in float32 or better.
     """
     trains = torch.is_grad_enabled()  # asked here, since inside a Function it is always off
     total: Tensor = _ChunkedLoss.apply(score, trains, hidden, weight, bias, extra)  # type: ignore[no-untyped-call]
     return total
 
 
-def linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-    """hidden `(n, width)`, weight `(classes, width)`, targets `(n,)` -> Σ cross-entropy of softmax(W h + b), in nats."""
+def linear_cross_entropy(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float = 0.0
+) -> Tensor:
+    """hidden `(n, width)`, weight `(classes, width)`, targets `(n,)` -> Σ cross-entropy of softmax(W h + b),
+    in nats."""
 
     def score(rows: slice, logits: Tensor) -> tuple[Tensor, None]:
         y = targets[rows, None]
@@ -91,7 +105,8 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, ta
 
 
 def linear_log_probs(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
-    """hidden `(n, width)`, targets `(n,)` -> log p of each target `(n,)` in float32 or better; call it without gradients."""
+    """hidden `(n, width)`, targets `(n,)` -> log p of each target `(n,)` in float32 or better; call it
+    without gradients."""
     low = _product_dtype(hidden)
     parts = []
     for rows, logits, _ in _chunks(hidden.to(low), weight.to(low), bias):
@@ -103,8 +118,8 @@ def linear_log_probs(hidden: Tensor, weight: Tensor, bias: Tensor | None, target
 def softmax_(logits: Tensor) -> Tensor:
     """Turns logits `(n, classes)` into probabilities in place; returns log Σ exp(logits) `(n,)`.
 
-    softmax reads a value for the last time before it writes it, so it may have its input as output. The largest p is
-    exp(largest logit) / Σ and cannot underflow, so it tells Σ without another exp.
+    softmax reads a value for the last time before it writes it, so it may have its input as output. The
+    largest p is exp(largest logit) / Σ and cannot underflow, so it tells Σ without another exp.
     """
     largest = logits.amax(dim=1)
     torch.softmax(logits, dim=1, out=logits)
@@ -118,7 +133,8 @@ def _product_dtype(hidden: Tensor) -> torch.dtype:
 
 
 def _chunks(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Rows, `W h + b` of those rows in float32 or better, and memory of that shape for the next products; at least one chunk.
+    """Rows, `W h + b` of those rows in float32 or better, and memory of that shape for the next products; at
+    least one chunk.
 
     All chunks are in the same memory: fresh pages would cost as much as the softmax.
     """
@@ -134,11 +150,19 @@ def _chunks(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator[tup
 
 @final
 class _ChunkedLoss(torch.autograd.Function):
-    """Chunk by chunk, with the gradients formed on the way: they are known as soon as the logits are, so each chunk of logits
-    is used for both and dropped."""
+    """Chunk by chunk, with the gradients formed on the way: they are known as soon as the logits are, so each
+    chunk of logits is used for both and dropped."""
 
     @staticmethod
-    def forward(ctx: Any, score: Score, trains: bool, hidden: Tensor, weight: Tensor, bias: Tensor | None, extra: Tensor | None) -> Tensor:
+    def forward(
+        ctx: Any,
+        score: Score,
+        trains: bool,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        extra: Tensor | None,
+    ) -> Tensor:
         low = _product_dtype(hidden)
         h, matrix = hidden.to(low), weight.to(low)
         d_hidden, d_weight = torch.empty_like(hidden), torch.empty_like(weight)
@@ -163,15 +187,20 @@ class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_total: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():  # create_graph=True
-            raise RuntimeError("the output layer has no second derivative: its backward pass is written by hand")
+            raise RuntimeError(
+                "the output layer has no second derivative: its backward pass is written by hand"
+            )
         gradients = ctx.saved_tensors
-        if d_total.device.type != "cpu" or d_total != 1:  # elsewhere the question would cost more than the products
+        if (
+            d_total.device.type != "cpu" or d_total != 1
+        ):  # elsewhere the question would cost more than the products
             gradients = [None if part is None else d_total * part for part in gradients]
         return None, None, *gradients
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor, *, first: bool) -> None:
-    """`total += aᵀ b`, or `=` where it is the first: the sum in the precision of `total`, the product in that of `a` and `b`."""
+    """`total += aᵀ b`, or `=` where it is the first: the sum in the precision of `total`, the product in that
+    of `a` and `b`."""
     if total.dtype is a.dtype:
         total.addmm_(a.T, b, beta=0 if first else 1)
     elif first:

@@ -1,7 +1,8 @@
-"""What the driver (`unroll.py`) lends a cell: products with the input and with the state, and their gradients by hand.
+"""What the driver (`unroll.py`) lends a cell: products with the input and with the state, and their gradients
+by hand.
 
-Layer normalisation (Ba et al. 2016): each product is normalised over the gates that are computed together, so the sum
-of a gate is `LN(W_h h) + LN(W_x x) + b`, and the cell state before its tanh: `h = o ⊙ tanh(LN(c))`.
+Layer normalisation (Ba et al. 2016): each product is normalised over the gates that are computed together, so
+the sum of a gate is `LN(W_h h) + LN(W_x x) + b`, and the cell state before its tanh: `h = o ⊙ tanh(LN(c))`.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import torch
 from torch import Tensor
 
 from seqloom.layers.recurrent.cells import Cell, Parts, Tools, gates_of, tanh_slope
-from seqloom.layers.recurrent.layer_inputs import Inputs
-from seqloom.layers.recurrent.large_pages import fresh
 from seqloom.layers.recurrent.compiled_products import gemm
-from seqloom.layers.recurrent.packing import steps_of
+from seqloom.layers.recurrent.large_pages import fresh
+from seqloom.layers.recurrent.layer_inputs import Inputs
 from seqloom.layers.recurrent.onednn_products import Product
+from seqloom.layers.recurrent.packing import steps_of
 
 EPSILON = 1e-5
 """Added to the variance by layer normalisation."""
@@ -33,7 +34,8 @@ class Weights(NamedTuple):
     w_h: Tensor
     """`(fed gates * width, width of h)`"""
     b_h: Tensor | None
-    """`(gates * width,)`, where a gate multiplies the product with the state, so that its bias is one of its own."""
+    """`(gates * width,)`, where a gate multiplies the product with the state, so that its bias is one of its
+    own."""
     w_p: Tensor | None
     """`(width of h, width)`: the projection."""
     gain_x: Tensor | None
@@ -91,14 +93,18 @@ class InputProduct:
             of_w = None if bare and identity else slice(row, row + size)
             of_gain = None if bare or weights.gain_x is None else slice(gain, gain + size)
             self.places.append((slice(gate, gate + size), of_w, of_gain))
-            gate, row, gain = gate + size, row + size * (of_w is not None), gain + size * (of_gain is not None)
+            gate, row, gain = (
+                gate + size,
+                row + size * (of_w is not None),
+                gain + size * (of_gain is not None),
+            )
 
     def squashes(self, part: tuple[str, ...]) -> bool:
         return self.cell.squashed and part == (self.cell.bare,)
 
     def __call__(self, x: Inputs, *, normalise: bool = True) -> tuple[list[Tensor], list[Tensor]]:
-        """-> the parts, and what `back` needs. Without `normalise`, of normalised layers, both are still to be
-        filled by the loop over time, but for the product itself."""
+        """-> the parts, and what `back` needs. Without `normalise`, of normalised layers, both are still to
+        be filled by the loop over time, but for the product itself."""
         parts, saved = [], []
         for names, (of_b, of_w, of_gain) in zip(self.cell.parts, self.places, strict=True):
             b = self.bias[of_b]
@@ -112,22 +118,36 @@ class InputProduct:
             if of_gain is not None:
                 assert self.weights.gain_x is not None
                 if normalise:
-                    normal, *moments = torch.native_layer_norm(raw, raw.shape[1:], self.weights.gain_x[of_gain], b, EPSILON)
+                    normal, *moments = torch.native_layer_norm(
+                        raw, raw.shape[1:], self.weights.gain_x[of_gain], b, EPSILON
+                    )
                 else:
-                    normal, *moments = fresh(raw, *raw.shape), raw.new_empty(len(raw), 1), raw.new_empty(len(raw), 1)
+                    normal, *moments = (
+                        fresh(raw, *raw.shape),
+                        raw.new_empty(len(raw), 1),
+                        raw.new_empty(len(raw), 1),
+                    )
                 saved += [raw, *moments]
                 parts.append(normal)
             else:
                 parts.append(raw + b)
         return parts, saved
 
-    def back(self, d: Parts, x: Inputs, saved: Sequence[Tensor], needed: bool, found: NormGradients | None) -> Tensor | None:
-        """The gradient of the parts -> that of the layer's inputs (where needed). Where the loop has `found` those of the
-        normalisation, d is that of the raw product."""
+    def back(
+        self, d: Parts, x: Inputs, saved: Sequence[Tensor], needed: bool, found: NormGradients | None
+    ) -> Tensor | None:
+        """The gradient of the parts -> that of the layer's inputs (where needed). Where the loop has `found`
+        those of the normalisation, d is that of the raw product."""
         weights = self.weights
         self.d_w = torch.empty_like(weights.w_x, memory_format=torch.contiguous_format)
         self.d_b = torch.empty_like(weights.b) if found is None else found.b
-        self.d_gain = None if weights.gain_x is None else torch.empty_like(weights.gain_x) if found is None else found.gain_x
+        self.d_gain = (
+            None
+            if weights.gain_x is None
+            else torch.empty_like(weights.gain_x)
+            if found is None
+            else found.gain_x
+        )
         rest, terms = iter(saved), []
         for names, d_part, (of_b, of_w, of_gain) in zip(self.cell.parts, d, self.places, strict=False):
             if found is None:
@@ -156,14 +176,21 @@ class Recurrence:
         blocks = [len(part) * width for part, fed in zip(cell.parts, cell.fed, strict=True) if fed]
         gains = [None] * len(blocks) if weights.gain_h is None else weights.gain_h.split_with_sizes(blocks)
         self.products = [
-            StateProduct(w, gain, scale, rows, uses) for w, gain in zip(weights.w_h.split_with_sizes(blocks), gains, strict=True)
+            StateProduct(w, gain, scale, rows, uses)
+            for w, gain in zip(weights.w_h.split_with_sizes(blocks), gains, strict=True)
         ]
         self.project = None if weights.w_p is None else StateProduct(weights.w_p, None, None, rows, uses)
-        self.norm_c = None if weights.gain_c is None or weights.bias_c is None else StateNorm(weights.gain_c, weights.bias_c)
+        self.norm_c = (
+            None
+            if weights.gain_c is None or weights.bias_c is None
+            else StateNorm(weights.gain_c, weights.bias_c)
+        )
         self.has_b_h = weights.b_h is not None
         self.d_b_h: Tensor | None = None
         self.tools = Tools(tuple(self.products), weights.candidate_bias(), self.project, self.norm_c)
-        self.left = [times * width for times in cell.left] + ([] if weights.w_p is None else [len(weights.w_p)])
+        self.left = [times * width for times in cell.left] + (
+            [] if weights.w_p is None else [len(weights.w_p)]
+        )
         """Widths of what a cell's steps back leave for `form_gradients` and for the input."""
         self.found: NormGradients | None = None
         """Where other loops than this module's find them."""
@@ -175,7 +202,9 @@ class Recurrence:
 
     def moments(self) -> list[Tensor]:
         """What the steps forward found: means and deviations, for `prepare`."""
-        found = [product.moments for product in self.normalised] + ([] if self.norm_c is None else [self.norm_c.moments])
+        found = [product.moments for product in self.normalised] + (
+            [] if self.norm_c is None else [self.norm_c.moments]
+        )
         return [torch.cat(part) for moments in found for part in zip(*moments, strict=True)]
 
     def moments_of(self, steps: int) -> list[Tensor]:
@@ -203,14 +232,18 @@ class Recurrence:
         if self.norm_c is not None:
             self.norm_c.step = step
 
-    def left_to_find(self, raws: Sequence[Tensor], *, over: bool) -> tuple[Tensor | None, NormGradients | None]:
-        """In the place of `prepare`: where other loops than this module's leave the gradient of the raw product (over that itself,
-        or not), and add those of the normalisations."""
+    def left_to_find(
+        self, raws: Sequence[Tensor], *, over: bool
+    ) -> tuple[Tensor | None, NormGradients | None]:
+        """In the place of `prepare`: where other loops than this module's leave the gradient of the raw
+        product (over that itself, or not), and add those of the normalisations."""
         if not self.normalised:
             return None, None
         (product,), (raw,) = self.normalised, raws
         product.d_raws = raw if over else fresh(raw, *raw.shape)
-        self.found = NormGradients(*(torch.zeros_like(getattr(self.weights, name)) for name in NormGradients._fields))
+        self.found = NormGradients(
+            *(torch.zeros_like(getattr(self.weights, name)) for name in NormGradients._fields)
+        )
         return product.d_raws, self.found
 
     def form_gradients(self, operands: tuple[tuple[Tensor, Tensor], ...], *, compiled: bool) -> None:
@@ -302,7 +335,11 @@ class StateProduct:
                 d_gain = gain_gradient(d, self.raws)
             self.d_gain, d = d_gain, self.d_raws
         u = u if self.scales is None else u * self.scales
-        self.d_w = gemm(d.T, u, torch.empty_like(self.w, memory_format=torch.contiguous_format)) if compiled else d.T @ u
+        self.d_w = (
+            gemm(d.T, u, torch.empty_like(self.w, memory_format=torch.contiguous_format))
+            if compiled
+            else d.T @ u
+        )
 
 
 @final
@@ -355,10 +392,14 @@ class Statistics(NamedTuple):
     deviation: Tensor
 
 
-def layer_norm_gradients(d: Tensor, statistics: Parts, gain: Tensor, wanted: tuple[bool, bool] = (True, True)) -> tuple[Tensor, Tensor]:
+def layer_norm_gradients(
+    d: Tensor, statistics: Parts, gain: Tensor, wanted: tuple[bool, bool] = (True, True)
+) -> tuple[Tensor, Tensor]:
     """Of what is normalised, and of the gain."""
     raw, mean, deviation = statistics
-    found = torch.ops.aten.native_layer_norm_backward(d, raw, raw.shape[1:], mean, deviation, gain, None, (*wanted, False))
+    found = torch.ops.aten.native_layer_norm_backward(
+        d, raw, raw.shape[1:], mean, deviation, gain, None, (*wanted, False)
+    )
     return found[0], found[1]
 
 

@@ -10,10 +10,11 @@
     mut2       r = σ(x_t + W_h h_{t-1} + b)                                              h_t = z ⊙ h̃ + (1 - z) ⊙ h_{t-1}
     mut3       z = σ(W_x x_t + W_h tanh(h_{t-1}) + b)
 
-A cell gets the input's part of each gate ready made, and products with its weights as functions `(u, plus) -> plus + W u`,
-in which a normalisation or a dropout of the state may hide. `forward` is used twice: in the plain loop, where autograd
-records it and `put` holds nothing, and in the driver (`unroll.py`), where it writes into the buffers of `put`. `backward`
-is its derivative by hand, for the driver: `product.back(d, plus)` is `plus + Wᵀ d`.
+A cell gets the input's part of each gate ready made, and products with its weights as functions `(u, plus) ->
+plus + W u`, in which a normalisation or a dropout of the state may hide. `forward` is used twice: in the
+plain loop, where autograd records it and `put` holds nothing, and in the driver (`unroll.py`), where it
+writes into the buffers of `put`. `backward` is its derivative by hand, for the driver: `product.back(d,
+plus)` is `plus + Wᵀ d`.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ class Cell(Protocol):
 
     @property
     def parts(self) -> tuple[tuple[str, ...], ...]:
-        """The gates in groups that are computed together; in this order are the blocks of W_x, W_h and b (the order of
-        torch where torch has the cell)."""
+        """The gates in groups that are computed together; in this order are the blocks of W_x, W_h and b (the
+        order of torch where torch has the cell)."""
         ...
 
     @property
@@ -103,21 +104,24 @@ class Cell(Protocol):
 
     @property
     def left(self) -> tuple[int, ...]:
-        """What a step back leaves, in widths: the gradients of the input's parts in order, then others. Each may lie over what is
-        kept at the same place."""
+        """What a step back leaves, in widths: the gradients of the input's parts in order, then others. Each
+        may lie over what is kept at the same place."""
         ...
 
     def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
         """The input's parts and the old state -> the new state, and what is kept."""
         ...
 
-    def backward(self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts) -> CellState:
-        """The gradient of the new state -> of the old state; what is `left` (and the gradient of the projected h) into `put`."""
+    def backward(
+        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts
+    ) -> CellState:
+        """The gradient of the new state -> of the old state; what is `left` (and the gradient of the
+        projected h) into `put`."""
         ...
 
     def operands(self, d: Parts, kept: Parts, old: CellState) -> tuple[tuple[Tensor, Tensor], ...]:
-        """Of each product (the projection last), where the steps back leave the gradient of its result, and what it was taken with:
-        W's gradient is `dᵀ u`. To be called before the steps back."""
+        """Of each product (the projection last), where the steps back leave the gradient of its result, and
+        what it was taken with: W's gradient is `dᵀ u`. To be called before the steps back."""
         ...
 
 
@@ -192,7 +196,9 @@ class Elman:
     def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
         return (NONLINEARITIES[self.g](tools.products[0](old[0], x[0]), out=put.state[0]),), ()
 
-    def backward(self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts) -> CellState:
+    def backward(
+        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts
+    ) -> CellState:
         return (tools.products[0].back(SLOPES[self.g](d[0], new[0], put[0])),)
 
     def operands(self, d: Parts, kept: Parts, old: CellState) -> tuple[tuple[Tensor, Tensor], ...]:
@@ -216,7 +222,11 @@ class LSTM:
         sizes = [2 * c.shape[1], c.shape[1], c.shape[1]]
         i_f, g, o = tools.products[0](h, x[0]).split_with_sizes(sizes, dim=1)
         places = (None, None, None) if put.kept[0] is None else put.kept[0].split_with_sizes(sizes, dim=1)
-        i_f, g, o = torch.sigmoid(i_f, out=places[0]), torch.tanh(g, out=places[1]), torch.sigmoid(o, out=places[2])
+        i_f, g, o = (
+            torch.sigmoid(i_f, out=places[0]),
+            torch.tanh(g, out=places[1]),
+            torch.sigmoid(o, out=places[2]),
+        )
         i, f = i_f.chunk(2, dim=1)
         c = torch.addcmul(f * c, i, g, out=put.state[1])
         tanh_c = torch.tanh(c if tools.norm_c is None else tools.norm_c(c), out=put.kept[1])
@@ -226,7 +236,9 @@ class LSTM:
             h = _put(tools.project(o * tanh_c), put.state[0])
         return (h, c), (i_f, g, o, tanh_c)
 
-    def backward(self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts) -> CellState:
+    def backward(
+        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts
+    ) -> CellState:
         (d_h, d_c), (gates, tanh_c) = d, kept
         i, f, g, o = gates.chunk(4, dim=1)
         d_i, d_f, d_g, d_o = put[0].chunk(4, dim=1)
@@ -246,8 +258,8 @@ class LSTM:
 
 
 def _mixed(d_h: Tensor, h: Tensor, kept: Parts, put: Parts) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What the backward steps of the two GRUs share: r, the gradients of the sums of z and of the candidate, and of h_{t-1}
-    but for what comes through the gates and the candidate."""
+    """What the backward steps of the two GRUs share: r, the gradients of the sums of z and of the candidate,
+    and of h_{t-1} but for what comes through the gates and the candidate."""
     (r, z), candidate = kept[0].chunk(2, dim=-1), kept[1]
     d_z = sigmoid_slope(d_h * (h - candidate), z)
     d_old = d_h * z
@@ -274,7 +286,9 @@ class GRU:
         candidate = torch.tanh(by_reset(reset, x[1]), out=put.kept[1])
         return (torch.lerp(candidate, h, z, out=put.state[0]),), (r_z, candidate, reset)
 
-    def backward(self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts) -> CellState:
+    def backward(
+        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts
+    ) -> CellState:
         (h,), (by_h, by_reset) = old, tools.products
         r, d_z, d_candidate, d_old = _mixed(d[0], h, kept, put)
         d_reset = by_reset.back(d_candidate)
@@ -306,7 +320,9 @@ class GRUTorch:
         candidate = torch.tanh(torch.addcmul(x[1], r, of_h), out=put.kept[1])
         return (torch.lerp(candidate, h, z, out=put.state[0]),), (r_z, candidate, of_h)
 
-    def backward(self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts) -> CellState:
+    def backward(
+        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts
+    ) -> CellState:
         by_h, to_candidate = tools.products
         r, d_z, d_candidate, d_old = _mixed(d[0], old[0], kept, put)
         d_r_z = torch.cat([sigmoid_slope(d_candidate * kept[2], r), d_z], dim=1, out=put[0])
@@ -319,8 +335,8 @@ class GRUTorch:
 def _mutated(
     d_h: Tensor, h: Tensor, z: Tensor, r: Tensor, candidate: Tensor, by_reset: RecurrentProduct, put: Parts
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What the backward steps of the three MUTs share: the gradients of the sums of z and r, and of h_{t-1} but for what
-    comes through these two."""
+    """What the backward steps of the three MUTs share: the gradients of the sums of z and r, and of h_{t-1}
+    but for what comes through these two."""
     d_z = sigmoid_slope(d_h * (candidate - h), z, put[0])
     to_candidate = d_h * z
     d_reset = by_reset.back(tanh_slope(to_candidate, candidate, put[2]))
@@ -348,7 +364,9 @@ class MUT1:
         candidate = torch.tanh(by_reset(reset, x[2]), out=put.kept[2])
         return (torch.lerp(h, candidate, z, out=put.state[0]),), (z, r, candidate, reset)
 
-    def backward(self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts) -> CellState:
+    def backward(
+        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts
+    ) -> CellState:
         (z, r, candidate, _), (by_h, by_reset) = kept, tools.products
         _, d_r, d_old = _mutated(d[0], old[0], z, r, candidate, by_reset, put)
         return (by_h.back(d_r, d_old),)
@@ -376,7 +394,9 @@ class MUT2:
         candidate = torch.tanh(by_reset(reset, x[2]), out=put.kept[2])
         return (torch.lerp(h, candidate, z, out=put.state[0]),), (z, r, candidate, reset)
 
-    def backward(self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts) -> CellState:
+    def backward(
+        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts
+    ) -> CellState:
         (z, r, candidate, _), (to_z, to_r, by_reset) = kept, tools.products
         d_z, d_r, d_old = _mutated(d[0], old[0], z, r, candidate, by_reset, put)
         return (to_r.back(d_r, to_z.back(d_z, d_old)),)
@@ -400,12 +420,17 @@ class MUT3:
     def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
         (h,), (by_tanh, by_h, by_reset) = old, tools.products
         tanh_h = torch.tanh(h, out=put.kept[4])
-        z, r = torch.sigmoid(by_tanh(tanh_h, x[0]), out=put.kept[0]), torch.sigmoid(by_h(h, x[1]), out=put.kept[1])
+        z, r = (
+            torch.sigmoid(by_tanh(tanh_h, x[0]), out=put.kept[0]),
+            torch.sigmoid(by_h(h, x[1]), out=put.kept[1]),
+        )
         reset = torch.mul(r, h, out=put.kept[3])
         candidate = torch.tanh(by_reset(reset, x[2]), out=put.kept[2])
         return (torch.lerp(h, candidate, z, out=put.state[0]),), (z, r, candidate, reset, tanh_h)
 
-    def backward(self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts) -> CellState:
+    def backward(
+        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts
+    ) -> CellState:
         (z, r, candidate, _, tanh_h), (by_tanh, by_h, by_reset) = kept, tools.products
         d_z, d_r, d_old = _mutated(d[0], old[0], z, r, candidate, by_reset, put)
         d_old += tanh_slope(by_tanh.back(d_z), tanh_h)

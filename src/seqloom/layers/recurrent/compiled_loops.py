@@ -1,4 +1,5 @@
-"""The driver's loop over time, compiled (`seqloom/native`): for layers on a CPU, where the installation has it.
+"""The driver's loop over time, compiled (`seqloom/native`): for layers on a CPU, where the installation has
+it.
 
 The loops write where the driver's own would, so all that stands around them is the same.
 """
@@ -12,13 +13,14 @@ from typing import final
 import torch
 from torch import Tensor
 
+from seqloom.layers.recurrent.cell_operations import NormGradients, Weights
 from seqloom.layers.recurrent.cells import CELLS, Cell, gates_of
 from seqloom.layers.recurrent.packing import Rows
-from seqloom.layers.recurrent.cell_operations import NormGradients, Weights
 from seqloom.native.library import KINDS, in_memory, library
 
 GRAIN = 100_000
-"""Operations of a step's products that make one more thread worth while: it takes some microseconds to meet."""
+"""Operations of a step's products that make one more thread worth while: it takes some microseconds to meet.
+"""
 
 NORMALISED = ("raw_x", "raw_h", "mean_x", "deviation_x", "mean_h", "deviation_h", "mean_c", "deviation_c")
 """What the loops find or are given of a normalised layer, in the order of `unroll.normalised`."""
@@ -36,13 +38,22 @@ class Arguments(ctypes.Structure):
         ("kept", ctypes.c_void_p * 2),
         *((name, ctypes.c_void_p) for name in ("h", "c", *NORMALISED, "d_y", "order", "d_h", "d_c")),
         ("d_part", ctypes.c_void_p * 3),
-        *((name, ctypes.c_void_p) for name in ("d_projected", "d_raw_h", *(f"d_{name}" for name in NormGradients._fields), "room")),
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("d_projected", "d_raw_h", *(f"d_{name}" for name in NormGradients._fields), "room")
+        ),
     ]
 
 
-def takes(cell: Cell, weights: Weights, scale: Tensor | None, inputs: Sequence[Tensor] = (), states: Sequence[Tensor] = ()) -> bool:
-    """Whether the compiled loops have this layer, for such inputs and states. (None of them drops parts of the
-    state; of normalised layers they have the LSTM without a projection.)"""
+def takes(
+    cell: Cell,
+    weights: Weights,
+    scale: Tensor | None,
+    inputs: Sequence[Tensor] = (),
+    states: Sequence[Tensor] = (),
+) -> bool:
+    """Whether the compiled loops have this layer, for such inputs and states. (None of them drops parts of
+    the state; of normalised layers they have the LSTM without a projection.)"""
     if library() is None or scale is not None or cell not in CELLS.values() or weights.b.dtype not in KINDS:
         return False
     if weights.gain_h is not None and (cell != CELLS["lstm"] or weights.w_p is not None):
@@ -73,8 +84,9 @@ class NativeLoop:
         states: Sequence[Tensor],
         normalised: Sequence[Tensor] = (),
     ) -> None:
-        """Of `kept` the first are where `parts` are (`unroll.buffers`). `normalised`, of layers that are: the raw products with
-        the input and with the state, and mean and deviation of the first, of the second, and of the cell state."""
+        """Of `kept` the first are where `parts` are (`unroll.buffers`). `normalised`, of layers that are: the
+        raw products with the input and with the state, and mean and deviation of the first, of the second,
+        and of the cell state."""
         found = library()
         assert found is not None
         self.library = found
@@ -108,8 +120,9 @@ class NativeLoop:
         d_raw_h: Tensor | None,
         d_norms: NormGradients | None,
     ) -> None:
-        """From the gradients of the outputs and of the last states: those of the parts, and, in place, of the first states. Of
-        normalised layers, those of the raw products, and, added to `d_norms`, what normalisation learns."""
+        """From the gradients of the outputs and of the last states: those of the parts, and, in place, of the
+        first states. Of normalised layers, those of the raw products, and, added to `d_norms`, what
+        normalisation learns."""
         self._put_all("d_part", d_parts[: 3 if self.arguments.w_p is None else 1])
         d_projected = None if self.arguments.w_p is None else d_parts[1]
         d_c = d_states[1] if len(d_states) > 1 else None
@@ -117,7 +130,9 @@ class NativeLoop:
         if d_y.order is not None:
             self.holds.append(d_y.order)
             self.arguments.order = d_y.order.data_ptr()
-        self._put(**{f"d_{name}": tensor for name, tensor in ({} if d_norms is None else d_norms._asdict()).items()})
+        self._put(
+            **{f"d_{name}": tensor for name, tensor in ({} if d_norms is None else d_norms._asdict()).items()}
+        )
         self._run(backward=True)
 
     def _run(self, *, backward: bool) -> None:
@@ -139,7 +154,8 @@ class NativeLoop:
     def _address(self, tensor: Tensor) -> int:
         if not (tensor.is_contiguous() and in_memory(tensor, self.dtype)):
             raise RuntimeError(
-                f"the compiled loops must get contiguous numbers of {self.dtype} in memory, but got {tensor.dtype} elsewhere"
+                f"the compiled loops must get contiguous numbers of {self.dtype} in memory, but got"
+                f" {tensor.dtype} elsewhere"
             )
         self.holds.append(tensor)
         return tensor.data_ptr()

@@ -1,4 +1,5 @@
-"""One product of large matrices, compiled (`seqloom/native/gemm.h`): their rows may be taken in an order of their own."""
+"""One product of large matrices, compiled (`seqloom/native/gemm.h`): their rows may be taken in an order of
+their own."""
 
 from __future__ import annotations
 
@@ -17,7 +18,12 @@ GRAIN = 1_000_000
 class Matrix(ctypes.Structure):
     """`Matrix` in `product.h`."""
 
-    _fields_ = [("at", ctypes.c_void_p), ("down", ctypes.c_long), ("right", ctypes.c_long), ("order", ctypes.c_void_p)]
+    _fields_ = [
+        ("at", ctypes.c_void_p),
+        ("down", ctypes.c_long),
+        ("right", ctypes.c_long),
+        ("order", ctypes.c_void_p),
+    ]
 
 
 class Arguments(ctypes.Structure):
@@ -41,17 +47,28 @@ def gemm(
     b_order: Tensor | None = None,
     out_order: Tensor | None = None,
 ) -> Tensor:
-    """`out = a b + bias`, or `out += a b` where `add`: a `(rows, depth)`, b `(depth, columns)`, bias `(columns,)`. No gradient passes.
+    """`out = a b + bias`, or `out += a b` where `add`: a `(rows, depth)`, b `(depth, columns)`, bias
+    `(columns,)`. No gradient passes.
 
-    With an order, an integer for each row of a matrix, place i is where row `order[i]` stands; `out` then keeps what its other rows
-    are. All lie in memory (`in_memory`), those with an order and `out` row by row. Raises ValueError where sizes do not fit.
+    With an order, an integer for each row of a matrix, place i is where row `order[i]` stands; `out` then
+    keeps what its other rows are. All lie in memory (`in_memory`), those with an order and `out` row by row.
+    Raises ValueError where sizes do not fit.
     """
     rows, columns, depth = (len(a) if a_order is None else len(a_order)), b.shape[1], a.shape[1]
     depths = {depth, len(b) if b_order is None else len(b_order)}
-    if len(depths) > 1 or out.shape[1] != columns or (len(out) if out_order is None else len(out_order)) != rows:
-        raise ValueError(f"sizes must fit, but are {tuple(a.shape)} times {tuple(b.shape)} into {tuple(out.shape)}")
+    if (
+        len(depths) > 1
+        or out.shape[1] != columns
+        or (len(out) if out_order is None else len(out_order)) != rows
+    ):
+        raise ValueError(
+            f"sizes must fit, but are {tuple(a.shape)} times {tuple(b.shape)} into {tuple(out.shape)}"
+        )
     if bias is not None and (bias.shape != (columns,) or add):
-        raise ValueError(f"a bias must have {columns} numbers and nothing else to be added to, but has the shape {tuple(bias.shape)}")
+        raise ValueError(
+            f"a bias must have {columns} numbers and nothing else to be added to, but has the shape"
+            f" {tuple(bias.shape)}"
+        )
     a, b, bias = _straight(a), _straight(b), None if bias is None else bias.contiguous()
     found, tensors = library(), [a, b, out, *([] if bias is None else [bias])]
     if found is None or out.dtype not in KINDS or not all(in_memory(tensor, out.dtype) for tensor in tensors):
@@ -68,13 +85,16 @@ def gemm(
         columns=columns,
         depth=depth,
     )
-    getattr(found, f"seqloom_gemm_{KINDS[out.dtype]}")(ctypes.byref(arguments), threads_for(2 * rows * columns * depth))
+    getattr(found, f"seqloom_gemm_{KINDS[out.dtype]}")(
+        ctypes.byref(arguments), threads_for(2 * rows * columns * depth)
+    )
     return out
 
 
 @functools.cache
 def beats_torch() -> bool:
-    """Whether this processor is one for which it is written: elsewhere torch's library is likely to know more."""
+    """Whether this processor is one for which it is written: elsewhere torch's library is likely to know
+    more."""
     return torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
 
 
@@ -92,5 +112,7 @@ def _matrix(tensor: Tensor, order: Tensor | None) -> Matrix:
     if right == 1:
         return Matrix(tensor.data_ptr(), down, right, None if order is None else order.data_ptr())
     if order is not None:
-        raise ValueError(f"rows in an order of their own must lie row by row, but have the strides {tensor.stride()}")
+        raise ValueError(
+            f"rows in an order of their own must lie row by row, but have the strides {tensor.stride()}"
+        )
     return Matrix(tensor.data_ptr(), down, right, None)

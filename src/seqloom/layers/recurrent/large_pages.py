@@ -1,7 +1,7 @@
 """Memory that nobody has written yet, in pages of 2 MiB where Linux has them.
 
-In pages of 4 KiB its first use takes a tenth to a third of a recurrent layer's training step: large tensors go back to the
-system when they die, and come anew in the next step, page by page.
+In pages of 4 KiB its first use takes a tenth to a third of a recurrent layer's training step: large tensors
+go back to the system when they die, and come anew in the next step, page by page.
 """
 
 from __future__ import annotations
@@ -25,11 +25,18 @@ def fresh(like: Tensor, *shape: int) -> Tensor:
     """Numbers of any value, of the type and on the device of `like`."""
     size = math.prod(shape)
     advise = _advise()
-    if advise is None or size * like.itemsize < LARGE or like.device.type != "cpu" or type(like) not in (Tensor, nn.Parameter):
+    if (
+        advise is None
+        or size * like.itemsize < LARGE
+        or like.device.type != "cpu"
+        or type(like) not in (Tensor, nn.Parameter)
+    ):
         return like.new_empty(shape)
     whole = like.new_empty(size + PAGE // like.itemsize)
     start = -whole.data_ptr() % PAGE  # what lies before the first large page is never touched
-    advise(whole.data_ptr() + start, size * like.itemsize // PAGE * PAGE, mmap.MADV_HUGEPAGE)  # no more than advice: it may fail
+    advise(
+        whole.data_ptr() + start, size * like.itemsize // PAGE * PAGE, mmap.MADV_HUGEPAGE
+    )  # no more than advice: it may fail
     return whole[start // like.itemsize :][:size].view(shape)
 
 

@@ -9,15 +9,16 @@ from typing import final
 import torch
 from torch import Tensor
 
-from seqloom.layers.recurrent.large_pages import fresh
 from seqloom.layers.recurrent.compiled_products import gemm
-from seqloom.layers.recurrent.packing import Order, Rows, in_rising_order, lying, pack, time_first, unpack
+from seqloom.layers.recurrent.large_pages import fresh
 from seqloom.layers.recurrent.onednn_products import product
+from seqloom.layers.recurrent.packing import Order, Rows, in_rising_order, lying, pack, time_first, unpack
 
 
 @final
 class Inputs:
-    """The compiled product reads them where they lie, and writes their gradient there; without it they are packed first."""
+    """The compiled product reads them where they lie, and writes their gradient there; without it they are
+    packed first."""
 
     def __init__(self, sequences: Tensor, order: Order, *, compiled: bool) -> None:
         self.sequences, self.order, self.compiled = sequences, order, compiled
@@ -46,7 +47,8 @@ class Inputs:
             torch.mm(d.T, self.packed, out=out)
 
     def gradient(self, terms: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor:
-        """Of the inputs, 0 at padding: from d `(true steps, out)` of each product and its weight `(out, input)`; None: d itself."""
+        """Of the inputs, 0 at padding: from d `(true steps, out)` of each product and its weight `(out,
+        input)`; None: d itself."""
         if not self.compiled:
             d_x: Tensor | None = None
             for d, weight in terms:
@@ -57,7 +59,9 @@ class Inputs:
             assert d_x is not None
             return unpack(d_x, self.order, self.sequences.shape)
         numbers, order = self._rows
-        places, sources = (None, None) if order is None else in_rising_order(order, len(numbers))  # what is written lies side by side
+        places, sources = (
+            (None, None) if order is None else in_rising_order(order, len(numbers))
+        )  # what is written lies side by side
         out = fresh(numbers, *numbers.shape) if places is None else torch.zeros_like(numbers)
         add = False
         for d, weight in sorted(terms, key=lambda term: term[1] is not None):
@@ -68,4 +72,8 @@ class Inputs:
                 gemm(d, weight, out, add=add, a_order=sources, out_order=places)
             add = True
         rows, steps, width = self.sequences.shape
-        return out.view(steps, rows, width).transpose(0, 1) if time_first(self.sequences) else out.view(rows, steps, width)
+        return (
+            out.view(steps, rows, width).transpose(0, 1)
+            if time_first(self.sequences)
+            else out.view(rows, steps, width)
+        )

@@ -1,9 +1,10 @@
 """Matrix products on oneDNN, where torch has them and they are faster than its own.
 
-Measured on two cores (docs/benchmarks.md): oneDNN takes 1.1 times less time than MKL for the product of many rows (until
-its fresh memory costs more than that), and up to two times less for that of few rows with a large weight in its own
-layout, which a recurrent layer needs at every step. Which one runs depends on shapes alone, so a resumed run computes the
-same bits. oneDNN keeps compiled code for each number of rows, hence it gets multiples of eight only.
+Measured on two cores (docs/benchmarks.md): oneDNN takes 1.1 times less time than MKL for the product of many
+rows (until its fresh memory costs more than that), and up to two times less for that of few rows with a large
+weight in its own layout, which a recurrent layer needs at every step. Which one runs depends on shapes alone,
+so a resumed run computes the same bits. oneDNN keeps compiled code for each number of rows, hence it gets
+multiples of eight only.
 """
 
 from __future__ import annotations
@@ -22,19 +23,23 @@ _FRESH = 2**22
 """Numbers of a result that had better lie in large pages, into which oneDNN does not write."""
 
 _LARGE = 2**18
-"""Elements of a weight (1 MiB) from which its own layout makes the product of few rows faster; up to there MKL is."""
+"""Elements of a weight (1 MiB) from which its own layout makes the product of few rows faster; up to there
+MKL is."""
 
 _USES = 8
 """Products with a weight that pay for its own layout."""
 
 
 def product(x: Tensor, weight: Tensor, plus: Tensor | None = None) -> Tensor:
-    """`x Wᵀ + plus` for `x` `(rows, in)`, W `(out, in)` and `plus` `(rows, out)` or `(out,)`. No gradient passes."""
+    """`x Wᵀ + plus` for `x` `(rows, in)`, W `(out, in)` and `plus` `(rows, out)` or `(out,)`. No gradient
+    passes."""
     rows = x.shape[0]
     few = 2 * rows * weight.numel() < _MANY
     if rows % 8 or few or rows * len(weight) >= _FRESH or not has_onednn(weight):
         result = fresh(x, rows, len(weight))
-        return torch.mm(x, weight.T, out=result) if plus is None else torch.addmm(plus, x, weight.T, out=result)
+        return (
+            torch.mm(x, weight.T, out=result) if plus is None else torch.addmm(plus, x, weight.T, out=result)
+        )
     return _onednn(x, weight, plus)
 
 
@@ -54,14 +59,16 @@ def onednn_takes(weight: Tensor) -> bool:
 
 
 def has_onednn(weight: Tensor) -> bool:
-    """Whether torch has oneDNN's products for this weight (private names of torch, so they may be gone one day)."""
+    """Whether torch has oneDNN's products for this weight (private names of torch, so they may be gone one
+    day)."""
     names = ("_linear_pointwise", "_reorder_linear_weight")
     return onednn_takes(weight) and all(hasattr(torch.ops.mkldnn, name) for name in names)
 
 
 @final
 class Product:
-    """`u -> u Wᵀ` for a few rows `(rows, in)`, again and again with the same W `(out, in)`. No gradient passes."""
+    """`u -> u Wᵀ` for a few rows `(rows, in)`, again and again with the same W `(out, in)`. No gradient
+    passes."""
 
     def __init__(self, weight: Tensor, rows: int, uses: int) -> None:
         """`rows`: how many a call will have at most; `uses`: how many calls will come."""

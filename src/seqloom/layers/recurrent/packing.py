@@ -1,7 +1,8 @@
 """Where the true steps of padded rows lie when they are run one step after the other, longest rows first.
 
-All rows at their first true step come first, then all rows at their second, and so on, so that the rows of a step are
-the first of those of the step before. Padding is left out, wherever it lies; backward in time is another such order.
+All rows at their first true step come first, then all rows at their second, and so on, so that the rows of a
+step are the first of those of the step before. Padding is left out, wherever it lies; backward in time is
+another such order.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class Order(NamedTuple):
     last: Tensor | None
     """`(places,)`: packed position of each place's last true step; None: the last step's."""
     before: Tensor | None
-    """`(true steps,)`: where the state before each one stands, the first states being followed by the packed ones; None:
-    so many places before."""
+    """`(true steps,)`: where the state before each one stands, the first states being followed by the packed
+    ones; None: so many places before."""
 
 
 class TrueSteps(NamedTuple):
@@ -49,19 +50,37 @@ class TrueSteps(NamedTuple):
 
 
 def true_steps(mask: Tensor, backward: bool) -> TrueSteps:
-    """Of `mask` `(rows, steps)`, true at real steps, anywhere; from the last step to the first where `backward`."""
+    """Of `mask` `(rows, steps)`, true at real steps, anywhere; from the last step to the first where
+    `backward`."""
     steps = mask.shape[1]
     lengths = mask.sum(dim=1)
     places = lengths.argsort(descending=True, stable=True)
     lengths, padding = lengths[places], (~mask[places]).to(torch.int8)
-    index = steps - 1 - padding.flip(1).argsort(dim=1, stable=True) if backward else padding.argsort(dim=1, stable=True)
-    return TrueSteps(places, lengths, places[:, None] * steps + index, torch.arange(steps, device=mask.device) < lengths[:, None])
+    index = (
+        steps - 1 - padding.flip(1).argsort(dim=1, stable=True)
+        if backward
+        else padding.argsort(dim=1, stable=True)
+    )
+    return TrueSteps(
+        places,
+        lengths,
+        places[:, None] * steps + index,
+        torch.arange(steps, device=mask.device) < lengths[:, None],
+    )
 
 
 def full_order(rows: int, steps: int, device: torch.device, backward: bool) -> Order:
     """`packed_order` where every step is true."""
     places = torch.arange(rows * steps, device=device).view(rows, steps)
-    return Order((places.flip(1) if backward else places).T.flatten(), not backward, [rows] * steps, None, None, None, None)
+    return Order(
+        (places.flip(1) if backward else places).T.flatten(),
+        not backward,
+        [rows] * steps,
+        None,
+        None,
+        None,
+        None,
+    )
 
 
 def packed_order(mask: Tensor, backward: bool) -> Order:
@@ -106,12 +125,16 @@ def lying(sequences: Tensor, order: Order) -> Rows:
     """`pack`, without a copy where `(rows, steps, width)` lies batch first or time first."""
     rows, steps, _ = sequences.shape
     if time_first(sequences):
-        return Rows(sequences.transpose(0, 1).flatten(0, 1), None if order.in_turn else order.flat % steps * rows + order.flat // steps)
+        return Rows(
+            sequences.transpose(0, 1).flatten(0, 1),
+            None if order.in_turn else order.flat % steps * rows + order.flat // steps,
+        )
     return Rows(sequences.contiguous().flatten(0, 1), order.flat)
 
 
 def in_rising_order(index: Tensor, count: int) -> tuple[Tensor | None, Tensor]:
-    """Of different integers below `count`: the same, rising (None: all there are), and at which place of `index` each one is."""
+    """Of different integers below `count`: the same, rising (None: all there are), and at which place of
+    `index` each one is."""
     place = index.new_full((count,), -1).index_copy_(0, index, torch.arange(len(index), device=index.device))
     if len(index) == count:
         return None, place
@@ -138,7 +161,11 @@ def unpack(packed: Tensor, order: Order, shape: torch.Size) -> Tensor:
     width = packed.shape[1]
     if order.in_turn:
         return packed.view(shape[1], shape[0], width).transpose(0, 1)
-    return packed.new_zeros(shape[0] * shape[1], width).index_copy_(0, order.flat, packed).view(shape[0], shape[1], width)
+    return (
+        packed.new_zeros(shape[0] * shape[1], width)
+        .index_copy_(0, order.flat, packed)
+        .view(shape[0], shape[1], width)
+    )
 
 
 def to_places(state: Tensor, order: Order) -> Tensor:
@@ -163,4 +190,8 @@ def last_of(initial: Tensor, packed: Tensor, order: Order) -> Tensor:
 
 def before(packed: Tensor, order: Order) -> Tensor:
     """The state before each true step. `packed` holds the first states, then those after each step."""
-    return packed[: len(packed) - order.sizes[-1]] if order.before is None else packed.index_select(0, order.before)
+    return (
+        packed[: len(packed) - order.sizes[-1]]
+        if order.before is None
+        else packed.index_select(0, order.before)
+    )

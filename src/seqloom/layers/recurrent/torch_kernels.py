@@ -1,8 +1,9 @@
 """Torch's own kernels for a whole layer: oneDNN's LSTM on a CPU; cuDNN's LSTM, GRU and Elman layers on a GPU.
 
-They run every step of every row, and `pack_padded_sequence` costs them a factor of up to five. So ragged rows are
-ordered by length and run in a few rectangles, each over some steps and the rows that still go on. Where a row ends
-inside of one, an extra input closes the LSTM's input gate and opens its forget gate, so that c stays as it is.
+They run every step of every row, and `pack_padded_sequence` costs them a factor of up to five. So ragged rows
+are ordered by length and run in a few rectangles, each over some steps and the rows that still go on. Where a
+row ends inside of one, an extra input closes the LSTM's input gate and opens its forget gate, so that c stays
+as it is.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from seqloom.layers.recurrent.cells import LSTM, Cell, CellState, Elman, GRUTorch, gates_of
-from seqloom.layers.recurrent.packing import true_steps
-from seqloom.layers.recurrent.onednn_products import onednn_takes
 from seqloom.layers.recurrent.cell_operations import Weights
+from seqloom.layers.recurrent.cells import LSTM, Cell, CellState, Elman, GRUTorch, gates_of
+from seqloom.layers.recurrent.onednn_products import onednn_takes
+from seqloom.layers.recurrent.packing import true_steps
 
 SHUT = 1e4
 """A sum at which σ is 1, and at whose negative it is 0, exactly."""
@@ -35,7 +36,8 @@ def has_kernel(cell: Cell, weights: Weights) -> bool:
 
 
 def run_full(cell: Cell, weights: Weights, inputs: Tensor, state: CellState) -> tuple[Tensor, CellState]:
-    """inputs `(rows, steps, input)`, every step true -> outputs `(rows, steps, width of h)` and the last state."""
+    """inputs `(rows, steps, input)`, every step true -> outputs `(rows, steps, width of h)` and the last
+    state."""
     return _call(cell, weights, inputs, state, batch_first=True)
 
 
@@ -63,7 +65,8 @@ def rectangles(lengths: list[int]) -> list[Rectangle]:
 
 
 def effort(mask: Tensor) -> tuple[int, float]:
-    """Of rows with this mask `(rows, steps)`: how many calls they take, and the steps of padding computed for each true step."""
+    """Of rows with this mask `(rows, steps)`: how many calls they take, and the steps of padding computed for
+    each true step."""
     lengths = sorted((length for length in mask.sum(dim=1).tolist() if length), reverse=True)
     parts = rectangles(lengths)
     return len(parts), sum((part.last - part.first) * part.rows for part in parts) / max(sum(lengths), 1) - 1
@@ -77,7 +80,8 @@ class Plan(NamedTuple):
     back: Tensor
     """The inverse."""
     parts: list[tuple[Rectangle, Tensor, Tensor, Tensor]]
-    """Of each call its steps time first: where they are in rows × steps, 1 where a row has ended, and which are true."""
+    """Of each call its steps time first: where they are in rows × steps, 1 where a row has ended, and which
+    are true."""
     targets: Tensor
     """`(true steps,)`: where the true steps of all calls are in rows × steps."""
     last: Tensor
@@ -87,7 +91,8 @@ class Plan(NamedTuple):
 
 
 def plan_of(mask: Tensor, backward: bool) -> Plan:
-    """For `mask` `(rows, steps)`, true at real steps, anywhere; from each row's last step to its first where `backward`."""
+    """For `mask` `(rows, steps)`, true at real steps, anywhere; from each row's last step to its first where
+    `backward`."""
     places, lengths, index, live = true_steps(mask, backward)
     parts, targets = [], [places.new_zeros(0)]
     for part in rectangles([length for length in lengths.tolist() if length]):
@@ -100,7 +105,9 @@ def plan_of(mask: Tensor, backward: bool) -> Plan:
     return Plan(places, places.argsort(), parts, torch.cat(targets), last, (lengths == 0)[:, None])
 
 
-def run_ragged(cell: Cell, weights: Weights, inputs: Tensor, plan: Plan, state: CellState) -> tuple[Tensor, CellState]:
+def run_ragged(
+    cell: Cell, weights: Weights, inputs: Tensor, plan: Plan, state: CellState
+) -> tuple[Tensor, CellState]:
     """The same for ragged rows: the outputs of padding are 0."""
     rows, steps, _ = inputs.shape
     if not plan.parts:
@@ -115,7 +122,9 @@ def run_ragged(cell: Cell, weights: Weights, inputs: Tensor, plan: Plan, state: 
         y, now = _call(cell, learned, x.view(last - first, high, -1), now, batch_first=False)
         outputs.append(y.flatten(0, 1).index_select(0, kept))
         ends.append(now[-1][plan.parts[number + 1][0].rows if number + 1 < len(plan.parts) else 0 :])
-    all_outputs = inputs.new_zeros(rows * steps, state[0].shape[1]).index_copy(0, plan.targets, torch.cat(outputs))
+    all_outputs = inputs.new_zeros(rows * steps, state[0].shape[1]).index_copy(
+        0, plan.targets, torch.cat(outputs)
+    )
     h = torch.where(plan.empty, placed[0], all_outputs.index_select(0, plan.last))
     last_state = (h, torch.cat(ends[::-1])) if cell.states == 2 else (h,)
     return all_outputs.view(rows, steps, -1), tuple(part.index_select(0, plan.back) for part in last_state)
@@ -133,26 +142,41 @@ def one_step(cell: Cell, x: Tensor, state: CellState, w_x: Any, w_h: Any, b: Any
     if isinstance(cell, GRUTorch):
         return (torch.gru_cell(x, state[0], w_x, w_h, b, b_h),)
     assert isinstance(cell, Elman)
-    return ((torch.rnn_tanh_cell if cell.g == "tanh" else torch.rnn_relu_cell)(x, state[0], w_x, w_h, b, None),)
+    return (
+        (torch.rnn_tanh_cell if cell.g == "tanh" else torch.rnn_relu_cell)(x, state[0], w_x, w_h, b, None),
+    )
 
 
 def _with_a_shutter(cell: Cell, weights: Weights) -> Weights:
     """W_x with a column for an input that is 1 at padding."""
     sums = {"i": -SHUT, "f": SHUT}
-    column = weights.b.new_tensor([sums.get(gate, 0.0) for gate in gates_of(cell)]).repeat_interleave(weights.width(cell))
+    column = weights.b.new_tensor([sums.get(gate, 0.0) for gate in gates_of(cell)]).repeat_interleave(
+        weights.width(cell)
+    )
     return weights._replace(w_x=torch.cat([weights.w_x, column[:, None]], dim=1))
 
 
-def _call(cell: Cell, weights: Weights, inputs: Tensor, state: CellState, *, batch_first: bool) -> tuple[Tensor, CellState]:
+def _call(
+    cell: Cell, weights: Weights, inputs: Tensor, state: CellState, *, batch_first: bool
+) -> tuple[Tensor, CellState]:
     b_h = torch.zeros_like(weights.b) if weights.b_h is None else weights.b_h
     learned = [weights.w_x, weights.w_h, weights.b, b_h, *([] if weights.w_p is None else [weights.w_p])]
     first = [part.unsqueeze(0).contiguous() for part in state]
-    options = (True, 1, 0.0, torch.is_grad_enabled(), False, batch_first)  # biases, one layer, no dropout, train, one direction
+    options = (
+        True,
+        1,
+        0.0,
+        torch.is_grad_enabled(),
+        False,
+        batch_first,
+    )  # biases, one layer, no dropout, train, one direction
     if isinstance(cell, LSTM):
         outputs, *last = torch.lstm(inputs, first, learned, *options)
     elif isinstance(cell, GRUTorch):
         outputs, *last = torch.gru(inputs, first[0], learned, *options)
     else:
         assert isinstance(cell, Elman)
-        outputs, *last = {"tanh": torch.rnn_tanh, "relu": torch.rnn_relu}[cell.g](inputs, first[0], learned, *options)
+        outputs, *last = {"tanh": torch.rnn_tanh, "relu": torch.rnn_relu}[cell.g](
+            inputs, first[0], learned, *options
+        )
     return outputs, tuple(part.squeeze(0) for part in last)

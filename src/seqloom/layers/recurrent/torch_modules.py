@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from seqloom.errors import UsageError
-from seqloom.layers.recurrent.stack import Recurrent
 from seqloom.layers.recurrent.layer import RecurrentLayer
+from seqloom.layers.recurrent.stack import Recurrent
 
 TORCH_MODULES: dict[str, tuple[Callable[..., nn.RNNBase], dict[str, Any]]] = {
     "elman": (nn.RNN, {"nonlinearity": "tanh"}),
@@ -24,9 +24,20 @@ TORCH_MODULES: dict[str, tuple[Callable[..., nn.RNNBase], dict[str, Any]]] = {
 def to_torch(layers: Recurrent) -> nn.RNNBase:
     """The same weights as a `torch.nn` module (batch first). Raises UsageError for what torch does not have."""
     if layers.cell_name not in TORCH_MODULES:
-        raise UsageError(f"torch.nn has no cell {layers.cell_name!r} (torch.nn.GRU is 'gru-torch'); it has {', '.join(TORCH_MODULES)}")
-    if layers.normalisation != "none" or layers.connection != "none" or layers.variational or layers.state_dropout:
-        raise UsageError("torch.nn has no normalisation, connections between layers, variational dropout or dropout of the state")
+        raise UsageError(
+            f"torch.nn has no cell {layers.cell_name!r} (torch.nn.GRU is 'gru-torch'); it has"
+            f" {', '.join(TORCH_MODULES)}"
+        )
+    if (
+        layers.normalisation != "none"
+        or layers.connection != "none"
+        or layers.variational
+        or layers.state_dropout
+    ):
+        raise UsageError(
+            "torch.nn has no normalisation, connections between layers, variational dropout or dropout of the"
+            " state"
+        )
     kind, more = TORCH_MODULES[layers.cell_name]
     module = kind(
         layers.input_width,
@@ -44,7 +55,9 @@ def to_torch(layers: Recurrent) -> nn.RNNBase:
             getattr(module, f"weight_ih{suffix}").copy_(layer.weight_x)
             getattr(module, f"weight_hh{suffix}").copy_(layer.weight_h)
             getattr(module, f"bias_ih{suffix}").copy_(layer.bias)
-            getattr(module, f"bias_hh{suffix}").copy_(torch.zeros_like(layer.bias) if layer.bias_h is None else layer.bias_h)
+            getattr(module, f"bias_hh{suffix}").copy_(
+                torch.zeros_like(layer.bias) if layer.bias_h is None else layer.bias_h
+            )
             if layer.weight_p is not None:
                 getattr(module, f"weight_hr{suffix}").copy_(layer.weight_p)
     return module

@@ -4,10 +4,11 @@
     norm after    z = LN(x + A(x)),  y = LN(z + F(z))                                   Vaswani et al. 2017
     norm before   z = x + A(LN x),   y = z + F(LN z),  and one LN after the last block  Radford et al. 2019
 
-d_K is the width of one head. A query with nothing to see gets 0. The weights of attention are formed only when somebody
-looks (`weights`): `scaled_dot_product_attention` never holds them.
+d_K is the width of one head. A query with nothing to see gets 0. The weights of attention are formed only
+when somebody looks (`weights`): `scaled_dot_product_attention` never holds them.
 
-An encoder's rows are packed: only attention knows that they are rows, all else works on `(tokens, width)` without padding.
+An encoder's rows are packed: only attention knows that they are rows, all else works on `(tokens, width)`
+without padding.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.layers.attention import attention_weights
-from seqloom.layers.transformer.key_value_cache import KeysValues, Seen, appended
+from seqloom.layers.linear import Linear
 from seqloom.layers.transformer.cross_attention import CrossAttention, Looking
 from seqloom.layers.transformer.feed_forward import FeedForward
-from seqloom.layers.linear import Linear
+from seqloom.layers.transformer.key_value_cache import KeysValues, Seen, appended
 from seqloom.layers.transformer.positions import Rotation, rotate
 
 
@@ -63,8 +64,8 @@ class Reading(NamedTuple):
 
 
 def read_places(mask: Tensor) -> tuple[Tensor | None, Tensor]:
-    """mask `(rows, steps)`, true at tokens -> the mask, None where there is no padding; and the positions of the tokens, `(steps,)` or
-    `(rows, steps)`: padding left, right or none agree."""
+    """mask `(rows, steps)`, true at tokens -> the mask, None where there is no padding; and the positions of
+    the tokens, `(steps,)` or `(rows, steps)`: padding left, right or none agree."""
     in_order = torch.arange(mask.shape[1], device=mask.device)
     if bool(mask.all()):
         return None, in_order
@@ -72,8 +73,8 @@ def read_places(mask: Tensor) -> tuple[Tensor | None, Tensor]:
 
 
 def seen_of(mask: Tensor, bias: Tensor | None = None) -> Tensor:
-    """mask `(rows, steps)`, true at tokens -> what every query sees: `(rows, 1, 1, steps)`, or bias `(1 or rows, heads, queries, steps)`
-    and -inf at padding."""
+    """mask `(rows, steps)`, true at tokens -> what every query sees: `(rows, 1, 1, steps)`, or bias `(1 or
+    rows, heads, queries, steps)` and -inf at padding."""
     seen = mask[:, None, None]
     return seen if bias is None else bias.masked_fill(~seen, -math.inf)
 
@@ -102,12 +103,17 @@ class Attention(nn.Module):
         self.query_key_value = Linear(width, 3 * inner, bias=biases)
         self.output = Linear(inner, width, bias=biases)
 
-    def forward(self, x: Tensor, reading: Reading, past: KeysValues | None = None) -> tuple[Tensor, KeysValues]:
-        """x `(rows, steps, width)` or packed -> the same shape; and the keys and values, those of x behind the ones of `past`."""
+    def forward(
+        self, x: Tensor, reading: Reading, past: KeysValues | None = None
+    ) -> tuple[Tensor, KeysValues]:
+        """x `(rows, steps, width)` or packed -> the same shape; and the keys and values, those of x behind
+        the ones of `past`."""
         query, keys, values = self._heads(x, reading)
         kept = KeysValues(keys, values)  # without a past nothing is copied
         if past is not None:
-            kept = KeysValues(appended(past.keys, reading.filled, keys), appended(past.values, reading.filled, values))
+            kept = KeysValues(
+                appended(past.keys, reading.filled, keys), appended(past.values, reading.filled, values)
+            )
             keys, values = (part[:, :, : reading.filled + x.shape[1]] for part in kept)
         masked = isinstance(reading.seen, Tensor)
         mixed = F.scaled_dot_product_attention(
@@ -147,13 +153,15 @@ class Attention(nn.Module):
 
 
 def make_norm(kind: Literal["layer", "rms"], width: int, epsilon: float, *, biases: bool = True) -> nn.Module:
-    """layer: γ (x - μ) / √(σ² + ε) + β over the features (Ba et al. 2016); rms: γ x / √(mean x² + ε) (Zhang and Sennrich 2019)."""
+    """layer: γ (x - μ) / √(σ² + ε) + β over the features (Ba et al. 2016); rms: γ x / √(mean x² + ε) (Zhang
+    and Sennrich 2019)."""
     return nn.RMSNorm(width, eps=epsilon) if kind == "rms" else nn.LayerNorm(width, eps=epsilon, bias=biases)
 
 
 @final
 class Block(nn.Module):
-    """Attention, attention to an encoder (`cross`), feed-forward; each added to what it read, with the norm before or after."""
+    """Attention, attention to an encoder (`cross`), feed-forward; each added to what it read, with the norm
+    before or after."""
 
     def __init__(
         self,
@@ -177,18 +185,27 @@ class Block(nn.Module):
         super().__init__()
         self.norm_first = norm == "before"
         self.attention_norm = make_norm(norm_kind, width, norm_epsilon, biases=biases)
-        self.attention = Attention(width, heads, head_width=head_width, biases=biases, dropout=attention_dropout, scale=scale)
+        self.attention = Attention(
+            width, heads, head_width=head_width, biases=biases, dropout=attention_dropout, scale=scale
+        )
         if cross:
             self.cross_attention_norm = make_norm(norm_kind, width, norm_epsilon, biases=biases)
             self.cross_attention = CrossAttention(
                 width, heads, head_width=head_width, biases=biases, dropout=attention_dropout, scale=scale
             )
         self.feed_forward_norm = make_norm(norm_kind, width, norm_epsilon, biases=biases)
-        self.feed_forward = FeedForward(width, hidden_width, activation, gated=gated, biases=biases, dropout=hidden_dropout)
+        self.feed_forward = FeedForward(
+            width, hidden_width, activation, gated=gated, biases=biases, dropout=hidden_dropout
+        )
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self, x: Tensor, reading: Reading, past: KeysValues | None = None, looking: Looking | None = None, layer: int = 0
+        self,
+        x: Tensor,
+        reading: Reading,
+        past: KeysValues | None = None,
+        looking: Looking | None = None,
+        layer: int = 0,
     ) -> tuple[Tensor, KeysValues]:
         """x `(rows, steps, width)` or packed -> the same shape; and the keys and values read so far."""
         attended, kept = self.attention(self._before(self.attention_norm, x), reading, past)
@@ -227,7 +244,11 @@ class Stack(nn.Module):
         self.norm = norm or nn.Identity()
 
     def forward(
-        self, x: Tensor, reading: Reading, past: tuple[KeysValues, ...] | None = None, looking: Looking | None = None
+        self,
+        x: Tensor,
+        reading: Reading,
+        past: tuple[KeysValues, ...] | None = None,
+        looking: Looking | None = None,
     ) -> tuple[Tensor, tuple[KeysValues, ...]]:
         """x `(rows, steps, width)` or packed -> the same shape; and the keys and values of each layer."""
         kept = []
@@ -237,10 +258,11 @@ class Stack(nn.Module):
         return self.norm(x), tuple(kept)
 
     def encode(self, x: Tensor, mask: Tensor | None, bias: Tensor | None = None) -> Tensor:
-        """x `(rows, steps, width)`, in which every token sees every one -> the same shape, 0 at padding, on which no work is done.
+        """x `(rows, steps, width)`, in which every token sees every one -> the same shape, 0 at padding, on
+        which no work is done.
 
-        mask `(rows, steps)` is true at tokens, None where there is no padding; bias `(1 or rows, heads, steps, steps)` is added to the
-        scores.
+        mask `(rows, steps)` is true at tokens, None where there is no padding; bias `(1 or rows, heads,
+        steps, steps)` is added to the scores.
         """
         if mask is None:
             return self(x, Reading("all" if bias is None else bias))[0]  # type: ignore[no-any-return]
@@ -249,9 +271,14 @@ class Stack(nn.Module):
         return packing.pad(packed)
 
     def weights(self, x: Tensor, reading: Reading, looking: Looking | None = None) -> Tensor:
-        """Where x, read from the start, looks: `(rows, layers, heads, steps, steps)`; with `looking` at the encoder, `(..., source)`."""
+        """Where x, read from the start, looks: `(rows, layers, heads, steps, steps)`; with `looking` at the
+        encoder, `(..., source)`."""
         looks = []
         for layer, block in enumerate(self.blocks):
-            looks.append(block.weights(x, reading) if looking is None else block.cross_weights(x, reading, looking, layer))  # type: ignore[operator]
+            looks.append(
+                block.weights(x, reading)  # type: ignore[operator]
+                if looking is None
+                else block.cross_weights(x, reading, looking, layer)  # type: ignore[operator]
+            )
             x, _ = block(x, reading, None, looking, layer)
         return torch.stack(looks, dim=1)

@@ -1,7 +1,8 @@
-"""What a Transformer's decoder looks at: the encoder's output, as keys and values of each layer, one per input.
+"""What a Transformer's decoder looks at: the encoder's output, as keys and values of each layer, one per
+input.
 
-All rows that read one input (the hypotheses of a beam) sit beside each other and ask together, so the memory of an input is
-read once a step and is never copied for a row.
+All rows that read one input (the hypotheses of a beam) sit beside each other and ask together, so the memory
+of an input is read once a step and is never copied for a row.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.layers.attention import attention_weights
-from seqloom.layers.transformer.key_value_cache import Cache, KeysValues
 from seqloom.layers.linear import Linear
+from seqloom.layers.transformer.key_value_cache import Cache, KeysValues
 from seqloom.protocols import Shared
 
 
@@ -27,12 +28,17 @@ class Memory(NamedTuple):
     mask: Tensor | None
     """`(inputs, source)`: true at tokens; None where there is no padding."""
     inputs: Tensor
-    """`(inputs,)`: 0, 1, 2, ...; a state whose `source` is this very tensor has one row per input, in order."""
+    """`(inputs,)`: 0, 1, 2, ...; a state whose `source` is this very tensor has one row per input, in order.
+    """
 
     def select(self, inputs: Tensor) -> Memory:
         """Of these inputs `(n,)` only."""
         layers = tuple(KeysValues(keys[inputs], values[inputs]) for keys, values in self.layers)
-        return Memory(layers, None if self.mask is None else self.mask[inputs], torch.arange(len(inputs), device=inputs.device))
+        return Memory(
+            layers,
+            None if self.mask is None else self.mask[inputs],
+            torch.arange(len(inputs), device=inputs.device),
+        )
 
 
 class Seats(NamedTuple):
@@ -42,7 +48,8 @@ class Seats(NamedTuple):
     """`(rows,)`: the input that each row reads."""
     width: int
     at: Tensor | None
-    """`(rows,)`: the seat of each row, input * width + its number among the rows of that input; None where all seats are taken in order."""
+    """`(rows,)`: the seat of each row, input * width + its number among the rows of that input; None where
+    all seats are taken in order."""
 
     @classmethod
     def of(cls, source: Tensor, memory: Memory) -> Seats:
@@ -54,7 +61,9 @@ class Seats(NamedTuple):
         width = int(counts.max())
         order = source.argsort(stable=True)
         number = torch.empty_like(source)
-        number[order] = torch.arange(len(source), device=source.device) - (counts.cumsum(0) - counts)[source[order]]
+        number[order] = (
+            torch.arange(len(source), device=source.device) - (counts.cumsum(0) - counts)[source[order]]
+        )
         at = source * width + number
         in_order = len(at) == inputs * width and bool((at[1:] > at[:-1]).all())
         return cls(source, width, None if in_order else at)
@@ -80,10 +89,15 @@ class DecoderState(NamedTuple):
     def seated(self) -> Seats:
         """Where the rows sit now."""
         before = self.seats.value
-        return before if before is not None and before.source is self.source else Seats.of(self.source, self.memory.value)
+        return (
+            before
+            if before is not None and before.source is self.source
+            else Seats.of(self.source, self.memory.value)
+        )
 
     def moved(self, rows: Tensor) -> DecoderState:
-        """These rows `(n,)`, in place. The memory of inputs that no row reads any more goes when they are half of it."""
+        """These rows `(n,)`, in place. The memory of inputs that no row reads any more goes when they are
+        half of it."""
         source = self.source.index_select(0, rows)
         past = self.past and self.past.moved(rows, self.source)
         if torch.equal(source, self.source):
@@ -111,7 +125,8 @@ class Looking(NamedTuple):
 
 @final
 class CrossAttention(nn.Module):
-    """Queries from the decoder; keys and values, in one product, from the encoder. Vaswani et al. 2017, 3.2.3."""
+    """Queries from the decoder; keys and values, in one product, from the encoder. Vaswani et al. 2017,
+    3.2.3."""
 
     def __init__(
         self,
@@ -135,7 +150,8 @@ class CrossAttention(nn.Module):
         self.output = Linear(inner, width, bias=biases)
 
     def keys_values(self, memory: Tensor) -> KeysValues:
-        """memory `(inputs, source, width)` -> keys and values `(inputs, heads, source, head_width)`, formed once per input."""
+        """memory `(inputs, source, width)` -> keys and values `(inputs, heads, source, head_width)`, formed
+        once per input."""
         parts = self.key_value(memory).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
         return KeysValues(*(parts if torch.is_grad_enabled() else parts.contiguous()).unbind(0))
 

@@ -50,7 +50,14 @@ class FeedForward(nn.Module):
     """`W_2 φ(W_1 x + b_1) + b_2`, or gated, with W_1 above V in one product."""
 
     def __init__(
-        self, width: int, hidden_width: int, activation: str, *, gated: bool = False, biases: bool = True, dropout: float = 0.0
+        self,
+        width: int,
+        hidden_width: int,
+        activation: str,
+        *,
+        gated: bool = False,
+        biases: bool = True,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.gated = gated

@@ -1,7 +1,7 @@
 """What a causal Transformer has read: the keys and values of each layer, and where its rows stand.
 
-The rows of a batch stand alike, which costs nothing, until a `<pad>` or the beginning of a document in the middle of a row
-makes them different; from then on they are `Ragged`.
+The rows of a batch stand alike, which costs nothing, until a `<pad>` or the beginning of a document in the
+middle of a row makes them different; from then on they are `Ragged`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ FEWEST_SLOTS = 64
 """A buffer of keys begins with so many places, then doubles."""
 
 Seen = Tensor | Literal["all", "causal"]
-"""Which keys a query sees: all, those up to its own place, or a mask `(rows or 1, 1 or heads, steps or 1, keys)`: true where it
-looks, or numbers that are added to the scores, -inf where it does not."""
+"""Which keys a query sees: all, those up to its own place, or a mask `(rows or 1, 1 or heads, steps or 1,
+keys)`: true where it looks, or numbers that are added to the scores, -inf where it does not."""
 
 
 class KeysValues(NamedTuple):
@@ -47,17 +47,24 @@ class Ragged(NamedTuple):
     def after(self, true: Tensor, begins: Tensor) -> tuple[Tensor, Tensor, Ragged]:
         """true, begins `(rows, steps)`: where there is a token, and where it begins a document.
 
-        Returns the mask `(rows, 1, steps, filled + steps)`, the positions `(rows, steps)`, and where the rows stand then.
+        Returns the mask `(rows, 1, steps, filled + steps)`, the positions `(rows, steps)`, and where the rows
+        stand then.
         """
         document = begins.cumsum(1)  # 0 goes on with what was read before
         read = true.cumsum(1)
-        origin = torch.where(begins, read - 1, -self.position[:, None]).cummax(1).values  # where position 0 would be
+        origin = (
+            torch.where(begins, read - 1, -self.position[:, None]).cummax(1).values
+        )  # where position 0 would be
         positions = read - 1 - origin
         old = self.visible[:, None] & (document == 0)[:, :, None]
         new = ((document[:, :, None] == document[:, None]) & true[:, None]).tril()
         last = document[:, -1:]
         visible = torch.cat([self.visible & (last == 0), true & (document == last)], dim=1)
-        return torch.cat([old, new], dim=2)[:, None], positions.clamp(min=0), Ragged(visible, positions[:, -1] + 1)
+        return (
+            torch.cat([old, new], dim=2)[:, None],
+            positions.clamp(min=0),
+            Ragged(visible, positions[:, -1] + 1),
+        )
 
 
 class Cache(NamedTuple):
@@ -73,13 +80,16 @@ class Cache(NamedTuple):
     """Where rows stand; None where all have read `filled` tokens and see them all."""
 
     def moved(self, rows: Tensor, inputs: Tensor | None = None) -> Cache:
-        """These rows `(n,)`, in place. The keys and values of a token are a function of it, of those before it and, where there is
-        one, of the input that the row reads (`inputs`, `(rows,)`): rows that were one text up to some place, such as the hypotheses
-        of a beam, agree so far, and only what comes after is copied."""
+        """These rows `(n,)`, in place. The keys and values of a token are a function of it, of those before
+        it and, where there is one, of the input that the row reads (`inputs`, `(rows,)`): rows that were one
+        text up to some place, such as the hypotheses of a beam, agree so far, and only what comes after is
+        copied."""
         ragged = self.ragged and select_rows(self.ragged, rows)
         if len(rows) > len(self.tokens) or not torch.is_inference_mode_enabled():
             layers, tokens, filled, _ = self
-            kept = tuple(KeysValues(keys[rows, :, :filled], values[rows, :, :filled]) for keys, values in layers)
+            kept = tuple(
+                KeysValues(keys[rows, :, :filled], values[rows, :, :filled]) for keys, values in layers
+            )
             return Cache(kept, tokens[rows, :filled], filled, ragged)
         at = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
         if len(at):
@@ -108,7 +118,8 @@ class Standing(NamedTuple):
 
 
 def standing(tokens: Tensor, cache: Cache | None, pad_id: int, begin_id: int | None = None) -> Standing:
-    """tokens `(rows, steps)`; a `begin_id` begins a document, which sees nothing of what stood before it in its row."""
+    """tokens `(rows, steps)`; a `begin_id` begins a document, which sees nothing of what stood before it in
+    its row."""
     rows, steps = tokens.shape
     filled = cache.filled if cache else 0
     ragged = cache.ragged if cache else None
@@ -117,7 +128,12 @@ def standing(tokens: Tensor, cache: Cache | None, pad_id: int, begin_id: int | N
         begins = tokens == begin_id
         uneven[:, int(not filled) :] |= begins[:, int(not filled) :]
     if ragged is None and not bool(uneven.any()):  # the one look at the tokens
-        return Standing(causal_mask(steps, filled, tokens.device), torch.arange(filled, filled + steps, device=tokens.device), filled, None)
+        return Standing(
+            causal_mask(steps, filled, tokens.device),
+            torch.arange(filled, filled + steps, device=tokens.device),
+            filled,
+            None,
+        )
     if begin_id is None:
         begins = torch.zeros_like(uneven)
     before = ragged or Ragged.even(rows, filled, tokens.device)
@@ -141,7 +157,8 @@ def causal_mask(steps: int, filled: int, device: torch.device) -> Seen:
 
 
 def appended(past: Tensor, filled: int, new: Tensor, dim: int = 2) -> Tensor:
-    """past `(rows, ..., slots, ...)` with `new` `(rows, ..., steps, ...)` behind its first `filled` places of `dim`.
+    """past `(rows, ..., slots, ...)` with `new` `(rows, ..., steps, ...)` behind its first `filled` places of
+    `dim`.
 
     Written into `past` where it has room and no gradient needs what it held.
     """
@@ -159,5 +176,6 @@ def appended(past: Tensor, filled: int, new: Tensor, dim: int = 2) -> Tensor:
 
 
 def embedded(table: Tensor, ids: Tensor, pad_id: int) -> Tensor:
-    """The rows of a table `(vocabulary, width)` at ids `(...)`; a pad id below 0 has none, and what stands there does not matter."""
+    """The rows of a table `(vocabulary, width)` at ids `(...)`; a pad id below 0 has none, and what stands
+    there does not matter."""
     return F.embedding(ids if pad_id >= 0 else ids.clamp(min=0), table)

@@ -27,7 +27,8 @@ BASE = 10000.0
 
 @final
 class LearnedPositions(nn.Module):
-    """A table `(offset + context, width)`, of which the first `offset` rows stand for nothing (RoBERTa, BART: 2)."""
+    """A table `(offset + context, width)`, of which the first `offset` rows stand for nothing (RoBERTa, BART:
+    2)."""
 
     def __init__(self, context: int, width: int, offset: int = 0) -> None:
         super().__init__()
@@ -36,18 +37,23 @@ class LearnedPositions(nn.Module):
         self.embedding = nn.Embedding(offset + context, width)
 
     def forward(self, positions: Tensor, bound: int) -> Tensor:
-        """positions `(...)`, known to be below `bound` -> `(..., width)`. Raises UsageError where one is beyond the table."""
-        if bound > self.context and (longest := int(positions.max()) + 1) > self.context:  # looked at only where it may be so
+        """positions `(...)`, known to be below `bound` -> `(..., width)`. Raises UsageError where one is
+        beyond the table."""
+        if (
+            bound > self.context and (longest := int(positions.max()) + 1) > self.context
+        ):  # looked at only where it may be so
             raise UsageError(
-                f"a text must have at most {self.context} tokens here, `<s>` included, but one has {longest}; "
-                "cut it, or train with a larger model.context, or with other model.positions, which have no limit"
+                f"a text must have at most {self.context} tokens here, `<s>` included, but one has {longest};"
+                " cut it, or train with a larger model.context, or with other model.positions, which have no"
+                " limit"
             )
         embedded: Tensor = self.embedding(positions + self.offset if self.offset else positions)
         return embedded
 
 
 def angles(positions: Tensor, width: int) -> Tensor:
-    """`(..., ceil(width / 2))`: p / 10000^(2i/width), in float64: at p = 1,000 float32 is wrong in the fourth digit of the sine."""
+    """`(..., ceil(width / 2))`: p / 10000^(2i/width), in float64: at p = 1,000 float32 is wrong in the fourth
+    digit of the sine."""
     exponents = torch.arange(0, width, 2, device=positions.device, dtype=torch.float64) / width
     return positions[..., None] * BASE**-exponents
 
@@ -83,8 +89,9 @@ def rotate(x: Tensor, by: Rotation) -> Tensor:
 
 @final
 class RelativeBias(nn.Module):
-    """A table `(buckets, heads)`. A bucket is one distance from the query to the key up to half of them, then ever more of them, and
-    the last one all from `furthest` on; `both_ways` keeps half of all buckets for keys that come after the query."""
+    """A table `(buckets, heads)`. A bucket is one distance from the query to the key up to half of them, then
+    ever more of them, and the last one all from `furthest` on; `both_ways` keeps half of all buckets for keys
+    that come after the query."""
 
     def __init__(self, heads: int, buckets: int, furthest: int, *, both_ways: bool) -> None:
         super().__init__()
@@ -93,7 +100,8 @@ class RelativeBias(nn.Module):
         self.table = nn.Parameter(torch.zeros(buckets, heads))
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Positions `(steps,)` or `(rows, steps)` of both -> what is added to the scores, `(1 or rows, heads, queries, keys)`."""
+        """Positions `(steps,)` or `(rows, steps)` of both -> what is added to the scores, `(1 or rows, heads,
+        queries, keys)`."""
         distance = keys[..., None, :] - queries[..., :, None]
         of_distance = bucket_of_distance(len(self.table), self.furthest, self.both_ways, self.table.device)
         bucket = of_distance[distance.clamp(-self.furthest, self.furthest) + self.furthest]
@@ -103,13 +111,18 @@ class RelativeBias(nn.Module):
 
 @lru_cache(maxsize=64)
 def bucket_of_distance(buckets: int, furthest: int, both_ways: bool, device: torch.device) -> Tensor:
-    """`(2 furthest + 1,)`: the bucket of each distance from -furthest, a key long before its query, to furthest."""
+    """`(2 furthest + 1,)`: the bucket of each distance from -furthest, a key long before its query, to
+    furthest."""
     with torch.inference_mode(False):  # whoever asks first, all may train with it
         distance = torch.arange(-furthest, furthest + 1, device=device)
         after = (distance > 0).long() * (buckets // 2) if both_ways else 0
         count = buckets // 2 if both_ways else buckets
         distance = distance.abs() if both_ways else (-distance).clamp(min=0)
         exact = count // 2
-        # in float32, as the checkpoints of the field were trained: a distance at a border may fall to either side
-        far = exact + (torch.log(distance.float() / exact) / math.log(furthest / exact) * (count - exact)).long()
+        # in float32, as the checkpoints of the field were trained: a distance at a border may fall to either
+        # side
+        far = (
+            exact
+            + (torch.log(distance.float() / exact) / math.log(furthest / exact) * (count - exact)).long()
+        )
         return after + torch.where(distance < exact, distance, far.clamp(max=count - 1))

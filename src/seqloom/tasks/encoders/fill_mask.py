@@ -1,4 +1,5 @@
-"""What a masked language model holds likely: at the masks of a text, and of each token of a text when it alone is hidden.
+"""What a masked language model holds likely: at the masks of a text, and of each token of a text when it
+alone is hidden.
 
     fill-mask           p(token | [CLS] text with its masks [SEP]), for each mask
     pseudo-perplexity   exp(-Σ_i log p(u_i | all others) / N), each token masked in turn          Salazar et al., ACL 2020
@@ -17,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqloom.runs.run_folder import Bundle
 from seqloom.config import DataConfig
 from seqloom.data.batching.pair_batches import read_with
 from seqloom.data.formats.lines import Tally
@@ -25,10 +25,11 @@ from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.perplexity import Corpus, TextScore
 from seqloom.models.bert import Bert
 from seqloom.protocols import Marks, device_of
-from seqloom.text.hub.tokenizer import HubTokenizer
-from seqloom.tasks.language_modeling.documents import chunks, each_document
 from seqloom.runs.progress import Say, in_chunks, silent
+from seqloom.runs.run_folder import Bundle
 from seqloom.tasks.encoders.sentence_vectors import batches, encoded
+from seqloom.tasks.language_modeling.documents import chunks, each_document
+from seqloom.text.hub.tokenizer import HubTokenizer
 
 CHUNK = 512
 """Texts that are in memory at one time."""
@@ -73,12 +74,20 @@ class MaskFiller:
         """How a text spells the mask."""
 
     def fill(
-        self, texts: Iterable[str], n_best: int = LIKELIEST, *, path: str = "texts", skipped: Tally | None = None, chunk: int = CHUNK
+        self,
+        texts: Iterable[str],
+        n_best: int = LIKELIEST,
+        *,
+        path: str = "texts",
+        skipped: Tally | None = None,
+        chunk: int = CHUNK,
     ) -> Iterator[Filled]:
-        """For each text what its masks may be; an empty answer for a blank one. Memory is bounded by the chunk.
+        """For each text what its masks may be; an empty answer for a blank one. Memory is bounded by the
+        chunk.
 
-        A text without a mask, or one that is too long, is a DataError that names `path` and its number, from 1, after what came before
-        it was answered; with `skipped` it is counted there, and its answer is empty.
+        A text without a mask, or one that is too long, is a DataError that names `path` and its number, from
+        1, after what came before it was answered; with `skipped` it is counted there, and its answer is
+        empty.
         """
         number = 0
         for some in in_chunks(texts, chunk):
@@ -97,18 +106,25 @@ class MaskFiller:
             yield from self._filled(some, ids, wanted, n_best)
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
-        hidden = str(self.tokenizer.running.id_to_token(self.mask))  # the name that means the mask in the pipeline that runs
+        hidden = str(
+            self.tokenizer.running.id_to_token(self.mask)
+        )  # the name that means the mask in the pipeline that runs
         return self.tokenizer.encode([text.replace(self.spelling, hidden) for text in texts])
 
     def _problem(self, text: str, ids: Sequence[int]) -> str | None:
         if text.strip() and self.mask not in ids:
             return f"a text must hold {self.spelling} where a token is to be found out, but holds none"
         if self.mask in ids and len(ids) > self.model.context:
-            return f"a text must have at most {self.model.context} tokens, marks counted, but has {len(ids)}; give a part of it"
+            return (
+                f"a text must have at most {self.model.context} tokens, marks counted, but has {len(ids)};"
+                " give a part of it"
+            )
         return None
 
     @torch.inference_mode()
-    def _filled(self, texts: Sequence[str], ids: Sequence[Sequence[int]], wanted: Sequence[int], n_best: int) -> list[Filled]:
+    def _filled(
+        self, texts: Sequence[str], ids: Sequence[Sequence[int]], wanted: Sequence[int], n_best: int
+    ) -> list[Filled]:
         """One for each text; `wanted` are those with masks, the others are not answered."""
         found: list[list[tuple[Candidate, ...]]] = [[] for _ in texts]
         for batch in batches([len(ids[i]) for i in wanted], device_of(self.model)):
@@ -119,7 +135,10 @@ class MaskFiller:
             for row, tokens, probabilities in told:
                 named = zip(self._spelled(tokens), tokens, probabilities, strict=True)
                 found[wanted[batch[row]]].append(tuple(Candidate(*one) for one in named))
-        return [Filled(self._text(text, masks) if masks else "", tuple(masks)) for text, masks in zip(texts, found, strict=True)]
+        return [
+            Filled(self._text(text, masks) if masks else "", tuple(masks))
+            for text, masks in zip(texts, found, strict=True)
+        ]
 
     def _logits(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, list[int]]:
         """`(masks, vocabulary)`, and the row of each mask; the rest has no logits."""
@@ -132,7 +151,8 @@ class MaskFiller:
         return [spelled[i].decode("utf-8", "replace") or self.tokenizer.pieces([i])[0] for i in tokens]
 
     def _text(self, text: str, masks: Sequence[Sequence[Candidate]]) -> str:
-        """The text with the best at each mask. A piece that goes on with a word is put to that word, without a blank between."""
+        """The text with the best at each mask. A piece that goes on with a word is put to that word, without
+        a blank between."""
         parts = text.split(self.spelling)
         filled = parts[0]
         for candidates, after in zip(masks, parts[1:], strict=True):
@@ -143,41 +163,62 @@ class MaskFiller:
 
 def _masked_model(bundle: Bundle) -> Bert:
     if bundle.task != "fill-mask" or not isinstance(bundle.model, Bert):
-        raise UsageError(f"{printable(str(bundle.folder))}: must be a masked language model (of fill-mask), but is one of {bundle.task}")
+        raise UsageError(
+            f"{printable(str(bundle.folder))}: must be a masked language model (of fill-mask), but is one of"
+            f" {bundle.task}"
+        )
     return bundle.model
 
 
 def _mask_of(bundle: Bundle) -> int:
     mask = bundle.tokenizer.marks.mask
     if mask is None:
-        raise UsageError(f"{printable(str(bundle.folder))}: its tokenizer must have a mask, but has none; get its files again")
+        raise UsageError(
+            f"{printable(str(bundle.folder))}: its tokenizer must have a mask, but has none; get its files"
+            " again"
+        )
     return mask
 
 
 def evaluate_masked(bundle: Bundle, paths: Sequence[str], data: DataConfig, say: Say) -> dict[str, float]:
-    """Pseudo-perplexity and its kin over documents: pseudo_loss (nats a token), pseudo_perplexity, ... with their intervals.
+    """Pseudo-perplexity and its kin over documents: pseudo_loss (nats a token), pseudo_perplexity, ... with
+    their intervals.
 
-    A document longer than the model can read is read in parts, each by itself. Raises what reading documents raises.
+    A document longer than the model can read is read in parts, each by itself. Raises what reading documents
+    raises.
     """
     model, mask = _masked_model(bundle), _mask_of(bundle)
     marks = bundle.tokenizer.marks
     room = model.context - len(marks.before) - len(marks.after)
     corpus = Corpus.empty(marks._replace(end=None))
     for some in chunks(each_document(paths, data, bundle.tokenizer, say)):
-        cut = [(at, one.ids[first : first + room].tolist()) for at, one in enumerate(some) for first in range(0, len(one.ids), room)]
+        cut = [
+            (at, one.ids[first : first + room].tolist())
+            for at, one in enumerate(some)
+            for first in range(0, len(one.ids), room)
+        ]
         scores: list[list[Floats]] = [[np.zeros(0)] for _ in some]
-        for (at, _), log_probs in zip(cut, pseudo_log_probs(model, [ids for _, ids in cut], marks, mask, say), strict=True):
+        for (at, _), log_probs in zip(
+            cut, pseudo_log_probs(model, [ids for _, ids in cut], marks, mask, say), strict=True
+        ):
             scores[at].append(log_probs)
         for document, parts in zip(some, scores, strict=True):
-            corpus.add(TextScore(np.concatenate(parts), None, False), document.ids, words=document.words, size=document.bytes)
+            corpus.add(
+                TextScore(np.concatenate(parts), None, False),
+                document.ids,
+                words=document.words,
+                size=document.bytes,
+            )
     counts = ("documents", "tokens", "words", "bytes", "unknown_percent")
     return {name if name in counts else f"pseudo_{name}": value for name, value in corpus.metrics().items()}
 
 
 @torch.inference_mode()
-def pseudo_log_probs(model: Bert, texts: Sequence[Sequence[int]], marks: Marks, mask: int, say: Say = silent) -> list[Floats]:
-    """Of each text of ids (without marks) log p of every token, which alone is masked: `(tokens,)` in nats. How far it is is said every
-    few seconds."""
+def pseudo_log_probs(
+    model: Bert, texts: Sequence[Sequence[int]], marks: Marks, mask: int, say: Say = silent
+) -> list[Floats]:
+    """Of each text of ids (without marks) log p of every token, which alone is masked: `(tokens,)` in nats.
+    How far it is is said every few seconds."""
     found = [np.zeros(len(text)) for text in texts]
     places = [(at, place) for at, text in enumerate(texts) for place in range(len(text))]
     frame, done, said = len(marks.before) + len(marks.after), 0, time.monotonic()
@@ -189,7 +230,9 @@ def pseudo_log_probs(model: Bert, texts: Sequence[Sequence[int]], marks: Marks, 
         hidden, inputs = encoded(model, rows)
         here = torch.tensor([len(marks.before) + places[i][1] for i in batch], device=inputs.device)
         logits = model.logits(hidden[torch.arange(len(batch), device=inputs.device), here])
-        true = torch.tensor([texts[at][place] for at, place in (places[i] for i in batch)], device=inputs.device)
+        true = torch.tensor(
+            [texts[at][place] for at, place in (places[i] for i in batch)], device=inputs.device
+        )
         log_probs = logits.double().log_softmax(dim=-1).gather(-1, true[:, None])[:, 0].tolist()
         for i, log_prob in zip(batch, log_probs, strict=True):
             at, place = places[i]

@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqloom.runs.run_folder import Bundle
 from seqloom.config import DataConfig
 from seqloom.data.batching.pair_batches import cuts, pad, read_with
 from seqloom.data.readers.labelled import read_labelled
@@ -25,6 +24,7 @@ from seqloom.interop.sentence_transformers import Pooling, pooling_of
 from seqloom.models.bert import Bert
 from seqloom.protocols import device_of
 from seqloom.runs.progress import Say, in_chunks, silent, tallied
+from seqloom.runs.run_folder import Bundle
 
 CHUNK = 4096
 """Texts that are in memory at one time, and sorted by length together."""
@@ -40,8 +40,8 @@ class SentenceEncoder:
 
     SentenceEncoder(load_bundle("runs/minilm")).encode(["A dog runs.", "A cat sleeps."])
 
-    Raises UsageError where the model is no encoder of texts, FolderError where the files on its pooling are damaged. `say` is told what
-    is not as one might think: texts that were cut, pooling that nobody named.
+    Raises UsageError where the model is no encoder of texts, FolderError where the files on its pooling are
+    damaged. `say` is told what is not as one might think: texts that were cut, pooling that nobody named.
     """
 
     def __init__(self, bundle: Bundle, say: Say = silent) -> None:
@@ -49,18 +49,25 @@ class SentenceEncoder:
         self.say = say
         pooling = pooling_of(bundle.folder)
         if pooling is None:
-            say(f"{printable(str(bundle.folder))} does not say how states become one vector: the mean over all tokens is taken")
+            say(
+                f"{printable(str(bundle.folder))} does not say how states become one vector: the mean over"
+                " all tokens is taken"
+            )
         self.pooling = pooling or Pooling()
         self.longest = min(self.pooling.max_length or self.model.context, self.model.context)
         """Tokens of a text at most, marks counted."""
         marks = self.tokenizer.marks
         self.room = self.longest - len(marks.before) - len(marks.after)
         if self.room < 0:
-            raise FolderError(f"{printable(str(bundle.folder))}: a text must have room for its marks, but has {self.longest} tokens in all")
+            raise FolderError(
+                f"{printable(str(bundle.folder))}: a text must have room for its marks, but has"
+                f" {self.longest} tokens in all"
+            )
         self.width = self.model.config.width * len(self.pooling.modes)
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """`(texts, width)`. A blank text has the vector of its marks alone; of a text that is too long only the begin is read."""
+        """`(texts, width)`. A blank text has the vector of its marks alone; of a text that is too long only
+        the begin is read."""
         vectors, cut = self._encode(texts)
         self._tell(cut)
         return vectors
@@ -85,9 +92,13 @@ class SentenceEncoder:
         """The vectors, and how many texts were cut."""
         vectors = np.zeros((len(texts), self.width), np.float32)
         stripped = [text.strip() for text in texts]  # as sentence-transformers does
-        ids = self.tokenizer.encode([text.lower() for text in stripped] if self.pooling.lower_case else stripped)
+        ids = self.tokenizer.encode(
+            [text.lower() for text in stripped] if self.pooling.lower_case else stripped
+        )
         rows = [read_with(one[: self.room], self.tokenizer.marks) for one in ids]
-        read = [i for i, row in enumerate(rows) if row]  # a blank text without marks has nothing to be read: its vector is 0
+        read = [
+            i for i, row in enumerate(rows) if row
+        ]  # a blank text without marks has nothing to be read: its vector is 0
         for batch in batches([len(rows[i]) for i in read], device_of(self.model)):
             which = [read[at] for at in batch]
             vectors[which] = self._pooled([rows[i] for i in which]).float().cpu().numpy()
@@ -127,7 +138,8 @@ def encoder_of(bundle: Bundle) -> Bert:
     """Raises UsageError where the model is no encoder of texts."""
     if not isinstance(bundle.model, Bert):
         raise UsageError(
-            f"{printable(str(bundle.folder))}: vectors of texts come from an encoder (of the family bert), but this is {bundle.model_type}"
+            f"{printable(str(bundle.folder))}: vectors of texts come from an encoder (of the family bert),"
+            f" but this is {bundle.model_type}"
         )
     return bundle.model
 

@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F
 
-from seqloom.runs import run_folder
 from seqloom import files
-from seqloom.data.images.image_store import unknown_label
 from seqloom.data.images.image_files import Picture, read_pictures
+from seqloom.data.images.image_store import unknown_label
 from seqloom.data.images.masked_patches import FIXED, MaskedPatchBatch, masked_patches
 from seqloom.data.images.preprocessing import Preprocessing
 from seqloom.errors import DataError, FolderError, UsageError, printable
 from seqloom.evaluation.classification import Predictions, confusion, label_metrics
 from seqloom.models.vit import LEVELS
 from seqloom.protocols import device_of
-from seqloom.shapes import IGNORE
+from seqloom.runs import run_folder
 from seqloom.runs.progress import Say, counted
+from seqloom.shapes import IGNORE
 
 CHUNK = 256
 """Images that a model reads at one time when it does not learn."""
@@ -47,8 +47,9 @@ def classified(model: nn.Module, batches: Iterable[Labelled], preprocessing: Pre
 
 @torch.no_grad()
 def told_colours(model: Any, batches: Iterable[MaskedPatchBatch]) -> dict[str, float]:
-    """How well a model in evaluation mode tells the colours of corrupted patches: loss (nats a patch), accuracy, baseline_accuracy (of
-    always telling the commonest colour), patches. There must be at least one batch."""
+    """How well a model in evaluation mode tells the colours of corrupted patches: loss (nats a patch),
+    accuracy, baseline_accuracy (of always telling the commonest colour), patches. There must be at least one
+    batch."""
     weight, counts = next(model.parameters()), np.zeros(model.config.outputs, np.int64)
     loss = hits = 0.0
     for batch in batches:
@@ -59,7 +60,12 @@ def told_colours(model: Any, batches: Iterable[MaskedPatchBatch]) -> dict[str, f
         hits += float((logits.argmax(dim=-1) == true).sum())
         counts += np.bincount(true.cpu().numpy(), minlength=len(counts))
     total = int(counts.sum())
-    return {"loss": loss / total, "accuracy": hits / total, "baseline_accuracy": int(counts.max()) / total, "patches": total}
+    return {
+        "loss": loss / total,
+        "accuracy": hits / total,
+        "baseline_accuracy": int(counts.max()) / total,
+        "patches": total,
+    }
 
 
 class ImageEvaluation(NamedTuple):
@@ -94,13 +100,16 @@ class ImageClassifier:
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "auto") -> ImageClassifier:
-        """Opens a run folder. Raises FolderError where it is none, is damaged, or its model classifies no images."""
+        """Opens a run folder. Raises FolderError where it is none, is damaged, or its model classifies no
+        images."""
         folder = run_folder.located(folder)
         opened = run_folder.open_model(folder, device)
         config: Any = opened.model.config
         labels = getattr(config, "labels", ())
         if opened.content["task"] != run_folder.IMAGES or not labels:
-            raise FolderError(f"{printable(str(folder))}: must be a model of {bundles.IMAGES} with labels, but is none")
+            raise FolderError(
+                f"{printable(str(folder))}: must be a model of {run_folder.IMAGES} with labels, but is none"
+            )
         return cls(opened.model, read_preprocessing(folder, config), labels)
 
     def predict(self, paths: Sequence[str]) -> list[ImageLabel]:
@@ -112,9 +121,13 @@ class ImageClassifier:
         """The same, in order; memory is bounded by the chunk."""
         weight = next(self.model.parameters())
         for pictures in _chunks(read_pictures(paths, labelled=False), chunk):
-            logits = self.model(self.preprocessing.scaled(self._pixels(pictures)).to(weight.device, weight.dtype))
+            logits = self.model(
+                self.preprocessing.scaled(self._pixels(pictures)).to(weight.device, weight.dtype)
+            )
             for picture, probabilities in zip(pictures, logits.softmax(dim=-1).tolist(), strict=True):
-                named = dict.fromkeys(self.labels, 0.0)  # of two classes of ImageNet with one name, a crane is of either
+                named = dict.fromkeys(
+                    self.labels, 0.0
+                )  # of two classes of ImageNet with one name, a crane is of either
                 for label, probability in zip(self.labels, probabilities, strict=True):
                     named[label] += probability
                 best = max(range(len(probabilities)), key=probabilities.__getitem__)
@@ -136,14 +149,17 @@ class ImageClassifier:
             raise DataError(f"{printable(paths[0])}: must hold at least one image, but holds none")
         counts = confusion(found.true, found.predicted, len(self.labels))[:-1]  # no label is unseen
         predicted = [self.labels[at] for at in found.predicted]
-        return ImageEvaluation(label_metrics(found, len(self.labels), "images"), predicted, self.labels, counts.tolist())
+        return ImageEvaluation(
+            label_metrics(found, len(self.labels), "images"), predicted, self.labels, counts.tolist()
+        )
 
     def _pixels(self, pictures: Sequence[Picture]) -> NDArray[np.uint8]:
         return np.stack([self.preprocessing.fitted(picture.pixels) for picture in pictures])
 
 
 def read_preprocessing(folder: Path, config: Any) -> Preprocessing:
-    """How a picture becomes what a model of this configuration reads. Raises FolderError where no file says so, or a damaged one."""
+    """How a picture becomes what a model of this configuration reads. Raises FolderError where no file says
+    so, or a damaged one."""
     path = folder / run_folder.PREPROCESSOR
     try:
         return Preprocessing.from_json(files.read_json(path), config.image_size, config.channels)
@@ -163,8 +179,9 @@ def evaluate_images(folder: str | Path, paths: Sequence[str], say: Say) -> Image
 
 
 def evaluate_patches(folder: str | Path, paths: Sequence[str], say: Say) -> dict[str, float]:
-    """The verb for masked patch prediction: the metrics of `told_colours` on images, whose labels are not read. The corruption is always
-    the same. Raises FolderError where the folder holds no such model, DataError where there is no image."""
+    """The verb for masked patch prediction: the metrics of `told_colours` on images, whose labels are not
+    read. The corruption is always the same. Raises FolderError where the folder holds no such model,
+    DataError where there is no image."""
     folder = run_folder.located(folder)
     model = run_folder.open_model(folder).model
     config: Any = model.config
@@ -178,7 +195,9 @@ def evaluate_patches(folder: str | Path, paths: Sequence[str], say: Say) -> dict
             at = np.arange(read, read + len(pictures))
             read += len(pictures)
             pixels = np.stack([preprocessing.fitted(picture.pixels) for picture in pictures])
-            yield masked_patches(pixels, at, np.full_like(at, FIXED), 0, preprocessing, config.patch_size, LEVELS)
+            yield masked_patches(
+                pixels, at, np.full_like(at, FIXED), 0, preprocessing, config.patch_size, LEVELS
+            )
         if not read:
             raise DataError("must hold at least one image, but holds none", paths[0])
 

@@ -1,5 +1,6 @@
-"""Images to what a training reads: a store, a part held out, a plan of batches; with labels for classification, without for masked patch
-prediction. And what a ViT that was trained before gives to one that begins with it."""
+"""Images to what a training reads: a store, a part held out, a plan of batches; with labels for
+classification, without for masked patch prediction. And what a ViT that was trained before gives to one that
+begins with it."""
 
 from __future__ import annotations
 
@@ -13,25 +14,25 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from torch import Tensor, nn
 
-from seqloom.runs import run_folder
 from seqloom import files
 from seqloom.config import RunConfig
-from seqloom.data.images.image_store import ImageBatch, ImagePlan, ImageStore, build_image_store
-from seqloom.data.images.image_files import Picture, image_files, read_pictures
-from seqloom.data.images.masked_patches import FIXED, MaskedPatchBatch, masked_patches
 from seqloom.data.batching.order import Rows
-from seqloom.data.images.preprocessing import Preprocessing
 from seqloom.data.batching.splits import held_out_evenly
 from seqloom.data.batching.token_store import cache_folder, fingerprint
+from seqloom.data.images.image_files import Picture, image_files, read_pictures
+from seqloom.data.images.image_store import ImageBatch, ImagePlan, ImageStore, build_image_store
+from seqloom.data.images.masked_patches import FIXED, MaskedPatchBatch, masked_patches
+from seqloom.data.images.preprocessing import Preprocessing
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.evaluation.classification import label_metrics
 from seqloom.models.vit import LEVELS, ViT, ViTConfig
-from seqloom.shapes import IGNORE
-from seqloom.training.objectives import ImageClassification, MaskedPatchPrediction
-from seqloom.tasks.images.classify import CHUNK, classified, read_preprocessing, told_colours
-from seqloom.tasks.translation.training_data import check_same_data
+from seqloom.runs import run_folder
 from seqloom.runs.progress import Say, counted, split_note
 from seqloom.runs.settings import model_fields
+from seqloom.shapes import IGNORE
+from seqloom.tasks.images.classify import CHUNK, classified, read_preprocessing, told_colours
+from seqloom.tasks.translation.training_data import check_same_data
+from seqloom.training.objectives import ImageClassification, MaskedPatchPrediction
 
 MAY_CHANGE = ("image_size", "dropout", "attention_dropout")
 """Fields that may be set when a ViT begins with the weights of another."""
@@ -103,7 +104,10 @@ class PreparedImages(_Images):
     """For classification."""
 
     def about(self) -> str:
-        return f"{len(self.plan.trained):,} images of {len(self.labels):,} labels ({len(self.held_out):,} for validation)"
+        return (
+            f"{len(self.plan.trained):,} images of {len(self.labels):,} labels ({len(self.held_out):,} for"
+            " validation)"
+        )
 
     def load(self, rows: Rows, whole: Rows) -> ImageBatch:
         return self.plan.load(rows, whole)
@@ -112,7 +116,10 @@ class PreparedImages(_Images):
         return ImageClassification(self.run.train.label_smoothing)
 
     def validate(self, model: nn.Module) -> dict[str, float]:
-        batches = ((self.validation.pixels[rows], np.asarray(self.validation.labels[rows])) for rows in self.held_in_chunks())
+        batches = (
+            (self.validation.pixels[rows], np.asarray(self.validation.labels[rows]))
+            for rows in self.held_in_chunks()
+        )
         return label_metrics(classified(model, batches, self.plan.preprocessing), len(self.labels), "images")
 
 
@@ -122,12 +129,18 @@ class PreparedPatches(_Images):
     """For masked patch prediction."""
 
     def about(self) -> str:
-        return f"{len(self.plan.trained):,} images of {self.config.patches:,} patches ({len(self.held_out):,} for validation)"
+        return (
+            f"{len(self.plan.trained):,} images of {self.config.patches:,} patches ({len(self.held_out):,}"
+            " for validation)"
+        )
 
     def load(self, rows: Rows, whole: Rows) -> MaskedPatchBatch:
-        """The batch of these rows. No rows: the first of the `whole` batch with nothing trained, since a worker must take part."""
+        """The batch of these rows. No rows: the first of the `whole` batch with nothing trained, since a
+        worker must take part."""
         pixels, at, epochs = self.plan.pixels(rows if len(rows) else whole[:1])
-        batch = masked_patches(pixels, at, epochs, self.plan.seed, self.plan.preprocessing, self.config.patch_size, LEVELS)
+        batch = masked_patches(
+            pixels, at, epochs, self.plan.seed, self.plan.preprocessing, self.config.patch_size, LEVELS
+        )
         return batch if len(rows) else batch._replace(targets=batch.targets.fill_(IGNORE))
 
     def objective(self) -> MaskedPatchPrediction:
@@ -137,7 +150,10 @@ class PreparedPatches(_Images):
         """On a corruption that is always the same."""
         how, size = self.plan.preprocessing, self.config.patch_size
         chunks = self.held_in_chunks()
-        batches = (masked_patches(self.validation.pixels[at], at, np.full_like(at, FIXED), 0, how, size, LEVELS) for at in chunks)
+        batches = (
+            masked_patches(self.validation.pixels[at], at, np.full_like(at, FIXED), 0, how, size, LEVELS)
+            for at in chunks
+        )
         return told_colours(model, batches)
 
 
@@ -161,7 +177,9 @@ def _read(run_config: RunConfig, folder: Path, first: bool, say: Say, head: str)
     check_same_data(folder, prints)
 
     def build(paths: Sequence[str], part: Sequence[str], what: str) -> ImageStore:
-        files_of = [[one["path"], one["sha256"]] for one in prints if one["path"] in set(part)]  # a label is the name of a folder
+        files_of = [
+            [one["path"], one["sha256"]] for one in prints if one["path"] in set(part)
+        ]  # a label is the name of a folder
         identity = {"paths": list(paths), "files": files_of} | ({} if labelled else {"labelled": False})
 
         def pictures() -> Iterator[Picture]:
@@ -174,13 +192,17 @@ def _read(run_config: RunConfig, folder: Path, first: bool, say: Say, head: str)
 
     store = build(data.train, used, "training")
     if labelled and len(store.names) < 2:
-        raise UsageError(f"images must have at least two labels, but all have {printable(repr(store.names[0]))}")
+        raise UsageError(
+            f"images must have at least two labels, but all have {printable(repr(store.names[0]))}"
+        )
     if others:
         validation = build(data.validation, others, "validation")
         validation = validation.numbered(store.names) if labelled else validation
         trained, held = np.arange(len(store)), np.arange(len(validation))
     elif len(store) < 2:
-        raise UsageError("validation needs images of its own, but there is only one; name more data or --validation files")
+        raise UsageError(
+            "validation needs images of its own, but there is only one; name more data or --validation files"
+        )
     else:
         validation, held = store, held_out_evenly(np.asarray(store.labels), train.seed)
         trained = np.setdiff1d(np.arange(len(store)), held)
@@ -188,19 +210,33 @@ def _read(run_config: RunConfig, folder: Path, first: bool, say: Say, head: str)
         say(split_note(len(held), "image", train.seed) + how)
     if first and not (folder / run_folder.DATA).exists():
         files.write_json(folder / run_folder.PREPROCESSOR, preprocessing.to_json())
-        files.write_json(folder / run_folder.DATA, {"files": prints, "images": len(trained), "validation_images": len(held)})
+        files.write_json(
+            folder / run_folder.DATA,
+            {"files": prints, "images": len(trained), "validation_images": len(held)},
+        )
     rows = train.batch_rows or max(train.batch_tokens // (1 + config.patches), 1)
-    plan = ImagePlan(store=store, preprocessing=preprocessing, trained=trained, seed=train.seed, batch_rows=rows, shift=train.shift)
+    plan = ImagePlan(
+        store=store,
+        preprocessing=preprocessing,
+        trained=trained,
+        seed=train.seed,
+        batch_rows=rows,
+        shift=train.shift,
+    )
     parts = {"run": run_config, "plan": plan, "validation": validation, "held_out": held, "config": config}
     return parts | {"begun": begun, "say": say}
 
 
-def _read_as(run_config: RunConfig, folder: Path, head: str) -> tuple[ViTConfig, Preprocessing, ViTStart | None]:
-    """The configuration of the model, labels aside; how a picture becomes what it reads; and what it begins with (`model.from`), which is
-    not needed where a run is gone on with."""
+def _read_as(
+    run_config: RunConfig, folder: Path, head: str
+) -> tuple[ViTConfig, Preprocessing, ViTStart | None]:
+    """The configuration of the model, labels aside; how a picture becomes what it reads; and what it begins
+    with (`model.from`), which is not needed where a run is gone on with."""
     model, kept, begun = run_config.model, None, None
     fields = model_fields(model)
-    if (folder / run_folder.CONFIG).exists() and ("from" not in model or run_folder.has_weights(folder)):  # killed before: begins again
+    if (folder / run_folder.CONFIG).exists() and (
+        "from" not in model or run_folder.has_weights(folder)
+    ):  # killed before: begins again
         kept = folder
         fields = _fields(files.read_json(folder / run_folder.CONFIG)) | fields
     elif "from" in model:
@@ -209,19 +245,28 @@ def _read_as(run_config: RunConfig, folder: Path, head: str) -> tuple[ViTConfig,
         fields = begun.fields
     config: ViTConfig = run_folder.model_config(model["name"], model["size"], 0, fields)
     if config.head != head:
-        raise UsageError(f"model.head must be {head} for {run_config.task}, but is {config.head}; leave it out")
+        raise UsageError(
+            f"model.head must be {head} for {run_config.task}, but is {config.head}; leave it out"
+        )
     if run_config.train.shift >= config.image_size:
-        raise UsageError(f"train.shift must be below model.image_size={config.image_size}, but is {run_config.train.shift}")
-    how = Preprocessing.published(config.image_size, config.channels) if kept is None else read_preprocessing(kept, config)
+        raise UsageError(
+            f"train.shift must be below model.image_size={config.image_size}, but is {run_config.train.shift}"
+        )
+    how = (
+        Preprocessing.published(config.image_size, config.channels)
+        if kept is None
+        else read_preprocessing(kept, config)
+    )
     return config, dataclasses.replace(how, size=config.image_size), begun
 
 
 def start_vit(folder: str | Path, changes: Mapping[str, Any] = MappingProxyType({})) -> ViTStart:
-    """The encoder of the ViT in a run folder or a Hugging Face directory, for a model of labels with these fields changed. The head that it
-    was trained with is left behind, and [mask] (section 3.2: a new head, which begins at 0).
+    """The encoder of the ViT in a run folder or a Hugging Face directory, for a model of labels with these
+    fields changed. The head that it was trained with is left behind, and [mask] (section 3.2: a new head,
+    which begins at 0).
 
-    Raises FolderError where the folder holds no ViT, UsageError for a change that the weights do not allow. Positions are interpolated
-    where `image_size` changes.
+    Raises FolderError where the folder holds no ViT, UsageError for a change that the weights do not allow.
+    Positions are interpolated where `image_size` changes.
     """
     opened = run_folder.open_model(folder, "cpu")
     model = opened.model
@@ -232,9 +277,16 @@ def start_vit(folder: str | Path, changes: Mapping[str, Any] = MappingProxyType(
     for name, value in changes.items():
         if name in fields and name not in MAY_CHANGE and value != fields[name]:
             given = f"model.{name}={printable(str(value))}"
-            raise UsageError(f"{given} cannot be set: the weights of {printable(str(folder))} have {fields[name]}; leave it out")
+            raise UsageError(
+                f"{given} cannot be set: the weights of {printable(str(folder))} have {fields[name]}; leave"
+                " it out"
+            )
     fields |= changes
-    tensors = {name: tensor.detach() for name, tensor in model.state_dict().items() if name not in ("head.weight", "head.bias", "mask")}
+    tensors = {
+        name: tensor.detach()
+        for name, tensor in model.state_dict().items()
+        if name not in ("head.weight", "head.bias", "mask")
+    }
     tensors["positions"] = model.positions_of(fields["image_size"], fields["image_size"]).detach()
     return ViTStart(fields, tensors, ("head.weight", "head.bias"))
 

@@ -7,30 +7,34 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO
 
-from seqloom.runs import run_folder
 from seqloom import files
 from seqloom.config import DataConfig, DecodeConfig, RunConfig
 from seqloom.data.batching.token_store import fingerprint
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.models.arpa import read_arpa, write_arpa
 from seqloom.models.ngram import Ngram
-from seqloom.text.special_tokens import SPECIAL_TOKENS
-from seqloom.text.tokenizers import TextTokenizer
+from seqloom.runs import run_folder
 from seqloom.runs.write_run import write_made
 from seqloom.tasks.translation.predictor import new_file
+from seqloom.text.special_tokens import SPECIAL_TOKENS
+from seqloom.text.tokenizers import TextTokenizer
 
 SUFFIXES = (".arpa", ".gz")
 
 
 def export_arpa(folder: str, path: str) -> dict[str, int]:
-    """Writes the n-gram model of a run folder as an ARPA file, `.gz` too; returns how many n-grams of each order it holds.
+    """Writes the n-gram model of a run folder as an ARPA file, `.gz` too; returns how many n-grams of each
+    order it holds.
 
-    Raises UsageError for another model, for pieces of text that ARPA cannot hold, or where the file is there already.
+    Raises UsageError for another model, for pieces of text that ARPA cannot hold, or where the file is there
+    already.
     """
     place = new_file(path, SUFFIXES)
     bundle = run_folder.load_bundle(folder)
     if not isinstance(bundle.model, Ngram):
-        raise UsageError(f"{printable(folder)}: an ARPA file holds an n-gram model, but this is a {bundle.model_type}")
+        raise UsageError(
+            f"{printable(folder)}: an ARPA file holds an n-gram model, but this is a {bundle.model_type}"
+        )
     vocabulary = bundle.tokenizer.vocabulary_size
     words = [bundle.tokenizer.pieces([at])[0] for at in range(len(SPECIAL_TOKENS), vocabulary)]
     lines = write_arpa(bundle.model, words)
@@ -62,7 +66,9 @@ def import_arpa(path: str, output_dir: str) -> dict[str, int]:
     vocabulary |= {word: at for at, word in enumerate(arpa.words, start=len(SPECIAL_TOKENS))}
     if len(vocabulary) < arpa.config.vocabulary_size:
         strange = next(word for word in arpa.words if word in SPECIAL_TOKENS)
-        raise DataError(f"its words must be no special tokens, but there is {strange}; write it in another way", path)
+        raise DataError(
+            f"its words must be no special tokens, but there is {strange}; write it in another way", path
+        )
     tokenizer = TextTokenizer("words", vocabulary, [])
     run = RunConfig(
         task="text-generation",

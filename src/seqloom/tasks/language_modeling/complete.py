@@ -1,13 +1,15 @@
 """How a text that is being typed is likely to go on, to the end of a word, from inside of one too.
 
-Where a text ends, a token need not: "the qu" is not cut as "the quick" is. So the text is read up to the last place where a boundary of
-tokens is certain (`TextTokenizer.settle`), and the bytes r of the rest are given back: the next tokens must begin with them. With c the
-context and t a run of tokens,
+Where a text ends, a token need not: "the qu" is not cut as "the quick" is. So the text is read up to the last
+place where a boundary of tokens is certain (`TextTokenizer.settle`), and the bytes r of the rest are given
+back: the next tokens must begin with them. With c the context and t a run of tokens,
 
-    P(s | typed) = Σ_{t spells r s, a word ends after it} P(t | c) / Σ_{t spells r and no shorter run does} P(t | c)
+    P(s | typed) = Σ_{t spells r s, a word ends after it} P(t | c) / Σ_{t spells r and no shorter run does}
+    P(t | c)
 
-Sums over runs of tokens are sums over all ways to spell, so nothing depends on how the text is cut. The search goes token by token with
-the likeliest rows, all in one batch; what it does not find is missing in the sums.
+Sums over runs of tokens are sums over all ways to spell, so nothing depends on how the text is cut. The
+search goes token by token with the likeliest rows, all in one batch; what it does not find is missing in the
+sums.
 """
 
 from __future__ import annotations
@@ -21,16 +23,16 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
-from seqloom.runs.run_folder import load_bundle
 from seqloom.decoding.live_rows import NOT_NUMBERS
-from seqloom.decoding.string_rules import Lexicon, Spelling
 from seqloom.decoding.long_context import window_start
+from seqloom.decoding.string_rules import Lexicon, Spelling
 from seqloom.errors import SeqloomError, UsageError
 from seqloom.protocols import State, device_of, fork, next_logits, select_rows
+from seqloom.runs.run_folder import load_bundle
+from seqloom.runs.verbs import refuse_other_task
+from seqloom.tasks.language_modeling.generate import begun
 from seqloom.text.hub.tokenizer import HubTokenizer
 from seqloom.text.tokenizers import TextTokenizer
-from seqloom.tasks.language_modeling.generate import begun
-from seqloom.runs.verbs import refuse_other_task
 
 KEPT = 8
 """Contexts whose states are kept, so that a keystroke reads what is new."""
@@ -49,9 +51,11 @@ class Completion(NamedTuple):
     """One way in which a text may go on."""
 
     text: str
-    """What comes after the text as it was typed, up to the end of a word; empty where the word that was typed is whole."""
+    """What comes after the text as it was typed, up to the end of a word; empty where the word that was typed
+    is whole."""
     probability: float
-    """Of this and then the end of the word, given the text. Completions exclude each other: they sum to 1 at most."""
+    """Of this and then the end of the word, given the text. Completions exclude each other: they sum to 1 at
+    most."""
     ended: bool
     """Whether the text ends there, before it has the words that were asked for."""
 
@@ -79,7 +83,9 @@ class Completer:
     It keeps the states of the last contexts, so the next keystroke is cheap.
     """
 
-    def __init__(self, model: Any, tokenizer: TextTokenizer | HubTokenizer, bounds: Bounds | None = None) -> None:
+    def __init__(
+        self, model: Any, tokenizer: TextTokenizer | HubTokenizer, bounds: Bounds | None = None
+    ) -> None:
         self._tokenizer = tokenizer
         self._spelling = Spelling.of(tokenizer)
         self._bounds = bounds or Bounds()
@@ -92,12 +98,14 @@ class Completer:
 
     @torch.inference_mode()
     def complete(self, prefix: str, n: int = 5, words: int = 1) -> list[Completion]:
-        """The `n` likeliest completions, the likeliest first, each up to the end of `words` words: that which is being typed and those
-        after it. Special tokens but `</s>` have no share. Raises UsageError for a number below 1, text that is no Unicode, or no text
-        where nothing begins a text of this model.
+        """The `n` likeliest completions, the likeliest first, each up to the end of `words` words: that which
+        is being typed and those after it. Special tokens but `</s>` have no share. Raises UsageError for a
+        number below 1, text that is no Unicode, or no text where nothing begins a text of this model.
         """
         if n < 1 or words < 1:
-            raise UsageError(f"the numbers of completions and of words must be at least 1, but are {n} and {words}")
+            raise UsageError(
+                f"the numbers of completions and of words must be at least 1, but are {n} and {words}"
+            )
         ids, rest = self._given_back(prefix)
         calls = (self._bounds.steps or STEPS[self._tokenizer.kind]) * words
         if self._context is not None:
@@ -111,7 +119,9 @@ class Completer:
             end=self._marks.end,
             rest=rest,
             inside=inside,
-            follows=bool(ids or (rest and self._spelling.lead)),  # the rest has its lead, at the begin of a text too
+            follows=bool(
+                ids or (rest and self._spelling.lead)
+            ),  # the rest has its lead, at the begin of a text too
             words=words,
             n=n,
         )
@@ -120,7 +130,9 @@ class Completer:
             if not rows:
                 break
             state = select_rows(state, torch.tensor([row.parent for row in rows], device=self._device))
-            logits, state = next_logits(self._model, torch.tensor([[row.token] for row in rows], device=self._device), state)
+            logits, state = next_logits(
+                self._model, torch.tensor([[row.token] for row in rows], device=self._device), state
+            )
             rows = search.grow(rows, self._probabilities(logits))
         return search.best()
 
@@ -146,7 +158,9 @@ class Completer:
         longest = max((known for known in self._known if ids[: len(known)] == known), key=len, default=())
         if longest != ids:
             state = fork(self._known[longest][1]) if longest else None
-            self._known[ids] = next_logits(self._model, torch.tensor([ids[len(longest) :]], device=self._device), state)
+            self._known[ids] = next_logits(
+                self._model, torch.tensor([ids[len(longest) :]], device=self._device), state
+            )
         self._known[ids] = self._known.pop(ids)  # the youngest is the last
         if len(self._known) > KEPT:
             del self._known[next(iter(self._known))]
@@ -177,7 +191,16 @@ class _Search:
     """What is known of the two sums, while rows go on."""
 
     def __init__(
-        self, spelling: Spelling, bounds: Bounds, *, end: int | None, rest: bytes, inside: bool, follows: bool, words: int, n: int
+        self,
+        spelling: Spelling,
+        bounds: Bounds,
+        *,
+        end: int | None,
+        rest: bytes,
+        inside: bool,
+        follows: bool,
+        words: int,
+        n: int,
     ) -> None:
         self._bounds = bounds
         self._end = end
@@ -194,10 +217,13 @@ class _Search:
         """The mass of each completion: what comes after the typed text, and whether the text ends there."""
 
     def grow(self, rows: list[_Row], probabilities: Tensor) -> list[_Row]:
-        """Adds up what one more token completes, of probabilities `(rows, vocabulary)`; returns the likeliest of the others."""
+        """Adds up what one more token completes, of probabilities `(rows, vocabulary)`; returns the likeliest
+        of the others."""
         lexicon, self._lexicon = self._lexicon, self._later
         shares = torch.tensor([[row.mass] for row in rows])
-        ends = [0.0] * len(rows) if self._end is None else (probabilities[:, self._end] * shares[:, 0]).tolist()
+        ends = (
+            [0.0] * len(rows) if self._end is None else (probabilities[:, self._end] * shares[:, 0]).tolist()
+        )
         mass = probabilities.index_select(1, lexicon.ids) * shares  # in the order of what tokens spell
         for at, row in enumerate(rows):
             if len(row.text) < len(self._rest):
@@ -227,7 +253,9 @@ class _Search:
         """The likeliest completions. One that ends in a part of a character is none."""
         ranked = sorted(self._found.items(), key=lambda one: (-one[1], one[0]))
         whole = [(text.decode(), ended, mass) for (text, ended), mass in ranked if _whole(text)]
-        return [Completion(text, min(1.0, mass / self._typed), ended) for text, ended, mass in whole[: self._n]]
+        return [
+            Completion(text, min(1.0, mass / self._typed), ended) for text, ended, mass in whole[: self._n]
+        ]
 
     def _cover(self, lexicon: Lexicon, rest: bytes, mass: Tensor) -> None:
         """Leaves what goes on with the rest of the typed text: what reaches its end, or a part of it."""
@@ -252,11 +280,14 @@ class _Search:
 
     def _in_last_word(self, text: bytes) -> bool:
         return bool(
-            len(text) >= len(self._rest) and len(self._word_ends(text)) == self._words - 1 and _INSIDE.search(self._after_typed(text))
+            len(text) >= len(self._rest)
+            and len(self._word_ends(text)) == self._words - 1
+            and _INSIDE.search(self._after_typed(text))
         )
 
     def _after_typed(self, text: bytes) -> bytes:
-        """What comes after the typed text, with one byte before it that says whether that is inside of a word."""
+        """What comes after the typed text, with one byte before it that says whether that is inside of a
+        word."""
         return (b"a" if self._inside else b" ") + text[len(self._rest) :]
 
 
@@ -275,7 +306,8 @@ def last_word(prefix: str, completion: Completion) -> str:
 
 
 def load_completer(folder: str | Path, device: str = "auto") -> Completer:
-    """Opens a run folder. Raises FolderError where it is none, or is damaged; UsageError where its task is another."""
+    """Opens a run folder. Raises FolderError where it is none, or is damaged; UsageError where its task is
+    another."""
     bundle = load_bundle(folder, device)
     refuse_other_task(bundle, "complete", "text-generation")
     return Completer(bundle.model, bundle.tokenizer)

@@ -1,4 +1,5 @@
-"""Documents as a language model reads them for evaluation: what `evaluate`, `ensemble` and the validation of training share."""
+"""Documents as a language model reads them for evaluation: what `evaluate`, `ensemble` and the validation of
+training share."""
 
 from __future__ import annotations
 
@@ -10,12 +11,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from seqloom.config import DataConfig
-from seqloom.data.readers.documents import Piece, corpus_files, read_documents
 from seqloom.data.batching.token_store import fingerprint
+from seqloom.data.readers.documents import Piece, corpus_files, read_documents
 from seqloom.evaluation.perplexity import Corpus, score_texts
 from seqloom.protocols import Marks, Tokenizer
-from seqloom.text.special_tokens import MARKS
 from seqloom.runs.progress import Say, tallied
+from seqloom.text.special_tokens import MARKS
 
 CHUNK = 2**16
 """Tokens of documents that are scored together."""
@@ -30,12 +31,15 @@ class Document(NamedTuple):
 
 
 def each_piece(paths: Sequence[str], data: DataConfig, say: Say) -> Generator[Piece, None, None]:
-    """The documents of what was named, in pieces; at the end, or at an error, what was guessed, repaired and left out is said."""
+    """The documents of what was named, in pieces; at the end, or at an error, what was guessed, repaired and
+    left out is said."""
     with tallied(say) as tally:
         yield from read_documents(corpus_files(paths, data, say), data, tally)
 
 
-def each_document(paths: Sequence[str], data: DataConfig, tokenizer: Tokenizer, say: Say) -> Iterator[Document]:
+def each_document(
+    paths: Sequence[str], data: DataConfig, tokenizer: Tokenizer, say: Say
+) -> Iterator[Document]:
     """The documents of what was named as ids, one at a time."""
     ids: list[int] = []
     texts: list[str] = []
@@ -56,14 +60,19 @@ def fingerprints(paths: Sequence[str], data: DataConfig) -> list[dict[str, Any]]
 def evaluate_documents(
     model: nn.Module, documents: Iterator[Document], stride: int | None = None, marks: Marks = MARKS
 ) -> dict[str, float]:
-    """Perplexity and its kin over documents; memory is bounded by the longest. The model must be in evaluation mode."""
+    """Perplexity and its kin over documents; memory is bounded by the longest. The model must be in
+    evaluation mode."""
     return score_documents(model, documents, stride, marks).metrics()
 
 
-def score_documents(model: nn.Module, documents: Iterator[Document], stride: int | None = None, marks: Marks = MARKS) -> Corpus:
+def score_documents(
+    model: nn.Module, documents: Iterator[Document], stride: int | None = None, marks: Marks = MARKS
+) -> Corpus:
     corpus = Corpus.empty(marks)
     for some in chunks(documents):
-        for document, score in zip(some, score_texts(model, [one.ids for one in some], marks, stride=stride), strict=True):
+        for document, score in zip(
+            some, score_texts(model, [one.ids for one in some], marks, stride=stride), strict=True
+        ):
             corpus.add(score, document.ids, words=document.words, size=document.bytes)
     return corpus
 
@@ -82,7 +91,8 @@ def chunks(documents: Iterator[Document]) -> Iterator[list[Document]]:
 
 
 def stride_of(model: Any, stride: int | None) -> int | None:
-    """How far windows move on: as asked for, or half a window, so that each token of a long text has half a window before it."""
+    """How far windows move on: as asked for, or half a window, so that each token of a long text has half a
+    window before it."""
     return stride or (None if model.context is None else max(model.context // 2, 1))
 
 
@@ -90,8 +100,14 @@ def convention(model: Any, stride: int | None, tokenizer: Tokenizer) -> str:
     """How log-probabilities come about, in one line."""
     context, step, marks = model.context, stride_of(model, stride), tokenizer.marks
     begin = " ".join(tokenizer.pieces(marks.begin))
-    end = "nothing ends a text" if marks.end is None else f"{tokenizer.pieces([marks.end])[0]} at the end is predicted"
+    end = (
+        "nothing ends a text"
+        if marks.end is None
+        else f"{tokenizer.pieces([marks.end])[0]} at the end is predicted"
+    )
     text = f"log-probabilities in nats; {begin or 'the first token'} is fed and never predicted, {end}"
     if context is None:
         return f"{text}; every token is read with all that stands before it in its text"
-    return f"{text}; a text longer than {context} tokens is read in windows of {context}, each {step} further on"
+    return (
+        f"{text}; a text longer than {context} tokens is read in windows of {context}, each {step} further on"
+    )

@@ -8,16 +8,16 @@ from typing import Any, NamedTuple, final
 
 from torch import Tensor
 
-from seqloom.runs.run_folder import Bundle, load_bundle
 from seqloom.config import DecodeConfig
 from seqloom.decoding.generate import finish
 from seqloom.decoding.live_rows import Hypothesis, Step
-from seqloom.decoding.string_rules import cut, may_begin
 from seqloom.decoding.long_context import generate_windows, window_start
+from seqloom.decoding.string_rules import cut, may_begin
 from seqloom.errors import UsageError
 from seqloom.protocols import Tokenizer
 from seqloom.runs.decoding_options import Decoding, decoding_of, found_or_refused
 from seqloom.runs.progress import Say
+from seqloom.runs.run_folder import Bundle, load_bundle
 from seqloom.runs.verbs import refuse_other_task
 
 TASK = "text-generation"
@@ -52,7 +52,8 @@ class TextGenerator:
     for piece in writer.stream("Once upon a time", strategy="sample", seed=1):
         print(piece, end="")
 
-    Keywords change the folder's decode settings. The same seed and settings give the same texts, alone or in a batch.
+    Keywords change the folder's decode settings. The same seed and settings give the same texts, alone or in
+    a batch.
     """
 
     def __init__(self, bundle: Bundle, say: Say = lambda _: None) -> None:
@@ -71,17 +72,21 @@ class TextGenerator:
         watch: Callable[[Step], None] | None = None,
         **decode: Any,
     ) -> list[list[Continuation]]:
-        """For each prompt its `n_best` texts: samples in order, or of a beam the best first. A prompt may be empty, unless nothing begins
-        a text of this model (GPT): then that raises UsageError.
+        """For each prompt its `n_best` texts: samples in order, or of a beam the best first. A prompt may be
+        empty, unless nothing begins a text of this model (GPT): then that raises UsageError.
 
-        `batch_rows` prompts are read at a time; `progress` is told how many tokens each step made, `watch` sees each step.
+        `batch_rows` prompts are read at a time; `progress` is told how many tokens each step made, `watch`
+        sees each step.
         """
         settings = self.bundle.decode_with(decode)
         decoding = decoding_of(settings, self.bundle.tokenizer)
         read = self._read(prompts)
         found: list[list[Hypothesis]] = []
         for at in range(0, len(read), settings.batch_rows):
-            found += finish(self._steps(read[at : at + settings.batch_rows], settings, decoding, watch), lambda new: progress(len(new)))
+            found += finish(
+                self._steps(read[at : at + settings.batch_rows], settings, decoding, watch),
+                lambda new: progress(len(new)),
+            )
         return [
             [
                 self._continuation(prompt, ids, number, hypothesis, settings.stop)
@@ -91,7 +96,8 @@ class TextGenerator:
         ]
 
     def stream(self, prompt: str, **decode: Any) -> Iterator[str]:
-        """The new text of one output, in pieces as they come; of a wide beam, which may change its mind, all at once."""
+        """The new text of one output, in pieces as they come; of a wide beam, which may change its mind, all
+        at once."""
         settings = self.bundle.decode_with(decode | {"n_best": 1})
         decoding = decoding_of(settings, self.bundle.tokenizer)
         (ids,) = self._read([prompt])
@@ -112,7 +118,9 @@ class TextGenerator:
             for token in new.tolist():
                 made += 1
                 open_ += pieces.add(token)
-                sure = 0 if cut(open_, settings.stop) != open_ else len(open_) - may_begin(open_, settings.stop)
+                sure = (
+                    0 if cut(open_, settings.stop) != open_ else len(open_) - may_begin(open_, settings.stop)
+                )
                 if sure:
                     yield open_[:sure]
                 open_ = open_[sure:]
@@ -124,7 +132,11 @@ class TextGenerator:
         return [begun(self.bundle.tokenizer, ids) for ids in self.bundle.tokenizer.encode(prompts)]
 
     def _steps(
-        self, prompts: list[list[int]], settings: DecodeConfig, decoding: Decoding, watch: Callable[[Step], None] | None = None
+        self,
+        prompts: list[list[int]],
+        settings: DecodeConfig,
+        decoding: Decoding,
+        watch: Callable[[Step], None] | None = None,
     ) -> Generator[Tensor, None, list[list[Hypothesis]]]:
         model: Any = self.bundle.model
         return generate_windows(
@@ -140,7 +152,9 @@ class TextGenerator:
             watch=watch,
         )
 
-    def _continuation(self, prompt: str, ids: list[int], number: int, made: Hypothesis, stop: Sequence[str]) -> Continuation:
+    def _continuation(
+        self, prompt: str, ids: list[int], number: int, made: Hypothesis, stop: Sequence[str]
+    ) -> Continuation:
         self._notice(len(ids) + len(made.tokens) + made.finished)
         text = cut(text_after(self.bundle.tokenizer, ids, made.tokens), stop)
         return Continuation(prompt, number, text, made.tokens, made.log_probability, made.finished)
@@ -157,12 +171,14 @@ class TextGenerator:
 
 @final
 class Pieces:
-    """Tokens to text as they come: a piece is what is sure, whole characters only. All pieces together are the whole text."""
+    """Tokens to text as they come: a piece is what is sure, whole characters only. All pieces together are
+    the whole text."""
 
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int]) -> None:
         self._tokenizer = tokenizer
         self._before = list(prompt)
-        """Ids whose text ends in a whole character: what comes next is read after these, since words are joined by blanks."""
+        """Ids whose text ends in a whole character: what comes next is read after these, since words are
+        joined by blanks."""
         self._open: list[int] = []
         self._given = 0
         """Characters of the text of `_open` that were given away."""
@@ -186,7 +202,10 @@ def begun(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
     """What a language model reads before it goes on with a text. Raises UsageError where that is nothing."""
     if read := [*tokenizer.marks.begin, *ids]:
         return read
-    raise UsageError("the text to go on with must not be empty: this model knows no mark that begins a text; give it a first word")
+    raise UsageError(
+        "the text to go on with must not be empty: this model knows no mark that begins a text; give it a"
+        " first word"
+    )
 
 
 def text_after(tokenizer: Tokenizer, before: Sequence[int], tokens: Sequence[int]) -> str:
@@ -195,5 +214,6 @@ def text_after(tokenizer: Tokenizer, before: Sequence[int], tokens: Sequence[int
 
 
 def load_generator(folder: str | Path, device: str = "auto", say: Say = lambda _: None) -> TextGenerator:
-    """Opens a run folder. Raises FolderError where it is none, or is damaged; UsageError where its task is another."""
+    """Opens a run folder. Raises FolderError where it is none, or is damaged; UsageError where its task is
+    another."""
     return TextGenerator(load_bundle(folder, device), say)

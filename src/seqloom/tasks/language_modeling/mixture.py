@@ -14,15 +14,28 @@ from seqloom.errors import UsageError, printable
 from seqloom.evaluation.perplexity import score_texts
 from seqloom.models.ensemble import Ensemble, EnsembleConfig, mixture_weights
 from seqloom.run_file import to_plain
-from seqloom.text.tokenizers import TextTokenizer
-from seqloom.tasks.language_modeling.documents import each_document, evaluate_documents, fingerprints, stride_of
-from seqloom.runs.write_run import write_made
 from seqloom.runs.progress import Say
+from seqloom.runs.write_run import write_made
+from seqloom.tasks.language_modeling.documents import (
+    each_document,
+    evaluate_documents,
+    fingerprints,
+    stride_of,
+)
 from seqloom.tasks.language_modeling.score import language_model
+from seqloom.text.tokenizers import TextTokenizer
 
 
-def mix(folders: Sequence[str], output_dir: str, weights: str | None, tune: Sequence[str], data: DataConfig, say: Say) -> dict[str, Any]:
-    """Writes the run folder; returns what it holds. Raises UsageError for members that do not fit together, or bad weights."""
+def mix(
+    folders: Sequence[str],
+    output_dir: str,
+    weights: str | None,
+    tune: Sequence[str],
+    data: DataConfig,
+    say: Say,
+) -> dict[str, Any]:
+    """Writes the run folder; returns what it holds. Raises UsageError for members that do not fit together,
+    or bad weights."""
     folder = Path(output_dir)
     files.new_folder(folder, "a new run", "name another --output-dir")
     if len(folders) < 2:
@@ -38,12 +51,14 @@ def mix(folders: Sequence[str], output_dir: str, weights: str | None, tune: Sequ
     for one in members[1:]:
         if one.tokenizer.fingerprint != first.tokenizer.fingerprint:
             raise UsageError(
-                f"{printable(str(one.folder))}: all members must have the same tokenizer, but this has another than "
-                f"{printable(str(first.folder))}; train both on the same text with the same data.tokenizer and data.vocabulary"
+                f"{printable(str(one.folder))}: all members must have the same tokenizer, but this has"
+                f" another than {printable(str(first.folder))}; train both on the same text with the same"
+                " data.tokenizer and data.vocabulary"
             )
     if not isinstance(tokenizer := first.tokenizer, TextTokenizer):
         raise UsageError(
-            f"an ensemble is of models that seqloom trained, but {printable(str(first.folder))} is imported; score with each by itself"
+            f"an ensemble is of models that seqloom trained, but {printable(str(first.folder))} is imported;"
+            " score with each by itself"
         )
     config = EnsembleConfig(
         vocabulary_size=first.tokenizer.vocabulary_size,
@@ -59,7 +74,9 @@ def mix(folders: Sequence[str], output_dir: str, weights: str | None, tune: Sequ
         documents = list(each_document(tune, data, first.tokenizer, say))
         parts = []
         for one in members:
-            scores = score_texts(one.model, [document.ids for document in documents], marks, stride=stride_of(one.model, None))
+            scores = score_texts(
+                one.model, [document.ids for document in documents], marks, stride=stride_of(one.model, None)
+            )
             parts.append(torch.cat([torch.from_numpy(score.log_probs) for score in scores]))
         given = mixture_weights(torch.stack(parts, dim=1))
     model.weights.copy_(given)
@@ -86,6 +103,7 @@ def parsed_weights(weights: str | None, count: int) -> torch.Tensor:
         numbers = []
     if len(numbers) != count or not all(0 <= number < float("inf") for number in numbers) or not sum(numbers):
         raise UsageError(
-            f"--weights must be {count} numbers of at least 0 such as {','.join(['1'] * count)}, but is {printable(repr(weights))}"
+            f"--weights must be {count} numbers of at least 0 such as {','.join(['1'] * count)}, but is"
+            f" {printable(repr(weights))}"
         )
     return torch.tensor(numbers, dtype=torch.float64) / sum(numbers)

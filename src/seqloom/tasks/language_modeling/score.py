@@ -1,4 +1,5 @@
-"""How likely language models hold texts to be: one by one, token by token, and of pairs which one is likelier."""
+"""How likely language models hold texts to be: one by one, token by token, and of pairs which one is
+likelier."""
 
 from __future__ import annotations
 
@@ -11,14 +12,14 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from seqloom.runs.run_folder import Bundle, load_bundle
 from seqloom.config import DataConfig
 from seqloom.errors import UsageError, printable
 from seqloom.evaluation.intervals import share_interval
 from seqloom.evaluation.perplexity import TextScore, score_texts
 from seqloom.protocols import Tokenizer
-from seqloom.tasks.language_modeling.documents import stride_of
 from seqloom.runs.progress import Say, each_pair, silent
+from seqloom.runs.run_folder import Bundle, load_bundle
+from seqloom.tasks.language_modeling.documents import stride_of
 
 CHUNK = 512
 """Texts that are in memory at one time."""
@@ -68,7 +69,15 @@ class Scored:
         return -self.log_probability / math.log(2) / size if size else math.nan
 
     def summary(self) -> dict[str, Any]:
-        names = ("text", "log_probability", "log_probability_without_end", "tokens", "unknown", "perplexity", "bits_per_byte")
+        names = (
+            "text",
+            "log_probability",
+            "log_probability_without_end",
+            "tokens",
+            "unknown",
+            "perplexity",
+            "bits_per_byte",
+        )
         content = {name: getattr(self, name) for name in names}
         return content | ({"table": [token._asdict() for token in self.table]} if self.table else {})
 
@@ -77,7 +86,8 @@ class Scored:
 class Scorer:
     """A language model that is ready to be asked.
 
-    Raises FolderError where the folder is no run folder, UsageError where its model predicts no text on its own.
+    Raises FolderError where the folder is no run folder, UsageError where its model predicts no text on its
+    own.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -86,10 +96,16 @@ class Scorer:
     def notice(self, say: Say) -> None:
         """Says where texts that differ in their first token are not compared by it."""
         if not self.bundle.tokenizer.marks.begin:
-            say(f"{printable(str(self.bundle.folder))}: nothing begins a text of this model: its first token is read and not scored")
+            say(
+                f"{printable(str(self.bundle.folder))}: nothing begins a text of this model: its first token"
+                " is read and not scored"
+            )
 
-    def score(self, texts: Iterable[str], *, prompt: str = "", tokens: bool = False, stride: int | None = None) -> Iterator[Scored]:
-        """The score of each text, in order; memory is bounded. With a prompt, log P(text | prompt), cut into tokens apart from it."""
+    def score(
+        self, texts: Iterable[str], *, prompt: str = "", tokens: bool = False, stride: int | None = None
+    ) -> Iterator[Scored]:
+        """The score of each text, in order; memory is bounded. With a prompt, log P(text | prompt), cut into
+        tokens apart from it."""
         tokenizer, model = self.bundle.tokenizer, self.bundle.model
         marks = tokenizer.marks
         step = stride_of(model, stride)
@@ -129,7 +145,8 @@ def language_model(folder: str | Path) -> Bundle:
     bundle = load_bundle(folder)
     if bundle.task != "text-generation":
         raise UsageError(
-            f"{printable(str(folder))}: must be a language model (of text-generation), but is one of {bundle.task}; try: seqloom evaluate"
+            f"{printable(str(folder))}: must be a language model (of text-generation), but is one of"
+            f" {bundle.task}; try: seqloom evaluate"
         )
     return bundle
 
@@ -155,12 +172,19 @@ class Contrast:
 
 
 def contrast(
-    folders: Sequence[str], paths: Sequence[str], better: str, worse: str, by: str | None, data: DataConfig, say: Say
+    folders: Sequence[str],
+    paths: Sequence[str],
+    better: str,
+    worse: str,
+    by: str | None,
+    data: DataConfig,
+    say: Say,
 ) -> list[Contrast]:
-    """For each model the accuracy on minimal pairs (Warstadt et al. 2020: the full-sentence log-probability decides), by group.
+    """For each model the accuracy on minimal pairs (Warstadt et al. 2020: the full-sentence log-probability
+    decides), by group.
 
-    `better` and `worse` name the columns of the two texts; `by` one of groups, by default each file is a group. Raises
-    UsageError and DataError.
+    `better` and `worse` name the columns of the two texts; `by` one of groups, by default each file is a
+    group. Raises UsageError and DataError.
     """
     models = [(folder, Scorer(folder)) for folder in folders]
     for _, scorer in models:
@@ -172,12 +196,19 @@ def contrast(
         if by is None:
             groups = [Path(path).name.split(".")[0]] * len(pairs)
         else:
-            named = {record.line: record.fields["target"] for record in each_pair([path], replace(data, source=better, target=by))}
+            named = {
+                record.line: record.fields["target"]
+                for record in each_pair([path], replace(data, source=better, target=by))
+            }
             groups = [named.get(record.line, "") for record in pairs]
         texts = [record.fields[side] for record in pairs for side in ("source", "target")]
         for (_, scorer), result in zip(models, found, strict=True):
             scores = [one.log_probability for one in scorer.score(texts)]
             for group, good, bad in zip(groups, scores[::2], scores[1::2], strict=True):
-                for counts, hit in ((result.hits, good > bad), (result.halves, good == bad), (result.pairs, True)):
+                for counts, hit in (
+                    (result.hits, good > bad),
+                    (result.halves, good == bad),
+                    (result.pairs, True),
+                ):
                     counts[group] = counts.get(group, 0) + hit
     return found

@@ -14,25 +14,25 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from seqloom.runs import run_folder
 from seqloom import files
 from seqloom.config import RunConfig
 from seqloom.data.batching.corpus_store import CorpusStore, Totals, build_corpus
-from seqloom.data.readers.documents import Piece, corpus_files
+from seqloom.data.batching.corpus_windows import StreamPlan, TextBatch, WindowPlan, load_windows
 from seqloom.data.batching.order import Rows
 from seqloom.data.batching.splits import HeldOut, hold_out, kept
 from seqloom.data.batching.token_store import cache_folder, fingerprint
-from seqloom.data.batching.corpus_windows import StreamPlan, TextBatch, WindowPlan, load_windows
+from seqloom.data.readers.documents import Piece, corpus_files
 from seqloom.errors import UsageError
 from seqloom.models import model_family
 from seqloom.run_file import to_plain
-from seqloom.text.tokenizers import TextTokenizer
-from seqloom.training.stream_states import Carry
-from seqloom.training.objectives import LanguageModelling
-from seqloom.tasks.language_modeling.documents import Document, each_piece, score_documents
-from seqloom.tasks.translation.training_data import check_same_data, learned_tokenizer
+from seqloom.runs import run_folder
 from seqloom.runs.progress import Say, counted, silent
 from seqloom.runs.settings import model_fields
+from seqloom.tasks.language_modeling.documents import Document, each_piece, score_documents
+from seqloom.tasks.translation.training_data import check_same_data, learned_tokenizer
+from seqloom.text.tokenizers import TextTokenizer
+from seqloom.training.objectives import LanguageModelling
+from seqloom.training.stream_states import Carry
 
 STREAM_WINDOW = 64
 """Tokens between two updates of a model that carries its state on, unless train.window says otherwise."""
@@ -54,7 +54,10 @@ class PreparedCorpus:
 
     def about(self) -> str:
         trained, held = self.corpus.totals, self.validation.totals
-        return f"{trained.documents:,} documents of {trained.ids:,} tokens ({held.documents:,} of {held.ids:,} for validation)"
+        return (
+            f"{trained.documents:,} documents of {trained.ids:,} tokens ({held.documents:,} of {held.ids:,}"
+            " for validation)"
+        )
 
     def batches(self, epoch: int, start: int) -> Iterator[Rows]:
         return self.plan.epoch(self.corpus, epoch, start)
@@ -67,7 +70,11 @@ class PreparedCorpus:
 
     def describe(self, rows: Rows) -> str:
         starts = self.plan.windows(self.corpus, rows[:4]).starts
-        return "the windows in the documents of " + ", ".join(map(self.corpus.place, starts.tolist())) + (", ..." if len(rows) > 4 else "")
+        return (
+            "the windows in the documents of "
+            + ", ".join(map(self.corpus.place, starts.tolist()))
+            + (", ..." if len(rows) > 4 else "")
+        )
 
     def objective(self) -> LanguageModelling:
         carry = Carry(self.plan.rows) if isinstance(self.plan, StreamPlan) else None
@@ -94,12 +101,16 @@ class PreparedCorpus:
         """Perplexity and its kin; a long document is read in windows that do not overlap."""
         documents = (Document(self.validation.document(at), 0, 0) for at in range(len(self.validation)))
         corpus = score_documents(model, documents, marks=self.tokenizer.marks)
-        corpus.words, corpus.bytes = self.validation.totals.words, self.validation.totals.bytes  # which the store counted
+        corpus.words, corpus.bytes = (
+            self.validation.totals.words,
+            self.validation.totals.bytes,
+        )  # which the store counted
         return corpus.metrics()
 
 
 def prepare_corpus(run_config: RunConfig, folder: Path, first: bool, say: Say) -> PreparedCorpus:
-    """Reads the texts, learns the tokenizer from the training part alone (or takes the folder's), makes the stores."""
+    """Reads the texts, learns the tokenizer from the training part alone (or takes the folder's), makes the
+    stores."""
     data, seed = run_config.data, run_config.train.seed
     used = corpus_files(data.train, data)
     others = corpus_files(data.validation, data) if data.validation else []
@@ -114,24 +125,45 @@ def prepare_corpus(run_config: RunConfig, folder: Path, first: bool, say: Say) -
         return kept(each_piece(data.train, data, say), held, False)
 
     def validating(say: Say = silent) -> Iterator[Piece]:
-        return each_piece(data.validation, data, say) if others else kept(each_piece(data.train, data, say), held, True)
+        return (
+            each_piece(data.validation, data, say)
+            if others
+            else kept(each_piece(data.train, data, say), held, True)
+        )
 
     def texts() -> Iterator[str]:
         left = math.inf if data.tokenizer == "characters" else data.learn_from
         for piece in counted(training(say), "texts read for the tokenizer", say):
             if left <= 0:
-                say(f"the tokenizer is learned from the first {data.learn_from:,} characters (data.learn_from)")
+                say(
+                    f"the tokenizer is learned from the first {data.learn_from:,} characters"
+                    " (data.learn_from)"
+                )
                 return
             left -= len(piece.text)
             yield piece.text
 
     tokenizer = learned_tokenizer(folder, data, texts, first, say)
-    read = {key: value for key, value in to_plain(data).items() if key not in ("train", "validation", "max_length")}
-    common = {"read": read, "held_out": [str(held), seed] if not others else [], "tokenizer": tokenizer.fingerprint}
+    read = {
+        key: value
+        for key, value in to_plain(data).items()
+        if key not in ("train", "validation", "max_length")
+    }
+    common = {
+        "read": read,
+        "held_out": [str(held), seed] if not others else [],
+        "tokenizer": tokenizer.fingerprint,
+    }
 
     def build(pieces: Callable[[], Iterator[Piece]], part: str, paths: Sequence[str]) -> CorpusStore:
         hashes = [one["sha256"] for one in prints if one["path"] in paths]
-        return build_corpus(pieces, tokenizer, {"files": hashes, "part": part, **common}, cache_folder(Path(paths[0])), progress(part, say))
+        return build_corpus(
+            pieces,
+            tokenizer,
+            {"files": hashes, "part": part, **common},
+            cache_folder(Path(paths[0])),
+            progress(part, say),
+        )
 
     corpus = build(training, "training", used)
     validation = build(validating, "validation", others or used)
@@ -141,11 +173,16 @@ def prepare_corpus(run_config: RunConfig, folder: Path, first: bool, say: Say) -
             {"files": prints, "training": asdict(corpus.totals), "validation": asdict(validation.totals)},
         )
     plan = planned(run_config, tokenizer.vocabulary_size, corpus, say)
-    return PreparedCorpus(run=run_config, tokenizer=tokenizer, corpus=corpus, validation=validation, plan=plan)
+    return PreparedCorpus(
+        run=run_config, tokenizer=tokenizer, corpus=corpus, validation=validation, plan=plan
+    )
 
 
-def planned(run_config: RunConfig, vocabulary_size: int, corpus: CorpusStore, say: Say) -> WindowPlan | StreamPlan:
-    """How the corpus is cut into batches for a model: a stream where it carries its state on, shuffled windows where not."""
+def planned(
+    run_config: RunConfig, vocabulary_size: int, corpus: CorpusStore, say: Say
+) -> WindowPlan | StreamPlan:
+    """How the corpus is cut into batches for a model: a stream where it carries its state on, shuffled
+    windows where not."""
     train, model = run_config.train, run_config.model
     config = run_folder.model_config(model["name"], model["size"], vocabulary_size, model_fields(model))
     family = model_family(model["name"])[1]
@@ -153,7 +190,8 @@ def planned(run_config: RunConfig, vocabulary_size: int, corpus: CorpusStore, sa
     context = getattr(config, "context", None)
     if train.label_smoothing and getattr(config, "output", "full") != "full":
         raise UsageError(
-            f"train.label_smoothing needs model.output=full, which knows all words at each position, but it is {config.output}"
+            "train.label_smoothing needs model.output=full, which knows all words at each position, but it"
+            f" is {config.output}"
         )
     window = train.window or (STREAM_WINDOW if carries else context) or STREAM_WINDOW
     if context is not None and window > context:
@@ -162,7 +200,10 @@ def planned(run_config: RunConfig, vocabulary_size: int, corpus: CorpusStore, sa
     if carries:
         most = max(len(corpus.tokens) // window, 1)
         if rows > most and not hasattr(family, "fit"):
-            say(f"the text is too short for {rows:,} streams of windows of {window} tokens: {most:,} are read side by side")
+            say(
+                f"the text is too short for {rows:,} streams of windows of {window} tokens: {most:,} are read"
+                " side by side"
+            )
         return StreamPlan(seed=train.seed, window=window, rows=min(rows, most))
     return WindowPlan(seed=train.seed, window=window, rows=rows)
 

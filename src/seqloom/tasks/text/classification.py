@@ -9,20 +9,27 @@ from typing import Any, final
 import numpy as np
 
 from seqloom.config import DataConfig
+from seqloom.data.encoding.encode_texts import LayingOut, label_numbers, label_sets, labelled_set, scores_of
+from seqloom.data.encoding.encoded_dataset import ReadingSet
+from seqloom.data.formats.lines import Tally
 from seqloom.data.readers.examples import Labelled
 from seqloom.data.readers.labelled import read_labelled
 from seqloom.data.readers.labels import check_labels, check_numbers, label_order
-from seqloom.data.encoding.encode_texts import LayingOut, label_numbers, label_sets, labelled_set, scores_of
-from seqloom.data.formats.lines import Tally
-from seqloom.data.encoding.encoded_dataset import ReadingSet
 from seqloom.errors import DataError, UsageError, printable
+from seqloom.evaluation.classification import (
+    Predictions,
+    confusion,
+    label_metrics,
+    multi_label_metrics,
+    per_label,
+    per_label_of_many,
+)
 from seqloom.evaluation.correlation import number_metrics
-from seqloom.evaluation.classification import Predictions, confusion, label_metrics, multi_label_metrics, per_label, per_label_of_many
 from seqloom.evaluation.predictions import Answered
-from seqloom.models.heads import Kind
 from seqloom.models.encoder_with_head import ReaderConfig
-from seqloom.shapes import IGNORE
+from seqloom.models.heads import Kind
 from seqloom.runs.progress import Say
+from seqloom.shapes import IGNORE
 from seqloom.tasks.text.task import Reply, Report
 
 MOST_LABELS = 2000
@@ -58,14 +65,26 @@ class Labelling:
     @classmethod
     def again(cls, config: ReaderConfig) -> Labelling:
         """The work of a trained model."""
-        return cls(kind=config.kind, labels=config.labels, pairs=config.pairs, either=config.head.pair == "joined")
+        return cls(
+            kind=config.kind, labels=config.labels, pairs=config.pairs, either=config.head.pair == "joined"
+        )
 
-    def read(self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True) -> Iterator[Labelled]:
+    def read(
+        self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True
+    ) -> Iterator[Labelled]:
         """Examples of this work; those of pairs have two texts."""
         if answers and self.kind == "multi-label" and data.label_separator is None:
-            raise UsageError("this model gives a text any number of labels, so say what stands between them: --set data.label_separator=,")
+            raise UsageError(
+                "this model gives a text any number of labels, so say what stands between them: --set"
+                " data.label_separator=,"
+            )
         return read(
-            paths, data, tally, number=self.kind == "regression", pairs=self.pairs or (None if self.either else False), answers=answers
+            paths,
+            data,
+            tally,
+            number=self.kind == "regression",
+            pairs=self.pairs or (None if self.either else False),
+            answers=answers,
         )
 
     def texts(self, examples: Iterable[Labelled]) -> Iterator[str]:
@@ -77,13 +96,17 @@ class Labelling:
 
     def lay_out(self, examples: Sequence[Labelled], how: LayingOut) -> ReadingSet:
         if not self.pairs and not self.either and any(one.second is not None for one in examples):
-            raise UsageError("this reader was trained on single texts, but was given a pair of them; give one text each")
+            raise UsageError(
+                "this reader was trained on single texts, but was given a pair of them; give one text each"
+            )
         if self.kind == "regression":
             return labelled_set(examples, how, scores_of)
         numbers = label_numbers if self.kind == "classification" else label_sets
         return labelled_set(examples, how, numbers(self.labels))
 
-    def report(self, examples: Sequence[Labelled], items: ReadingSet, found: Answered, resamples: int) -> Report:
+    def report(
+        self, examples: Sequence[Labelled], items: ReadingSet, found: Answered, resamples: int
+    ) -> Report:
         """How good the answers are."""
         if self.kind == "regression":
             return self._numbers(examples, found, resamples)
@@ -92,16 +115,26 @@ class Labelling:
             known = set(self.labels)
             unseen = np.array([sum(label not in known for label in one.labels) for one in examples])
             metrics = multi_label_metrics(true, likely, unseen=unseen, resamples=resamples)
-            metrics |= {"accuracy": metrics["exact_match"], "loss": found.loss}  # of the scores: exact where a probability is not
+            metrics |= {
+                "accuracy": metrics["exact_match"],
+                "loss": found.loss,
+            }  # of the scores: exact where a probability is not
             exact = ((likely > 0.5) == true.astype(bool)).all(axis=1) & (unseen == 0)
-            return Report(metrics, {"labels": _plain(per_label_of_many(true, likely > 0.5, self.labels))}, exact.astype(np.float64))
+            return Report(
+                metrics,
+                {"labels": _plain(per_label_of_many(true, likely > 0.5, self.labels))},
+                exact.astype(np.float64),
+            )
         true = np.where(true == IGNORE, -1, true)
         metrics = label_metrics(Predictions.of(true, likely), len(self.labels), resamples=resamples)
         hits = (likely.argmax(axis=1) == true).astype(np.float64)
         if not resamples or len(self.labels) > MOST_LABELS:
             return Report(metrics, {}, hits)
         counts = confusion(true, likely.argmax(axis=1), len(self.labels))
-        details = {"labels": _plain(per_label(counts, self.labels)), "confusion": {"order": list(self.labels), "counts": counts.tolist()}}
+        details = {
+            "labels": _plain(per_label(counts, self.labels)),
+            "confusion": {"order": list(self.labels), "counts": counts.tolist()},
+        }
         return Report(metrics, details, hits)
 
     def _numbers(self, examples: Sequence[Labelled], found: Answered, resamples: int) -> Report:
@@ -112,7 +145,8 @@ class Labelling:
     def replies(self, examples: Sequence[Labelled], items: ReadingSet, found: Answered) -> list[Reply]:
         """The answer to each example."""
         return [
-            Reply("", NOTHING[self.kind]) if blank(one) else self._reply(likely) for one, likely in zip(examples, found.likely, strict=True)
+            Reply("", NOTHING[self.kind]) if blank(one) else self._reply(likely)
+            for one, likely in zip(examples, found.likely, strict=True)
         ]
 
     def _reply(self, likely: Any) -> Reply:
@@ -122,7 +156,9 @@ class Labelling:
         probabilities = {self.labels[at]: float(likely[at]) for at in order[:LIKELIEST]}
         if self.kind == "multi-label":
             chosen = [self.labels[at] for at in np.flatnonzero(likely > 0.5)]
-            return Reply(", ".join(map(printable, chosen)), {"labels": chosen, "probabilities": probabilities})
+            return Reply(
+                ", ".join(map(printable, chosen)), {"labels": chosen, "probabilities": probabilities}
+            )
         best = self.labels[order[0]]
         return Reply(
             f"{printable(best)}\t{likely[order[0]]:.4f}",
@@ -130,11 +166,16 @@ class Labelling:
         )
 
 
-def read(paths: Sequence[str], data: DataConfig, tally: Tally, *, number: bool, pairs: bool | None, answers: bool) -> Iterator[Labelled]:
+def read(
+    paths: Sequence[str], data: DataConfig, tally: Tally, *, number: bool, pairs: bool | None, answers: bool
+) -> Iterator[Labelled]:
     for one in read_labelled(paths, data, tally, pairs=pairs, answers=answers, number=number):
         if pairs and one.second is None:
             raise DataError(
-                "must hold two texts as in the training, but holds one; name the other's column: --set data.second=NAME", one.path, one.line
+                "must hold two texts as in the training, but holds one; name the other's column: --set"
+                " data.second=NAME",
+                one.path,
+                one.line,
             )
         yield one
 

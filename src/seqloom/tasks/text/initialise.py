@@ -1,4 +1,5 @@
-"""What a new reader is told of its data before it is trained: word vectors, how rare words and labels are, the mean of numbers."""
+"""What a new reader is told of its data before it is trained: word vectors, how rare words and labels are,
+the mean of numbers."""
 
 from __future__ import annotations
 
@@ -11,22 +12,29 @@ from seqloom.data.encoding.encoded_dataset import Ragged, ReadingSet
 from seqloom.errors import UsageError, printable
 from seqloom.models.bag_of_words import BagOfWords
 from seqloom.models.convolution import Convolution
-from seqloom.models.heads import RegressionHead
 from seqloom.models.encoder_with_head import Reader
+from seqloom.models.heads import RegressionHead
 from seqloom.protocols import Tokenizer, device_of
-from seqloom.text.vectors.word_vectors import read_word_vectors
 from seqloom.runs.progress import Say
+from seqloom.text.vectors.word_vectors import read_word_vectors
 
 SOME = 1024
 """Rows whose words are counted at a time."""
 
 
-def introduce_data(model: nn.Module, run: RunConfig, tokenizer: Tokenizer, items: ReadingSet, fresh: bool, say: Say) -> None:
-    """Sets what a model takes from the data and training does not change, and where it is `fresh` what it begins with."""
+def introduce_data(
+    model: nn.Module, run: RunConfig, tokenizer: Tokenizer, items: ReadingSet, fresh: bool, say: Say
+) -> None:
+    """Sets what a model takes from the data and training does not change, and where it is `fresh` what it
+    begins with."""
     assert isinstance(model, Reader)
     if run.head.class_weights == "balanced":
         model.head.set_weights(class_weights(items, len(model.config.labels)).to(device_of(model)))
-    if isinstance(model.encoder, BagOfWords) and model.encoder.idf is not None and run.model.get("from") is None:
+    if (
+        isinstance(model.encoder, BagOfWords)
+        and model.encoder.idf is not None
+        and run.model.get("from") is None
+    ):
         frequency: Tensor = torch.zeros_like(model.encoder.idf)
         for first in range(0, len(items), SOME):
             tokens = items.batch(np.arange(first, min(first + SOME, len(items)))).tokens.to(device_of(model))
@@ -41,7 +49,9 @@ def introduce_data(model: nn.Module, run: RunConfig, tokenizer: Tokenizer, items
 
 def class_weights(items: ReadingSet, labels: int) -> Tensor:
     """`(labels,)`: examples / (labels × examples of the label), as `class_weights=balanced` of scikit-learn."""
-    targets = torch.from_numpy(np.asarray(items.targets.values if isinstance(items.targets, Ragged) else items.targets))
+    targets = torch.from_numpy(
+        np.asarray(items.targets.values if isinstance(items.targets, Ragged) else items.targets)
+    )
     if targets.dim() == 2:
         counts = targets.clamp(min=0).sum(dim=0)
         return len(targets) / (labels * counts.clamp(min=1))
@@ -51,20 +61,25 @@ def class_weights(items: ReadingSet, labels: int) -> Tensor:
 
 @torch.no_grad()
 def give_vectors(model: Reader, path: str, tokenizer: Tokenizer, lower: bool, say: Say) -> None:
-    """The vectors of a file become the embeddings of the words that it has; the others keep their start. Raises UsageError where they do
-    not fit."""
+    """The vectors of a file become the embeddings of the words that it has; the others keep their start.
+    Raises UsageError where they do not fit."""
     embedding = getattr(model.encoder, "embedding", None)
     if not isinstance(embedding, nn.Embedding):
-        raise UsageError(f"train.word_vectors needs an encoder with an embedding, but {model.model_type} has none")
+        raise UsageError(
+            f"train.word_vectors needs an encoder with an embedding, but {model.model_type} has none"
+        )
     words = {spelled.decode("utf-8", "replace"): i for i, spelled in enumerate(tokenizer.spelled) if spelled}
     found = read_word_vectors(path, words.keys(), lower)
     width = found.vectors.shape[1]
     if width != embedding.embedding_dim:
         name = "model.width" if model.model_type == "bag_of_words" else "model.embedding_width"
         raise UsageError(
-            f"{printable(path)}: its vectors have {width} numbers, and the model's words {embedding.embedding_dim}; set {name}={width}"
+            f"{printable(path)}: its vectors have {width} numbers, and the model's words"
+            f" {embedding.embedding_dim}; set {name}={width}"
         )
-    rows = torch.tensor([words[word] for word in found.words], dtype=torch.long, device=embedding.weight.device)
+    rows = torch.tensor(
+        [words[word] for word in found.words], dtype=torch.long, device=embedding.weight.device
+    )
     embedding.weight[rows] = torch.from_numpy(found.vectors).to(embedding.weight)
     if isinstance(model.encoder, Convolution):
         model.encoder.settle_static()

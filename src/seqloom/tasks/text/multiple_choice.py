@@ -9,16 +9,16 @@ from typing import final
 import numpy as np
 
 from seqloom.config import DataConfig
-from seqloom.data.readers.multiple_choice import Base, counted_from, read_choices
-from seqloom.data.readers.examples import Choice
 from seqloom.data.encoding.encode_texts import LayingOut, choice_set
-from seqloom.data.formats.lines import Tally
 from seqloom.data.encoding.encoded_dataset import ReadingSet
+from seqloom.data.formats.lines import Tally
+from seqloom.data.readers.examples import Choice
+from seqloom.data.readers.multiple_choice import Base, counted_from, read_choices
 from seqloom.errors import DataError, printable
 from seqloom.evaluation.intervals import share_interval
 from seqloom.evaluation.predictions import Answered
-from seqloom.models.heads import Kind
 from seqloom.models.encoder_with_head import ReaderConfig
+from seqloom.models.heads import Kind
 from seqloom.runs.progress import Say
 from seqloom.tasks.text.task import Reply, Report
 
@@ -44,7 +44,9 @@ class Choosing:
         """The work of a trained model."""
         return cls(answers_from=config.answers_from)
 
-    def read(self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True) -> Iterator[Choice]:
+    def read(
+        self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True
+    ) -> Iterator[Choice]:
         if data.answers_from is None:
             data = replace(data, answers_from=self.answers_from)
         return read_choices(paths, data, tally, answers=answers)
@@ -58,13 +60,26 @@ class Choosing:
         """The rows of choices. Raises DataError where one has fewer than two options."""
         for one in examples:
             if len(one.options) < 2:
-                raise DataError(f"a choice needs at least two options, but has {len(one.options)}", one.path, one.line)
+                raise DataError(
+                    f"a choice needs at least two options, but has {len(one.options)}", one.path, one.line
+                )
         return choice_set(examples, how)
 
-    def report(self, examples: Sequence[Choice], items: ReadingSet, found: Answered, resamples: int) -> Report:
-        hits = np.array([int(chosen) == one.answer for chosen, one in zip(found.predictions, examples, strict=True)], np.float64)
+    def report(
+        self, examples: Sequence[Choice], items: ReadingSet, found: Answered, resamples: int
+    ) -> Report:
+        hits = np.array(
+            [int(chosen) == one.answer for chosen, one in zip(found.predictions, examples, strict=True)],
+            np.float64,
+        )
         low, high = share_interval(hits.sum(), len(hits))
-        metrics = {"loss": found.loss, "accuracy": float(hits.mean()), "accuracy_low": low, "accuracy_high": high, "examples": len(hits)}
+        metrics = {
+            "loss": found.loss,
+            "accuracy": float(hits.mean()),
+            "accuracy_low": low,
+            "accuracy_high": high,
+            "examples": len(hits),
+        }
         return Report(metrics, {}, hits)
 
     def replies(self, examples: Sequence[Choice], items: ReadingSet, found: Answered) -> list[Reply]:
@@ -73,5 +88,7 @@ class Choosing:
             probabilities = [float(p) for p in likely[: len(one.options)]]
             best = int(np.argmax(probabilities))
             content = {"choice": best, "option": one.options[best], "probabilities": probabilities}
-            replies.append(Reply(f"{best}\t{probabilities[best]:.4f}\t{printable(one.options[best])}", content))
+            replies.append(
+                Reply(f"{best}\t{probabilities[best]:.4f}\t{printable(one.options[best])}", content)
+            )
         return replies

@@ -1,4 +1,5 @@
-"""Ask a reader: labels, tags, answers and choices for texts; and how good they are on examples that are known.
+"""Ask a reader: labels, tags, answers and choices for texts; and how good they are on examples that are
+known.
 
 reader = load_reader("runs/sentiment")
 reader.label(["A wonderful film."])
@@ -12,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, final
 
-from seqloom.runs.run_folder import Bundle, load_bundle
 from seqloom.config import DataConfig
 from seqloom.data.readers import tagged
 from seqloom.data.readers.examples import Labelled
@@ -22,9 +22,10 @@ from seqloom.evaluation.classification import RESAMPLES
 from seqloom.evaluation.predictions import answered
 from seqloom.models.encoder_with_head import Reader
 from seqloom.run_file import parse
-from seqloom.tasks.text.classification import Labelling
 from seqloom.runs.progress import Say, counted, in_chunks, silent, tallied
+from seqloom.runs.run_folder import Bundle, load_bundle
 from seqloom.runs.settings import kept, refuse_unread, trained_on
+from seqloom.tasks.text.classification import Labelling
 from seqloom.tasks.text.task import Reply, Report, laid_out, laying_out
 from seqloom.tasks.text.text_tasks import BEGINNINGS
 
@@ -53,16 +54,21 @@ TOLD = TABLES | {"json", *OF_TAGS.values()}
 
 @final
 class TextReader:
-    """A reader that is ready to be asked; `given` are settings of `DataConfig`. Raises UsageError where the model of a folder is none."""
+    """A reader that is ready to be asked; `given` are settings of `DataConfig`. Raises UsageError where the
+    model of a folder is none."""
 
     def __init__(self, bundle: Bundle, given: Mapping[str, Any] | None = None, say: Say = silent) -> None:
         if not isinstance(bundle.model, Reader):
-            raise UsageError(f"{printable(str(bundle.folder))} is a {bundle.model_type} and no reader; make one with: seqloom train")
+            raise UsageError(
+                f"{printable(str(bundle.folder))} is a {bundle.model_type} and no reader; make one with:"
+                " seqloom train"
+            )
         self.bundle, self.model, self.say = bundle, bundle.model, say
         self.given = given or {}
         if bundle.task not in BEGINNINGS:
             raise FolderError(
-                f"{printable(str(bundle.folder))}: the task of a reader must be one of {', '.join(BEGINNINGS)}, but is another"
+                f"{printable(str(bundle.folder))}: the task of a reader must be one of"
+                f" {', '.join(BEGINNINGS)}, but is another"
             )
         refuse_unread(bundle.task, parse(DataConfig, dict(self.given), "data."))
         self.work = BEGINNINGS[bundle.task].again(bundle.model.config)
@@ -72,51 +78,69 @@ class TextReader:
         return read_as_trained(self.bundle.folder, self.bundle.task, self.given, paths, answers)
 
     def ask(self, examples: Sequence[Any]) -> list[Reply]:
-        """The answer to each example. Raises DataError where a text is longer than the model reads, UsageError where a pair is given to a
-        reader of single texts."""
+        """The answer to each example. Raises DataError where a text is longer than the model reads,
+        UsageError where a pair is given to a reader of single texts."""
         items = self.work.lay_out(examples, self.how)
         return self.work.replies(examples, items, answered(self.model, items))
 
     def label(self, texts: Iterable[str | tuple[str, str]]) -> list[dict[str, Any]]:
-        """The labels of texts, or of pairs of them; of sentence-similarity their scores. Raises UsageError for other tasks, for one text
-        that is no list, and for texts where the model reads pairs."""
+        """The labels of texts, or of pairs of them; of sentence-similarity their scores. Raises UsageError
+        for other tasks, for one text that is no list, and for texts where the model reads pairs."""
         if not isinstance(self.work, Labelling):
             raise UsageError(
-                f"label is for text-classification and sentence-similarity, but this reader is one of {self.bundle.task}; use ask"
+                "label is for text-classification and sentence-similarity, but this reader is one of"
+                f" {self.bundle.task}; use ask"
             )
         if isinstance(texts, str):
             raise UsageError("label takes a list of texts, but was given one text; put it into a list")
         pairs: list[tuple[str, str | None]] = []
         for one in texts:
-            if not isinstance(one, str) and not (isinstance(one, tuple | list) and [type(part) for part in one] == [str, str]):
-                raise UsageError(f"label takes texts, or pairs of texts, but was given {printable(repr(one)[:40])}")
+            if not isinstance(one, str) and not (
+                isinstance(one, tuple | list) and [type(part) for part in one] == [str, str]
+            ):
+                raise UsageError(
+                    f"label takes texts, or pairs of texts, but was given {printable(repr(one)[:40])}"
+                )
             pairs.append((one, None) if isinstance(one, str) else (one[0], one[1]))
         if self.work.pairs and not self.work.either and any(second is None for _, second in pairs):
-            raise UsageError("this reader was trained on pairs of texts, but was given one by itself; give tuples of two")
-        examples = [Labelled(text, second, (), None, "text", at) for at, (text, second) in enumerate(pairs, start=1)]
+            raise UsageError(
+                "this reader was trained on pairs of texts, but was given one by itself; give tuples of two"
+            )
+        examples = [
+            Labelled(text, second, (), None, "text", at) for at, (text, second) in enumerate(pairs, start=1)
+        ]
         return [reply.content for reply in self.ask(examples)]
 
     def stream(self, paths: Sequence[str | os.PathLike[str]], chunk: int = CHUNK) -> Iterator[Reply]:
-        """The answers to the examples of files, in order, each with its line, as rows that are skipped have none; memory is bounded by the
-        chunk."""
+        """The answers to the examples of files, in order, each with its line, as rows that are skipped have
+        none; memory is bounded by the chunk."""
         if chunk < 1:
             raise UsageError(f"a chunk must be at least 1 example, but is {chunk}")
         paths = _listed(paths)
         data = self._reading(paths, answers=False)
         if "format" not in self.given and data.format in TOLD and _named(self.bundle.task, paths) is None:
-            self.say(f"{place(paths[0])}: read as data.format={data.format}, as in the training; of plain text: --set data.format=text")
+            self.say(
+                f"{place(paths[0])}: read as data.format={data.format}, as in the training; of plain text:"
+                " --set data.format=text"
+            )
         if paths == ["-"] and data.format == "auto" and not self.work.pairs:
             data = replace(data, format=PLAIN.get(self.bundle.task, "auto"))
         with tallied(self.say) as tally:
             for some in in_chunks(self.work.read(paths, data, tally, answers=False), chunk):
                 for one, reply in zip(some, self.ask(some), strict=True):
-                    yield reply if one.line is None else reply._replace(content={"line": one.line, **reply.content})
+                    yield (
+                        reply
+                        if one.line is None
+                        else reply._replace(content={"line": one.line, **reply.content})
+                    )
         for note in self.how.notes.said():
             self.say(note)
 
-    def report(self, paths: Sequence[str | os.PathLike[str]], resamples: int = RESAMPLES) -> tuple[Report, list[Reply]]:
-        """How good the answers to known examples are, and the answers. Raises DataError where there is no example, or one that has a
-        label of its own (`data.unseen_labels`)."""
+    def report(
+        self, paths: Sequence[str | os.PathLike[str]], resamples: int = RESAMPLES
+    ) -> tuple[Report, list[Reply]]:
+        """How good the answers to known examples are, and the answers. Raises DataError where there is no
+        example, or one that has a label of its own (`data.unseen_labels`)."""
         paths = _listed(paths)
         if not paths:
             raise UsageError("evaluate needs data: name its files after the folder")
@@ -132,15 +156,21 @@ class TextReader:
         return self.work.report(examples, items, found, resamples), self.work.replies(examples, items, found)
 
 
-def load_reader(folder: str | Path, given: Mapping[str, Any] | None = None, device: str = "auto", say: Say = silent) -> TextReader:
-    """The reader of a run folder or of a Hugging Face directory; `given` says how files are read, as in {"text": "review"}."""
+def load_reader(
+    folder: str | Path, given: Mapping[str, Any] | None = None, device: str = "auto", say: Say = silent
+) -> TextReader:
+    """The reader of a run folder or of a Hugging Face directory; `given` says how files are read, as in
+    {"text": "review"}."""
     return TextReader(load_bundle(folder, device), given, say)
 
 
-def read_as_trained(folder: Path, task: str, given: Mapping[str, Any], paths: Sequence[str], answers: bool) -> DataConfig:
-    """Settings of reading that are not given are those of the training: what a row is in any case; what a file is like and which columns
-    are read where the files have the form of the training's. To be answered, a file whose name says nothing is plain text, unless the
-    training's, whose names said nothing either, were told to be tables."""
+def read_as_trained(
+    folder: Path, task: str, given: Mapping[str, Any], paths: Sequence[str], answers: bool
+) -> DataConfig:
+    """Settings of reading that are not given are those of the training: what a row is in any case; what a
+    file is like and which columns are read where the files have the form of the training's. To be answered, a
+    file whose name says nothing is plain text, unless the training's, whose names said nothing either, were
+    told to be tables."""
     trained = trained_on(folder)
     if trained is None:
         return kept({}, given, ())
@@ -149,8 +179,12 @@ def read_as_trained(folder: Path, task: str, given: Mapping[str, Any], paths: Se
     named = _named(task, paths)
     silent_alike = answers or named is not None or (told in TOLD and list(paths) != ["-"])
     alike = asked == "auto" and named == _named(task, files) and silent_alike
-    now = before if alike else _form(task, asked, paths) or (before if answers else "text")  # alike: a .csv that is a tsv, again
-    return kept(trained, given, [*ROWS, *((*FORM, *COLUMNS) if now == before else COLUMNS if now in TABLES else ())])
+    now = (
+        before if alike else _form(task, asked, paths) or (before if answers else "text")
+    )  # alike: a .csv that is a tsv, again
+    return kept(
+        trained, given, [*ROWS, *((*FORM, *COLUMNS) if now == before else COLUMNS if now in TABLES else ())]
+    )
 
 
 def _form(task: str, asked: str, paths: Sequence[str]) -> str | None:
@@ -168,5 +202,7 @@ def _named(task: str, paths: Sequence[str]) -> str | None:
 def _listed(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
     """Raises UsageError for one path that stands by itself."""
     if isinstance(paths, str | os.PathLike):
-        raise UsageError(f"files are given as a list, but this is {printable(repr(paths))}; put it into a list")
+        raise UsageError(
+            f"files are given as a list, but this is {printable(repr(paths))}; put it into a list"
+        )
     return [os.fspath(path) for path in paths]

@@ -8,17 +8,17 @@ from typing import final
 
 from seqloom.config import DataConfig
 from seqloom.data.encoding.encode_questions import question_set
-from seqloom.data.readers.examples import Question
 from seqloom.data.encoding.encode_texts import LayingOut
-from seqloom.data.formats.lines import Tally
 from seqloom.data.encoding.encoded_dataset import ReadingSet
+from seqloom.data.formats.lines import Tally
+from seqloom.data.readers.examples import Question
 from seqloom.data.readers.squad import read_questions
 from seqloom.decoding.answer_spans import Answers, best_answers
 from seqloom.errors import DataError, printable
 from seqloom.evaluation.answer_f1 import answer_metrics, answer_scores
 from seqloom.evaluation.predictions import Answered
-from seqloom.models.heads import Kind
 from seqloom.models.encoder_with_head import ReaderConfig
+from seqloom.models.heads import Kind
 from seqloom.runs.progress import Say
 from seqloom.tasks.text.task import Reply, Report
 
@@ -42,7 +42,9 @@ class Answering:
         without = sum(not one.answers for one in examples)
         if without == len(examples):
             raise DataError(
-                f"some question must have an answer, but none of the {without:,} has one; is there a column `answers`?", examples[0].path
+                f"some question must have an answer, but none of the {without:,} has one; is there a column"
+                " `answers`?",
+                examples[0].path,
             )
         if without:
             say(f"{without:,} of {len(examples):,} questions have no answer, and that is learned too")
@@ -53,7 +55,9 @@ class Answering:
         """The work of a trained model."""
         return cls(may_be_none=config.may_be_none)
 
-    def read(self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True) -> Iterator[Question]:
+    def read(
+        self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True
+    ) -> Iterator[Question]:
         return read_questions(paths, data, tally, answers=answers)
 
     def texts(self, examples: Iterable[Question]) -> Iterator[str]:
@@ -68,7 +72,9 @@ class Answering:
     def lay_out(self, examples: Sequence[Question], how: LayingOut) -> ReadingSet:
         return question_set(examples, how)
 
-    def report(self, examples: Sequence[Question], items: ReadingSet, found: Answered, resamples: int) -> Report:
+    def report(
+        self, examples: Sequence[Question], items: ReadingSet, found: Answered, resamples: int
+    ) -> Report:
         told = [self._told(answers) for answers in self._answers(examples, items, found)]
         right = [[answer.text for answer in one.answers] for one in examples]
         metrics = {"loss": found.loss, **answer_metrics(told, right, resamples)}
@@ -98,4 +104,6 @@ class Answering:
             scores = found.likely[first : first + len(cut)]
             first += len(cut)
             windows = [offsets[begin:end] for begin, end in cut]
-            yield best_answers([s[:, 0] for s in scores], [s[:, 1] for s in scores], windows, one.context, n_best=N_BEST)
+            yield best_answers(
+                [s[:, 0] for s in scores], [s[:, 1] for s in scores], windows, one.context, n_best=N_BEST
+            )

@@ -10,21 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqloom.config import DataConfig
-from seqloom.data.readers.examples import Tagged
-from seqloom.data.readers.labels import label_order
 from seqloom.data.encoding.encode_texts import LayingOut
-from seqloom.data.formats.lines import Tally
+from seqloom.data.encoding.encode_words import tag_numbers, tagged_set
 from seqloom.data.encoding.encoded_dataset import ReadingSet
 from seqloom.data.encoding.sliding_windows import stitched
+from seqloom.data.formats.lines import Tally
+from seqloom.data.readers.examples import Tagged
+from seqloom.data.readers.labels import label_order
 from seqloom.data.readers.tag_scheme import scheme_of
 from seqloom.data.readers.tagged import read_tagged
-from seqloom.data.encoding.encode_words import tag_numbers, tagged_set
 from seqloom.errors import DataError, printable
 from seqloom.evaluation.classification import Predictions, confusion, label_metrics, per_label
-from seqloom.evaluation.predictions import Answered
 from seqloom.evaluation.entity_f1 import SpanCounts
-from seqloom.models.heads import Kind
+from seqloom.evaluation.predictions import Answered
 from seqloom.models.encoder_with_head import ReaderConfig
+from seqloom.models.heads import Kind
 from seqloom.runs.progress import Say
 from seqloom.tasks.text.task import Reply, Report
 
@@ -43,7 +43,9 @@ class Tagging:
         labels = label_order(tag for one in examples for tag in one.tags)
         if len(labels) < 2:
             raise DataError(
-                f"there must be at least two different tags to train on, but all are {printable(labels[0])!r}", examples[0].path
+                "there must be at least two different tags to train on, but all are"
+                f" {printable(labels[0])!r}",
+                examples[0].path,
             )
         return cls(labels=labels)
 
@@ -52,7 +54,9 @@ class Tagging:
         """The work of a trained model."""
         return cls(labels=config.labels)
 
-    def read(self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True) -> Iterator[Tagged]:
+    def read(
+        self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True
+    ) -> Iterator[Tagged]:
         return read_tagged(paths, data, tally, answers=answers)
 
     def texts(self, examples: Iterable[Tagged]) -> Iterator[str]:
@@ -62,8 +66,11 @@ class Tagging:
     def lay_out(self, examples: Sequence[Tagged], how: LayingOut) -> ReadingSet:
         return tagged_set(examples, how, tag_numbers(self.labels))
 
-    def report(self, examples: Sequence[Tagged], items: ReadingSet, found: Answered, resamples: int) -> Report:
-        """accuracy and the like over words, and f1: of entities where the tags are spans, else of words, which is the accuracy."""
+    def report(
+        self, examples: Sequence[Tagged], items: ReadingSet, found: Answered, resamples: int
+    ) -> Report:
+        """accuracy and the like over words, and f1: of entities where the tags are spans, else of words,
+        which is the accuracy."""
         numbers = {name: at for at, name in enumerate(self.labels)}
         true = np.array([numbers.get(tag, -1) for one in examples for tag in one.tags], np.int64)
         likely = np.concatenate(self._likely(examples, items, found))
@@ -76,14 +83,20 @@ class Tagging:
         if resamples:
             scores = per_label(confusion(true, chosen, len(self.labels)), self.labels)
             details["labels"] = {name: score._asdict() for name, score in scores.items()}
-        metrics |= {name.replace("accuracy", "f1"): value for name, value in metrics.items() if name.startswith("accuracy")}
+        metrics |= {
+            name.replace("accuracy", "f1"): value
+            for name, value in metrics.items()
+            if name.startswith("accuracy")
+        }
         metrics["sentences"] = len(examples)
         if scheme_of(self.labels) != "plain":
             given = [[self.labels[tag] for tag in some] for some in tags]
             spans = SpanCounts([one.tags for one in examples], given)
             metrics, details = metrics | spans.metrics(resamples), details | {"entities": spans.by_kind()}
         lengths = np.array([len(one.words) for one in examples])
-        hits = np.add.reduceat((chosen == true).astype(np.float64), np.concatenate([[0], lengths.cumsum()[:-1]]))
+        hits = np.add.reduceat(
+            (chosen == true).astype(np.float64), np.concatenate([[0], lengths.cumsum()[:-1]])
+        )
         return Report(metrics, details, hits / lengths)
 
     def _tags(self, examples: Sequence[Tagged], items: ReadingSet, found: Answered) -> list[list[int]]:
@@ -95,7 +108,9 @@ class Tagging:
         whole = self._stitched(examples, items, found.likely)
         return [np.stack(rows) if rows else np.zeros((0, len(self.labels)), np.float32) for rows in whole]
 
-    def _stitched(self, examples: Sequence[Tagged], items: ReadingSet, answers: Sequence[Any]) -> list[list[Any]]:
+    def _stitched(
+        self, examples: Sequence[Tagged], items: ReadingSet, answers: Sequence[Any]
+    ) -> list[list[Any]]:
         whole, first = [], 0
         for one, cut in zip(examples, items.cuts, strict=True):
             whole.append(stitched(cut, answers[first : first + len(cut)], len(one.words)))
@@ -105,7 +120,9 @@ class Tagging:
     def replies(self, examples: Sequence[Tagged], items: ReadingSet, found: Answered) -> list[Reply]:
         """The tags of each example, with blanks between them."""
         replies = []
-        for one, tags, likely in zip(examples, self._tags(examples, items, found), self._likely(examples, items, found), strict=True):
+        for one, tags, likely in zip(
+            examples, self._tags(examples, items, found), self._likely(examples, items, found), strict=True
+        ):
             names = [self.labels[tag] for tag in tags]
             probabilities = [float(row[tag]) for row, tag in zip(likely, tags, strict=True)]
             content = {"words": list(one.words), "tags": names, "probabilities": probabilities}

@@ -8,16 +8,16 @@ from typing import Any, NamedTuple, Protocol
 from numpy.typing import NDArray
 
 from seqloom.config import DataConfig
-from seqloom.data.readers.labels import check_known
 from seqloom.data.encoding.encode_texts import LayingOut
-from seqloom.data.formats.lines import Tally
 from seqloom.data.encoding.encoded_dataset import Layout, ReadingSet, layout_of
+from seqloom.data.formats.lines import Tally
+from seqloom.data.readers.labels import check_known
 from seqloom.evaluation.predictions import Answered
-from seqloom.models.heads import Kind
 from seqloom.models.encoder_with_head import ReaderConfig
+from seqloom.models.heads import Kind
+from seqloom.runs.progress import Say
 from seqloom.text.hub.tokenizer import HubTokenizer
 from seqloom.text.tokenizers import TextTokenizer
-from seqloom.runs.progress import Say
 
 
 class Reply(NamedTuple):
@@ -36,7 +36,8 @@ class Report(NamedTuple):
     details: dict[str, Any]
     """What is too long for a table."""
     by_example: NDArray[Any] | None = None
-    """`(examples,)`: how right each answer is, the larger the better; for tests of two models on the same examples."""
+    """`(examples,)`: how right each answer is, the larger the better; for tests of two models on the same
+    examples."""
 
 
 class Work(Protocol):
@@ -51,7 +52,9 @@ class Work(Protocol):
     @property
     def pairs(self) -> bool: ...
 
-    def read(self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True) -> Iterator[Any]:
+    def read(
+        self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True
+    ) -> Iterator[Any]:
         """Examples of this work; without `answers` they need not be known."""
         ...
 
@@ -61,15 +64,23 @@ class Work(Protocol):
 
     def lay_out(self, examples: Sequence[Any], how: LayingOut) -> ReadingSet: ...
 
-    def report(self, examples: Sequence[Any], items: ReadingSet, found: Answered, resamples: int) -> Report: ...
+    def report(
+        self, examples: Sequence[Any], items: ReadingSet, found: Answered, resamples: int
+    ) -> Report: ...
 
     def replies(self, examples: Sequence[Any], items: ReadingSet, found: Answered) -> list[Reply]: ...
 
 
-def laying_out(configured: ReaderConfig, tokenizer: TextTokenizer | HubTokenizer, data: DataConfig) -> LayingOut:
+def laying_out(
+    configured: ReaderConfig, tokenizer: TextTokenizer | HubTokenizer, data: DataConfig
+) -> LayingOut:
     """How the texts of a reader become rows."""
     encoder = configured.encoder
-    if isinstance(tokenizer, HubTokenizer) and encoder["model_type"] == "gpt" and encoder["vocabulary_size"] == configured.vocabulary_size:
+    if (
+        isinstance(tokenizer, HubTokenizer)
+        and encoder["model_type"] == "gpt"
+        and encoder["vocabulary_size"] == configured.vocabulary_size
+    ):
         layout = Layout(*tokenizer.frame)  # it came with its head
     else:
         own = isinstance(tokenizer, TextTokenizer)
@@ -87,7 +98,8 @@ def laying_out(configured: ReaderConfig, tokenizer: TextTokenizer | HubTokenizer
 
 
 def laid_out(work: Work, examples: Sequence[Any], how: LayingOut, data: DataConfig, say: Say) -> ReadingSet:
-    """The rows of these examples. Labels that the model has not got are said, or are errors (`data.unseen_labels`)."""
+    """The rows of these examples. Labels that the model has not got are said, or are errors
+    (`data.unseen_labels`)."""
     if work.labels:
         for note in check_known(examples, work.labels, data.unseen_labels):
             say(note)

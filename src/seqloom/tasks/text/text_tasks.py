@@ -1,4 +1,5 @@
-"""The tasks of readers, in one dict: how their training data are read and split, and the work that this makes."""
+"""The tasks of readers, in one dict: how their training data are read and split, and the work that this
+makes."""
 
 from __future__ import annotations
 
@@ -10,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqloom.config import DataConfig
-from seqloom.data.readers.multiple_choice import read_choices
-from seqloom.data.readers.labelled import read_labelled
-from seqloom.data.formats.lines import Tally
 from seqloom.data.batching.splits import held_out_evenly, split_labelled, units_of
+from seqloom.data.formats.lines import Tally
+from seqloom.data.readers.labelled import read_labelled
+from seqloom.data.readers.multiple_choice import read_choices
 from seqloom.data.readers.squad import read_questions
 from seqloom.data.readers.tagged import read_tagged
 from seqloom.models.encoder_with_head import ReaderConfig
-from seqloom.tasks.text.question_answering import Answering
-from seqloom.tasks.text.multiple_choice import Choosing
-from seqloom.tasks.text.classification import Labelling
 from seqloom.runs.progress import Say
+from seqloom.tasks.text.classification import Labelling
+from seqloom.tasks.text.multiple_choice import Choosing
+from seqloom.tasks.text.question_answering import Answering
 from seqloom.tasks.text.tagging import Tagging
 from seqloom.tasks.text.task import Work
 
@@ -45,22 +46,31 @@ def split_by(*keys: Callable[[Any], str]) -> Callable[[Sequence[Any], int], NDAr
     def split(examples: Sequence[Any], seed: int) -> NDArray[np.int64]:
         first, *more = keys
         groups = [more[0](one) for one in examples] if more else None
-        return held_out_evenly(np.zeros(len(examples), np.int64), seed, units_of([first(one) for one in examples], groups))
+        return held_out_evenly(
+            np.zeros(len(examples), np.int64), seed, units_of([first(one) for one in examples], groups)
+        )
 
     return split
 
 
 BEGINNINGS: dict[str, Beginning] = {
-    "text-classification": Beginning(read_labelled, partial(Labelling.of, "text-classification"), Labelling.again, split_labelled),
+    "text-classification": Beginning(
+        read_labelled, partial(Labelling.of, "text-classification"), Labelling.again, split_labelled
+    ),
     "sentence-similarity": Beginning(
         partial(read_labelled, number=True, pairs=True),
         partial(Labelling.of, "sentence-similarity"),
         Labelling.again,
         partial(split_labelled, stratified=False),
     ),
-    "token-classification": Beginning(read_tagged, Tagging.of, Tagging.again, split_by(lambda one: " ".join(one.words))),
+    "token-classification": Beginning(
+        read_tagged, Tagging.of, Tagging.again, split_by(lambda one: " ".join(one.words))
+    ),
     "question-answering": Beginning(
-        read_questions, Answering.of, Answering.again, split_by(lambda one: one.context, lambda one: one.group)
+        read_questions,
+        Answering.of,
+        Answering.again,
+        split_by(lambda one: one.context, lambda one: one.group),
     ),
     "multiple-choice": Beginning(read_choices, Choosing.of, Choosing.again, split_by(lambda one: one.text)),
 }

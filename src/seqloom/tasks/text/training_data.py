@@ -1,4 +1,5 @@
-"""From labelled files to what a training of a reader reads: examples, a part held out, a tokenizer, rows, a model."""
+"""From labelled files to what a training of a reader reads: examples, a part held out, a tokenizer, rows, a
+model."""
 
 from __future__ import annotations
 
@@ -11,34 +12,34 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from seqloom.runs import run_folder
 from seqloom import files
 from seqloom.config import APART, RunConfig
-from seqloom.data.batching.pair_batches import BatchPlan
-from seqloom.data.encoding.encode_texts import LayingOut
 from seqloom.data.batching.order import Rows
+from seqloom.data.batching.pair_batches import BatchPlan
+from seqloom.data.batching.token_store import fingerprint
+from seqloom.data.encoding.encode_texts import LayingOut
 from seqloom.data.encoding.encoded_dataset import CAUSAL_MARKS, ReadingSet
 from seqloom.data.readers.records import refuse_pipe
-from seqloom.data.batching.token_store import fingerprint
 from seqloom.errors import UsageError, printable
 from seqloom.evaluation.predictions import answered
 from seqloom.interop.hub_origin import HubOrigin
-from seqloom.interop.sentence_transformers import MODULES
 from seqloom.interop.pretrained import Started, begin, with_marks
+from seqloom.interop.sentence_transformers import MODULES
 from seqloom.models import model_family
 from seqloom.models.encoder_with_head import Reader, ReaderConfig, settled_head
 from seqloom.protocols import ReadingBatch
 from seqloom.run_file import parse, to_plain
-from seqloom.text.word_characters import alphabet_of
-from seqloom.text.hub.tokenizer import HubTokenizer
-from seqloom.text.tokenizers import TextTokenizer
-from seqloom.training.objectives import Reading
-from seqloom.tasks.text.initialise import introduce_data
-from seqloom.tasks.translation.training_data import check_same_data, learned_tokenizer
+from seqloom.runs import run_folder
 from seqloom.runs.progress import Say, counted, split_note, tallied
 from seqloom.runs.settings import model_fields
+from seqloom.tasks.text.initialise import introduce_data
 from seqloom.tasks.text.task import Work, laid_out, laying_out
 from seqloom.tasks.text.text_tasks import BEGINNINGS
+from seqloom.tasks.translation.training_data import check_same_data, learned_tokenizer
+from seqloom.text.hub.tokenizer import HubTokenizer
+from seqloom.text.tokenizers import TextTokenizer
+from seqloom.text.word_characters import alphabet_of
+from seqloom.training.objectives import Reading
 
 ANEW: dict[str, dict[str, Any]] = {
     "bert": {"head": "none", "pooler": False, "next_sentence": False},
@@ -76,7 +77,9 @@ class PreparedReading:
     @property
     def plan(self) -> BatchPlan:
         train = self.run.train
-        return BatchPlan(seed=train.seed, batch_tokens=train.batch_tokens, batch_rows=train.batch_rows, marks=None)
+        return BatchPlan(
+            seed=train.seed, batch_tokens=train.batch_tokens, batch_rows=train.batch_rows, marks=None
+        )
 
     def about(self) -> str:
         labels = f" of {len(self.labels):,} labels" if self.labels else ""
@@ -116,13 +119,16 @@ class PreparedReading:
 
 
 def prepare_reading(run_config: RunConfig, folder: Path, first: bool, say: Say) -> PreparedReading:
-    """Reads the examples, holds a part out, learns the tokenizer or takes that of the start, lays all out as rows."""
+    """Reads the examples, holds a part out, learns the tokenizer or takes that of the start, lays all out as
+    rows."""
     data, train = run_config.data, run_config.train
     prints = [fingerprint(path) for path in files_behind([*data.train, *data.validation])]
     check_same_data(folder, prints)
     work, examples, validation = read_examples(run_config, say)
     started, start = None, run_config.model.get("from")
-    if (folder / run_folder.CONFIG).exists() and (start is None or run_folder.has_weights(folder)):  # killed before: begins again
+    if (folder / run_folder.CONFIG).exists() and (
+        start is None or run_folder.has_weights(folder)
+    ):  # killed before: begins again
         content, configured = run_folder.config_in(folder)
         tokenizer = run_folder.tokenizer_of(folder, content)
         origin, work = None, in_order(work, configured.labels)
@@ -134,11 +140,24 @@ def prepare_reading(run_config: RunConfig, folder: Path, first: bool, say: Say) 
             work = in_order(work, started.labels)  # so that its head comes along
         for note in started.notes:
             say(note)
-        if work.kind == "regression" and run_config.head.pair == "auto" and (run_folder.located(start) / MODULES).is_file():
-            say(f"the vectors of {printable(start)} were made to be compared: --set head.pair=cosine begins as good as they are")
-        if marked_by(started.encoder_type, tokenizer) and started.encoder_fields["vocabulary_size"] == started.vocabulary_size:
+        if (
+            work.kind == "regression"
+            and run_config.head.pair == "auto"
+            and (run_folder.located(start) / MODULES).is_file()
+        ):
+            say(
+                f"the vectors of {printable(start)} were made to be compared: --set head.pair=cosine begins"
+                " as good as they are"
+            )
+        if (
+            marked_by(started.encoder_type, tokenizer)
+            and started.encoder_fields["vocabulary_size"] == started.vocabulary_size
+        ):
             tensors, fields = with_marks(
-                started.encoder_tensors, started.encoder_fields, len(CAUSAL_MARKS), torch.Generator().manual_seed(train.seed)
+                started.encoder_tensors,
+                started.encoder_fields,
+                len(CAUSAL_MARKS),
+                torch.Generator().manual_seed(train.seed),
             )
             started = replace(started, encoder_tensors=tensors, encoder_fields=fields)
         configured = configure(run_config, work, tokenizer, examples, started)
@@ -152,7 +171,11 @@ def prepare_reading(run_config: RunConfig, folder: Path, first: bool, say: Say) 
     for note in how.notes.said():
         say(note)
     if first and not (folder / run_folder.DATA).exists():
-        counts = {"examples": len(examples), "validation_examples": len(validation), "labels": len(work.labels)}
+        counts = {
+            "examples": len(examples),
+            "validation_examples": len(validation),
+            "labels": len(work.labels),
+        }
         files.write_json(folder / run_folder.DATA, {"files": prints, **counts})
     return PreparedReading(
         run=run_config,
@@ -194,18 +217,33 @@ def read_examples(run_config: RunConfig, say: Say) -> tuple[Work, Sequence[Any],
 
 
 def configure(
-    run_config: RunConfig, work: Work, tokenizer: TextTokenizer | HubTokenizer, examples: Sequence[Any], started: Started | None
+    run_config: RunConfig,
+    work: Work,
+    tokenizer: TextTokenizer | HubTokenizer,
+    examples: Sequence[Any],
+    started: Started | None,
 ) -> ReaderConfig:
     """The configuration of a new reader. Raises UsageError that names all that is wrong."""
-    if run_config.head.pair != "auto" and not work.pairs and run_config.task in ("text-classification", "sentence-similarity"):
-        raise UsageError("head.pair is for two texts, but each example has one; leave it out, or name the other: --set data.second=NAME")
+    if (
+        run_config.head.pair != "auto"
+        and not work.pairs
+        and run_config.task in ("text-classification", "sentence-similarity")
+    ):
+        raise UsageError(
+            "head.pair is for two texts, but each example has one; leave it out, or name the other: --set"
+            " data.second=NAME"
+        )
     name, size = run_config.model["name"], run_config.model["size"]
     fields = model_fields(run_config.model)
     head, more = run_config.head, ANEW.get(name, {})
     if started is not None:
         plain = to_plain(parse(model_family(name)[0], {**started.encoder_fields, **fields, **more}, "model."))
-        usual = {} if head.pair in APART else started.heads.get(work.kind, {})  # theirs read two texts as one row
-        head = replace(head, **{key: value for key, value in usual.items() if getattr(head, key) in ("auto", None)})
+        usual = (
+            {} if head.pair in APART else started.heads.get(work.kind, {})
+        )  # theirs read two texts as one row
+        head = replace(
+            head, **{key: value for key, value in usual.items() if getattr(head, key) in ("auto", None)}
+        )
     else:
         if name == "bag_of_words" and fields.get("features", "embeddings") != "embeddings":
             fields = {"width": max(len(work.labels), 1), **fields}  # so that it is linear in the counts
@@ -215,12 +253,17 @@ def configure(
         found = run_folder.model_config(name, size, tokenizer.vocabulary_size, {**fields, **more})
         if getattr(found, "characters", "none") != "none":
             if work.kind != "tagging":
-                raise UsageError("model.characters is for token-classification, where the words are known; leave it out")
+                raise UsageError(
+                    "model.characters is for token-classification, where the words are known; leave it out"
+                )
             found = replace(found, alphabet=alphabet_of(word for one in examples for word in one.words))
         plain = to_plain(found)
     settled = settled_head(head, work.kind, name, int(plain.get("width") or 0))
     if run_config.head.activation != "auto" and not settled.hidden_width:
-        raise UsageError("head.activation is that of a hidden layer, but there is none; add head.hidden_width=N, or leave it out")
+        raise UsageError(
+            "head.activation is that of a hidden layer, but there is none; add head.hidden_width=N, or leave"
+            " it out"
+        )
     return ReaderConfig(
         kind=work.kind,
         encoder={"model_type": name, **plain},
@@ -243,7 +286,12 @@ def files_behind(paths: Sequence[str]) -> list[str]:
     found: list[str] = []
     for path in paths:
         if os.path.isdir(path):
-            found += sorted(os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names if not name.startswith("."))
+            found += sorted(
+                os.path.join(folder, name)
+                for folder, _, names in os.walk(path)
+                for name in names
+                if not name.startswith(".")
+            )
         else:
             refuse_pipe(path)
             files.open_binary(path).close()

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqloom import files
-from seqloom.runs.run_folder import Bundle, load_bundle
 from seqloom.decoding.live_rows import Step
 from seqloom.errors import UsageError, printable
-from seqloom.tasks.encoders.fill_mask import LIKELIEST, Filled, MaskFiller
 from seqloom.runs.progress import in_chunks
-from seqloom.tasks.translation.translate import Output, decode_texts
-from seqloom.tasks.encoders.sentence_vectors import SentenceEncoder
+from seqloom.runs.run_folder import Bundle, load_bundle
 from seqloom.runs.verbs import refuse_other_task
+from seqloom.tasks.encoders.fill_mask import LIKELIEST, Filled, MaskFiller
+from seqloom.tasks.encoders.sentence_vectors import SentenceEncoder
+from seqloom.tasks.translation.translate import Output, decode_texts
 
 CHUNK = 512
 """Lines that are in memory at one time."""
@@ -35,13 +35,19 @@ class Predictor:
         self.bundle = bundle
 
     def predict(self, texts: Sequence[str], **decode: Any) -> list[str]:
-        """The best output for each text; keywords change the folder's decode settings (beam=1, max_length=50, ...)."""
+        """The best output for each text; keywords change the folder's decode settings (beam=1, max_length=50,
+        ...)."""
         return [outputs[0].text for outputs in self.n_best(texts, **decode | {"n_best": 1})]
 
-    def n_best(self, texts: Sequence[str], watch: Callable[[Step], None] | None = None, **decode: Any) -> list[list[Output]]:
-        """The `n_best` outputs for each text, best first, with scores. `watch` sees each step (`decoding.trace`)."""
+    def n_best(
+        self, texts: Sequence[str], watch: Callable[[Step], None] | None = None, **decode: Any
+    ) -> list[list[Output]]:
+        """The `n_best` outputs for each text, best first, with scores. `watch` sees each step
+        (`decoding.trace`)."""
         refuse_other_task(self.bundle, "predict", "translation")
-        return decode_texts(self.bundle.model, self.bundle.tokenizer, list(texts), self.bundle.decode_with(decode), watch)
+        return decode_texts(
+            self.bundle.model, self.bundle.tokenizer, list(texts), self.bundle.decode_with(decode), watch
+        )
 
     def stream(self, texts: Iterable[str], chunk: int = CHUNK, **decode: Any) -> Iterator[list[Output]]:
         """The same for any number of texts, in order; memory is bounded by the chunk.
@@ -76,17 +82,24 @@ def write_lines(path: str, texts: Sequence[str]) -> None:
 def new_file(path: str, suffixes: tuple[str, ...] = ()) -> Path:
     """The place of an output, to be asked for before the work is done.
 
-    Raises UsageError where a file of this name is there already (nothing that a user made is overwritten), where its
-    folder is none, or where its name ends in none of `suffixes`, if there are any.
+    Raises UsageError where a file of this name is there already (nothing that a user made is overwritten),
+    where its folder is none, or where its name ends in none of `suffixes`, if there are any.
     """
     place = Path(path)
     if suffixes and place.suffix.lower() not in suffixes:
         given = printable(place.suffix) or "no suffix"
-        raise UsageError(f"{printable(path)}: the output must end in {', '.join(suffixes)}, but this has {given}; name one of these")
+        raise UsageError(
+            f"{printable(path)}: the output must end in {', '.join(suffixes)}, but this has {given}; name one"
+            " of these"
+        )
     if not place.parent.is_dir():
         raise UsageError(
-            f"{printable(path)}: the output must be in a folder that is there, but {printable(str(place.parent))} is none; make it first"
+            f"{printable(path)}: the output must be in a folder that is there, but"
+            f" {printable(str(place.parent))} is none; make it first"
         )
     if place.exists():
-        raise UsageError(f"{printable(path)}: the output must be a new file, but there is one already; name another or delete it")
+        raise UsageError(
+            f"{printable(path)}: the output must be a new file, but there is one already; name another or"
+            " delete it"
+        )
     return place

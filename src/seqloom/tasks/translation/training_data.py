@@ -11,24 +11,24 @@ from typing import Any, Protocol, TypeVar, final
 import numpy as np
 from torch import nn
 
-from seqloom.runs import run_folder
 from seqloom import files
 from seqloom.config import DataConfig, RunConfig, TrainConfig
-from seqloom.data.batching.pair_batches import POOL, BatchPlan, TranslationBatch, translation_batch
-from seqloom.data.formats.columns import Record
 from seqloom.data.batching.order import Rows
-from seqloom.data.readers.records import data_files
+from seqloom.data.batching.pair_batches import POOL, BatchPlan, TranslationBatch, translation_batch
 from seqloom.data.batching.splits import held_out
 from seqloom.data.batching.token_store import TokenStore, build_store, cache_folder, fingerprint
+from seqloom.data.formats.columns import Record
+from seqloom.data.readers.records import data_files
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.run_file import to_plain
+from seqloom.runs import run_folder
+from seqloom.runs.progress import Say, counted, each_pair, read_pair_list, split_note
 from seqloom.tasks.registry import task_named
+from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
 from seqloom.text.hub.tokenizer import HubTokenizer
 from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
 from seqloom.training.distributed import World
 from seqloom.training.objectives import Translation
-from seqloom.workflows.evaluate import evaluate_pairs
-from seqloom.runs.progress import Say, counted, each_pair, read_pair_list, split_note
 
 M = TypeVar("M")
 
@@ -93,7 +93,12 @@ class PreparedPairs:
     @property
     def plan(self) -> BatchPlan:
         train = self.run.train
-        return BatchPlan(seed=train.seed, batch_tokens=train.batch_tokens, batch_rows=train.batch_rows, marks=self.tokenizer.marks)
+        return BatchPlan(
+            seed=train.seed,
+            batch_tokens=train.batch_tokens,
+            batch_rows=train.batch_rows,
+            marks=self.tokenizer.marks,
+        )
 
     def about(self) -> str:
         return f"{len(self.store):,} pairs ({len(self.validation):,} for validation)"
@@ -108,7 +113,11 @@ class PreparedPairs:
         return translation_batch(self.store, rows, whole, self.run.data.max_length, self.tokenizer.marks)
 
     def describe(self, rows: Rows) -> str:
-        return "the pairs of lines " + ", ".join(str(line) for line in self.store.lines[rows[:8]]) + (", ..." if len(rows) > 8 else "")
+        return (
+            "the pairs of lines "
+            + ", ".join(str(line) for line in self.store.lines[rows[:8]])
+            + (", ..." if len(rows) > 8 else "")
+        )
 
     def objective(self) -> Translation:
         return Translation(self.run.train.label_smoothing)
@@ -135,13 +144,16 @@ Prepare = Callable[[RunConfig, Path, bool, Say], M]
 
 
 def prepared(prepare: Prepare[M], run_config: RunConfig, folder: Path, world: World, say: Say) -> M:
-    """Reads the data, learns the tokenizer from the training text alone (or takes the folder's), makes the store.
+    """Reads the data, learns the tokenizer from the training text alone (or takes the folder's), makes the
+    store.
 
     The first worker does it and writes; then the others read what it made. What stops one of them stops all.
     """
     with world.together():
         material = prepare(run_config, folder, True, say) if world.first else None
-    with world.together():  # nobody goes on, and perhaps fails and clears the folder, while another still reads it
+    with (
+        world.together()
+    ):  # nobody goes on, and perhaps fails and clears the folder, while another still reads it
         return material or prepare(run_config, folder, False, lambda _: None)
 
 
@@ -167,24 +179,46 @@ def prepare_pairs(run_config: RunConfig, folder: Path, first: bool, say: Say) ->
     tokenizer = learned_tokenizer(folder, data, texts, first, say)
     identity = {
         "files": [one["sha256"] for one in prints],
-        "read": {key: value for key, value in to_plain(data).items() if key not in ("train", "validation", "max_length")},
+        "read": {
+            key: value
+            for key, value in to_plain(data).items()
+            if key not in ("train", "validation", "max_length")
+        },
         "held_out": [len(held), run_config.train.seed] if held else [],
         "tokenizer": tokenizer.fingerprint,
     }
-    store = build_store(lambda: counted(training(), "pairs tokenised", say), columns, tokenizer, identity, cache_folder(Path(used[0])))
+    store = build_store(
+        lambda: counted(training(), "pairs tokenised", say),
+        columns,
+        tokenizer,
+        identity,
+        cache_folder(Path(used[0])),
+    )
     say_truncated(store, data, say)
     if first and not (folder / run_folder.DATA).exists():
-        files.write_json(folder / run_folder.DATA, {"files": prints, "pairs": len(store), "validation_pairs": len(validation)})
+        files.write_json(
+            folder / run_folder.DATA,
+            {"files": prints, "pairs": len(store), "validation_pairs": len(validation)},
+        )
     return PreparedPairs(run=run_config, tokenizer=tokenizer, store=store, validation=validation)
 
 
-def learned_tokenizer(folder: Path, data: DataConfig, texts: Callable[[], Iterator[str]], first: bool, say: Say) -> TextTokenizer:
-    """The folder's tokenizer; where there is none yet, the first worker learns it from these texts and writes it."""
+def learned_tokenizer(
+    folder: Path, data: DataConfig, texts: Callable[[], Iterator[str]], first: bool, say: Say
+) -> TextTokenizer:
+    """The folder's tokenizer; where there is none yet, the first worker learns it from these texts and writes
+    it."""
     if not first or (folder / run_folder.TOKENIZER).exists():
         return run_folder.read_tokenizer(folder / run_folder.TOKENIZER)
     tokenizer = train_tokenizer(texts(), data.tokenizer, data.vocabulary, data.normalisation)
-    if data.tokenizer in ("bpe", "words", "blanks", "wordpiece", "unigram") and tokenizer.vocabulary_size < data.vocabulary:
-        say(f"the text allows {tokenizer.vocabulary_size:,} pieces, fewer than data.vocabulary={data.vocabulary:,}")
+    if (
+        data.tokenizer in ("bpe", "words", "blanks", "wordpiece", "unigram")
+        and tokenizer.vocabulary_size < data.vocabulary
+    ):
+        say(
+            f"the text allows {tokenizer.vocabulary_size:,} pieces, fewer than"
+            f" data.vocabulary={data.vocabulary:,}"
+        )
     files.write_atomic(folder / run_folder.TOKENIZER, tokenizer.to_json())
     return tokenizer
 
@@ -194,11 +228,14 @@ def check_same_data(folder: Path, prints: list[dict[str, Any]]) -> None:
     if not (folder / run_folder.DATA).exists():
         return
     before = files.read_json(folder / run_folder.DATA)["files"]
-    changed = [new["path"] for old, new in zip(before, prints, strict=False) if old["sha256"] != new["sha256"]]
+    changed = [
+        new["path"] for old, new in zip(before, prints, strict=False) if old["sha256"] != new["sha256"]
+    ]
     if changed or len(before) != len(prints):
         raise FolderError(
-            f"{printable(str(folder))}: a run must go on with the data it began with, but "
-            f"{', '.join(map(printable, changed)) or 'their number'} has changed; restore it, or train a new run"
+            f"{printable(str(folder))}: a run must go on with the data it began with, but"
+            f" {', '.join(map(printable, changed)) or 'their number'} has changed; restore it, or train a"
+            " new run"
         )
 
 
@@ -206,7 +243,10 @@ def split_off(data: DataConfig, seed: int, say: Say) -> tuple[set[int], list[tup
     """(numbers of the held-out records, their pairs): chosen by seed among all records."""
     count = sum(1 for _ in each_pair(data.train, data))
     if count < 2:
-        raise UsageError(f"validation needs pairs of its own, but there is only {count}; name more data or --validation files")
+        raise UsageError(
+            f"validation needs pairs of its own, but there is only {count}; name more data or --validation"
+            " files"
+        )
     held = set(held_out(count, seed))
     records = enumerate(each_pair(data.train, data))
     return held, [(record.fields["source"], record.fields["target"]) for at, record in records if at in held]
@@ -222,4 +262,7 @@ def say_truncated(store: TokenStore, data: DataConfig, say: Say) -> None:
         lengths = np.stack([store.lengths(rows, column) for column in range(len(store.columns))])
         cut, longest = cut + int((lengths > data.max_length).sum()), max(longest, int(lengths.max()))
     if cut:
-        say(f"{cut:,} texts are longer than data.max_length={data.max_length} and are cut (the longest has {longest:,} ids)")
+        say(
+            f"{cut:,} texts are longer than data.max_length={data.max_length} and are cut (the longest has"
+            f" {longest:,} ids)"
+        )

@@ -29,11 +29,17 @@ class Output(NamedTuple):
 
 
 def decode_texts(
-    model: nn.Module, tokenizer: Tokenizer, texts: Sequence[str], decode: DecodeConfig, watch: Callable[[Step], None] | None = None
+    model: nn.Module,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    decode: DecodeConfig,
+    watch: Callable[[Step], None] | None = None,
 ) -> list[list[Output]]:
-    """For each text its `n_best` outputs, best first, or samples in order; a blank text gives one empty output.
+    """For each text its `n_best` outputs, best first, or samples in order; a blank text gives one empty
+    output.
 
-    Texts of like length are decoded together; the order of the answers is that of the texts. `watch` sees each step.
+    Texts of like length are decoded together; the order of the answers is that of the texts. `watch` sees
+    each step.
     """
     sources, marks = tokenizer.encode(texts), tokenizer.marks
     outputs = [[Output("", 0.0, True)] for _ in texts]
@@ -43,7 +49,9 @@ def decode_texts(
     for at in range(0, len(waiting), decode.batch_rows):
         rows = waiting[at : at + decode.batch_rows]
         with torch.inference_mode():
-            state = encoder_decoder.encode(source_batch([sources[i] for i in rows], marks).to(device_of(model)))
+            state = encoder_decoder.encode(
+                source_batch([sources[i] for i in rows], marks).to(device_of(model))
+            )
         found = generate(
             encoder_decoder,
             state,
@@ -58,19 +66,25 @@ def decode_texts(
         )
         for i, hypotheses in zip(rows, found, strict=True):
             kept = found_or_refused(hypotheses, strategy)
-            outputs[i] = [Output(cut(tokenizer.decode(h.tokens), decode.stop), h.score, h.finished) for h in kept]
+            outputs[i] = [
+                Output(cut(tokenizer.decode(h.tokens), decode.stop), h.score, h.finished) for h in kept
+            ]
     return outputs
 
 
 def longest_output(model: Any, source: int, decode: DecodeConfig, marks: Marks) -> int:
-    """New tokens at most, the end mark counted, for a source of so many ids; no more than the positions of the decoder allow."""
+    """New tokens at most, the end mark counted, for a source of so many ids; no more than the positions of
+    the decoder allow."""
     wanted = decode.max_length or 2 * source + 20
     context: int | None = getattr(model, "context", None)
-    return wanted if context is None else min(wanted, context + 1 - len(marks.begin))  # the last token is not read
+    return (
+        wanted if context is None else min(wanted, context + 1 - len(marks.begin))
+    )  # the last token is not read
 
 
 def target_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
-    """The tokenizer of the texts that a model writes: another one where the two languages have pieces of their own (Marian)."""
+    """The tokenizer of the texts that a model writes: another one where the two languages have pieces of
+    their own (Marian)."""
     target: Tokenizer = getattr(tokenizer, "target", tokenizer)
     return target
 
@@ -82,7 +96,9 @@ def batches_of_pairs(
     sources = tokenizer.encode([source for source, _ in pairs])
     targets = target_tokenizer(tokenizer).encode([target for _, target in pairs])
     pairs_of_ids = zip(sources, targets, strict=True)
-    lengths = np.array([[len(source), len(target)] for source, target in pairs_of_ids]).reshape(-1, 2) + marks_of_pair(tokenizer.marks)
+    lengths = np.array([[len(source), len(target)] for source, target in pairs_of_ids]).reshape(
+        -1, 2
+    ) + marks_of_pair(tokenizer.marks)
     order = lengths.sum(axis=1).argsort(kind="stable")
     first = 0
     for end in cuts(lengths[order, 0], lengths[order, 1], budget):

@@ -1,7 +1,9 @@
-"""The `.model` files of sentencepiece, read without that library: pieces, scores and how text is made ready for them.
+"""The `.model` files of sentencepiece, read without that library: pieces, scores and how text is made ready
+for them.
 
-A file is one message of protocol buffers (`sentencepiece_model.proto` of github.com/google/sentencepiece): a row of fields, each a number
-and a value that is an integer, four or eight bytes, or a length and that many bytes.
+A file is one message of protocol buffers (`sentencepiece_model.proto` of github.com/google/sentencepiece): a
+row of fields, each a number and a value that is an integer, four or eight bytes, or a length and that many
+bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ class SentencePieceModel(NamedTuple):
     kind: Literal["unigram", "bpe"]
     pieces: list[Piece]
     charsmap: bytes
-    """The normalisation of Unicode, as a table that `tokenizers.normalizers.Precompiled` reads; empty where there is none."""
+    """The normalisation of Unicode, as a table that `tokenizers.normalizers.Precompiled` reads; empty where
+    there is none."""
     dummy_prefix: bool
     """Whether a blank is put before a text, so that its first word is a word like any other."""
     one_blank: bool
@@ -56,7 +59,9 @@ def read_sentencepiece(path: Path) -> SentencePieceModel:
     except OSError as error:
         raise FolderError(f"{shown}: cannot be read ({error.strerror})") from None
     except (ValueError, KeyError, struct.error) as error:
-        raise FolderError(f"{shown}: must be a model that sentencepiece wrote, but {error}; get the file again") from None
+        raise FolderError(
+            f"{shown}: must be a model that sentencepiece wrote, but {error}; get the file again"
+        ) from None
 
 
 def _parsed(content: bytes) -> SentencePieceModel:
@@ -89,7 +94,8 @@ def _piece(content: bytes) -> Piece:
 
 
 def _check_charsmap(charsmap: bytes) -> None:
-    """The size of the table, the table, and then the strings that it points at: the library panics where that is not so."""
+    """The size of the table, the table, and then the strings that it points at: the library panics where that
+    is not so."""
     if not charsmap:
         return
     (size,) = struct.unpack_from("<I", charsmap)

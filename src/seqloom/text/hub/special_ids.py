@@ -19,7 +19,11 @@ DEFAULTS: dict[str, dict[str, int]] = {
 }
 """What a `config.json` means that leaves a key out (the configuration classes of `transformers`)."""
 
-ENCODERS, DECODERS, ENCODER_DECODERS = ("bert", "roberta", "electra"), ("openai-gpt", "gpt2"), ("t5", "bart", "marian")
+ENCODERS, DECODERS, ENCODER_DECODERS = (
+    ("bert", "roberta", "electra"),
+    ("openai-gpt", "gpt2"),
+    ("t5", "bart", "marian"),
+)
 """The families by what they do; of other names the configuration and the frame say it."""
 
 
@@ -42,7 +46,8 @@ class Roles(NamedTuple):
 
 
 def frame_of(processor: Mapping[str, Any] | None) -> Frame:
-    """What the `post_processor` of a `tokenizer.json` puts around two texts. Raises KeyError or TypeError where it is damaged."""
+    """What the `post_processor` of a `tokenizer.json` puts around two texts. Raises KeyError or TypeError
+    where it is damaged."""
     if processor is None or processor["type"] == "ByteLevel":
         return Frame()
     if processor["type"] == "Sequence":
@@ -60,32 +65,54 @@ def frame_of(processor: Mapping[str, Any] | None) -> Frame:
     return Frame(before, between, after)
 
 
-def marks_of(config: Mapping[str, Any], size: int, roles: Roles, frame: Frame, unspelled: Collection[int] = ()) -> Marks:
-    """The marks of a checkpoint whose model has `size` ids; `unspelled` are those that no entry of its tokenizer has.
+def marks_of(
+    config: Mapping[str, Any], size: int, roles: Roles, frame: Frame, unspelled: Collection[int] = ()
+) -> Marks:
+    """The marks of a checkpoint whose model has `size` ids; `unspelled` are those that no entry of its
+    tokenizer has.
 
-    An encoder reads `frame` around a text; a decoder begins with `begin`. A decoder of the field has no `<pad>` that is just that, so its
-    pad is -1. What a model may write but is no text (the sentinels of T5) is not forbidden. Raises FolderError where an id is none.
+    An encoder reads `frame` around a text; a decoder begins with `begin`. A decoder of the field has no
+    `<pad>` that is just that, so its pad is -1. What a model may write but is no text (the sentinels of T5)
+    is not forbidden. Raises FolderError where an id is none.
     """
     kind = str(config.get("model_type", ""))
-    ids = {name: _id(config, name, kind, size) for name in ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")}
+    ids = {
+        name: _id(config, name, kind, size)
+        for name in ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
+    }
     forced = _id(config, "forced_bos_token_id", kind, size)
     both = bool(config.get("is_encoder_decoder", kind in ENCODER_DECODERS))
-    encoder = not both and (kind in (*ENCODERS, *ENCODER_DECODERS) or (kind not in DECODERS and bool(frame.before)))
+    encoder = not both and (
+        kind in (*ENCODERS, *ENCODER_DECODERS) or (kind not in DECODERS and bool(frame.before))
+    )
     pad = ids["pad_token_id"] if ids["pad_token_id"] is not None else roles.pad
     end = ids["eos_token_id"]
     if both:
-        start = next((i for i in (ids["decoder_start_token_id"], pad, ids["bos_token_id"]) if i is not None), None)
+        start = next(
+            (i for i in (ids["decoder_start_token_id"], pad, ids["bos_token_id"]) if i is not None), None
+        )
         begin = tuple(i for i in (start, forced) if i is not None)
     elif encoder:
         begin, end = (), None
     else:
         begin, frame = tuple(i for i in (ids["bos_token_id"],) if i is not None), Frame()
-    special = {pad, roles.unknown, roles.mask, *begin, *frame.before, *frame.between, *frame.after, *unspelled}
+    special = {
+        pad,
+        roles.unknown,
+        roles.mask,
+        *begin,
+        *frame.before,
+        *frame.between,
+        *frame.after,
+        *unspelled,
+    }
     return Marks(
         pad=pad if encoder and pad is not None else -1,
         begin=begin,
         end=end,
-        unknown=roles.unknown if roles.unknown != end else None,  # GPT-2 names its end for what its bytes can always spell
+        unknown=(
+            roles.unknown if roles.unknown != end else None
+        ),  # GPT-2 names its end for what its bytes can always spell
         before=frame.before,
         between=frame.between,
         after=frame.after,
@@ -104,4 +131,7 @@ def _id(config: Mapping[str, Any], name: str, kind: str, size: int) -> int | Non
         found = found[0]
     if found is None or (type(found) is int and 0 <= found < size):
         return found
-    raise FolderError(f"config.json: {name} must be an id from 0 to {size - 1}, but is {printable(str(found))[:50]}; mend config.json")
+    raise FolderError(
+        f"config.json: {name} must be an id from 0 to {size - 1}, but is {printable(str(found))[:50]}; mend"
+        " config.json"
+    )

@@ -1,7 +1,8 @@
-"""What each id of a `tokenizer.json` stands for, read off its decoder: the bytes, and what is cut off the ends of a text.
+"""What each id of a `tokenizer.json` stands for, read off its decoder: the bytes, and what is cut off the
+ends of a text.
 
-A word mark becomes a blank: `▁the` of sentencepiece and `the` of WordPiece spell " the", `the</w>` of GPT spells "the ". So a text is its
-pieces side by side, but for one blank at its begin or its end.
+A word mark becomes a blank: `▁the` of sentencepiece and `the` of WordPiece spell " the", `the</w>` of GPT
+spells "the ". So a text is its pieces side by side, but for one blank at its begin or its end.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ def _step(part: dict[str, Any]) -> tuple[Spell, dict[str, bytes]]:
         return lambda piece: bytes([int(found[1], 16)]) if (found := _BYTE.match(piece)) else piece, {}
     if kind == "WordPiece":
         prefix = part["prefix"].encode()
-        return lambda piece: piece.removeprefix(prefix) if piece.startswith(prefix) else b" " + piece, {"lead": b" "}
+        return lambda piece: piece.removeprefix(prefix) if piece.startswith(prefix) else b" " + piece, {
+            "lead": b" "
+        }
     if kind == "BPEDecoder":
         suffix = part["suffix"].encode()
         return lambda piece: piece.replace(suffix, b" "), {"trail": b" "}
@@ -69,7 +72,10 @@ def _step(part: dict[str, Any]) -> tuple[Spell, dict[str, bytes]]:
         old, new = part["pattern"]["String"].encode(), part["content"].encode()
         return lambda piece: piece.replace(old, new), {}
     if kind == "Strip":
-        return lambda piece: piece, {"lead": part["content"].encode() * part["start"], "trail": part["content"].encode() * part["stop"]}
+        return lambda piece: piece, {
+            "lead": part["content"].encode() * part["start"],
+            "trail": part["content"].encode() * part["stop"],
+        }
     if kind == "Fuse":
         return lambda piece: piece, {}
     raise ValueError(f"its decoder has a part {kind}, which is none that seqloom knows")

@@ -1,7 +1,7 @@
 """Tokenizers of the field's checkpoints: the same ids as `transformers`, from the same files.
 
-A text that spells a special token stays text: `[MASK]` in what a user writes is no mask. For that the special entries have names, in the
-pipeline that runs, that no text holds. What `to_json` gives has their own.
+A text that spells a special token stays text: `[MASK]` in what a user writes is no mask. For that the special
+entries have names, in the pipeline that runs, that no text holds. What `to_json` gives has their own.
 """
 
 from __future__ import annotations
@@ -22,9 +22,18 @@ from seqloom.errors import FolderError, SeqloomError, UsageError, printable
 from seqloom.files import read_json
 from seqloom.protocols import Marks
 from seqloom.text.byte_symbols import readable
-from seqloom.text.hub.tokenizer_files import JSON, MARIAN, OTHER_SIDE, Settings, Side, is_marian, kept_files, pipeline_of
 from seqloom.text.hub.special_ids import Roles, frame_of, marks_of
 from seqloom.text.hub.token_bytes import spelling_of
+from seqloom.text.hub.tokenizer_files import (
+    JSON,
+    MARIAN,
+    OTHER_SIDE,
+    Settings,
+    Side,
+    is_marian,
+    kept_files,
+    pipeline_of,
+)
 from seqloom.text.tokenizers_library import batch_of, checked, panics_are_errors, prepare_forks
 
 KINDS = {"BPE": "bpe", "WordPiece": "wordpiece", "Unigram": "unigram", "WordLevel": "words"}
@@ -33,24 +42,32 @@ _CUT_AT_BLANKS = ("BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspac
 
 @final
 class HubTokenizer:
-    """Meets `protocols.Tokenizer`. Made by `read_hub_tokenizer`; `content` is a `tokenizer.json`, `entries` its ids by name."""
+    """Meets `protocols.Tokenizer`. Made by `read_hub_tokenizer`; `content` is a `tokenizer.json`, `entries`
+    its ids by name."""
 
-    def __init__(self, content: str, pipeline: Mapping[str, Any], entries: Mapping[str, int], marks: Marks, size: int) -> None:
+    def __init__(
+        self, content: str, pipeline: Mapping[str, Any], entries: Mapping[str, int], marks: Marks, size: int
+    ) -> None:
         self.kind = KINDS[pipeline["model"]["type"]]
         self.marks = marks
         self.vocabulary_size = size
         """The number of ids of the model; those that no entry has spell nothing."""
         self.frame = frame_of(pipeline.get("post_processor"))
-        """What it puts around a text, and between two, by itself: nothing, of the causal models of the field."""
+        """What it puts around a text, and between two, by itself: nothing, of the causal models of the field.
+        """
         self.target = self
-        """The tokenizer of what a model writes. Marian's other language has pieces of its own, and the same ids."""
+        """The tokenizer of what a model writes. Marian's other language has pieces of its own, and the same
+        ids."""
         self.files: Mapping[str, bytes] = {JSON: content.encode()}
-        """What a folder must hold for it, by name: `tokenizer.json`, or the files of Marian's two languages."""
+        """What a folder must hold for it, by name: `tokenizer.json`, or the files of Marian's two languages.
+        """
         self._content = content
         self._entries = entries
         self._special = _special(pipeline, marks)
         self._spelling = spelling_of(pipeline.get("decoder"))
-        self._lent = {token.removeprefix(OTHER_SIDE): i for token, i in entries.items() if token.startswith(OTHER_SIDE)}
+        self._lent = {
+            token.removeprefix(OTHER_SIDE): i for token, i in entries.items() if token.startswith(OTHER_SIDE)
+        }
         self._surplus = marks.unknown if max(entries.values()) >= size else None
         self._settles = _settles(pipeline)
         self._composes = '"type": "Precompiled"' in json.dumps(pipeline.get("normalizer"))
@@ -58,7 +75,8 @@ class HubTokenizer:
 
     @cached_property
     def spelled(self) -> Sequence[bytes]:
-        """The UTF-8 that each id stands for, or a part of a character of it; a blank where it begins (or ends) a word."""
+        """The UTF-8 that each id stands for, or a part of a character of it; a blank where it begins (or
+        ends) a word."""
         spelled = [b""] * self.vocabulary_size
         for token, i in self._entries.items():
             if i < self.vocabulary_size and i not in self._special:
@@ -87,48 +105,69 @@ class HubTokenizer:
         """
         prepare_forks()
         with panics_are_errors("encode"):
-            encode = self.running.encode_batch if self._lent else self.running.encode_batch_fast  # which leaves the pieces out
+            encode = (
+                self.running.encode_batch if self._lent else self.running.encode_batch_fast
+            )  # which leaves the pieces out
             found = [self._ids_of(one) for one in encode(batch_of(texts), add_special_tokens=False)]
         if self._surplus is None:
             return found
         return [[i if i < self.vocabulary_size else self._surplus for i in ids] for ids in found]
 
     def _ids_of(self, encoding: Encoding) -> list[int]:
-        """What the pieces of one language of Marian cannot spell stays whole, and may be an entry of the other."""
+        """What the pieces of one language of Marian cannot spell stays whole, and may be an entry of the
+        other."""
         ids: list[int] = encoding.ids
         if self._lent and self.marks.unknown in ids:
-            return [self._lent.get(token, i) if i == self.marks.unknown else i for i, token in zip(ids, encoding.tokens, strict=True)]
+            return [
+                self._lent.get(token, i) if i == self.marks.unknown else i
+                for i, token in zip(ids, encoding.tokens, strict=True)
+            ]
         return ids
 
     def offsets(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
-        """The characters `text[begin:end]` that each id of `encode` comes from. Those of one character may share it."""
+        """The characters `text[begin:end]` that each id of `encode` comes from. Those of one character may
+        share it."""
         prepare_forks()
         texts = batch_of(texts)
         with panics_are_errors("encode"):
             found = self.running.encode_batch(texts, add_special_tokens=False)
-            return [self._placed(text, one) if self._composes else one.offsets for text, one in zip(texts, found, strict=True)]
+            return [
+                self._placed(text, one) if self._composes else one.offsets
+                for text, one in zip(texts, found, strict=True)
+            ]
 
     def _placed(self, text: str, encoding: Encoding) -> list[tuple[int, int]]:
-        """Where a table of sentencepiece drops characters, the library shifts what follows; so they are left out before, where that
-        changes nothing else. Where the table composes characters, the library counts the first alone; here marks belong to what they mark.
+        """Where a table of sentencepiece drops characters, the library shifts what follows; so they are left
+        out before, where that changes nothing else. Where the table composes characters, the library counts
+        the first alone; here marks belong to what they mark.
         """
         spans: list[tuple[int, int]] = encoding.offsets
         normal = self.running.normalizer.normalize_str
-        dropped = {c for c in set(text) if unicodedata.category(c)[0] == "C" and normal(f"a{c}a") == "aa"}  # alone a blank goes too
+        dropped = {
+            c for c in set(text) if unicodedata.category(c)[0] == "C" and normal(f"a{c}a") == "aa"
+        }  # alone a blank goes too
         if dropped:
             kept = [at for at, c in enumerate(text) if c not in dropped]
             again = self.running.encode("".join(text[at] for at in kept), add_special_tokens=False)
             if again.ids == encoding.ids:
-                spans = [(kept[begin], kept[end - 1] + 1) if begin < end else (begin, begin) for begin, end in again.offsets]
+                spans = [
+                    (kept[begin], kept[end - 1] + 1) if begin < end else (begin, begin)
+                    for begin, end in again.offsets
+                ]
         return _with_marks(text, spans)
 
     def settle(self, text: str) -> tuple[list[int], bytes]:
-        """A text that is still being typed: the ids that stay, whatever comes after it, and the bytes that the rest spells.
+        """A text that is still being typed: the ids that stay, whatever comes after it, and the bytes that
+        the rest spells.
 
         Words stay that a blank has ended; where pieces go across words, nothing does.
         """
         (text,) = checked([text])
-        blanks = [at for at in range(1, len(text)) if text[at] == " " and not text[at - 1].isspace()] if self._settles else []
+        blanks = (
+            [at for at in range(1, len(text)) if text[at] == " " and not text[at - 1].isspace()]
+            if self._settles
+            else []
+        )
         sure = blanks[-1] if blanks else 0
         (ids,) = self.encode([text[:sure]])
         return ids, self._rest(text[sure:], bool(ids))
@@ -147,13 +186,18 @@ class HubTokenizer:
         return (lead or (self.joint if follows else b"")) + words if words or (blank and not trail) else b""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text that `ids` spell. Special ids spell nothing. Bytes that are no whole character become U+FFFD.
+        """The text that `ids` spell. Special ids spell nothing. Bytes that are no whole character become
+        U+FFFD.
 
         Raises UsageError where an id is outside of the vocabulary.
         """
         self._check_ids(ids)
         spelled = self.joint.join([piece for i in ids if (piece := self.spelled[i])])
-        return spelled.removeprefix(self._spelling.lead).removesuffix(self._spelling.trail).decode("utf-8", "replace")
+        return (
+            spelled.removeprefix(self._spelling.lead)
+            .removesuffix(self._spelling.trail)
+            .decode("utf-8", "replace")
+        )
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """What each id spells, for looking at: blanks are kept, special ids have their names."""
@@ -172,7 +216,10 @@ class HubTokenizer:
         size = self.vocabulary_size
         if len(ids) and (min(ids) < 0 or max(ids) >= size):
             wrong = next(i for i in ids if not 0 <= i < size)
-            raise UsageError(f"an id must be from 0 to {size - 1}, but {wrong} was given; was it made by another tokenizer?")
+            raise UsageError(
+                f"an id must be from 0 to {size - 1}, but {wrong} was given; was it made by another"
+                " tokenizer?"
+            )
 
     def to_json(self) -> str:
         """The content of `tokenizer.json`: as it was read, or as it was made of other files."""
@@ -185,10 +232,11 @@ class HubTokenizer:
 
 
 def read_hub_tokenizer(folder: Path, config: Mapping[str, Any]) -> HubTokenizer:
-    """The tokenizer of a checkpoint's folder, whose `config.json` is `config`; `generation_config.json` goes before it where it is there.
+    """The tokenizer of a checkpoint's folder, whose `config.json` is `config`; `generation_config.json` goes
+    before it where it is there.
 
-    Raises FolderError, in one line, where files are missing or damaged, where two entries share an id, or where there are more entries
-    than the model has ids.
+    Raises FolderError, in one line, where files are missing or damaged, where two entries share an id, or
+    where there are more entries than the model has ids.
     """
     tokenizer = _read(folder, config, "source")
     if is_marian(folder):
@@ -218,9 +266,19 @@ def _read(folder: Path, config: Mapping[str, Any], side: Side) -> HubTokenizer:
             return HubTokenizer(content, pipeline, entries, marks, size)
     except FolderError:
         raise
-    except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError, SeqloomError) as error:
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        IndexError,
+        RecursionError,
+        SeqloomError,
+    ) as error:
         said = f"it has no {error}" if isinstance(error, KeyError) else str(error)
-        raise FolderError(f"{where}: its tokenizer cannot be read: {printable(said)[:200]}; get its files again") from None
+        raise FolderError(
+            f"{where}: its tokenizer cannot be read: {printable(said)[:200]}; get its files again"
+        ) from None
 
 
 def _entries(pipeline: Mapping[str, Any]) -> dict[str, int]:
@@ -246,7 +304,9 @@ def _check_entries(pipeline: Mapping[str, Any], entries: Mapping[str, int], size
     if isinstance(model["vocab"], list) and len({text for text, _ in model["vocab"]}) < len(model["vocab"]):
         raise ValueError("an entry stands twice in its vocabulary")
     if max(ids, default=-1) >= size and family != "marian":
-        raise ValueError(f"it has ids up to {max(ids)}, but the model only {size} (vocab_size of config.json)")
+        raise ValueError(
+            f"it has ids up to {max(ids)}, but the model only {size} (vocab_size of config.json)"
+        )
 
 
 def _roles(pipeline: Mapping[str, Any], entries: Mapping[str, int], settings: Settings) -> Roles:
@@ -261,14 +321,23 @@ def _special(pipeline: Mapping[str, Any], marks: Marks) -> set[int]:
     """The ids that are no text."""
     added = {token["id"] for token in pipeline.get("added_tokens") or [] if token["special"]}
     single = {marks.pad, marks.end, marks.unknown, marks.mask}
-    return {i for i in added | single | {*marks.begin, *marks.before, *marks.between, *marks.after} if i is not None and i >= 0}
+    return {
+        i
+        for i in added | single | {*marks.begin, *marks.before, *marks.between, *marks.after}
+        if i is not None and i >= 0
+    }
 
 
 def _running(pipeline: Mapping[str, Any], special: Mapping[str, int]) -> Tokenizer:
-    """The pipeline under which no text can spell a special entry, with nothing cut off, filled up or left to chance."""
+    """The pipeline under which no text can spell a special entry, with nothing cut off, filled up or left to
+    chance."""
     chance = secrets.token_hex(16)
     hidden = {token: f"{chance}{i}" for token, i in special.items()}
-    model = {**pipeline["model"], "dropout": None} if pipeline["model"]["type"] == "BPE" else dict(pipeline["model"])
+    model = (
+        {**pipeline["model"], "dropout": None}
+        if pipeline["model"]["type"] == "BPE"
+        else dict(pipeline["model"])
+    )
     vocabulary = model["vocab"]
     if isinstance(vocabulary, dict):
         model["vocab"] = {hidden.get(token, token): i for token, i in vocabulary.items()}
@@ -278,18 +347,28 @@ def _running(pipeline: Mapping[str, Any], special: Mapping[str, int]) -> Tokeniz
         model["unk_token"] = hidden.get(model["unk_token"], model["unk_token"])
     if "merges" in model:
         merges = [one.split(" ") if isinstance(one, str) else one for one in model["merges"]]
-        model["merges"] = [(left, right) for left, right in merges if not {left, right, left + right} & hidden.keys()]
-    added = [{**token, "content": hidden.get(token["content"], token["content"])} for token in pipeline.get("added_tokens") or []]
-    return Tokenizer.from_str(json.dumps({**pipeline, "model": model, "added_tokens": added, "truncation": None, "padding": None}))
+        model["merges"] = [
+            (left, right) for left, right in merges if not {left, right, left + right} & hidden.keys()
+        ]
+    added = [
+        {**token, "content": hidden.get(token["content"], token["content"])}
+        for token in pipeline.get("added_tokens") or []
+    ]
+    return Tokenizer.from_str(
+        json.dumps({**pipeline, "model": model, "added_tokens": added, "truncation": None, "padding": None})
+    )
 
 
 def _with_marks(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The spans, with the marks (vowels and finals of Hangul too) that follow their last character and are in no other span."""
+    """The spans, with the marks (vowels and finals of Hangul too) that follow their last character and are in
+    no other span."""
     begins, found = [begin for begin, _ in spans], []
     for at, (begin, end) in enumerate(spans):
         following = bisect_left(begins, end, lo=at + 1)
         limit = begins[following] if following < len(begins) else len(text)
-        while begin < end < limit and (unicodedata.category(text[end])[0] == "M" or "\u1160" <= text[end] <= "\u11ff"):
+        while begin < end < limit and (
+            unicodedata.category(text[end])[0] == "M" or "\u1160" <= text[end] <= "\u11ff"
+        ):
             end += 1
         found.append((begin, end))
     return found
@@ -298,8 +377,14 @@ def _with_marks(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]
 def _settles(pipeline: Mapping[str, Any]) -> bool:
     """Whether what stands before a blank stays as it is, whatever comes after."""
     added = [token for token in pipeline.get("added_tokens") or [] if not token["special"]]
-    if any(" " in token["content"] or token["lstrip"] or token["rstrip"] or token["single_word"] for token in added):
+    if any(
+        " " in token["content"] or token["lstrip"] or token["rstrip"] or token["single_word"]
+        for token in added
+    ):
         return False
     splitter = pipeline.get("pre_tokenizer") or {"type": None}
     parts = splitter["pretokenizers"] if splitter["type"] == "Sequence" else [splitter]
-    return any(part["type"] in _CUT_AT_BLANKS and part.get("split", True) and part.get("use_regex", True) for part in parts)
+    return any(
+        part["type"] in _CUT_AT_BLANKS and part.get("split", True) and part.get("use_regex", True)
+        for part in parts
+    )

@@ -19,7 +19,8 @@ LONGEST_LINE = 2**20
 
 @final
 class ByteStream:
-    """Bytes of `path`, held a chunk at a time. Raises DataError where they end too early, a `.gz` is damaged, or a line never ends."""
+    """Bytes of `path`, held a chunk at a time. Raises DataError where they end too early, a `.gz` is damaged,
+    or a line never ends."""
 
     def __init__(self, file: BinaryIO, path: str) -> None:
         self.file, self.path = file, path
@@ -50,7 +51,14 @@ class ByteStream:
             end = self.peek(most).find(mark) + self._at
             if end < self._at:
                 cut = len(self._held) - self._at < most
-                raise DataError(f"ends within {what}: the file is cut off; get it again" if cut else f"{what} must be shorter", self.path)
+                raise DataError(
+                    (
+                        f"ends within {what}: the file is cut off; get it again"
+                        if cut
+                        else f"{what} must be shorter"
+                    ),
+                    self.path,
+                )
         found = self._held[self._at : end]
         self._at = end + len(mark)
         return found

@@ -8,8 +8,8 @@ from typing import Any, final
 
 @final
 class WantedWords:
-    """`words` None wants all. With `fold_case` a word that is not there as it is written takes its lower case, or else the first that
-    differs in case alone; where all are wanted, all are folded."""
+    """`words` None wants all. With `fold_case` a word that is not there as it is written takes its lower
+    case, or else the first that differs in case alone; where all are wanted, all are folded."""
 
     def __init__(self, words: Collection[str] | None, fold_case: bool) -> None:
         self.words = None if words is None else dict.fromkeys(words)
@@ -22,7 +22,11 @@ class WantedWords:
 
     def wants(self, word: str) -> bool:
         """Whether a word of the file is to be kept: it is wanted, and has not been there before."""
-        if self.words is not None and word not in self.words and not (self.fold_case and word.lower() in self.folded):
+        if (
+            self.words is not None
+            and word not in self.words
+            and not (self.fold_case and word.lower() in self.folded)
+        ):
             return False
         if word in self.kept:
             self.repeated += 1
@@ -32,7 +36,11 @@ class WantedWords:
     def found(self) -> dict[str, Any]:
         """Wanted word -> what was kept of the one it takes, in the order of the wanted ones."""
         if not self.fold_case:
-            return self.kept if self.words is None else {word: self.kept[word] for word in self.words if word in self.kept}
+            return (
+                self.kept
+                if self.words is None
+                else {word: self.kept[word] for word in self.words if word in self.kept}
+            )
         takes: dict[str, Any] = {}
         for word, value in self.kept.items():
             takes.setdefault(word.lower(), value)

@@ -49,13 +49,16 @@ class Entry(NamedTuple):
     """Of a text, from 1."""
 
 
-def read_word_vectors(path: str, wanted: Collection[str] | None = None, fold_case: bool = False) -> WordVectors:
-    """The vectors of the words that are `wanted`, or of all. With `fold_case` a word that is not there as it is written takes the vector
-    of its lower case, or else of the first that differs in case alone; if all are wanted, all are folded. Of a word that stands twice
-    the first counts.
+def read_word_vectors(
+    path: str, wanted: Collection[str] | None = None, fold_case: bool = False
+) -> WordVectors:
+    """The vectors of the words that are `wanted`, or of all. With `fold_case` a word that is not there as it
+    is written takes the vector of its lower case, or else of the first that differs in case alone; if all are
+    wanted, all are folded. Of a word that stands twice the first counts.
 
-    Raises DataError, with the line where there are lines, for a file that is none of these forms, is cut off, has a line with too few or
-    too many numbers, has not as many words as it says, or, of what is wanted, a number that is not finite.
+    Raises DataError, with the line where there are lines, for a file that is none of these forms, is cut off,
+    has a line with too few or too many numbers, has not as many words as it says, or, of what is wanted, a
+    number that is not finite.
     """
     with open_binary(path) as file:
         stream, wishes = ByteStream(file, path), WantedWords(wanted, fold_case)
@@ -64,7 +67,9 @@ def read_word_vectors(path: str, wanted: Collection[str] | None = None, fold_cas
     if wishes.repeated:
         facts.append(f"words that stand there again (the first counts): {wishes.repeated}")
     if wishes.words is not None and len(words) < len(wishes.words):
-        facts.append(f"wanted words without a vector: {len(wishes.words) - len(words)} of {len(wishes.words)}")
+        facts.append(
+            f"wanted words without a vector: {len(wishes.words) - len(words)} of {len(wishes.words)}"
+        )
     return WordVectors(tuple(words), vectors, tuple(facts))
 
 
@@ -85,7 +90,9 @@ def _read_entries(stream: ByteStream, wishes: WantedWords) -> tuple[list[str], V
             continue
         if wishes.wants(word):
             wishes.kept[word] = _vector(entry, word, binary, stream.path)
-    form = "word2vec (binary)" if binary else "GloVe (text)" if header is None else "word2vec or fastText (text)"
+    form = (
+        "word2vec (binary)" if binary else "GloVe (text)" if header is None else "word2vec or fastText (text)"
+    )
     facts = [f"{form}: {number} words, {width} numbers each"]
     if unreadable:
         facts.append(f"words left out, as they are not UTF-8: {unreadable}")
@@ -112,8 +119,9 @@ def _width_of(line: bytes, path: str) -> int:
         width += 1
     if not 1 <= width <= WIDEST:
         raise DataError(
-            "must be word vectors of word2vec, GloVe or fastText, whose first line is `words width`, or a word and 1 to "
-            f"{WIDEST} numbers, but begins with {printable(line[:40].decode('utf-8', 'replace'))!r}",
+            "must be word vectors of word2vec, GloVe or fastText, whose first line is `words width`, or a"
+            f" word and 1 to {WIDEST} numbers, but begins with"
+            f" {printable(line[:40].decode('utf-8', 'replace'))!r}",
             path,
             1,
         )
@@ -129,12 +137,16 @@ def _is_number(text: bytes) -> bool:
 
 
 def _is_binary(rest: bytes, width: int) -> bool:
-    """Whether what follows a header is no text: neither a first line as it must be nor bytes that could be some other line."""
+    """Whether what follows a header is no text: neither a first line as it must be nor bytes that could be
+    some other line."""
     line = rest.partition(b"\n")[0].rstrip().rsplit(b" ", width)
     if len(line) == width + 1 and all(map(_is_number, line[1:])):
         return False
     begin = rest[:1000]
-    return any(byte < 32 and byte not in b"\t\n\r" for byte in begin) or "\ufffd" in begin.decode("utf-8", "replace")[:-1]
+    return (
+        any(byte < 32 and byte not in b"\t\n\r" for byte in begin)
+        or "\ufffd" in begin.decode("utf-8", "replace")[:-1]
+    )
 
 
 def _text_entries(stream: ByteStream, header: tuple[int, int] | None, width: int) -> Iterator[Entry]:
@@ -152,13 +164,22 @@ def _text_entries(stream: ByteStream, header: tuple[int, int] | None, width: int
         surplus = len(several) > 1 and _is_number(several[1])
         if blank or line.count(b" ") < width or surplus:
             have = "0" if blank else "more" if surplus else str(line.count(b" "))
-            raise DataError(f"must have a word and {width} numbers, but has {have}", stream.path, blank or number)
+            raise DataError(
+                f"must have a word and {width} numbers, but has {have}", stream.path, blank or number
+            )
         words += 1
         if header is not None and words > header[0]:
-            raise DataError(f"must be the end, for the first line says {header[0]} words, but there are more", stream.path, number)
+            raise DataError(
+                f"must be the end, for the first line says {header[0]} words, but there are more",
+                stream.path,
+                number,
+            )
         yield Entry(word.rstrip(b" "), b" ".join(numbers), number)
     if header is not None and words < header[0]:
-        raise DataError(f"must have {header[0]} words, as its first line says, but has {words}; get the file again", stream.path)
+        raise DataError(
+            f"must have {header[0]} words, as its first line says, but has {words}; get the file again",
+            stream.path,
+        )
 
 
 def _binary_entries(stream: ByteStream, words: int, width: int) -> Iterator[Entry]:
@@ -169,7 +190,10 @@ def _binary_entries(stream: ByteStream, words: int, width: int) -> Iterator[Entr
         word = stream.until(b" ", LONGEST_WORD, what)
         yield Entry(word.removeprefix(b"\n"), stream.take(4 * width, f"the vector of {what}"), None)
     if stream.peek(2) not in (b"", b"\n"):
-        raise DataError(f"must end after {words} words, as its first line says, but goes on; get the file again", stream.path)
+        raise DataError(
+            f"must end after {words} words, as its first line says, but goes on; get the file again",
+            stream.path,
+        )
 
 
 def _vector(entry: Entry, word: str, binary: bool, path: str) -> Vector:
@@ -181,9 +205,15 @@ def _vector(entry: Entry, word: str, binary: bool, path: str) -> Vector:
         wrong = [part for part in parts if not _is_number(part)]
         if wrong:
             shown = printable(wrong[0][:20].decode("utf-8", "replace"))
-            raise DataError(f"must have a word and {len(parts)} numbers, but {shown!r} is none", path, entry.line)
+            raise DataError(
+                f"must have a word and {len(parts)} numbers, but {shown!r} is none", path, entry.line
+            )
         with np.errstate(over="ignore"):
             vector = np.array([float(part) for part in parts], dtype=np.float32)
     if not np.isfinite(vector).all():
-        raise DataError(f"numbers must be finite, but the vector of {printable(word)!r} has one that is not", path, entry.line)
+        raise DataError(
+            f"numbers must be finite, but the vector of {printable(word)!r} has one that is not",
+            path,
+            entry.line,
+        )
     return vector

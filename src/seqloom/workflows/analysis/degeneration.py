@@ -1,7 +1,8 @@
-"""Degeneration shown: how a model's texts differ from people's, by strategy of decoding (Holtzman et al. 2020, arXiv:1904.09751).
+"""Degeneration shown: how a model's texts differ from people's, by strategy of decoding (Holtzman et al.
+2020, arXiv:1904.09751).
 
-The first tokens of each human text are a prompt. A person went on with it, and each strategy goes on with it for as many tokens;
-then the same model says of all of them, without any rule, how probable each token was.
+The first tokens of each human text are a prompt. A person went on with it, and each strategy goes on with it
+for as many tokens; then the same model says of all of them, without any rule, how probable each token was.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from seqloom import files
-from seqloom.runs.run_folder import Bundle
 from seqloom.config import DataConfig, DecodeConfig
 from seqloom.decoding.generate import Begun, finish, steps
 from seqloom.decoding.live_rows import Hypothesis
@@ -25,15 +25,16 @@ from seqloom.evaluation.perplexity import score_texts
 from seqloom.evaluation.repetition import Statistics, Written, loop_at_end, repeated_share
 from seqloom.explaining.charts import require_extra, save_chart
 from seqloom.explaining.degeneration import Curve, Mean, degeneration_chart
-from seqloom.runs.decoding_options import decoding_of, found_or_refused
-from seqloom.tasks.language_modeling.documents import each_document
-from seqloom.workflows.explain.text import PICTURES
-from seqloom.tasks.language_modeling.generate import text_after
-from seqloom.tasks.translation.predictor import new_file
-from seqloom.runs.progress import Say
-from seqloom.tasks.language_modeling.score import language_model
-from seqloom.runs.settings import as_trained
 from seqloom.runs.decoding_names import strategy_settings
+from seqloom.runs.decoding_options import decoding_of, found_or_refused
+from seqloom.runs.progress import Say
+from seqloom.runs.run_folder import Bundle
+from seqloom.runs.settings import as_trained
+from seqloom.tasks.language_modeling.documents import each_document
+from seqloom.tasks.language_modeling.generate import text_after
+from seqloom.tasks.language_modeling.score import language_model
+from seqloom.tasks.translation.predictor import new_file
+from seqloom.workflows.explain.text import PICTURES
 
 HUMAN = "human"
 STRATEGIES = (
@@ -71,8 +72,9 @@ class Excerpt(NamedTuple):
 
 HEADER = ("text", "ppl", "p", "rep-4", "loops", "distinct 1-3", "len", "ended")
 LEGEND = (
-    "ppl, p: perplexity and mean probability of a token, the model's own, given the prompt; in percent: rep-4 (4-grams that came before in "
-    "the same text), loops (texts that end in three copies of a phrase), distinct n-grams of all, and texts that ended by themselves"
+    "ppl, p: perplexity and mean probability of a token, the model's own, given the prompt; in percent: rep-4"
+    " (4-grams that came before in the same text), loops (texts that end in three copies of a phrase),"
+    " distinct n-grams of all, and texts that ended by themselves"
 )
 
 
@@ -129,8 +131,8 @@ def degeneration(
 ) -> Degeneration:
     """The verb. The table, the chart in `output`, and where asked for every text as a line of JSON.
 
-    Raises UsageError for a model of another task, a setting that cannot be or a file that is there already; DataError
-    where no document is long enough.
+    Raises UsageError for a model of another task, a setting that cannot be or a file that is there already;
+    DataError where no document is long enough.
     """
     place = new_file(output, PICTURES)
     listed = None if samples_output is None else new_file(samples_output, (".jsonl",))
@@ -140,23 +142,37 @@ def degeneration(
     strategies = list(dict.fromkeys(strategies))
     checked = {name: strategy_settings(name, seed) for name in strategies}
     if not checked:
-        raise UsageError(f"degeneration needs a strategy such as {STRATEGIES[0]} or {STRATEGIES[1]}; name one")
+        raise UsageError(
+            f"degeneration needs a strategy such as {STRATEGIES[0]} or {STRATEGIES[1]}; name one"
+        )
     if not paths:
-        raise UsageError("degeneration needs human texts: seqloom degeneration FOLDER TEXTS, with documents as for train")
+        raise UsageError(
+            "degeneration needs human texts: seqloom degeneration FOLDER TEXTS, with documents as for train"
+        )
     require_extra()  # said before the work, not after it
     bundle = language_model(folder)
     new_tokens = _fitting(bundle, prompt_tokens, new_tokens, say)
-    excerpts, too_short = read_excerpts(bundle, paths, as_trained(Path(folder), given), prompt_tokens, new_tokens, limit, say)
+    excerpts, too_short = read_excerpts(
+        bundle, paths, as_trained(Path(folder), given), prompt_tokens, new_tokens, limit, say
+    )
     texts = {HUMAN: _scored(bundle, excerpts, [(one.tokens, one.finished) for one in excerpts])}
     for number, (name, settings) in enumerate(checked.items(), start=1):
         began = time.monotonic()
         made = continue_excerpts(bundle, excerpts, settings, new_tokens)
         texts[name] = _scored(bundle, excerpts, [(one.tokens, one.finished) for one in made])
-        say(f"{number} of {len(checked)}: {name}, {sum(len(one.tokens) for one in made):,} tokens in {time.monotonic() - began:.1f} s")
+        say(
+            f"{number} of {len(checked)}: {name}, {sum(len(one.tokens) for one in made):,} tokens in"
+            f" {time.monotonic() - began:.1f} s"
+        )
     rows = {name: Statistics.of(some) for name, some in texts.items()}
     if listed is not None:
         files.write_atomic(
-            listed, "".join(files.json_line(one) + "\n" for name, some in texts.items() for one in _records(bundle, name, excerpts, some))
+            listed,
+            "".join(
+                files.json_line(one) + "\n"
+                for name, some in texts.items()
+                for one in _records(bundle, name, excerpts, some)
+            ),
         )
     _draw(bundle, excerpts, texts, rows, place)
     unknown = unknown_tokens(bundle, excerpts)
@@ -173,12 +189,18 @@ def degeneration(
 
 
 def read_excerpts(
-    bundle: Bundle, paths: Sequence[str], data: DataConfig, prompt_tokens: int, new_tokens: int, limit: int, say: Say
+    bundle: Bundle,
+    paths: Sequence[str],
+    data: DataConfig,
+    prompt_tokens: int,
+    new_tokens: int,
+    limit: int,
+    say: Say,
 ) -> tuple[list[Excerpt], int]:
     """The first `limit` documents that are long enough, and how many were too short before the last of them.
 
-    Long enough is a document of `prompt_tokens + new_tokens`, its end mark counted: all human texts are then as long as the decoded
-    ones may become. Raises DataError where there is none.
+    Long enough is a document of `prompt_tokens + new_tokens`, its end mark counted: all human texts are then
+    as long as the decoded ones may become. Raises DataError where there is none.
     """
     found: list[Excerpt] = []
     lengths: list[int] = []
@@ -196,12 +218,13 @@ def read_excerpts(
     if not found:
         longest = f"the longest of {len(lengths):,} has {max(lengths):,}" if lengths else "there is none"
         raise DataError(
-            f"{printable(' '.join(paths))}: a document must have {prompt_tokens + new_tokens} tokens, prompt and all, but {longest}; "
-            "ask for fewer with --new-tokens, or for longer documents with --set data.document=paragraph or file"
+            f"{printable(' '.join(paths))}: a document must have {prompt_tokens + new_tokens} tokens, prompt"
+            f" and all, but {longest}; ask for fewer with --new-tokens, or for longer documents with --set"
+            " data.document=paragraph or file"
         )
     say(
-        f"{len(found):,} texts: the first {prompt_tokens} tokens of each are the prompt, {new_tokens} more are compared; "
-        f"{len(lengths):,} documents were too short"
+        f"{len(found):,} texts: the first {prompt_tokens} tokens of each are the prompt, {new_tokens} more"
+        f" are compared; {len(lengths):,} documents were too short"
     )
     if unknown := unknown_tokens(bundle, found):
         say(f"{unknown:,} tokens of the human texts are <unk>: scored as such, and never decoded")
@@ -220,8 +243,11 @@ def ends_of(bundle: Bundle) -> list[int]:
     return [] if end is None else [end]
 
 
-def continue_excerpts(bundle: Bundle, excerpts: Sequence[Excerpt], settings: DecodeConfig, new_tokens: int) -> list[Hypothesis]:
-    """The best hypothesis, or a sample, for each prompt. Text number i draws its random numbers as sample i of the seed does."""
+def continue_excerpts(
+    bundle: Bundle, excerpts: Sequence[Excerpt], settings: DecodeConfig, new_tokens: int
+) -> list[Hypothesis]:
+    """The best hypothesis, or a sample, for each prompt. Text number i draws its random numbers as sample i
+    of the seed does."""
     model: Any = bundle.model
     strategy, rules, stop = decoding_of(settings, bundle.tokenizer)
     marks = bundle.tokenizer.marks
@@ -246,7 +272,8 @@ def continue_excerpts(bundle: Bundle, excerpts: Sequence[Excerpt], settings: Dec
 
 
 def _fitting(bundle: Bundle, prompt_tokens: int, new_tokens: int | None, say: Say) -> int:
-    """How many new tokens: none may be read without all that stands before it. Raises UsageError where so many do not fit the context."""
+    """How many new tokens: none may be read without all that stands before it. Raises UsageError where so
+    many do not fit the context."""
     context: int | None = getattr(bundle.model, "context", None)
     begin = len(bundle.tokenizer.marks.begin)
     room = math.inf if context is None else context + 1 - begin - prompt_tokens  # the last token is not read
@@ -260,15 +287,21 @@ def _fitting(bundle: Bundle, prompt_tokens: int, new_tokens: int | None, say: Sa
     return new_tokens or int(min(room, NEW_TOKENS))
 
 
-def _scored(bundle: Bundle, excerpts: Sequence[Excerpt], texts: Sequence[tuple[list[int], bool]]) -> list[Written]:
+def _scored(
+    bundle: Bundle, excerpts: Sequence[Excerpt], texts: Sequence[tuple[list[int], bool]]
+) -> list[Written]:
     whole = [[*one.prompt, *tokens] for one, (tokens, _) in zip(excerpts, texts, strict=True)]
     return [
         Written(tokens, finished, score.last(len(tokens)).log_probs[: len(tokens) + finished])
-        for (tokens, finished), score in zip(texts, score_texts(bundle.model, whole, bundle.tokenizer.marks), strict=True)
+        for (tokens, finished), score in zip(
+            texts, score_texts(bundle.model, whole, bundle.tokenizer.marks), strict=True
+        )
     ]
 
 
-def _records(bundle: Bundle, strategy: str, excerpts: Sequence[Excerpt], texts: Sequence[Written]) -> Iterator[dict[str, Any]]:
+def _records(
+    bundle: Bundle, strategy: str, excerpts: Sequence[Excerpt], texts: Sequence[Written]
+) -> Iterator[dict[str, Any]]:
     for excerpt, one in zip(excerpts, texts, strict=True):
         loop = loop_at_end(one.tokens)
         yield {
@@ -291,8 +324,15 @@ def _pieces(bundle: Bundle, text: Written) -> list[str]:
     return bundle.tokenizer.pieces([*text.tokens, *ends_of(bundle)][: len(text.log_probs)])
 
 
-def _draw(bundle: Bundle, excerpts: Sequence[Excerpt], texts: dict[str, list[Written]], rows: dict[str, Statistics], place: Path) -> None:
-    """The person beside CHARTED. The example is the text that is in the middle by the mean probability of the first of these."""
+def _draw(
+    bundle: Bundle,
+    excerpts: Sequence[Excerpt],
+    texts: dict[str, list[Written]],
+    rows: dict[str, Statistics],
+    place: Path,
+) -> None:
+    """The person beside CHARTED. The example is the text that is in the middle by the mean probability of the
+    first of these."""
     charted = [HUMAN, *([name for name in CHARTED if name in texts] or list(texts)[1:3])]
     mean = [float(np.exp(one.log_probs).mean()) for one in texts[charted[1]]]
     chosen = sorted(range(len(mean)), key=mean.__getitem__)[len(mean) // 2]
@@ -300,7 +340,11 @@ def _draw(bundle: Bundle, excerpts: Sequence[Excerpt], texts: dict[str, list[Wri
     example = {}
     for name in charted[:2]:
         one = texts[name][chosen]
-        example[name] = Curve(_pieces(bundle, one), np.exp(one.log_probs).tolist(), text_after(bundle.tokenizer, prompt, one.tokens))
+        example[name] = Curve(
+            _pieces(bundle, one),
+            np.exp(one.log_probs).tolist(),
+            text_after(bundle.tokenizer, prompt, one.tokens),
+        )
     means = {}
     for name in charted:
         shown = sum(2 * n >= len(mean) for n in rows[name].texts_by_position)  # it only falls

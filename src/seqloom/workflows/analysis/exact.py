@@ -1,4 +1,5 @@
-"""How far beam search is from the most likely output: exact search on each input, and beams of several widths beside it."""
+"""How far beam search is from the most likely output: exact search on each input, and beams of several widths
+beside it."""
 
 from __future__ import annotations
 
@@ -12,7 +13,6 @@ from typing import Any, NamedTuple, final
 import torch
 
 from seqloom import files
-from seqloom.runs.run_folder import IDLE, Bundle, load_bundle
 from seqloom.config import DataConfig
 from seqloom.data.batching.pair_batches import source_batch
 from seqloom.data.readers.records import read_texts
@@ -23,14 +23,16 @@ from seqloom.decoding.strategies import Beam, Strategy
 from seqloom.errors import UsageError, place
 from seqloom.protocols import State, device_of
 from seqloom.runs.decoding_options import decoding_of
+from seqloom.runs.progress import Say, silent, tallied
+from seqloom.runs.run_folder import IDLE, Bundle, load_bundle
+from seqloom.runs.verbs import refuse_other_task
 from seqloom.tasks.language_modeling.generate import NEW_TOKENS, TASK, begun, text_after
 from seqloom.tasks.translation.predictor import new_file
-from seqloom.runs.progress import Say, silent, tallied
 from seqloom.tasks.translation.translate import longest_output
-from seqloom.runs.verbs import refuse_other_task
 
 TOLERANCE = 1e-3
-"""In the unit of the score: a beam that is worse by no more found something as good. Rounding of float32 differs from batch to batch."""
+"""In the unit of the score: a beam that is worse by no more found something as good. Rounding of float32
+differs from batch to batch."""
 KEPT_EVERY = 5.0
 """Seconds between two writings of the results."""
 
@@ -70,7 +72,9 @@ class Compared(NamedTuple):
 
     def summary(self) -> dict[str, Any]:
         """As a line of JSON has it."""
-        return self._asdict() | {"beams": {name: beam and beam._asdict() for name, beam in self.beams.items()}}
+        return self._asdict() | {
+            "beams": {name: beam and beam._asdict() for name, beam in self.beams.items()}
+        }
 
 
 class _Start(NamedTuple):
@@ -102,34 +106,57 @@ class ExactSearcher:
         decode: dict[str, Any] | None = None,
         say: Say = silent,
     ) -> None:
-        """`decode` changes the folder's settings; their rules hold in every search. Raises UsageError for what cannot be."""
+        """`decode` changes the folder's settings; their rules hold in every search. Raises UsageError for
+        what cannot be."""
         check_length_penalty(length_penalty)
-        idle = ("strategy", "n_best", *IDLE["beam"], *(IDLE["sample"] if bundle.decode.strategy == "sample" else ()))
+        idle = (
+            "strategy",
+            "n_best",
+            *IDLE["beam"],
+            *(IDLE["sample"] if bundle.decode.strategy == "sample" else ()),
+        )
         if given := [name for name in idle if name in (decode or {})]:
-            raise UsageError(f"decode.{given[0]} changes nothing in an exact search, which is for the most likely text; leave it out")
+            raise UsageError(
+                f"decode.{given[0]} changes nothing in an exact search, which is for the most likely text;"
+                " leave it out"
+            )
         if bundle.task != "text-generation":
             refuse_other_task(bundle, "exact", "translation")
         marks = bundle.tokenizer.marks
         if marks.end is None:
-            raise UsageError("exact search is for texts that end, but nothing ends a text of this model; use: seqloom generate")
+            raise UsageError(
+                "exact search is for texts that end, but nothing ends a text of this model; use: seqloom"
+                " generate"
+            )
         self._end, self._marks = marks.end, marks
         self.bundle, self.length_penalty, self.budget = bundle, length_penalty, budget
         self.settings = bundle.decode_with({"n_best": 1} | (decode or {}))
         if self.settings.stop:
-            raise UsageError("exact search is for texts that end by </s>, but decode.stop is set; use: --set decode.stop=[]")
+            raise UsageError(
+                "exact search is for texts that end by </s>, but decode.stop is set; use: --set"
+                " decode.stop=[]"
+            )
         widths = sorted(set(beams))
         if not all(1 <= width <= 1000 for width in widths):
-            raise UsageError(f"the widths of beams must be from 1 to 1000, but are {', '.join(map(str, widths))}")
-        self.searches: dict[str, Strategy] = {f"beam {width}": Beam(width=width, length_penalty=length_penalty) for width in widths}
+            raise UsageError(
+                f"the widths of beams must be from 1 to 1000, but are {', '.join(map(str, widths))}"
+            )
+        self.searches: dict[str, Strategy] = {
+            f"beam {width}": Beam(width=width, length_penalty=length_penalty) for width in widths
+        }
         usual = replace(self.settings, n_best=1, strategy="beam")
         strategy, self._rules, _ = decoding_of(usual, bundle.tokenizer)
         if self.settings.strategy == "beam":
             self.searches[f"its own: beam {usual.beam}, α {usual.length_penalty:g}"] = strategy
         else:
-            say("decode.strategy of this folder is sample: what it decodes with is not among the searches, only beams are")
+            say(
+                "decode.strategy of this folder is sample: what it decodes with is not among the searches,"
+                " only beams are"
+            )
 
     def compare(self, texts: Iterable[str]) -> Iterator[Compared]:
-        """Each input in turn. A translation model is asked for no blank text. Raises UsageError for a prompt that fills the context."""
+        """Each input in turn. A translation model is asked for no blank text. Raises UsageError for a prompt
+        that fills the context."""
         for text in texts:
             if text.strip() or self.bundle.task == TASK:
                 yield self._compare(text, self._start(text))
@@ -139,7 +166,11 @@ class ExactSearcher:
         (ids,) = self.bundle.tokenizer.encode([text])
         if self.bundle.task != TASK:
             source = source_batch([ids], self._marks).to(device_of(model))
-            return _Start(lambda: model.encode(source), [*self._marks.begin], longest_output(model, len(ids), self.settings, self._marks))
+            return _Start(
+                lambda: model.encode(source),
+                [*self._marks.begin],
+                longest_output(model, len(ids), self.settings, self._marks),
+            )
         prompt, context = begun(self.bundle.tokenizer, ids), getattr(model, "context", None)
         cap = self.settings.max_length or NEW_TOKENS
         if context is not None:
@@ -147,8 +178,9 @@ class ExactSearcher:
             cap = self.settings.max_length or min(cap, room)
             if not 1 <= cap <= room:
                 raise UsageError(
-                    f"the model looks at {context:,} tokens: after a prompt of {len(prompt):,} an exact search reaches {room:,} more, "
-                    f"not {cap or 1:,}; make decode.max_length or the prompt shorter"
+                    f"the model looks at {context:,} tokens: after a prompt of {len(prompt):,} an exact"
+                    f" search reaches {room:,} more, not {cap or 1:,}; make decode.max_length or the prompt"
+                    " shorter"
                 )
         return _Start(lambda: None, prompt, cap)
 
@@ -184,7 +216,9 @@ class ExactSearcher:
         )
         return next(iter(found), None), time.monotonic() - began
 
-    def _compared(self, text: str, start: _Start, found: ExactResult, beams: dict[str, tuple[Hypothesis | None, float]]) -> Compared:
+    def _compared(
+        self, text: str, start: _Start, found: ExactResult, beams: dict[str, tuple[Hypothesis | None, float]]
+    ) -> Compared:
         best = found.best
 
         def text_of(tokens: list[int]) -> str:
@@ -193,7 +227,15 @@ class ExactSearcher:
         def beside(beam: Hypothesis, seconds: float) -> BeamOutput:
             score = beam.log_probability / float((len(beam.tokens) + beam.finished) ** self.length_penalty)
             shortfall = max(0.0, best.score - score) if best and beam.finished else None
-            return BeamOutput(text_of(beam.tokens), beam.tokens, beam.log_probability, score, beam.finished, shortfall, seconds)
+            return BeamOutput(
+                text_of(beam.tokens),
+                beam.tokens,
+                beam.log_probability,
+                score,
+                beam.finished,
+                shortfall,
+                seconds,
+            )
 
         return Compared(
             input=text,
@@ -210,12 +252,17 @@ class ExactSearcher:
         )
 
 
-def inputs_of(path: str, data: DataConfig, task: str, limit: int | None = None, say: Say = silent) -> list[str]:
-    """The first lines of a file; a translation model is asked for no blank one, and of those that are left out there is a notice.
-    Raises UsageError where no input is left, and what `read_texts` raises."""
+def inputs_of(
+    path: str, data: DataConfig, task: str, limit: int | None = None, say: Say = silent
+) -> list[str]:
+    """The first lines of a file; a translation model is asked for no blank one, and of those that are left
+    out there is a notice. Raises UsageError where no input is left, and what `read_texts` raises."""
     with tallied(say) as tally:
         try:
-            texts = [record.fields["text"] for record in islice(read_texts(path, data, tally, every_line=True), limit)]
+            texts = [
+                record.fields["text"]
+                for record in islice(read_texts(path, data, tally, every_line=True), limit)
+            ]
         finally:
             if task != TASK and "blank" in tally.oddities:
                 tally.skips["blank"] = tally.oddities.pop("blank")
@@ -225,7 +272,8 @@ def inputs_of(path: str, data: DataConfig, task: str, limit: int | None = None, 
 
 
 def load_searcher(folder: str | Path, device: str = "auto", **options: Any) -> ExactSearcher:
-    """Opens a run folder; `options` are those of `ExactSearcher`. Raises FolderError where it is none, or is damaged."""
+    """Opens a run folder; `options` are those of `ExactSearcher`. Raises FolderError where it is none, or is
+    damaged."""
     return ExactSearcher(load_bundle(folder, device), **options)
 
 
@@ -236,7 +284,8 @@ class SearchErrors:
 
     search: str
     errors: int
-    """Inputs where a complete output is known whose score is better than that of its own, by more than TOLERANCE."""
+    """Inputs where a complete output is known whose score is better than that of its own, by more than
+    TOLERANCE."""
     cut_off: int
     """Inputs where its output is not complete, or where it has none; they are not among the errors."""
     same: int
@@ -257,8 +306,8 @@ class ExactReport:
     inputs: int
     proven: int
     found: int
-    """Inputs with a known best output; the figures below are over these. Where it is not proven they are bounds: errors and shortfalls
-    can only be more."""
+    """Inputs with a known best output; the figures below are over these. Where it is not proven they are
+    bounds: errors and shortfalls can only be more."""
     empty: int
     """Inputs whose best output is the empty text."""
     mean_log_probability: float
@@ -308,7 +357,11 @@ def report_of(rows: Sequence[Compared]) -> ExactReport:
 
 def _search_errors(name: str, known: Sequence[Compared]) -> SearchErrors:
     outputs = [(row, row.beams[name]) for row in known]
-    complete = [(row, beam, beam.shortfall) for row, beam in outputs if beam is not None and beam.shortfall is not None]
+    complete = [
+        (row, beam, beam.shortfall)
+        for row, beam in outputs
+        if beam is not None and beam.shortfall is not None
+    ]
     return SearchErrors(
         search=name,
         errors=sum(shortfall > TOLERANCE for _, _, shortfall in complete),
@@ -326,8 +379,9 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def kept(rows: Iterable[Compared], path: str | None) -> Iterator[Compared]:
-    """The same rows, and where a path is given a new file of them, one JSON object a line: whole at any time, and up to date at the end,
-    also where it ends early. Raises UsageError as `new_file` does, before the first row."""
+    """The same rows, and where a path is given a new file of them, one JSON object a line: whole at any time,
+    and up to date at the end, also where it ends early. Raises UsageError as `new_file` does, before the
+    first row."""
     output = None if path is None else new_file(path)
     lines: list[str] = []
     written = time.monotonic()

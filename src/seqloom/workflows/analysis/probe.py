@@ -1,4 +1,5 @@
-"""What which cell remembers over which distance: trains a reader for each pair, keeps each result as it comes."""
+"""What which cell remembers over which distance: trains a reader for each pair, keeps each result as it
+comes."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from seqloom.errors import DataError, FolderError, MissingExtraError, UsageError
 from seqloom.explaining.charts import MOST_SERIES, line_chart, save_chart
 from seqloom.explaining.memory_probe import READERS, TEST_ROWS, Budget, probe, reader_named
 from seqloom.run_file import parse
-from seqloom.training.loop import Progress
 from seqloom.runs.progress import Say
+from seqloom.training.loop import Progress
 from seqloom.workflows.train import stop_signals
 
 RESULTS, CHART = "results.jsonl", "chart.png"
@@ -27,7 +28,8 @@ STEPS_OF_OVERHEAD = 20
 NEEDED = {"cell", "distance", "budget", "steps", "seconds", "parameters", "learned"}
 
 Row = dict[str, Any]
-"""A line of results.jsonl: task, cell, distance, budget, and a ProbeResult with its metrics beside the rest."""
+"""A line of results.jsonl: task, cell, distance, budget, and a ProbeResult with its metrics beside the rest.
+"""
 
 
 @final
@@ -42,14 +44,16 @@ class ProbeReport:
     """The signal that asked to stop."""
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """(header, rows): for each cell and distance, in how many updates it was learned, or what it reached. Parameters are
-        those of the recurrent layer."""
+        """(header, rows): for each cell and distance, in how many updates it was learned, or what it reached.
+        Parameters are those of the recurrent layer."""
         distances = sorted({row["distance"] for row in self.rows})
         found = {(row["cell"], row["distance"]): row for row in self.rows}
         lines = []
         for cell in readers_of(self.rows):
             parameters = next(row["parameters"] for row in self.rows if row["cell"] == cell)
-            cells = (_shown(found[cell, distance]) if (cell, distance) in found else "-" for distance in distances)
+            cells = (
+                _shown(found[cell, distance]) if (cell, distance) in found else "-" for distance in distances
+            )
             lines.append((cell, f"{parameters:,}", *cells))
         chance = f"{self.task.chance:.1%}" if self.task.classes else f"mse {self.task.chance:.3f}"
         lines.append(("(chance)", "", *[chance] * len(distances)))
@@ -71,8 +75,9 @@ def run_probe(
 ) -> ProbeReport:
     """Probes every cell at every distance that the folder has no result of yet, and draws the chart.
 
-    `settings` are fields of `Budget`. Raises UsageError where something unknown is asked for, or the folder holds
-    something else than a probe of this task with these settings; FolderError where another process probes into it.
+    `settings` are fields of `Budget`. Raises UsageError where something unknown is asked for, or the folder
+    holds something else than a probe of this task with these settings; FolderError where another process
+    probes into it.
     """
     task = task_named(task_name)
     budget = parse(Budget, {"shorter": task.shorter} | settings)
@@ -85,9 +90,14 @@ def run_probe(
     with _held(folder):
         rows = read_results(folder, task, task_name, budget)
         known = {(row["cell"], row["distance"]) for row in rows}
-        wanted = [(cell, distance) for distance in distances for cell in cells if (cell, distance) not in known]
+        wanted = [
+            (cell, distance) for distance in distances for cell in cells if (cell, distance) not in known
+        ]
         if len(wanted) < len(cells) * len(distances):
-            say(f"{printable(str(folder))} has {len(cells) * len(distances) - len(wanted)} of these results already")
+            say(
+                f"{printable(str(folder))} has {len(cells) * len(distances) - len(wanted)} of these results"
+                " already"
+            )
         stopped = _run(task, task_name, budget, wanted, rows, folder, say, progress)
         report = ProbeReport(task=task, folder=folder, budget=budget, rows=rows, stopped=stopped)
         if rows:
@@ -105,7 +115,8 @@ def _run(
     say: Say,
     progress: Callable[[Progress], None],
 ) -> str | None:
-    """Adds a row for each wanted pair, in the file too; a signal ends it before the next update and is returned."""
+    """Adds a row for each wanted pair, in the file too; a signal ends it before the next update and is
+    returned."""
     with stop_signals(say) as interrupted:
         for at, (cell, distance) in enumerate(wanted):
 
@@ -116,28 +127,41 @@ def _run(
             if result is None:
                 return signal.Signals(interrupted()).name
             named = {"task": task_name, "cell": cell, "distance": distance, "budget": asdict(budget)}
-            row = named | {key: value for key, value in result._asdict().items() if key != "metrics"} | result.metrics
+            row = (
+                named
+                | {key: value for key, value in result._asdict().items() if key != "metrics"}
+                | result.metrics
+            )
             rows.append(json.loads(files.json_line(row)))  # as it will be read again
             files.write_atomic(folder / RESULTS, "".join(files.json_line(row) + "\n" for row in rows))
             left = wanted[at + 1 :]
             rest = f"; {len(left)} to go, {_at_most(rows, left)} at most" if left else ""
             reached = "learned" if result.learned else _shown(rows[-1])
-            say(f"{cell} at {distance}: {reached} after {result.steps:,} updates, {result.seconds:.0f} s{rest}")
+            say(
+                f"{cell} at {distance}: {reached} after {result.steps:,} updates, {result.seconds:.0f}"
+                f" s{rest}"
+            )
     return None
 
 
 def _at_most(rows: list[Row], wanted: list[tuple[str, int]]) -> str:
-    """How long the wanted pairs take if none is learned, by what an update cost so far for each step of a sequence."""
+    """How long the wanted pairs take if none is learned, by what an update cost so far for each step of a
+    sequence."""
     costs: dict[str, float] = {}
     for row in rows:
         costs[row["cell"]] = row["seconds"] / (row["steps"] * (row["distance"] + STEPS_OF_OVERHEAD))
     mean = sum(costs.values()) / len(costs)
-    minutes = sum(costs.get(cell, mean) * (distance + STEPS_OF_OVERHEAD) for cell, distance in wanted) * rows[-1]["budget"]["steps"] / 60
+    minutes = (
+        sum(costs.get(cell, mean) * (distance + STEPS_OF_OVERHEAD) for cell, distance in wanted)
+        * rows[-1]["budget"]["steps"]
+        / 60
+    )
     return f"{minutes:.0f} min" if minutes >= 1 else "1 min"
 
 
 def read_results(folder: Path, task: MemoryTask, task_name: str, budget: Budget) -> list[Row]:
-    """What a folder holds so far. Raises UsageError where it is of another task or budget, DataError where a line is damaged."""
+    """What a folder holds so far. Raises UsageError where it is of another task or budget, DataError where a
+    line is damaged."""
     path, rows = folder / RESULTS, []
     if not path.exists():
         return []
@@ -148,11 +172,20 @@ def read_results(folder: Path, task: MemoryTask, task_name: str, budget: Budget)
             if not row.keys() >= {*NEEDED, task.metric}:
                 raise KeyError
         except (ValueError, KeyError, TypeError):
-            raise DataError("must be a result of seqloom probe, but is not; mend or move the file", str(path), number) from None
+            raise DataError(
+                "must be a result of seqloom probe, but is not; mend or move the file", str(path), number
+            ) from None
         ours = {"task": task_name, **asdict(budget)}
         if theirs != ours:
-            other = ", ".join(f"{key} {theirs.get(key)}, not {value}" for key, value in ours.items() if theirs.get(key) != value)
-            raise UsageError(f"{printable(str(folder))}: holds a probe with other settings ({printable(other)}); name another --output")
+            other = ", ".join(
+                f"{key} {theirs.get(key)}, not {value}"
+                for key, value in ours.items()
+                if theirs.get(key) != value
+            )
+            raise UsageError(
+                f"{printable(str(folder))}: holds a probe with other settings ({printable(other)}); name"
+                " another --output"
+            )
         rows.append(row)
     return rows
 
@@ -162,13 +195,17 @@ def _held(folder: Path) -> Iterator[None]:
     """The folder, made where it is missing, and nobody else probing into it."""
     if files.holds_something(folder) and not (folder / RESULTS).is_file():
         raise UsageError(
-            f"{printable(str(folder))}: must be new, empty or of an earlier probe, but holds something else; name another --output"
+            f"{printable(str(folder))}: must be new, empty or of an earlier probe, but holds something else;"
+            " name another --output"
         )
     with files.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with files.locked(folder / files.LOCK) as held:
         if not held:
-            raise FolderError(f"{printable(str(folder))}: another process is probing into this folder; wait for it or stop it")
+            raise FolderError(
+                f"{printable(str(folder))}: another process is probing into this folder; wait for it or"
+                " stop it"
+            )
         yield
 
 
@@ -181,23 +218,41 @@ def _shown(row: Row) -> str:
     if row["learned"]:
         return f"in {row['steps']:,}"
     error = row.get("mse", 0.0)
-    return f"{row['accuracy']:.1%}" if "accuracy" in row else "not finite" if error is None else f"mse {error:.3f}"
+    return (
+        f"{row['accuracy']:.1%}"
+        if "accuracy" in row
+        else "not finite"
+        if error is None
+        else f"mse {error:.3f}"
+    )
 
 
 def _draw(report: ProbeReport, task_name: str, say: Say) -> None:
     """The chart of all rows, in the folder; a notice where the extra `plot` is not installed."""
     task, budget = report.task, report.budget
-    rows = [row for row in sorted(report.rows, key=lambda row: int(row["distance"])) if row[task.metric] is not None]
-    named = {cell: [(row["distance"], row[task.metric]) for row in rows if row["cell"] == cell] for cell in readers_of(rows)[:MOST_SERIES]}
+    rows = [
+        row
+        for row in sorted(report.rows, key=lambda row: int(row["distance"]))
+        if row[task.metric] is not None
+    ]
+    named = {
+        cell: [(row["distance"], row[task.metric]) for row in rows if row["cell"] == cell]
+        for cell in readers_of(rows)[:MOST_SERIES]
+    }
     if len(named) < MOST_SERIES:
-        named["chance"] = [(distance, task.chance) for distance in sorted({row["distance"] for row in report.rows})]
+        named["chance"] = [
+            (distance, task.chance) for distance in sorted({row["distance"] for row in report.rows})
+        ]
     try:
         chart = line_chart(
             named,
             x=task.distance,
             y="accuracy" if task.classes else "mean squared error",
             title=f"{task_name}: {task.about}",
-            subtitle=f"{TEST_ROWS:,} test examples; width {budget.width}, at most {budget.steps:,} updates of {budget.rows} sequences",
+            subtitle=(
+                f"{TEST_ROWS:,} test examples; width {budget.width}, at most {budget.steps:,} updates of"
+                f" {budget.rows} sequences"
+            ),
         )
         save_chart(chart, report.folder / CHART)
     except MissingExtraError as error:

@@ -1,4 +1,5 @@
-"""N-best lists rescored by language models: which hypothesis each list should begin with, and how much better that is."""
+"""N-best lists rescored by language models: which hypothesis each list should begin with, and how much better
+that is."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ from seqloom.data.readers.nbest import LARGEST, NBest, json_list, read_nbest, wr
 from seqloom.decoding.rescoring import Lists, oracle, tune
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.word_errors import METRICS, Metric, difference_interval
-from seqloom.tasks.translation.predictor import new_file
 from seqloom.runs.progress import Say, counted, tallied
 from seqloom.tasks.language_modeling.score import Scorer
+from seqloom.tasks.translation.predictor import new_file
 
 GIVEN, WORDS, MEAN = "given", "words", "lm"
 """Features and what stands for all language models in --weights."""
@@ -98,10 +99,11 @@ def rescore(
     data: DataConfig,
     say: Say,
 ) -> Rescored:
-    """Rescores the lists of a file, writes them where `output` is named, and measures where there are references.
+    """Rescores the lists of a file, writes them where `output` is named, and measures where there are
+    references.
 
-    The weights are those given ("given=1,lm=20,words=-20"), or tuned on the file `development`, or half and half. Raises UsageError,
-    DataError and FolderError.
+    The weights are those given ("given=1,lm=20,words=-20"), or tuned on the file `development`, or half and
+    half. Raises UsageError, DataError and FolderError.
     """
     if weights is not None and development is not None:
         raise UsageError("the weights are given or tuned, not both: leave out --weights or --tune")
@@ -110,7 +112,10 @@ def rescore(
     place = None if output is None else new_file(output, (".jsonl", ".tsv"))
     models = model_names(folders)
     if data.text in ("total", *(f"log_probability_{name}" for name in models)):
-        raise UsageError(f"data.text is {printable(data.text)!r}, under which results are written; rename that field of the lists")
+        raise UsageError(
+            f"data.text is {printable(data.text)!r}, under which results are written; rename that field of"
+            " the lists"
+        )
     paths = [path] if development is None else [development, path]
     read = [_read(one, data, score, say) for one in paths]
     _same_scores(read)
@@ -119,7 +124,9 @@ def rescore(
     tables = _features(folders, models, read, say)
     known = [_with_reference(one, say) for one in tables]
     if development is not None and known[0] is None:
-        raise DataError("no list has a reference (ref), which tuning needs; give references, or --weights", development)
+        raise DataError(
+            "no list has a reference (ref), which tuning needs; give references, or --weights", development
+        )
     counts = [None if one is None else _statistics(one, METRICS[metric]) for one in known]
     if development is not None:
         assert known[0] is not None
@@ -148,7 +155,8 @@ def rescore(
 
 
 def model_names(folders: Sequence[str]) -> list[str]:
-    """A short name for each model: the last part of its folder, or all of it where that would be ambiguous. Raises UsageError."""
+    """A short name for each model: the last part of its folder, or all of it where that would be ambiguous.
+    Raises UsageError."""
     places = [os.path.abspath(one) for one in folders]
     twice = next((one for one, place in zip(folders, places, strict=True) if places.count(place) > 1), None)
     if twice is not None:
@@ -156,11 +164,15 @@ def model_names(folders: Sequence[str]) -> list[str]:
     short = [os.path.basename(place) for place in places]
     # A whole folder has a / in it, and so is no short name and no feature: ./given
     whole = [one if os.sep in one else os.path.join(os.curdir, one) for one in map(os.path.normpath, folders)]
-    return [one if short.count(one) == 1 and one not in (GIVEN, WORDS, MEAN) else long for one, long in zip(short, whole, strict=True)]
+    return [
+        one if short.count(one) == 1 and one not in (GIVEN, WORDS, MEAN) else long
+        for one, long in zip(short, whole, strict=True)
+    ]
 
 
 def parsed_weights(text: str, features: Sequence[str], models: Sequence[str]) -> Floats:
-    """The weight of each feature; `lm` is shared by all models alike, what is not named weighs 0. Raises UsageError."""
+    """The weight of each feature; `lm` is shared by all models alike, what is not named weighs 0. Raises
+    UsageError."""
     found = dict.fromkeys(features, 0.0)
     known = [*features, *([MEAN] if MEAN not in features else [])]
     for part in text.split(","):
@@ -171,7 +183,10 @@ def parsed_weights(text: str, features: Sequence[str], models: Sequence[str]) ->
             weight = np.inf
         if not equals or not abs(weight) <= LARGEST:
             most = f" of size {LARGEST:g} at most" if equals and abs(weight) > LARGEST else ""
-            raise UsageError(f"--weights must be name=number pairs{most} such as given=1,lm=20,words=-20, but holds {printable(part)!r}")
+            raise UsageError(
+                f"--weights must be name=number pairs{most} such as given=1,lm=20,words=-20, but holds"
+                f" {printable(part)!r}"
+            )
         if name not in known:
             hint = "; the lists have no given score" if name == GIVEN else ""
             raise UsageError(f"--weights can name {', '.join(known)}, but names {printable(name)!r}{hint}")
@@ -181,14 +196,18 @@ def parsed_weights(text: str, features: Sequence[str], models: Sequence[str]) ->
 
 
 def half_and_half(features: Sequence[str]) -> Floats:
-    """Half the given score and half the mean log-probability of the models; without a given score the models alone."""
+    """Half the given score and half the mean log-probability of the models; without a given score the models
+    alone."""
     models = len(features) - 1 - (GIVEN in features)
     share = 0.5 if GIVEN in features else 1.0
-    return np.array([share if name == GIVEN else 0.0 if name == WORDS else share / models for name in features])
+    return np.array(
+        [share if name == GIVEN else 0.0 if name == WORDS else share / models for name in features]
+    )
 
 
 def starting_points(features: Sequence[str]) -> Floats:
-    """Where tuning begins, and what it is never worse than: the first hypotheses, each feature alone but words, half and half."""
+    """Where tuning begins, and what it is never worse than: the first hypotheses, each feature alone but
+    words, half and half."""
     alone = [row for row, name in zip(np.eye(len(features)), features, strict=True) if name != WORDS]
     return np.stack([np.zeros(len(features)), *alone, half_and_half(features)])
 
@@ -202,10 +221,16 @@ def _same_scores(read: Sequence[list[NBest]]) -> None:
     scored = [lists[0].scores is not None for lists in read]
     if len(set(scored)) > 1:
         one, other = (read[scored.index(which)][0] for which in (False, True))
-        raise DataError(f"the hypotheses have no score, but those of {printable(other.path)} do; give it to both", one.path, one.line)
+        raise DataError(
+            f"the hypotheses have no score, but those of {printable(other.path)} do; give it to both",
+            one.path,
+            one.line,
+        )
 
 
-def _features(folders: Sequence[str], names: Sequence[str], read: Sequence[list[NBest]], say: Say) -> list[_File]:
+def _features(
+    folders: Sequence[str], names: Sequence[str], read: Sequence[list[NBest]], say: Say
+) -> list[_File]:
     """Each text is scored once by each model, however often it stands in the lists."""
     texts = list(dict.fromkeys(text for lists in read for one in lists for text in one.texts))
     scores = []
@@ -217,7 +242,11 @@ def _features(folders: Sequence[str], names: Sequence[str], read: Sequence[list[
 
     def columns(one: NBest) -> list[Iterable[float]]:
         given = [] if one.scores is None else [one.scores]
-        return [*given, *([model[text] for text in one.texts] for model in scores), [float(len(text.split())) for text in one.texts]]
+        return [
+            *given,
+            *([model[text] for text in one.texts] for model in scores),
+            [float(len(text.split())) for text in one.texts],
+        ]
 
     return [_File(lists, _rows([np.array(columns(one), np.float64).T for one in lists])) for lists in read]
 
@@ -235,26 +264,42 @@ def _with_reference(file: _File, say: Say) -> _File | None:
     kept = [one.reference is not None for one in file.lists]
     if all(kept) or not any(kept):
         return file if all(kept) else None
-    say(f"{printable(file.lists[0].path)}: {len(kept) - sum(kept)} of {len(kept)} lists have no reference and are not measured")
-    pairs = [(one, table) for one, table in zip(file.lists, _split(file), strict=True) if one.reference is not None]
+    say(
+        f"{printable(file.lists[0].path)}: {len(kept) - sum(kept)} of {len(kept)} lists have no reference and"
+        " are not measured"
+    )
+    pairs = [
+        (one, table) for one, table in zip(file.lists, _split(file), strict=True) if one.reference is not None
+    ]
     return _File([one for one, _ in pairs], _rows([table for _, table in pairs]))
 
 
 def _statistics(file: _File, metric: Metric) -> Ints:
     counts = np.concatenate([metric.statistics(one.reference or "", one.texts) for one in file.lists])
     if not np.isfinite(metric.cost(counts[file.rows.starts].sum(axis=0))):
-        raise DataError("all references are empty, so there is no error rate; give references that hold words", file.lists[0].path)
+        raise DataError(
+            "all references are empty, so there is no error rate; give references that hold words",
+            file.lists[0].path,
+        )
     return counts
 
 
-def measured(file: _File, counts: Ints, metric: Metric, features: Sequence[str], weights: Floats) -> Rescoring:
+def measured(
+    file: _File, counts: Ints, metric: Metric, features: Sequence[str], weights: Floats
+) -> Rescoring:
     """All ways to choose, side by side."""
     rows = file.rows
-    alone = {f"{name} alone": rows.chosen(unit) for name, unit in zip(features, np.eye(len(features)), strict=True) if name != WORDS}
+    alone = {
+        f"{name} alone": rows.chosen(unit)
+        for name, unit in zip(features, np.eye(len(features)), strict=True)
+        if name != WORDS
+    }
     choices = {"first": rows.starts, **alone, "rescored": rows.chosen(weights)}
     values = {name: float(metric.value(counts[rows].sum(axis=0))) for name, rows in choices.items()}
     best = min(choices, key=lambda name: -values[name] if metric.higher_is_better else values[name])
-    values["oracle"] = float(metric.value(counts[oracle(rows, counts, metric.cost, choices[best])].sum(axis=0)))
+    values["oracle"] = float(
+        metric.value(counts[oracle(rows, counts, metric.cost, choices[best])].sum(axis=0))
+    )
     low, high = difference_interval(metric, counts[choices["first"]], counts[choices["rescored"]])
     difference = (values["rescored"] - values["first"], low, high)
     return Rescoring(path=file.lists[0].path, lists=len(file.lists), systems=values, difference=difference)
@@ -267,7 +312,8 @@ def _reordered(file: _File, weights: Floats, features: Sequence[str], models: Se
     for one, table, total in zip(file.lists, _split(file), totals, strict=True):
         order = np.argsort(-total, kind="stable").tolist()
         added = [
-            {"total": float(total[at])} | {f"log_probability_{name}": float(table[at, features.index(name)]) for name in models}
+            {"total": float(total[at])}
+            | {f"log_probability_{name}": float(table[at, features.index(name)]) for name in models}
             for at in range(len(total))
         ]
         found.append(

@@ -1,4 +1,5 @@
-"""What a comparison does to one cell of its table: trains a run folder, measures it, asks it one item at a time."""
+"""What a comparison does to one cell of its table: trains a run folder, measures it, asks it one item at a
+time."""
 
 from __future__ import annotations
 
@@ -13,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from seqloom.runs import run_folder
 from seqloom import files
 from seqloom.data.formats.lines import Tally
 from seqloom.errors import UsageError
@@ -22,19 +22,20 @@ from seqloom.evaluation.predictions import answered
 from seqloom.interop.checkpoint import empty_model
 from seqloom.models.encoder_with_head import Reader
 from seqloom.run_file import apply_settings
+from seqloom.runs import run_folder
+from seqloom.runs.progress import Say, silent
+from seqloom.runs.settings import absolute, model_fields, read_resumed, resolve
 from seqloom.tasks.registry import TASKS
+from seqloom.tasks.text.predictor import TextReader, load_reader, read_as_trained
+from seqloom.tasks.text.text_tasks import BEGINNINGS
+from seqloom.tasks.text.training_data import configure, prepare_reading
 from seqloom.training import metrics_log
 from seqloom.training.checkpoints import newest_checkpoint, read_state
 from seqloom.training.loop import Progress
 from seqloom.workflows.compare.budget import scaled_widths
 from seqloom.workflows.compare.models import Entry
 from seqloom.workflows.compare.plan import Plan
-from seqloom.tasks.text.predictor import TextReader, load_reader, read_as_trained
-from seqloom.tasks.text.training_data import configure, prepare_reading
-from seqloom.runs.progress import Say, silent
-from seqloom.runs.settings import absolute, model_fields, read_resumed, resolve
 from seqloom.workflows.train import train
-from seqloom.tasks.text.text_tasks import BEGINNINGS
 
 TIMED, WARMUP = 200, 20
 """Items that are asked one at a time, and those before them that do not count."""
@@ -86,7 +87,9 @@ class Tools(NamedTuple):
     """(model, settings, folder of a model of the same data, plan)"""
 
 
-def train_cell(place: Path, entry: Entry, settings: list[str], plan: Plan, say: Say, progress: Callable[[Progress], None]) -> Run:
+def train_cell(
+    place: Path, entry: Entry, settings: list[str], plan: Plan, say: Say, progress: Callable[[Progress], None]
+) -> Run:
     """A run folder of `workflows.train`: new, gone on with, or as it stands where it is finished."""
     began = time.perf_counter()
     if (place / run_folder.RUN).is_file():
@@ -122,7 +125,8 @@ def trained_in(place: Path) -> tuple[int, float]:
 
 
 def measure_cell(place: Path, plan: Plan, say: Say) -> Measured:
-    """On the test files, or on the validation part. Labels of the test that the training has not got are said, and counted as wrong."""
+    """On the test files, or on the validation part. Labels of the test that the training has not got are
+    said, and counted as wrong."""
     reader = load_reader(place, _given(plan), say=say)
     if plan.test:
         report, _ = reader.report(plan.test)
@@ -181,7 +185,9 @@ def count_parameters(entry: Entry, settings: list[str], like: Path, plan: Plan) 
 
     def count(fields: dict[str, int]) -> int | None:
         try:
-            model = empty_model(Reader, configure(replace(run, model=run.model | fields), work, tokenizer, (), None))
+            model = empty_model(
+                Reader, configure(replace(run, model=run.model | fields), work, tokenizer, (), None)
+            )
         except UsageError:
             return None
         return sum(parameter.numel() for parameter in model.parameters())

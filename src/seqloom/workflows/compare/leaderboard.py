@@ -1,4 +1,5 @@
-"""The leaderboard of a comparison: mean and interval over seeds, a test against the best, what each model costs."""
+"""The leaderboard of a comparison: mean and interval over seeds, a test against the best, what each model
+costs."""
 
 from __future__ import annotations
 
@@ -19,10 +20,10 @@ from seqloom.evaluation.significance import Difference, mean_interval, paired_bo
 from seqloom.explaining.charts import save_chart
 from seqloom.explaining.leaderboard import MOST_MODELS, Standing, leaderboard_chart
 from seqloom.run_file import to_plain
+from seqloom.runs.progress import Say
 from seqloom.version import VERSION
 from seqloom.workflows.compare.budget import CLOSE
 from seqloom.workflows.compare.plan import Plan
-from seqloom.runs.progress import Say
 
 NAME = "leaderboard"
 PICTURES = (".png", ".svg", ".html")
@@ -64,11 +65,22 @@ class Cell(NamedTuple):
         try:
             by_item = [float(json.loads(line)["score"]) for line in lines]
             told = {name: kept[name] for name in cls._fields if name in kept}
-            told["metrics"] = {name: math.nan if value is None else value for name, value in told["metrics"].items()}
-            return cls(model=model, seed=seed, folder=place.name, learning_rate=learning_rate, fields=fields, by_item=by_item, **told)
+            told["metrics"] = {
+                name: math.nan if value is None else value for name, value in told["metrics"].items()
+            }
+            return cls(
+                model=model,
+                seed=seed,
+                folder=place.name,
+                learning_rate=learning_rate,
+                fields=fields,
+                by_item=by_item,
+                **told,
+            )
         except (ValueError, KeyError, TypeError):
             raise FolderError(
-                f"{printable(str(place))}: its score is damaged; delete score.json there and give the command again"
+                f"{printable(str(place))}: its score is damaged; delete score.json there and give the command"
+                " again"
             ) from None
 
 
@@ -85,8 +97,8 @@ class Row:
     """Of the 95 % interval of the mean over seeds (Student's t); None with one seed."""
     high: float | None
     item_difference: Difference | None
-    """How right its answers are, less the best one's, means over seeds: interval by paired bootstrap over items, p by permutation. None
-    for the best, and where single answers are not known."""
+    """How right its answers are, less the best one's, means over seeds: interval by paired bootstrap over
+    items, p by permutation. None for the best, and where single answers are not known."""
     p: float | None
     """The same p, larger by how many models are tested (Holm 1979)."""
     parameters: int
@@ -118,13 +130,17 @@ class Leaderboard:
 
     def notes(self) -> list[str]:
         """What must be known to read it."""
-        chosen = "" if self.plan.test else ", which also chose learning rates and checkpoints: scores are a little too good"
+        chosen = (
+            ""
+            if self.plan.test
+            else ", which also chose learning rates and checkpoints: scores are a little too good"
+        )
         notes = [f"measured on the {self.plan.measured_on} part{chosen}"]
         notes += ["±: 95 % interval of the mean over seeds (Student's t)"] if self.plan.seeds > 1 else []
         if any(row.p is not None for row in self.rows):
             notes.append(
-                "p: that a model is no worse than the best and only had bad luck with these items (paired permutation test of single "
-                "answers, Holm's correction)"
+                "p: that a model is no worse than the best and only had bad luck with these items (paired"
+                " permutation test of single answers, Holm's correction)"
             )
         elif len(self.rows) > 1:
             notes.append("no test against the best: single answers are not known for this task")
@@ -146,26 +162,42 @@ class Leaderboard:
         if self.plan.match == "parameters":
             like = {row.model: row.parameters for row in self.rows}
             wanted = self.plan.parameters or like.get(self.plan.names[0], self.rows[0].parameters)
-            others = [f"{row.model} ({row.parameters:,})" for row in self.rows if abs(row.parameters - wanted) > CLOSE * wanted]
-            notes += [f"not within {CLOSE:.0%} of {wanted:,} parameters: {', '.join(others)}"] if others else []
+            others = [
+                f"{row.model} ({row.parameters:,})"
+                for row in self.rows
+                if abs(row.parameters - wanted) > CLOSE * wanted
+            ]
+            notes += (
+                [f"not within {CLOSE:.0%} of {wanted:,} parameters: {', '.join(others)}"] if others else []
+            )
         return notes
 
     def to_json(self) -> dict[str, Any]:
-        rows = [asdict(row) | {"item_difference": row.item_difference and row.item_difference._asdict()} for row in self.rows]
+        rows = [
+            asdict(row) | {"item_difference": row.item_difference and row.item_difference._asdict()}
+            for row in self.rows
+        ]
         return {"seqloom_version": VERSION, "plan": to_plain(self.plan), "notes": self.notes(), "rows": rows}
 
 
 def _shown(row: Row) -> tuple[str, ...]:
     score = f"{row.mean:.4f}" + ("" if row.high is None else f" ± {row.high - row.mean:.4f}")
     p = "" if row.p is None else "<0.001" if row.p < 0.001 else f"{row.p:.3f}"
-    costs = (f"{row.parameters:,}", f"{row.training_seconds:,.1f}", f"{row.tokens_per_second:,.0f}", f"{row.latency_ms:.2f}")
+    costs = (
+        f"{row.parameters:,}",
+        f"{row.training_seconds:,.1f}",
+        f"{row.tokens_per_second:,.0f}",
+        f"{row.latency_ms:.2f}",
+    )
     return (row.model, score, p, *costs)
 
 
 def leaderboard(plan: Plan, models: Sequence[str], cells: Sequence[Cell]) -> Leaderboard:
     """The rows of all models, the best first; of equal ones that with fewer parameters."""
     of = {model: [cell for cell in cells if cell.model == model] for model in models}
-    means = {model: float(np.mean([cell.metrics[plan.metric] for cell in some])) for model, some in of.items()}
+    means = {
+        model: float(np.mean([cell.metrics[plan.metric] for cell in some])) for model, some in of.items()
+    }
 
     def place(model: str) -> tuple[bool, float, int]:
         mean = means[model]  # nan comes last
@@ -175,7 +207,9 @@ def leaderboard(plan: Plan, models: Sequence[str], cells: Sequence[Cell]) -> Lea
     tests = {model: compared(of[model], of[order[0]]) for model in order[1:]}
     known = {model: test for model, test in tests.items() if test is not None and math.isfinite(test.p)}
     adjusted = dict(zip(known, holm([test.p for test in known.values()]), strict=True))
-    return Leaderboard(plan=plan, rows=tuple(_row(plan, of[model], tests.get(model), adjusted.get(model)) for model in order))
+    return Leaderboard(
+        plan=plan, rows=tuple(_row(plan, of[model], tests.get(model), adjusted.get(model)) for model in order)
+    )
 
 
 def _row(plan: Plan, cells: list[Cell], test: Difference | None, p: float | None) -> Row:
@@ -183,7 +217,11 @@ def _row(plan: Plan, cells: list[Cell], test: Difference | None, p: float | None
     mean, low, high = mean_interval(scores)
     seconds = float(np.mean([cell.training_seconds for cell in cells]))
     tokens = float(np.mean([cell.trained_tokens for cell in cells]))
-    names = [name for name in cells[0].metrics if not name.endswith(("_low", "_high")) and all(name in cell.metrics for cell in cells)]
+    names = [
+        name
+        for name in cells[0].metrics
+        if not name.endswith(("_low", "_high")) and all(name in cell.metrics for cell in cells)
+    ]
     several = len(cells) > 1
     return Row(
         model=cells[0].model,
@@ -207,7 +245,8 @@ def _row(plan: Plan, cells: list[Cell], test: Difference | None, p: float | None
 
 
 def compared(ours: Sequence[Cell], best: Sequence[Cell]) -> Difference | None:
-    """How right a model's answers are, less another's, each item's mean over seeds; None where the items are not known, or not the same."""
+    """How right a model's answers are, less another's, each item's mean over seeds; None where the items are
+    not known, or not the same."""
     items = {len(cell.by_item) for cell in (*ours, *best)}
     if len(items) > 1 or 0 in items:
         return None
@@ -253,7 +292,10 @@ def draw(folder: Path, found: Leaderboard, say: Say) -> None:
     """The chart in each of PICTURES; a notice where the extra `plot` is not installed."""
     try:
         chart = leaderboard_chart(
-            _standings(found), score=found.plan.metric, title=f"{found.plan.task}: {found.plan.metric}", subtitle=_under(found)
+            _standings(found),
+            score=found.plan.metric,
+            title=f"{found.plan.task}: {found.plan.metric}",
+            subtitle=_under(found),
         )
         for suffix in PICTURES:
             save_chart(chart, folder / f"{NAME}{suffix}")
@@ -263,7 +305,13 @@ def draw(folder: Path, found: Leaderboard, say: Say) -> None:
 
 def _standings(found: Leaderboard) -> list[Standing]:
     return [
-        Standing(row.model, row.mean, _or(row.low, row.mean), _or(row.high, row.mean), max(row.training_seconds, 1e-3))
+        Standing(
+            row.model,
+            row.mean,
+            _or(row.low, row.mean),
+            _or(row.high, row.mean),
+            max(row.training_seconds, 1e-3),
+        )
         for row in found.rows[:MOST_MODELS]
         if math.isfinite(row.mean)
     ]
@@ -275,6 +323,8 @@ def _or(value: float | None, other: float) -> float:
 
 def _under(found: Leaderboard) -> str:
     plan = found.plan
-    match = {"steps": "the same steps", "time": "the same seconds", "parameters": "the same parameters"}[plan.match]
+    match = {"steps": "the same steps", "time": "the same seconds", "parameters": "the same parameters"}[
+        plan.match
+    ]
     bars = "bars: 95 % intervals of the mean" if plan.seeds > 1 else "no intervals"
     return f"{plan.measured_on} part, {plan.seeds} seed{'s' if plan.seeds > 1 else ''}, {match}; {bars}"

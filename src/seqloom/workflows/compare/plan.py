@@ -1,4 +1,5 @@
-"""What a comparison is to be: written down before it begins, so that it goes on as it was begun or not at all."""
+"""What a comparison is to be: written down before it begins, so that it goes on as it was begun or not at
+all."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ from seqloom.config import RunConfig, TrainConfig
 from seqloom.data.batching.token_store import fingerprint
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.run_file import parse, to_plain
+from seqloom.runs.settings import absolute
+from seqloom.tasks.text.training_data import files_behind
 from seqloom.workflows.compare.budget import Budget, Match
 from seqloom.workflows.compare.models import Entry
-from seqloom.tasks.text.training_data import files_behind
-from seqloom.runs.settings import absolute
 
 PLAN = "plan.json"
 FROM = " from "
@@ -73,7 +74,11 @@ class Plan:
 
 def _told(entry: Entry) -> str:
     """A name that says all that makes the model another one."""
-    return entry.name if entry.start is None else entry.name + FROM + "+".join((absolute(entry.start), *entry.settings))
+    return (
+        entry.name
+        if entry.start is None
+        else entry.name + FROM + "+".join((absolute(entry.start), *entry.settings))
+    )
 
 
 def planned(
@@ -84,11 +89,14 @@ def planned(
     budget: Budget,
     configs: Sequence[RunConfig],
 ) -> Plan:
-    """The plan of a comparison of `entries`, whose configurations are `configs`, on (data, validation, test). Raises UsageError where
-    they do not go together, DataError where a file is not there."""
+    """The plan of a comparison of `entries`, whose configurations are `configs`, on (data, validation, test).
+    Raises UsageError where they do not go together, DataError where a file is not there."""
     metrics = sorted({one.train.best for one in configs})
     if len(metrics) > 1:
-        raise UsageError(f"train.best must be the same for all models, but they have {' and '.join(metrics)}; set it for all with --set")
+        raise UsageError(
+            f"train.best must be the same for all models, but they have {' and '.join(metrics)}; set it for"
+            " all with --set"
+        )
     data, validation, test = (tuple(map(absolute, given)) for given in paths)
     fingerprints(test)  # said before the work
     return Plan(
@@ -113,26 +121,33 @@ def planned(
 def fingerprints(paths: Sequence[str]) -> tuple[dict[str, Any], ...]:
     """Of files, and of all files in folders. Raises DataError for a path that is not there."""
     if "-" in paths:
-        raise UsageError("a comparison reads its data several times, so standard input cannot be compared on; name a file")
+        raise UsageError(
+            "a comparison reads its data several times, so standard input cannot be compared on; name a file"
+        )
     return tuple(fingerprint(path) for path in files_behind(paths))
 
 
 @contextmanager
 def held(folder: Path, plan: Plan, threads_given: bool) -> Iterator[Plan]:
-    """The folder, made where it is missing, with this plan in it and nobody else at work; gives the plan, with the threads that it
-    began with unless others are given.
+    """The folder, made where it is missing, with this plan in it and nobody else at work; gives the plan,
+    with the threads that it began with unless others are given.
 
-    Raises UsageError where the folder holds something else or another plan; FolderError where another process compares into it.
+    Raises UsageError where the folder holds something else or another plan; FolderError where another process
+    compares into it.
     """
     if files.holds_something(folder) and not (folder / PLAN).is_file():
         raise UsageError(
-            f"{printable(str(folder))}: must be new, empty or of an earlier comparison, but holds something else; name another --output-dir"
+            f"{printable(str(folder))}: must be new, empty or of an earlier comparison, but holds something"
+            " else; name another --output-dir"
         )
     with files.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with files.locked(folder / files.LOCK) as mine:
         if not mine:
-            raise FolderError(f"{printable(str(folder))}: another process is comparing into this folder; wait for it or stop it")
+            raise FolderError(
+                f"{printable(str(folder))}: another process is comparing into this folder; wait for it or"
+                " stop it"
+            )
         yield _begun(folder, plan, threads_given)
 
 
@@ -149,12 +164,22 @@ def _begun(folder: Path, plan: Plan, threads_given: bool) -> Plan:
     other = [key for key in ours if key not in free and theirs.get(key) != ours[key]]
     if other:
         shown = ", ".join(
-            f"{key} was {theirs.get(key)!r} and is {ours[key]!r}" if key != "files" else "the data have changed" for key in other
+            (
+                f"{key} was {theirs.get(key)!r} and is {ours[key]!r}"
+                if key != "files"
+                else "the data have changed"
+            )
+            for key in other
         )
         raise UsageError(
-            f"{printable(str(folder))}: a comparison goes on as it was begun, but {printable(shown)[:500]}; name another --output-dir"
+            f"{printable(str(folder))}: a comparison goes on as it was begun, but {printable(shown)[:500]};"
+            " name another --output-dir"
         )
     if theirs.get("test") != ours["test"]:
         files.write_json(path, {**theirs, "test": ours["test"]})
-    threads = plan.threads if threads_given else parse(TrainConfig, {"threads": theirs.get("threads")}, "train.").threads
+    threads = (
+        plan.threads
+        if threads_given
+        else parse(TrainConfig, {"threads": theirs.get("threads")}, "train.").threads
+    )
     return replace(plan, threads=threads or plan.threads)

@@ -1,4 +1,5 @@
-"""Which model is worth it: the same data, the same budget, each with the learning rate that suits it, several seeds; a leaderboard.
+"""Which model is worth it: the same data, the same budget, each with the learning rate that suits it, several
+seeds; a leaderboard.
 
     DIR/plan.json               what is compared; another plan is refused
     DIR/grid/MODEL-RATE/        a short run for each learning rate; gone when they have chosen
@@ -6,8 +7,8 @@
     DIR/MODEL-seedN/            a run folder for each cell, with score.json and predictions.jsonl beside its own files
     DIR/leaderboard.*           json, csv, png, svg, html
 
-What stands there is not done again: finished runs are kept, a half-trained one goes on. A model that cannot be trained (its loss does
-not stay finite) is said and left out.
+What stands there is not done again: finished runs are kept, a half-trained one goes on. A model that cannot
+be trained (its loss does not stay finite) is said and left out.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from seqloom import files
 from seqloom.config import TrainConfig
 from seqloom.errors import TrainingError, UsageError, printable
 from seqloom.run_file import to_plain
-from seqloom.tasks.registry import READING_TASKS
-from seqloom.training.loop import Progress
-from seqloom.workflows.compare.time_left import Ahead
-from seqloom.workflows.compare.budget import SHORT, Budget, check_budget, short_steps, solved_width, steps_in
-from seqloom.workflows.compare.cells import TOOLS, Measured, Run, Tools, fields_at
-from seqloom.workflows.compare.models import Entry, learning_rates, read_entries, set_value, settings_of
-from seqloom.workflows.compare.plan import Plan, fingerprints, held, planned
-from seqloom.workflows.compare.leaderboard import Cell, Leaderboard, leaderboard, write_leaderboard
 from seqloom.runs.progress import Say
 from seqloom.runs.settings import resolve
+from seqloom.tasks.registry import READING_TASKS
+from seqloom.training.loop import Progress
+from seqloom.workflows.compare.budget import SHORT, Budget, check_budget, short_steps, solved_width, steps_in
+from seqloom.workflows.compare.cells import TOOLS, Measured, Run, Tools, fields_at
+from seqloom.workflows.compare.leaderboard import Cell, Leaderboard, leaderboard, write_leaderboard
+from seqloom.workflows.compare.models import Entry, learning_rates, read_entries, set_value, settings_of
+from seqloom.workflows.compare.plan import Plan, fingerprints, held, planned
+from seqloom.workflows.compare.time_left import Ahead
 from seqloom.workflows.train import stop_signals
 
 GRID, CHOICES, SCORE, PREDICTIONS = "grid", "choices.json", "score.json", "predictions.jsonl"
@@ -99,7 +100,10 @@ def run_compare(
     entries, folder = read_entries(models, task), Path(output_dir)
     budget = Budget(seeds=seeds, match=match, parameters=parameters, seconds=seconds, grid=grid)
     check_budget(budget, settings, entries)
-    configs = [resolve(task, data, folder, entry.model, validation, settings_of(entry, settings), None, entry.start) for entry in entries]
+    configs = [
+        resolve(task, data, folder, entry.model, validation, settings_of(entry, settings), None, entry.start)
+        for entry in entries
+    ]
     plan = planned(task, (data, validation, test), entries, settings, budget, configs)
     threads_given = set_value(settings, "train.threads") is not None
     with held(folder, plan, threads_given) as plan, stop_signals(say) as interrupted:
@@ -146,7 +150,10 @@ class _Work:
         if not entries:
             raise TrainingError("no model of the comparison could be trained: set train.learning_rate lower")
         rows: list[Cell] = []
-        for (entry, seed), run in runs.items():  # the test is read here, when everything is chosen and trained
+        for (
+            entry,
+            seed,
+        ), run in runs.items():  # the test is read here, when everything is chosen and trained
             if entry in entries:
                 rows.append(self._measured(entry, seed, choices[entry.name], run))
                 self._stop_if_asked()
@@ -164,14 +171,24 @@ class _Work:
 
     def _introduce(self) -> None:
         plan = self.plan
-        split = "validation files given" if plan.validation else f"a validation part is split off, by seed {SPLIT_SEED}, the same for all"
-        on = (
-            "the test files, read once at the end" if plan.test else "the validation part, which also chooses: scores are a little too good"
+        split = (
+            "validation files given"
+            if plan.validation
+            else f"a validation part is split off, by seed {SPLIT_SEED}, the same for all"
         )
-        budget = {"steps": "the same steps", "time": "the same seconds of training", "parameters": "the same steps and parameters"}
+        on = (
+            "the test files, read once at the end"
+            if plan.test
+            else "the validation part, which also chooses: scores are a little too good"
+        )
+        budget = {
+            "steps": "the same steps",
+            "time": "the same seconds of training",
+            "parameters": "the same steps and parameters",
+        }
         self.say(
-            f"comparing {len(self.entries)} models, {plan.seeds} seed{'s' if plan.seeds > 1 else ''}, {budget[plan.match]}, "
-            f"threads: {plan.threads}; {split}; measured by {plan.metric} on {on}"
+            f"comparing {len(self.entries)} models, {plan.seeds} seed{'s' if plan.seeds > 1 else ''},"
+            f" {budget[plan.match]}, threads: {plan.threads}; {split}; measured by {plan.metric} on {on}"
         )
 
     # choosing
@@ -180,12 +197,16 @@ class _Work:
         path = self.folder / CHOICES
         if not path.is_file():
             chosen, rows = self._choose()
-            files.write_json(path, {"choices": {name: one._asdict() for name, one in chosen.items()}, "grid": rows})
+            files.write_json(
+                path, {"choices": {name: one._asdict() for name, one in chosen.items()}, "grid": rows}
+            )
         shutil.rmtree(self.folder / GRID, ignore_errors=True)
         found = files.read_json(path)["choices"]
         for entry in self.entries:
             if entry.name not in found:
-                self._leave_out(entry, "no learning rate of its grid can be trained; set train.learning_rate lower")
+                self._leave_out(
+                    entry, "no learning rate of its grid can be trained; set train.learning_rate lower"
+                )
         choices = {name: Choice(**one) for name, one in found.items()}
         for name, choice in choices.items():
             self.ahead.chosen(name, choice.steps * choice.pace)
@@ -198,7 +219,9 @@ class _Work:
         rows: list[dict[str, Any]] = []
         for entry in self.entries:
             if self.plan.grid == 1 and steps is not None:
-                chosen[entry.name] = Choice(steps, learning_rates(entry, self.plan.task, self.plan.settings, 1)[0], {}, 0.0)
+                chosen[entry.name] = Choice(
+                    steps, learning_rates(entry, self.plan.task, self.plan.settings, 1)[0], {}, 0.0
+                )
                 continue
             fields = {} if self.plan.match != "parameters" else self._solved(entry)
             found: list[tuple[float, Run]] = []
@@ -212,7 +235,10 @@ class _Work:
             if not found:
                 self.ahead.leave_out(entry.name)
                 continue
-            rate, pace = self._best(entry, found), sum(run.seconds for _, run in found) / sum(run.steps for _, run in found)
+            rate, pace = (
+                self._best(entry, found),
+                sum(run.seconds for _, run in found) / sum(run.steps for _, run in found),
+            )
             assert steps is not None
             if self.plan.match == "time":
                 seconds = seconds or pace * steps
@@ -225,11 +251,20 @@ class _Work:
         """A short run with a learning rate; None where it did not stay finite."""
         place = self.folder / GRID / f"{entry.slug}-{rate:g}"
         if steps is None:
-            budget = [f"train.epochs={self.first.epochs / SHORT!r}", f"train.min_steps={self.first.min_steps // SHORT}"]
+            budget = [
+                f"train.epochs={self.first.epochs / SHORT!r}",
+                f"train.min_steps={self.first.min_steps // SHORT}",
+            ]
         else:
             budget = [f"train.max_steps={short_steps(steps)}"]
         try:
-            return self._trained(place, entry, [*budget, *_of(fields), f"train.learning_rate={rate!r}"], 0, f"learning rate {rate:g}")
+            return self._trained(
+                place,
+                entry,
+                [*budget, *_of(fields), f"train.learning_rate={rate!r}"],
+                0,
+                f"learning rate {rate:g}",
+            )
         except TrainingError as error:
             self.ahead.done(entry.name, short=True, seconds=None)
             self.say(f"{entry.name}: learning rate {rate:g} is too high, and is left out ({error})")
@@ -247,9 +282,16 @@ class _Work:
 
     def _say_choice(self, entry: Entry, choice: Choice, tried: int) -> None:
         rates = learning_rates(entry, self.plan.task, self.plan.settings, self.plan.grid)
-        edge = "" if choice.learning_rate not in (rates[0], rates[-1]) else ", an end of its grid: a better one may lie beyond"
+        edge = (
+            ""
+            if choice.learning_rate not in (rates[0], rates[-1])
+            else ", an end of its grid: a better one may lie beyond"
+        )
         width = f", {', '.join(_of(choice.fields))}" if choice.fields else ""
-        self.say(f"{entry.name}: learning rate {choice.learning_rate:g} of {tried}{edge}; {choice.steps:,} steps{width}")
+        self.say(
+            f"{entry.name}: learning rate {choice.learning_rate:g} of {tried}{edge}; {choice.steps:,}"
+            f" steps{width}"
+        )
 
     def _solved(self, entry: Entry) -> dict[str, int]:
         """The fields with which a model has as many parameters as is asked for, or as the first has."""
@@ -260,20 +302,30 @@ class _Work:
             self.say(f"{entry.name}: a checkpoint is as large as it is; its parameters stay as they are")
             return {}
         anew = next(one for one in self.entries if one.start is None)
-        self._trained(like, anew, ["train.max_steps=1"], 0, None)  # says what the data are: vocabulary, labels
-        wanted = self.plan.parameters or self.tools.parameters(first, settings_of(first, self.plan.settings), like, self.plan)({})
+        self._trained(
+            like, anew, ["train.max_steps=1"], 0, None
+        )  # says what the data are: vocabulary, labels
+        wanted = self.plan.parameters or self.tools.parameters(
+            first, settings_of(first, self.plan.settings), like, self.plan
+        )({})
         own = settings_of(entry, self.plan.settings)
         count = self.tools.parameters(entry, own, like, self.plan)
         assert wanted is not None
         sized = solved_width(entry.name, lambda width: count(fields_at(entry, own, width)), wanted)
-        self.say(f"{entry.name}: {sized.parameters:,} parameters at width {sized.width} (asked for: {wanted:,})")
+        self.say(
+            f"{entry.name}: {sized.parameters:,} parameters at width {sized.width} (asked for: {wanted:,})"
+        )
         return fields_at(entry, own, sized.width)
 
     # training and measuring
 
     def _cell(self, entry: Entry, seed: int, choice: Choice) -> Run | None:
         """A cell trained; None where it did not stay finite, and then the model is left out."""
-        budget = [f"train.max_steps={choice.steps}", *_of(choice.fields), f"train.learning_rate={choice.learning_rate!r}"]
+        budget = [
+            f"train.max_steps={choice.steps}",
+            *_of(choice.fields),
+            f"train.learning_rate={choice.learning_rate!r}",
+        ]
         try:
             return self._trained(self.place(entry, seed), entry, budget, seed, f"seed {seed}")
         except TrainingError as error:
@@ -285,12 +337,22 @@ class _Work:
 
     def _trained(self, place: Path, entry: Entry, budget: list[str], seed: int, what: str | None) -> Run:
         """A run folder, new or gone on with. Raises Stopped."""
-        settings = [*settings_of(entry, self.plan.settings), *budget, f"train.seed={seed}", f"train.threads={self.plan.threads}"]
-        settings += [f"train.best={self.plan.metric}", *([] if self.plan.validation else [f"data.split_seed={SPLIT_SEED}"])]
+        settings = [
+            *settings_of(entry, self.plan.settings),
+            *budget,
+            f"train.seed={seed}",
+            f"train.threads={self.plan.threads}",
+        ]
+        settings += [
+            f"train.best={self.plan.metric}",
+            *([] if self.plan.validation else [f"data.split_seed={SPLIT_SEED}"]),
+        ]
 
         def show(now: Progress) -> None:
             each, begun = max(now.total_steps, 1), self.ahead.begun
-            self.progress(now._replace(step=begun * each + now.step, total_steps=(begun + self.ahead.left) * each))
+            self.progress(
+                now._replace(step=begun * each + now.step, total_steps=(begun + self.ahead.left) * each)
+            )
 
         try:
             run = self.tools.train(place, entry, settings, self.plan, self._once, show)
@@ -301,10 +363,14 @@ class _Work:
         self._stop_if_asked()
         if what is not None:
             anew = run.stopped != "finished"
-            self.ahead.done(entry.name, short=place.parent.name == GRID, seconds=run.seconds if anew else None)
+            self.ahead.done(
+                entry.name, short=place.parent.name == GRID, seconds=run.seconds if anew else None
+            )
             if anew:
                 score = run.metrics.get(self.plan.metric, math.nan)
-                self.say(f"{entry.name}, {what}: {self.plan.metric} {score:.4g} in {run.seconds:.0f} s{self.ahead}")
+                self.say(
+                    f"{entry.name}, {what}: {self.plan.metric} {score:.4g} in {run.seconds:.0f} s{self.ahead}"
+                )
         return run
 
     def _measured(self, entry: Entry, seed: int, choice: Choice, run: Run) -> Cell:
@@ -323,10 +389,20 @@ class _Work:
                 "tokenizer": found.tokenizer,
                 "latency_seconds": self.tools.latency(place, self.plan),
             }
-            files.write_atomic(place / PREDICTIONS, "".join(files.json_line({"score": one}) + "\n" for one in found.by_item))
+            files.write_atomic(
+                place / PREDICTIONS, "".join(files.json_line({"score": one}) + "\n" for one in found.by_item)
+            )
             files.write_atomic(place / SCORE, files.json_line(kept) + "\n")
         lines = (place / PREDICTIONS).read_text("utf-8").splitlines()
-        return Cell.read(entry.name, seed, place, choice.learning_rate, choice.fields, files.read_json(place / SCORE), lines)
+        return Cell.read(
+            entry.name,
+            seed,
+            place,
+            choice.learning_rate,
+            choice.fields,
+            files.read_json(place / SCORE),
+            lines,
+        )
 
     def _once(self, message: str) -> None:
         """Every notice of a training once: the data are the same for all."""

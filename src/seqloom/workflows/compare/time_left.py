@@ -33,7 +33,8 @@ class Ahead:
             self._seconds[model] = SHORT * seconds if short else seconds
 
     def chosen(self, model: str, seconds: float) -> None:
-        """A model has its learning rate, and a whole run is to take so many seconds; 0 where that is not known."""
+        """A model has its learning rate, and a whole run is to take so many seconds; 0 where that is not
+        known."""
         self._short[model] = 0
         if seconds:
             self._seconds[model] = seconds

@@ -1,4 +1,5 @@
-"""The data doctor for language models: what is in the documents, what is odd about them, what a training would make of them."""
+"""The data doctor for language models: what is in the documents, what is odd about them, what a training
+would make of them."""
 
 from __future__ import annotations
 
@@ -13,17 +14,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqloom.config import RunConfig
-from seqloom.workflows.data_report.pair_checks import Finding
 from seqloom.data.batching.corpus_store import CorpusStore
 from seqloom.data.readers.documents import Piece
 from seqloom.errors import place
-from seqloom.tasks.registry import task_named
-from seqloom.training.distributed import World
-from seqloom.workflows.data_report.pairs import LEAK, Table, pieces_of, problems_of, quantiles, shown, shown_pieces, table_of, unknown_among
-from seqloom.tasks.language_modeling.training_data import PreparedCorpus, prepare_corpus
-from seqloom.tasks.language_modeling.documents import each_document, each_piece
-from seqloom.tasks.translation.training_data import prepared, total_steps
 from seqloom.runs.progress import Say
+from seqloom.tasks.language_modeling.documents import each_document, each_piece
+from seqloom.tasks.language_modeling.training_data import PreparedCorpus, prepare_corpus
+from seqloom.tasks.registry import task_named
+from seqloom.tasks.translation.training_data import prepared, total_steps
+from seqloom.training.distributed import World
+from seqloom.workflows.data_report.pair_checks import Finding
+from seqloom.workflows.data_report.pairs import (
+    LEAK,
+    Table,
+    pieces_of,
+    problems_of,
+    quantiles,
+    shown,
+    shown_pieces,
+    table_of,
+    unknown_among,
+)
 
 
 @final
@@ -63,7 +74,11 @@ class CorpusReport:
             table_of("Documents", self.splits),
             table_of("Length in ids", self.lengths),
             ("Worth a look", ("what", "how many", "first"), findings or [("nothing", "", "")]),
-            (f"Training ({about['kind']}, {about['vocabulary']:,} pieces)", ("", ""), [(k, shown(v)) for k, v in self.training.items()]),
+            (
+                f"Training ({about['kind']}, {about['vocabulary']:,} pieces)",
+                ("", ""),
+                [(k, shown(v)) for k, v in self.training.items()],
+            ),
             ("Rows of the first batch", ("in the document of", "is fed; to write is the next of each"), rows),
         ]
 
@@ -75,7 +90,11 @@ class CorpusReport:
 def check_corpus(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -> CorpusReport:
     """Examines documents as a training with these settings would read them."""
     run = RunConfig(
-        task=run.task, output_dir="", data=run.data, train=run.train, model={"name": task_named(run.task).models[0], "size": "small"}
+        task=run.task,
+        output_dir="",
+        data=run.data,
+        train=run.train,
+        model={"name": task_named(run.task).models[0], "size": "small"},
     )
     corpus = prepared(prepare_corpus, run, folder, World(), say)
     tokenizer = corpus.tokenizer
@@ -90,7 +109,9 @@ def check_corpus(run: RunConfig, test: Sequence[str], folder: Path, say: Say) ->
         lengths["test"] = np.asarray([len(one.ids) + corpus.corpus.ended for one in documents])
         words, size = sum(one.words for one in documents), sum(one.bytes for one in documents)
         unknown = sum(unknown_among(one.ids, tokenizer.marks) for one in documents)
-        splits["test"] = _sizes(len(documents), sum(len(one.ids) for one in documents), words, size, unknown, corpus.corpus.ended)
+        splits["test"] = _sizes(
+            len(documents), sum(len(one.ids) for one in documents), words, size, unknown, corpus.corpus.ended
+        )
     rows = next(corpus.batches(0, 0))
     return CorpusReport(
         splits=splits,
@@ -140,7 +161,11 @@ def _repeated(train: Prints) -> list[Finding]:
     again[first] = False
     if not again.any():
         return []
-    advice = "a model learns them by heart; leave them out if they are no part of the language" if 10 * again.sum() > len(again) else ""
+    advice = (
+        "a model learns them by heart; leave them out if they are no part of the language"
+        if 10 * again.sum() > len(again)
+        else ""
+    )
     return [Finding("documents that stood before", int(again.sum()), train.first(again), advice)]
 
 
@@ -149,7 +174,14 @@ def _shared(texts: dict[str, Prints]) -> list[Finding]:
     for name, other in texts.items():
         known = np.isin(other.hashes, texts["train"].hashes)
         if name != "train" and known.any():
-            found.append(Finding(f"documents of {name} in train", int(known.sum()), other.first(known), "they are scored too well"))
+            found.append(
+                Finding(
+                    f"documents of {name} in train",
+                    int(known.sum()),
+                    other.first(known),
+                    "they are scored too well",
+                )
+            )
     return found
 
 
@@ -159,8 +191,8 @@ def _leaks(texts: dict[str, Prints]) -> list[str]:
         known = int(np.isin(other.hashes, texts["train"].hashes).sum())
         if name != "train" and known >= LEAK * len(other.hashes):
             errors.append(
-                f"{name} must hold other documents than train, but {known:,} of its {len(other.hashes):,} stand in train too, "
-                "so a score on it says nothing; leave them out of one of both"
+                f"{name} must hold other documents than train, but {known:,} of its {len(other.hashes):,}"
+                " stand in train too, so a score on it says nothing; leave them out of one of both"
             )
     return errors
 

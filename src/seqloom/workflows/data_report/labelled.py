@@ -1,4 +1,5 @@
-"""The data doctor for what readers read: examples, labels, lengths; and what a training would cost, measured on a batch of it."""
+"""The data doctor for what readers read: examples, labels, lengths; and what a training would cost, measured
+on a batch of it."""
 
 from __future__ import annotations
 
@@ -14,16 +15,25 @@ import torch
 from torch import Tensor
 
 from seqloom.config import RunConfig
+from seqloom.data.batching.order import Rows
 from seqloom.data.readers.examples import Labelled, Tagged
 from seqloom.data.readers.labels import check_known, check_leak
-from seqloom.data.batching.order import Rows
 from seqloom.errors import place
+from seqloom.runs.progress import Say, tallied
+from seqloom.tasks.text.training_data import PreparedReading, prepare_reading
+from seqloom.tasks.translation.training_data import prepared, total_steps
 from seqloom.training.distributed import World
 from seqloom.training.optimisation import make_optimizer
-from seqloom.workflows.data_report.pairs import SPLIT_OFF, Table, problems_of, quantiles, shown, shown_pieces, table_of, unknown_among
-from seqloom.tasks.translation.training_data import prepared, total_steps
-from seqloom.tasks.text.training_data import PreparedReading, prepare_reading
-from seqloom.runs.progress import Say, tallied
+from seqloom.workflows.data_report.pairs import (
+    SPLIT_OFF,
+    Table,
+    problems_of,
+    quantiles,
+    shown,
+    shown_pieces,
+    table_of,
+    unknown_among,
+)
 
 TRIED = 5
 """Steps of training that are timed, on batches of middling length."""
@@ -68,17 +78,24 @@ class ReadingReport:
         """The same, for people."""
         splits = list(self.splits)
         most = list(self.labels.items())[:MOST_LABELS]
-        labels: list[tuple[str, ...]] = [(name, *(f"{counts.get(split, 0):,}" for split in splits)) for name, counts in most]
+        labels: list[tuple[str, ...]] = [
+            (name, *(f"{counts.get(split, 0):,}" for split in splits)) for name, counts in most
+        ]
         if len(self.labels) > MOST_LABELS:
             labels.append((f"and {len(self.labels) - MOST_LABELS:,} more", *("" for _ in splits)))
         about = self.tokenizer
-        rows: list[tuple[str, ...]] = [(one["line"], shown_pieces(one["tokens"]), one["target"]) for one in self.batch]
+        rows: list[tuple[str, ...]] = [
+            (one["line"], shown_pieces(one["tokens"]), one["target"]) for one in self.batch
+        ]
         return [
             table_of("Examples", self.splits),
             *([("Labels", ("", *splits), labels)] if labels else []),
             table_of("Length of a row in tokens", self.lengths),
             (
-                f"Training ({about['kind']}, {about['vocabulary']:,} pieces, {about['unknown_percent']:.2f} % unknown)",
+                (
+                    f"Training ({about['kind']}, {about['vocabulary']:,} pieces,"
+                    f" {about['unknown_percent']:.2f} % unknown)"
+                ),
                 ("", ""),
                 [(name.replace("_", " "), shown(value)) for name, value in self.training.items()],
             ),
@@ -88,14 +105,21 @@ class ReadingReport:
     def problems(self) -> list[str]:
         """Whole sentences: first what must stop a training, then what is likely to do harm."""
         notices = [f"notice: {notice}" for notice in self.notices]
-        return [f"error: {error}" for error in self.errors] + notices if notices else problems_of(self.errors, [])
+        return (
+            [f"error: {error}" for error in self.errors] + notices
+            if notices
+            else problems_of(self.errors, [])
+        )
 
 
 def check_reading(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -> ReadingReport:
     """Examines examples as a training with these settings would read them, and tries a few of its steps."""
     notices: list[str] = []
     material = prepared(prepare_reading, run, folder, World(), notices.append)
-    splits = {"train": material.examples, "validation" if run.data.validation else SPLIT_OFF: material.validation}
+    splits = {
+        "train": material.examples,
+        "validation" if run.data.validation else SPLIT_OFF: material.validation,
+    }
     lengths = {"train": material.items.tokens.lengths, list(splits)[1]: material.held_out.tokens.lengths}
     if test:
         with tallied(say) as tally:
@@ -107,7 +131,9 @@ def check_reading(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -
             notices += [f"{name}: {one}" for one in check_leak(material.examples, examples)]
     tokens = material.items.tokens.values
     return ReadingReport(
-        splits={name: {"examples": len(examples), "rows": len(lengths[name])} for name, examples in splits.items()},
+        splits={
+            name: {"examples": len(examples), "rows": len(lengths[name])} for name, examples in splits.items()
+        },
         labels=labels_in(splits),
         lengths={name: quantiles(of) for name, of in lengths.items() if len(of)},
         notices=notices,
@@ -146,8 +172,8 @@ def _labels(example: Any) -> Sequence[str]:
 
 
 def cost(material: PreparedReading, run: RunConfig) -> dict[str, Any]:
-    """parameters; memory of weights, gradients and optimizer, and of what a batch keeps for its gradient; the time of a step, measured, and
-    of the whole training without its validations."""
+    """parameters; memory of weights, gradients and optimizer, and of what a batch keeps for its gradient; the
+    time of a step, measured, and of the whole training without its validations."""
     torch.manual_seed(run.train.seed)
     model, _ = material.build()
     model.train()
@@ -206,7 +232,13 @@ def batch_view(material: PreparedReading) -> list[dict[str, Any]]:
         ids = [int(i) for i in material.items.tokens[first]]
         size = material.tokenizer.vocabulary_size
         pieces = ["(mark)" if i >= size else material.tokenizer.pieces([i])[0] for i in ids]
-        view.append({"line": place(*material.items.where[example]), "tokens": pieces, "target": _target(material.examples[example])})
+        view.append(
+            {
+                "line": place(*material.items.where[example]),
+                "tokens": pieces,
+                "target": _target(material.examples[example]),
+            }
+        )
     return view
 
 

@@ -1,4 +1,5 @@
-"""What is odd about pairs of texts, and where first. Of each text there remain a hash of 8 bytes, its line and its length."""
+"""What is odd about pairs of texts, and where first. Of each text there remain a hash of 8 bytes, its line
+and its length."""
 
 from __future__ import annotations
 
@@ -14,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqloom.config import DataConfig
+from seqloom.data.batching.order import Rows
 from seqloom.data.batching.pair_batches import SOURCE, TARGET, costs
+from seqloom.data.batching.token_store import TokenStore
 from seqloom.data.formats.columns import Record
 from seqloom.data.formats.lines import Tally
-from seqloom.data.batching.order import Rows
 from seqloom.data.readers.records import data_files, read_pairs
-from seqloom.data.batching.token_store import TokenStore
 from seqloom.errors import place
 
 SIDES = ("source", "target")
@@ -37,7 +38,8 @@ ODD = {
 NOT_NFC, COMPOSED = "not in Unicode form NFC (accents apart from letters)", "composed"
 
 RATIO, DIFFERENCE = 4, 10
-"""A pair is an outlier where target/source, in ids, is so many times off the median and so many ids lie between."""
+"""A pair is an outlier where target/source, in ids, is so many times off the median and so many ids lie
+between."""
 
 
 class Finding(NamedTuple):
@@ -72,7 +74,9 @@ class Split:
         self.lines.append(record.line)
         self.sources.append(digest(texts[SOURCE]))
         self.pairs.append(digest("\0".join(texts)))
-        for side, text, words, path in zip(SIDES, texts, self.words, (record.path, target_path or record.path), strict=True):
+        for side, text, words, path in zip(
+            SIDES, texts, self.words, (record.path, target_path or record.path), strict=True
+        ):
             words.append(len(text.split()))
             for what in oddities(text):
                 self.tally.keep(f"{side}: {what}", path, record.line)
@@ -124,19 +128,36 @@ def text_findings(splits: Sequence[Split]) -> Iterator[Finding]:
         once = np.sort(np.unique(pairs, return_index=True)[1])
         yield from one.found("source that stood before with another target", once[repeats(sources[once])])
         if one is not splits[0]:
-            leaks, known = np.isin(pairs, np.asarray(splits[0].pairs)), np.isin(sources, np.asarray(splits[0].sources))
-            yield from one.found("pair that is in train too", np.flatnonzero(leaks), "leave them out of train, or the score flatters")
-            yield from one.found("source that is in train too, with another target", np.flatnonzero(known & ~leaks))
+            leaks, known = (
+                np.isin(pairs, np.asarray(splits[0].pairs)),
+                np.isin(sources, np.asarray(splits[0].sources)),
+            )
+            yield from one.found(
+                "pair that is in train too",
+                np.flatnonzero(leaks),
+                "leave them out of train, or the score flatters",
+            )
+            yield from one.found(
+                "source that is in train too, with another target", np.flatnonzero(known & ~leaks)
+            )
 
 
 def tally_findings(name: str, tally: Tally) -> Iterator[Finding]:
     """What was counted while reading."""
     for counts, what in ((tally.skips, "skipped"), (tally.repairs, "repaired")):
-        yield from (Finding(f"{name}, {what}: {reason}", count.number, count.first) for reason, count in counts.items())
+        yield from (
+            Finding(f"{name}, {what}: {reason}", count.number, count.first)
+            for reason, count in counts.items()
+        )
     for reason, count in tally.oddities.items():
         side, _, what = reason.partition(": ")
         if what == NOT_NFC and f"{side}: {COMPOSED}" in tally.oddities:
-            yield Finding(f"{name} {reason}, while others are", count.number, count.first, "make them one: --set data.normalisation=nfc")
+            yield Finding(
+                f"{name} {reason}, while others are",
+                count.number,
+                count.first,
+                "make them one: --set data.normalisation=nfc",
+            )
         elif what != COMPOSED:
             yield Finding(f"{name} {reason}" if what else f"{name}: {reason}", count.number, count.first)
 
@@ -148,14 +169,26 @@ def repeats(digests: NDArray[Any]) -> Rows:
     return np.sort(by_value[1:][again])
 
 
-def store_findings(path: str, store: TokenStore, max_length: int | None, batch_tokens: int | None) -> Iterator[Finding]:
-    """What shows in the ids of the training data: what is cut, what is out of proportion, what fits in no batch."""
+def store_findings(
+    path: str, store: TokenStore, max_length: int | None, batch_tokens: int | None
+) -> Iterator[Finding]:
+    """What shows in the ids of the training data: what is cut, what is out of proportion, what fits in no
+    batch."""
     rows = np.arange(len(store))
     source, target = (store.lengths(rows, column) for column in (SOURCE, TARGET))
     if max_length is not None:
         for side, length in zip(SIDES, (source, target), strict=True):
-            what = f"train {side}: longer than data.max_length={max_length} (the longest has {length.max():,} ids)"
-            yield from found(what, path, store.lines, np.flatnonzero(length > max_length), "they are cut; raise it to keep them whole")
+            what = (
+                f"train {side}: longer than data.max_length={max_length} (the longest has {length.max():,}"
+                " ids)"
+            )
+            yield from found(
+                what,
+                path,
+                store.lines,
+                np.flatnonzero(length > max_length),
+                "they are cut; raise it to keep them whole",
+            )
     ratio = np.log((target + 1) / (source + 1))
     middle = np.median(ratio)
     far = np.flatnonzero((np.abs(ratio - middle) > np.log(RATIO)) & (np.abs(target - source) >= DIFFERENCE))
@@ -164,4 +197,6 @@ def store_findings(path: str, store: TokenStore, max_length: int | None, batch_t
     if batch_tokens is not None:
         long = np.flatnonzero(costs(store, rows) > batch_tokens)
         advice = "each is a batch alone and needs more memory than others; raise it, or set data.max_length"
-        yield from found(f"train: pair longer than train.batch_tokens={batch_tokens:,}", path, store.lines, long, advice)
+        yield from found(
+            f"train: pair longer than train.batch_tokens={batch_tokens:,}", path, store.lines, long, advice
+        )

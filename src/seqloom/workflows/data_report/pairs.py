@@ -1,6 +1,8 @@
-"""The data doctor for pairs: what is in the files, what is odd about it, and what a training would make of it.
+"""The data doctor for pairs: what is in the files, what is odd about it, and what a training would make of
+it.
 
-The tokenizer and the token store are made as `train` makes them, so the store is ready when the training comes.
+The tokenizer and the token store are made as `train` makes them, so the store is ready when the training
+comes.
 """
 
 from __future__ import annotations
@@ -16,14 +18,21 @@ from numpy.typing import NDArray
 
 from seqloom.config import RunConfig
 from seqloom.data.batching.pair_batches import TranslationBatch, costs, translation_batch
-from seqloom.workflows.data_report.pair_checks import SIDES, Finding, Split, read_split, store_findings, text_findings
 from seqloom.data.batching.token_store import TokenStore
 from seqloom.errors import place
 from seqloom.protocols import Marks, Tokenizer
-from seqloom.shapes import IGNORE
-from seqloom.training.distributed import World
-from seqloom.tasks.translation.training_data import PreparedPairs, prepare_pairs, prepared, total_steps
 from seqloom.runs.progress import Say, read_pair_list
+from seqloom.shapes import IGNORE
+from seqloom.tasks.translation.training_data import PreparedPairs, prepare_pairs, prepared, total_steps
+from seqloom.training.distributed import World
+from seqloom.workflows.data_report.pair_checks import (
+    SIDES,
+    Finding,
+    Split,
+    read_split,
+    store_findings,
+    text_findings,
+)
 
 SPLIT_OFF = "split off"
 """The name of validation pairs that were taken from the training data."""
@@ -55,7 +64,8 @@ class Report:
     """kind, vocabulary, and by split ids_per_word and unknown_percent."""
     training: dict[str, Any]
     batch: list[dict[str, Any]]
-    """A few rows of the first batch: line, source, inputs, targets (None where nothing is trained), in pieces."""
+    """A few rows of the first batch: line, source, inputs, targets (None where nothing is trained), in
+    pieces."""
     errors: list[str]
     """What must stop a training."""
 
@@ -79,10 +89,22 @@ class Report:
             table_of("Pairs", self.counts),
             table_of("Length in ids", self.ids),
             table_of("Length in words", self.words),
-            (f"Tokenizer: {about['kind']}, {about['vocabulary']:,} pieces", ("", "ids a word", "unknown"), _unknown_rows(about)),
+            (
+                f"Tokenizer: {about['kind']}, {about['vocabulary']:,} pieces",
+                ("", "ids a word", "unknown"),
+                _unknown_rows(about),
+            ),
             ("Worth a look", ("what", "how many", "first"), findings or [("nothing", "", "")]),
-            ("Training", ("", ""), [(name.replace("_", " "), shown(value)) for name, value in self.training.items()]),
-            ("Three pairs of the first batch", ("", ""), [row for one in self.batch for row in _batch_rows(one)]),
+            (
+                "Training",
+                ("", ""),
+                [(name.replace("_", " "), shown(value)) for name, value in self.training.items()],
+            ),
+            (
+                "Three pairs of the first batch",
+                ("", ""),
+                [row for one in self.batch for row in _batch_rows(one)],
+            ),
         ]
 
     def problems(self) -> list[str]:
@@ -92,7 +114,11 @@ class Report:
 
 def problems_of(errors: Sequence[str], findings: Sequence[Finding]) -> list[str]:
     """Whole sentences, for people; one too where there is nothing to say."""
-    warnings = [f"warning: {one.what}: {one.number:,} (first: {one.first}); {one.advice}" for one in findings if one.advice]
+    warnings = [
+        f"warning: {one.what}: {one.number:,} (first: {one.first}); {one.advice}"
+        for one in findings
+        if one.advice
+    ]
     return [f"error: {error}" for error in errors] + warnings or ["nothing found that is likely to do harm"]
 
 
@@ -115,7 +141,11 @@ def check_pairs(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -> 
     return Report(
         counts={one.name: counts_of(one) for one in splits},
         ids=ids,
-        words={f"{one.name} {side}": quantiles(np.asarray(words)) for one in splits for side, words in zip(SIDES, one.words, strict=True)},
+        words={
+            f"{one.name} {side}": quantiles(np.asarray(words))
+            for one in splits
+            for side, words in zip(SIDES, one.words, strict=True)
+        },
         findings=[*text_findings(splits), *store_findings(train.path, store, run.data.max_length, budget)],
         tokenizer=tokenizer,
         training={
@@ -128,7 +158,11 @@ def check_pairs(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -> 
             "trained_tokens_of_the_first_batch": int((batch.targets != IGNORE).sum()),
         },
         batch=batch_view(batch, pairs.tokenizer, [place(train.path, int(store.lines[row])) for row in rows]),
-        errors=[*split_errors(splits), *cut_errors(store, run.data.max_length), *batch_errors(batch, pairs.tokenizer)],
+        errors=[
+            *split_errors(splits),
+            *cut_errors(store, run.data.max_length),
+            *batch_errors(batch, pairs.tokenizer),
+        ],
     )
 
 
@@ -137,24 +171,40 @@ def counts_of(split: Split) -> dict[str, int]:
     return {"read": tally.read, "used": tally.used, "skipped": tally.skipped, "repaired": tally.replaced}
 
 
-def measured(prepared: PreparedPairs, texts: dict[str, list[tuple[str, str]]], train: Split) -> tuple[Lengths, dict[str, Any]]:
-    """(lengths in ids, what is to be said of the tokenizer): the training text from the store, other texts are tokenised.
+def measured(
+    prepared: PreparedPairs, texts: dict[str, list[tuple[str, str]]], train: Split
+) -> tuple[Lengths, dict[str, Any]]:
+    """(lengths in ids, what is to be said of the tokenizer): the training text from the store, other texts
+    are tokenised.
 
     What is split off stands in `train` too, but not in the store.
     """
     tokenizer, store = prepared.tokenizer, prepared.store
-    lengths = {f"train {side}": quantiles(store.lengths(np.arange(len(store)), column)) for column, side in enumerate(SIDES)}
-    unknown: dict[str, float] = {"train": 100 * unknown_among(store.tokens, tokenizer.marks) / max(len(store.tokens), 1)}
+    lengths = {
+        f"train {side}": quantiles(store.lengths(np.arange(len(store)), column))
+        for column, side in enumerate(SIDES)
+    }
+    unknown: dict[str, float] = {
+        "train": 100 * unknown_among(store.tokens, tokenizer.marks) / max(len(store.tokens), 1)
+    }
     words = {name: sum(len(text.split()) for pair in pairs for text in pair) for name, pairs in texts.items()}
     words_in_store = sum(sum(side) for side in train.words) - words.get(SPLIT_OFF, 0)
     per_word = {"train": len(store.tokens) / words_in_store}
     for name, pairs in texts.items():
         ids = [tokenizer.encode([pair[column] for pair in pairs]) for column in range(len(SIDES))]
-        lengths |= {f"{name} {side}": quantiles(np.array([len(one) for one in ids[column]])) for column, side in enumerate(SIDES)}
+        lengths |= {
+            f"{name} {side}": quantiles(np.array([len(one) for one in ids[column]]))
+            for column, side in enumerate(SIDES)
+        }
         together = np.concatenate([np.asarray(one, np.int64) for side in ids for one in side])
         per_word[name] = len(together) / words[name]
         unknown[name] = 100 * unknown_among(together, tokenizer.marks) / max(len(together), 1)
-    about = {"kind": tokenizer.kind, "vocabulary": tokenizer.vocabulary_size, "ids_per_word": per_word, "unknown_percent": unknown}
+    about = {
+        "kind": tokenizer.kind,
+        "vocabulary": tokenizer.vocabulary_size,
+        "ids_per_word": per_word,
+        "unknown_percent": unknown,
+    }
     return lengths, about
 
 
@@ -173,24 +223,33 @@ def split_errors(splits: Sequence[Split]) -> list[str]:
     train, *others = splits
     errors = []
     if len(train.pairs) < 2:
-        errors.append(f"train must have at least 2 pairs, but has {len(train.pairs)} (rows read: {train.tally.read:,}); add more data")
+        errors.append(
+            f"train must have at least 2 pairs, but has {len(train.pairs)} (rows read: {train.tally.read:,});"
+            " add more data"
+        )
     for one in others:
         known, total = int(np.isin(np.asarray(one.pairs), np.asarray(train.pairs)).sum()), len(one.pairs)
         if known >= LEAK * total:
             errors.append(
-                f"{one.name} must hold other pairs than train, but {known:,} of its {total:,} stand in train too, "
-                "so a score on it says nothing; leave them out of one of both"
+                f"{one.name} must hold other pairs than train, but {known:,} of its {total:,} stand in train"
+                " too, so a score on it says nothing; leave them out of one of both"
             )
     return errors
 
 
 def cut_errors(store: TokenStore, max_length: int | None) -> list[str]:
-    """What is wrong where data.max_length cuts more than half of the training texts, sources and targets alike."""
+    """What is wrong where data.max_length cuts more than half of the training texts, sources and targets
+    alike."""
     lengths = np.diff(store.offsets)
     cut = 0 if max_length is None else int((lengths > max_length).sum())
     if 2 * cut <= len(lengths):
         return []
-    return [f"data.max_length={max_length} must leave most training texts whole, but cuts {cut:,} of {len(lengths):,}; raise it"]
+    return [
+        (
+            f"data.max_length={max_length} must leave most training texts whole, but cuts {cut:,} of"
+            f" {len(lengths):,}; raise it"
+        )
+    ]
 
 
 def batch_errors(batch: TranslationBatch, tokenizer: Tokenizer) -> list[str]:
@@ -200,7 +259,12 @@ def batch_errors(batch: TranslationBatch, tokenizer: Tokenizer) -> list[str]:
     end = tokenizer.marks.end
     if end is not None and not bool((batch.targets == end).any(dim=1).all()):
         (name,) = tokenizer.pieces([end])
-        return [f"every target must end in {name}, but in the first batch some do not: a model would not learn to stop"]
+        return [
+            (
+                f"every target must end in {name}, but in the first batch some do not: a model would not learn to"
+                " stop"
+            )
+        ]
     return []
 
 
@@ -209,14 +273,19 @@ def batch_view(batch: TranslationBatch, tokenizer: Tokenizer, lines: Sequence[st
     by_length = (batch.targets != IGNORE).sum(dim=1).argsort(stable=True).tolist()
     view = []
     for row in dict.fromkeys((by_length[-1], by_length[len(by_length) // 2], by_length[0])):
-        source, inputs, targets = (pieces_of(tokenizer, part[row].tolist()) for part in (batch.source, batch.inputs, batch.targets))
+        source, inputs, targets = (
+            pieces_of(tokenizer, part[row].tolist()) for part in (batch.source, batch.inputs, batch.targets)
+        )
         view.append({"line": lines[row], "source": source, "inputs": inputs, "targets": targets})
     return view
 
 
 def pieces_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str | None]:
     """Pieces of a row of a batch: None where nothing is trained, <pad> where nothing is read."""
-    return [None if one == IGNORE else PADDING if one == tokenizer.marks.pad else tokenizer.pieces([one])[0] for one in ids]
+    return [
+        None if one == IGNORE else PADDING if one == tokenizer.marks.pad else tokenizer.pieces([one])[0]
+        for one in ids
+    ]
 
 
 def _batch_rows(row: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -225,13 +294,18 @@ def _batch_rows(row: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def shown_pieces(pieces: Sequence[str | None]) -> str:
-    """Pieces with a blank between them, their own blanks as ␣; the middle of a long text is left out, runs of padding are counted."""
+    """Pieces with a blank between them, their own blanks as ␣; the middle of a long text is left out, runs of
+    padding are counted."""
     shown: list[str] = []
-    for piece, run in groupby("(untrained)" if piece is None else piece.replace(" ", "␣") for piece in pieces):
+    for piece, run in groupby(
+        "(untrained)" if piece is None else piece.replace(" ", "␣") for piece in pieces
+    ):
         count = len(list(run))
         shown += [f"{piece}×{count}"] if piece in ("(untrained)", PADDING) else [piece] * count
     left_out = len(shown) - SHOWN
-    return " ".join(shown if left_out <= 1 else [*shown[: SHOWN // 2], f"[… {left_out} more …]", *shown[-SHOWN // 2 :]])
+    return " ".join(
+        shown if left_out <= 1 else [*shown[: SHOWN // 2], f"[… {left_out} more …]", *shown[-SHOWN // 2 :]]
+    )
 
 
 def table_of(title: str, rows: Mapping[str, Mapping[str, object]]) -> Table:
@@ -241,9 +315,18 @@ def table_of(title: str, rows: Mapping[str, Mapping[str, object]]) -> Table:
 
 
 def _unknown_rows(about: dict[str, Any]) -> list[tuple[str, ...]]:
-    return [(name, f"{about['ids_per_word'][name]:.2f}", f"{share:.2f} %") for name, share in about["unknown_percent"].items()]
+    return [
+        (name, f"{about['ids_per_word'][name]:.2f}", f"{share:.2f} %")
+        for name, share in about["unknown_percent"].items()
+    ]
 
 
 def shown(value: object) -> str:
     """Numbers with commas, and with the digits that count."""
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if isinstance(value, float) else str(value)
+    return (
+        f"{value:,}"
+        if isinstance(value, int)
+        else f"{value:,.4g}"
+        if isinstance(value, float)
+        else str(value)
+    )

@@ -15,8 +15,8 @@ from seqloom.errors import DataError
 from seqloom.explaining.charts import save_chart
 from seqloom.explaining.patch_attention import patch_panels, rollout
 from seqloom.tasks.images.classify import ImageClassifier
-from seqloom.workflows.explain.text import PICTURES
 from seqloom.tasks.translation.predictor import new_file
+from seqloom.workflows.explain.text import PICTURES
 
 
 @final
@@ -57,8 +57,15 @@ def explain_image(folder: str | Path, path: str, output: str) -> ImageExplanatio
     rolled, heads = grid(rollout(weights)), [grid(look) for look in weights[-1, :, 0, 1:]]
     best = int(probabilities.argmax())
     label, probability = classifier.labels[best], float(probabilities[best])
-    looks = {"all layers (rollout)": rolled} | {f"last layer, head {at}": look for at, look in enumerate(heads, start=1)}
-    save_chart(patch_panels(pixels, looks, title=f"Where [CLS] looks: {label} ({probability:.2f})", subtitle=image.place), place)
+    looks = {"all layers (rollout)": rolled} | {
+        f"last layer, head {at}": look for at, look in enumerate(heads, start=1)
+    }
+    save_chart(
+        patch_panels(
+            pixels, looks, title=f"Where [CLS] looks: {label} ({probability:.2f})", subtitle=image.place
+        ),
+        place,
+    )
     return ImageExplanation(
         image=image.place,
         label=label,

@@ -1,0 +1,1 @@
+"""Rows of ids to batches: stores, order, windows, splits."""

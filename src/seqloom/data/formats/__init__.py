@@ -1,0 +1,1 @@
+"""Bytes to lines and rows: text, CSV, TSV, JSON, Parquet, archives."""

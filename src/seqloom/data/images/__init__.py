@@ -1,0 +1,1 @@
+"""Images: files, preprocessing, stores, corrupted patches."""

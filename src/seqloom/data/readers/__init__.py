@@ -1,0 +1,1 @@
+"""Files of a task to its examples, each with file and line."""

@@ -1,0 +1,1 @@
+"""Data made on the spot."""

@@ -1,0 +1,1 @@
+"""Output layers: from hidden states to a vocabulary."""

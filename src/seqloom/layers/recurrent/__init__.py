@@ -1,0 +1,1 @@
+"""Recurrent layers: cells, the driver over time, and its compiled loops."""

@@ -1,0 +1,1 @@
+"""Layers of Transformers: blocks, attention, positions, caches."""

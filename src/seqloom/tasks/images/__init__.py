@@ -1,0 +1,1 @@
+"""Tasks of images: classification and masked patch prediction."""

@@ -1,0 +1,1 @@
+"""Language modelling: training data, scoring, generation, completion."""

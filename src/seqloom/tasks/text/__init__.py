@@ -1,0 +1,1 @@
+"""Tasks of an encoder with a head: labels, tags, answers, choices."""

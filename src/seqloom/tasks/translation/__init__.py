@@ -1,0 +1,1 @@
+"""Text to text: pairs of a source and a target."""

@@ -1,0 +1,1 @@
+"""Tokenizers of checkpoints: the same ids as transformers, from the same files."""

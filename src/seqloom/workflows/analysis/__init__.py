@@ -1,0 +1,1 @@
+"""Studies of models and decoding: exact search, degeneration, memory, rescoring."""

@@ -1,0 +1,1 @@
+"""The verb compare: several models on the same data and budget."""
