@@ -1,12 +1,13 @@
 """Language models beside each other on one text: equal sizes, equal training time, one table.
 
-    python -m benchmarks.language_models characters TRAIN VALIDATION --minutes 4 --output
-    docs/results/characters.json python -m benchmarks.language_models words TRAIN VALIDATION TEST --minutes 8
-    --output docs/results/words.json
+    python -m benchmarks.language_models characters TRAIN VALIDATION --minutes 4 \\
+        --output docs/results/characters.json
+    python -m benchmarks.language_models words TRAIN VALIDATION TEST --minutes 8 \\
+        --output docs/results/words.json
 
 Each model is trained by `seqloom train` as a user would, on one thread; a network gets so many steps as fill
-the minutes of CPU time, found by short trials. A run that is there already is not trained again, so the
-command can be given again after it was stopped.
+the minutes of CPU time, found by short trials.
+A run that is there already is not trained again, so the command can be given again after it was stopped.
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@
     [--rounds 5] [--write]
 
 training: forward and backward, float32, 128 steps, input as wide as the state, gradient of the input
-included. step: one step of one sequence without gradients. memory: of a training step. A size is rows x width
-x layers; `--cells` and `--sizes` are patterns over the names that are shown. Prints tables; with --write puts
-them into docs/benchmarks.md, and the figures into docs/results/benchmarks.json.
+    included. step: one step of
+one sequence without gradients. memory: of a training step. A size is rows x width x layers; `--cells` and
+`--sizes` are patterns over the names that are shown. Prints tables; with --write puts them into
+docs/benchmarks.md, and the figures into docs/results/benchmarks.json.
 """
 
 from __future__ import annotations

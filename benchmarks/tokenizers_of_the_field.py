@@ -145,8 +145,8 @@ def misplaced(tokenizer: HubTokenizer, text: str) -> list[tuple[int, int]]:
     wrong = [] if len(ids) == len(spans) else [(0, 0)]
     for at, (begin, end, group) in enumerate(groups):
         inside = 0 <= begin <= end <= len(text) and (at == 0 or groups[at - 1][1] <= begin)
-        spelled = b"".join(tokenizer.spelled[i] for i in group)
-        known = tokenizer.marks.unknown not in group
+        spelled = b"".join(tokenizer.token_bytes[i] for i in group)
+        known = tokenizer.special_ids.unk not in group
         if not inside or (
             known
             and plain(tokenizer, text[begin:end]) != plain(tokenizer, spelled.decode("utf-8", "replace"))

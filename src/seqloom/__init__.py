@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from seqloom.tasks.language_modeling.complete import load_completer
     from seqloom.tasks.language_modeling.generate import load_generator
     from seqloom.tasks.language_modeling.score import Scorer
-    from seqloom.tasks.text.predictor import TextReader, load_reader
+    from seqloom.tasks.text.predictor import TextPredictor, load_reader
     from seqloom.tasks.translation.predictor import Predictor, load
     from seqloom.workflows.analysis.exact import load_searcher
     from seqloom.workflows.train import train
@@ -29,7 +29,7 @@ _PUBLIC = {
     "SeqloomError": "seqloom.errors",
     "Predictor": "seqloom.tasks.translation.predictor",
     "Scorer": "seqloom.tasks.language_modeling.score",
-    "TextReader": "seqloom.tasks.text.predictor",
+    "TextPredictor": "seqloom.tasks.text.predictor",
     "load": "seqloom.tasks.translation.predictor",
     "load_completer": "seqloom.tasks.language_modeling.complete",
     "load_generator": "seqloom.tasks.language_modeling.generate",
@@ -42,7 +42,7 @@ __all__ = [
     "Predictor",
     "Scorer",
     "SeqloomError",
-    "TextReader",
+    "TextPredictor",
     "__version__",
     "load",
     "load_completer",

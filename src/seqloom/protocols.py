@@ -58,7 +58,7 @@ class Decodable(Protocol):
         ...
 
 
-class Output(Protocol):
+class OutputLayer(Protocol):
     """The second half of a neural `Decodable`: from hidden states to a vocabulary."""
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -80,7 +80,7 @@ class Output(Protocol):
 class NeuralDecodable(Protocol):
     """A `Decodable` in two halves, so that nobody has to hold all logits."""
 
-    output: Output
+    output: OutputLayer
 
     def read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """tokens `(rows, steps)` -> hidden `(rows, steps, width)`, and the state after those tokens."""
@@ -107,7 +107,7 @@ class Encoder(Protocol):
         ...
 
 
-class ReadingBatch(NamedTuple):
+class EncodedBatch(NamedTuple):
     """Texts to be read and answered: what a `Reader` (`models/reader.py`) and its head are given. An example
     is one row, or several: one for each of two texts that are compared, for each order of them, for each
     option; the rows of an example stand together."""
@@ -136,54 +136,54 @@ Objective = Callable[[nn.Module, Any], Loss]
 """(model, batch) -> Loss. What a model is trained for."""
 
 
-class Marks(NamedTuple):
+class SpecialIds(NamedTuple):
     """The ids that mean something by themselves. Those of seqloom are in `text/special.py`; a checkpoint of
     others has its own."""
 
     pad: int
     """A step that does not happen. -1 where no entry of the vocabulary means just that: GPT-2 has none, T5
     begins its decoder with it."""
-    begin: tuple[int, ...]
+    bos: tuple[int, ...]
     """What a language model, or a decoder, reads before a text; none where it reads nothing (GPT)."""
-    end: int | None
+    eos: int | None
     """What ends a text that a model writes; None where nothing does (GPT)."""
-    unknown: int | None
+    unk: int | None
     """What stands for text that has no other ids."""
-    before: tuple[int, ...]
+    prefix: tuple[int, ...]
     """What an encoder reads before a text: `[CLS]`."""
-    between: tuple[int, ...]
+    separator: tuple[int, ...]
     """What it reads between two texts: `[SEP]`, or `</s></s>`."""
-    after: tuple[int, ...]
+    suffix: tuple[int, ...]
     """What it reads after a text, or after the second of two."""
     mask: int | None
     """What stands for a token that is to be found out: `[MASK]`."""
     forbidden: tuple[int, ...]
-    """What a model never writes: special ids other than `end`."""
+    """What a model never writes: special ids other than `eos`."""
 
 
 class Tokenizer(Protocol):
-    """Strings to ids and back. Special ids (`marks`) never come out of `encode`, but for the unknown one
+    """Strings to ids and back. Special ids (`special_ids`) never come out of `encode`, but for the unknown one
     where a tokenizer has no way to spell a character."""
 
     @property
-    def marks(self) -> Marks: ...
+    def special_ids(self) -> SpecialIds: ...
 
     @property
     def vocabulary_size(self) -> int: ...
 
     @property
-    def spelled(self) -> Sequence[bytes]:
+    def token_bytes(self) -> Sequence[bytes]:
         """The UTF-8 that each id stands for, or a part of a character of it; special ids spell nothing."""
         ...
 
     @property
-    def lead(self) -> bytes:
+    def space_prefix(self) -> bytes:
         """What pieces that begin a word spell first, a blank or nothing: `decode` drops it at the begin of a
         text."""
         ...
 
     @property
-    def joint(self) -> bytes:
+    def text_separator(self) -> bytes:
         """What stands between the pieces of a text."""
         ...
 
@@ -214,14 +214,14 @@ def select_rows(state: State, rows: Tensor) -> State:
     return _rebuild(state, lambda part: select_rows(part, rows))
 
 
-def move_rows(state: State, rows: Tensor) -> State:
+def reorder_in_place(state: State, rows: Tensor) -> State:
     """`select_rows` for a state that is not used again: what stays where it is, is not copied by a part that
     knows how."""
-    if hasattr(state, "moved"):
-        return state.moved(rows)
+    if hasattr(state, "reordered"):
+        return state.reordered(rows)
     if isinstance(state, Tensor):
         return state.index_select(0, rows)
-    return _rebuild(state, lambda part: move_rows(part, rows))
+    return _rebuild(state, lambda part: reorder_in_place(part, rows))
 
 
 def fork(state: State) -> State:

@@ -353,8 +353,8 @@ def refused_early(command: Any, monkeypatch: pytest.MonkeyPatch, *words: object)
     def opened(*_: object) -> None:
         raise AssertionError("a model was opened")
 
-    monkeypatch.setattr("seqloom.workflows.evaluate.load_bundle", opened)
-    monkeypatch.setattr("seqloom.workflows.explain.text.load_bundle", opened)
+    monkeypatch.setattr("seqloom.workflows.evaluate.load_run", opened)
+    monkeypatch.setattr("seqloom.workflows.explain.text.load_run", opened)
     return one_line(command(*words), 2)
 
 

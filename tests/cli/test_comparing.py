@@ -10,7 +10,7 @@ import pytest
 
 from seqloom.workflows.compare import leaderboard
 from seqloom.workflows.compare import run as workflow
-from seqloom.workflows.compare.cells import Measured, Run, Tools
+from seqloom.workflows.compare.cells import CellResult, CellRun, CellSteps
 
 MODELS = (
     "--models",
@@ -30,22 +30,24 @@ class Toy:
     def __init__(self) -> None:
         self.stop_at, self.trained = 0, 0
 
-    def train(self, place: Path, entry: Any, settings: list[str], plan: Any, say: Any, progress: Any) -> Run:
+    def train(
+        self, place: Path, entry: Any, settings: list[str], plan: Any, say: Any, progress: Any
+    ) -> CellRun:
         self.trained += 1
         if self.trained == self.stop_at:
-            return Run("SIGTERM", 1, 9, {}, 0.1, 1)
+            return CellRun("SIGTERM", 1, 9, {}, 0.1, 1)
         place.mkdir(parents=True, exist_ok=True)
-        return Run("max_steps", 9, 9, {"accuracy": 0.5, "loss": 0.7}, 2.0, 100)
+        return CellRun("max_steps", 9, 9, {"accuracy": 0.5, "loss": 0.7}, 2.0, 100)
 
-    def measure(self, place: Path, plan: Any, say: Any) -> Measured:
+    def measure(self, place: Path, plan: Any, say: Any) -> CellResult:
         right = [1.0, 1.0, float(place.name.startswith("rec")), 0.0]
-        return Measured({"accuracy": sum(right) / 4, "loss": 0.5}, right, 1234, 2.0, "t")
+        return CellResult({"accuracy": sum(right) / 4, "loss": 0.5}, right, 1234, 2.0, "t")
 
 
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> Toy:
     found = Toy()
-    tools = Tools(found.train, found.measure, lambda place, plan: 0.004, lambda *_: lambda fields: 100)
+    tools = CellSteps(found.train, found.measure, lambda place, plan: 0.004, lambda *_: lambda fields: 100)
     monkeypatch.setattr(workflow, "run_compare", partial(workflow.run_compare, tools=tools))
     monkeypatch.setattr(leaderboard, "PICTURES", (".svg",))
     return found

@@ -22,11 +22,11 @@ TOKENIZER = train_tokenizer(["the quick brown fox"] * 3, "bpe", 300)
 def opened(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any folder is from now on that of a tiny model that prefers the words of the tokenizer."""
     model = Remembering(TOKENIZER.vocabulary_size)
-    model.table[:, [i for i, piece in enumerate(TOKENIZER.spelled) if len(piece) > 1]] += 8
+    model.table[:, [i for i, piece in enumerate(TOKENIZER.token_bytes) if len(piece) > 1]] += 8
     bundle = type(
         "B", (), {"task": "text-generation", "folder": Path("runs/x"), "model": model, "tokenizer": TOKENIZER}
     )()
-    monkeypatch.setattr(workflow, "load_bundle", lambda *_: bundle)
+    monkeypatch.setattr(workflow, "load_run", lambda *_: bundle)
     torch.manual_seed(0)
 
 

@@ -14,7 +14,7 @@ from tests.decoding.toys import Remembering
 
 import seqloom.tasks.language_modeling.generate as workflow
 from seqloom.config import DecodeConfig
-from seqloom.runs.run_folder import Bundle
+from seqloom.runs.run_folder import LoadedRun
 from seqloom.text.tokenizers import train_tokenizer
 
 TOKENIZER = train_tokenizer(["ein Hund läuft 🐕 日本語"], "bytes")
@@ -28,7 +28,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def opened(task: str = "text-generation", context: int | None = None, **decode: Any) -> None:
         model: Any = Remembering(TOKENIZER.vocabulary_size, context)
         model.table[:, 16 + ord("a") : 16 + ord("z")] += 6
-        bundle = Bundle(
+        bundle = LoadedRun(
             folder=Path("runs/x"),
             task=task,
             model_type="gpt",
@@ -37,7 +37,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             decode=DecodeConfig(**{"strategy": "sample"} | decode),
             weights=Path("none"),
         )
-        monkeypatch.setattr(workflow, "load_bundle", lambda *_: bundle)
+        monkeypatch.setattr(workflow, "load_run", lambda *_: bundle)
 
     return opened
 

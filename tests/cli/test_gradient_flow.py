@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from torch import nn
 
-from seqloom.explaining.gradient_flow import Curve, GradientFlow, LayerFlow, StateFlow
-from seqloom.runs.run_folder import load_bundle
+from seqloom.explaining.gradient_flow import GradientFlow, LayerFlow, NormCurve, StateFlow
+from seqloom.runs.run_folder import load_run
 from seqloom.workflows.explain.text import flow_panels
 
 LSTM = (
@@ -77,10 +77,10 @@ def test_panels_show_what_a_logarithmic_axis_can() -> None:
     """Time runs to the right, the last step is at 0; medians that are 0 or not finite are left out, and a
     layer without any others."""
 
-    def curve(*median: float) -> Curve:
-        return Curve(mean=[9.0] * len(median), median=list(median), rows=[2] * len(median))
+    def curve(*median: float) -> NormCurve:
+        return NormCurve(mean=[9.0] * len(median), median=list(median), rows=[2] * len(median))
 
-    def layer(name: str, gradient: Curve, jacobian: Curve) -> LayerFlow:
+    def layer(name: str, gradient: NormCurve, jacobian: NormCurve) -> LayerFlow:
         flow = StateFlow(
             gradient_from_start=curve(9.0),
             gradient_from_end=gradient,
@@ -179,8 +179,8 @@ def test_mistakes_are_one_line(
     assert not list(tmp_path.iterdir())
 
     monkeypatch.setattr(
-        "seqloom.workflows.explain.text.load_bundle",
-        lambda folder: replace(load_bundle(folder), model=nn.Linear(2, 2)),
+        "seqloom.workflows.explain.text.load_run",
+        lambda folder: replace(load_run(folder), model=nn.Linear(2, 2)),
     )
     message = refused(data, "--gradient-flow")
     assert message.startswith(f"seqloom: {lstm}: the model must have a recurrent layer")

@@ -10,7 +10,7 @@ import pytest
 
 from seqloom.config import DataConfig
 from seqloom.data.formats.lines import Tally
-from seqloom.data.readers.examples import Tagged
+from seqloom.data.readers.examples import TaggedWords
 from seqloom.data.readers.tagged import read_tagged
 from seqloom.errors import DataError
 
@@ -22,7 +22,7 @@ def write(folder: Path, name: str, content: str | bytes) -> str:
     return str(path)
 
 
-def read(*paths: str, tally: Tally | None = None, answers: bool = True, **options: Any) -> list[Tagged]:
+def read(*paths: str, tally: Tally | None = None, answers: bool = True, **options: Any) -> list[TaggedWords]:
     tally = tally or Tally()
     found = list(read_tagged(paths, DataConfig(**options), tally, answers=answers))
     assert tally.used == len(found)

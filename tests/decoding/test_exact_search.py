@@ -16,7 +16,7 @@ from tests.decoding.toys import BOS, EOS, PAD, Chain, Remembering
 from torch import Tensor
 
 from seqloom.decoding import exact_search as exact_module
-from seqloom.decoding.exact_search import Budget, ExactResult, exact_search
+from seqloom.decoding.exact_search import ExactResult, SearchBudget, exact_search
 from seqloom.decoding.generate import Beam, Hypothesis, generate
 from seqloom.decoding.live_rows import Live
 from seqloom.decoding.rules import Rule, forbid
@@ -131,7 +131,7 @@ def test_a_budget_that_ends_first_leaves_a_gap_that_holds(
 ) -> None:
     model = Leveled(seed, 2, ending=-4.0)
     truth = -ranked(every(model, [BOS], 4), length_penalty)[0][0]
-    found = exact(model, cap=4, length_penalty=length_penalty, chunk=chunk, budget=Budget(nodes=nodes))
+    found = exact(model, cap=4, length_penalty=length_penalty, chunk=chunk, budget=SearchBudget(nodes=nodes))
     assert found.nodes <= nodes
     assert found.best is not None
     assert found.best.score <= truth <= found.bound
@@ -143,7 +143,7 @@ def test_a_budget_that_ends_first_leaves_a_gap_that_holds(
 def test_one_node_proves_nothing_and_says_how_much_is_left() -> None:
     """p(end) = 0.2, p(3) = 0.8: the empty sequence is known, and one that begins with 3 could have log 0.8."""
     model = Chain({BOS: [0, 0, 0.2, 0.8, 0, 0], 3: [0, 0, 0.9, 0.1, 0, 0]})
-    found = exact(model, budget=Budget(nodes=1))
+    found = exact(model, budget=SearchBudget(nodes=1))
     assert found.best is not None
     assert (found.proven, found.nodes, found.best.tokens) == (False, 1, [])
     assert found.bound == pytest.approx(math.log(0.8))
@@ -157,7 +157,7 @@ def test_one_node_proves_nothing_and_says_how_much_is_left() -> None:
 
 
 def test_a_deadline_ends_it_after_one_step() -> None:
-    found = exact(Remembering(), cap=12, budget=Budget(seconds=1e-9))
+    found = exact(Remembering(), cap=12, budget=SearchBudget(seconds=1e-9))
     assert (found.nodes, found.proven) == (1, False)
     assert found.gap > 0
 
@@ -167,7 +167,7 @@ def test_a_search_that_can_find_nothing_says_so() -> None:
     found = exact(endless)
     assert (found.best, found.proven, found.gap, found.empty) == (None, True, 0.0, -math.inf)
     assert found.bound == -math.inf
-    stopped = exact(endless, budget=Budget(nodes=1))
+    stopped = exact(endless, budget=SearchBudget(nodes=1))
     assert (stopped.best, stopped.proven, stopped.gap) == (None, False, math.inf)
 
 
@@ -280,7 +280,7 @@ def test_with_little_room_the_longest_go_first_and_the_answer_stays(monkeypatch:
         return choose(waiting)
 
     monkeypatch.setattr(exact_module, "_next", watched)
-    budget = Budget(nodes=300)
+    budget = SearchBudget(nodes=300)
     exact(Uniform(), cap=9, length_penalty=2.0, chunk=2, budget=budget)
     most = max(held)
     held.clear()
@@ -362,7 +362,7 @@ def test_what_cannot_be_asked(options: dict[str, Any], message: str) -> None:
 def test_a_budget_of_nothing_is_none(budget: dict[str, Any]) -> None:
     ((name, value),) = budget.items()
     with pytest.raises(UsageError, match=f"^the budget of {name} must be .*, but is {value}$"):
-        Budget(**budget)
+        SearchBudget(**budget)
 
 
 def test_nan_and_rules_that_raise_probabilities_are_refused() -> None:

@@ -244,7 +244,7 @@ def test_what_is_impossible_never_comes() -> None:
         assert [(h.tokens, h.finished) for h in found] == [([4], True)]
         assert found[0].score == pytest.approx(math.log(0.1) / 2)
     assert decode(model, torch.zeros(1, 0).long(), [[BOS]], [5], [nothing_after_3]) == [[]]
-    stop = stops(Spelling(pieces=[b"", b"", b"", b"c", b"d", b"e"], joint=b""), ["e"])
+    stop = stops(Spelling(pieces=[b"", b"", b"", b"c", b"d", b"e"], text_separator=b""), ["e"])
     beam = Beam()
     assert generate(
         model,

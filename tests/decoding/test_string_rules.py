@@ -41,7 +41,7 @@ def useful(kind: str) -> list[int]:
     """Ids whose bytes stand in the texts, so that they meet often, and `<unk>`, which spells nothing."""
     tokenizer = tokenizer_of(kind)
     every = " ".join(TEXTS).encode()
-    return [3, *(i for i in range(16, tokenizer.vocabulary_size) if tokenizer.spelled[i] in every)]
+    return [3, *(i for i in range(16, tokenizer.vocabulary_size) if tokenizer.token_bytes[i] in every)]
 
 
 @st.composite
@@ -151,9 +151,9 @@ def test_a_text_begins_as_it_must_in_every_way_that_tokens_allow(
     text: tuple[str, list[int], list[int]], beginning: str, draw: random.Random
 ) -> None:
     kind, prompt, _ = text
-    tokenizer, joint = tokenizer_of(kind), KINDS[kind].joint.decode()
+    tokenizer, joint = tokenizer_of(kind), KINDS[kind].text_separator.decode()
     spelling = spelling_of(kind)
-    lead = spelling.lead
+    lead = spelling.space_prefix
     target = beginning.removeprefix(joint or lead.decode()).encode()
     try:
         rule = begin(spelling, beginning)
@@ -187,7 +187,7 @@ def spellable(kind: str, text: bytes, target: bytes) -> bool:
     """Whether more tokens can make it begin with the target."""
     if text.startswith(target) or not target.startswith(text):
         return text.startswith(target)
-    before = text + KINDS[kind].joint if text else b""
+    before = text + KINDS[kind].text_separator if text else b""
     return any(spellable(kind, before + piece, target) for piece in useful_pieces(kind, target, not text))
 
 
@@ -195,7 +195,8 @@ def spellable(kind: str, text: bytes, target: bytes) -> bool:
 def useful_pieces(kind: str, target: bytes, first: bool) -> list[bytes]:
     """All that may spell a part of the target, or its begin, where what leads a text is dropped."""
     pieces = [
-        piece.removeprefix(spelling_of(kind).lead if first else b"") for piece in tokenizer_of(kind).spelled
+        piece.removeprefix(spelling_of(kind).space_prefix if first else b"")
+        for piece in tokenizer_of(kind).token_bytes
     ]
     return [
         piece
@@ -206,14 +207,14 @@ def useful_pieces(kind: str, target: bytes, first: bool) -> list[bytes]:
 
 def test_where_nothing_stands_nothing_is_spelled() -> None:
     """Not even the last id, which -1 would be the place of."""
-    spelling = Spelling(pieces=[b"a", b"b"], joint=b"")
+    spelling = Spelling(pieces=[b"a", b"b"], text_separator=b"")
     together, alone = live([([0], [0]), ([1, 1, 1, 1], [1])]), live([([0], [0])])
     zeros = torch.zeros(2, 2)
     for phrase in ("baab", "baaa", "aab"):
         assert torch.equal(
             ban(spelling, [phrase])(together, zeros)[:1], ban(spelling, [phrase])(alone, zeros[:1])
         )
-    joined = Spelling(pieces=[b"a", b"b"], joint=b" ")
+    joined = Spelling(pieces=[b"a", b"b"], text_separator=b" ")
     for phrase in (" a", "a"):
         for rows in (live([([], [0]), ([1, 1], [1])]), live([([], [0])])):
             assert stops(joined, [phrase])(rows)[:1].tolist() == [phrase == "a"]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from seqloom.errors import UsageError
 from seqloom.evaluation import perplexity
-from seqloom.evaluation.perplexity import Corpus, Span, TextScore, score_texts, spans
+from seqloom.evaluation.perplexity import CorpusLikelihood, Span, TextScore, score_texts, spans
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.text.special_tokens import BOS, EOS, UNK
 
@@ -130,7 +130,7 @@ def test_complete_and_prefix() -> None:
 
 
 def test_perplexities_by_hand() -> None:
-    corpus = Corpus.empty()
+    corpus = CorpusLikelihood.empty()
     corpus.add(TextScore(np.array([-1.0, -2.0, -0.5]), None), [5, UNK], words=2, size=9)
     corpus.add(TextScore(np.array([-4.5]), None), [], words=0, size=0)
     metrics = corpus.metrics()
@@ -151,7 +151,7 @@ def test_perplexities_by_hand() -> None:
 
 def test_an_interval_is_over_documents_or_over_blocks_of_the_few() -> None:
     chance = np.random.default_rng(0)
-    many, one = Corpus.empty(), Corpus.empty()
+    many, one = CorpusLikelihood.empty(), CorpusLikelihood.empty()
     for _ in range(200):
         many.add(TextScore(-chance.gamma(2.0, size=50), None), [5] * 49, words=49, size=98)
     one.add(TextScore(-chance.gamma(2.0, size=10_000), None), [5] * 9_999, words=9_999, size=20_000)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from seqloom.evaluation.repetition import (
     Loop,
-    Statistics,
+    RepetitionStatistics,
     Written,
     distinct_n,
     loop_at_end,
@@ -99,7 +99,7 @@ def test_statistics_of_three_texts() -> None:
     looped = Written([16, 17] * 4, False, np.log([0.5] * 8))
     short = Written([20], True, np.log([0.25, 1.0]))
     empty = Written([], True, np.log([0.1]))
-    found = Statistics.of([looped, short, empty])
+    found = RepetitionStatistics.of([looped, short, empty])
     assert found.perplexity == pytest.approx((0.5**8 * 0.25 * 0.1) ** (-1 / 11))
     assert found.mean_probability == pytest.approx((8 * 0.5 + 0.25 + 1 + 0.1) / 11)
     assert found.rep_4 == pytest.approx(3 / 5)
@@ -108,7 +108,7 @@ def test_statistics_of_three_texts() -> None:
     assert found.mean_length == 3
     assert found.texts_by_position == [3, 2, 1, 1, 1, 1, 1, 1]
     assert found.by_position[:3] == pytest.approx([(0.5 + 0.25 + 0.1) / 3, 0.75, 0.5])
-    nothing = Statistics.of([empty])
+    nothing = RepetitionStatistics.of([empty])
     assert math.isnan(nothing.rep_4)
     assert math.isnan(nothing.distinct_1)
-    assert Statistics.of([Written([16], False, np.array([-800.0]))]).perplexity == math.inf
+    assert RepetitionStatistics.of([Written([16], False, np.array([-800.0]))]).perplexity == math.inf

@@ -11,10 +11,10 @@ pytest.importorskip("altair")
 
 from seqloom.errors import UsageError
 from seqloom.explaining.charts import save_chart
-from seqloom.explaining.degeneration import COLOURS, Curve, Mean, degeneration_chart, moving_mean
+from seqloom.explaining.degeneration import COLOURS, Mean, ProbabilityCurve, degeneration_chart, moving_mean
 
-HUMAN = Curve(["a", "</script>", "\u202ec"], [0.1, 0.2, 0.3], "a </script>\n \u202ec")
-BEAM = Curve(["b", "b"], [0.8, 0.9], "word " * 60 + "the end")
+HUMAN = ProbabilityCurve(["a", "</script>", "\u202ec"], [0.1, 0.2, 0.3], "a </script>\n \u202ec")
+BEAM = ProbabilityCurve(["b", "b"], [0.8, 0.9], "word " * 60 + "the end")
 MEANS = {
     "human": Mean([0.1, 0.4], [9, 8]),
     "beam=5": Mean([0.7, 0.8, 0.9], [9, 9, 7]),
@@ -22,7 +22,7 @@ MEANS = {
 }
 
 
-def drawn(example: dict[str, Curve], means: dict[str, Mean]) -> Any:
+def drawn(example: dict[str, ProbabilityCurve], means: dict[str, Mean]) -> Any:
     return degeneration_chart(example, means, prompt="so it\nbegan", title="Title", subtitle="first and last")
 
 
@@ -110,4 +110,4 @@ def test_what_cannot_be_drawn_is_refused() -> None:
         with pytest.raises(UsageError, match="must have 1 to 5 series"):
             drawn(example, means)
     with pytest.raises(UsageError, match="each text is empty"):
-        drawn({"human": Curve([], [], "")}, {"human": Mean([], [])})
+        drawn({"human": ProbabilityCurve([], [], "")}, {"human": Mean([], [])})

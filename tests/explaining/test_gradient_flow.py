@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from seqloom.data.batching.pair_batches import pair_batch
 from seqloom.errors import UsageError
 from seqloom.explaining import gradient_flow as module
-from seqloom.explaining.gradient_flow import Curve, GradientFlow, gradient_flow
+from seqloom.explaining.gradient_flow import GradientFlow, NormCurve, gradient_flow
 from seqloom.layers.recurrent.cells import CELLS, CellState
 from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.layers.recurrent.stack import Recurrent
@@ -56,7 +56,7 @@ def flow_of(model: Recurrent, inputs: Tensor, mask: Tensor, wishes: list[Tensor]
     return gradient_flow(model, lambda: (model(inputs, mask)[0][mask] * torch.cat(wishes)).sum())
 
 
-def curves(flow: GradientFlow) -> dict[str, Curve]:
+def curves(flow: GradientFlow) -> dict[str, NormCurve]:
     return {
         f"{layer.name} {state} {kind}": getattr(flowing, kind)
         for layer in flow.layers
@@ -65,7 +65,7 @@ def curves(flow: GradientFlow) -> dict[str, Curve]:
     }
 
 
-def assert_same(one: dict[str, Curve], other: dict[str, Curve]) -> None:
+def assert_same(one: dict[str, NormCurve], other: dict[str, NormCurve]) -> None:
     assert one.keys() == other.keys()
     for name, curve in one.items():
         assert curve.rows == other[name].rows, name
@@ -73,7 +73,7 @@ def assert_same(one: dict[str, Curve], other: dict[str, Curve]) -> None:
         assert curve.median == pytest.approx(other[name].median, rel=1e-9), name
 
 
-def pooled(flows: list[GradientFlow]) -> dict[str, Curve]:
+def pooled(flows: list[GradientFlow]) -> dict[str, NormCurve]:
     """What rows alone give, put together."""
     by_name: dict[str, list[list[float]]] = {}
     for flow in flows:
@@ -85,7 +85,7 @@ def pooled(flows: list[GradientFlow]) -> dict[str, Curve]:
         found = [
             [values[at] for values in several if at < len(values)] for at in range(max(map(len, several)))
         ]
-        together[name] = Curve(
+        together[name] = NormCurve(
             mean=[mean(some) for some in found],
             median=[median(some) for some in found],
             rows=[*map(len, found)],

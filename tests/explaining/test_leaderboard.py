@@ -12,12 +12,12 @@ import pytest
 
 from seqloom.errors import UsageError
 from seqloom.explaining.charts import save_chart
-from seqloom.explaining.leaderboard import LONGEST_NAME, MOST_MODELS, Standing, leaderboard_chart
+from seqloom.explaining.leaderboard import LONGEST_NAME, MOST_MODELS, RankedModel, leaderboard_chart
 
 STANDINGS = [
-    Standing("gru & lstm", 0.91, 0.90, 0.92, 61.0),
-    Standing("</script><b>", 0.88, 0.85, 0.91, 20.0),
-    Standing("bag", 0.85, 0.85, 0.85, 0.5),
+    RankedModel("gru & lstm", 0.91, 0.90, 0.92, 61.0),
+    RankedModel("</script><b>", 0.88, 0.85, 0.91, 20.0),
+    RankedModel("bag", 0.85, 0.85, 0.85, 0.5),
 ]
 
 
@@ -58,9 +58,9 @@ def test_models_stand_in_their_order_with_their_numbers(tmp_path: Path) -> None:
 
 def test_numbers_of_points_that_are_near_stand_apart(tmp_path: Path) -> None:
     near = [
-        Standing("a", 0.8, 0.79, 0.81, 10.0),
-        Standing("b", 0.8, 0.79, 0.81, 10.1),
-        Standing("c", 0.6, 0.59, 0.61, 100.0),
+        RankedModel("a", 0.8, 0.79, 0.81, 10.0),
+        RankedModel("b", 0.8, 0.79, 0.81, 10.1),
+        RankedModel("c", 0.6, 0.59, 0.61, 100.0),
     ]
     _, right = panels(leaderboard_chart(near, score="accuracy"))
     texts = [layer for layer in right if layer["mark"]["type"] == "text"]
@@ -84,7 +84,7 @@ def test_one_model_alone_is_a_picture_too(tmp_path: Path) -> None:
 
 
 def test_many_models_and_long_names_fit() -> None:
-    many = [Standing(f"model {at} " + "x" * 100, 0.5, 0.4, 0.6, 1.0 + at) for at in range(MOST_MODELS)]
+    many = [RankedModel(f"model {at} " + "x" * 100, 0.5, 0.4, 0.6, 1.0 + at) for at in range(MOST_MODELS)]
     left, _ = panels(leaderboard_chart(many, score="accuracy"))
     assert len(left[0]["encoding"]["color"]["scale"]["range"]) == MOST_MODELS
     assert "x" * LONGEST_NAME not in left[0]["encoding"]["y"]["axis"]["labelExpr"]
@@ -95,14 +95,14 @@ def test_many_models_and_long_names_fit() -> None:
     ("standings", "message"),
     [
         ([], "1 to 40 models"),
-        ([Standing("a", 0.5, 0.5, 0.5, 1.0)] * (MOST_MODELS + 1), "1 to 40 models"),
-        ([Standing("a", math.nan, 0.5, 0.5, 1.0)], "must be finite"),
-        ([Standing("a", 0.5, -math.inf, 0.6, 1.0)], "must be finite"),
-        ([Standing("a", 0.5, 0.6, 0.7, 1.0)], "low <= mean <= high"),
-        ([Standing("a\nb", 0.5, 0.5, 0.5, 0.0)], r"a\\nb"),
+        ([RankedModel("a", 0.5, 0.5, 0.5, 1.0)] * (MOST_MODELS + 1), "1 to 40 models"),
+        ([RankedModel("a", math.nan, 0.5, 0.5, 1.0)], "must be finite"),
+        ([RankedModel("a", 0.5, -math.inf, 0.6, 1.0)], "must be finite"),
+        ([RankedModel("a", 0.5, 0.6, 0.7, 1.0)], "low <= mean <= high"),
+        ([RankedModel("a\nb", 0.5, 0.5, 0.5, 0.0)], r"a\\nb"),
     ],
 )
-def test_a_leaderboard_refuses_in_one_line(standings: list[Standing], message: str) -> None:
+def test_a_leaderboard_refuses_in_one_line(standings: list[RankedModel], message: str) -> None:
     with pytest.raises(UsageError, match=message) as refused:
         leaderboard_chart(standings, score="accuracy")
     assert "\n" not in str(refused.value)

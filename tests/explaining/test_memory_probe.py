@@ -13,8 +13,8 @@ from seqloom.errors import UsageError
 from seqloom.explaining.memory_probe import (
     CHECK_ROWS,
     READERS,
-    Budget,
     MemoryReader,
+    ProbeBudget,
     ProbeResult,
     measure,
     probe,
@@ -25,11 +25,11 @@ from seqloom.training.loop import Progress
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-SMALL = Budget(steps=300, width=24, rows=16, learning_rate=0.01, check_every=50)
+SMALL = ProbeBudget(steps=300, width=24, rows=16, learning_rate=0.01, check_every=50)
 
 
 def probed(
-    task: str, reader: str, distance: int, budget: Budget = SMALL, seen: list[Progress] | None = None
+    task: str, reader: str, distance: int, budget: ProbeBudget = SMALL, seen: list[Progress] | None = None
 ) -> ProbeResult:
     result = probe(
         MEMORY_TASKS[task], reader, distance, budget, (seen if seen is not None else []).append, lambda: 0
@@ -131,7 +131,7 @@ def test_a_gradient_that_is_not_finite_ends_the_training_before_the_update() -> 
 def test_shorter_distances_come_as_often_as_asked() -> None:
     task = MEMORY_TASKS["cloze"]
     for share in (0.0, 0.3):
-        distances = [trained_distance(task, 50, Budget(shorter=share), step) for step in range(2000)]
+        distances = [trained_distance(task, 50, ProbeBudget(shorter=share), step) for step in range(2000)]
         assert sum(distance < 50 for distance in distances) / 2000 == pytest.approx(share, abs=0.05)
         assert min(distances) == (task.shortest if share else 50)
         assert max(distances) == 50

@@ -10,8 +10,8 @@ from tests.interop.published import BERT, GPT, hf, scale_of
 from torch import Tensor, nn
 
 from seqloom.config import HeadConfig
-from seqloom.models.encoder_with_head import Reader, ReaderConfig
-from seqloom.protocols import ReadingBatch
+from seqloom.models.encoder_with_head import EncoderWithHead, EncoderWithHeadConfig
+from seqloom.protocols import EncodedBatch
 from seqloom.shapes import IGNORE
 
 NAMED: dict[str, Any] = {"id2label": {0: "z", 1: "a", 2: "m m"}, "label2id": {"z": 0, "a": 1, "m m": 2}}
@@ -92,7 +92,7 @@ def saved(name: str, folder: Path, **changes: Any) -> Any:
     return model
 
 
-def asked(name: str) -> ReadingBatch:
+def asked(name: str) -> EncodedBatch:
     """Four rows of different lengths, of two segments where the model knows any; every step is asked for
     where places are."""
     torch.manual_seed(7)
@@ -105,11 +105,11 @@ def asked(name: str) -> ReadingBatch:
     places = place.where(mask, -1) if kind in ("tagging", "span") else tokens.new_zeros(4, 0)
     owner = torch.tensor([0, 0, 1, 1]) if kind == "choice" else torch.arange(4)
     targets = torch.full((int(owner[-1]) + 1,), IGNORE)
-    return ReadingBatch(tokens, segments, tokens.new_zeros(*tokens.shape, 0), owner, places, targets)
+    return EncodedBatch(tokens, segments, tokens.new_zeros(*tokens.shape, 0), owner, places, targets)
 
 
-def ask_theirs(name: str, model: Any, batch: ReadingBatch) -> Tensor:
-    """The same scores as `Reader` gives, of theirs."""
+def ask_theirs(name: str, model: Any, batch: EncodedBatch) -> Tensor:
+    """The same scores as `EncoderWithHead` gives, of theirs."""
     mask = batch.tokens >= 0
     pad = 1 if (pad := model.config.pad_token_id) is None else pad
     given = {"input_ids": batch.tokens.where(mask, pad), "attention_mask": mask.long()}
@@ -130,7 +130,7 @@ def close(ours: Tensor, theirs: Tensor, tolerance: float) -> bool:
 
 def reader(
     kind: str = "classification", encoder: dict[str, Any] | None = None, size: int = 20, **head: Any
-) -> Reader:
+) -> EncoderWithHead:
     """One of our own."""
     fields = encoder or {"model_type": "bert", "layers": 1, "context": 16, "head": "none"}
     width = {} if fields["model_type"] in ("bag_of_words", "convolution") else {"width": 8}
@@ -138,6 +138,8 @@ def reader(
     labels = ("z", "a", "b") if kind in ("classification", "multi-label", "tagging") else ()
     torch.manual_seed(0)
     whole = {"vocabulary_size": size, **width, **heads, **fields}
-    return Reader(
-        ReaderConfig(kind=kind, encoder=whole, head=HeadConfig(**head), labels=labels, vocabulary_size=20)  # type: ignore[arg-type]
+    return EncoderWithHead(
+        EncoderWithHeadConfig(
+            kind=kind, encoder=whole, head=HeadConfig(**head), labels=labels, vocabulary_size=20
+        )  # type: ignore[arg-type]
     ).eval()

@@ -19,9 +19,15 @@ from torch import Tensor, nn
 from seqloom.config import HeadConfig
 from seqloom.errors import FolderError, UsageError
 from seqloom.interop.checkpoint import read_checkpoint
-from seqloom.interop.pretrained import Started, begin, start_encoder, start_of_run, with_marks
+from seqloom.interop.pretrained import (
+    Pretrained,
+    load_pretrained,
+    pretrained_encoder,
+    pretrained_of_run,
+    with_special_tokens,
+)
 from seqloom.models import model_family
-from seqloom.models.encoder_with_head import Reader, ReaderConfig
+from seqloom.models.encoder_with_head import EncoderWithHead, EncoderWithHeadConfig
 from seqloom.run_file import to_plain
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -54,12 +60,12 @@ def saved(name: str, folder: Path) -> Any:
 
 
 def new_reader(
-    started: Started, kind: str = "tagging", labels: tuple[str, ...] = ("z", "a", "m m"), **head: Any
-) -> Reader:
+    started: Pretrained, kind: str = "tagging", labels: tuple[str, ...] = ("z", "a", "m m"), **head: Any
+) -> EncoderWithHead:
     """A new reader on what was started, as a training makes one."""
     encoder = {"model_type": started.encoder_type, **started.encoder_fields}
     usual = dict(started.heads.get(kind, {}))
-    config = ReaderConfig(
+    config = EncoderWithHeadConfig(
         kind=kind,  # type: ignore[arg-type]
         encoder=encoder,
         head=HeadConfig(**usual | head),
@@ -67,7 +73,7 @@ def new_reader(
         vocabulary_size=started.vocabulary_size,
     )
     torch.manual_seed(5)
-    return Reader(config).eval()
+    return EncoderWithHead(config).eval()
 
 
 def states_of_theirs(name: str, model: Any) -> Tensor:
@@ -92,9 +98,9 @@ ENCODERS = (
 @pytest.mark.parametrize("name", ENCODERS)
 def test_the_encoder_of_any_checkpoint_reads_as_theirs(name: str, tmp_path: Path) -> None:
     theirs = saved(name, tmp_path)
-    started = start_encoder(tmp_path)
+    started = pretrained_encoder(tmp_path)
     made = new_reader(started)
-    begin(made, started)
+    load_pretrained(made, started)
     batch = asked(name)
     mask = batch.tokens >= 0
     assert close(made.read(batch)[mask], states_of_theirs(name, theirs)[mask], 1e-5)
@@ -110,20 +116,22 @@ def test_the_encoder_of_any_checkpoint_reads_as_theirs(name: str, tmp_path: Path
 
 def test_a_pooler_is_the_hidden_layer_and_what_is_new_is_named(tmp_path: Path) -> None:
     theirs = saved("bert-pre", tmp_path)
-    started = start_encoder(tmp_path)
+    started = pretrained_encoder(tmp_path)
     assert started.notes == (
         "not read: the head of masked tokens (5 tensors), which the model here has not got",
         "not read: the head of next sentences (2 tensors), which the model here has not got",
     )
     for kind in ("classification", "multi-label", "regression", "choice"):
         made = new_reader(started, kind)
-        assert begin(made, started) == ["new, and to be trained: head.output.weight, head.output.bias"]
+        assert load_pretrained(made, started) == [
+            "new, and to be trained: head.output.weight, head.output.bias"
+        ]
         assert torch.equal(made.head.hidden.weight, theirs.bert.pooler.dense.weight)  # type: ignore[union-attr]
         assert torch.equal(made.head.hidden.bias, theirs.bert.pooler.dense.bias)  # type: ignore[union-attr]
     for head in ({"activation": "relu"}, {"pooling": "mean"}, {"hidden_width": 5}, {"hidden_width": 0}):
         made = new_reader(started, "classification", **head)
         fresh = new_reader(started, "classification", **head)
-        said = begin(made, started)
+        said = load_pretrained(made, started)
         assert (
             said[1] == "left behind, as this reader answers otherwise: head.hidden.weight, head.hidden.bias"
         )
@@ -147,12 +155,12 @@ def test_a_pooler_is_the_hidden_layer_and_what_is_new_is_named(tmp_path: Path) -
 )
 def test_a_head_is_taken_where_what_it_answers_is_the_same(name: str, tmp_path: Path) -> None:
     saved(name, tmp_path)
-    found, started, batch = read_checkpoint(tmp_path), start_encoder(tmp_path), asked(name)
+    found, started, batch = read_checkpoint(tmp_path), pretrained_encoder(tmp_path), asked(name)
     same = new_reader(started, found.config.kind, found.config.labels)
-    assert begin(same, started) == []
+    assert load_pretrained(same, started) == []
     assert torch.equal(same(batch), found.model(batch))
     other = new_reader(started, "tagging", ("z", "a", "another"))
-    new, left = begin(other, started)
+    new, left = load_pretrained(other, started)
     assert new == "new, and to be trained: head.output.weight, head.output.bias"
     assert left.startswith("left behind, as this reader answers otherwise: head.")
 
@@ -160,7 +168,7 @@ def test_a_head_is_taken_where_what_it_answers_is_the_same(name: str, tmp_path: 
 def test_the_head_of_a_family_is_its_own(tmp_path: Path) -> None:
     for name, activation in (("electra-discriminator", "gelu"), ("roberta-mlm", "tanh"), ("bert", "tanh")):
         saved(name, tmp_path / name)
-        heads = start_encoder(tmp_path / name).heads
+        heads = pretrained_encoder(tmp_path / name).heads
         assert heads["classification"] == {
             "hidden_width": 12,
             "activation": activation,
@@ -169,7 +177,7 @@ def test_the_head_of_a_family_is_its_own(tmp_path: Path) -> None:
         }
         assert heads.keys() == {"classification", "multi-label", "regression", "choice"}
     saved("gpt1", tmp_path / "gpt1")
-    assert start_encoder(tmp_path / "gpt1").heads["regression"] == {
+    assert pretrained_encoder(tmp_path / "gpt1").heads["regression"] == {
         "hidden_width": 0,
         "pooling": "last",
         "pair": "joined",
@@ -180,11 +188,11 @@ def test_the_head_of_a_family_is_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["gpt2", "gpt2-untied"])
 def test_marks_are_new_rows_and_change_nothing_else(name: str, tmp_path: Path) -> None:
     saved(name, tmp_path)
-    started = start_encoder(tmp_path)
-    tensors, fields = with_marks(
+    started = pretrained_encoder(tmp_path)
+    tensors, fields = with_special_tokens(
         started.encoder_tensors, started.encoder_fields, 3, torch.Generator().manual_seed(3)
     )
-    again, _ = with_marks(
+    again, _ = with_special_tokens(
         started.encoder_tensors, started.encoder_fields, 3, torch.Generator().manual_seed(3)
     )
     assert fields == started.encoder_fields | {"vocabulary_size": 22}
@@ -196,8 +204,8 @@ def test_marks_are_new_rows_and_change_nothing_else(name: str, tmp_path: Path) -
         assert 0.005 < float(tensors[key][19:].std()) < 0.04
     marked = replace(started, encoder_tensors=tensors, encoder_fields=fields)
     made, plain = new_reader(marked), new_reader(started)
-    begin(made, marked)
-    begin(plain, started)
+    load_pretrained(made, marked)
+    load_pretrained(plain, started)
     batch = asked(name)
     mask = batch.tokens >= 0
     assert torch.equal(made.read(batch)[mask], plain.read(batch)[mask])
@@ -216,13 +224,13 @@ def test_a_reader_of_ours_begins_another(tmp_path: Path) -> None:
             tmp_path / "model.safetensors",
         )
         content = {"model_type": "reader", "task": "text-classification", **to_plain(made.config)}
-        started = start_of_run(content, tmp_path / "model.safetensors")
+        started = pretrained_of_run(content, tmp_path / "model.safetensors")
         same = new_reader(started, "classification", ("z", "a", "b"))
-        assert begin(same, started) == []
+        assert load_pretrained(same, started) == []
         batch = asked("bert")
         assert torch.equal(same(batch), made(batch))
         other = new_reader(started, "classification", ("a", "b", "z"))  # another order is another head
-        assert begin(other, started)[0].startswith("new, and to be trained: head.")
+        assert load_pretrained(other, started)[0].startswith("new, and to be trained: head.")
         assert torch.equal(other.read(batch), made.read(batch))
 
 
@@ -239,9 +247,9 @@ def test_a_model_of_ours_begins_a_reader_without_its_heads(tmp_path: Path) -> No
         once = {id(tensor): (key, tensor.detach().contiguous()) for key, tensor in reversed(state.items())}
         save_file(dict(once.values()), tmp_path / "model.safetensors")
         content = {"model_type": model_type, "task": "x", "seqloom_version": "0", **to_plain(config)}
-        started = start_of_run(content, tmp_path / "model.safetensors")
+        started = pretrained_of_run(content, tmp_path / "model.safetensors")
         made = new_reader(started)
-        begin(made, started)
+        load_pretrained(made, started)
         batch = asked(model_type)
         mask = batch.tokens >= 0
         inputs = batch.tokens.where(mask, 0)
@@ -261,19 +269,19 @@ def test_what_does_not_read_for_a_head_is_refused(tmp_path: Path) -> None:
         with pytest.raises(
             UsageError, match=r"a reader begins with a reader, or with one of .*bert, gpt, t5, but this is a"
         ):
-            start_encoder(folder)
+            pretrained_encoder(folder)
     with pytest.raises(UsageError, match="but this is a seq2seq"):
-        start_of_run({"model_type": "seq2seq"}, tmp_path / "model.safetensors")
+        pretrained_of_run({"model_type": "seq2seq"}, tmp_path / "model.safetensors")
     saved("bert", tmp_path / "one")
     saved("roberta-mlm", tmp_path / "two")
-    one, two = start_encoder(tmp_path / "one"), start_encoder(tmp_path / "two")
+    one, two = pretrained_encoder(tmp_path / "one"), pretrained_encoder(tmp_path / "two")
     with pytest.raises(
         UsageError, match="the encoder must have the sizes of what it begins with, but differs in encoder"
     ):
-        begin(new_reader(one), two)
+        load_pretrained(new_reader(one), two)
     theirs = published.random_model("bert")
     with torch.no_grad():
         theirs.pooler.dense.bias[0] = float("nan")
     theirs.save_pretrained(tmp_path / "one")
     with pytest.raises(FolderError, match=r"weights must be finite, but those of pooler.bias are not"):
-        start_encoder(tmp_path / "one")
+        pretrained_encoder(tmp_path / "one")

@@ -16,7 +16,7 @@ from torch import Tensor
 from seqloom.errors import FolderError, UsageError
 from seqloom.interop.checkpoint import is_hub_folder, read_checkpoint
 from seqloom.interop.export import target_of
-from seqloom.interop.weights import Weights, write_weights
+from seqloom.interop.weights import StoredWeights, write_weights
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 
@@ -281,7 +281,7 @@ def test_shards_that_are_written_are_read_again(tmp_path: Path, limit: int) -> N
     tensors = {f"t{i}": torch.full((i + 1,), float(i)) for i in range(9)}
     names = write_weights(tmp_path, tensors, limit)
     assert (len(names) == 1) == (limit == 10**9)
-    weights = Weights(tmp_path)
+    weights = StoredWeights(tmp_path)
     assert {name: weights.read(name).tolist() for name in weights.stored} == {
         name: tensor.tolist() for name, tensor in tensors.items()
     }

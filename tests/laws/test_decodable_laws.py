@@ -25,8 +25,8 @@ from seqloom.protocols import (
     Shared,
     State,
     fork,
-    move_rows,
     next_logits,
+    reorder_in_place,
     select_rows,
     target_log_probs,
 )
@@ -241,7 +241,7 @@ def test_moving_rows_in_place_is_choosing_them(subject: Subject) -> None:
         _, chosen = subject.model(torch.tensor(texts), start(subject, inputs))
         for rows in ([0, 0, 2, 1, 3], [1, 0, 1, 3], [0, 1, 2, 2], [3, 2, 0], [0, 0, 2], [0, 1]):
             at, next_tokens = torch.tensor(rows), torch.tensor([[chance.choice(LIVE)] for _ in rows])
-            logits, moved = subject.model(next_tokens, move_rows(moved, at))
+            logits, moved = subject.model(next_tokens, reorder_in_place(moved, at))
             expected, chosen = subject.model(next_tokens, select_rows(chosen, at))
             close(logits, expected)
 

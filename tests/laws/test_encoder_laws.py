@@ -14,7 +14,7 @@ import torch
 from tests.laws.conftest import draw_parameters
 from torch import Tensor
 
-from seqloom.layers.transformer.blocks import Block, Reading, Stack, make_norm, read_places, seen_of
+from seqloom.layers.transformer.blocks import AttentionInputs, Block, Stack, make_norm, read_places, seen_of
 from seqloom.models.bert import Bert, BertConfig
 
 SMALL: dict[str, Any] = {"vocabulary_size": 11, "context": 12, "width": 8, "layers": 2, "heads": 2}
@@ -109,7 +109,7 @@ def test_packed_is_masked(encoder: Any) -> None:
     inputs, mask = padded(ROWS, "left")
     some, positions = read_places(mask)
     assert some is not None
-    dense, _ = encoder.stack(encoder._embedded(inputs, positions, None), Reading(seen_of(mask)))
+    dense, _ = encoder.stack(encoder._embedded(inputs, positions, None), AttentionInputs(seen_of(mask)))
     close(encoder(inputs, mask)[mask], dense[mask])
 
 

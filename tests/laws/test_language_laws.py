@@ -55,9 +55,9 @@ def test_a_prefix_is_as_likely_as_all_that_begins_with_it(lm: Subject) -> None:
 def test_all_sentences_up_to_a_length_and_what_still_runs_are_one(lm: Subject) -> None:
     """A network without training also gives a share to what no text holds, <s> and <pad>: texts end there
     too."""
-    most, marks = 3, [token for token in predicted(lm) if token < EOS]
+    most, special_ids = 3, [token for token in predicted(lm) if token < EOS]
     texts = [text for length in range(most + 1) for text in itertools.product(WORDS, repeat=length)]
-    strange = [(*text, mark) for text in texts if len(text) < most for mark in marks]
+    strange = [(*text, mark) for text in texts if len(text) < most for mark in special_ids]
     scores = score_texts(lm.model, texts)
     ended = sum(
         math.exp(score.complete) for text, score in zip(texts, scores, strict=True) if len(text) < most

@@ -16,13 +16,13 @@ from torch import nn
 from seqloom.config import DecodeConfig
 from seqloom.data.batching.pair_batches import pair_batch
 from seqloom.errors import UsageError
-from seqloom.evaluation.perplexity import Corpus, score_texts
+from seqloom.evaluation.perplexity import CorpusLikelihood, score_texts
 from seqloom.evaluation.teacher_forcing import teacher_forced
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.transformer import Transformer, TransformerConfig
-from seqloom.protocols import Marks
+from seqloom.protocols import SpecialIds
 from seqloom.runs.decoding_options import decoding_of
-from seqloom.runs.run_folder import Bundle
+from seqloom.runs.run_folder import LoadedRun
 from seqloom.shapes import IGNORE
 from seqloom.tasks.language_modeling.complete import Completer
 from seqloom.tasks.language_modeling.generate import TextGenerator
@@ -35,24 +35,24 @@ from seqloom.workflows.explain.text import attention_of
 SPECIAL, LETTERS = 6, "abcdefghijklmnopqrstuvwxyz "
 SIZE = SPECIAL + len(LETTERS)
 
-OURS = Marks(
+OURS = SpecialIds(
     pad=0,
-    begin=(1,),
-    end=2,
-    unknown=3,
-    before=(),
-    between=(4,),
-    after=(2,),
+    bos=(1,),
+    eos=2,
+    unk=3,
+    prefix=(),
+    separator=(4,),
+    suffix=(2,),
     mask=None,
     forbidden=(0, 1, 3, 4, 5),
 )
 MARKS = {
     "ours": OURS,
-    "gpt2": OURS._replace(pad=-1, begin=(2,), after=(), unknown=None, forbidden=(0, 1, 3, 4, 5)),
-    "gpt1": OURS._replace(pad=-1, begin=(), end=None, after=(), forbidden=(0, 1, 2, 3, 4, 5)),
-    "t5": OURS._replace(pad=-1, begin=(0,), end=1, after=(1,), forbidden=(0, 2, 3, 4, 5)),
-    "bart": OURS._replace(pad=-1, begin=(2, 5), before=(5,), forbidden=(0, 1, 3, 4, 5)),
-    "no begin": OURS._replace(pad=-1, begin=(), forbidden=(0, 1, 3, 4, 5)),
+    "gpt2": OURS._replace(pad=-1, bos=(2,), suffix=(), unk=None, forbidden=(0, 1, 3, 4, 5)),
+    "gpt1": OURS._replace(pad=-1, bos=(), eos=None, suffix=(), forbidden=(0, 1, 2, 3, 4, 5)),
+    "t5": OURS._replace(pad=-1, bos=(0,), eos=1, suffix=(1,), forbidden=(0, 2, 3, 4, 5)),
+    "bart": OURS._replace(pad=-1, bos=(2, 5), prefix=(5,), forbidden=(0, 1, 3, 4, 5)),
+    "no begin": OURS._replace(pad=-1, bos=(), forbidden=(0, 1, 3, 4, 5)),
 }
 PROMPTS = ["a", "abc ab", "hgfedcba hgfe", "b b b b", "c"]
 
@@ -61,24 +61,24 @@ PROMPTS = ["a", "abc ab", "hgfedcba hgfe", "b b b b", "c"]
 class Letters:
     """A tokenizer of letters, whose ids are `number` of those above: of a permutation."""
 
-    usual: Marks
+    usual: SpecialIds
     number: Sequence[int] = tuple(range(SIZE))
     kind = "characters"
-    joint = b""
-    lead = b""
+    text_separator = b""
+    space_prefix = b""
     vocabulary_size = SIZE
 
     @property
-    def marks(self) -> Marks:
+    def special_ids(self) -> SpecialIds:
         def at(found: Any) -> Any:
             if isinstance(found, tuple):
                 return tuple(map(at, found))
             return found if found is None or found < 0 else self.number[found]
 
-        return Marks(*map(at, self.usual))
+        return SpecialIds(*map(at, self.usual))
 
     @property
-    def spelled(self) -> list[bytes]:
+    def token_bytes(self) -> list[bytes]:
         found = [b""] * SIZE
         for at, letter in enumerate(LETTERS, SPECIAL):
             found[self.number[at]] = letter.encode()
@@ -88,11 +88,11 @@ class Letters:
         return [[self.number[SPECIAL + LETTERS.index(letter)] for letter in text] for text in texts]
 
     def decode(self, ids: Sequence[int]) -> str:
-        return b"".join(self.spelled[i] for i in ids).decode()
+        return b"".join(self.token_bytes[i] for i in ids).decode()
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         assert all(0 <= i < SIZE for i in ids)
-        return [self.spelled[i].decode() or f"<{self.number.index(i)}>" for i in ids]
+        return [self.token_bytes[i].decode() or f"<{self.number.index(i)}>" for i in ids]
 
     def settle(self, text: str) -> tuple[list[int], bytes]:
         return self.encode([text])[0], b""
@@ -130,7 +130,7 @@ def language_model(tokenizer: Letters) -> GPT:
     sizes: dict[str, Any] = {"vocabulary_size": SIZE, "context": 64, "width": 16, "layers": 2, "heads": 2}
     config = GPTConfig(**sizes, documents="joined", tie_output=False)
     model = random_weights(GPT(config), 3)
-    return renumbered(model, replace(config, pad_id=tokenizer.marks.pad, bos_id=SIZE), tokenizer.number)  # type: ignore[no-any-return]
+    return renumbered(model, replace(config, pad_id=tokenizer.special_ids.pad, bos_id=SIZE), tokenizer.number)  # type: ignore[no-any-return]
 
 
 def translation_model(tokenizer: Letters) -> Transformer:
@@ -143,11 +143,11 @@ def translation_model(tokenizer: Letters) -> Transformer:
     }
     config = TransformerConfig(**sizes, positions="learned", context=30, tie_output=False)
     model = random_weights(Transformer(config), 5)
-    return renumbered(model, replace(config, pad_id=tokenizer.marks.pad), tokenizer.number)  # type: ignore[no-any-return]
+    return renumbered(model, replace(config, pad_id=tokenizer.special_ids.pad), tokenizer.number)  # type: ignore[no-any-return]
 
 
-def bundle_of(tokenizer: Letters, task: str = "text-generation", **decode: Any) -> Bundle:
-    return Bundle(
+def bundle_of(tokenizer: Letters, task: str = "text-generation", **decode: Any) -> LoadedRun:
+    return LoadedRun(
         folder=Path("runs/tales"),
         task=task,
         model_type="gpt",
@@ -249,7 +249,7 @@ def test_what_is_written_is_scored_alike(name: str) -> None:
     bundle = bundle_of(tokenizer)
     scorer = Scorer.__new__(Scorer)
     scorer.bundle = bundle
-    ended = MARKS[name].end is not None
+    ended = MARKS[name].eos is not None
     for prompt, outputs in zip(PROMPTS, TextGenerator(bundle).generate(PROMPTS), strict=True):
         for one in outputs:
             (scored,) = scorer.score([one.text], prompt=prompt, tokens=True)
@@ -262,7 +262,7 @@ def test_what_is_written_is_scored_alike(name: str) -> None:
                 *(["<2>" if name != "t5" else "<1>"] if ended else []),
             ]
     whole, part = (next(iter(scorer.score(["abc"], prompt=prompt, tokens=True))) for prompt in ("", "a"))
-    given = bool(MARKS[name].begin)
+    given = bool(MARKS[name].bos)
     assert whole.tokens == 2 + given + ended
     assert [row.token for row in whole.table][:2] == (["a", "b"] if given else ["b", "c"])
     (empty,) = scorer.score([""])
@@ -279,14 +279,16 @@ def test_scores_do_not_depend_on_numbers_windows_add_up(name: str) -> None:
     for number in (tuple(range(SIZE)), permutation(4)):
         tokenizer = Letters(MARKS[name], number)
         model = language_model(tokenizer)
-        scores = score_texts(model, tokenizer.encode(texts), tokenizer.marks)
-        alone = [score_texts(model, [ids], tokenizer.marks, budget=1)[0] for ids in tokenizer.encode(texts)]
-        corpus = Corpus.empty(tokenizer.marks)
+        scores = score_texts(model, tokenizer.encode(texts), tokenizer.special_ids)
+        alone = [
+            score_texts(model, [ids], tokenizer.special_ids, budget=1)[0] for ids in tokenizer.encode(texts)
+        ]
+        corpus = CorpusLikelihood.empty(tokenizer.special_ids)
         for score, one, ids, text in zip(scores, alone, tokenizer.encode(texts), texts, strict=True):
             np.testing.assert_allclose(score.log_probs, one.log_probs, atol=1e-9)
             corpus.add(score, ids, words=len(text.split()), size=len(text))
         found.append([*(score.log_probs for score in scores), np.array(list(corpus.metrics().values()))])
-        lost = 0 if tokenizer.marks.begin else 1
+        lost = 0 if tokenizer.special_ids.bos else 1
         assert [len(score.log_probs) for score in scores] == [
             max(len(text) + scores[0].ended - lost, 0) for text in texts
         ]
@@ -303,7 +305,9 @@ def test_a_translation_is_taught_as_it_is_decoded(name: str) -> None:
     tokenizer = Letters(MARKS[name], permutation(1))
     bundle = bundle_of(tokenizer, "translation", length_penalty=0.0)
     with torch.no_grad():
-        bundle.model.get_parameter("output.weight")[tokenizer.marks.end] *= 3  # it is likely now and then
+        bundle.model.get_parameter("output.weight")[tokenizer.special_ids.eos] *= (
+            3  # it is likely now and then
+        )
     outputs = decode_texts(bundle.model, tokenizer, PROMPTS, bundle.decode)
     finished = [
         (source, one) for source, some in zip(PROMPTS, outputs, strict=True) for one in some if one.finished
@@ -351,7 +355,7 @@ def test_completions_do_not_depend_on_numbers() -> None:
             )
         assert both[0] == both[1]
         assert sum(share for _, share, _ in both[0]) <= 1.0001
-        if not MARKS[name].begin:
+        if not MARKS[name].bos:
             with pytest.raises(UsageError, match="must not be empty"):
                 completer.complete("")
 
@@ -373,7 +377,7 @@ def test_human_and_decoded_texts_are_scored_alike(name: str) -> None:
         made, _scored(bundle, excerpts, [(one.tokens, one.finished) for one in made]), strict=True
     ):
         assert float(written.log_probs.sum()) == pytest.approx(one.log_probability, rel=1e-4)
-    begin = len(MARKS[name].begin)
+    begin = len(MARKS[name].bos)
     most = _fitting(bundle, 10, 65 - 10 - begin, lambda _: None)  # all but the last token is read
     assert most + 10 + begin - 1 == 64
     with pytest.raises(UsageError, match="must sum"):
@@ -385,12 +389,12 @@ def test_human_and_decoded_texts_are_scored_alike(name: str) -> None:
 def test_outputs_are_as_long_as_positions_allow(name: str) -> None:
     """30 positions: the marks at the beginning are read too, the last token is not."""
     tokenizer = Letters(MARKS[name])
-    endless = replace(tokenizer, usual=tokenizer.usual._replace(end=3, forbidden=()))
+    endless = replace(tokenizer, usual=tokenizer.usual._replace(eos=3, forbidden=()))
     bundle = bundle_of(tokenizer, "translation", max_length=200, beam=1, n_best=1)
     with torch.no_grad():
         bundle.model.get_parameter("output.weight")[:SPECIAL] = 0
     ((one,),) = decode_texts(bundle.model, endless, ["ab"], bundle.decode)
-    assert (len(one.text), one.finished) == (31 - len(MARKS[name].begin), False)
+    assert (len(one.text), one.finished) == (31 - len(MARKS[name].bos), False)
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -400,9 +404,15 @@ def test_each_head_has_its_map(name: str) -> None:
     written after what begins it."""
     tokenizer = Letters(MARKS[name])
     seen = attention_of(bundle_of(tokenizer, "translation"), "abc", "de")
-    marks = tokenizer.marks
-    assert seen.source == [*tokenizer.pieces(marks.before), "a", "b", "c", *tokenizer.pieces(marks.after)]
-    assert seen.target == ["d", "e", *tokenizer.pieces([marks.end or 0])]
+    special_ids = tokenizer.special_ids
+    assert seen.source == [
+        *tokenizer.pieces(special_ids.prefix),
+        "a",
+        "b",
+        "c",
+        *tokenizer.pieces(special_ids.suffix),
+    ]
+    assert seen.target == ["d", "e", *tokenizer.pieces([special_ids.eos or 0])]
     assert seen.weights.shape == (3, 2, 3, len(seen.source))
     torch.testing.assert_close(seen.weights.sum(-1), torch.ones(3, 2, 3))
     with pytest.raises(UsageError, match="looks at a source"):
@@ -419,7 +429,7 @@ def test_marks_stand_around_what_is_read_and_written() -> None:
 
 
 def test_rules_forbid_the_marks_of_the_tokenizer() -> None:
-    for name, marks in MARKS.items():
-        _, rules, _ = decoding_of(DecodeConfig(), Letters(marks))
+    for name, special_ids in MARKS.items():
+        _, rules, _ = decoding_of(DecodeConfig(), Letters(special_ids))
         left = rules[0](None, torch.zeros(1, SIZE))[0]  # type: ignore[arg-type]
-        assert (left == -float("inf")).nonzero()[:, 0].tolist() == sorted(marks.forbidden), name
+        assert (left == -float("inf")).nonzero()[:, 0].tolist() == sorted(special_ids.forbidden), name

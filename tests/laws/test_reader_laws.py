@@ -17,9 +17,9 @@ from torch import Tensor
 
 from seqloom.config import HeadConfig
 from seqloom.models.encoder_with_head import ENCODERS as FAMILIES
-from seqloom.models.encoder_with_head import Reader, ReaderConfig
+from seqloom.models.encoder_with_head import EncoderWithHead, EncoderWithHeadConfig
 from seqloom.models.heads import Kind
-from seqloom.protocols import Loss, ReadingBatch
+from seqloom.protocols import EncodedBatch, Loss
 from seqloom.shapes import IGNORE
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -115,9 +115,9 @@ TAGS = ("B-X", "I-X", "O")
 EVERY = (0, 1, 2, 3)
 
 
-def reader_of(encoder: dict[str, Any], head: Head) -> Reader:
+def reader_of(encoder: dict[str, Any], head: Head) -> EncoderWithHead:
     labels = TAGS if head.kind in ("classification", "multi-label", "tagging") else ()
-    config = ReaderConfig(
+    config = EncoderWithHeadConfig(
         kind=head.kind,
         encoder=encoder | {"vocabulary_size": VOCABULARY},
         head=HeadConfig(**head.options),
@@ -125,13 +125,13 @@ def reader_of(encoder: dict[str, Any], head: Head) -> Reader:
         labels=labels,
         vocabulary_size=VOCABULARY,
     )
-    model = Reader(config).double().eval()
+    model = EncoderWithHead(config).double().eval()
     draw_parameters(model)
     return model
 
 
 @cache
-def made(encoder: str, head: str) -> Reader:
+def made(encoder: str, head: str) -> EncoderWithHead:
     return reader_of(ENCODERS[encoder], HEADS[head])
 
 
@@ -143,11 +143,11 @@ CASES = [
 
 
 @pytest.fixture(params=CASES, ids=" / ".join)
-def case(request: pytest.FixtureRequest) -> tuple[Reader, Head]:
+def case(request: pytest.FixtureRequest) -> tuple[EncoderWithHead, Head]:
     return made(*request.param), HEADS[request.param[1]]
 
 
-def batch_of(head: Head, examples: tuple[int, ...] = EVERY, more: int = 0) -> ReadingBatch:
+def batch_of(head: Head, examples: tuple[int, ...] = EVERY, more: int = 0) -> EncodedBatch:
     """Those examples, with `more` columns of padding."""
     begins = torch.tensor(head.rows).cumsum(0) - torch.tensor(head.rows)
     rows = [int(begins[at]) + k for at in examples for k in range(head.rows[at])]
@@ -162,7 +162,7 @@ def batch_of(head: Head, examples: tuple[int, ...] = EVERY, more: int = 0) -> Re
     owner = torch.tensor([at for at, example in enumerate(examples) for _ in range(head.rows[example])])
     segments = torch.arange(steps).expand_as(tokens) % 2
     places = places_of(head, rows, more)
-    return ReadingBatch(
+    return EncodedBatch(
         tokens, segments, characters, owner, places, targets_of(head, examples, places.shape[1])
     )
 
@@ -198,7 +198,7 @@ def targets_of(head: Head, examples: tuple[int, ...], places: int) -> Tensor:
     return torch.tensor([every[head.kind][at] for at in examples])
 
 
-def trained(model: Reader) -> dict[str, Tensor]:
+def trained(model: EncoderWithHead) -> dict[str, Tensor]:
     """All of the head but the bias of a GPT's, which stays 0, and the embedding below it."""
     encoder: Any = model.encoder
     return {name: one for name, one in model.head.named_parameters() if one.requires_grad} | {
@@ -213,7 +213,7 @@ class Answers(NamedTuple):
 
 
 @torch.no_grad()
-def answers(model: Reader, batch: ReadingBatch) -> Answers:
+def answers(model: EncoderWithHead, batch: EncodedBatch) -> Answers:
     scores = model(batch)
     return Answers(scores, model.head.probabilities(scores, batch), model.head.predictions(scores, batch))
 
@@ -226,7 +226,7 @@ def same(actual: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-10)
 
 
-def compare(head: Head, one: Answers, batch: ReadingBatch, other: Answers, expected: ReadingBatch) -> None:
+def compare(head: Head, one: Answers, batch: EncodedBatch, other: Answers, expected: EncodedBatch) -> None:
     """The answers of a batch beside those of another with less padding."""
     if head.kind == "tagging":  # scores at no place mean nothing
         one = one._replace(scores=one.scores.masked_fill((batch.places < 0)[..., None], -torch.inf))
@@ -235,7 +235,7 @@ def compare(head: Head, one: Answers, batch: ReadingBatch, other: Answers, expec
         same(mine, theirs)
 
 
-def test_batched_is_alone(case: tuple[Reader, Head]) -> None:
+def test_batched_is_alone(case: tuple[EncoderWithHead, Head]) -> None:
     model, head = case
     batch = batch_of(head)
     together = answers(model, batch)
@@ -245,7 +245,7 @@ def test_batched_is_alone(case: tuple[Reader, Head]) -> None:
         compare(head, mine, batch._replace(places=batch.places[at : at + 1]), answers(model, alone), alone)
 
 
-def test_padding_changes_nothing(case: tuple[Reader, Head]) -> None:
+def test_padding_changes_nothing(case: tuple[EncoderWithHead, Head]) -> None:
     model, head = case
     batch, longer = batch_of(head), batch_of(head, more=3)
     compare(head, answers(model, longer), longer, answers(model, batch), batch)
@@ -253,7 +253,7 @@ def test_padding_changes_nothing(case: tuple[Reader, Head]) -> None:
     torch.testing.assert_close(*losses, rtol=1e-9, atol=1e-10)
 
 
-def test_what_stands_at_padding_is_never_read(case: tuple[Reader, Head]) -> None:
+def test_what_stands_at_padding_is_never_read(case: tuple[EncoderWithHead, Head]) -> None:
     """Not even nan, forward or back."""
     model, head = case
     batch = batch_of(head)
@@ -272,7 +272,7 @@ def test_what_stands_at_padding_is_never_read(case: tuple[Reader, Head]) -> None
     torch.testing.assert_close(run(poisoned), run(hidden))
 
 
-def test_a_batch_in_parts_is_the_whole(case: tuple[Reader, Head]) -> None:
+def test_a_batch_in_parts_is_the_whole(case: tuple[EncoderWithHead, Head]) -> None:
     model, head = case
 
     def run(examples: tuple[int, ...]) -> tuple[Loss, list[Tensor]]:
@@ -287,7 +287,7 @@ def test_a_batch_in_parts_is_the_whole(case: tuple[Reader, Head]) -> None:
         torch.testing.assert_close(sum(theirs), mine, rtol=1e-8, atol=1e-10)
 
 
-def test_examples_in_another_order(case: tuple[Reader, Head]) -> None:
+def test_examples_in_another_order(case: tuple[EncoderWithHead, Head]) -> None:
     model, head = case
     order = (2, 0, 3, 1)
     batch, other = batch_of(head), batch_of(head, order)
@@ -301,7 +301,7 @@ def test_examples_in_another_order(case: tuple[Reader, Head]) -> None:
     )
 
 
-def test_all_of_the_head_is_trained(case: tuple[Reader, Head]) -> None:
+def test_all_of_the_head_is_trained(case: tuple[EncoderWithHead, Head]) -> None:
     model, head = case
     gradients = torch.autograd.grad(model.loss(batch_of(head)).total, [*trained(model).values()])
     untrained = [
@@ -313,11 +313,11 @@ def test_all_of_the_head_is_trained(case: tuple[Reader, Head]) -> None:
     ] == []
 
 
-def test_a_saved_reader_answers_the_same(case: tuple[Reader, Head]) -> None:
+def test_a_saved_reader_answers_the_same(case: tuple[EncoderWithHead, Head]) -> None:
     model, head = case
     saved = model.state_dict()
     assert {name.split(".")[0] for name in saved} == {"encoder", "head"}
-    other = Reader(model.config).double().eval()
+    other = EncoderWithHead(model.config).double().eval()
     other.load_state_dict(saved)
     torch.testing.assert_close(answers(other, batch_of(head)), answers(model, batch_of(head)), rtol=0, atol=0)
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqloom.decoding.exact_search import Budget, ExactResult, exact_search
+from seqloom.decoding.exact_search import ExactResult, SearchBudget, exact_search
 from seqloom.decoding.generate import Beam, Hypothesis, generate
 from seqloom.decoding.live_rows import Live
 from seqloom.decoding.rules import forbid
@@ -122,7 +122,7 @@ def test_the_gap_covers_the_truth_when_the_budget_ends_first(subject: Subject) -
     space = complete(subject)
     for length_penalty, nodes in itertools.product(PENALTIES, (1, 3)):
         found, truth = (
-            exact(subject, length_penalty, budget=Budget(nodes=nodes)),
+            exact(subject, length_penalty, budget=SearchBudget(nodes=nodes)),
             best_score(space, length_penalty),
         )
         assert found.nodes <= nodes

@@ -37,7 +37,7 @@ def drawn(**options: Any) -> BagOfWords:
     model = BagOfWords(BagOfWordsConfig(**sizes | options)).double().eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter)
-    model.introduce(model.occurring(*padded(ROWS)), len(ROWS))
+    model.initialise(model.occurring(*padded(ROWS)), len(ROWS))
     return model
 
 
@@ -170,7 +170,7 @@ def test_idf_is_counted_in_parts_and_kept_with_the_weights() -> None:
     parts = [model.occurring(*padded([row])) for row in ROWS]
     assert torch.equal(sum(parts, torch.zeros_like(parts[0])), model.occurring(*padded(ROWS)))
     assert model.occurring(*padded(ROWS))[:10].tolist() == [0, 0, 0, 2, 2, 1, 2, 2, 2, 2]
-    other.introduce(torch.zeros_like(parts[0]), 5)
+    other.initialise(torch.zeros_like(parts[0]), 5)
     assert not torch.equal(other.idf, model.idf)  # type: ignore[arg-type]
     other.load_state_dict(model.state_dict())
     assert torch.equal(other.idf, model.idf)  # type: ignore[arg-type]

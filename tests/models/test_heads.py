@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from seqloom.config import HeadConfig
 from seqloom.errors import UsageError
 from seqloom.models.heads import KINDS, LONGEST_ANSWER, Head, Kind, cross_entropy, make_head
-from seqloom.protocols import ReadingBatch
+from seqloom.protocols import EncodedBatch
 from seqloom.shapes import IGNORE
 
 WIDTH, LABELS, STEPS = 4, 3, 6
@@ -36,10 +36,10 @@ def head_of(
 
 def batch_of(
     targets: Tensor, places: Tensor | None = None, owner: list[int] | None = None, rows: int | None = None
-) -> ReadingBatch:
+) -> EncodedBatch:
     rows = len(owner) if owner is not None else rows or len(targets)
     tokens = torch.ones(rows, STEPS, dtype=torch.long)
-    return ReadingBatch(
+    return EncodedBatch(
         tokens=tokens,
         segments=tokens * 0,
         characters=torch.zeros(rows, STEPS, 0, dtype=torch.long),

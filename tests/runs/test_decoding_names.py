@@ -21,7 +21,10 @@ from seqloom.runs.decoding_names import strategy_settings
         ("sampling+no_repeat_ngram=3", DecodeConfig(strategy="sample", no_repeat_ngram=3, seed=3)),
         ("temperature=0.7 + top_k=5", DecodeConfig(strategy="sample", temperature=0.7, top_k=5, seed=3)),
         ("repetition_penalty=1.2", DecodeConfig(strategy="beam", beam=1, repetition_penalty=1.2, seed=3)),
-        ("beam=4+length_penalty=0+min_length=2", DecodeConfig(strategy="beam", beam=4, length_penalty=0, min_length=2, seed=3)),
+        (
+            "beam=4+length_penalty=0+min_length=2",
+            DecodeConfig(strategy="beam", beam=4, length_penalty=0, min_length=2, seed=3),
+        ),
     ],
 )
 def test_a_name_says_all_settings(name: str, expected: DecodeConfig) -> None:

@@ -23,8 +23,17 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bundle")
     pairs = [("a b c", "c b a"), ("b c d", "d c b"), ("a d", "d a"), ("c", "c")] * 8
     (folder / "pairs.tsv").write_text("source\ttarget\n" + "".join(f"{s}\t{t}\n" for s, t in pairs))
-    sizes = [f"model.{name}=8" for name in ("embedding_width", "encoder_width", "width", "attention_width", "readout_width")]
-    settings = [*sizes, "model.tie_output=true", "train.max_steps=4", "train.evaluate_every=2", "data.tokenizer=characters"]
+    sizes = [
+        f"model.{name}=8"
+        for name in ("embedding_width", "encoder_width", "width", "attention_width", "readout_width")
+    ]
+    settings = [
+        *sizes,
+        "model.tie_output=true",
+        "train.max_steps=4",
+        "train.evaluate_every=2",
+        "data.tokenizer=characters",
+    ]
     seqloom.train("translation", [str(folder / "pairs.tsv")], output_dir=folder / "run", settings=settings)
     return folder / "run"
 
@@ -80,7 +89,9 @@ def test_while_it_trains_it_opens_at_its_best_checkpoint(folder: Path) -> None:
     assert seqloom.load(folder).bundle.weights.parent.name.startswith("checkpoint-")
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "generation_config.json", "model.safetensors", "run.yaml"])
+@pytest.mark.parametrize(
+    "name", ["config.json", "tokenizer.json", "generation_config.json", "model.safetensors", "run.yaml"]
+)
 def test_one_flipped_bit_is_found_and_the_file_named(folder: Path, name: str) -> None:
     content = bytearray((folder / name).read_bytes())
     content[len(content) // 2] ^= 1
@@ -146,9 +157,20 @@ def test_loading_runs_no_code_and_leaves_the_folder_alone(folder: Path) -> None:
     watching = True
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        if watching and event in ("pickle.find_class", "os.system", "subprocess.Popen", "socket.connect", "ctypes.dlopen"):
+        if watching and event in (
+            "pickle.find_class",
+            "os.system",
+            "subprocess.Popen",
+            "socket.connect",
+            "ctypes.dlopen",
+        ):
             seen.append(event)
-        if watching and event == "open" and str(arguments[0]).startswith(str(folder)) and "w" in str(arguments[1]):
+        if (
+            watching
+            and event == "open"
+            and str(arguments[0]).startswith(str(folder))
+            and "w" in str(arguments[1])
+        ):
             seen.append(f"write {arguments[0]}")
 
     seqloom.load(folder)  # what is imported late is imported now

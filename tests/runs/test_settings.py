@@ -14,8 +14,18 @@ from seqloom.errors import FolderError, UsageError
 from seqloom.workflows.evaluate import evaluate
 from seqloom.runs.settings import read_resumed, resolve
 
-WIDTHS = [f"model.{name}=8" for name in ("embedding_width", "encoder_width", "width", "attention_width", "readout_width")]
-SETTINGS = [*WIDTHS, "model.name=seq2seq", "model.size=tiny", "data.tokenizer=bytes", "train.max_steps=4", "train.evaluate_every=2"]
+WIDTHS = [
+    f"model.{name}=8"
+    for name in ("embedding_width", "encoder_width", "width", "attention_width", "readout_width")
+]
+SETTINGS = [
+    *WIDTHS,
+    "model.name=seq2seq",
+    "model.size=tiny",
+    "data.tokenizer=bytes",
+    "train.max_steps=4",
+    "train.evaluate_every=2",
+]
 
 
 def resolved(*settings: str, data: tuple[str, ...] = ("a.en", "a.de")) -> Any:
@@ -47,7 +57,9 @@ def test_paths_are_kept_as_absolute_ones(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.fixture
 def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run that was started in another folder and stopped after its first step."""
-    (tmp_path / "pairs.tsv").write_text("here\tthere\n" + "".join(f"{s}\t{t}\n" for s, t in reverse_task(0, 60)))
+    (tmp_path / "pairs.tsv").write_text(
+        "here\tthere\n" + "".join(f"{s}\t{t}\n" for s, t in reverse_task(0, 60))
+    )
     (tmp_path / "sub").mkdir()
     monkeypatch.chdir(tmp_path / "sub")
     result = seqloom.train(
@@ -67,13 +79,20 @@ def test_a_run_is_resumed_from_wherever_one_is(stopped: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [("max_steps: 4", "max_steps: 6"), ("width: 8", "width: 9"), ("tokenizer: bytes", "tokenizer: characters")]
+    "change",
+    [
+        ("max_steps: 4", "max_steps: 6"),
+        ("width: 8", "width: 9"),
+        ("tokenizer: bytes", "tokenizer: characters"),
+    ],
 )
 def test_a_changed_setting_is_refused_on_resume(stopped: Path, change: tuple[str, str]) -> None:
     text = (stopped / "run.yaml").read_text()
     assert change[0] in text
     (stopped / "run.yaml").write_text(text.replace(*change))
-    with pytest.raises(FolderError, match=r"must be this model's|must keep its settings, but .* was .* and is"):
+    with pytest.raises(
+        FolderError, match=r"must be this model's|must keep its settings, but .* was .* and is"
+    ):
         seqloom.train(resume=stopped)
 
 
@@ -87,8 +106,12 @@ def test_a_model_is_measured_in_the_direction_it_was_trained_for(stopped: Path) 
     seqloom.train(resume=stopped)
     pairs = str(stopped.parent / "pairs.tsv")
     same = evaluate(stopped, [pairs], {}, {"beam": 1, "n_best": 1}, lambda _: None)
-    said = evaluate(stopped, [pairs], {"source": "there", "target": "here"}, {"beam": 1, "n_best": 1}, lambda _: None)
-    turned = evaluate(stopped, [pairs], {"source": "here", "target": "there"}, {"beam": 1, "n_best": 1}, lambda _: None)
+    said = evaluate(
+        stopped, [pairs], {"source": "there", "target": "here"}, {"beam": 1, "n_best": 1}, lambda _: None
+    )
+    turned = evaluate(
+        stopped, [pairs], {"source": "here", "target": "there"}, {"beam": 1, "n_best": 1}, lambda _: None
+    )
     assert same.metrics == said.metrics
     assert same.metrics["loss"] != turned.metrics["loss"]
 
@@ -96,8 +119,16 @@ def test_a_model_is_measured_in_the_direction_it_was_trained_for(stopped: Path) 
 def test_what_was_piped_in_is_found_by_a_moved_run_and_by_its_run_file(stopped: Path) -> None:
     kept = stopped.parent / "sub" / "standard-input"
     (stopped.parent / "pairs.tsv").rename(kept)
-    text = (stopped / "run.yaml").read_text().replace(str(stopped.parent / "pairs.tsv"), str(kept)).replace("format: auto", "format: tsv")
+    text = (
+        (stopped / "run.yaml")
+        .read_text()
+        .replace(str(stopped.parent / "pairs.tsv"), str(kept))
+        .replace("format: auto", "format: tsv")
+    )
     (stopped.parent / "other.yaml").write_text(text)
-    assert seqloom.train(config=str(stopped.parent / "other.yaml"), output_dir=stopped.parent / "again").step == 4
+    assert (
+        seqloom.train(config=str(stopped.parent / "other.yaml"), output_dir=stopped.parent / "again").step
+        == 4
+    )
     moved = kept.rename(stopped.parent / "again" / "standard-input")
     assert read_resumed(moved.parent).data.train == (str(moved),)

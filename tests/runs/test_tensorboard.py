@@ -26,7 +26,13 @@ SETTINGS = [
 
 def trained(place: Path) -> Path:
     (place / "text.txt").write_text("".join(f"a line of number {number % 7}\n" for number in range(60)))
-    train("text-generation", [str(place / "text.txt")], output_dir=place / "run", model="recurrent_lm:tiny", settings=SETTINGS)
+    train(
+        "text-generation",
+        [str(place / "text.txt")],
+        output_dir=place / "run",
+        model="recurrent_lm:tiny",
+        settings=SETTINGS,
+    )
     return place / "run"
 
 
@@ -39,11 +45,17 @@ def test_the_same_numbers_as_in_metrics(tmp_path: Path) -> None:
         folder = trained(tmp_path)
         board = EventAccumulator(str(folder / "tensorboard")).Reload()
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    tags = {"training/loss": "loss", "validation/perplexity": "validation_perplexity", "training/learning_rate": "learning_rate"}
+    tags = {
+        "training/loss": "loss",
+        "validation/perplexity": "validation_perplexity",
+        "training/learning_rate": "learning_rate",
+    }
     for tag, name in tags.items():
         expected = [(line["step"], line[name]) for line in lines if name in line]
         assert [event.step for event in board.Scalars(tag)] == [step for step, _ in expected] == [2, 4]
-        assert [event.value for event in board.Scalars(tag)] == pytest.approx([value for _, value in expected])
+        assert [event.value for event in board.Scalars(tag)] == pytest.approx(
+            [value for _, value in expected]
+        )
 
 
 def test_without_the_extra_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

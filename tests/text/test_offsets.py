@@ -141,7 +141,7 @@ def test_a_token_comes_from_where_its_offsets_say(kind: str, normalisation: str,
     (ids,), found = tokenizer.encode([text]), check(tokenizer, text)
     for i, (begin, end) in zip(ids, found, strict=True):
         here = unicodedata.normalize("NFC", text[begin:end]) if normalisation == "nfc" else text[begin:end]
-        spelled = tokenizer.spelled[i].removeprefix(b" ")
+        spelled = tokenizer.token_bytes[i].removeprefix(b" ")
         assert spelled in here.encode()
         if spelled and spelled.isascii():
             assert spelled.decode() == here.strip()

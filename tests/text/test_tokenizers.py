@@ -83,7 +83,7 @@ def test_what_a_text_settles_stays_whatever_comes_after_it(kind: str, text: str,
     assert longer[: len(ids)] == ids
     assert tokenizer.encode([text])[0][: len(ids)] == ids
     if not tokenizer.unknown:  # what is unknown has no bytes
-        assert tokenizer.joint.join(tokenizer.spelled[i] for i in ids) + rest == text.encode()
+        assert tokenizer.text_separator.join(tokenizer.token_bytes[i] for i in ids) + rest == text.encode()
 
 
 def test_what_is_given_back_begins_where_the_last_unit_does() -> None:

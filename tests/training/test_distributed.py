@@ -229,7 +229,7 @@ def test_two_workers_end_where_one_does(tmp_path: Path) -> None:
         assert mine.keys() == theirs.keys()
         for key in mine.keys() - {"tokens_per_second"}:
             assert theirs[key] == pytest.approx(mine[key], rel=1e-6)
-    run_folder.load_bundle(two)
+    run_folder.load_run(two)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from seqloom.training.distributed import World
-from seqloom.training.stream_states import Carry
+from seqloom.training.stream_states import StreamStates
 
 
 class State(NamedTuple):
@@ -22,11 +22,11 @@ def state(*values: float) -> State:
 
 
 def test_nothing_is_carried_at_first() -> None:
-    assert Carry(3).take(torch.tensor([0, 1])) is None
+    assert StreamStates(3).take(torch.tensor([0, 1])) is None
 
 
 def test_lanes_keep_apart_whatever_their_order() -> None:
-    carry = Carry(4)
+    carry = StreamStates(4)
     carry.put(torch.tensor([2, 0]), state(3, 1))
     carry.put(torch.tensor([1, 3]), state(2, 4))
     taken = carry.take(torch.tensor([3, 2, 1, 0]))
@@ -37,7 +37,7 @@ def test_lanes_keep_apart_whatever_their_order() -> None:
 
 
 def test_what_is_carried_has_no_history_and_is_not_changed_by_who_took_it() -> None:
-    carry = Carry(1)
+    carry = StreamStates(1)
     carry.put(torch.tensor([0]), state(5))
     taken = carry.take(torch.tensor([0]))
     assert not taken.hidden.requires_grad
@@ -46,7 +46,7 @@ def test_what_is_carried_has_no_history_and_is_not_changed_by_who_took_it() -> N
 
 
 def test_a_checkpoint_gives_back_all_lanes() -> None:
-    carry, resumed = Carry(3), Carry(3)
+    carry, resumed = StreamStates(3), StreamStates(3)
     carry.put(torch.tensor([0, 1, 2]), state(1, 2, 3))
     resumed.load(state(0), carry.tensors(World()))
     for lanes in ([0], [2, 1]):
@@ -58,7 +58,7 @@ def test_a_checkpoint_gives_back_all_lanes() -> None:
 
 def test_workers_add_only_their_own_lanes() -> None:
     """Two workers that both resumed from one checkpoint: their sum is no lane counted twice."""
-    first, second = Carry(4), Carry(4)
+    first, second = StreamStates(4), StreamStates(4)
     for worker in (first, second):
         worker.load(state(0), [torch.full((4, 1), 7.0), torch.full((4, 3), 7.0)])
     first.put(torch.tensor([0, 2]), state(1, 3))

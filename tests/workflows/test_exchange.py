@@ -20,7 +20,7 @@ import seqloom
 from seqloom.errors import FolderError, UsageError
 from seqloom.interop import hub
 from seqloom.interop.generation_config import decode_fields, not_kept
-from seqloom.protocols import Marks
+from seqloom.protocols import SpecialIds
 from seqloom.runs import run_folder
 from seqloom.text.hub.tokenizer import read_hub_tokenizer
 from seqloom.workflows.evaluate import evaluate
@@ -35,8 +35,8 @@ MARKS = {
     "decoder_start_token_id": 2,
     "forced_bos_token_id": 0,
 }
-MARKS_OF = Marks(
-    pad=-1, begin=(2,), end=1, unknown=None, before=(), between=(), after=(1,), mask=None, forbidden=()
+MARKS_OF = SpecialIds(
+    pad=-1, bos=(2,), eos=1, unk=None, prefix=(), separator=(), suffix=(1,), mask=None, forbidden=()
 )
 TEXTS = ["a dog runs in the rain", "the cat sleeps", "rain and sun"]
 
@@ -125,9 +125,9 @@ def test_a_directory_is_opened_as_it_is_and_as_a_run_folder_alike(gpt2: Path, tm
         "manifest.json",
         "README.md",
     }
-    one, two = run_folder.load_bundle(gpt2), run_folder.load_bundle(tmp_path / "run")
-    assert one.tokenizer.marks == two.tokenizer.marks
-    assert one.tokenizer.marks.pad == -1 == one.model.config.pad_id  # type: ignore[union-attr]
+    one, two = run_folder.load_run(gpt2), run_folder.load_run(tmp_path / "run")
+    assert one.tokenizer.special_ids == two.tokenizer.special_ids
+    assert one.tokenizer.special_ids.pad == -1 == one.model.config.pad_id  # type: ignore[union-attr]
     assert one.tokenizer.encode(TEXTS) == two.tokenizer.encode(TEXTS)
     assert one.decode == two.decode
     for name, tensor in one.model.state_dict().items():
@@ -147,9 +147,9 @@ def test_a_language_model_scores_as_transformers_does(gpt2: Path) -> None:
 
 def test_an_encoder_decoder_writes_what_transformers_writes(bart: Path, tmp_path: Path) -> None:
     import_model(str(bart), str(tmp_path / "run"), lambda _: None)
-    bundle = run_folder.load_bundle(tmp_path / "run")
+    bundle = run_folder.load_run(tmp_path / "run")
     assert (bundle.task, bundle.decode.beam, bundle.decode.max_length) == ("translation", 2, 7)
-    assert bundle.tokenizer.marks.begin == (2, 0)
+    assert bundle.tokenizer.special_ids.bos == (2, 0)
     theirs, tokenizer = (
         hf.BartForConditionalGeneration.from_pretrained(bart).eval(),
         hf.AutoTokenizer.from_pretrained(bart),
@@ -210,7 +210,7 @@ def test_a_model_of_our_own_opens_in_transformers(tmp_path: Path) -> None:
         settings=settings,
     )
     export_model(str(tmp_path / "run"), str(tmp_path / "out"), lambda _: None)
-    ours = run_folder.load_bundle(tmp_path / "run")
+    ours = run_folder.load_run(tmp_path / "run")
     theirs, tokenizer = (
         hf.GPT2LMHeadModel.from_pretrained(tmp_path / "out").eval(),
         hf.AutoTokenizer.from_pretrained(tmp_path / "out"),
@@ -243,8 +243,8 @@ def test_an_encoder_and_a_model_of_images_are_imported(tmp_path: Path) -> None:
     sharpened(hf.BertModel(hf.BertConfig(**{**BERT, "vocab_size": 11})), tmp_path / "bert")
     result = import_model(str(tmp_path / "bert"), str(tmp_path / "run"), lambda _: None)
     assert result["task"] == "feature-extraction"
-    bundle = run_folder.load_bundle(tmp_path / "run")
-    assert bundle.tokenizer.marks[4:8] == ((2,), (3,), (3,), 4)
+    bundle = run_folder.load_run(tmp_path / "run")
+    assert bundle.tokenizer.special_ids[4:8] == ((2,), (3,), (3,), 4)
     sharpened(hf.ViTForImageClassification(hf.ViTConfig(**VIT)), tmp_path / "vit")
     (tmp_path / "vit" / "preprocessor_config.json").write_text(
         '{"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}'
@@ -264,7 +264,7 @@ def test_an_id_that_the_tokenizer_has_and_the_model_not_is_refused(gpt2: Path, t
     torch.manual_seed(1)
     sharpened(hf.GPT2LMHeadModel(hf.GPT2Config(**GPT, bos_token_id=0, eos_token_id=0)), tmp_path)
     with pytest.raises(FolderError, match="only 19"):
-        run_folder.load_bundle(tmp_path)
+        run_folder.load_run(tmp_path)
 
 
 def test_what_is_neither_a_directory_of_the_hub_nor_arpa_is_refused(gpt2: Path, tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_only_hf_names_touch_the_network_and_offline_says_so(
 
     hub.fetched.cache_clear()
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
-    assert run_folder.load_bundle("hf://someone/gpt2@v1").folder == gpt2
+    assert run_folder.load_run("hf://someone/gpt2@v1").folder == gpt2
     assert run_folder.task_of(Path("hf://someone/gpt2@v1")) == "text-generation"
     said: list[str] = []
     import_model("hf://someone/gpt2", str(tmp_path / "run"), said.append)
@@ -311,11 +311,11 @@ def test_only_hf_names_touch_the_network_and_offline_says_so(
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     hub.fetched.cache_clear()
     with pytest.raises(FolderError, match=r"hf://no/such: is not in the cache .* and HF_HUB_OFFLINE is set"):
-        run_folder.load_bundle("hf://no/such")
+        run_folder.load_run("hf://no/such")
     with pytest.raises(UsageError, match="a name must be such as"):
-        run_folder.load_bundle("hf://a b/../c")
+        run_folder.load_run("hf://a b/../c")
     with pytest.raises(FolderError, match=r"holds no config\.json"):
-        run_folder.load_bundle("no/such")
+        run_folder.load_run("no/such")
 
 
 @pytest.mark.parametrize(
@@ -418,8 +418,8 @@ def test_an_export_has_the_special_tokens_that_its_source_took_for_granted(
         (tmp_path / "bert" / "tokenizer_config.json").write_text(json.dumps(settings))
     import_model(str(tmp_path / "bert"), str(tmp_path / "run"), lambda _: None)
     assert (
-        run_folder.load_bundle(tmp_path / "run").tokenizer.marks
-        == run_folder.load_bundle(tmp_path / "bert").tokenizer.marks
+        run_folder.load_run(tmp_path / "run").tokenizer.special_ids
+        == run_folder.load_run(tmp_path / "bert").tokenizer.special_ids
     )
     for source in ("bert", "run"):
         export_model(str(tmp_path / source), str(tmp_path / f"of-{source}"), lambda _: None)
@@ -529,7 +529,7 @@ def test_marian_keeps_its_two_languages_on_the_way_in_and_out(marian: Path, tmp_
             == written
         )
         for folder in (marian, tmp_path / "run", tmp_path / "out"):
-            ours: Any = run_folder.load_bundle(folder).tokenizer
+            ours: Any = run_folder.load_run(folder).tokenizer
             assert [ours.encode([text])[0] + [0], ours.target.encode([written])[0] + [0]] == [read, ids]
             assert ours.decode(ids) == written
     assert {"source.spm", "target.spm", "vocab.json"} <= json.loads(
@@ -537,7 +537,7 @@ def test_marian_keeps_its_two_languages_on_the_way_in_and_out(marian: Path, tmp_
     )["files"].keys()
     (tmp_path / "run" / "target.spm").write_bytes((marian / "source.spm").read_bytes())
     with pytest.raises(FolderError, match=r"target\.spm"):
-        run_folder.load_bundle(tmp_path / "run")
+        run_folder.load_run(tmp_path / "run")
 
 
 @pytest.mark.filterwarnings("ignore:.*sacremoses:UserWarning")
@@ -560,7 +560,7 @@ def test_the_loss_and_the_looks_of_marian_are_at_what_its_target_language_spells
         found = evaluate(folder, [str(tmp_path / "pairs.tsv")], {}, {"max_length": 3}, lambda _: None).metrics
         assert found["tokens"] == count
         assert found["loss"] == pytest.approx(total / count, abs=1e-5)
-        bundle = run_folder.load_bundle(folder)
+        bundle = run_folder.load_run(folder)
         for source, target in PAIRS:
             assert attention_of(bundle, source, target).target == bundle.tokenizer.pieces(
                 tokenizer(text_target=target).input_ids

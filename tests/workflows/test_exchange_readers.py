@@ -21,10 +21,10 @@ from torch import nn
 
 import seqloom
 from seqloom import files
-from seqloom.data.encoding.encoded_dataset import layout_of
-from seqloom.data.readers.examples import Tagged
+from seqloom.data.encoding.encoded_dataset import row_layout
+from seqloom.data.readers.examples import TaggedWords
 from seqloom.errors import UsageError
-from seqloom.protocols import ReadingBatch
+from seqloom.protocols import EncodedBatch
 from seqloom.runs import run_folder
 from seqloom.tasks.encoders.sentence_vectors import SentenceEncoder, cosine
 from seqloom.tasks.text.predictor import load_reader
@@ -134,7 +134,7 @@ def test_tags_of_words_are_those_of_the_pipeline(tmp_path: Path) -> None:
     out = through(tmp_path / "theirs", tmp_path)
     words = [tuple(text.replace(",", " ,").replace(".", " .").replace("!", " !").split()) for text in TEXTS]
     for folder in (tmp_path / "run", out):
-        replies = load_reader(folder).ask([Tagged(one, (), "text", 1) for one in words])
+        replies = load_reader(folder).ask([TaggedWords(one, (), "text", 1) for one in words])
         for one, reply, pieces in zip(
             words,
             replies,
@@ -155,13 +155,13 @@ def test_spans_are_those_of_their_model(tmp_path: Path) -> None:
         hf.AutoModelForQuestionAnswering.from_pretrained(out).eval(),
         hf.AutoTokenizer.from_pretrained(out),
     )
-    bundle = run_folder.load_bundle(tmp_path / "run")
-    layout = layout_of(bundle.tokenizer.marks, "bert", False, bundle.tokenizer.vocabulary_size)
+    bundle = run_folder.load_run(tmp_path / "run")
+    layout = row_layout(bundle.tokenizer.special_ids, "bert", False, bundle.tokenizer.vocabulary_size)
     for pair in PAIRS:
         row = layout.joined(*bundle.tokenizer.encode(pair))
         tokens, places = torch.tensor([row.tokens]), torch.arange(len(row.tokens))[None]
         segments = (places >= row.second).long()
-        batch = ReadingBatch(
+        batch = EncodedBatch(
             tokens, segments, tokens.new_zeros(1, 0, 0), tokens.new_zeros(1), places, tokens.new_zeros(1, 2)
         )
         with torch.no_grad():
@@ -193,7 +193,7 @@ def test_a_cosine_begins_as_good_as_the_vectors_of_its_encoder(tmp_path: Path) -
     )
     assert sum("--set head.pair=cosine begins as good" in line for line in said) == 1
     seqloom.train("sentence-similarity", args, output_dir=tmp_path / "run", start=start, settings=settings)
-    vectors = SentenceEncoder(run_folder.load_bundle(tmp_path / "theirs"), silent).encode(
+    vectors = SentenceEncoder(run_folder.load_run(tmp_path / "theirs"), silent).encode(
         [*rows[0][:2], *rows[1][:2]]
     )
     near = [
@@ -293,7 +293,7 @@ def test_a_tagger_of_our_own_gives_the_same_tags_in_the_pipeline(kind: str, tmp_
     )
     export_model(str(tmp_path / "run"), str(tmp_path / "out"), silent)
     words = [tuple(one) for one in sentences[:8]]
-    replies = load_reader(tmp_path / "run").ask([Tagged(one, (), "text", 1) for one in words])
+    replies = load_reader(tmp_path / "run").ask([TaggedWords(one, (), "text", 1) for one in words])
     for one, reply, pieces in zip(
         words,
         replies,
@@ -477,8 +477,8 @@ def test_a_causal_checkpoint_that_was_fine_tuned_goes_back_with_its_marks(
     )
     for folder in ("run", "out"):
         assert same(ours(tmp_path / folder, asked), expected)
-    marks = range(len(VOCABULARY) + 2, len(VOCABULARY) + 5)
-    assert hf.AutoTokenizer.from_pretrained(tmp_path / "out").convert_ids_to_tokens(marks) == [
+    special_ids = range(len(VOCABULARY) + 2, len(VOCABULARY) + 5)
+    assert hf.AutoTokenizer.from_pretrained(tmp_path / "out").convert_ids_to_tokens(special_ids) == [
         "<<start>>",
         "<delimiter>",
         "<extract>",

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from seqloom.config import DataConfig
 from seqloom.errors import DataError, FolderError, SeqloomError, UsageError
 from seqloom.runs import run_folder
-from seqloom.runs.run_folder import load_bundle
+from seqloom.runs.run_folder import load_run
 from seqloom.tasks.language_modeling.arpa import export_arpa, import_arpa
 from seqloom.tasks.language_modeling.mixture import mix
 from seqloom.tasks.language_modeling.score import Scorer, contrast
@@ -248,7 +248,7 @@ def test_mixtures_with_given_and_with_tuned_weights(
     loss = evaluate(tmp_path / "tuned", [dev], {}, {}, lambda _: None).metrics["loss"]
     assert loss == pytest.approx(tuned["loss"], rel=1e-6)
     assert loss < min(losses) + 1e-6  # no single member and no other weights do better
-    assert load_bundle(tmp_path / "tuned").model_type == "ensemble"
+    assert load_run(tmp_path / "tuned").model_type == "ensemble"
 
 
 def test_an_arpa_file_out_and_in_again_is_the_same_model(

@@ -32,7 +32,7 @@ from seqloom.models.t5 import T5, T5Config
 from seqloom.models.transformer import Transformer, TransformerConfig
 from seqloom.models.vit import ViT, ViTConfig
 from seqloom.runs import run_folder
-from seqloom.runs.write_run import write_made
+from seqloom.runs.write_run import write_finished_run
 from seqloom.text.special_tokens import BOS, EOS, PAD
 from seqloom.text.tokenizers import train_tokenizer
 from seqloom.workflows import onnx
@@ -151,7 +151,7 @@ def written_run(place: Path, model: Any, task: str, name: str) -> Path:
         decode=DecodeConfig(),
     )
     place.mkdir()
-    write_made(place, run, model, TOKENIZER, [], None)
+    write_finished_run(place, run, model, TOKENIZER, [], None)
     return place
 
 
@@ -261,7 +261,7 @@ def test_onnx_json_says_what_the_graphs_take_and_give(
     assert said["files"] == sorted(path.name for path in folder.iterdir())
     assert said["largest_difference"] < 1e-5
     about = json.loads((folder / "onnx.json").read_text("utf-8"))
-    assert about["marks"]["begin"] == [BOS]
+    assert about["special_ids"]["bos"] == [BOS]
     assert (folder / run_folder.TOKENIZER).read_text("utf-8") == TOKENIZER.to_json()
     for graph in about["graphs"].values():
         session = onnxruntime.InferenceSession(folder / graph["file"])

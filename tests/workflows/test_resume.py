@@ -263,7 +263,7 @@ def test_killed_between_steps(place: Path, never_stopped: Path) -> None:
         assert ended(forked(folder=str(folder), step=step, signal=signal.SIGKILL)) == -signal.SIGKILL
     go_on(folder)
     assert_same(folder, never_stopped)
-    assert run_folder.load_bundle(folder).weights == folder / WEIGHTS
+    assert run_folder.load_run(folder).weights == folder / WEIGHTS
 
 
 # Asked to stop

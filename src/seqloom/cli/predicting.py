@@ -10,7 +10,7 @@ from seqloom.config import DataConfig
 from seqloom.errors import UsageError, printable
 
 if TYPE_CHECKING:
-    from seqloom.runs.run_folder import Bundle
+    from seqloom.runs.run_folder import LoadedRun
 
 
 def predict(
@@ -33,11 +33,11 @@ def predict(
     """
     import sys
 
-    from seqloom.models.encoder_with_head import Reader
+    from seqloom.models.encoder_with_head import EncoderWithHead
     from seqloom.runs.progress import each_text
     from seqloom.runs.run_folder import IMAGES, task_of
     from seqloom.tasks.translation.predictor import CHUNK, load, new_file
-    from seqloom.tasks.translation.translate import Output
+    from seqloom.tasks.translation.translate import DecodedText
     from seqloom.workflows.evaluate import ENCODED
     from seqloom.workflows.trace import traced
 
@@ -59,7 +59,7 @@ def predict(
         say(note)
     (name,) = file or ("-",)
     interactive = name == "-" and sys.stdin.isatty()
-    if isinstance(model.bundle.model, Reader):
+    if isinstance(model.bundle.model, EncoderWithHead):
         _predict_read(model.bundle, name, given, decode, trace, json, interactive)
         return
     if model.bundle.task in ENCODED:
@@ -71,7 +71,7 @@ def predict(
         _predict_encoded(model.bundle, name, data_config, decode, json, interactive)
         return
 
-    def tell(outputs: list[Output]) -> None:
+    def tell(outputs: list[DecodedText]) -> None:
         if json:
             put_json({"outputs": [output._asdict() for output in outputs]})
         else:
@@ -110,7 +110,7 @@ def _predict_images(folder: str, paths: tuple[str, ...], json: bool) -> None:
 
 
 def _predict_read(
-    bundle: Bundle,
+    bundle: LoadedRun,
     name: str,
     given: dict[str, Any],
     decode: dict[str, Any],
@@ -129,7 +129,7 @@ def _predict_read(
             " them out"
         )
     try:
-        for reply in predictor.TextReader(bundle, given, say).stream(
+        for reply in predictor.TextPredictor(bundle, given, say).stream(
             [name], 1 if interactive else predictor.CHUNK
         ):
             if json:
@@ -143,7 +143,7 @@ def _predict_read(
 
 
 def _predict_encoded(
-    bundle: Bundle, name: str, data: DataConfig, decode: dict[str, Any], json: bool, interactive: bool
+    bundle: LoadedRun, name: str, data: DataConfig, decode: dict[str, Any], json: bool, interactive: bool
 ) -> None:
     """A line for each text: its vector, or the text with its masks filled."""
     import sys

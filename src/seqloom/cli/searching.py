@@ -57,7 +57,7 @@ def exact(
         raise UsageError(f"--limit must be at least 1, but is {limit}")
     _, decode, data_config = reading(settings)
     widths = _widths(beams)
-    from seqloom.decoding.exact_search import Budget
+    from seqloom.decoding.exact_search import SearchBudget
     from seqloom.tasks.language_modeling.generate import TASK
     from seqloom.workflows.analysis.exact import inputs_of, kept, load_searcher, report_of
 
@@ -66,7 +66,7 @@ def exact(
         folder,
         beams=widths,
         length_penalty=length_penalty,
-        budget=Budget(nodes=nodes, seconds=seconds),
+        budget=SearchBudget(nodes=nodes, seconds=seconds),
         decode=decode,
         say=say,
     )

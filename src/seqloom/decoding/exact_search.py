@@ -39,7 +39,7 @@ SLACK = 1e-3
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Budget:
+class SearchBudget:
     """Where a search gives up; None is never."""
 
     nodes: int | None = None
@@ -53,7 +53,7 @@ class Budget:
             raise UsageError(f"the budget of seconds must be more than 0, but is {self.seconds}")
 
 
-UNLIMITED = Budget()
+UNLIMITED = SearchBudget()
 
 
 @final
@@ -93,7 +93,7 @@ def exact_search(
     rules: Sequence[Rule] = (),
     length_penalty: float = 0.0,
     known: Sequence[Hypothesis] = (),
-    budget: Budget = UNLIMITED,
+    budget: SearchBudget = UNLIMITED,
     chunk: int = CHUNK,
 ) -> ExactResult:
     """The best continuation of one prompt that ends in `eos` within `max_new_tokens`, the end mark counted.

@@ -23,7 +23,7 @@ from seqloom.decoding.live_rows import NOTHING, Chosen, Hypothesis, Live, Step, 
 from seqloom.decoding.rules import Rule
 from seqloom.decoding.strategies import Beam, Sample, Strategy
 from seqloom.errors import UsageError
-from seqloom.protocols import Decodable, State, device_of, move_rows, next_logits, select_rows
+from seqloom.protocols import Decodable, State, device_of, next_logits, reorder_in_place, select_rows
 
 __all__ = ["Beam", "Begun", "Hypothesis", "Sample", "finish", "generate", "steps"]
 
@@ -142,7 +142,7 @@ def steps(
         )
         if bool(over.any()):  # here a GPU is waited for
             _end(going, over, finished, ended, strategy, eos)
-        kept = ~over & ~strategy.hopeless(going, limits, ended) if any(ended) else ~over
+        kept = ~over & ~strategy.prunable(going, limits, ended) if any(ended) else ~over
         if watch is not None:
             watch(Step(live, log_probs, allowed, chosen, going, over, finished, kept))
         yield chosen.ids
@@ -190,7 +190,7 @@ class _Rows:
         for at, source in zip(self._place, old, strict=True):
             sources[at] = source
         if sources != list(range(before)):
-            self._state = move_rows(self._state, torch.tensor(sources, device=device))
+            self._state = reorder_in_place(self._state, torch.tensor(sources, device=device))
         self._order = (
             None if self._place == list(range(len(old))) else torch.tensor(self._place, device=device)
         )

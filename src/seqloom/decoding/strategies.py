@@ -103,7 +103,7 @@ class Beam:
         order = live.owner[parents].argsort(stable=True)
         return parents[order], ids[order]
 
-    def hopeless(self, live: Live, limits: Tensor, ended: Sequence[Sequence[Hypothesis]]) -> Tensor:
+    def prunable(self, live: Live, limits: Tensor, ended: Sequence[Sequence[Hypothesis]]) -> Tensor:
         """`(rows,)`: rows that cannot become better than what would be returned of their input, or of their
         group, already."""
         wanted = min(self.n_best, self.width // self.groups)
@@ -116,14 +116,14 @@ class Beam:
         bar = torch.tensor(bars, dtype=torch.float64, device=live.total.device)[
             live.owner, live.sample if self.groups > 1 else 0
         ]
-        hopeless = live.total / limits[live.owner].double() ** self.length_penalty <= bar
+        prunable = live.total / limits[live.owner].double() ** self.length_penalty <= bar
         if self.end is None:
-            return hopeless
+            return prunable
         beams = live.owner * self.groups + (
             live.sample if self.groups > 1 else 0
         )  # one that went would leave its place to a worse one
         hoping = torch.zeros(len(ended) * self.groups, dtype=torch.bool, device=beams.device).index_fill_(
-            0, beams[~hopeless], True
+            0, beams[~prunable], True
         )
         return ~hoping[beams]
 
@@ -231,7 +231,7 @@ class Sample:
             Chosen(None, ids, totals) if parents is None else Chosen(parents, ids[parents], totals[parents])
         )
 
-    def hopeless(self, live: Live, _: Tensor, __: Sequence[Sequence[Hypothesis]]) -> Tensor:
+    def prunable(self, live: Live, _: Tensor, __: Sequence[Sequence[Hypothesis]]) -> Tensor:
         """No row: each is a sample, good or bad."""
         return torch.zeros_like(live.owner, dtype=torch.bool)
 

@@ -75,30 +75,36 @@ class Spelling:
     the first of a text. What is no id (a place where nothing stands) spells nothing."""
 
     pieces: Sequence[bytes]
-    joint: bytes
-    lead: bytes = b""
+    text_separator: bytes
+    space_prefix: bytes = b""
     """What is dropped at the begin of a text, where pieces that begin a word spell it: a blank."""
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Spelling:
-        return cls(pieces=tokenizer.spelled, joint=tokenizer.joint, lead=tokenizer.lead)
+        return cls(
+            pieces=tokenizer.token_bytes,
+            text_separator=tokenizer.text_separator,
+            space_prefix=tokenizer.space_prefix,
+        )
 
     def spell(self, ids: Iterable[int]) -> bytes:
         """What pieces spell, a lead too."""
-        return self.joint.join([piece for i in ids if i >= 0 and (piece := self.pieces[i])])
+        return self.text_separator.join([piece for i in ids if i >= 0 and (piece := self.pieces[i])])
 
     def end(self, ids: Sequence[int], size: int, first: bool = True) -> bytes:
         """The last `size` bytes of a text, or all of it where it has fewer; `first` says that the text begins
         with these ids."""
         taken: list[bytes] = []
-        length = -len(self.joint)
+        length = -len(self.text_separator)
         for i in reversed(ids):
             if i >= 0 and (piece := self.pieces[i]):
                 taken.append(piece)
-                length += len(self.joint) + len(piece)
-                if length >= size + len(self.lead):  # the lead, where it is the text's first, does not count
-                    return self.joint.join(reversed(taken))[-size:]
-        return self.joint.join(reversed(taken)).removeprefix(self.lead if first else b"")
+                length += len(self.text_separator) + len(piece)
+                if length >= size + len(
+                    self.space_prefix
+                ):  # the lead, where it is the text's first, does not count
+                    return self.text_separator.join(reversed(taken))[-size:]
+        return self.text_separator.join(reversed(taken)).removeprefix(self.space_prefix if first else b"")
 
     def begun(self, ids: Sequence[int]) -> bool:
         """Whether a piece is among them, if only a lead."""
@@ -107,12 +113,20 @@ class Spelling:
     @cached_property
     def first(self) -> Lexicon:
         """What a token adds to a text that is empty."""
-        return Lexicon([piece.removeprefix(self.lead) for piece in self.pieces] if self.lead else self.pieces)
+        return Lexicon(
+            [piece.removeprefix(self.space_prefix) for piece in self.pieces]
+            if self.space_prefix
+            else self.pieces
+        )
 
     @cached_property
     def later(self) -> Lexicon:
         """What a token adds to a text that is not."""
-        return Lexicon(self.pieces, self.joint) if self.joint or self.lead else self.first
+        return (
+            Lexicon(self.pieces, self.text_separator)
+            if self.text_separator or self.space_prefix
+            else self.first
+        )
 
 
 def ban(spelling: Spelling, phrases: Sequence[str]) -> Rule:
@@ -159,10 +173,10 @@ def stops(spelling: Spelling, phrases: Sequence[str]) -> Stop:
     def holds(given: list[int], new: list[int]) -> bool:
         if not new:
             return False
-        size = longest + len(spelling.joint) + len(spelling.pieces[new[-1]])
+        size = longest + len(spelling.text_separator) + len(spelling.pieces[new[-1]])
         end = spelling.end(new, size, first=not spelling.begun(given))
-        if spelling.joint and 0 < len(end) < size and spelling.end(given, 1):
-            end = spelling.joint + end  # the new text begins with the joint to the prompt
+        if spelling.text_separator and 0 < len(end) < size and spelling.end(given, 1):
+            end = spelling.text_separator + end  # the new text begins with the joint to the prompt
         return any(phrase in end for phrase in wanted)
 
     def stop(live: Live) -> Tensor:
@@ -180,7 +194,7 @@ def begin(spelling: Spelling, text: str) -> Rule:
 
     Raises UsageError where the tokens cannot spell the text.
     """
-    target = _utf8(text, "the beginning").removeprefix(spelling.joint or spelling.lead)
+    target = _utf8(text, "the beginning").removeprefix(spelling.text_separator or spelling.space_prefix)
     allowed = _allowed(spelling, target, text)
     mask = lru_cache(
         lambda offset, size: torch.zeros(size, dtype=torch.bool).index_fill(0, allowed[offset], True)
@@ -191,7 +205,8 @@ def begin(spelling: Spelling, text: str) -> Rule:
             return log_probs
         rows = zip(live.text.tolist(), live.new.tolist(), strict=True)
         offsets = [
-            len(spelling.spell(ids[len(ids) - new :]).removeprefix(spelling.lead)) for ids, new in rows
+            len(spelling.spell(ids[len(ids) - new :]).removeprefix(spelling.space_prefix))
+            for ids, new in rows
         ]
         every = torch.ones(log_probs.shape[1], dtype=torch.bool)
         masks = [mask(offset, log_probs.shape[1]) if offset < len(target) else every for offset in offsets]
@@ -209,7 +224,11 @@ def _allowed(spelling: Spelling, target: bytes, text: str) -> list[Tensor]:
         allowed.append(torch.cat([lexicon.ids[lexicon.starting(rest)], lexicon.ids[leading]]))
     allowed.reverse()
     if allowed and not len(allowed[0]):
-        joined = f" (its pieces are joined by {spelling.joint.decode()!r})" if spelling.joint else ""
+        joined = (
+            f" (its pieces are joined by {spelling.text_separator.decode()!r})"
+            if spelling.text_separator
+            else ""
+        )
         raise UsageError(
             f"a text must begin with what the tokenizer can spell, but {printable(text)!r} it cannot{joined};"
             f" it comes as far as {printable(target[: _reach(spelling, target)].decode('utf-8', 'ignore'))!r}"

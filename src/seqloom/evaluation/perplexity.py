@@ -28,7 +28,7 @@ from torch import Tensor
 from seqloom.data.batching.pair_batches import pad
 from seqloom.errors import DataError, UsageError
 from seqloom.evaluation.intervals import ratio_interval
-from seqloom.protocols import Marks, State, device_of, select_rows, target_log_probs
+from seqloom.protocols import SpecialIds, State, device_of, select_rows, target_log_probs
 from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import MARKS
 
@@ -105,7 +105,7 @@ def spans(text: int, length: int, context: int | None, stride: int | None) -> It
 def score_texts(
     model: Any,
     texts: Sequence[Ids],
-    marks: Marks = MARKS,
+    special_ids: SpecialIds = MARKS,
     *,
     stride: int | None = None,
     ranks: bool = False,
@@ -113,9 +113,10 @@ def score_texts(
 ) -> list[TextScore]:
     """The score of each text of ids (without marks). `budget` is the tokens of a batch and changes no result."""
     budget = budget or (BATCH if next(model.parameters(), None) is not None else COUNTED)
-    ends = [] if marks.end is None else [marks.end]
+    ends = [] if special_ids.eos is None else [special_ids.eos]
     whole = [
-        np.concatenate([np.asarray(part, np.int64) for part in (marks.begin, text, ends)]) for text in texts
+        np.concatenate([np.asarray(part, np.int64) for part in (special_ids.bos, text, ends)])
+        for text in texts
     ]
     lengths = [max(len(ids) - 1, 0) for ids in whole]  # the first is read only
     found = [np.zeros(length) for length in lengths]
@@ -130,11 +131,11 @@ def score_texts(
             rows[first].end - rows[first].start, SEGMENT if model.context is None else model.context
         )
         batch = rows[first : first + max(budget // longest, 1)]
-        _score(model, batch, whole, marks.pad, found, places if ranks else None)
+        _score(model, batch, whole, special_ids.pad, found, places if ranks else None)
         first += len(batch)
-    given = max(len(marks.begin) - 1, 0)  # marks that were fed and not predicted
+    given = max(len(special_ids.bos) - 1, 0)  # marks that were fed and not predicted
     return [
-        TextScore(log_probs[given:], place[given:] if ranks else None, marks.end is not None)
+        TextScore(log_probs[given:], place[given:] if ranks else None, special_ids.eos is not None)
         for log_probs, place in zip(found, places, strict=True)
     ]
 
@@ -187,10 +188,10 @@ def _ranked(model: Any, tokens: Tensor, targets: Tensor, state: State) -> tuple[
 
 @final
 @dataclass
-class Corpus:
+class CorpusLikelihood:
     """Sums over a corpus, added up text by text."""
 
-    marks: Marks
+    special_ids: SpecialIds
     nats: list[float]
     tokens: list[int]
     blocks: list[tuple[float, int]]
@@ -200,8 +201,8 @@ class Corpus:
     unknown: int = 0
 
     @classmethod
-    def empty(cls, marks: Marks = MARKS) -> Corpus:
-        return cls(marks, [], [], [])
+    def empty(cls, special_ids: SpecialIds = MARKS) -> CorpusLikelihood:
+        return cls(special_ids, [], [], [])
 
     def add(self, score: TextScore, ids: Ids, *, words: int, size: int) -> None:
         """A text with its number of words and its size in bytes of UTF-8."""
@@ -214,8 +215,8 @@ class Corpus:
             ]
         self.words += words
         self.bytes += size
-        if self.marks.unknown is not None:
-            self.unknown += int(np.count_nonzero(np.asarray(ids) == self.marks.unknown))
+        if self.special_ids.unk is not None:
+            self.unknown += int(np.count_nonzero(np.asarray(ids) == self.special_ids.unk))
 
     def metrics(self) -> dict[str, float]:
         """loss (nats a token), perplexity, word_perplexity, bits_per_byte, each with `_low` and `_high`, the
@@ -226,7 +227,7 @@ class Corpus:
         total, tokens = sum(self.nats), sum(self.tokens)
         if not tokens:
             raise DataError("there must be a token that is predicted, but there is none; give longer texts")
-        loss, ends = total / tokens, len(self.nats) * (self.marks.end is not None)
+        loss, ends = total / tokens, len(self.nats) * (self.special_ids.eos is not None)
         few = len(self.nats) < FEW
         units = np.asarray(self.blocks) if few else np.asarray([self.nats, self.tokens]).T
         low, high = ratio_interval(units[:, 0], units[:, 1])

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from seqloom.data.batching.pair_batches import cuts
-from seqloom.data.encoding.encoded_dataset import ReadingSet
+from seqloom.data.encoding.encoded_dataset import EncodedDataset
 from seqloom.protocols import device_of
 
 BUDGET = {"cpu": 4096, "cuda": 65536}
@@ -18,7 +18,7 @@ BUDGET = {"cpu": 4096, "cuda": 65536}
 
 
 @final
-class Answered(NamedTuple):
+class HeadOutputs(NamedTuple):
     """Of each item; the loss over all of them."""
 
     likely: list[NDArray[Any]]
@@ -30,7 +30,7 @@ class Answered(NamedTuple):
 
 
 @torch.inference_mode()
-def answered(model: Any, items: ReadingSet) -> Answered:
+def head_outputs(model: Any, items: EncodedDataset) -> HeadOutputs:
     """What a `Reader` in evaluation mode says."""
     device = device_of(model)
     order = np.argsort(items.costs, kind="stable")
@@ -62,4 +62,4 @@ def answered(model: Any, items: ReadingSet) -> Answered:
             )  # there an item is a row, and has so many places
             likely[item] = values[at, : sizes[at]] if spans or tags else values[at]
             predictions[item] = chosen[at, : sizes[at]] if tags else chosen[at]
-    return Answered(likely, predictions, total / count if count else float("nan"))
+    return HeadOutputs(likely, predictions, total / count if count else float("nan"))

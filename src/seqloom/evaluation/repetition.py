@@ -82,7 +82,7 @@ class Written(NamedTuple):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Statistics:
+class RepetitionStatistics:
     """What is measured of several texts."""
 
     perplexity: float
@@ -104,7 +104,7 @@ class Statistics:
     texts_by_position: list[int]
 
     @classmethod
-    def of(cls, texts: Sequence[Written]) -> Statistics:
+    def of(cls, texts: Sequence[Written]) -> RepetitionStatistics:
         """Of at least one text."""
         log_probs = np.concatenate([one.log_probs for one in texts])
         tokens = [one.tokens for one in texts]

@@ -148,11 +148,11 @@ def attention_heat_map(
         alt.Tooltip("to:N", title=axes[1]),
         alt.Tooltip("weight:Q", format=".3f"),
     ]
-    marks = _cells(grid, columns, rows).mark_rect(
+    special_ids = _cells(grid, columns, rows).mark_rect(
         stroke="white", strokeWidth=1 if cell > 20 else 0.5, aria=False
     )
     width = cell * len(columns)
-    chart: alt.Chart = marks.encode(x=x, y=y, color=colour, tooltip=tooltip).properties(
+    chart: alt.Chart = special_ids.encode(x=x, y=y, color=colour, tooltip=tooltip).properties(
         width=width, height=cell * len(rows)
     )
     return styled(chart, title, subtitle, width + 120, title or "Attention")

@@ -25,7 +25,7 @@ SMOOTH = 9
 """Tokens of the moving average."""
 
 
-class Curve(NamedTuple):
+class ProbabilityCurve(NamedTuple):
     """One text: its tokens as they are shown, and the probability of each."""
 
     tokens: Sequence[str]
@@ -42,7 +42,12 @@ class Mean(NamedTuple):
 
 
 def degeneration_chart(
-    example: Mapping[str, Curve], means: Mapping[str, Mean], *, prompt: str, title: str, subtitle: str
+    example: Mapping[str, ProbabilityCurve],
+    means: Mapping[str, Mean],
+    *,
+    prompt: str,
+    title: str,
+    subtitle: str,
 ) -> alt.VConcatChart:
     """Both panels, each series in its own colour. `example` names some of the series of `means`, the person
     first in both.

@@ -42,7 +42,7 @@ an estimate whose error over 64 rows is a few percent."""
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Curve:
+class NormCurve:
     """What rows have at each position; those without that position do not count."""
 
     mean: list[float]
@@ -57,14 +57,14 @@ class Curve:
 class StateFlow:
     """How gradient flows along one part s of the state: h, or the LSTM's c."""
 
-    gradient_from_start: Curve
+    gradient_from_start: NormCurve
     """‖∂L/∂s_t‖, at position t: the number of steps before it. L is the sum over a row."""
-    gradient_from_end: Curve
+    gradient_from_end: NormCurve
     """The same, at position n - t: the number of steps after it."""
     gradient_per_step: float
     """The factor by which it changes with each step back, fitted to the median's logarithm; NaN where that is
     0 all along."""
-    jacobian: Curve
+    jacobian: NormCurve
     """‖∂s_n/∂s_t‖_F / √width at position n - t: 1 at 0, and 1 all along where nothing is lost (J orthogonal).
     """
     jacobian_per_step: float
@@ -209,10 +209,10 @@ def _directions(state: Tensor) -> Tensor:
     return basis.permute(2, 0, 1).to(state.device)
 
 
-def _curve(values: Tensor, position: Tensor) -> Curve:
+def _curve(values: Tensor, position: Tensor) -> NormCurve:
     """`(true steps,)` each -> what there is at each position."""
     groups = _by_position(values.detach(), position)
-    return Curve(
+    return NormCurve(
         mean=[float(group.mean()) for group in groups],
         median=[float(numpy.median(group)) for group in groups],
         rows=[len(group) for group in groups],
@@ -226,7 +226,7 @@ def _by_position(values: Tensor, position: Tensor) -> list[numpy.typing.NDArray[
     return [known[at == place] for place in range(int(at.max()) + 1)]
 
 
-def _per_step(curve: Curve) -> float:
+def _per_step(curve: NormCurve) -> float:
     """f of the fit `median ~ f^position`, least squares of the logarithm, weighted by rows; zeros are left
     out."""
     median, rows = numpy.array(curve.median), numpy.array(curve.rows, dtype=numpy.float64)

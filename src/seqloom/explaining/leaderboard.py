@@ -25,7 +25,7 @@ REST = "#8a949e"
 """Of models beyond the colours that the eye tells apart."""
 
 
-class Standing(NamedTuple):
+class RankedModel(NamedTuple):
     """A model in the picture."""
 
     name: str
@@ -38,7 +38,7 @@ class Standing(NamedTuple):
 
 
 def leaderboard_chart(
-    standings: Sequence[Standing], *, score: str, title: str = "", subtitle: str = ""
+    standings: Sequence[RankedModel], *, score: str, title: str = "", subtitle: str = ""
 ) -> alt.VConcatChart:
     """Two panels with the same numbers and colours: score and interval of each model in the order that is
     given, and score against seconds of training (a logarithmic axis).
@@ -78,7 +78,7 @@ def leaderboard_chart(
     ]
     scale = alt.Scale(zero=False, nice=True, padding=8)
 
-    def marks(values: list[dict[str, Any]], **place: Any) -> list[alt.Chart]:
+    def bars(values: list[dict[str, Any]], **place: Any) -> list[alt.Chart]:
         base = alt.Chart(alt.InlineData(values=values)).encode(color=colour, **place)
         return [
             base.mark_rule(strokeWidth=2.4, aria=False),
@@ -90,7 +90,7 @@ def leaderboard_chart(
         labelOverlap=False, ticks=False, domain=False, grid=False, labelFontSize=12,
     )  # fmt: skip
     across = alt.Y("place:O", scale=alt.Scale(domain=list(range(len(names)))), axis=rows)
-    rule, dot = marks(values, y=across)
+    rule, dot = bars(values, y=across)
     left = alt.LayerChart(
         layer=[
             rule.encode(x=alt.X("low:Q", title=score, scale=scale), x2="high:Q"),
@@ -103,7 +103,7 @@ def leaderboard_chart(
         scale=alt.Scale(type="log", nice=False, padding=22),
         axis=alt.Axis(grid=False),
     )
-    rule, dot = marks(values, x=seconds)
+    rule, dot = bars(values, x=seconds)
     up = alt.Y("mean:Q", title=score, scale=scale)
     right = alt.LayerChart(
         layer=[
@@ -129,7 +129,7 @@ def leaderboard_chart(
     return styled(chart, title, subtitle, 2 * WIDTH + 200, title or f"{score} of {len(names)} models")
 
 
-def _beside(standings: Sequence[Standing], height: int) -> list[int]:
+def _beside(standings: Sequence[RankedModel], height: int) -> list[int]:
     """For each point of the right panel the first place of BESIDE where its number is clear of other models'
     bars and of the numbers before it."""
     across = [log(one.seconds) for one in standings]
@@ -159,7 +159,7 @@ def _cut(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 
 
-def _check(standings: Sequence[Standing]) -> None:
+def _check(standings: Sequence[RankedModel]) -> None:
     if not 1 <= len(standings) <= MOST_MODELS:
         raise UsageError(
             f"a leaderboard must have 1 to {MOST_MODELS} models, but has {len(standings)}; draw several"

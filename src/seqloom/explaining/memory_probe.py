@@ -44,7 +44,7 @@ CLOSE = 0.04
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Budget:
+class ProbeBudget:
     """How each reader is trained: the same for all."""
 
     __pydantic_config__ = STRICT
@@ -116,7 +116,7 @@ def probe(
     task: MemoryTask,
     reader: str,
     distance: int,
-    budget: Budget,
+    budget: ProbeBudget,
     progress: Callable[[Progress], None],
     interrupted: Callable[[], int],
 ) -> ProbeResult | None:
@@ -160,7 +160,7 @@ def probe(
     return ProbeResult(step, stopped, parameters, time.perf_counter() - began, metrics, _learned(metrics))
 
 
-def trained_distance(task: MemoryTask, distance: int, budget: Budget, step: int) -> int:
+def trained_distance(task: MemoryTask, distance: int, budget: ProbeBudget, step: int) -> int:
     """The distance of an update's sequences, a function of the seed."""
     rng = np.random.default_rng([budget.seed, step])
     if rng.random() >= budget.shorter:

@@ -20,7 +20,7 @@ from seqloom.interop.families import FAMILIES, Architecture, Family
 from seqloom.interop.families.heads import TASKS, HeadForm
 from seqloom.interop.tensor_mapping import Theirs, check, first_names
 from seqloom.interop.tensor_names import Rule
-from seqloom.interop.weights import Weights
+from seqloom.interop.weights import StoredWeights
 from seqloom.models import model_family
 from seqloom.run_file import parse
 
@@ -70,7 +70,7 @@ def read_checkpoint(
     folder = Path(folder)
     content, family, architecture = read_family(folder)
     where = str(folder / CONFIG)
-    weights = Weights(folder)
+    weights = StoredWeights(folder)
     bare = encoder and architecture.head is None
     names = Theirs(weights, family.names_of_encoder if bare else family.names_of(architecture))
     fields = _fields(content, where, family, architecture, names, bare=bare)
@@ -182,7 +182,7 @@ def _planned(
     family: Family,
     architecture: Architecture,
     fields: dict[str, Any],
-    weights: Weights,
+    weights: StoredWeights,
 ) -> _Plan:
     """Raises FolderError where there cannot be such a model."""
     model_type = family.model_type
@@ -241,7 +241,7 @@ def _reader(
     }
 
 
-def _check_layers(config: Any, family: Family, weights: Weights, where: str) -> None:
+def _check_layers(config: Any, family: Family, weights: StoredWeights, where: str) -> None:
     """Raises FolderError for more layers than there are tensors, which would take for ever to make."""
     for name, said in endless_layers(vars(config), len(weights.stored)).items():
         theirs = next(
@@ -297,7 +297,7 @@ def assign(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     model.load_state_dict({name: ours[first[id(tensor)]] for name, tensor in named.items()}, assign=True)
 
 
-def _dtype(weights: Weights, asked: torch.dtype | None) -> tuple[torch.dtype, list[str]]:
+def _dtype(weights: StoredWeights, asked: torch.dtype | None) -> tuple[torch.dtype, list[str]]:
     """What the numbers become, and what is said of it."""
     kinds = {stored.dtype for stored in weights.stored.values() if stored.dtype.is_floating_point}
     widest = torch.float64 if torch.float64 in kinds else torch.float32

@@ -16,7 +16,7 @@ from seqloom.interop.families import FAMILIES, Architecture, Family
 from seqloom.interop.tensor_mapping import first_names
 from seqloom.interop.weights import write_weights
 from seqloom.models import model_family
-from seqloom.models.encoder_with_head import ReaderConfig, settled_head
+from seqloom.models.encoder_with_head import EncoderWithHeadConfig, resolved_head
 from seqloom.run_file import parse
 
 DROPPED = {"torch_dtype", "auto_map", "quantization_config", "_name_or_path", "num_labels"}
@@ -53,7 +53,7 @@ def target_of(model_type: str, config: Any, task: str, origin: Mapping[str, Any]
 
     Raises UsageError where there is none, naming the field that no family of the hub has.
     """
-    if isinstance(config, ReaderConfig):
+    if isinstance(config, EncoderWithHeadConfig):
         return _target_of_reader(config, origin)
     values = _values(config, origin)
     problems = []
@@ -82,12 +82,12 @@ def _values(config: Any, origin: Mapping[str, Any] | None) -> dict[str, Any]:
     return values
 
 
-def _target_of_reader(reader: ReaderConfig, origin: Mapping[str, Any] | None) -> Target:
+def _target_of_reader(reader: EncoderWithHeadConfig, origin: Mapping[str, Any] | None) -> Target:
     """`target_of` for an encoder with a head."""
     fields = dict(reader.encoder)
     model_type = str(fields.pop("model_type"))
     config = parse(model_family(model_type)[0], fields, "model.encoder.")
-    head = settled_head(reader.head, reader.kind, model_type, getattr(config, "width", 0))
+    head = resolved_head(reader.head, reader.kind, model_type, getattr(config, "width", 0))
     problems = []
     for hub_type, family in FAMILIES.items():
         if family.model_type != model_type or (origin and origin.get("model_type") != hub_type):
@@ -145,7 +145,7 @@ def their_tensors(model: nn.Module, config: Any, target: Target) -> dict[str, Te
     """Names of theirs -> tensors, without a copy where nothing is transposed or taken apart. Raises
     UsageError for a tensor that is not 0 and has no place there."""
     names = target.family.names_of(target.form)
-    encoder: Any = model.encoder if isinstance(config, ReaderConfig) else model
+    encoder: Any = model.encoder if isinstance(config, EncoderWithHeadConfig) else model
     tensors: dict[str, Tensor] = {}
     for name, tensor in first_names(model).items():
         rule = names.of(name, encoder.config)

@@ -7,7 +7,7 @@ from typing import Any
 
 from seqloom.config import DecodeConfig
 from seqloom.errors import UsageError, printable
-from seqloom.protocols import Marks
+from seqloom.protocols import SpecialIds
 from seqloom.run_file import parse
 
 SAME = {
@@ -89,13 +89,13 @@ def decode_fields(
     return settings, notes
 
 
-def not_kept(generation: Mapping[str, Any], marks: Marks, *, encodes: bool) -> list[str]:
+def not_kept(generation: Mapping[str, Any], special_ids: SpecialIds, *, encodes: bool) -> list[str]:
     """What is said of settings that we have not got; `encodes`: of an encoder-decoder.
 
     Forbidden ids are never written anyhow: Marian bans no more than its `<pad>`. An encoder-decoder that is
     forced to its end at the last step writes what one does that is cut there.
     """
-    never = [[i] for i in marks.forbidden]
+    never = [[i] for i in special_ids.forbidden]
     found = [name for name in UNKNOWN if (value := generation.get(name)) is True or value not in NOTHING]
     banned = generation.get("bad_words_ids")
     if isinstance(banned, list) and all(one in never for one in banned):
@@ -104,7 +104,7 @@ def not_kept(generation: Mapping[str, Any], marks: Marks, *, encodes: bool) -> l
     if generation.get("early_stopping") is True and isinstance(beams, int) and beams > 1:
         found.append("early_stopping")
     forced = generation.get("forced_eos_token_id")
-    if forced is not None and not (encodes and forced in (marks.end, [marks.end])):
+    if forced is not None and not (encodes and forced in (special_ids.eos, [special_ids.eos])):
         found.append("forced_eos_token_id")
     found += [
         name for name in ("min_new_tokens", "stop_strings") if generation.get(name) not in (None, 0, [])

@@ -75,18 +75,18 @@ class HubOrigin(NamedTuple):
 
     def _special_tokens(self, tokenizer: HubTokenizer) -> dict[str, str]:
         """What stands for each role, as far as the marks and the ids of the configuration say it."""
-        marks, kind = tokenizer.marks, str(self.content.get("model_type"))
+        special_ids, kind = tokenizer.special_ids, str(self.content.get("model_type"))
         ids = {**DEFAULTS.get(kind, {}), **self.ids()}
-        end = marks.end if marks.end is not None else ids.get("eos_token_id")
+        end = special_ids.eos if special_ids.eos is not None else ids.get("eos_token_id")
         begin = ids.get("bos_token_id")
-        framed = bool(marks.before) and kind not in DECODERS
+        framed = bool(special_ids.prefix) and kind not in DECODERS
         roles = {
-            "unk": marks.unknown,
-            "mask": marks.mask,
+            "unk": special_ids.unk,
+            "mask": special_ids.mask,
             "eos": end,
-            "cls": marks.before[0] if framed else None,
-            "sep": marks.after[-1] if framed and marks.after else None,
-            "pad": marks.pad if marks.pad >= 0 else ids.get("pad_token_id"),
+            "cls": special_ids.prefix[0] if framed else None,
+            "sep": special_ids.suffix[-1] if framed and special_ids.suffix else None,
+            "pad": special_ids.pad if special_ids.pad >= 0 else ids.get("pad_token_id"),
             "bos": None if self.encodes and begin == end else begin,
         }
         found = {role: tokenizer.token(i) for role, i in roles.items() if isinstance(i, int)}
@@ -97,12 +97,12 @@ class HubOrigin(NamedTuple):
     ) -> tuple[DecodeConfig, list[str]]:
         """How it decodes, beginning with what is usual for its task; and what is said of that."""
         writes_after, asked = (
-            len(tokenizer.marks.begin) if self.encodes else None,
+            len(tokenizer.special_ids.bos) if self.encodes else None,
             self.generation or self.content,
         )
         fields, notes = decode_fields(asked, writes_after=writes_after, usual=task_decode)
         return parse(DecodeConfig, fields, "decode."), notes + not_kept(
-            asked, tokenizer.marks, encodes=self.encodes
+            asked, tokenizer.special_ids, encodes=self.encodes
         )
 
 

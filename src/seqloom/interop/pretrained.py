@@ -17,7 +17,7 @@ from seqloom.interop.families import FAMILIES, Family
 from seqloom.interop.hub_origin import HubOrigin, hub_tokenizer
 from seqloom.interop.tensor_mapping import check_finite, first_names, listed
 from seqloom.models import model_family
-from seqloom.models.encoder_with_head import ENCODERS, Reader, settled_head
+from seqloom.models.encoder_with_head import ENCODERS, EncoderWithHead, resolved_head
 from seqloom.run_file import to_plain
 from seqloom.text.hub.tokenizer import HubTokenizer
 from seqloom.text.tokenizers import TextTokenizer
@@ -30,7 +30,7 @@ STD = 0.02
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Started:
+class Pretrained:
     """What there is to begin with."""
 
     encoder_type: str
@@ -58,7 +58,7 @@ class Started:
     """What was left of a checkpoint, and what was changed, in words."""
 
 
-def start_encoder(folder: Path) -> Started:
+def pretrained_encoder(folder: Path) -> Pretrained:
     """The encoder of a Hugging Face directory, whatever head stands on it. Raises FolderError where the
     directory is damaged or unknown, UsageError where its model does not read for a head."""
     _, family, _ = read_family(folder)
@@ -84,7 +84,7 @@ def start_encoder(folder: Path) -> Started:
     )
 
 
-def start_of_run(content: Mapping[str, Any], weights: Path) -> Started:
+def pretrained_of_run(content: Mapping[str, Any], weights: Path) -> Pretrained:
     """The encoder of a run folder, whose config.json holds `content`: that of a reader, or a model that can
     be one. Raises FolderError where the weights are damaged, UsageError where the model does not read for a
     head."""
@@ -112,9 +112,9 @@ def _no_encoder(place: str, model_type: str) -> UsageError:
     )
 
 
-def _of_reader(content: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Started:
+def _of_reader(content: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Pretrained:
     fields = dict(content["encoder"])
-    return Started(
+    return Pretrained(
         encoder_type=str(fields.pop("model_type")),
         encoder_fields=fields,
         encoder_tensors=_below(ENCODER, tensors),
@@ -133,7 +133,7 @@ def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def _of_encoder(model_type: str, fields: dict[str, Any], tensors: Mapping[str, Tensor]) -> Started:
+def _of_encoder(model_type: str, fields: dict[str, Any], tensors: Mapping[str, Tensor]) -> Pretrained:
     """Of a model by itself: the heads it was trained with are left behind."""
     read: Mapping[str, Any] = next(
         (one.encoder for one in FAMILIES.values() if one.model_type == model_type), {}
@@ -145,7 +145,7 @@ def _of_encoder(model_type: str, fields: dict[str, Any], tensors: Mapping[str, T
         if f"pooler.{part}" in tensors
     }
     said = [name for name in left if not name.startswith("pooler.")]
-    return Started(
+    return Pretrained(
         encoder_type=model_type,
         encoder_fields={**fields, **read},
         encoder_tensors={name: tensor.detach() for name, tensor in tensors.items() if name not in left},
@@ -173,7 +173,7 @@ def _heads(family: Family, width: int) -> dict[str, dict[str, Any]]:
     return heads
 
 
-def with_marks(
+def with_special_tokens(
     tensors: Mapping[str, Tensor], fields: Mapping[str, Any], count: int, generator: torch.Generator
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and fields of an encoder whose vocabulary has `count` ids more, at its end: their
@@ -189,7 +189,7 @@ def with_marks(
 
 
 @torch.no_grad()
-def begin(reader: Reader, started: Started) -> list[str]:
+def load_pretrained(reader: EncoderWithHead, started: Pretrained) -> list[str]:
     """Gives a new reader what there is, in place; the rest stays as it was made. Returns what is to be said:
     what is new is named.
 
@@ -200,7 +200,7 @@ def begin(reader: Reader, started: Started) -> list[str]:
     parameters = {name: one for name, one in tensors.items() if isinstance(one, nn.Parameter)}
     config = reader.config
     same = started.kind == config.kind and started.labels == config.labels
-    settled = settled_head(config.head, config.kind, reader.model_type, reader.width)
+    settled = resolved_head(config.head, config.kind, reader.model_type, reader.width)
     pooler = started.kind is None and (settled.pooling, settled.activation) == ("first", "tanh")
     head = started.head_tensors if same or pooler else {}
     given = {f"{ENCODER}{name}": tensor for name, tensor in started.encoder_tensors.items()}

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from seqloom.errors import FolderError, printable
 from seqloom.interop.tensor_names import Names, Rule, Shape, pattern
-from seqloom.interop.weights import Weights
+from seqloom.interop.weights import StoredWeights
 from seqloom.layers.transformer.positions import sinusoids
 
 LISTED = 8
@@ -29,7 +29,7 @@ def first_names(model: nn.Module) -> dict[str, Tensor]:
 class Theirs:
     """The names in a folder of weights, whatever old or short form they have."""
 
-    def __init__(self, weights: Weights, names: Names) -> None:
+    def __init__(self, weights: StoredWeights, names: Names) -> None:
         self.weights = weights
         self.names = names
         self.by_today = {self._today(name): name for name in weights.stored}

@@ -50,7 +50,7 @@ class Stored(NamedTuple):
 
 
 @final
-class Weights:
+class StoredWeights:
     """The tensors of a folder by name. Raises FolderError where there are none, or a file is missing or
     damaged."""
 

@@ -143,13 +143,15 @@ def forbidden(names: Sequence[str]) -> Never:
     I-x and E-x go on with what B-x or I-x of the same type began. Where there is a tag E-x (BIOES) it must
     also be finished: after B-x and I-x comes I-x or E-x. Other names are free.
     """
-    marks = [(name[0], name[2:]) if name[1:2] == "-" and name[0] in "BIE" else ("O", "") for name in names]
-    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kind for _, kind in marks))}
-    ends = {kind for mark, kind in marks if mark == "E"}
-    kinds = torch.tensor([numbers[kind] for _, kind in marks])
-    opens = torch.tensor([mark in "BI" for mark, _ in marks])
-    inside = torch.tensor([mark in "IE" for mark, _ in marks])
-    unfinished = opens & torch.tensor([kind in ends for _, kind in marks])
+    special_ids = [
+        (name[0], name[2:]) if name[1:2] == "-" and name[0] in "BIE" else ("O", "") for name in names
+    ]
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kind for _, kind in special_ids))}
+    ends = {kind for mark, kind in special_ids if mark == "E"}
+    kinds = torch.tensor([numbers[kind] for _, kind in special_ids])
+    opens = torch.tensor([mark in "BI" for mark, _ in special_ids])
+    inside = torch.tensor([mark in "IE" for mark, _ in special_ids])
+    unfinished = opens & torch.tensor([kind in ends for _, kind in special_ids])
     goes_on = opens[:, None] & inside & (kinds[:, None] == kinds)
     between = (inside & ~goes_on) | (unfinished[:, None] & ~goes_on)
     return Never(inside.float(), between.float(), unfinished.float())

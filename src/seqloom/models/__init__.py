@@ -20,7 +20,7 @@ MODELS: dict[str, tuple[str, str, str]] = {
     "bag_of_words": ("seqloom.models.bag_of_words", "BagOfWordsConfig", "BagOfWords"),
     "convolution": ("seqloom.models.convolution", "ConvolutionConfig", "Convolution"),
     "recurrent": ("seqloom.models.recurrent", "RecurrentConfig", "RecurrentEncoder"),
-    "reader": ("seqloom.models.encoder_with_head", "ReaderConfig", "Reader"),
+    "reader": ("seqloom.models.encoder_with_head", "EncoderWithHeadConfig", "EncoderWithHead"),
     "ensemble": ("seqloom.models.ensemble", "EnsembleConfig", "Ensemble"),
 }
 """model_type -> (module, configuration, class). The only registry."""

@@ -124,11 +124,11 @@ def read_arpa(lines: Iterable[bytes], path: str) -> Arpa:
 
     Raises DataError, with the line, for whatever is not as it must be.
     """
-    return _Reader(lines, path).read()
+    return _ArpaReader(lines, path).read()
 
 
 @final
-class _Reader:
+class _ArpaReader:
     """Takes a text apart, one section after the other."""
 
     def __init__(self, lines: Iterable[bytes], path: str) -> None:

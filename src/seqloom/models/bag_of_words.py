@@ -103,7 +103,7 @@ class BagOfWords(nn.Module):
         self.register_buffer("idf", torch.ones(features) if c.features == "tf-idf" else None)
 
     @torch.no_grad()
-    def introduce(self, document_frequency: Tensor, documents: int) -> None:
+    def initialise(self, document_frequency: Tensor, documents: int) -> None:
         """In how many of so many texts each feature occurs `(features,)`, summed over `occurring`: makes idf."""
         if self.idf is not None:
             self.idf.copy_(((1 + documents) / (1 + document_frequency.double())).log() + 1)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from seqloom.config import STRICT
 from seqloom.layers.linear import Linear
 from seqloom.layers.outputs.softmax import FullOutput
-from seqloom.layers.transformer.blocks import Block, Reading, Stack, make_norm, read_places, seen_of
+from seqloom.layers.transformer.blocks import AttentionInputs, Block, Stack, make_norm, read_places, seen_of
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.layers.transformer.positions import LearnedPositions
 from seqloom.models.config_checks import among, at_least, dividing, refuse, shares
@@ -241,7 +241,7 @@ class Bert(nn.Module):
     def attended(self, inputs: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
         """`(rows, layers, heads, steps, steps)`: where each head looks at each token."""
         _, positions = read_places(mask)
-        return self.stack.weights(self._embedded(inputs, positions, segments), Reading(seen_of(mask)))
+        return self.stack.weights(self._embedded(inputs, positions, segments), AttentionInputs(seen_of(mask)))
 
     def _embedded(self, inputs: Tensor, positions: Tensor, segments: Tensor | None) -> Tensor:
         """`x_0`: `(rows, steps, width)`."""

@@ -23,7 +23,7 @@ from seqloom.models.config_checks import among, at_least, refuse
 from seqloom.models.gpt import GPT
 from seqloom.models.heads import KINDS, ClassificationHead, Kind, MultiLabelHead, make_head
 from seqloom.models.t5 import T5
-from seqloom.protocols import Loss, ReadingBatch
+from seqloom.protocols import EncodedBatch, Loss
 from seqloom.run_file import parse
 from seqloom.shapes import IGNORE
 
@@ -45,7 +45,7 @@ JOINED = ("bert", "gpt", "t5")
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class ReaderConfig:
+class EncoderWithHeadConfig:
     """What a reader is made of."""
 
     __pydantic_config__ = STRICT
@@ -82,10 +82,10 @@ ABOUT: dict[str, str] = {}
 
 
 @final
-class Reader(nn.Module):
+class EncoderWithHead(nn.Module):
     """An encoder and its head."""
 
-    def __init__(self, config: ReaderConfig) -> None:
+    def __init__(self, config: EncoderWithHeadConfig) -> None:
         super().__init__()
         self.config = config
         fields = dict(config.encoder)
@@ -93,7 +93,7 @@ class Reader(nn.Module):
         config_class, model_class, _ = model_family(self.model_type)
         self.encoder: nn.Module = model_class(parse(config_class, fields, "model.encoder."))
         directions = 2 if getattr(self.encoder, "bidirectional", False) else 1
-        settled = settled_head(config.head, config.kind, self.model_type, self.width)
+        settled = resolved_head(config.head, config.kind, self.model_type, self.width)
         pairs = config.pairs and settled.pair != "joined"
         self.head = make_head(
             config.kind, settled, self.width, len(config.labels), directions, pairs=pairs, names=config.labels
@@ -125,7 +125,7 @@ class Reader(nn.Module):
         """The most tokens of a row, marks counted; None where there is no such limit."""
         return getattr(self.encoder, "context", None)
 
-    def read(self, batch: ReadingBatch) -> Tensor:
+    def read(self, batch: EncodedBatch) -> Tensor:
         """`(rows, steps, width)`; what stands at padding means nothing."""
         mask = batch.tokens >= 0
         inputs = batch.tokens.clamp(min=0)
@@ -139,12 +139,12 @@ class Reader(nn.Module):
             return self.encoder.encoded(inputs.where(mask, self.encoder.config.pad_id))
         return self.encoder(inputs, mask, batch.characters if batch.characters.shape[-1] else None)  # type: ignore[no-any-return]
 
-    def forward(self, batch: ReadingBatch) -> Tensor:
+    def forward(self, batch: EncodedBatch) -> Tensor:
         """The scores of all answers (`heads.py` says which)."""
         scores: Tensor = self.head(self.read(batch), batch)
         return scores
 
-    def loss(self, batch: ReadingBatch, smoothing: float = 0.0) -> Loss:
+    def loss(self, batch: EncodedBatch, smoothing: float = 0.0) -> Loss:
         """Of the head; with `head.lm_weight` λ that of the next token is added, λ times its mean for each
         example."""
         hidden = self.read(batch)
@@ -170,7 +170,7 @@ class Reader(nn.Module):
         )
 
 
-def settled_head(head: HeadConfig, kind: Kind, model_type: str, width: int) -> HeadConfig:
+def resolved_head(head: HeadConfig, kind: Kind, model_type: str, width: int) -> HeadConfig:
     """The settings of a head with nothing left open: where they are, as the encoder's paper has them. `width`
     is that of a state."""
     pair = ("joined" if model_type in JOINED else "compared") if head.pair == "auto" else head.pair

@@ -18,9 +18,15 @@ from torch import Tensor, nn
 
 from seqloom.config import STRICT
 from seqloom.layers.outputs.kinds import OutputKind, make_output
-from seqloom.layers.transformer.blocks import Block, Reading, Stack, make_norm
+from seqloom.layers.transformer.blocks import AttentionInputs, Block, Stack, make_norm
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
-from seqloom.layers.transformer.key_value_cache import Cache, Standing, embedded, extended, standing
+from seqloom.layers.transformer.key_value_cache import (
+    Cache,
+    MaskAndPositions,
+    embedded,
+    extended,
+    mask_and_positions,
+)
 from seqloom.layers.transformer.positions import LearnedPositions, rotation, sinusoids
 from seqloom.models.config_checks import among, at_least, dividing, refuse, shares
 
@@ -235,14 +241,16 @@ class GPT(nn.Module):
         x, reading, _ = self._embedded(tokens, None)
         return self.stack.weights(x, reading)
 
-    def _embedded(self, tokens: Tensor, state: Cache | None) -> tuple[Tensor, Reading, Standing]:
+    def _embedded(
+        self, tokens: Tensor, state: Cache | None
+    ) -> tuple[Tensor, AttentionInputs, MaskAndPositions]:
         """`h_0`; what each token sees; and where the rows stand."""
         c = self.config
-        stood = standing(tokens, state, c.pad_id, c.bos_id if c.documents == "separate" else None)
+        stood = mask_and_positions(tokens, state, c.pad_id, c.bos_id if c.documents == "separate" else None)
         x = embedded(self.embedding.weight, tokens, c.pad_id)
         if self.positions is not None:
             x = x + self.positions(stood.positions, stood.filled + tokens.shape[1])
         elif c.positions == "sinusoidal":  # tokens are scaled up to the sinusoids (Vaswani et al. 2017, 3.4)
             x = x * math.sqrt(c.width) + sinusoids(stood.positions, c.width, x.dtype)
         turned = rotation(stood.positions, c.width // c.heads, x.dtype) if c.positions == "rotary" else None
-        return self.dropout(x), Reading(stood.seen, stood.filled, turned), stood
+        return self.dropout(x), AttentionInputs(stood.seen, stood.filled, turned), stood

@@ -35,7 +35,7 @@ from seqloom.layers.crf import CRF
 from seqloom.layers.linear import Linear
 from seqloom.layers.pooling import AttentionPooling, pooled
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
-from seqloom.protocols import Loss, ReadingBatch
+from seqloom.protocols import EncodedBatch, Loss
 from seqloom.shapes import IGNORE
 
 Kind = Literal["classification", "multi-label", "regression", "tagging", "span", "choice"]
@@ -116,21 +116,21 @@ class Head(nn.Module):
         )
 
     @abstractmethod
-    def forward(self, hidden: Tensor, batch: ReadingBatch) -> Tensor:
+    def forward(self, hidden: Tensor, batch: EncodedBatch) -> Tensor:
         """hidden `(rows, steps, width)` -> scores (above)."""
 
     @abstractmethod
-    def loss(self, scores: Tensor, batch: ReadingBatch, smoothing: float = 0.0) -> Loss:
+    def loss(self, scores: Tensor, batch: EncodedBatch, smoothing: float = 0.0) -> Loss:
         """In nats (of numbers squared errors); nothing where the target is IGNORE (of numbers nan)."""
 
     @abstractmethod
-    def predictions(self, scores: Tensor, batch: ReadingBatch) -> Tensor:
+    def predictions(self, scores: Tensor, batch: EncodedBatch) -> Tensor:
         """The answer: a label `(examples,)`, labels `(examples, labels)` true or false, a number
         `(examples,)`, tags `(rows, places)`, the first and last place of a span `(rows, 2)`, an option
         `(examples,)`; -1 where there is no place."""
 
     @abstractmethod
-    def probabilities(self, scores: Tensor, batch: ReadingBatch) -> Tensor:
+    def probabilities(self, scores: Tensor, batch: EncodedBatch) -> Tensor:
         """Of each answer, in the shape of the scores; 0 where there is no place or option. A number stays as
         it is."""
 
@@ -149,7 +149,7 @@ class PooledHead(Head):
         self.pooling, self.directions = head.pooling, directions
         self.attention = AttentionPooling(width) if head.pooling == "attention" else None
 
-    def states(self, hidden: Tensor, batch: ReadingBatch) -> Tensor:
+    def states(self, hidden: Tensor, batch: EncodedBatch) -> Tensor:
         """hidden `(rows, steps, width)` -> one state of each example: `(examples, width)`, of compared pairs
         `(examples, 4 width)`, of those whose cosine is taken `(examples, 1)`."""
         states = pooled(self.pooling, hidden, batch.tokens >= 0, self.directions, self.attention)
@@ -160,7 +160,7 @@ class PooledHead(Head):
             return F.cosine_similarity(u, v, dim=-1)[:, None]
         return u + v if self.together == "both_orders" else torch.cat([u, v, (u - v).abs(), u * v], dim=-1)
 
-    def forward(self, hidden: Tensor, batch: ReadingBatch) -> Tensor:
+    def forward(self, hidden: Tensor, batch: EncodedBatch) -> Tensor:
         return self.scored(self.states(hidden, batch))
 
 
@@ -171,14 +171,14 @@ class ClassificationHead(PooledHead):
     def set_weights(self, weights: Tensor) -> None:
         self.weights.copy_(weights)
 
-    def loss(self, scores: Tensor, batch: ReadingBatch, smoothing: float = 0.0) -> Loss:
+    def loss(self, scores: Tensor, batch: EncodedBatch, smoothing: float = 0.0) -> Loss:
         losses = cross_entropy(scores, batch.targets, smoothing, self.weights)
         return Loss(losses.sum(), (batch.targets != IGNORE).sum())
 
-    def predictions(self, scores: Tensor, batch: ReadingBatch) -> Tensor:
+    def predictions(self, scores: Tensor, batch: EncodedBatch) -> Tensor:
         return scores.argmax(dim=-1)
 
-    def probabilities(self, scores: Tensor, batch: ReadingBatch) -> Tensor:
+    def probabilities(self, scores: Tensor, batch: EncodedBatch) -> Tensor:
         return scores.softmax(dim=-1)
 
 
@@ -190,7 +190,7 @@ class MultiLabelHead(PooledHead):
     def set_weights(self, weights: Tensor) -> None:
         self.weights.copy_(weights)
 
-    def loss(self, scores: Tensor, batch: ReadingBatch, smoothing: float = 0.0) -> Loss:
+    def loss(self, scores: Tensor, batch: EncodedBatch, smoothing: float = 0.0) -> Loss:
         trained = batch.targets != IGNORE
         wanted = batch.targets.where(trained, 0).to(exact(scores).dtype) * (1 - smoothing) + smoothing / 2
         losses = F.binary_cross_entropy_with_logits(
@@ -198,10 +198,10 @@ class MultiLabelHead(PooledHead):
         )
         return Loss(losses.where(trained, 0).sum(), trained.any(dim=1).sum())
 
-    def predictions(self, scores: Tensor, batch: ReadingBatch) -> Tensor:
+    def predictions(self, scores: Tensor, batch: EncodedBatch) -> Tensor:
         return scores > 0
 
-    def probabilities(self, scores: Tensor, batch: ReadingBatch) -> Tensor:
+    def probabilities(self, scores: Tensor, batch: EncodedBatch) -> Tensor:
         return scores.sigmoid()
 
 
@@ -223,18 +223,18 @@ class RegressionHead(PooledHead):
         else:
             self.output.bias.fill_(numbers.mean())
 
-    def forward(self, hidden: Tensor, batch: ReadingBatch) -> Tensor:
+    def forward(self, hidden: Tensor, batch: EncodedBatch) -> Tensor:
         return super().forward(hidden, batch)[..., 0]
 
-    def loss(self, scores: Tensor, batch: ReadingBatch, smoothing: float = 0.0) -> Loss:
+    def loss(self, scores: Tensor, batch: EncodedBatch, smoothing: float = 0.0) -> Loss:
         trained = ~batch.targets.isnan()
         errors = exact(scores) - batch.targets.where(trained, 0)
         return Loss(errors.square().where(trained, 0).sum(), trained.sum())
 
-    def predictions(self, scores: Tensor, batch: ReadingBatch) -> Tensor:
+    def predictions(self, scores: Tensor, batch: EncodedBatch) -> Tensor:
         return scores
 
-    def probabilities(self, scores: Tensor, batch: ReadingBatch) -> Tensor:
+    def probabilities(self, scores: Tensor, batch: EncodedBatch) -> Tensor:
         return scores
 
 
@@ -242,7 +242,7 @@ class RegressionHead(PooledHead):
 class ChoiceHead(PooledHead):
     """One of the rows of an example."""
 
-    def forward(self, hidden: Tensor, batch: ReadingBatch) -> Tensor:
+    def forward(self, hidden: Tensor, batch: EncodedBatch) -> Tensor:
         scores = super().forward(hidden, batch)[..., 0]
         rows = torch.arange(len(scores), device=scores.device)
         examples = torch.arange(len(batch.targets), device=scores.device)
@@ -250,13 +250,13 @@ class ChoiceHead(PooledHead):
         most = int(option.amax()) + 1 if len(rows) else 0
         return scores.new_full((len(examples), most), -torch.inf).index_put((batch.owner, option), scores)
 
-    def loss(self, scores: Tensor, batch: ReadingBatch, smoothing: float = 0.0) -> Loss:
+    def loss(self, scores: Tensor, batch: EncodedBatch, smoothing: float = 0.0) -> Loss:
         return Loss(cross_entropy(scores, batch.targets, smoothing).sum(), (batch.targets != IGNORE).sum())
 
-    def predictions(self, scores: Tensor, batch: ReadingBatch) -> Tensor:
+    def predictions(self, scores: Tensor, batch: EncodedBatch) -> Tensor:
         return scores.argmax(dim=-1)
 
-    def probabilities(self, scores: Tensor, batch: ReadingBatch) -> Tensor:
+    def probabilities(self, scores: Tensor, batch: EncodedBatch) -> Tensor:
         return attention_weights(scores, scores > -torch.inf)
 
 
@@ -283,10 +283,10 @@ class TaggingHead(Head):
             )
         self.weights.copy_(weights)
 
-    def forward(self, hidden: Tensor, batch: ReadingBatch) -> Tensor:
+    def forward(self, hidden: Tensor, batch: EncodedBatch) -> Tensor:
         return self.scored(states_at(batch.places, hidden))
 
-    def loss(self, scores: Tensor, batch: ReadingBatch, smoothing: float = 0.0) -> Loss:
+    def loss(self, scores: Tensor, batch: EncodedBatch, smoothing: float = 0.0) -> Loss:
         """Smoothing has no meaning for a CRF."""
         there = batch.places >= 0
         trained = (batch.targets != IGNORE) & there
@@ -296,13 +296,13 @@ class TaggingHead(Head):
             losses = cross_entropy(scores, batch.targets.where(trained, IGNORE), smoothing, self.weights)
         return Loss(losses.sum(), trained.sum())
 
-    def predictions(self, scores: Tensor, batch: ReadingBatch) -> Tensor:
+    def predictions(self, scores: Tensor, batch: EncodedBatch) -> Tensor:
         there = batch.places >= 0
         if self.transitions is not None:
             return self.transitions.decode(exact(scores), there)
         return scores.argmax(dim=-1).where(there, -1)
 
-    def probabilities(self, scores: Tensor, batch: ReadingBatch) -> Tensor:
+    def probabilities(self, scores: Tensor, batch: EncodedBatch) -> Tensor:
         there = batch.places >= 0
         if self.transitions is not None:
             return self.transitions.marginals(exact(scores), there)
@@ -314,17 +314,17 @@ class SpanHead(Head):
     """Where an answer begins and where it ends. The loss of a row is that of both, -log p(start) - log
     p(end)."""
 
-    def forward(self, hidden: Tensor, batch: ReadingBatch) -> Tensor:
+    def forward(self, hidden: Tensor, batch: EncodedBatch) -> Tensor:
         return self.scored(states_at(batch.places, hidden)).masked_fill(
             (batch.places < 0)[..., None], -torch.inf
         )
 
-    def loss(self, scores: Tensor, batch: ReadingBatch, smoothing: float = 0.0) -> Loss:
+    def loss(self, scores: Tensor, batch: EncodedBatch, smoothing: float = 0.0) -> Loss:
         trained = (batch.targets != IGNORE).all(dim=1, keepdim=True)
         losses = cross_entropy(scores.transpose(1, 2), batch.targets.where(trained, IGNORE), smoothing)
         return Loss(losses.sum(), trained.sum())
 
-    def predictions(self, scores: Tensor, batch: ReadingBatch) -> Tensor:
+    def predictions(self, scores: Tensor, batch: EncodedBatch) -> Tensor:
         """The best span of at most LONGEST_ANSWER places that ends where it starts or after, or (0, 0), which
         stands for no answer."""
         start, end = exact(scores).unbind(-1)
@@ -336,7 +336,7 @@ class SpanHead(Head):
         span = torch.stack([first, first + best % LONGEST_ANSWER], dim=1)
         return span.where((batch.places >= 0).any(dim=1, keepdim=True), -1)
 
-    def probabilities(self, scores: Tensor, batch: ReadingBatch) -> Tensor:
+    def probabilities(self, scores: Tensor, batch: EncodedBatch) -> Tensor:
         by_place = scores.transpose(1, 2)
         return attention_weights(by_place, by_place > -torch.inf).transpose(1, 2)
 

@@ -109,7 +109,7 @@ class RecurrentEncoder(nn.Module):
         self.bidirectional = c.bidirectional
         self.embedding = nn.Embedding(c.vocabulary_size, c.embedding_width)
         nn.init.normal_(self.embedding.weight, std=c.embedding_width**-0.5)
-        self.letters = None if c.characters == "none" else Letters(c)
+        self.letters = None if c.characters == "none" else CharacterEncoder(c)
         self.layers = Recurrent(
             c.cell,
             c.embedding_width + (0 if self.letters is None else self.letters.output_width),
@@ -140,7 +140,7 @@ class RecurrentEncoder(nn.Module):
 
 
 @final
-class Letters(nn.Module):
+class CharacterEncoder(nn.Module):
     """A word as its letters."""
 
     def __init__(self, config: RecurrentConfig) -> None:

@@ -29,7 +29,7 @@ from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.layers.recurrent.stack import Recurrent
 from seqloom.layers.recurrent.weight_drop import dropped_recurrent_weights, embed
 from seqloom.models.config_checks import among, at_least, refuse, shares
-from seqloom.protocols import Output, select_rows
+from seqloom.protocols import OutputLayer, select_rows
 
 
 @final
@@ -278,7 +278,7 @@ class RecurrentLM(nn.Module):
             self.to_output = nn.Linear(c.top_width, c.embedding_width, bias=False)
         self.output = self._make_output()
 
-    def _make_output(self) -> Output:
+    def _make_output(self) -> OutputLayer:
         """The one place that knows which kind of output a model has."""
         c = self.config
         tied: Any = self.embedding.weight if c.tie_output else None

@@ -221,7 +221,7 @@ ABOUT: dict[str, str] = {
 """What each size is for, or where it was published."""
 
 
-class Memory(NamedTuple):
+class AttentionMemory(NamedTuple):
     """What the decoder looks at: one per input, shared by all rows that read it."""
 
     values: Tensor
@@ -240,7 +240,7 @@ class Seq2SeqState(NamedTuple):
     """The decoder's state, h (and c), each `(rows, decoder_layers, width)`."""
     source: Tensor
     """`(rows,)`: the input that each row reads."""
-    memory: Shared[Memory]
+    memory: Shared[AttentionMemory]
 
 
 @final
@@ -293,7 +293,9 @@ class Seq2Seq(nn.Module):
             )  # h_i at the place of token i
             keys = self.attention.keys(values)
         inputs = torch.arange(source.shape[0], device=source.device)
-        return Seq2SeqState(self.bridge(final_state), inputs, Shared(Memory(values, keys, mask, inputs)))
+        return Seq2SeqState(
+            self.bridge(final_state), inputs, Shared(AttentionMemory(values, keys, mask, inputs))
+        )
 
     def read(self, tokens: Tensor, state: Seq2SeqState) -> tuple[Tensor, Seq2SeqState]:
         """tokens `(rows, steps)` -> readout `(rows, steps, readout_width)`, and the state after those tokens."""
@@ -311,7 +313,7 @@ class Seq2Seq(nn.Module):
     def _decode(self, tokens: Tensor, state: Seq2SeqState) -> tuple[Tensor, Seq2SeqState, Tensor]:
         memory = state.memory.value
         if state.source is not memory.inputs:
-            memory = Memory(*(part.index_select(0, state.source) for part in memory))
+            memory = AttentionMemory(*(part.index_select(0, state.source) for part in memory))
         mask = tokens != self.config.pad_id
         embedded = self.dropout(self.target_embedding(tokens))
         if self.attention is not None and self.reads_context:
@@ -321,7 +323,7 @@ class Seq2Seq(nn.Module):
         return self.readout(decoded, embedded, contexts), state._replace(hidden=hidden), weights
 
     def _look_then_step(
-        self, embedded: Tensor, mask: Tensor, hidden: CellState, memory: Memory
+        self, embedded: Tensor, mask: Tensor, hidden: CellState, memory: AttentionMemory
     ) -> tuple[Tensor, CellState, Tensor, Tensor]:
         """Bahdanau: s_{t-1} asks, and the answer c_t enters s_t; so the loop is over time."""
         assert self.attention is not None
@@ -350,7 +352,7 @@ class Seq2Seq(nn.Module):
         return torch.stack(outputs, 1), stack_states(layers), torch.stack(contexts, 1), torch.stack(looks, 1)
 
     def _step_then_look(
-        self, embedded: Tensor, mask: Tensor, hidden: CellState, memory: Memory
+        self, embedded: Tensor, mask: Tensor, hidden: CellState, memory: AttentionMemory
     ) -> tuple[Tensor, CellState, Tensor, Tensor]:
         """Luong: s_t asks, and the answer enters the output only. Without attention the answer is always the
         same."""

@@ -21,10 +21,16 @@ from torch import Tensor, nn
 from seqloom.config import STRICT
 from seqloom.errors import UsageError
 from seqloom.layers.outputs.softmax import FullOutput
-from seqloom.layers.transformer.blocks import Block, Reading, Stack, make_norm, read_places
+from seqloom.layers.transformer.blocks import AttentionInputs, Block, Stack, make_norm, read_places
 from seqloom.layers.transformer.cross_attention import DecoderState, Looking
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
-from seqloom.layers.transformer.key_value_cache import Cache, Standing, embedded, extended, standing
+from seqloom.layers.transformer.key_value_cache import (
+    Cache,
+    MaskAndPositions,
+    embedded,
+    extended,
+    mask_and_positions,
+)
 from seqloom.layers.transformer.positions import RelativeBias
 from seqloom.models.config_checks import among, at_least, dividing, refuse, shares
 from seqloom.protocols import Shared
@@ -236,10 +242,12 @@ class T5(nn.Module):
         x, reading, _ = self._embedded(tokens, None)
         return self.decoder.weights(x, reading, Looking.of(state))
 
-    def _embedded(self, tokens: Tensor, past: Cache | None) -> tuple[Tensor, Reading, Standing]:
+    def _embedded(
+        self, tokens: Tensor, past: Cache | None
+    ) -> tuple[Tensor, AttentionInputs, MaskAndPositions]:
         """`y_0`; what each token sees, and the bias of its distance; and where the rows stand."""
         pad_id = self.config.pad_id
-        stood = standing(tokens, past, pad_id)
+        stood = mask_and_positions(tokens, past, pad_id)
         keys = torch.arange(stood.filled + tokens.shape[1], device=tokens.device)
         if stood.ragged is not None:
             known = tokens if past is None else torch.cat([past.tokens[:, : past.filled], tokens], dim=1)
@@ -251,6 +259,6 @@ class T5(nn.Module):
             bias = bias + torch.full(bias.shape[2:], -math.inf, dtype=bias.dtype, device=bias.device).triu(1)
         return (
             self.dropout(embedded(self.embedding.weight, tokens, pad_id)),
-            Reading(bias, stood.filled),
+            AttentionInputs(bias, stood.filled),
             stood,
         )

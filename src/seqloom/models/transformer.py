@@ -20,10 +20,16 @@ from torch import Tensor, nn
 
 from seqloom.config import STRICT
 from seqloom.layers.outputs.softmax import FullOutput
-from seqloom.layers.transformer.blocks import Block, Reading, Stack, make_norm, read_places
+from seqloom.layers.transformer.blocks import AttentionInputs, Block, Stack, make_norm, read_places
 from seqloom.layers.transformer.cross_attention import DecoderState, Looking
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
-from seqloom.layers.transformer.key_value_cache import Cache, Standing, embedded, extended, standing
+from seqloom.layers.transformer.key_value_cache import (
+    Cache,
+    MaskAndPositions,
+    embedded,
+    extended,
+    mask_and_positions,
+)
 from seqloom.layers.transformer.positions import LearnedPositions, sinusoids
 from seqloom.models.config_checks import among, at_least, dividing, refuse, shares
 from seqloom.protocols import Shared
@@ -292,12 +298,14 @@ class Transformer(nn.Module):
         x, reading, _ = self._embedded(tokens, None)
         return self.decoder.weights(x, reading, Looking.of(state))
 
-    def _embedded(self, tokens: Tensor, past: Cache | None) -> tuple[Tensor, Reading, Standing]:
+    def _embedded(
+        self, tokens: Tensor, past: Cache | None
+    ) -> tuple[Tensor, AttentionInputs, MaskAndPositions]:
         """`y_0`; what each token sees; and where the rows stand."""
-        stood = standing(tokens, past, self.config.pad_id)
+        stood = mask_and_positions(tokens, past, self.config.pad_id)
         x = embedded(self.embedding.weight, tokens, self.config.pad_id)
         x = self._placed(x, stood.positions, stood.filled + tokens.shape[1], self.positions, self.norm)
-        return x, Reading(stood.seen, stood.filled), stood
+        return x, AttentionInputs(stood.seen, stood.filled), stood
 
     def _placed(
         self, x: Tensor, positions: Tensor, bound: int, learned: LearnedPositions | None, norm: nn.Module

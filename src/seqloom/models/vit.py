@@ -24,13 +24,13 @@ from torch.nn import functional as F
 from seqloom.config import STRICT
 from seqloom.errors import UsageError
 from seqloom.layers.linear import Linear
-from seqloom.layers.transformer.blocks import Block, Reading, Stack, make_norm
+from seqloom.layers.transformer.blocks import AttentionInputs, Block, Stack, make_norm
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.models.config_checks import among, at_least, dividing, refuse, shares
 
 STD = 0.02
 """Of patches, positions and [CLS] at the start: a patch must not drown where it stands."""
-READING = Reading("all")
+READING = AttentionInputs("all")
 """Each patch sees all."""
 LEVELS = 8
 """Of each channel in the mean colour of a patch: 3 bits."""

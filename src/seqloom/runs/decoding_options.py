@@ -38,5 +38,5 @@ def decoding_of(decode: DecodeConfig, tokenizer: Tokenizer) -> Decoding:
         spelled.append(ban(spelling, decode.ban))
     if decode.begin:
         spelled.append(begin(spelling, decode.begin))
-    rules = rules_of(decode, tokenizer.marks.forbidden, tokenizer.marks.end, spelled)
-    return Decoding(strategy_of(decode, tokenizer.marks.end), rules, stops(spelling, decode.stop) if decode.stop else None)
+    rules = rules_of(decode, tokenizer.special_ids.forbidden, tokenizer.special_ids.eos, spelled)
+    return Decoding(strategy_of(decode, tokenizer.special_ids.eos), rules, stops(spelling, decode.stop) if decode.stop else None)

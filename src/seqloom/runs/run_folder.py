@@ -35,7 +35,7 @@ from seqloom.interop.checkpoint import assign, empty_model, endless_layers, is_h
 from seqloom.interop.families import FAMILIES
 from seqloom.interop.hub import fetched, is_hub_name
 from seqloom.interop.hub_origin import TOKENIZER_CONFIG, HubOrigin, hub_tokenizer
-from seqloom.interop.pretrained import Started, start_encoder, start_of_run
+from seqloom.interop.pretrained import Pretrained, pretrained_encoder, pretrained_of_run
 from seqloom.interop.weights import INDEX
 from seqloom.models import model_family
 from seqloom.run_file import parse, to_plain
@@ -69,7 +69,7 @@ SEALED_OF_IMAGES = (CONFIG, PREPROCESSOR, RUN, DATA, WEIGHTS)
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Bundle:
+class LoadedRun:
     """A model with all that it needs."""
 
     folder: Path
@@ -128,13 +128,13 @@ def write_model_files(
         "torch_version": str(torch.__version__),
         **to_plain(configured),
     }
-    marks = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD} if hub is None else hub.ids()
+    special_ids = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD} if hub is None else hub.ids()
     if hub is not None:
         config["hub"] = {"config": hub.content, "generation": hub.generation, "pooling": to_plain(hub.pooling)}
     if tokenizer is not None:
-        config |= marks if hub is None else {}
+        config |= special_ids if hub is None else {}
         write_tokenizer(folder, tokenizer, hub)
-        files.write_json(folder / GENERATION, {**to_plain(decode), **marks})
+        files.write_json(folder / GENERATION, {**to_plain(decode), **special_ids})
     files.write_json(folder / CONFIG, config)
 
 
@@ -185,7 +185,7 @@ def located(place: str | Path) -> Path:
     return fetched(str(place)) if is_hub_name(place) else Path(place)
 
 
-def load_bundle(folder: str | Path, device: str = "auto") -> Bundle:
+def load_run(folder: str | Path, device: str = "auto") -> LoadedRun:
     """Opens the run folder of a model of texts: its final weights, or while it still trains, its best
     checkpoint so far; or a Hugging Face directory as it is.
 
@@ -214,7 +214,7 @@ def load_bundle(folder: str | Path, device: str = "auto") -> Bundle:
             f"{printable(str(folder))}: tokenizer and weights must belong together, but the vocabulary has "
             f"{tokenizer.vocabulary_size} entries and the model {content['vocabulary_size']}"
         )
-    return Bundle(
+    return LoadedRun(
         folder=folder,
         task=str(content["task"]),
         model_type=str(content["model_type"]),
@@ -226,16 +226,16 @@ def load_bundle(folder: str | Path, device: str = "auto") -> Bundle:
     )
 
 
-def start_of(place: str | Path) -> Started:
+def pretrained_from(place: str | Path) -> Pretrained:
     """What a reader begins with that begins with this folder, or name of the hub. Raises FolderError where it
     is damaged or no model's, UsageError where its model does not read for a head."""
     folder = _beginning(place)
     if is_hub_folder(folder):
-        return start_encoder(folder)
+        return pretrained_encoder(folder)
     content = dict(files.read_json(folder / CONFIG))
     tokenizer, hub = tokenizer_of(folder, content), content.get("hub")
     origin = None if hub is None else HubOrigin.of(folder)._replace(content=hub["config"], generation=hub["generation"])
-    return dataclasses.replace(start_of_run(content, _weights_of(folder)), tokenizer=tokenizer, origin=origin)
+    return dataclasses.replace(pretrained_of_run(content, _weights_of(folder)), tokenizer=tokenizer, origin=origin)
 
 
 def _beginning(place: str | Path) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from seqloom.runs.run_folder import Bundle
+from seqloom.runs.run_folder import LoadedRun
 from seqloom.errors import UsageError, printable
 
 ASKED = {
@@ -12,7 +12,7 @@ ASKED = {
 """task -> the verb that its models are for."""
 
 
-def refuse_other_task(bundle: Bundle, verb: str, task: str) -> None:
+def refuse_other_task(bundle: LoadedRun, verb: str, task: str) -> None:
     """Raises UsageError where the model is of another task than the verb is for."""
     if bundle.task != task:
         folder, other = printable(str(bundle.folder)), ASKED.get(bundle.task)

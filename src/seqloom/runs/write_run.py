@@ -19,7 +19,7 @@ from seqloom.training.checkpoints import TrainerState, checkpoint_path, save_che
 from seqloom.runs.model_card import write_card
 
 
-def write_made(
+def write_finished_run(
     folder: Path,
     run: RunConfig,
     model: nn.Module,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from seqloom.protocols import Marks
+from seqloom.protocols import SpecialIds
 
 PAD, BOS, EOS, UNK, DELIMITER = 0, 1, 2, 3, 4
 """`<pad>` is a step that does not happen, `<s>` is fed and never predicted, `</s>` ends every sequence."""
@@ -10,14 +10,14 @@ PAD, BOS, EOS, UNK, DELIMITER = 0, 1, 2, 3, 4
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>", "<delim>", *(f"<reserved-{i}>" for i in range(5, 16)))
 """Ids 0 to 15; the last eleven wait for later use."""
 
-MARKS = Marks(
+MARKS = SpecialIds(
     pad=PAD,
-    begin=(BOS,),
-    end=EOS,
-    unknown=UNK,
-    before=(),
-    between=(DELIMITER,),
-    after=(EOS,),
+    bos=(BOS,),
+    eos=EOS,
+    unk=UNK,
+    prefix=(),
+    separator=(DELIMITER,),
+    suffix=(EOS,),
     mask=None,
     forbidden=tuple(i for i in range(len(SPECIAL_TOKENS)) if i != EOS),
 )

@@ -44,7 +44,7 @@ class Learned(NamedTuple):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class TokenizerKind:
     """A way to cut text into pieces."""
 
     summary: str
@@ -52,9 +52,9 @@ class Kind:
     """The least number of ids that makes sense, the special ones included."""
     unknown: bool
     """Whether there are texts that it cannot spell."""
-    joint: bytes = b""
+    text_separator: bytes = b""
     """What stands between the pieces of a decoded text."""
-    lead: bytes = b""
+    space_prefix: bytes = b""
     """What pieces that begin a word spell first; the first one's is dropped from a decoded text."""
     model: Callable[[Learned], models.Model]
     blanks: Callable[[], list[normalizers.Normalizer]] = list
@@ -127,8 +127,8 @@ def _spell_wordpiece(piece: str) -> bytes:
 
 # A long text is one "word" of the kinds characters and bytes, so keeping words in a cache would be of no use
 # there.
-KINDS: dict[str, Kind] = {
-    "characters": Kind(
+KINDS: dict[str, TokenizerKind] = {
+    "characters": TokenizerKind(
         summary="one id for each character that occurs in training",
         smallest=len(SPECIALS) + 1,
         unknown=True,
@@ -140,29 +140,29 @@ KINDS: dict[str, Kind] = {
         spell=str.encode,
         settled=len,
     ),
-    "words": Kind(
+    "words": TokenizerKind(
         summary="the most frequent words; blanks are lost",
         smallest=len(SPECIALS) + 1,
         unknown=True,
-        joint=b" ",
+        text_separator=b" ",
         model=lambda learned: models.WordLevel(learned.vocabulary, unk_token=SPECIAL_TOKENS[UNK]),
         split=pre_tokenizers.Whitespace,  # \w+|[^\w\s]+ never gives `<s>` as one word
         join=lambda: None,
         spell=str.encode,
         settled=_before_last_word,
     ),
-    "blanks": Kind(
+    "blanks": TokenizerKind(
         summary="the most frequent words, as blanks divide them: for text that is tokenised already",
         smallest=len(SPECIALS) + 1,
         unknown=True,
-        joint=b" ",
+        text_separator=b" ",
         model=lambda learned: models.WordLevel(learned.vocabulary, unk_token=SPECIAL_TOKENS[UNK]),
         split=between_blanks,
         join=lambda: None,
         spell=str.encode,
         settled=lambda text: _before_last_word(text, between_blanks),
     ),
-    "bytes": Kind(
+    "bytes": TokenizerKind(
         summary="one id for each byte of UTF-8",
         smallest=len(SPECIALS) + 256,
         unknown=False,
@@ -172,7 +172,7 @@ KINDS: dict[str, Kind] = {
         spell=spell_bytes,
         settled=len,
     ),
-    "bpe": Kind(
+    "bpe": TokenizerKind(
         summary="frequent runs of bytes, the default",
         smallest=len(SPECIALS) + 256,
         unknown=False,
@@ -182,11 +182,11 @@ KINDS: dict[str, Kind] = {
         spell=spell_bytes,
         settled=_before_last_unit,
     ),
-    "wordpiece": Kind(
+    "wordpiece": TokenizerKind(
         summary="frequent parts of words, the longest first; blanks are lost",
         smallest=len(SPECIALS) + 1,
         unknown=True,
-        lead=b" ",
+        space_prefix=b" ",
         model=lambda learned: models.WordPiece(
             learned.vocabulary, unk_token=SPECIAL_TOKENS[UNK], continuing_subword_prefix=CONTINUED
         ),
@@ -195,11 +195,11 @@ KINDS: dict[str, Kind] = {
         spell=_spell_wordpiece,
         settled=lambda text: _before_last_word(text, pre_tokenizers.BertPreTokenizer),
     ),
-    "unigram": Kind(
+    "unigram": TokenizerKind(
         summary="the likeliest parts of words, by sentencepiece (an extra); runs of blanks become one",
         smallest=len(SPECIALS) + 1,
         unknown=True,
-        lead=b" ",
+        space_prefix=b" ",
         model=lambda learned: models.Unigram(
             list(zip(by_id(learned.vocabulary), learned.scores, strict=True)), UNK, False
         ),

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, final, get_args
 
 from seqloom.errors import FolderError, SeqloomError, UsageError, printable
-from seqloom.protocols import Marks
+from seqloom.protocols import SpecialIds
 from seqloom.text.byte_symbols import byte_symbols, readable
 from seqloom.text.special_tokens import BOS, EOS, MARKS, PAD, SPECIAL_TOKENS, UNK
 from seqloom.text.tokenizer_kinds import KINDS as KINDS
@@ -55,7 +55,7 @@ class TextTokenizer:
         self._spelled = (*[b""] * len(SPECIAL_TOKENS), *map(KINDS[kind].spell, learned))
 
     @property
-    def marks(self) -> Marks:
+    def special_ids(self) -> SpecialIds:
         """The ids that mean something by themselves."""
         return MARKS
 
@@ -65,20 +65,20 @@ class TextTokenizer:
         return len(self._spelled)
 
     @property
-    def spelled(self) -> Sequence[bytes]:
+    def token_bytes(self) -> Sequence[bytes]:
         """The UTF-8 that each id stands for, or a part of a character of it; special ids spell nothing."""
         return self._spelled
 
     @property
-    def joint(self) -> bytes:
+    def text_separator(self) -> bytes:
         """What stands between the pieces of a text: a blank between words, else nothing."""
-        return KINDS[self.kind].joint
+        return KINDS[self.kind].text_separator
 
     @property
-    def lead(self) -> bytes:
+    def space_prefix(self) -> bytes:
         """What pieces that begin a word spell first, a blank or nothing: `decode` drops it at the begin of a
         text."""
-        return KINDS[self.kind].lead
+        return KINDS[self.kind].space_prefix
 
     @property
     def unknown(self) -> bool:
@@ -118,14 +118,16 @@ class TextTokenizer:
             text = normalizer.normalize_str(text)
         sure = KINDS[self.kind].settled(text)
         (ids,) = self.encode([text[:sure]])
-        if self.lead:
+        if self.space_prefix:
             return ids, (
-                self.lead + text[sure:].strip(None if self.kind == "wordpiece" else " ").encode()
+                self.space_prefix + text[sure:].strip(None if self.kind == "wordpiece" else " ").encode()
                 if text[sure:]
                 else b""
             )
-        if self.joint:  # blanks are lost, but that there is one says that the word before it is whole
-            return ids, (self.joint if ids and text[sure:] else b"") + text[sure:].strip().encode()
+        if (
+            self.text_separator
+        ):  # blanks are lost, but that there is one says that the word before it is whole
+            return ids, (self.text_separator if ids and text[sure:] else b"") + text[sure:].strip().encode()
         return ids, text[sure:].encode()
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -137,9 +139,9 @@ class TextTokenizer:
         """
         self._check_ids(ids)
         spelled = [self._spelled[i] for i in ids]
-        if self.joint:
+        if self.text_separator:
             spelled = [piece for piece in spelled if piece]
-        return self.joint.join(spelled).removeprefix(self.lead).decode("utf-8", "replace")
+        return self.text_separator.join(spelled).removeprefix(self.space_prefix).decode("utf-8", "replace")
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """What each id spells, for looking at: blanks are kept, special ids have their names.

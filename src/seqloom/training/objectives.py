@@ -12,9 +12,9 @@ from seqloom.data.batching.corpus_windows import TextBatch
 from seqloom.data.batching.pair_batches import TranslationBatch
 from seqloom.data.images.image_store import ImageBatch
 from seqloom.data.images.masked_patches import MaskedPatchBatch
-from seqloom.protocols import Loss, ReadingBatch
+from seqloom.protocols import EncodedBatch, Loss
 from seqloom.shapes import IGNORE
-from seqloom.training.stream_states import Carry
+from seqloom.training.stream_states import StreamStates
 
 
 @final
@@ -39,7 +39,7 @@ class LanguageModelling:
     streams were (truncated backpropagation through time)."""
 
     smoothing: float = 0.0
-    carry: Carry | None = None
+    carry: StreamStates | None = None
 
     def __call__(self, model: nn.Module, batch: TextBatch) -> Loss:
         language_model: Any = model
@@ -56,12 +56,12 @@ class LanguageModelling:
 
 @final
 @dataclass(frozen=True)
-class Reading:
+class HeadObjective:
     """What the head of a reader is trained for (`models/heads.py`)."""
 
     smoothing: float = 0.0
 
-    def __call__(self, model: nn.Module, batch: ReadingBatch) -> Loss:
+    def __call__(self, model: nn.Module, batch: EncodedBatch) -> Loss:
         reader: Any = model
         loss: Loss = reader.loss(batch, self.smoothing)
         return loss

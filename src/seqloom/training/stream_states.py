@@ -17,7 +17,7 @@ from seqloom.training.distributed import World
 
 
 @final
-class Carry:
+class StreamStates:
     """The states of all lanes."""
 
     def __init__(self, lanes: int) -> None:

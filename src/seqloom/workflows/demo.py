@@ -14,7 +14,7 @@ from typing import Any, final
 from seqloom import files
 from seqloom.data.synthetic.pairs import DatePair, date_phrases
 from seqloom.runs.progress import Say
-from seqloom.runs.run_folder import load_bundle
+from seqloom.runs.run_folder import load_run
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
 from seqloom.tasks.translation.predictor import Predictor
 from seqloom.training.loop import Progress
@@ -86,7 +86,7 @@ def demo(output_dir: str, steps: int, say: Say, progress: Callable[[Progress], N
     seconds = time.perf_counter() - began
     if result.stopped in signal.Signals.__members__:
         return DemoResult({"stopped": result.stopped, "output_dir": str(run)}, [], result.stopped)
-    bundle = load_bundle(run)
+    bundle = load_run(run)
 
     def exact(pairs: Sequence[DatePair]) -> float:
         return evaluate_pairs(

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from seqloom.errors import UsageError, printable
-from seqloom.models.encoder_with_head import Reader
+from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.runs.progress import Say, read_pair_list
-from seqloom.runs.run_folder import IMAGES, OF_IMAGES, load_bundle, task_of
+from seqloom.runs.run_folder import IMAGES, OF_IMAGES, load_run, task_of
 from seqloom.runs.settings import as_trained
 from seqloom.runs.verbs import refuse_other_task
 from seqloom.tasks.encoders.fill_mask import evaluate_masked
@@ -18,7 +18,7 @@ from seqloom.tasks.encoders.sentence_vectors import evaluate_similarity
 from seqloom.tasks.images.classify import evaluate_images, evaluate_patches
 from seqloom.tasks.language_modeling.documents import convention, each_document, evaluate_documents, stride_of
 from seqloom.tasks.results import Evaluation
-from seqloom.tasks.text.predictor import TextReader
+from seqloom.tasks.text.predictor import TextPredictor
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
 
 ENCODED = ("fill-mask", "feature-extraction", "sentence-similarity")
@@ -52,17 +52,17 @@ def evaluate(
         return Evaluation(
             found.metrics, {}, found.predicted, {"labels": list(found.labels), "confusion": found.confusion}
         )
-    bundle = load_bundle(folder)
+    bundle = load_run(folder)
     for note in bundle.notes:
         say(note)
-    reads = isinstance(bundle.model, Reader)
+    reads = isinstance(bundle.model, EncoderWithHead)
     if (reads or bundle.task in ENCODED) and (decode or stride is not None):
         raise UsageError(
             f"--stride and decode.* belong to models that write text, but this is one of {bundle.task}; leave"
             " them out"
         )
     if reads:
-        report, replies = TextReader(bundle, given, say).report(paths)
+        report, replies = TextPredictor(bundle, given, say).report(paths)
         return Evaluation(
             report.metrics, {}, [reply.text for reply in replies], report.details, report.by_example
         )
@@ -84,7 +84,7 @@ def evaluate(
         say(convention(bundle.model, stride, bundle.tokenizer))
         documents = each_document(paths, data, bundle.tokenizer, say)
         metrics = evaluate_documents(
-            bundle.model, documents, stride_of(bundle.model, stride), bundle.tokenizer.marks
+            bundle.model, documents, stride_of(bundle.model, stride), bundle.tokenizer.special_ids
         )
         return Evaluation(metrics, {}, [])
     if stride is not None:

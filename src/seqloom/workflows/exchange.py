@@ -14,7 +14,7 @@ from seqloom import files
 from seqloom.config import DataConfig, DecodeConfig, RunConfig
 from seqloom.data.batching.token_store import fingerprint
 from seqloom.data.encoding.encode_words import blank_begins_words
-from seqloom.data.encoding.encoded_dataset import CAUSAL_MARKS, layout_of
+from seqloom.data.encoding.encoded_dataset import CAUSAL_MARKS, row_layout
 from seqloom.errors import UsageError, printable
 from seqloom.interop.checkpoint import CONFIG, GENERATION, is_hub_folder, read_checkpoint
 from seqloom.interop.export import Target, target_of, their_tensors, write_checkpoint
@@ -25,10 +25,10 @@ from seqloom.interop.post_processor import framed, with_entries, with_first_blan
 from seqloom.interop.sentence_transformers import write_pooling
 from seqloom.interop.tensor_mapping import check_finite, first_names
 from seqloom.models.bert import Bert
-from seqloom.models.encoder_with_head import Reader
+from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.models.ngram import Ngram
 from seqloom.runs import run_folder
-from seqloom.runs.write_run import write_made
+from seqloom.runs.write_run import write_finished_run
 from seqloom.tasks.images.classify import read_preprocessing
 from seqloom.tasks.language_modeling.arpa import SUFFIXES, export_arpa, import_arpa
 from seqloom.tasks.registry import TASKS
@@ -101,7 +101,7 @@ def _import_folder(place: str, folder: Path, say: Say, dtype: torch.dtype | None
     if found.task == run_folder.IMAGES:
         files.write_atomic(folder / run_folder.PREPROCESSOR, (source / run_folder.PREPROCESSOR).read_bytes())
     used = [fingerprint(str(path)) for path in sorted(source.glob("*.safetensors"))]
-    write_made(folder, run, found.model, tokenizer, used, None, origin)
+    write_finished_run(folder, run, found.model, tokenizer, used, None, origin)
     return {"output": str(folder), **_sizes(found.model, found.model_type, found.task), "notes": notes}
 
 
@@ -116,7 +116,7 @@ class _Source(NamedTuple):
     model: nn.Module
     task: str
     model_type: str
-    bundle: run_folder.Bundle | None
+    bundle: run_folder.LoadedRun | None
     """None of a model of images."""
     folder: Path
     origin: HubOrigin | None
@@ -158,7 +158,7 @@ def _opened(folder: str) -> _Source:
             None,
         )
     else:
-        bundle = run_folder.load_bundle(place)
+        bundle = run_folder.load_run(place)
         model, model_type, task = bundle.model, bundle.model_type, bundle.task
     content = files.read_json(place / CONFIG)
     if is_hub_folder(place):
@@ -185,7 +185,7 @@ def _export_folder(source: _Source, out: Path, shard_bytes: int | None) -> dict[
     if (
         source.origin is not None
         and source.origin.pooling is not None
-        and not isinstance(source.model, Reader)
+        and not isinstance(source.model, EncoderWithHead)
     ):
         write_pooling(out, source.origin.pooling, config.width)
     ids = {} if source.bundle is None or source.origin is not None else _ids(source.bundle)
@@ -202,31 +202,31 @@ def _export_folder(source: _Source, out: Path, shard_bytes: int | None) -> dict[
     }
 
 
-def _write_tokenizer(source: _Source, bundle: run_folder.Bundle, out: Path) -> None:
+def _write_tokenizer(source: _Source, bundle: run_folder.LoadedRun, out: Path) -> None:
     run_folder.write_tokenizer(out, bundle.tokenizer, source.origin)
-    if isinstance(source.model, Reader):
+    if isinstance(source.model, EncoderWithHead):
         _write_layout(source.model, bundle.tokenizer, out, source.origin)
-    encoder = source.model.encoder if isinstance(source.model, Reader) else source.model
+    encoder = source.model.encoder if isinstance(source.model, EncoderWithHead) else source.model
     if isinstance(encoder, Bert):  # of whose class theirs would know it
         segments = ("token_type_ids",) if encoder.config.segments > 1 else ()
         _change_tokenizer_config(
             out, {"model_input_names": ["input_ids", *segments, "attention_mask"]}, over=False
         )
     if source.task == "translation" or source.task == "text-generation":
-        begins = len(bundle.tokenizer.marks.begin) if source.model_type in ENCODER_DECODERS else None
+        begins = len(bundle.tokenizer.special_ids.bos) if source.model_type in ENCODER_DECODERS else None
         own = {key: value for key, value in _ids(bundle).items() if key.endswith("_id") and value is not None}
         own |= generation_content(bundle.decode, writes_after=begins)
         files.write_json(out / GENERATION, own if source.origin is None else source.origin.generation or own)
 
 
 def _write_layout(
-    reader: Reader, tokenizer: TextTokenizer | HubTokenizer, out: Path, origin: HubOrigin | None
+    reader: EncoderWithHead, tokenizer: TextTokenizer | HubTokenizer, out: Path, origin: HubOrigin | None
 ) -> None:
     """Has the tokenizer of a reader do what the rows that it was trained on say: marks, the blank before
     words with tags, the most that it reads. One that came with the same head does so already."""
     content = tokenizer.to_json()
     if isinstance(tokenizer, TextTokenizer):
-        layout = layout_of(tokenizer.marks, reader.model_type, True, tokenizer.vocabulary_size)
+        layout = row_layout(tokenizer.special_ids, reader.model_type, True, tokenizer.vocabulary_size)
         encoder: Any = reader.encoder
         segments = getattr(encoder.config, "segments", 1) > 1
         content = framed(
@@ -255,17 +255,17 @@ def _change_tokenizer_config(out: Path, changes: dict[str, Any], *, over: bool =
     files.write_json(out / TOKENIZER_CONFIG, content | changes if over else changes | content)
 
 
-def _ids(bundle: run_folder.Bundle) -> dict[str, Any]:
+def _ids(bundle: run_folder.LoadedRun) -> dict[str, Any]:
     """The marks of a tokenizer of ours as keys of config.json."""
-    marks = bundle.tokenizer.marks
-    begin = marks.begin[0] if marks.begin else None
+    special_ids = bundle.tokenizer.special_ids
+    begin = special_ids.bos[0] if special_ids.bos else None
     ids: dict[str, Any] = {
         "bos_token_id": begin,
-        "eos_token_id": marks.end,
-        "pad_token_id": marks.pad if marks.pad >= 0 else None,
+        "eos_token_id": special_ids.eos,
+        "pad_token_id": special_ids.pad if special_ids.pad >= 0 else None,
     }
     if bundle.model_type in ENCODER_DECODERS:
-        forced = marks.begin[1] if len(marks.begin) > 1 else None
+        forced = special_ids.bos[1] if len(special_ids.bos) > 1 else None
         ids |= {"is_encoder_decoder": True, "decoder_start_token_id": begin, "forced_bos_token_id": forced}
     return ids
 

@@ -21,7 +21,7 @@ from seqloom.errors import UsageError, printable
 from seqloom.interop.onnx.check import cases, check
 from seqloom.interop.onnx.graph import Exportable, require_onnx, write_graph
 from seqloom.interop.onnx.models import exportable
-from seqloom.models.encoder_with_head import Reader
+from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.runs import run_folder
 from seqloom.runs.progress import Say
 from seqloom.version import VERSION
@@ -37,10 +37,10 @@ from tokenizers import Tokenizer
 
 tokenizer = Tokenizer.from_file("tokenizer.json")
 model = onnxruntime.InferenceSession("model.onnx")
-marks = json.load(open("onnx.json", encoding="utf-8"))["marks"]
+special_ids = json.load(open("onnx.json", encoding="utf-8"))["special_ids"]
 
 ids = tokenizer.encode("A text to read.", add_special_tokens=False).ids
-inputs = np.array([[*marks["before"], *ids, *marks["after"]]])
+inputs = np.array([[*special_ids["prefix"], *ids, *special_ids["suffix"]]])
 given = {"inputs": inputs, "mask": np.ones_like(inputs, bool), "segments": np.zeros_like(inputs)}
 names = [value.name for value in model.get_inputs()]
 hidden, *heads = model.run(None, {name: given[name] for name in names})
@@ -65,7 +65,7 @@ import onnxruntime
 from tokenizers import Tokenizer
 
 about = json.load(open("onnx.json", encoding="utf-8"))
-tokenizer, marks = Tokenizer.from_file("tokenizer.json"), about["marks"]
+tokenizer, special_ids = Tokenizer.from_file("tokenizer.json"), about["special_ids"]
 step = onnxruntime.InferenceSession("step.onnx")
 ids = tokenizer.encode("A text.", add_special_tokens=False).ids
 sizes = {"rows": 1, "past": 0}
@@ -78,9 +78,9 @@ written = []
 while len(written) < 20:
     logits, *after = step.run(None, {"tokens": np.array([tokens]), **known})
     known |= zip([value["name"] for value in about["state"]], after)
-    logits[:, marks["forbidden"]] = -np.inf
+    logits[:, special_ids["forbidden"]] = -np.inf
     tokens = [int(logits[0].argmax())]  # greedy; any other strategy goes here
-    if tokens == [marks["end"]]:
+    if tokens == [special_ids["eos"]]:
         break
     written += tokens
 print(tokenizer.decode(written))
@@ -88,11 +88,11 @@ print(tokenizer.decode(written))
 
 FROM_SOURCE = """\
 encoder = onnxruntime.InferenceSession("encoder.onnx")
-source = np.array([[*marks["before"], *ids, *marks["after"]]])
+source = np.array([[*special_ids["prefix"], *ids, *special_ids["suffix"]]])
 known |= zip([value.name for value in encoder.get_outputs()], encoder.run(None, {"source": source}))
-tokens = marks["begin"]"""
+tokens = special_ids["bos"]"""
 
-FROM_PROMPT = 'tokens = [*marks["begin"], *ids]'
+FROM_PROMPT = 'tokens = [*special_ids["bos"], *ids]'
 
 
 def export_onnx(folder: str, out: str, say: Say = lambda _: None) -> dict[str, Any]:
@@ -111,9 +111,9 @@ def export_onnx(folder: str, out: str, say: Say = lambda _: None) -> dict[str, A
             " another or empty it"
         )
     task = run_folder.task_of(folder)
-    bundle = None if task == run_folder.IMAGES else run_folder.load_bundle(folder, "cpu")
+    bundle = None if task == run_folder.IMAGES else run_folder.load_run(folder, "cpu")
     model = run_folder.open_model(Path(folder), "cpu").model if bundle is None else bundle.model
-    if isinstance(model, Reader):
+    if isinstance(model, EncoderWithHead):
         raise UsageError(
             f"ONNX holds no reader yet, but {printable(folder)} is one; export it with --format huggingface"
         )
@@ -134,7 +134,7 @@ def export_onnx(folder: str, out: str, say: Say = lambda _: None) -> dict[str, A
                 beside / run_folder.PREPROCESSOR, (Path(folder) / run_folder.PREPROCESSOR).read_bytes()
             )
         else:
-            about["marks"] = bundle.tokenizer.marks._asdict()
+            about["special_ids"] = bundle.tokenizer.special_ids._asdict()
             files.write_atomic(beside / run_folder.TOKENIZER, bundle.tokenizer.to_json())
         files.write_json(beside / ABOUT, about)
         files.write_atomic(
@@ -184,7 +184,7 @@ def read_me(name: str, found: Exportable, program: str) -> str:
         state = (
             "\nThe state starts as the encoder's outputs of the same names, where there are such, else as"
             " zeros with no past; each\ncall gives it back as `next_NAME`. Rows of unlike length are padded"
-            " on the left with `marks.pad`, which changes nothing.\n"
+            " on the left with `special_ids.pad`, which changes nothing.\n"
         )
     table = "\n".join(["| graph | | name | type | shape |", "| --- | --- | --- | --- | --- |", *rows])
     return (

@@ -11,7 +11,7 @@ from seqloom.config import DecodeConfig
 from seqloom.decoding.live_rows import Step
 from seqloom.decoding.trace import Trace
 from seqloom.runs.decoding_options import decoding_of
-from seqloom.runs.run_folder import Bundle
+from seqloom.runs.run_folder import LoadedRun
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 def traced(
     place: Path,
     texts: Iterable[str],
-    bundle: Bundle,
+    bundle: LoadedRun,
     settings: DecodeConfig,
     run: Callable[[str, Callable[[Step], None]], T],
     tell: Callable[[T], object],

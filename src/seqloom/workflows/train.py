@@ -39,8 +39,14 @@ from seqloom.runs.tensorboard import open_board
 from seqloom.tasks.images.training_data import prepare_images, prepare_patches
 from seqloom.tasks.language_modeling.training_data import prepare_corpus
 from seqloom.tasks.registry import READING_TASKS
-from seqloom.tasks.text.training_data import PreparedReading, prepare_reading
-from seqloom.tasks.translation.training_data import Material, Prepare, prepare_pairs, prepared, total_steps
+from seqloom.tasks.text.training_data import EncodedExamples, prepare_examples
+from seqloom.tasks.translation.training_data import (
+    Prepare,
+    TrainingData,
+    prepare_pairs,
+    prepared,
+    total_steps,
+)
 from seqloom.text.hub.tokenizer_files import kept_files
 from seqloom.text.special_tokens import BOS
 from seqloom.training import metrics_log
@@ -61,7 +67,7 @@ from seqloom.training.checkpoints import (
 from seqloom.training.distributed import World, joined_world
 from seqloom.training.loop import Job, Progress, run
 from seqloom.training.optimisation import make_optimizer
-from seqloom.training.stream_states import Carry
+from seqloom.training.stream_states import StreamStates
 
 
 @final
@@ -168,7 +174,7 @@ MATERIALS: dict[str, Prepare[Any]] = {
     "text-generation": prepare_corpus,
     "image-classification": prepare_images,
     "masked-image-modeling": prepare_patches,
-    **dict.fromkeys(READING_TASKS, prepare_reading),
+    **dict.fromkeys(READING_TASKS, prepare_examples),
 }
 """task -> what makes its data ready."""
 
@@ -198,7 +204,7 @@ def _train(
         else run_folder.build_model(name, size, vocabulary, fields, material.labels)
     )
     model_type, origin = (
-        ("reader", material.origin) if isinstance(material, PreparedReading) else (name, None)
+        ("reader", material.origin) if isinstance(material, EncodedExamples) else (name, None)
     )
     with world.together():
         if fresh and world.first:
@@ -210,7 +216,7 @@ def _train(
     )
     objective = material.objective()
     optimizer = make_optimizer(model, config)
-    material.introduce(model)
+    material.initialise(model)
     with world.together():
         state = restore(folder, world, model, optimizer, objective, say)
         state.settings = check_unchanged(folder, state.settings, fixed_settings(run_config))
@@ -241,7 +247,7 @@ def described(run_config: RunConfig) -> str:
     return f"{name}:{run_config.model['size']}" if start is None else f"{name} from {printable(str(start))}"
 
 
-def fit(run_config: RunConfig, folder: Path, config: Any, material: Material, say: Say) -> None:
+def fit(run_config: RunConfig, folder: Path, config: Any, material: TrainingData, say: Say) -> None:
     """A model without gradients: it takes the data in one go. Its only checkpoint is that of step 1."""
     name = run_config.model["name"]
     say(f"fitting {name}:{run_config.model['size']} on {material.about()}")
@@ -270,7 +276,7 @@ def make_job(
     run_config: RunConfig,
     folder: Path,
     world: World,
-    material: Material,
+    material: TrainingData,
     objective: Any,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
@@ -281,7 +287,7 @@ def make_job(
     """Everything that the loop needs, as functions of this run."""
     config = run_config.train
     device = next(model.parameters()).device
-    carry: Carry | None = getattr(objective, "carry", None)
+    carry: StreamStates | None = getattr(objective, "carry", None)
     board = open_board(folder, state.step) if config.tensorboard and world.first else None
 
     def load(rows: Rows, whole: Rows) -> Any:

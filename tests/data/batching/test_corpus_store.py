@@ -15,16 +15,16 @@ from tests.data.batching.test_token_store import Codes, place_of
 
 import seqloom.data.batching.corpus_store
 from seqloom.data.batching.corpus_store import CorpusStore, Totals, build_corpus, open_corpus
-from seqloom.data.readers.documents import Piece
+from seqloom.data.readers.documents import DocumentPiece
 from seqloom.errors import DataError
 from seqloom.text.special_tokens import MARKS
 
 PIECES = [
-    Piece("ab c", "a.txt", 1, False),
-    Piece(" d", "a.txt", 1, False),
-    Piece("\n", "a.txt", 1, True),
-    Piece("é 💡\x03", "a.txt", 3, True),
-    Piece("x", "b.txt", 2, True),
+    DocumentPiece("ab c", "a.txt", 1, False),
+    DocumentPiece(" d", "a.txt", 1, False),
+    DocumentPiece("\n", "a.txt", 1, True),
+    DocumentPiece("é 💡\x03", "a.txt", 3, True),
+    DocumentPiece("x", "b.txt", 2, True),
 ]
 
 
@@ -33,7 +33,7 @@ def chunks(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> N
     monkeypatch.setattr(seqloom.data.batching.corpus_store, "CHUNK", request.param)
 
 
-def build(folder: Path, pieces: list[Piece] = PIECES, tokenizer: Codes | None = None) -> CorpusStore:
+def build(folder: Path, pieces: list[DocumentPiece] = PIECES, tokenizer: Codes | None = None) -> CorpusStore:
     return build_corpus(lambda: pieces, tokenizer or Codes(), {"text": "1"}, folder)
 
 
@@ -58,7 +58,7 @@ def test_it_is_the_documents_in_a_row(tmp_path: Path) -> None:
 
 def test_where_nothing_ends_a_text_documents_follow_each_other(tmp_path: Path) -> None:
     tokenizer = Codes()
-    tokenizer.marks = MARKS._replace(end=None, unknown=ord("b"))
+    tokenizer.special_ids = MARKS._replace(eos=None, unk=ord("b"))
     store, ended = build(tmp_path, tokenizer=tokenizer), build(tmp_path)
     assert store.tokens.tolist() == [*map(ord, "ab c d\n"), *map(ord, "é 💡\x03"), ord("x")]
     assert [store.document(number).tolist() for number in range(3)] == [
@@ -86,7 +86,9 @@ def test_totals(tmp_path: Path) -> None:
     )
 )
 def test_pieces_and_chunks_change_nothing(texts: list[list[str]], tmp_path: Path) -> None:
-    pieces = [Piece(text, "a", 1, at == len(parts) - 1) for parts in texts for at, text in enumerate(parts)]
+    pieces = [
+        DocumentPiece(text, "a", 1, at == len(parts) - 1) for parts in texts for at, text in enumerate(parts)
+    ]
     store = build_corpus(lambda: pieces, Codes(300), {"texts": texts}, tmp_path)
     assert store.tokens.dtype == np.uint16
     assert [store.document(number).tolist() for number in range(len(store))] == [
@@ -124,7 +126,7 @@ def test_a_damaged_store_is_made_anew(tmp_path: Path, name: str, damage: str) ->
 
 
 def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
-    def failing() -> Iterator[Piece]:
+    def failing() -> Iterator[DocumentPiece]:
         yield from PIECES
         raise DataError("is bad", "b.txt", 3)
 
@@ -145,11 +147,11 @@ def test_reading_goes_only_a_chunk_ahead(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(seqloom.data.batching.corpus_store, "CHUNK", 1)
     read, ahead = 0, []
 
-    def pieces() -> Iterator[Piece]:
+    def pieces() -> Iterator[DocumentPiece]:
         nonlocal read
         for number in range(50):
             read += 1
-            yield Piece("x", "a", number + 1, True)
+            yield DocumentPiece("x", "a", number + 1, True)
 
     build_corpus(pieces, Codes(), {}, tmp_path, lambda totals: ahead.append(read - totals.documents))
     assert max(ahead) <= 2

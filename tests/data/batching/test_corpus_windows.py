@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from seqloom.data.batching.corpus_windows import Plan, StreamPlan, TextBatch, WindowPlan, load_windows
+from seqloom.data.batching.corpus_windows import CorpusPlan, StreamPlan, TextBatch, WindowPlan, load_windows
 from seqloom.data.batching.pair_batches import share
 from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import MARKS
@@ -49,7 +49,7 @@ PLANS = st.builds(
 )
 
 
-def positions(corpus: Text, plan: Plan, rows: NDArray[np.int64]) -> list[list[int]]:
+def positions(corpus: Text, plan: CorpusPlan, rows: NDArray[np.int64]) -> list[list[int]]:
     """Where the targets of each row stand."""
     starts, lengths, *_ = plan.windows(corpus, rows)
     return [
@@ -58,7 +58,7 @@ def positions(corpus: Text, plan: Plan, rows: NDArray[np.int64]) -> list[list[in
     ]
 
 
-def check_rows(corpus: Text, plan: Plan, rows: NDArray[np.int64], batch: TextBatch) -> None:
+def check_rows(corpus: Text, plan: CorpusPlan, rows: NDArray[np.int64], batch: TextBatch) -> None:
     """Inputs are the ids one place before the targets, padded on the right."""
     inputs = shifted(corpus)
     for row, places in enumerate(positions(corpus, plan, rows)):
@@ -69,7 +69,7 @@ def check_rows(corpus: Text, plan: Plan, rows: NDArray[np.int64], batch: TextBat
 
 
 @given(corpus=TEXTS, plan=PLANS, epoch=st.integers(0, 3))
-def test_every_id_is_trained_once_an_epoch(corpus: Text, plan: Plan, epoch: int) -> None:
+def test_every_id_is_trained_once_an_epoch(corpus: Text, plan: CorpusPlan, epoch: int) -> None:
     batches = list(plan.epoch(corpus, epoch))
     assert len(batches) == plan.count(corpus, epoch)
     seen = []
@@ -86,7 +86,7 @@ def test_every_id_is_trained_once_an_epoch(corpus: Text, plan: Plan, epoch: int)
 
 @given(corpus=TEXTS, plan=PLANS, workers=st.integers(1, 3), accumulate=st.integers(1, 3))
 def test_workers_and_micro_batches_read_the_same(
-    corpus: Text, plan: Plan, workers: int, accumulate: int
+    corpus: Text, plan: CorpusPlan, workers: int, accumulate: int
 ) -> None:
     for rows in plan.epoch(corpus, 1):
         whole = load_windows(corpus, plan, rows, rows)
@@ -109,13 +109,13 @@ def test_workers_and_micro_batches_read_the_same(
 
 
 @given(corpus=TEXTS, plan=PLANS, epoch=st.integers(0, 2), start=st.integers(0, 20))
-def test_a_run_goes_on_anywhere(corpus: Text, plan: Plan, epoch: int, start: int) -> None:
+def test_a_run_goes_on_anywhere(corpus: Text, plan: CorpusPlan, epoch: int, start: int) -> None:
     batches = [rows.tolist() for rows in plan.epoch(corpus, epoch)]
     assert [rows.tolist() for rows in plan.epoch(corpus, epoch, start)] == batches[start:]
 
 
 @given(corpus=TEXTS, plan=PLANS)
-def test_no_two_rows_have_one_number(corpus: Text, plan: Plan) -> None:
+def test_no_two_rows_have_one_number(corpus: Text, plan: CorpusPlan) -> None:
     for epoch in range(2):
         rows = [row for batch in plan.epoch(corpus, epoch) for row in batch.tolist()]
         assert len(set(rows)) == len(rows)
@@ -160,14 +160,14 @@ def test_windows_stand_alone() -> None:
     corpus=TEXTS, plan=PLANS, begin=st.sampled_from([(), (1,), (2,), (7, 8)]), end=st.sampled_from([2, None])
 )
 def test_each_target_is_read_after_what_its_marks_say(
-    corpus: Text, plan: Plan, begin: tuple[int, ...], end: int | None
+    corpus: Text, plan: CorpusPlan, begin: tuple[int, ...], end: int | None
 ) -> None:
     """After an end what begins a text, or the end itself where nothing does; no first id is trained where
     nothing stands before it."""
-    marks = MARKS._replace(pad=-1, begin=begin, end=end)
+    special_ids = MARKS._replace(pad=-1, bos=begin, eos=end)
     tokens = corpus.tokens.tolist()
     for rows in plan.epoch(corpus, 0):
-        batch = load_windows(corpus, plan, rows, rows, marks)
+        batch = load_windows(corpus, plan, rows, rows, special_ids)
         for row, places in enumerate(positions(corpus, plan, rows)):
             for at, place in enumerate(places):
                 starts = tokens[place - 1] == end if end is not None else place == 0

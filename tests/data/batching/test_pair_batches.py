@@ -112,13 +112,13 @@ def test_the_target_is_shifted_once() -> None:
 
 def test_a_budget_counts_the_marks() -> None:
     """What a row costs is what it holds."""
-    store, marks = make_store(40), MARKS._replace(begin=(5, 6), before=(7,), after=(8, 9))
-    for used in (MARKS, marks, MARKS._replace(end=None)):
+    store, special_ids = make_store(40), MARKS._replace(bos=(5, 6), prefix=(7,), suffix=(8, 9))
+    for used in (MARKS, special_ids, MARKS._replace(eos=None)):
         rows = np.arange(40)
         for row, cost in zip(rows, costs(store, rows, used), strict=True):
             batch = translation_batch(store, rows[row : row + 1], rows, None, used)
             assert cost == batch.source.shape[1] + batch.inputs.shape[1]
-        plan = BatchPlan(seed=0, batch_tokens=60, batch_rows=None, marks=used)
+        plan = BatchPlan(seed=0, batch_tokens=60, batch_rows=None, special_ids=used)
         for some in plan.epoch(store, 0):
             batch = translation_batch(store, some, some, None, used)
             assert len(some) == 1 or batch.source.numel() + batch.inputs.numel() <= 60

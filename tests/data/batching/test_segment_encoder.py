@@ -45,11 +45,11 @@ def test_what_it_remembers_is_not_tokenised_again_and_is_bounded(monkeypatch: py
 
     class Spy:
         vocabulary_size = 2**20
-        spelled: Sequence[bytes] = ()
-        joint = b""
+        token_bytes: Sequence[bytes] = ()
+        text_separator = b""
 
-        marks = MARKS
-        lead = b""
+        special_ids = MARKS
+        space_prefix = b""
 
         def encode(self, texts: Sequence[str]) -> list[list[int]]:
             asked.extend(texts)

@@ -16,14 +16,14 @@ from seqloom.data.batching.splits import (
     split_labelled,
     units_of,
 )
-from seqloom.data.readers.documents import Piece
-from seqloom.data.readers.examples import Labelled
+from seqloom.data.readers.documents import DocumentPiece
+from seqloom.data.readers.examples import LabelledText
 from seqloom.errors import UsageError
 
 BOOK = [
-    Piece("one\ntwo", "b", 1, False),
-    Piece("\nthree\nfour", "b", 2, False),
-    Piece("\nfive", "b", 4, True),
+    DocumentPiece("one\ntwo", "b", 1, False),
+    DocumentPiece("\nthree\nfour", "b", 2, False),
+    DocumentPiece("\nfive", "b", 4, True),
 ]
 
 
@@ -43,7 +43,7 @@ def test_a_share_by_seed() -> None:
 @given(sizes=st.lists(st.integers(1, 3), min_size=2, max_size=80), seed=st.integers(0, 5))
 def test_every_document_is_on_one_side(sizes: list[int], seed: int) -> None:
     pieces = [
-        Piece(f"{number}.{at}", "a", 1, at == size - 1)
+        DocumentPiece(f"{number}.{at}", "a", 1, at == size - 1)
         for number, size in enumerate(sizes)
         for at in range(size)
     ]
@@ -58,7 +58,7 @@ def test_every_document_is_on_one_side(sizes: list[int], seed: int) -> None:
 
 @given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=9))
 def test_the_end_of_the_only_document(sizes: list[int]) -> None:
-    pieces = [Piece("x" * size, "b", 1, at == len(sizes) - 1) for at, size in enumerate(sizes)]
+    pieces = [DocumentPiece("x" * size, "b", 1, at == len(sizes) - 1) for at, size in enumerate(sizes)]
     if sum(sizes) < 2:
         return
     held = hold_out(pieces, 0)
@@ -72,15 +72,15 @@ def test_the_end_of_the_only_document(sizes: list[int]) -> None:
 
 def test_a_book_is_cut_as_it_is_read() -> None:
     held = HeldOut(after=12)
-    assert list(kept(BOOK, held, False)) == [BOOK[0], Piece("\nthre", "b", 2, True)]
-    assert list(kept(BOOK, held, True)) == [Piece("e\nfour", "b", 3, False), BOOK[2]]
+    assert list(kept(BOOK, held, False)) == [BOOK[0], DocumentPiece("\nthre", "b", 2, True)]
+    assert list(kept(BOOK, held, True)) == [DocumentPiece("e\nfour", "b", 3, False), BOOK[2]]
     assert str(hold_out(BOOK, 0)) == "the last tenth of the only document (from character 20 on)"
     assert str(HeldOut(documents=frozenset(range(2000)))) == "2,000 documents"
 
 
 def test_too_little_to_hold_out() -> None:
     with pytest.raises(UsageError, match="validation needs text of its own, but there are only 1 characters"):
-        hold_out([Piece("x", "b", 1, True)], 0)
+        hold_out([DocumentPiece("x", "b", 1, True)], 0)
 
 
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=300), st.integers(0, 99))
@@ -123,7 +123,7 @@ def test_what_is_alike_or_of_one_group_stays_together(
     rows: list[tuple[int, int, int | None]], seed: int, stratified: bool
 ) -> None:
     examples = [
-        Labelled(
+        LabelledText(
             f"Text {text}" if at % 2 else f"text  {text} ",
             None,
             (str(label),),
@@ -168,7 +168,7 @@ def test_units_are_what_keys_and_groups_join(rows: list[tuple[int, int | None]])
 
 @given(st.lists(st.integers(0, 40), min_size=30, max_size=400), st.integers(0, 9))
 def test_groups_meet_the_share_to_half_of_one(groups: list[int], seed: int) -> None:
-    examples = [Labelled(str(at), None, ("x",), f"g{group}", "t", at) for at, group in enumerate(groups)]
+    examples = [LabelledText(str(at), None, ("x",), f"g{group}", "t", at) for at, group in enumerate(groups)]
     if len(set(groups)) < 2:
         return
     held = split_labelled(examples, seed)
@@ -183,7 +183,9 @@ def test_groups_meet_the_share_to_half_of_one(groups: list[int], seed: int) -> N
 def test_a_label_never_goes_with_a_group_of_others() -> None:
     """Two groups, one of them alone with a label: the other one goes, whatever the seed."""
     rows = [("a", "one")] * 9 + [("b", "one")] + [("a", "two")] * 5
-    examples = [Labelled(str(at), None, (label,), group, "t", at) for at, (label, group) in enumerate(rows)]
+    examples = [
+        LabelledText(str(at), None, (label,), group, "t", at) for at, (label, group) in enumerate(rows)
+    ]
     for seed in range(20):
         assert {rows[at][1] for at in split_labelled(examples, seed)} == {"two"}
     with pytest.raises(UsageError, match="may be parted from the others"):
@@ -198,7 +200,9 @@ def test_of_groups_with_the_last_rows_of_a_label_one_is_put_back() -> None:
         + [("d", "three")]
         + [("a", "four")] * 53
     )
-    examples = [Labelled(str(at), None, (label,), group, "t", at) for at, (label, group) in enumerate(rows)]
+    examples = [
+        LabelledText(str(at), None, (label,), group, "t", at) for at, (label, group) in enumerate(rows)
+    ]
     for seed in range(20):
         held = set(split_labelled(examples, seed).tolist())
         assert held

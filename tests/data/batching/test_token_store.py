@@ -32,10 +32,10 @@ TEXTS = [("ab", "c"), ("", "xyz"), ("äöü", "💡"), ("a" * 50, ""), ("q", "q"
 class Codes:
     """A tokenizer whose ids are code points, and which counts its calls."""
 
-    spelled: Sequence[bytes] = ()
-    joint = b""
-    lead = b""
-    marks = MARKS
+    token_bytes: Sequence[bytes] = ()
+    text_separator = b""
+    space_prefix = b""
+    special_ids = MARKS
 
     def __init__(self, vocabulary_size: int = 2**17) -> None:
         self.vocabulary_size = vocabulary_size

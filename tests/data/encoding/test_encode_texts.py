@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from seqloom.data.encoding.encode_questions import question_set
 from seqloom.data.encoding.encode_texts import (
-    LayingOut,
+    EncodingOptions,
     choice_set,
     label_numbers,
     label_sets,
@@ -20,15 +20,15 @@ from seqloom.data.encoding.encode_texts import (
     scores_of,
 )
 from seqloom.data.encoding.encode_words import tag_numbers, tagged_set
-from seqloom.data.encoding.encoded_dataset import Layout, Ragged, ReadingSet, layout_of
-from seqloom.data.encoding.sliding_windows import stitched
-from seqloom.data.readers.examples import Answer, Choice, Labelled, Question, Tagged
+from seqloom.data.encoding.encoded_dataset import EncodedDataset, RaggedRows, RowLayout, row_layout
+from seqloom.data.encoding.sliding_windows import merge_windows
+from seqloom.data.readers.examples import ChoiceQuestion, GoldAnswer, LabelledText, Question, TaggedWords
 from seqloom.errors import DataError
 from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import BOS, DELIMITER, EOS, MARKS
 from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
 
-MARKED = Layout((BOS,), (DELIMITER,), (EOS,))
+MARKED = RowLayout((BOS,), (DELIMITER,), (EOS,))
 
 
 @pytest.fixture(scope="module")
@@ -36,19 +36,19 @@ def tokenizer() -> TextTokenizer:
     return train_tokenizer(["a b c d e f g h"], "blanks", 100)
 
 
-def labelled(*texts: str | tuple[str, str], labels: Sequence[str] = ()) -> list[Labelled]:
+def labelled(*texts: str | tuple[str, str], labels: Sequence[str] = ()) -> list[LabelledText]:
     pairs = [(one, None) if isinstance(one, str) else one for one in texts]
     named: list[tuple[str, ...]] = [(label,) for label in labels] or [()] * len(pairs)
     both = enumerate(zip(pairs, named, strict=True), start=2)
-    return [Labelled(text, second, label, None, "x.csv", at) for at, ((text, second), label) in both]
+    return [LabelledText(text, second, label, None, "x.csv", at) for at, ((text, second), label) in both]
 
 
-def rows_of(items: ReadingSet, tokenizer: TextTokenizer) -> list[str]:
+def rows_of(items: EncodedDataset, tokenizer: TextTokenizer) -> list[str]:
     return [" ".join(tokenizer.pieces(items.tokens[row].tolist())) for row in range(len(items.tokens))]
 
 
 def test_a_text_and_a_pair_have_the_marks_and_segments_of_the_paper(tokenizer: TextTokenizer) -> None:
-    how = LayingOut(tokenizer=tokenizer, layout=MARKED)
+    how = EncodingOptions(tokenizer=tokenizer, layout=MARKED)
     items = labelled_set(labelled("a b", ("a", "c d"), labels=["x", "y"]), how, label_numbers(["y", "x"]))
     assert rows_of(items, tokenizer) == ["<s> a b </s>", "<s> a <delim> c d </s>"]
     batch = items.batch(np.array([0, 1]))
@@ -68,7 +68,7 @@ def test_a_text_and_a_pair_have_the_marks_and_segments_of_the_paper(tokenizer: T
 )
 def test_a_pair_is_laid_out_in_three_ways(tokenizer: TextTokenizer, pair: str, rows: list[str]) -> None:
     items = labelled_set(
-        labelled(("a", "b c")), LayingOut(tokenizer=tokenizer, layout=MARKED, pair=pair), scores_of
+        labelled(("a", "b c")), EncodingOptions(tokenizer=tokenizer, layout=MARKED, pair=pair), scores_of
     )
     assert rows_of(items, tokenizer) == rows
     assert len(items) == 1
@@ -76,8 +76,8 @@ def test_a_pair_is_laid_out_in_three_ways(tokenizer: TextTokenizer, pair: str, r
 
 
 def test_each_option_is_a_row_with_the_text_before_it(tokenizer: TextTokenizer) -> None:
-    choices = [Choice("a", ("b", "c", "d"), 2, "x", 1), Choice("e", ("f", "g"), None, "x", 2)]
-    items = choice_set(choices, LayingOut(tokenizer=tokenizer, layout=MARKED))
+    choices = [ChoiceQuestion("a", ("b", "c", "d"), 2, "x", 1), ChoiceQuestion("e", ("f", "g"), None, "x", 2)]
+    items = choice_set(choices, EncodingOptions(tokenizer=tokenizer, layout=MARKED))
     assert rows_of(items, tokenizer)[2:4] == ["<s> a <delim> d </s>", "<s> e <delim> f </s>"]
     batch = items.batch(np.array([1, 0]))
     assert batch.owner.tolist() == [0, 0, 1, 1, 1]
@@ -86,10 +86,10 @@ def test_each_option_is_a_row_with_the_text_before_it(tokenizer: TextTokenizer) 
 
 def test_the_longer_of_two_texts_gives_way_where_texts_may_be_cut(tokenizer: TextTokenizer) -> None:
     pair = ("a b c d e f", "g h")
-    how = LayingOut(tokenizer=tokenizer, layout=MARKED, longest=8, cut=100)
+    how = EncodingOptions(tokenizer=tokenizer, layout=MARKED, longest=8, cut=100)
     assert rows_of(labelled_set(labelled(pair), how, scores_of), tokenizer) == ["<s> a b c <delim> g h </s>"]
     assert how.notes.said() == ["1 texts are cut to what is read at most (the longest has 8 tokens)"]
-    turned = LayingOut(tokenizer=tokenizer, layout=MARKED, longest=8, cut=100)
+    turned = EncodingOptions(tokenizer=tokenizer, layout=MARKED, longest=8, cut=100)
     assert rows_of(labelled_set(labelled(pair[::-1]), turned, scores_of), tokenizer) == [
         "<s> g h <delim> a b c </s>"
     ]
@@ -99,7 +99,7 @@ def test_the_longer_of_two_texts_gives_way_where_texts_may_be_cut(tokenizer: Tex
 def test_a_cut_pair_fills_its_room_and_keeps_half_of_each(
     tokenizer: TextTokenizer, first: int, second: int, room: int
 ) -> None:
-    how = LayingOut(tokenizer=tokenizer, layout=Layout((), (), ()), longest=room, cut=1000)
+    how = EncodingOptions(tokenizer=tokenizer, layout=RowLayout((), (), ()), longest=room, cut=1000)
     items = labelled_set(labelled(("a " * first, "b " * second)), how, scores_of)
     row = items.tokens[0].tolist() if first + second else []
     kept = items.second[0] if first + second else 0
@@ -109,7 +109,7 @@ def test_a_cut_pair_fills_its_room_and_keeps_half_of_each(
 
 
 def test_what_the_model_cannot_read_is_an_error_where_nothing_may_be_cut(tokenizer: TextTokenizer) -> None:
-    how = LayingOut(tokenizer=tokenizer, layout=MARKED, longest=4)
+    how = EncodingOptions(tokenizer=tokenizer, layout=MARKED, longest=4)
     with pytest.raises(
         DataError,
         match=r"x\.csv:3: a text must have at most 4 tokens .* 2 have more \(the longest 6\).*max_length=4",
@@ -119,13 +119,13 @@ def test_what_the_model_cannot_read_is_an_error_where_nothing_may_be_cut(tokeniz
 
 def test_a_text_of_no_tokens_is_read_all_the_same(tokenizer: TextTokenizer) -> None:
     items = labelled_set(
-        labelled("", "a"), LayingOut(tokenizer=tokenizer, layout=Layout((), (), ())), scores_of
+        labelled("", "a"), EncodingOptions(tokenizer=tokenizer, layout=RowLayout((), (), ())), scores_of
     )
     assert (items.batch(np.array([0, 1])).tokens >= 0).sum(dim=1).tolist() == [1, 1]
 
 
 def test_several_labels_are_a_row_of_zeros_and_ones() -> None:
-    examples = [Labelled("a", None, ("x", "z"), None, "f", 1), Labelled("a", None, (), None, "f", 2)]
+    examples = [LabelledText("a", None, ("x", "z"), None, "f", 1), LabelledText("a", None, (), None, "f", 2)]
     assert label_sets(["x", "y", "z"])(examples).tolist() == [[1, 0, 1], [0, 0, 0]]
 
 
@@ -140,8 +140,8 @@ def test_labels_that_are_not_known_are_not_trained() -> None:
 def test_a_word_is_asked_for_at_its_first_token(tokenizer: TextTokenizer) -> None:
     bpe = train_tokenizer(["low lower lowest"], "bytes", 300)
     items = tagged_set(
-        [Tagged(("low", "er"), ("A", "B"), "f", 1)],
-        LayingOut(tokenizer=bpe, layout=MARKED),
+        [TaggedWords(("low", "er"), ("A", "B"), "f", 1)],
+        EncodingOptions(tokenizer=bpe, layout=MARKED),
         tag_numbers(["A", "B"]),
     )
     batch = items.batch(np.array([0]))
@@ -158,9 +158,9 @@ def test_a_word_is_asked_for_at_its_first_token(tokenizer: TextTokenizer) -> Non
 def test_as_many_answers_come_out_as_words_went_in(words: list[str], room: int, stride: int) -> None:
     """Whatever the words, and however short the windows: a word that no token spells keeps its place."""
     letters = train_tokenizer(["a b longer"], "characters", 100)
-    how = LayingOut(tokenizer=letters, layout=MARKED, longest=room + 2, stride=min(stride, room - 1))
+    how = EncodingOptions(tokenizer=letters, layout=MARKED, longest=room + 2, stride=min(stride, room - 1))
     tags = tuple(str(at) for at in range(len(words)))
-    items = tagged_set([Tagged(tuple(words), tags, "f", 1)] if words else [], how, tag_numbers(tags))
+    items = tagged_set([TaggedWords(tuple(words), tags, "f", 1)] if words else [], how, tag_numbers(tags))
     if not words:
         assert len(items) == 0
         return
@@ -170,12 +170,12 @@ def test_as_many_answers_come_out_as_words_went_in(words: list[str], room: int, 
         batch = items.batch(np.array([item]))
         assert ((batch.places >= 0) & (batch.places < batch.tokens.shape[1])).all()
         answers.append(batch.targets[0].tolist())  # a model that is right everywhere
-    assert stitched(items.cuts[0], answers, len(words)) == list(range(len(words)))
+    assert merge_windows(items.cuts[0], answers, len(words)) == list(range(len(words)))
 
 
 def test_the_letters_of_each_word_stand_at_its_step(tokenizer: TextTokenizer) -> None:
-    examples = [Tagged(("ab", "c"), (), "f", 1), Tagged(("c", "ab", "ab"), (), "f", 2)]
-    how = LayingOut(tokenizer=tokenizer, layout=Layout((), (DELIMITER,), ()), alphabet=("a", "b"))
+    examples = [TaggedWords(("ab", "c"), (), "f", 1), TaggedWords(("c", "ab", "ab"), (), "f", 2)]
+    how = EncodingOptions(tokenizer=tokenizer, layout=RowLayout((), (DELIMITER,), ()), alphabet=("a", "b"))
     batch = tagged_set(examples, how, tag_numbers(())).batch(np.array([0, 1]))
     assert batch.characters.tolist() == [[[1, 2], [0, -1], [-1, -1]], [[0, -1], [1, 2], [1, 2]]]
 
@@ -186,8 +186,8 @@ def test_the_letters_of_each_word_stand_at_its_step(tokenizer: TextTokenizer) ->
 
 def test_a_window_is_asked_for_the_answer_where_it_holds_all_of_it() -> None:
     bytes_of = train_tokenizer(["x"], "bytes", 300)
-    question = Question("q1", "?", "ab cd ef", (Answer(3, "cd"),), None, "f", 1)
-    how = LayingOut(tokenizer=bytes_of, layout=MARKED, longest=9, stride=2)  # room for 5 bytes
+    question = Question("q1", "?", "ab cd ef", (GoldAnswer(3, "cd"),), None, "f", 1)
+    how = EncodingOptions(tokenizer=bytes_of, layout=MARKED, longest=9, stride=2)  # room for 5 bytes
     items = question_set([question], how)
     assert items.cuts[0] == [(0, 5), (3, 8)]
     assert items.targets.tolist() == [[4, 5], [1, 2]]
@@ -199,7 +199,7 @@ def test_a_window_is_asked_for_the_answer_where_it_holds_all_of_it() -> None:
 def test_a_question_without_an_answer_points_at_the_first_step() -> None:
     bytes_of = train_tokenizer(["x"], "bytes", 300)
     items = question_set(
-        [Question("q", "?", "ab", (), None, "f", 1)], LayingOut(tokenizer=bytes_of, layout=MARKED)
+        [Question("q", "?", "ab", (), None, "f", 1)], EncodingOptions(tokenizer=bytes_of, layout=MARKED)
     )
     assert items.targets.tolist() == [[0, 0]]
 
@@ -211,7 +211,7 @@ def test_a_question_that_leaves_no_room_is_an_error() -> None:
     ):
         question_set(
             [Question("q", "long question", "ab", (), None, "f", 7)],
-            LayingOut(tokenizer=bytes_of, layout=MARKED, longest=12),
+            EncodingOptions(tokenizer=bytes_of, layout=MARKED, longest=12),
         )
 
 
@@ -220,28 +220,28 @@ def test_a_question_that_leaves_no_room_is_an_error() -> None:
 
 
 def test_each_family_has_its_marks() -> None:
-    hub = MARKS._replace(before=(101,), between=(102,), after=(102,))
-    assert layout_of(MARKS, "bert", True, 50) == MARKED
-    assert layout_of(MARKS, "recurrent", True, 50) == Layout((), (DELIMITER,), ())
-    assert layout_of(hub, "bert", False, 50) == Layout((101,), (102,), (102,))
-    assert layout_of(hub, "gpt", False, 50) == Layout((50,), (51,), (52,))  # trained anew
+    hub = MARKS._replace(prefix=(101,), separator=(102,), suffix=(102,))
+    assert row_layout(MARKS, "bert", True, 50) == MARKED
+    assert row_layout(MARKS, "recurrent", True, 50) == RowLayout((), (DELIMITER,), ())
+    assert row_layout(hub, "bert", False, 50) == RowLayout((101,), (102,), (102,))
+    assert row_layout(hub, "gpt", False, 50) == RowLayout((50,), (51,), (52,))  # trained anew
 
 
 def test_a_worker_without_rows_trains_nothing(tokenizer: TextTokenizer) -> None:
     items = labelled_set(
         labelled("a", "b", labels=["x", "y"]),
-        LayingOut(tokenizer=tokenizer, layout=MARKED),
+        EncodingOptions(tokenizer=tokenizer, layout=MARKED),
         label_numbers(["x", "y"]),
     )
     batch = items.load(np.array([], np.int64), np.array([1, 0]))
     assert batch.targets.tolist() == [IGNORE]
     scores = labelled_set(
-        labelled("a", labels=["1.5"]), LayingOut(tokenizer=tokenizer, layout=MARKED), scores_of
+        labelled("a", labels=["1.5"]), EncodingOptions(tokenizer=tokenizer, layout=MARKED), scores_of
     )
     assert torch.isnan(scores.load(np.array([], np.int64), np.array([0])).targets).all()
 
 
 def test_ragged_keeps_sequences_apart() -> None:
-    ragged = Ragged.of([[1, 2], [], [3]])
+    ragged = RaggedRows.of([[1, 2], [], [3]])
     assert [one.tolist() for one in (ragged[0], ragged[1], ragged[2])] == [[1, 2], [], [3]]
     assert ragged.padded(np.array([2, 0, 1]), -1).tolist() == [[3, -1], [1, 2], [-1, -1]]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqloom.data.encoding.sliding_windows import owners, stitched, windows, word_windows
+from seqloom.data.encoding.sliding_windows import merge_windows, owners, windows, word_windows
 from seqloom.errors import UsageError
 
 ROOM_AND_STRIDE = st.integers(1, 12).flatmap(lambda room: st.tuples(st.just(room), st.integers(0, room - 1)))
@@ -61,7 +61,9 @@ def test_words_of_one_token_are_cut_as_tokens_are(length: int, sizes: tuple[int,
 @given(st.lists(st.integers(0, 15), max_size=30), ROOM_AND_STRIDE)
 def test_as_many_answers_as_words_each_of_its_own_word(words: list[int], sizes: tuple[int, int]) -> None:
     found = word_windows(words, *sizes)
-    assert stitched(found, [list(range(*window)) for window in found], len(words)) == list(range(len(words)))
+    assert merge_windows(found, [list(range(*window)) for window in found], len(words)) == list(
+        range(len(words))
+    )
 
 
 @given(st.integers(1, 60), ROOM_AND_STRIDE)

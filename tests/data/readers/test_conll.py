@@ -13,7 +13,7 @@ from tests.data.tagged_files import read, refusal, write
 
 from seqloom.config import DataConfig
 from seqloom.data.formats.lines import Tally
-from seqloom.data.readers.examples import Tagged
+from seqloom.data.readers.examples import TaggedWords
 from seqloom.data.readers.tagged import read_tagged
 from seqloom.errors import DataError
 
@@ -21,8 +21,10 @@ from seqloom.errors import DataError
 def test_tabs_part_columns_and_words_may_hold_any_other_blank(tmp_path: Path) -> None:
     path = write(tmp_path, "a.conll", "New York\tB-LOC\n\u200b\tI-LOC\n\u00a0x\tO\n#tag\tO\n# \tO\n\nIt\tO\n")
     assert read(path) == [
-        Tagged(("New York", "\u200b", "\u00a0x", "#tag", "# "), ("B-LOC", "I-LOC", "O", "O", "O"), path, 1),
-        Tagged(("It",), ("O",), path, 7),
+        TaggedWords(
+            ("New York", "\u200b", "\u00a0x", "#tag", "# "), ("B-LOC", "I-LOC", "O", "O", "O"), path, 1
+        ),
+        TaggedWords(("It",), ("O",), path, 7),
     ]
 
 
@@ -31,7 +33,7 @@ def test_runs_of_blanks_part_columns_where_there_is_no_tab(tmp_path: Path) -> No
         write(tmp_path, "a.txt", "-DOCSTART- -X- O O\n\nEU  NNP B-NP\u00a0x B-ORG\n# NN I-NP O\n"),
         Tally(),
     )
-    assert read(path, tally=tally) == [Tagged(("EU", "#"), ("B-ORG", "O"), path, 3)]
+    assert read(path, tally=tally) == [TaggedWords(("EU", "#"), ("B-ORG", "O"), path, 3)]
     assert "1 line skipped: -DOCSTART- line" in " ".join(tally.notices())
     assert "columns 1 and 4 are taken" in tally.remarks[0]
 
@@ -49,8 +51,8 @@ def test_files_with_annotators_and_comments(tmp_path: Path) -> None:
     )
     path, tally = write(tmp_path, "a.iob2", text), Tally()
     assert read(path, tally=tally) == [
-        Tagged(("Tampa", "Bay"), ("B-LOC", "I-LOC"), path, 3),
-        Tagged(("# hm",), ("O",), path, 9),
+        TaggedWords(("Tampa", "Bay"), ("B-LOC", "I-LOC"), path, 3),
+        TaggedWords(("# hm",), ("O",), path, 9),
     ]
     assert tally.skips.keys() == {"comments without words"}
     blanks = write(tmp_path, "b.conll", "# sent_id = 1\na O\n# O\n")
@@ -163,7 +165,7 @@ def test_whatever_a_file_holds_the_end_is_a_sentence_or_an_error(
     tmp_path_factory: pytest.TempPathFactory, raw: bytes, form: str
 ) -> None:
     path = write(tmp_path_factory.mktemp("fuzz"), "a.txt", raw)
-    found: list[Tagged] = []
+    found: list[TaggedWords] = []
     with suppress(DataError):
         found.extend(read_tagged([path], DataConfig(format=form), Tally()))  # type: ignore[arg-type]
     assert all(len(one.words) == len(one.tags) > 0 for one in found)

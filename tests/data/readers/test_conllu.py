@@ -9,7 +9,7 @@ import pytest
 from tests.data.tagged_files import read, refusal, write
 
 from seqloom.data.formats.lines import Tally
-from seqloom.data.readers.examples import Tagged
+from seqloom.data.readers.examples import TaggedWords
 
 REST = "\t_" * 8
 """Columns 3 to 10 of what is no word."""
@@ -39,8 +39,8 @@ GOOD = "\n".join(
 def test_ranges_and_empty_nodes_are_no_words_and_counted(tmp_path: Path) -> None:
     path, tally = write(tmp_path, "a.conllu.gz", f"{GOOD}\n\n\n{row(1, 'x')}\n"), Tally()
     assert read(path, tally=tally) == [
-        Tagged(("do", "n't", "see me", "."), ("AUX", "PART", "VERB", "PUNCT"), path, 4),
-        Tagged(("x",), ("X",), path, 12),
+        TaggedWords(("do", "n't", "see me", "."), ("AUX", "PART", "VERB", "PUNCT"), path, 4),
+        TaggedWords(("x",), ("X",), path, 12),
     ]
     said = " ".join(tally.notices())
     assert f"1 x a range of several words (such as 3-4), itself no word (first: {path}:3)" in said

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from seqloom.config import DataConfig
 from seqloom.data.formats.lines import Tally
 from seqloom.data.readers.class_files import class_names
-from seqloom.data.readers.examples import Labelled
+from seqloom.data.readers.examples import LabelledText
 from seqloom.data.readers.labelled import read_labelled
 from seqloom.errors import DataError, SeqloomError, UsageError
 
@@ -34,7 +34,7 @@ def write(folder: Path, name: str, content: str | bytes) -> str:
 
 def read(
     *paths: str, tally: Tally | None = None, how: dict[str, Any] | None = None, **options: Any
-) -> list[Labelled]:
+) -> list[LabelledText]:
     return list(
         read_labelled(paths, DataConfig(**options), tally if tally is not None else Tally(), **(how or {}))
     )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqloom.data.readers.examples import Labelled, Tagged
+from seqloom.data.readers.examples import LabelledText, TaggedWords
 from seqloom.data.readers.labels import (
     check_known,
     check_labels,
@@ -22,18 +22,19 @@ from seqloom.data.readers.labels import (
 from seqloom.errors import DataError
 
 
-def examples(*rows: tuple[str, str], path: str = "t.csv") -> list[Labelled]:
+def examples(*rows: tuple[str, str], path: str = "t.csv") -> list[LabelledText]:
     return [
-        Labelled(text, None, (label,), None, path, line) for line, (text, label) in enumerate(rows, start=2)
+        LabelledText(text, None, (label,), None, path, line)
+        for line, (text, label) in enumerate(rows, start=2)
     ]
 
 
-def some(*labels: str, path: str = "t.csv") -> list[Labelled]:
+def some(*labels: str, path: str = "t.csv") -> list[LabelledText]:
     """Examples with these labels and texts of their own."""
     return examples(*((f"{path} {at}", label) for at, label in enumerate(labels)), path=path)
 
 
-def refusal(rows: Sequence[Labelled]) -> str:
+def refusal(rows: Sequence[LabelledText]) -> str:
     with pytest.raises(DataError) as caught:
         check_labels(rows)
     assert "\n" not in str(caught.value)
@@ -71,7 +72,7 @@ def test_one_label_is_refused() -> None:  # row 53
         == "t.csv: examples to train on must have at least two different labels, but all 2 have 'a'"
     )
     assert "there is none" in refusal([])
-    some_have = [*some("a", "a"), Labelled("c", None, (), None, "t.csv", 9)]
+    some_have = [*some("a", "a"), LabelledText("c", None, (), None, "t.csv", 9)]
     assert check_labels(some_have) == []  # several may be: some have it, some have not
 
 
@@ -125,7 +126,7 @@ def test_texts_that_come_again_are_counted() -> None:
 
 def test_a_pair_is_the_same_only_in_both_texts() -> None:
     def pair(one: str, two: str | None) -> str:
-        return text_key(Labelled(one, two, (), None, "t", 1))
+        return text_key(LabelledText(one, two, (), None, "t", 1))
 
     assert pair("a", "b") == pair(" A", "b\n")
     assert len({pair("a", "b"), pair("b", "a"), pair("a b", None), pair("a", None), pair("a", "")}) == 5
@@ -144,7 +145,10 @@ def test_labels_that_training_has_not_got() -> None:  # row 52
 
 
 def test_tags_are_checked_too() -> None:
-    tagged = [Tagged(("w", "v"), ("O", "B-x"), "dev.conll", 1), Tagged(("u",), ("B-y",), "dev.conll", 4)]
+    tagged = [
+        TaggedWords(("w", "v"), ("O", "B-x"), "dev.conll", 1),
+        TaggedWords(("u",), ("B-y",), "dev.conll", 4),
+    ]
     with pytest.raises(DataError, match=r"dev.conll:4: labels that .* 'B-y' \(1\)"):
         check_known(tagged, ("B-x", "O"))
     assert check_known(tagged, ("B-x", "B-y", "O")) == []

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from seqloom.config import DataConfig
 from seqloom.data.formats.lines import Tally
-from seqloom.data.readers.examples import Choice
+from seqloom.data.readers.examples import ChoiceQuestion
 from seqloom.data.readers.multiple_choice import counted_from, read_choices
 from seqloom.errors import SeqloomError, UsageError
 
@@ -23,7 +23,9 @@ def write(folder: Path, name: str, content: str) -> str:
     return str(folder / name)
 
 
-def read(*paths: str, tally: Tally | None = None, answers: bool = True, **options: Any) -> list[Choice]:
+def read(
+    *paths: str, tally: Tally | None = None, answers: bool = True, **options: Any
+) -> list[ChoiceQuestion]:
     return list(
         read_choices(paths, DataConfig(**options), tally if tally is not None else Tally(), answers=answers)
     )

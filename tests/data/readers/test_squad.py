@@ -16,7 +16,7 @@ from tests.data.tagged_files import write
 
 from seqloom.config import DataConfig
 from seqloom.data.formats.lines import Tally
-from seqloom.data.readers.examples import Answer, Question
+from seqloom.data.readers.examples import GoldAnswer, Question
 from seqloom.data.readers.squad import read_questions
 from seqloom.errors import DataError, UsageError
 
@@ -52,7 +52,7 @@ def test_squad(tmp_path: Path) -> None:
     )
     context = "Ein 🦊 in กำแพง."
     assert read(path) == [
-        Question("q7", "Where?", context, (Answer(9, "กำแพง"),), "Foxes", path, None),
+        Question("q7", "Where?", context, (GoldAnswer(9, "กำแพง"),), "Foxes", path, None),
         Question("8", "Who?", context, (), "Foxes", path, None),
     ]
     assert read(untitled)[0].group == f"{untitled}#1"
@@ -142,10 +142,10 @@ def test_a_question_a_line(tmp_path: Path) -> None:
     ]
     path, tally = write(tmp_path, "a.jsonl", "\n".join(map(json.dumps, rows)) + "\n\n"), Tally()
     found = read(path, tally=tally)
-    assert found[0] == Question("a", "q", "x ab", (Answer(2, "ab"), Answer(0, "x")), "T", path, 1)
+    assert found[0] == Question("a", "q", "x ab", (GoldAnswer(2, "ab"), GoldAnswer(0, "x")), "T", path, 1)
     assert [(one.name, one.answers, one.group, one.line) for one in found[1:]] == [
         ("2", (), "c", 2),
-        ("3", (Answer(0, "c"),), "c", 3),
+        ("3", (GoldAnswer(0, "c"),), "c", 3),
         ("4", (), "c", 4),
     ]
     assert tally.skipped == 1
@@ -181,7 +181,7 @@ def test_tables(tmp_path: Path) -> None:
     text = io.StringIO()
     csv.writer(text).writerows(rows)
     path = write(tmp_path, "a.csv", text.getvalue())
-    assert [one.answers for one in read(path)] == [(Answer(6, "c"),), (Answer(2, "b"),), ()]
+    assert [one.answers for one in read(path)] == [(GoldAnswer(6, "c"),), (GoldAnswer(2, "b"),), ()]
     assert [one.line for one in read(path)] == [2, 4, 5]
     tsv = write(tmp_path, "a.tsv", 'question\tcontext\n"q\t"c\n\nq\n')
     assert [one.context for one in read(tsv, on_bad_line="skip")] == ['"c']
@@ -406,7 +406,7 @@ def test_an_answer_is_taken_where_it_stands_and_nowhere_else(
     path = write(folder, "a.json", squad(question(text, start), context=context))
     right = start >= 0 and context[start : start + len(text)] == text
     if right:
-        assert read(path)[0].answers == (Answer(start, text),)
+        assert read(path)[0].answers == (GoldAnswer(start, text),)
     else:
         with pytest.raises(DataError, match="does not stand where it should"):
             read(path)

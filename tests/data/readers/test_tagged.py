@@ -11,7 +11,7 @@ from tests.data.tagged_files import read, refusal, write
 
 from seqloom.config import DataConfig
 from seqloom.data.formats.lines import Tally
-from seqloom.data.readers.examples import Tagged
+from seqloom.data.readers.examples import TaggedWords
 from seqloom.data.readers.tagged import read_tagged
 from seqloom.errors import DataError, UsageError
 
@@ -19,14 +19,14 @@ from seqloom.errors import DataError, UsageError
 def test_words_with_their_tag_after_the_last_mark(tmp_path: Path) -> None:
     path, tally = write(tmp_path, "a.txt", " The_DT a_b_NN ._. \n\n__SYM no _UH\nnone\n"), Tally()
     assert read(path, tally=tally, format="tagged") == [
-        Tagged(("The", "a_b", "."), ("DT", "NN", "."), path, 1),
-        Tagged(("_", "_"), ("SYM", "UH"), path, 3),
+        TaggedWords(("The", "a_b", "."), ("DT", "NN", "."), path, 1),
+        TaggedWords(("_", "_"), ("SYM", "UH"), path, 3),
     ]
     said = " ".join(tally.notices())
     assert f"2 x a word without a tag, which is left out (first: {path}:3)" in said
     assert f"1 x a tag without a word, which is taken to be the word _ (first: {path}:3)" in said
     assert "1 line skipped: no word has a tag" in said
-    assert read(path, format="tagged", answers=False)[0] == Tagged(("The", "a_b", "."), (), path, 1)
+    assert read(path, format="tagged", answers=False)[0] == TaggedWords(("The", "a_b", "."), (), path, 1)
 
 
 def test_archives_of_texts(tmp_path: Path) -> None:
@@ -40,8 +40,8 @@ def test_archives_of_texts(tmp_path: Path) -> None:
         }.items():
             archive.writestr(name, text)
     assert read(path, tally=tally) == [
-        Tagged(("a",), ("A",), f"{path}/c/a.txt", 2),
-        Tagged(("b",), ("B",), f"{path}/c/b.txt", 1),
+        TaggedWords(("a",), ("A",), f"{path}/c/a.txt", 2),
+        TaggedWords(("b",), ("B",), f"{path}/c/b.txt", 1),
     ]
     assert "list.txt" in tally.remarks[0]
     raw = bytearray(Path(path).read_bytes())
@@ -63,8 +63,8 @@ def test_spans_in_json(tmp_path: Path) -> None:
     }
     path, tally = write(tmp_path, "a.json.gz", json.dumps(content)), Tally()
     assert read(path, tally=tally) == [
-        Tagged(("play", "Sky", "Blue", "'s", "x"), ("O", "B-track", "I-track", "O", "B-y"), path, 1),
-        Tagged(("stop",), ("O",), path, 3),
+        TaggedWords(("play", "Sky", "Blue", "'s", "x"), ("O", "B-track", "I-track", "O", "B-y"), path, 1),
+        TaggedWords(("stop",), ("O",), path, 3),
     ]
     assert (
         f"1 x a span that begins or ends inside a word, which is cut there (first: {path}:1)" in tally.remarks
@@ -94,7 +94,7 @@ def test_lists_in_jsonl(tmp_path: Path) -> None:
     path, tally = write(tmp_path, "a.jsonl", "\n".join(map(json.dumps, rows)) + "\n\n"), Tally()
     assert [one.words for one in read(path, answers=False)] == [("I", "New York"), ("x",)]
     assert f"{path}:2: the tag 'I-LOC' goes on" in refusal(path)
-    assert read(path, tally=tally, repair_tags=True)[1] == Tagged(("x",), ("B-LOC",), path, 2)
+    assert read(path, tally=tally, repair_tags=True)[1] == TaggedWords(("x",), ("B-LOC",), path, 2)
     assert tally.skipped == 1
     for wrong in (
         {"tokens": ["a"], "tags": ["X", "Y"]},
@@ -108,10 +108,10 @@ def test_lists_in_jsonl(tmp_path: Path) -> None:
 def test_lists_in_jsonl_are_told_by_name(tmp_path: Path) -> None:
     row = {"tokens": ["I"], "spoken": ["i"], "ner_tags": ["O"], "pos_tags": ["PRON"], "mine": ["X"]}
     path, tally = write(tmp_path, "a.jsonl", json.dumps(row)), Tally()
-    assert read(path, tally=tally) == [Tagged(("I",), ("O",), path, 1)]
+    assert read(path, tally=tally) == [TaggedWords(("I",), ("O",), path, 1)]
     assert tally.remarks == [f"{path}: 'ner_tags' is taken as tags; to take pos_tags: --set data.label=NAME"]
     for name, tag in (("pos_tags", "PRON"), ("mine", "X")):
-        assert read(path, label=name, text="spoken") == [Tagged(("i",), (tag,), path, 1)]
+        assert read(path, label=name, text="spoken") == [TaggedWords(("i",), (tag,), path, 1)]
     assert ":1: there must be a list of texts, none of them blank, under theirs;" in refusal(
         path, label="theirs"
     )

@@ -18,7 +18,7 @@ from seqloom.layers.outputs.maxent import (
     past_after,
 )
 from seqloom.layers.outputs.softmax import FullOutput
-from seqloom.protocols import Output
+from seqloom.protocols import OutputLayer
 from seqloom.shapes import IGNORE
 
 WIDTH, VOCABULARY, ORDER, SIZE = 3, 7, 4, 40
@@ -195,5 +195,5 @@ def test_histories_and_the_past_are_the_last_tokens() -> None:
 
 
 def test_it_is_an_output() -> None:
-    made: Output = output()
+    made: OutputLayer = output()
     assert made.logits(hidden().view(1, 7, -1)).shape == (1, 7, VOCABULARY)

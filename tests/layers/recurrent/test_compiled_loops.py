@@ -15,12 +15,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import checkpoint
 
 from seqloom.layers.recurrent import compiled_loops, unroll
-from seqloom.layers.recurrent.cell_operations import Weights
+from seqloom.layers.recurrent.cell_operations import LayerWeights
 from seqloom.layers.recurrent.cells import CELLS, gates_of
 from seqloom.layers.recurrent.compiled_loops import takes, threads_for
 from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.layers.recurrent.packing import packed_order
-from seqloom.layers.recurrent.stack import Recurrent, Run
+from seqloom.layers.recurrent.stack import LayerRun, Recurrent
 from seqloom.native.build import SOURCES
 from seqloom.native.library import library
 
@@ -233,7 +233,7 @@ def test_tensors_that_are_only_thought_of_go_the_other_way() -> None:
         assert torch.equal(layers(inputs, state=(torch.zeros_like(state),))[0], expected)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         fakes = [None if weight is None else mode.from_tensor(weight) for weight in layers.stack[0].weights]
-        weights = Weights(*fakes)  # type: ignore[arg-type]
+        weights = LayerWeights(*fakes)  # type: ignore[arg-type]
         assert weights.b.device.type == "cpu"
         assert not takes(layers.stack[0].cell, weights, None)
 
@@ -256,7 +256,7 @@ def test_a_gate_that_is_shut_keeps_the_state_to_the_last_bit(
 
 def test_the_structure_is_the_one_of_the_header() -> None:
     """In its order; all of it is pointers and long integers, so nothing lies between."""
-    names = [name for name, *_ in compiled_loops.Arguments._fields_]
+    names = [name for name, *_ in compiled_loops.LoopArguments._fields_]
     text = (SOURCES / "sequence.h").read_text()
     text = text[text.index("struct Sequence {") : text.index("struct Step")]
     declared = [line.partition("//")[0] for line in text.splitlines()[1:] if ";" in line]
@@ -269,7 +269,7 @@ def test_the_structure_is_the_one_of_the_header() -> None:
         name.removeprefix("T* ").removeprefix("T *").removeprefix("* ").lstrip("*").strip() for name in found
     ]
     assert found == names
-    assert ctypes.sizeof(compiled_loops.Arguments) == 8 * (len(names) + 2 + 2 + 1 + 2)
+    assert ctypes.sizeof(compiled_loops.LoopArguments) == 8 * (len(names) + 2 + 2 + 1 + 2)
     cells = (
         (SOURCES / "recurrent.cpp")
         .read_text()
@@ -305,7 +305,11 @@ def test_ragged_rows_take_them_where_torchs_kernel_would_compute_padding() -> No
     layers = Recurrent("lstm", 3, 8)
     inputs, lengths = torch.randn(8, 20, 3), torch.arange(13, 21)[:, None]
     nearly, ragged = torch.arange(20) < lengths.clamp(min=19), torch.arange(20) < lengths
-    assert [Run(layers, inputs, mask).how for mask in (None, nearly, ragged)] == ["fused", "fused", "driver"]
+    assert [LayerRun(layers, inputs, mask).how for mask in (None, nearly, ragged)] == [
+        "fused",
+        "fused",
+        "driver",
+    ]
 
 
 @pytest.mark.parametrize("name", LAYERS)

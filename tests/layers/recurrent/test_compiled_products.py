@@ -12,7 +12,7 @@ from tests.layers.equations import drawn
 from torch import Tensor
 
 from seqloom.layers.recurrent import compiled_products
-from seqloom.layers.recurrent.compiled_products import Arguments, Matrix, gemm, threads_for
+from seqloom.layers.recurrent.compiled_products import Matrix, ProductArguments, gemm, threads_for
 from seqloom.native.build import SOURCES
 from seqloom.native.library import library
 
@@ -152,7 +152,7 @@ def test_a_team_is_as_large_as_the_work_is_worth(monkeypatch: pytest.MonkeyPatch
 def test_the_structures_are_those_of_the_headers() -> None:
     for structure, header, begin in (
         (Matrix, "product.h", "struct Matrix {"),
-        (Arguments, "gemm.h", "struct Gemm {"),
+        (ProductArguments, "gemm.h", "struct Gemm {"),
     ):
         text = (SOURCES / header).read_text().partition(begin)[2].partition("\n\n")[0]
         declared = [line.partition(";")[0] for line in text.splitlines() if ";" in line]
@@ -161,4 +161,4 @@ def test_the_structures_are_those_of_the_headers() -> None:
             name for name in names if name not in ("const", "T", "long", "Matrix<const", "T>", "Matrix<T>")
         ] == [name for name, *_ in structure._fields_]
     assert ctypes.sizeof(Matrix) == 8 * 4
-    assert ctypes.sizeof(Arguments) == 8 * (3 * 4 + 5)
+    assert ctypes.sizeof(ProductArguments) == 8 * (3 * 4 + 5)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.layers.recurrent.packing import packed_order
 from seqloom.layers.recurrent.stack import Recurrent, way_to_run
-from seqloom.layers.recurrent.torch_kernels import has_kernel, plan_of, rectangles, run_full, run_ragged
+from seqloom.layers.recurrent.torch_kernels import has_kernel, kernel_plan, rectangles, run_full, run_ragged
 from seqloom.native.library import library
 
 ROWS, STEPS, INPUT, WIDTH = 5, 40, 6, 8
@@ -59,7 +59,7 @@ def test_ragged_rows_equal_the_driver(
         ).sum()
         return torch.autograd.grad(loss, [inputs, *state, *layer.parameters()])
 
-    found, after = run_ragged(layer.cell, layer.weights, inputs, plan_of(mask, backward), state)
+    found, after = run_ragged(layer.cell, layer.weights, inputs, kernel_plan(mask, backward), state)
     expected, expected_after = layer(inputs, packed_order(mask, backward), state)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     assert found[~mask].eq(0).all()

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seqloom.layers.transformer.blocks import Attention, Block, Reading, Stack
+from seqloom.layers.transformer.blocks import AttentionInputs, Block, SelfAttention, Stack
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS, FeedForward, Swish
-from seqloom.layers.transformer.key_value_cache import KeysValues, Ragged, Seen, appended, causal_mask
+from seqloom.layers.transformer.key_value_cache import KeysValues, RaggedCache, Seen, appended, causal_mask
 from seqloom.shapes import prefix_mask
 
-CAUSAL = Reading("causal")
+CAUSAL = AttentionInputs("causal")
 WIDTH, HEADS = 6, 3
 
 PHI: dict[str, Callable[[float], float]] = {
@@ -50,7 +50,7 @@ def numbers(*shape: int, seed: int = 1) -> Tensor:
 # The equations, one row and one query at a time
 
 
-def written_attention(layer: Attention, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+def written_attention(layer: SelfAttention, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """x `(steps, width)`, mask `(steps, steps)` -> A(x) `(steps, width)`, and the weights `(heads, steps,
     steps)`."""
     bias = (
@@ -102,7 +102,7 @@ def test_a_block_is_the_equations(activation: str, norm: Literal["before", "afte
     block = drawn(Block(WIDTH, HEADS, 7, activation=activation, norm=norm, biases=biases))
     assert biases == any(name.endswith("bias") for name, _ in block.named_parameters())
     x = numbers(2, 5, WIDTH)
-    for reading, mask in ((CAUSAL, torch.ones(5, 5).tril()), (Reading("all"), torch.ones(5, 5))):
+    for reading, mask in ((CAUSAL, torch.ones(5, 5).tril()), (AttentionInputs("all"), torch.ones(5, 5))):
         found, _ = block(x, reading)
         for row in range(2):
             close(found[row], written_block(block, x[row], activation, mask))
@@ -110,7 +110,7 @@ def test_a_block_is_the_equations(activation: str, norm: Literal["before", "afte
 
 @torch.no_grad()
 def test_the_weights_are_those_that_attention_uses() -> None:
-    layer, x = drawn(Attention(WIDTH, HEADS)), numbers(2, 4, WIDTH)
+    layer, x = drawn(SelfAttention(WIDTH, HEADS)), numbers(2, 4, WIDTH)
     mask = torch.tensor([[[1, 0, 0, 0], [0, 0, 0, 0], [0, 1, 1, 0], [1, 1, 1, 1]], [[0, 0, 0, 1]] * 4]).bool()
     cases: list[tuple[Seen, Tensor]] = [
         (mask[:, None], mask),
@@ -118,8 +118,8 @@ def test_the_weights_are_those_that_attention_uses() -> None:
         ("all", torch.ones(2, 4, 4)),
     ]
     for seen, of_row in cases:
-        found, _ = layer(x, Reading(seen))
-        looks = layer.weights(x, Reading(seen))
+        found, _ = layer(x, AttentionInputs(seen))
+        looks = layer.weights(x, AttentionInputs(seen))
         for row in range(2):
             mixed, written = written_attention(layer, x[row], of_row[row])
             close(looks[row], written)
@@ -132,10 +132,10 @@ def test_a_prefix_reads_both_ways_and_what_follows_one_way() -> None:
     x = numbers(1, 5, WIDTH)
 
     def read(x: Tensor) -> Tensor:
-        hidden: Tensor = stack(x, Reading(prefix_mask(torch.tensor([3]), x.shape[1])))[0]
+        hidden: Tensor = stack(x, AttentionInputs(prefix_mask(torch.tensor([3]), x.shape[1])))[0]
         return hidden
 
-    close(read(x)[:, :3], stack(x[:, :3], Reading("all"))[0])
+    close(read(x)[:, :3], stack(x[:, :3], AttentionInputs("all"))[0])
     for place in range(5):
         other = x.clone()
         other[:, place, 0] += 1  # of all features alike a norm would see nothing
@@ -146,15 +146,15 @@ def test_a_prefix_reads_both_ways_and_what_follows_one_way() -> None:
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 def test_who_sees_nothing_gets_nothing(dropout: float) -> None:
     """0 before W^O, so the bias after it; never NaN, in the gradient neither."""
-    layer = drawn(Attention(WIDTH, HEADS, dropout=dropout)).train()
+    layer = drawn(SelfAttention(WIDTH, HEADS, dropout=dropout)).train()
     x = numbers(1, 3, WIDTH).requires_grad_()
     mask = torch.tensor([[0, 0, 0], [1, 1, 0], [1, 1, 1]]).bool()[None, None]
-    found, _ = layer(x, Reading(mask))
+    found, _ = layer(x, AttentionInputs(mask))
     close(found[0, 0], layer.output.bias)
     found.sum().backward()
     assert x.grad is not None
     assert bool(x.grad.isfinite().all())
-    assert torch.equal(layer.weights(x, Reading(mask))[0, :, 0], torch.zeros(HEADS, 3))
+    assert torch.equal(layer.weights(x, AttentionInputs(mask))[0, :, 0], torch.zeros(HEADS, 3))
 
 
 @pytest.mark.parametrize("norm", ["before", "after"])
@@ -244,7 +244,7 @@ def test_the_causal_mask_is_built_only_where_it_is_needed() -> None:
 def test_where_ragged_rows_stand() -> None:
     """Against a loop over rows and tokens: P is padding, B begins a document, t is any other token."""
     rows = ["BtPtBtPt", "PPBttPtt", "tBBtPPBP", "tttttttt", "PPPPPPPP"]
-    before = Ragged(torch.tensor([[True, False, True]] * 5), torch.tensor([2, 2, 2, 2, 2]))
+    before = RaggedCache(torch.tensor([[True, False, True]] * 5), torch.tensor([2, 2, 2, 2, 2]))
     true = torch.tensor([[token != "P" for token in row] for row in rows])
     begins = torch.tensor([[token == "B" for token in row] for row in rows])
     mask, positions, after = before.after(true, begins)
@@ -299,7 +299,7 @@ def test_a_buffer_of_inference_mode_is_left_alone_outside_it() -> None:
 
 
 def test_without_a_past_keys_and_values_are_views_of_the_product() -> None:
-    layer: Attention = drawn(Attention(WIDTH, HEADS))
+    layer: SelfAttention = drawn(SelfAttention(WIDTH, HEADS))
     _, kept = layer(numbers(2, 5, WIDTH), CAUSAL)
     assert isinstance(kept, KeysValues)
     assert kept.keys.shape == kept.values.shape == (2, HEADS, 5, WIDTH // HEADS)

@@ -11,10 +11,16 @@ import torch
 from tests.models.equations import close, cross_attention, drawn
 from torch import Tensor, nn
 
-from seqloom.layers.transformer.cross_attention import CrossAttention, DecoderState, Looking, Memory, Seats
+from seqloom.layers.transformer.cross_attention import (
+    CrossAttention,
+    DecoderState,
+    KeyValueMemory,
+    Looking,
+    Seats,
+)
 from seqloom.models.t5 import T5, T5Config
 from seqloom.models.transformer import Transformer, TransformerConfig
-from seqloom.protocols import Shared, fork, move_rows, select_rows
+from seqloom.protocols import Shared, fork, reorder_in_place, select_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 WIDTH = 6
@@ -41,11 +47,11 @@ def model(request: pytest.FixtureRequest) -> Any:
     return request.param()
 
 
-def memory_of(layer: CrossAttention, states: Tensor, mask: Tensor | None) -> Memory:
-    return Memory((layer.keys_values(states),), mask, torch.arange(len(states)))
+def memory_of(layer: CrossAttention, states: Tensor, mask: Tensor | None) -> KeyValueMemory:
+    return KeyValueMemory((layer.keys_values(states),), mask, torch.arange(len(states)))
 
 
-def looking(memory: Memory, source: Tensor) -> Looking:
+def looking(memory: KeyValueMemory, source: Tensor) -> Looking:
     return Looking(
         memory, Seats.of(source, memory), None if memory.mask is None else memory.mask[:, None, None]
     )
@@ -92,7 +98,7 @@ def test_torchs_attention_is_the_same() -> None:
 @pytest.mark.parametrize("order", ORDERS)
 def test_every_row_has_a_seat_of_its_own_beside_those_of_its_input(order: list[int]) -> None:
     source = torch.tensor(order)
-    memory = Memory((), None, torch.arange(3))
+    memory = KeyValueMemory((), None, torch.arange(3))
     seats = Seats.of(source, memory)
     assert seats.width == max(order.count(of) for of in order)
     at = list(range(len(order))) if seats.at is None else seats.at.tolist()
@@ -104,7 +110,7 @@ def test_every_row_has_a_seat_of_its_own_beside_those_of_its_input(order: list[i
 
 
 def test_seats_that_are_taken_in_order_need_no_table() -> None:
-    memory = Memory((), None, torch.arange(2))
+    memory = KeyValueMemory((), None, torch.arange(2))
     assert Seats.of(memory.inputs, memory) == Seats(memory.inputs, 1, None)
     assert Seats.of(torch.tensor([0, 0, 1, 1]), memory).at is None
     assert Seats.of(torch.tensor([0, 1, 1, 0]), memory).at is not None
@@ -158,7 +164,7 @@ def test_rows_moved_are_rows_chosen(model: Any, seed: int, inference: bool) -> N
             rows = [chance.choice(places) for _ in range(chance.randrange(1, 7))]
             chosen, before = torch.tensor(rows), len(state.memory.value.inputs)
             other = select_rows(fork(state), chosen)
-            state = move_rows(state, chosen)
+            state = reorder_in_place(state, chosen)
             compacted |= len(state.memory.value.inputs) < before
             reads, texts = [reads[row] for row in rows], [list(texts[row]) for row in rows]
             assert rows_of(state) == rows_of(other) == [int((SOURCES[of] != 0).sum()) for of in reads]
@@ -171,9 +177,9 @@ def test_rows_moved_are_rows_chosen(model: Any, seed: int, inference: bool) -> N
 def test_memory_goes_when_half_of_the_inputs_do(model: Any) -> None:
     _, state = model(torch.tensor([[3]] * 4), model.encode(SOURCES))
     whole = state.memory
-    three = move_rows(state, torch.tensor([1, 3, 0]))
+    three = reorder_in_place(state, torch.tensor([1, 3, 0]))
     assert three.memory is whole
-    two = move_rows(three, torch.tensor([1, 0, 1]))  # those that read inputs 3 and 1
+    two = reorder_in_place(three, torch.tensor([1, 0, 1]))  # those that read inputs 3 and 1
     assert two.memory.value.inputs.tolist() == [0, 1]
     assert two.source.tolist() == [1, 0, 1]
     assert rows_of(two) == [1, 2, 1]
@@ -188,7 +194,9 @@ def test_hypotheses_share_their_memory_and_rows_that_stay_share_their_seats(mode
     assert beam.memory is state.memory
     _, beam = model(torch.full((12, 1), 3), beam)
     seats = beam.seats
-    moved = move_rows(beam, torch.tensor([1, 0, 2, 3, 5, 4, 6, 6, 6, 9, 9, 11]))  # each stays with its input
+    moved = reorder_in_place(
+        beam, torch.tensor([1, 0, 2, 3, 5, 4, 6, 6, 6, 9, 9, 11])
+    )  # each stays with its input
     assert moved.seats is seats
     assert moved.source is beam.source
     assert moved.seated() is seats.value

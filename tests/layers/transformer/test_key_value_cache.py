@@ -13,12 +13,12 @@ from torch.nn import functional as F
 from seqloom.layers.transformer.key_value_cache import (
     Cache,
     KeysValues,
-    Ragged,
+    RaggedCache,
     appended,
     causal_mask,
     embedded,
     extended,
-    standing,
+    mask_and_positions,
 )
 from seqloom.protocols import select_rows
 
@@ -49,7 +49,7 @@ class Texts:
 
         return KeysValues(numbers(0), numbers(1))
 
-    def moved(self, rows: list[int]) -> None:
+    def reordered(self, rows: list[int]) -> None:
         self.tokens = [list(self.tokens[row]) for row in rows]
         self.inputs = [self.inputs[row] for row in rows]
 
@@ -59,7 +59,7 @@ class Texts:
             text += more
         tokens = torch.tensor(new)
         steps = tokens.shape[1]
-        stood = standing(tokens, cache, PAD)
+        stood = mask_and_positions(tokens, cache, PAD)
         layers = []
         for layer in range(2):
             of_new = KeysValues(*(part[:, :, -steps:].clone() for part in self.keys_values(layer)))
@@ -98,8 +98,8 @@ def test_rows_moved_are_rows_chosen(seed: int, inference: bool) -> None:
                 [len(texts.tokens), len(texts.tokens), max(1, len(texts.tokens) - 1), len(texts.tokens) + 1]
             )
             rows = [chance.randrange(len(texts.tokens)) for _ in range(count)]
-            cache = cache.moved(torch.tensor(rows), torch.tensor(texts.inputs))
-            texts.moved(rows)
+            cache = cache.reordered(torch.tensor(rows), torch.tensor(texts.inputs))
+            texts.reordered(rows)
             texts.check(cache)
 
 
@@ -107,8 +107,8 @@ def test_rows_moved_are_rows_chosen(seed: int, inference: bool) -> None:
 def test_equal_texts_of_other_inputs_are_copied_from_the_start() -> None:
     texts = Texts(3, [0, 1, 1])
     cache = texts.grow(None, [[3, 4], [3, 4], [4, 4]])
-    moved = cache.moved(torch.tensor([1, 1, 2]), torch.tensor(texts.inputs))
-    texts.moved([1, 1, 2])
+    moved = cache.reordered(torch.tensor([1, 1, 2]), torch.tensor(texts.inputs))
+    texts.reordered([1, 1, 2])
     texts.check(moved)
 
 
@@ -120,7 +120,7 @@ def test_without_inputs_what_agrees_is_not_copied() -> None:
     cache = texts.grow(None, [[3, 4, 3, 3], [3, 4, 4, 3]])
     for part in cache.layers[0]:
         part[0, :, :2] = 7.0  # a mark on what must not be written over
-    moved = cache.moved(torch.tensor([1, 1]))
+    moved = cache.reordered(torch.tensor([1, 1]))
     for part in moved.layers[0]:
         assert bool((part[0, :, :2] == 7.0).all())
         assert torch.equal(part[0, :, 2:4], part[1, :, 2:4])
@@ -134,10 +134,10 @@ def test_where_ragged_rows_stand_moves_with_them(rows: list[int]) -> None:
     for inference in (True, False):
         with torch.inference_mode(inference):
             layers = (KeysValues(layer.keys.clone(), layer.values.clone()),)
-            cache = extended(None, layers, tokens, standing(tokens, None, PAD))
+            cache = extended(None, layers, tokens, mask_and_positions(tokens, None, PAD))
             chosen = torch.tensor(rows)
             expected = select_rows(cache, chosen)
-            found = cache.moved(chosen)
+            found = cache.reordered(chosen)
             assert found.ragged is not None
             assert expected.ragged is not None
             for one, two in zip(found.ragged, expected.ragged, strict=True):
@@ -152,8 +152,8 @@ def test_where_ragged_rows_stand_moves_with_them(rows: list[int]) -> None:
 def test_a_buffer_that_one_row_writes_changes_no_other() -> None:
     texts = Texts(3, [0, 0, 1])
     cache = texts.grow(None, [[3], [3], [3]])
-    cache = cache.moved(torch.tensor([0, 0, 2]), torch.tensor([0, 0, 1]))
-    texts.moved([0, 0, 2])
+    cache = cache.reordered(torch.tensor([0, 0, 2]), torch.tensor([0, 0, 1]))
+    texts.reordered([0, 0, 2])
     cache = texts.grow(cache, [[3], [4], [4]])
     texts.check(cache)
     cache = texts.grow(cache, [[4], [4], [4]])
@@ -165,7 +165,7 @@ def test_a_buffer_that_one_row_writes_changes_no_other() -> None:
 
 def test_even_rows_cost_no_mask() -> None:
     tokens = torch.tensor([[3, 4, 5], [4, 4, 4]])
-    stood = standing(tokens, None, PAD, BEGIN)
+    stood = mask_and_positions(tokens, None, PAD, BEGIN)
     assert (stood.seen, stood.filled, stood.ragged, stood.positions.tolist()) == (
         "causal",
         0,
@@ -173,8 +173,8 @@ def test_even_rows_cost_no_mask() -> None:
         [0, 1, 2],
     )
     cache = Cache((), tokens, 3, None)
-    assert standing(tokens[:, :1], cache, PAD, BEGIN).seen == "all"
-    later = standing(tokens, cache, PAD, BEGIN)
+    assert mask_and_positions(tokens[:, :1], cache, PAD, BEGIN).seen == "all"
+    later = mask_and_positions(tokens, cache, PAD, BEGIN)
     assert isinstance(later.seen, Tensor)
     assert later.seen.tolist() == [[[[True] * (4 + step) + [False] * (2 - step) for step in range(3)]]]
     assert later.positions.tolist() == [3, 4, 5]
@@ -182,28 +182,30 @@ def test_even_rows_cost_no_mask() -> None:
 
 def test_a_document_may_begin_only_where_something_stands_before() -> None:
     tokens = torch.tensor([[BEGIN, 4, 5]])
-    assert standing(tokens, None, PAD, BEGIN).ragged is None  # the first place begins one anyhow
-    assert standing(tokens, Cache((), tokens, 3, None), PAD, BEGIN).positions.tolist() == [[0, 1, 2]]
-    assert standing(tokens, Cache((), tokens, 3, None), PAD).positions.tolist() == [
+    assert mask_and_positions(tokens, None, PAD, BEGIN).ragged is None  # the first place begins one anyhow
+    assert mask_and_positions(tokens, Cache((), tokens, 3, None), PAD, BEGIN).positions.tolist() == [
+        [0, 1, 2]
+    ]
+    assert mask_and_positions(tokens, Cache((), tokens, 3, None), PAD).positions.tolist() == [
         3,
         4,
         5,
     ]  # a model without such a mark
-    assert standing(torch.tensor([[4, BEGIN]]), None, PAD, BEGIN).positions.tolist() == [[0, 0]]
+    assert mask_and_positions(torch.tensor([[4, BEGIN]]), None, PAD, BEGIN).positions.tolist() == [[0, 0]]
 
 
 def test_once_ragged_rows_stay_so() -> None:
     tokens = torch.tensor([[PAD, 3], [4, 4]])
-    stood = standing(tokens, None, PAD)
+    stood = mask_and_positions(tokens, None, PAD)
     assert stood.ragged is not None
-    after = standing(torch.tensor([[5], [5]]), Cache((), tokens, 2, stood.ragged), PAD)
+    after = mask_and_positions(torch.tensor([[5], [5]]), Cache((), tokens, 2, stood.ragged), PAD)
     assert isinstance(after.seen, Tensor)
     assert after.positions.tolist() == [[1], [2]]
     assert after.seen[:, 0, 0].tolist() == [[False, True, True], [True, True, True]]
 
 
 def test_even_rows_are_ragged_ones_that_agree() -> None:
-    even = Ragged.even(2, 3, CPU)
+    even = RaggedCache.even(2, 3, CPU)
     true = torch.ones(2, 4, dtype=torch.bool)
     seen, positions, after = even.after(true, torch.zeros_like(true))
     mask = causal_mask(4, 3, CPU)

@@ -15,7 +15,7 @@ from tests.workflows.encoders import TEXTS, saved
 import seqloom
 from seqloom.cli import main
 from seqloom.errors import DataError, UsageError
-from seqloom.runs.run_folder import load_bundle
+from seqloom.runs.run_folder import load_run
 from seqloom.tasks.encoders import sentence_vectors
 from seqloom.tasks.encoders.fill_mask import MaskFiller, pseudo_log_probs
 from seqloom.tasks.encoders.sentence_vectors import SentenceEncoder
@@ -60,13 +60,13 @@ def test_candidates_are_those_of_the_pipeline(tmp_path: Path, monkeypatch: pytes
 
 def test_the_best_stands_in_the_text_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved(tmp_path, hf.BertForMaskedLM)
-    filler = MaskFiller(load_bundle(tmp_path))
+    filler = MaskFiller(load_run(tmp_path))
     best = iter([" cat", "ing"])
 
     def certain(rows: Any) -> tuple[torch.Tensor, list[int]]:
         logits = torch.zeros(2, filler.tokenizer.vocabulary_size)
         for row, word in enumerate(best):
-            logits[row, [one.decode() for one in filler.tokenizer.spelled].index(word)] = 9
+            logits[row, [one.decode() for one in filler.tokenizer.token_bytes].index(word)] = 9
         return logits, [0, 0]
 
     monkeypatch.setattr(filler, "_logits", certain)
@@ -113,18 +113,18 @@ def test_pseudo_log_probs_are_those_of_each_token_masked_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = saved(tmp_path, hf.BertForMaskedLM)
-    bundle = load_bundle(tmp_path)
+    bundle = load_run(tmp_path)
     ours: Any = bundle.model
-    ids, marks = bundle.tokenizer.encode(TEXTS), bundle.tokenizer.marks
-    assert marks.mask is not None
+    ids, special_ids = bundle.tokenizer.encode(TEXTS), bundle.tokenizer.special_ids
+    assert special_ids.mask is not None
     monkeypatch.setitem(sentence_vectors.BUDGET, "cpu", 40)
-    found = pseudo_log_probs(ours, ids, marks, marks.mask)
+    found = pseudo_log_probs(ours, ids, special_ids, special_ids.mask)
     total = 0.0
     for one, log_probs in zip(ids, found, strict=True):
-        whole = torch.tensor([[*marks.before, *one, *marks.after]])
+        whole = torch.tensor([[*special_ids.prefix, *one, *special_ids.suffix]])
         for at, token in enumerate(one):
             masked = whole.clone()
-            masked[0, at + 1] = marks.mask
+            masked[0, at + 1] = special_ids.mask
             with torch.inference_mode():
                 wanted = float(model(masked).logits[0, at + 1].log_softmax(-1)[token])
             assert log_probs[at] == pytest.approx(wanted, abs=1e-5)
@@ -155,7 +155,7 @@ def test_models_of_other_tasks_are_refused(tmp_path: Path) -> None:
     (tmp_path / "bare").mkdir()
     saved(tmp_path / "masked", hf.BertForMaskedLM)
     saved(tmp_path / "bare")
-    assert SentenceEncoder(load_bundle(tmp_path / "masked")).encode(["the cat"]).shape == (
+    assert SentenceEncoder(load_run(tmp_path / "masked")).encode(["the cat"]).shape == (
         1,
         12,
     )  # an encoder all the same

@@ -20,7 +20,7 @@ import seqloom
 from seqloom.cli import main
 from seqloom.errors import DataError, FolderError, UsageError
 from seqloom.interop.sentence_transformers import Pooling, read_pooling, write_pooling
-from seqloom.runs.run_folder import load_bundle
+from seqloom.runs.run_folder import load_run
 from seqloom.tasks.encoders import sentence_vectors
 from seqloom.tasks.encoders.sentence_vectors import SentenceEncoder, cosine
 from seqloom.workflows.evaluate import evaluate
@@ -80,7 +80,7 @@ def test_modes_stand_side_by_side_in_the_order_of_the_reference(tmp_path: Path) 
 
 def test_without_its_files_the_mean_is_taken_and_said(tmp_path: Path) -> None:
     model, said = saved(tmp_path), list[str]()
-    encoder = SentenceEncoder(load_bundle(tmp_path), said.append)
+    encoder = SentenceEncoder(load_run(tmp_path), said.append)
     assert np.abs(encoder.encode(TEXTS) - reference(tmp_path, model, TEXTS)).max() < 1e-5
     assert "the mean over all tokens is taken" in said[0]
     assert encoder.encode([]).shape == (0, 12)
@@ -89,13 +89,13 @@ def test_without_its_files_the_mean_is_taken_and_said(tmp_path: Path) -> None:
 def test_what_is_too_long_is_cut_and_counted(tmp_path: Path) -> None:
     model, said = saved(tmp_path), list[str]()
     pooled_as(tmp_path, "mean_tokens", normalise=False, max_seq_length=5)
-    encoder = SentenceEncoder(load_bundle(tmp_path), said.append)
+    encoder = SentenceEncoder(load_run(tmp_path), said.append)
     found = list(encoder.stream(iter(TEXTS), chunk=2))
     assert np.abs(np.stack(found) - reference(tmp_path, model, TEXTS, most=5)).max() < 1e-5
     assert said == ["4 texts were cut to 5 tokens"]
     pooled_as(tmp_path, "mean_tokens", max_seq_length=1)
     with pytest.raises(FolderError, match="must have room for its marks"):
-        SentenceEncoder(load_bundle(tmp_path))
+        SentenceEncoder(load_run(tmp_path))
 
 
 def test_lower_case(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_pooling_goes_through_import_and_export(tmp_path: Path) -> None:
     import_model(str(tmp_path / "hub"), str(tmp_path / "run"), lambda _: None)
     export_model(str(tmp_path / "run"), str(tmp_path / "again"), lambda _: None)
     first, *others = (
-        SentenceEncoder(load_bundle(tmp_path / name)).encode(TEXTS) for name in ("hub", "run", "again")
+        SentenceEncoder(load_run(tmp_path / name)).encode(TEXTS) for name in ("hub", "run", "again")
     )
     for other in others:
         np.testing.assert_array_equal(first, other)

@@ -47,7 +47,7 @@ def tokenizer_of(kind: str) -> TextTokenizer:
 @functools.cache
 def alive(kind: str) -> list[int]:
     """The tokens that a tiny model has, and `</s>`."""
-    spelled = tokenizer_of(kind).spelled
+    spelled = tokenizer_of(kind).token_bytes
     letters = set(ALIVE[kind].encode())
     return [2, *(i for i in range(16, len(spelled)) if kind in WORDS or set(spelled[i]) <= letters)]
 
@@ -79,7 +79,7 @@ def by_enumeration(
 ) -> dict[tuple[str, bool], float]:
     """P(completion | prefix): every run of at most `steps` tokens and one more, and what it spells."""
     tokenizer = tokenizer_of(kind)
-    joint = tokenizer.joint
+    joint = tokenizer.text_separator
     ids, rest = tokenizer.settle(prefix)
     before = "a" if re.search(r"[\w\x80-\U0010ffff]\Z", prefix, re.ASCII) else " "
     found: dict[tuple[str, bool], float] = defaultdict(float)
@@ -126,7 +126,7 @@ def by_enumeration(
                 visit([*run, token], longer, mass * following[token])
 
     def spell(run: list[int]) -> bytes:
-        pieces = [tokenizer.spelled[i] for i in run]
+        pieces = [tokenizer.token_bytes[i] for i in run]
         return (joint if ids and pieces else b"") + joint.join(pieces)
 
     visit([], b"", 1.0)
@@ -269,7 +269,7 @@ def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SeqloomError, match="NaN"):
         Completer(broken, tokenizer_of("bpe")).complete("a")
     bundle = type("B", (), {"task": "translation", "folder": Path("runs/x")})()
-    monkeypatch.setattr(workflow, "load_bundle", lambda *_: bundle)
+    monkeypatch.setattr(workflow, "load_run", lambda *_: bundle)
     with pytest.raises(
         UsageError, match="runs/x: complete needs a model of text-generation, but this one is of translation"
     ):

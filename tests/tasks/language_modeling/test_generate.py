@@ -18,7 +18,7 @@ from seqloom.config import DecodeConfig
 from seqloom.errors import UsageError
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from seqloom.runs.run_folder import Bundle
+from seqloom.runs.run_folder import LoadedRun
 from seqloom.tasks.language_modeling.generate import Pieces, TextGenerator, text_after
 from seqloom.tasks.translation.translate import decode_texts
 from seqloom.text.special_tokens import BOS, EOS, SPECIAL_TOKENS
@@ -31,7 +31,7 @@ KINDS = {kind: train_tokenizer(TEXTS, kind, 300) for kind in ("bpe", "bytes", "c
 def writer(
     model: Any, tokenizer: TextTokenizer, notices: list[str] | None = None, **decode: Any
 ) -> TextGenerator:
-    bundle = Bundle(
+    bundle = LoadedRun(
         folder=Path("runs/tales"),
         task="text-generation",
         model_type="gpt",
@@ -262,7 +262,7 @@ def test_pieces_join_to_the_text_whatever_the_tokens(kind: str, data: st.DataObj
 
 
 def test_a_model_of_another_task_is_refused() -> None:
-    other = Bundle(
+    other = LoadedRun(
         folder=Path("runs/captions"),
         task="translation",
         model_type="seq2seq",

@@ -14,14 +14,14 @@ import pytest
 import torch
 
 from seqloom import files
-from seqloom.data.readers.examples import Choice, Labelled
+from seqloom.data.readers.examples import ChoiceQuestion, LabelledText
 from seqloom.errors import DataError, FolderError, SeqloomError, UsageError
-from seqloom.models.encoder_with_head import Reader
+from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.runs import run_folder
 from seqloom.runs.settings import resolve
 from seqloom.tasks.text.predictor import load_reader
 from seqloom.training.checkpoints import read_tensors
-from seqloom.workflows.data_report.labelled import ReadingReport
+from seqloom.workflows.data_report.labelled import LabelledReport
 from seqloom.workflows.data_report.report import check
 from seqloom.workflows.evaluate import evaluate
 from seqloom.workflows.onnx import export_onnx
@@ -289,8 +289,8 @@ def test_a_run_begins_with_the_encoder_of_another(runs: dict[str, tuple[Path, Pa
     old, new = (read_tensors(folder / "model.safetensors") for folder in (before, tmp_path / "run"))
     assert all(torch.equal(old[name], new[name]) for name in new if name.startswith("encoder."))
     assert any("head.output.weight" in one and "new" in one for one in said)
-    model = run_folder.load_bundle(tmp_path / "run").model
-    assert isinstance(model, Reader)
+    model = run_folder.load_run(tmp_path / "run").model
+    assert isinstance(model, EncoderWithHead)
     assert model.config.labels == ("a", "b")
 
 
@@ -484,7 +484,7 @@ def test_a_new_reader_has_steps_enough_of_small_data_unless_they_are_told(
     found = check(
         "text-classification", [data], (), (), ["data.vocabulary=400", *settings], model="bag_of_words:tiny"
     )
-    assert isinstance(found, ReadingReport)
+    assert isinstance(found, LabelledReport)
     assert found.training["steps"] == steps
 
 
@@ -650,7 +650,7 @@ def test_a_choice_of_fewer_than_two_options_is_no_choice(
     with pytest.raises(
         DataError, match=f"asked:1: a choice needs at least two options, but has {len(options)}$"
     ):
-        load_reader(runs["choices"][0]).ask([Choice("the cat", options, None, "asked", 1)])
+        load_reader(runs["choices"][0]).ask([ChoiceQuestion("the cat", options, None, "asked", 1)])
 
 
 def numbered(path: Path, labels: str) -> Path:
@@ -677,7 +677,7 @@ def test_numbers_of_options_count_in_all_files_as_in_those_of_the_training(
     assert sum("answers are taken as numbers" in one for one in said) == (not told)
     chosen = (
         load_reader(tmp_path / "run")
-        .ask([Choice("the cat 0", ("moo", "runs"), None, "asked", 1)])[0]
+        .ask([ChoiceQuestion("the cat 0", ("moo", "runs"), None, "asked", 1)])[0]
         .content["choice"]
     )
     hit = float(chosen == 1 - base)
@@ -770,9 +770,9 @@ def test_what_cannot_be_asked_is_said(runs: dict[str, tuple[Path, Path]], tmp_pa
 
 
 def test_a_share_without_examples_trains_no_next_token_either(runs: dict[str, tuple[Path, Path]]) -> None:
-    model = run_folder.load_bundle(runs["labels, causal"][0]).model
-    assert isinstance(model, Reader)
+    model = run_folder.load_run(runs["labels, causal"][0]).model
+    assert isinstance(model, EncoderWithHead)
     reader = load_reader(runs["labels, causal"][0])
-    items = reader.work.lay_out([Labelled("the cat says meow", None, ("meow",), None, "f", 1)], reader.how)
+    items = reader.work.encode([LabelledText("the cat says meow", None, ("meow",), None, "f", 1)], reader.how)
     loss = model.loss(items.load(np.array([], np.int64), np.array([0])))
     assert (float(loss.total.detach()), int(loss.count)) == (0.0, 0)

@@ -24,10 +24,10 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from seqloom import protocols
 from seqloom.errors import FolderError, UsageError
-from seqloom.text.hub.sentencepiece_model import Piece, SentencePieceModel, read_sentencepiece
-from seqloom.text.hub.special_ids import Frame, Roles, frame_of, marks_of
+from seqloom.text.hub.sentencepiece_model import SentencePiece, SentencePieceModel, read_sentencepiece
+from seqloom.text.hub.special_ids import Frame, Roles, frame_of, special_ids_of
 from seqloom.text.hub.tokenizer import HubTokenizer, read_hub_tokenizer
-from seqloom.text.hub.tokenizer_files import Settings, sentence_pieces
+from seqloom.text.hub.tokenizer_files import TokenizerSettings, sentence_pieces
 
 TEXTS = [
     "The cat sat on the mat, and the dog sat on the log. It can't be 12.5% of 300!",
@@ -337,7 +337,7 @@ def test_both_sides_of_marian_are_those_of_transformers(text: str) -> None:
 
 def test_the_sides_of_marian_differ_in_their_pieces_and_share_the_rest(tmp_path: Path) -> None:
     _, config, source = made("marian")
-    assert (source.target.spelled, source.target.marks) == (source.spelled, source.marks)
+    assert (source.target.token_bytes, source.target.special_ids) == (source.token_bytes, source.special_ids)
     assert source.target.encode(TEXTS[:3]) != source.encode(TEXTS[:3])
     assert set(source.files) == {"source.spm", "target.spm", "vocab.json"}
     for name, content in source.files.items():
@@ -369,13 +369,13 @@ def test_the_json_of_marian_decodes_either_language() -> None:
 
 def test_the_likelier_merge_comes_first_wherever_its_piece_stands() -> None:
     pieces = [
-        Piece("<unk>", 0.0, 2),
-        *(Piece(text, -9.0, 1) for text in "▁abc"),
-        Piece("bc", -2.0, 1),
-        Piece("ab", -1.0, 1),
+        SentencePiece("<unk>", 0.0, 2),
+        *(SentencePiece(text, -9.0, 1) for text in "▁abc"),
+        SentencePiece("bc", -2.0, 1),
+        SentencePiece("ab", -1.0, 1),
     ]
     model = SentencePieceModel(kind="bpe", pieces=pieces, charsmap=b"", dummy_prefix=True, one_blank=True)
-    assert sentence_pieces(model, Settings({}), "other").encode("abc").tokens == ["▁", "ab", "c"]
+    assert sentence_pieces(model, TokenizerSettings({}), "other").encode("abc").tokens == ["▁", "ab", "c"]
 
 
 def test_the_first_sentinel_is_the_last_entry() -> None:
@@ -400,7 +400,7 @@ def test_the_first_sentinel_is_the_last_entry() -> None:
 def test_a_text_that_spells_a_special_token_stays_text(family: str, text: str) -> None:
     _, config, ours = made(family)
     named = json.loads(ours.to_json())["added_tokens"]
-    special = {token["id"] for token in named if token["special"]} - {ours.marks.unknown}
+    special = {token["id"] for token in named if token["special"]} - {ours.special_ids.unk}
     assert not special & set(alone(ours, text))
     assert all(0 <= i < config["vocab_size"] for i in alone(ours, text))
 
@@ -429,7 +429,7 @@ def test_a_mark_belongs_to_its_character_unless_it_has_an_id() -> None:
 def test_bytes_decode_to_the_text(family: str, text: str) -> None:
     ours = made(family)[2]
     assert ours.decode(alone(ours, text)) == text
-    assert b"".join(ours.spelled[i] for i in alone(ours, text)) == text.encode()
+    assert b"".join(ours.token_bytes[i] for i in alone(ours, text)) == text.encode()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -438,10 +438,10 @@ def test_bytes_decode_to_the_text(family: str, text: str) -> None:
 def test_pieces_side_by_side_are_the_text(family: str, data: st.DataObject) -> None:
     ours = made(family)[2]
     ids = data.draw(st.lists(st.integers(0, ours.vocabulary_size - 1), max_size=8))
-    joined = b"".join(ours.spelled[i] for i in ids).decode("utf-8", "replace")
+    joined = b"".join(ours.token_bytes[i] for i in ids).decode("utf-8", "replace")
     assert ours.decode(ids) in (joined, joined.removeprefix(" "), joined.removesuffix(" "))
     if family in ("gpt2", "t5", "roberta"):
-        plain = [i for i in ids if ours.spelled[i]]
+        plain = [i for i in ids if ours.token_bytes[i]]
         assert ours.decode(ids) == peer(family).decode(plain, clean_up_tokenization_spaces=False)
 
 
@@ -453,7 +453,7 @@ def test_what_a_text_settles_stays_whatever_comes_after_it(family: str, text: st
     ids, rest = ours.settle(text)
     assert alone(ours, text + more)[: len(ids)] == ids
     if family in ("gpt2", "roberta"):
-        assert b"".join(ours.spelled[i] for i in ids) + rest == text.encode()
+        assert b"".join(ours.token_bytes[i] for i in ids) + rest == text.encode()
 
 
 def test_the_rest_is_what_pieces_will_spell() -> None:
@@ -473,7 +473,11 @@ def test_its_json_is_read_back_as_the_same_tokenizer(family: str, tmp_path: Path
     again = read_hub_tokenizer(tmp_path, config)
     assert again.to_json() == ours.to_json()
     assert again.fingerprint == ours.fingerprint
-    assert (again.marks, again.spelled, again.kind) == (ours.marks, ours.spelled, ours.kind)
+    assert (again.special_ids, again.token_bytes, again.kind) == (
+        ours.special_ids,
+        ours.token_bytes,
+        ours.kind,
+    )
     texts = [*TEXTS[:3], " ".join(SPELLED), ""]
     assert again.encode(texts) == ours.encode(texts) == [alone(ours, text) for text in texts]
 
@@ -482,8 +486,8 @@ def test_its_json_is_read_back_as_the_same_tokenizer(family: str, tmp_path: Path
 def test_it_is_a_tokenizer_by_protocol(family: str) -> None:
     _, config, ours = made(family)
     tokenizer: protocols.Tokenizer = ours
-    assert len(tokenizer.spelled) == tokenizer.vocabulary_size == config["vocab_size"]
-    assert not any(tokenizer.spelled[i] for i in tokenizer.marks.forbidden)
+    assert len(tokenizer.token_bytes) == tokenizer.vocabulary_size == config["vocab_size"]
+    assert not any(tokenizer.token_bytes[i] for i in tokenizer.special_ids.forbidden)
     assert all(tokenizer.pieces(range(tokenizer.vocabulary_size)))
     assert tokenizer.encode([]) == []
     with pytest.raises(UsageError, match="list of texts"):
@@ -499,65 +503,75 @@ def test_it_is_a_tokenizer_by_protocol(family: str) -> None:
 
 
 def test_each_family_has_its_marks() -> None:
-    def marks(family: str) -> dict[str, Any]:
-        return {name: value for name, value in made(family)[2].marks._asdict().items() if name != "forbidden"}
+    def special_ids(family: str) -> dict[str, Any]:
+        return {
+            name: value
+            for name, value in made(family)[2].special_ids._asdict().items()
+            if name != "forbidden"
+        }
 
     nothing = {
         "pad": -1,
-        "begin": (),
-        "end": None,
-        "unknown": None,
-        "before": (),
-        "between": (),
-        "after": (),
+        "bos": (),
+        "eos": None,
+        "unk": None,
+        "prefix": (),
+        "separator": (),
+        "suffix": (),
         "mask": None,
     }
-    assert marks("bert") == nothing | {
+    assert special_ids("bert") == nothing | {
         "pad": 0,
-        "unknown": 1,
-        "before": (2,),
-        "between": (3,),
-        "after": (3,),
+        "unk": 1,
+        "prefix": (2,),
+        "separator": (3,),
+        "suffix": (3,),
         "mask": 4,
     }
-    assert marks("roberta") == nothing | {
+    assert special_ids("roberta") == nothing | {
         "pad": 1,
-        "before": (0,),
-        "between": (2, 2),
-        "after": (2,),
+        "prefix": (0,),
+        "separator": (2, 2),
+        "suffix": (2,),
         "mask": 4,
     }
-    assert marks("gpt2") == nothing | {"begin": (0,), "end": 0}
-    assert marks("gpt1") == nothing | {"unknown": 0}
-    assert marks("t5") == nothing | {"begin": (0,), "end": 1, "unknown": 2, "between": (1,), "after": (1,)}
-    assert marks("bart") == nothing | {
-        "begin": (2, 0),
-        "end": 2,
-        "before": (0,),
-        "between": (2, 2),
-        "after": (2,),
+    assert special_ids("gpt2") == nothing | {"bos": (0,), "eos": 0}
+    assert special_ids("gpt1") == nothing | {"unk": 0}
+    assert special_ids("t5") == nothing | {
+        "bos": (0,),
+        "eos": 1,
+        "unk": 2,
+        "separator": (1,),
+        "suffix": (1,),
+    }
+    assert special_ids("bart") == nothing | {
+        "bos": (2, 0),
+        "eos": 2,
+        "prefix": (0,),
+        "separator": (2, 2),
+        "suffix": (2,),
         "mask": 4,
     }
     pad = made("marian")[1]["pad_token_id"]
-    assert marks("marian") == nothing | {
-        "begin": (pad,),
-        "end": 0,
-        "unknown": 1,
-        "between": (0,),
-        "after": (0,),
+    assert special_ids("marian") == nothing | {
+        "bos": (pad,),
+        "eos": 0,
+        "unk": 1,
+        "separator": (0,),
+        "suffix": (0,),
     }
 
 
 def test_a_model_never_writes_marks_or_ids_without_an_entry_but_sentinels() -> None:
     size = made("t5")[1]["vocab_size"]
-    assert made("t5")[2].marks.forbidden == (0, 2, *range(size - 7, size))
-    assert made("bart")[2].marks.forbidden == (0, 1, 4)
-    assert made("gpt2")[2].marks.forbidden == ()
+    assert made("t5")[2].special_ids.forbidden == (0, 2, *range(size - 7, size))
+    assert made("bart")[2].special_ids.forbidden == (0, 1, 4)
+    assert made("gpt2")[2].special_ids.forbidden == ()
 
 
 def test_what_generation_config_says_goes_before(tmp_path: Path) -> None:
     config = roberta(tmp_path) | {"model_type": "bart", "is_encoder_decoder": True}
-    assert read_hub_tokenizer(tmp_path, config).marks.begin == (2,)
+    assert read_hub_tokenizer(tmp_path, config).special_ids.bos == (2,)
     generation = {
         "decoder_start_token_id": 7,
         "forced_bos_token_id": 8,
@@ -565,8 +579,8 @@ def test_what_generation_config_says_goes_before(tmp_path: Path) -> None:
         "pad_token_id": None,
     }
     write(tmp_path, generation_config__json=generation)
-    marks = read_hub_tokenizer(tmp_path, config).marks
-    assert (marks.begin, marks.end) == ((7, 8), 9)
+    special_ids = read_hub_tokenizer(tmp_path, config).special_ids
+    assert (special_ids.bos, special_ids.eos) == ((7, 8), 9)
 
 
 def test_a_frame_is_read_off_every_processor() -> None:
@@ -594,7 +608,7 @@ def test_a_frame_is_read_off_every_processor() -> None:
 @pytest.mark.parametrize("wrong", [10, -1, "2", True, 1.0])
 def test_a_mark_that_is_no_id_is_refused(wrong: Any) -> None:
     with pytest.raises(FolderError, match=r"^config\.json: eos_token_id must be an id from 0 to 9"):
-        marks_of({"model_type": "gpt2", "eos_token_id": wrong}, 10, Roles(), Frame())
+        special_ids_of({"model_type": "gpt2", "eos_token_id": wrong}, 10, Roles(), Frame())
 
 
 # --- what is refused, and what is not
@@ -715,7 +729,7 @@ def test_entries_that_were_added_match_in_the_text_and_spell_it(tmp_path: Path) 
     ours = read_hub_tokenizer(tmp_path, config | {"vocab_size": size + 8})
     assert size in alone(ours, "the covid-19 cat")
     assert ours.decode(alone(ours, "the covid-19 cat")) == "the covid-19 cat"
-    assert ours.marks.forbidden[-7:] == tuple(range(size + 1, size + 8))
+    assert ours.special_ids.forbidden[-7:] == tuple(range(size + 1, size + 8))
     write(tmp_path, added_tokens__json={"covid-19": size + 3})
     with pytest.raises(FolderError, match=f"must have the id {size + 3}, but comes as {size}"):
         read_hub_tokenizer(tmp_path, config | {"vocab_size": size + 8})

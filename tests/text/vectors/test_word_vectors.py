@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from seqloom.errors import DataError
 from seqloom.text.vectors.byte_stream import CHUNK
-from seqloom.text.vectors.fasttext_model import MAGIC, Settings, fnv1a, ngram_rows
+from seqloom.text.vectors.fasttext_model import MAGIC, FastTextSettings, fnv1a, ngram_rows
 from seqloom.text.vectors.word_vectors import read_word_vectors
 
 Vectors = NDArray[np.float32]
@@ -321,17 +321,19 @@ def test_ngrams_are_those_of_the_word_in_brackets() -> None:
     def rows(*ngrams: str) -> list[int]:
         return sorted(fnv1a(ngram.encode()) % 1000 for ngram in ngrams)
 
-    assert sorted(ngram_rows("né", Settings(1, 1000, 2, 3))) == rows("<n", "<né", "né", "né>", "é>")
-    assert sorted(ngram_rows("né", Settings(1, 1000, 1, 1))) == rows("n", "é")  # a bracket alone is none
-    assert ngram_rows("né", Settings(1, 1000, 3, 0)) == []
-    assert sorted(ngram_rows("", Settings(1, 1000, 1, 6))) == rows("<>")
+    assert sorted(ngram_rows("né", FastTextSettings(1, 1000, 2, 3))) == rows("<n", "<né", "né", "né>", "é>")
+    assert sorted(ngram_rows("né", FastTextSettings(1, 1000, 1, 1))) == rows(
+        "n", "é"
+    )  # a bracket alone is none
+    assert ngram_rows("né", FastTextSettings(1, 1000, 3, 0)) == []
+    assert sorted(ngram_rows("", FastTextSettings(1, 1000, 1, 6))) == rows("<>")
 
 
 def expected(word: str, words: Sequence[str], matrix: Vectors) -> Vectors:
     """The mean of a word's own row and those of its n-grams."""
     rows = [words.index(word)] if word in words else []
     if word != "</s>":
-        rows += [len(words) + row for row in ngram_rows(word, Settings(0, BUCKETS, 2, 3))]
+        rows += [len(words) + row for row in ngram_rows(word, FastTextSettings(0, BUCKETS, 2, 3))]
     mean: Vectors = matrix[rows].astype(np.float64).mean(axis=0)
     return mean
 

@@ -20,7 +20,7 @@ from seqloom.models.recurrent_lm import RecurrentLM, RecurrentLMConfig
 from seqloom.runs.decoding_names import strategy_settings
 from seqloom.runs.decoding_options import Decoding
 from seqloom.runs.progress import silent
-from seqloom.runs.run_folder import Bundle
+from seqloom.runs.run_folder import LoadedRun
 from seqloom.tasks.language_modeling.generate import TextGenerator
 from seqloom.text.special_tokens import EOS, UNK
 from seqloom.workflows.analysis import degeneration as module
@@ -30,8 +30,8 @@ TEXTS = ["a dog", "zwei Hunde laufen", "two dogs run", "ein Hund", "dog dog dog"
 CONTEXT = 24
 
 
-def bundle_of(model: Any, kind: str) -> Bundle:
-    return Bundle(
+def bundle_of(model: Any, kind: str) -> LoadedRun:
+    return LoadedRun(
         folder=Path("runs/tales"),
         task="text-generation",
         model_type="gpt",
@@ -43,7 +43,7 @@ def bundle_of(model: Any, kind: str) -> Bundle:
 
 
 @pytest.fixture(scope="module", params=["gpt", "recurrent_lm"])
-def bundle(request: pytest.FixtureRequest) -> Bundle:
+def bundle(request: pytest.FixtureRequest) -> LoadedRun:
     """A model of random weights, far from uniform."""
     torch.manual_seed(0)
     size = KINDS["bpe"].vocabulary_size
@@ -71,7 +71,7 @@ def written(made: list[Hypothesis]) -> list[tuple[list[int], bool]]:
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", ["greedy", "beam=4", "sampling", "top_k=5", "top_p=0.9+temperature=1.5"])
 def test_probabilities_of_the_tokens_make_the_probability_of_the_hypothesis(
-    name: str, bundle: Bundle, excerpts: list[Excerpt]
+    name: str, bundle: LoadedRun, excerpts: list[Excerpt]
 ) -> None:
     """Scoring reads a text at once, decoding step by step and in a batch: both say the same."""
     made = continue_excerpts(bundle, excerpts, strategy_settings(name, 1), 12)
@@ -85,7 +85,7 @@ def test_probabilities_of_the_tokens_make_the_probability_of_the_hypothesis(
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", ["greedy", "beam=4", "sampling", "greedy+no_repeat_ngram=2"])
 def test_the_batch_changes_no_text(
-    name: str, bundle: Bundle, excerpts: list[Excerpt], monkeypatch: pytest.MonkeyPatch
+    name: str, bundle: LoadedRun, excerpts: list[Excerpt], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = strategy_settings(name, 5)
     together = continue_excerpts(bundle, excerpts, settings, 10)
@@ -94,7 +94,7 @@ def test_the_batch_changes_no_text(
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_each_text_draws_numbers_of_its_own_those_of_generate(bundle: Bundle) -> None:
+def test_each_text_draws_numbers_of_its_own_those_of_generate(bundle: LoadedRun) -> None:
     """Text number i is sample i of its prompt: with one stream for all, equal prompts would have equal texts."""
     (ids,) = KINDS["bpe"].encode(["a dog"])
     excerpts = [Excerpt(at, ids, [16], False) for at in range(4)]
@@ -105,7 +105,7 @@ def test_each_text_draws_numbers_of_its_own_those_of_generate(bundle: Bundle) ->
 
 
 def test_rules_that_leave_nothing_are_an_error(
-    bundle: Bundle, excerpts: list[Excerpt], monkeypatch: pytest.MonkeyPatch
+    bundle: LoadedRun, excerpts: list[Excerpt], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing = Decoding(Beam(), [lambda _, log_probs: torch.full_like(log_probs, -torch.inf)], None)
     monkeypatch.setattr(module, "decoding_of", lambda *_: nothing)
@@ -176,7 +176,7 @@ def test_texts_that_are_too_short_are_one_line(tmp_path: Path) -> None:
         read(tmp_path, ["a dog", "a dog runs"], 16, 100)
 
 
-def test_people_end_where_their_text_does(bundle: Bundle) -> None:
+def test_people_end_where_their_text_does(bundle: LoadedRun) -> None:
     """The end mark's probability counts where the text ends, and no later token ever does."""
     (ids,) = KINDS["bpe"].encode(["two dogs run"])
     open_, ended = module._scored(
@@ -190,7 +190,7 @@ def test_people_end_where_their_text_does(bundle: Bundle) -> None:
     assert ended.log_probs[-1] == pytest.approx(float(logits[0, -1].log_softmax(-1)[EOS]), rel=1e-5)
 
 
-def test_what_fits_the_context_is_read_at_once(bundle: Bundle) -> None:
+def test_what_fits_the_context_is_read_at_once(bundle: LoadedRun) -> None:
     context = getattr(bundle.model, "context", None)
     said = list[str]()
     if context is None:

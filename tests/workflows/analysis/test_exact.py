@@ -16,11 +16,11 @@ from tests.decoding.toys import Remembering
 from seqloom import files
 from seqloom.config import DataConfig, DecodeConfig
 from seqloom.data.batching.pair_batches import source_batch
-from seqloom.decoding.exact_search import Budget, exact_search
+from seqloom.decoding.exact_search import SearchBudget, exact_search
 from seqloom.decoding.rules import forbid
 from seqloom.errors import UsageError
 from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from seqloom.runs.run_folder import Bundle
+from seqloom.runs.run_folder import LoadedRun
 from seqloom.tasks.translation.translate import decode_texts
 from seqloom.text.special_tokens import BOS, EOS, SPECIAL_TOKENS
 from seqloom.text.tokenizers import train_tokenizer
@@ -33,8 +33,8 @@ TEXTS = ["a dog", "ein Hund läuft", "runs a"]
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def bundle_of(model: Any, task: str, **decode: Any) -> Bundle:
-    return Bundle(
+def bundle_of(model: Any, task: str, **decode: Any) -> LoadedRun:
+    return LoadedRun(
         folder=Path("runs/x"),
         task=task,
         model_type="x",
@@ -68,7 +68,7 @@ def writer(context: int | None = None) -> Remembering:
 
 def test_a_translation_is_searched_for_and_beams_stand_beside_it(translator: Seq2Seq) -> None:
     bundle = bundle_of(translator, "translation", beam=3, max_length=6)
-    searcher = ExactSearcher(bundle, beams=[4, 1, 4], budget=Budget(nodes=3000))
+    searcher = ExactSearcher(bundle, beams=[4, 1, 4], budget=SearchBudget(nodes=3000))
     rows = list(searcher.compare([*TEXTS, "  "]))
     assert [row.input for row in rows] == TEXTS
     rules = [forbid([i for i in range(len(SPECIAL_TOKENS)) if i != EOS])]
@@ -112,7 +112,7 @@ def test_the_cap_is_that_of_the_folder_or_by_the_source(
         return exact_search(*args, **options)
 
     monkeypatch.setattr(workflow, "exact_search", watched)
-    budget = Budget(nodes=1)
+    budget = SearchBudget(nodes=1)
     for model, task in (
         (translator, "translation"),
         (writer(), "text-generation"),
@@ -125,7 +125,9 @@ def test_the_cap_is_that_of_the_folder_or_by_the_source(
 
 
 def test_a_prompt_is_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    searcher = ExactSearcher(bundle_of(writer(12), "text-generation"), beams=[2], budget=Budget(nodes=500))
+    searcher = ExactSearcher(
+        bundle_of(writer(12), "text-generation"), beams=[2], budget=SearchBudget(nodes=500)
+    )
     rows = list(searcher.compare(["", "a dog"]))
     assert [row.input for row in rows] == ["", "a dog"]
     for row in rows:
@@ -141,7 +143,9 @@ def test_a_prompt_is_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rules_hold_in_every_search(translator: Seq2Seq) -> None:
     bundle = bundle_of(translator, "translation", max_length=5)
     changes = {"min_length": 2, "ban": ("a",)}
-    for row in ExactSearcher(bundle, beams=[1, 3], decode=changes, budget=Budget(nodes=3000)).compare(TEXTS):
+    for row in ExactSearcher(bundle, beams=[1, 3], decode=changes, budget=SearchBudget(nodes=3000)).compare(
+        TEXTS
+    ):
         assert row.empty_log_probability == -math.inf
         for tokens, text in [
             (row.tokens, row.text),
@@ -156,7 +160,7 @@ def test_rules_hold_in_every_search(translator: Seq2Seq) -> None:
 def test_the_beams_are_where_the_search_starts(translator: Seq2Seq) -> None:
     """One node finds nothing longer than the empty output, which is forbidden here."""
     bundle = bundle_of(translator, "translation", max_length=9, min_length=1)
-    rows = list(ExactSearcher(bundle, beams=[1, 8], budget=Budget(nodes=1)).compare(TEXTS))
+    rows = list(ExactSearcher(bundle, beams=[1, 8], budget=SearchBudget(nodes=1)).compare(TEXTS))
     for row in rows:
         finished = [beam for beam in row.beams.values() if beam is not None and beam.finished]
         assert row.tokens == (max(finished, key=lambda beam: beam.score).tokens if finished else None)
@@ -177,7 +181,9 @@ def test_a_folder_that_samples_has_no_search_of_its_own(translator: Seq2Seq) -> 
 
 def test_with_a_length_penalty_all_are_measured_by_it(translator: Seq2Seq) -> None:
     bundle = bundle_of(translator, "translation", beam=2, max_length=4)
-    for row in ExactSearcher(bundle, beams=[3], length_penalty=0.5, budget=Budget(nodes=3000)).compare(TEXTS):
+    for row in ExactSearcher(bundle, beams=[3], length_penalty=0.5, budget=SearchBudget(nodes=3000)).compare(
+        TEXTS
+    ):
         assert row.tokens is not None
         assert row.log_probability is not None
         assert row.score == pytest.approx(row.log_probability / math.sqrt(len(row.tokens) + 1))

@@ -27,10 +27,10 @@ from seqloom.training.loop import Progress
 from seqloom.workflows.compare import cells as cells_module
 from seqloom.workflows.compare import leaderboard as leaderboard_module
 from seqloom.workflows.compare.budget import scaled_widths, solved_width
-from seqloom.workflows.compare.cells import Measured, Run, Tools
-from seqloom.workflows.compare.leaderboard import Cell, holm, leaderboard
-from seqloom.workflows.compare.models import Entry, learning_rates, read_entries, set_value, settings_of
-from seqloom.workflows.compare.plan import Plan
+from seqloom.workflows.compare.cells import CellResult, CellRun, CellSteps
+from seqloom.workflows.compare.leaderboard import TableCell, holm, leaderboard
+from seqloom.workflows.compare.models import ModelEntry, learning_rates, read_entries, set_value, settings_of
+from seqloom.workflows.compare.plan import ComparisonPlan
 from seqloom.workflows.compare.run import Comparison, run_compare
 from seqloom.workflows.compare.time_left import Ahead
 from seqloom.workflows.evaluate import evaluate
@@ -62,18 +62,18 @@ class Toy:
     def train(
         self,
         place: Path,
-        entry: Entry,
+        entry: ModelEntry,
         settings: list[str],
-        plan: Plan,
+        plan: ComparisonPlan,
         say: Callable[[str], None],
         progress: Callable[[Progress], None],
-    ) -> Run:
+    ) -> CellRun:
         told = self.settings[place.name] = {one.partition("=")[0]: one.partition("=")[2] for one in settings}
         rate, seed = float(told.get("train.learning_rate", 0)), int(told["train.seed"])
         steps = int(told.get("train.max_steps", self.planned))
         kept = place / "run"
         if kept.is_file():
-            return Run(
+            return CellRun(
                 "finished",
                 steps,
                 steps,
@@ -85,7 +85,7 @@ class Toy:
         if rate > self.diverges or place.name.startswith(self.breaks):
             raise TrainingError("step 1: the gradient must be finite, but is not")
         if len(self.events) == self.stop_at:
-            return Run("SIGINT", 1, steps, {}, 0.1, 32)
+            return CellRun("SIGINT", 1, steps, {}, 0.1, 32)
         say("the data are read")
         progress(Progress(steps, steps, 0.5, 1000.0))
         name = known(entry.name)
@@ -93,29 +93,29 @@ class Toy:
         metrics = {"accuracy": score, "loss": 1 - score}
         place.mkdir(parents=True)
         kept.write_text(json.dumps(metrics))
-        return Run("max_steps", steps, steps, metrics, steps * PACE[known(entry.name)], 32 * steps)
+        return CellRun("max_steps", steps, steps, metrics, steps * PACE[known(entry.name)], 32 * steps)
 
-    def measure(self, place: Path, plan: Plan, say: Callable[[str], None]) -> Measured:
+    def measure(self, place: Path, plan: ComparisonPlan, say: Callable[[str], None]) -> CellResult:
         self.events.append(("measure", place.name))
         name = known(place.name)
         seed = int(place.name[-1])
         # the same items are hard for all models
         hard = np.random.default_rng(0).random(400) + 0.05 * np.random.default_rng(seed + 1).random(400)
         right = (hard < RIGHT[name]).astype(float)
-        return Measured({"accuracy": float(right.mean()), "loss": 0.1}, right.tolist(), 1000, 8.0, "t")
+        return CellResult({"accuracy": float(right.mean()), "loss": 0.1}, right.tolist(), 1000, 8.0, "t")
 
-    def latency(self, place: Path, plan: Plan) -> float:
+    def latency(self, place: Path, plan: ComparisonPlan) -> float:
         return 0.002
 
     def parameters(
-        self, entry: Entry, settings: list[str], like: Path, plan: Plan
+        self, entry: ModelEntry, settings: list[str], like: Path, plan: ComparisonPlan
     ) -> Callable[[dict[str, int]], int | None]:
         own = set_value(settings, "model.width") or 100
         return lambda fields: 5000 + 1000 * fields.get("width", fields.get("embedding_width", own))
 
     @property
-    def tools(self) -> Tools:
-        return Tools(self.train, self.measure, self.latency, self.parameters)
+    def tools(self) -> CellSteps:
+        return CellSteps(self.train, self.measure, self.latency, self.parameters)
 
 
 @pytest.fixture(autouse=True)
@@ -418,20 +418,20 @@ def test_models_in_one_word() -> None:
         " convolution+windows=[2,3],mini.lm-1=a/b=c+train.layer_decay=0.9"
     )
     assert read_entries(words, TASK) == [
-        Entry(name="bag_of_words", model="bag_of_words", start=None),
-        Entry(
+        ModelEntry(name="bag_of_words", model="bag_of_words", start=None),
+        ModelEntry(
             name="recurrent:tiny+cell=gru+head.pooling=last",
             model="recurrent:tiny",
             start=None,
             settings=("model.cell=gru", "head.pooling=last"),
         ),
-        Entry(
+        ModelEntry(
             name="convolution+windows=[2,3]",
             model="convolution",
             start=None,
             settings=("model.windows=[2,3]",),
         ),
-        Entry(name="mini.lm-1", model=None, start="a/b=c", settings=("train.layer_decay=0.9",)),
+        ModelEntry(name="mini.lm-1", model=None, start="a/b=c", settings=("train.layer_decay=0.9",)),
     ]
 
 
@@ -477,7 +477,7 @@ def test_widths_grow_together_but_for_those_that_are_fixed() -> None:
 # the table
 
 
-def cell(model: str, seed: int, right: list[float], **more: Any) -> Cell:
+def cell(model: str, seed: int, right: list[float], **more: Any) -> TableCell:
     told: dict[str, Any] = {
         "metrics": {"accuracy": float(np.mean(right)), "loss": 0.5},
         "parameters": 10,
@@ -492,10 +492,10 @@ def cell(model: str, seed: int, right: list[float], **more: Any) -> Cell:
         "tokenizer": "t",
         "folder": f"{model}-seed{seed}",
     }
-    return Cell(model=model, seed=seed, by_item=right, **told | more)
+    return TableCell(model=model, seed=seed, by_item=right, **told | more)
 
 
-def plan_of(**more: Any) -> Plan:
+def plan_of(**more: Any) -> ComparisonPlan:
     fields: dict[str, Any] = {
         "task": TASK,
         "data": (),
@@ -515,7 +515,7 @@ def plan_of(**more: Any) -> Plan:
         "threads": 1,
         "files": (),
     }
-    return Plan(**fields | more)
+    return ComparisonPlan(**fields | more)
 
 
 def test_a_row_says_mean_interval_and_what_it_costs() -> None:
@@ -683,7 +683,7 @@ def test_parameters_are_counted_without_the_model(whole: tuple[Path, dict[str, l
         (entry,) = (one for one in read_entries(REAL, TASK) if one.name == row["model"])
         count = cells_module.count_parameters(entry, list(entry.settings), like, plan)
         assert count(row["fields"]) == row["parameters"]
-    bert = Entry(name="bert", model="bert:tiny", start=None)
+    bert = ModelEntry(name="bert", model="bert:tiny", start=None)
     # its heads do not divide it
     assert cells_module.count_parameters(bert, [], like, plan)({"width": 33}) is None
 

@@ -32,7 +32,7 @@ from seqloom.workflows.data_report.pair_checks import (
     repeats,
     text_findings,
 )
-from seqloom.workflows.data_report.pairs import Report, batch_errors
+from seqloom.workflows.data_report.pairs import PairsReport, batch_errors
 from seqloom.workflows.data_report.report import check
 from seqloom.workflows.train import train
 
@@ -53,17 +53,17 @@ def examined(
     validation: Sequence[tuple[str, str]] = (("a b", "c"),),
     test: Sequence[tuple[str, str]] = (),
     settings: Sequence[str] = (WORDS,),
-) -> Report:
+) -> PairsReport:
     files = [
         write(folder, name, some) if some else []
         for name, some in (("train", pairs), ("validation", validation), ("test", test))
     ]
     report = check("translation", files[0], files[1], files[2], settings)
-    assert isinstance(report, Report)
+    assert isinstance(report, PairsReport)
     return report
 
 
-def found(report: Report) -> dict[str, tuple[int, str]]:
+def found(report: PairsReport) -> dict[str, tuple[int, str]]:
     """Finding -> how often, and where first without the folder."""
     return {one.what: (one.number, one.first.rpartition("/")[2]) for one in report.findings}
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from seqloom import files
 from seqloom.data.batching.segment_encoder import SegmentEncoder
 from seqloom.data.batching.token_store import array_files, dtype_of, made_once, map_arrays
-from seqloom.data.readers.documents import Piece
+from seqloom.data.readers.documents import DocumentPiece
 from seqloom.errors import DataError, FolderError, place
 from seqloom.protocols import Tokenizer
 
@@ -95,7 +95,7 @@ class CorpusStore:
 
 
 def build_corpus(
-    pieces: Callable[[], Iterable[Piece]],
+    pieces: Callable[[], Iterable[DocumentPiece]],
     tokenizer: Tokenizer,
     identity: dict[str, Any],
     folder: Path,
@@ -107,7 +107,7 @@ def build_corpus(
     `progress` hears the totals so far. Raises DataError where there is no document at all, FolderError where
     the disk is full.
     """
-    meta = {"corpus": FORMAT, "end": tokenizer.marks.end, **identity}
+    meta = {"corpus": FORMAT, "end": tokenizer.special_ids.eos, **identity}
 
     def write(place: Path) -> None:
         totals = _write(pieces(), tokenizer, place, progress)
@@ -133,11 +133,11 @@ def open_corpus(place: Path) -> CorpusStore | None:
 
 
 def _write(
-    pieces: Iterable[Piece], tokenizer: Tokenizer, folder: Path, progress: Callable[[Totals], None]
+    pieces: Iterable[DocumentPiece], tokenizer: Tokenizer, folder: Path, progress: Callable[[Totals], None]
 ) -> Totals:
     totals, dtype = Totals(), dtype_of(tokenizer)
-    marks = tokenizer.marks
-    end = array(dtype.char, [] if marks.end is None else [marks.end]).tobytes()
+    special_ids = tokenizer.special_ids
+    end = array(dtype.char, [] if special_ids.eos is None else [special_ids.eos]).tobytes()
     with (
         array_files(folder, dtype) as (tokens, offsets, lines),
         open(folder / "files.jsonl", "w", encoding="utf-8") as names,
@@ -155,12 +155,12 @@ def _write(
                 totals.ids += len(ids) // dtype.itemsize
                 if begins := piece.last:
                     tokens.write(end)
-                    totals.ids += marks.end is not None
+                    totals.ids += special_ids.eos is not None
                     totals.documents += 1
                     offsets.write(totals.ids.to_bytes(8, sys.byteorder))
-            if marks.unknown is not None:
+            if special_ids.unk is not None:
                 totals.unknown += int(
-                    np.count_nonzero(np.frombuffer(b"".join(encoded), dtype) == marks.unknown)
+                    np.count_nonzero(np.frombuffer(b"".join(encoded), dtype) == special_ids.unk)
                 )
             _count(totals, chunk)
             progress(totals)
@@ -169,10 +169,12 @@ def _write(
     return totals
 
 
-def _encoded(pieces: Iterable[Piece], encoder: SegmentEncoder) -> Iterator[tuple[list[Piece], list[bytes]]]:
+def _encoded(
+    pieces: Iterable[DocumentPiece], encoder: SegmentEncoder
+) -> Iterator[tuple[list[DocumentPiece], list[bytes]]]:
     """Chunks of pieces with their ids. While one is tokenised the next is read."""
     with ThreadPoolExecutor(1) as background:
-        waiting: tuple[list[Piece], Future[list[bytes]]] | None = None
+        waiting: tuple[list[DocumentPiece], Future[list[bytes]]] | None = None
         for chunk in _chunks(pieces):
             ahead = chunk, background.submit(encoder.encode, [piece.text for piece in chunk])
             if waiting is not None:
@@ -182,8 +184,8 @@ def _encoded(pieces: Iterable[Piece], encoder: SegmentEncoder) -> Iterator[tuple
             yield waiting[0], waiting[1].result()
 
 
-def _chunks(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
-    chunk: list[Piece] = []
+def _chunks(pieces: Iterable[DocumentPiece]) -> Iterator[list[DocumentPiece]]:
+    chunk: list[DocumentPiece] = []
     size = 0
     for piece in pieces:
         chunk.append(piece)
@@ -195,7 +197,7 @@ def _chunks(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
         yield chunk
 
 
-def _count(totals: Totals, chunk: list[Piece]) -> None:
+def _count(totals: Totals, chunk: list[DocumentPiece]) -> None:
     """Adds up texts. A piece is cut before white space, so no word is in two."""
     for piece in chunk:
         characters = len(piece.text)

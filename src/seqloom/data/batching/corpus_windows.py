@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seqloom.data.batching.order import Rows, order
-from seqloom.protocols import Marks
+from seqloom.protocols import SpecialIds
 from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import MARKS
 
@@ -61,7 +61,7 @@ class Windows(NamedTuple):
     begins: NDArray[np.bool_]
 
 
-class Plan(Protocol):
+class CorpusPlan(Protocol):
     """Which windows are trained together, and when; a row is a number that `windows` understands."""
 
     def epoch(self, corpus: Corpus, epoch: int, start: int = 0) -> Iterator[Rows]:
@@ -151,7 +151,9 @@ def drawn(below: int, seed: int, epoch: int) -> int:
     return int(np.random.SeedSequence([seed, epoch, 1]).generate_state(1, np.uint64)[0]) % below
 
 
-def load_windows(corpus: Corpus, plan: Plan, rows: Rows, whole: Rows, marks: Marks = MARKS) -> TextBatch:
+def load_windows(
+    corpus: Corpus, plan: CorpusPlan, rows: Rows, whole: Rows, special_ids: SpecialIds = MARKS
+) -> TextBatch:
     """The batch of these rows.
 
     No rows: the first of the `whole` batch with nothing trained and no stream, since a worker must take part
@@ -164,15 +166,17 @@ def load_windows(corpus: Corpus, plan: Plan, rows: Rows, whole: Rows, marks: Mar
     targets, inputs = (
         corpus.tokens[at].astype(np.int64) for at in (places, places - 1)
     )  # before the first stands the last, a </s>
-    if marks.begin:
-        inputs[inputs == marks.end if marks.end is not None else places == 0] = marks.begin[-1]
-    elif marks.end is None:
+    if special_ids.bos:
+        inputs[inputs == special_ids.eos if special_ids.eos is not None else places == 0] = special_ids.bos[
+            -1
+        ]
+    elif special_ids.eos is None:
         targets[places == 0] = IGNORE
     if not len(rows):
         inside, lanes, begins = np.zeros_like(inside), np.full(1, -1), np.ones(1, bool)
     return TextBatch(
         *map(
             torch.from_numpy,
-            (np.where(inside, inputs, marks.pad), np.where(inside, targets, IGNORE), lanes, begins),
+            (np.where(inside, inputs, special_ids.pad), np.where(inside, targets, IGNORE), lanes, begins),
         )
     )

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from seqloom.data.batching.order import Rows, order, permute
 from seqloom.data.batching.token_store import TokenStore
-from seqloom.protocols import Marks
+from seqloom.protocols import SpecialIds
 from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import MARKS
 
@@ -42,7 +42,7 @@ class TranslationBatch(NamedTuple):
     """`(rows, steps)`"""
 
 
-class Measured(Protocol):
+class HasLengths(Protocol):
     """Rows whose lengths are known."""
 
     def __len__(self) -> int: ...
@@ -62,15 +62,15 @@ class BatchPlan:
     """Budget of a global batch: rows × (longest source + longest target), marks counted."""
     batch_rows: int | None
     """Or a fixed number of rows."""
-    marks: Marks | None = MARKS
+    special_ids: SpecialIds | None = MARKS
     """None: the lengths of the store are those with marks."""
 
-    def epoch(self, store: Measured, epoch: int, start: int = 0) -> Iterator[Rows]:
+    def epoch(self, store: HasLengths, epoch: int, start: int = 0) -> Iterator[Rows]:
         """The global batches of an epoch from the `start`-th on: arrays of row numbers."""
         seen = 0
         for pool in range(-(-len(store) // POOL)):
             rows = order(self.seed, epoch, pool * POOL, min((pool + 1) * POOL, len(store)), len(store))
-            source, target = (0, 0) if self.marks is None else marks_of_pair(self.marks)
+            source, target = (0, 0) if self.special_ids is None else marks_of_pair(self.special_ids)
             batches = self._cut(
                 rows, store.lengths(rows, SOURCE) + source, store.lengths(rows, TARGET) + target
             )
@@ -81,7 +81,7 @@ class BatchPlan:
                     yield batches[at]
             seen += len(batches)
 
-    def count(self, store: Measured, epoch: int = 0) -> int:
+    def count(self, store: HasLengths, epoch: int = 0) -> int:
         """How many global batches an epoch has (epochs differ by a few)."""
         return sum(1 for _ in self.epoch(store, epoch))
 
@@ -107,14 +107,16 @@ def cuts(sources: NDArray[np.int64], targets: NDArray[np.int64], budget: int) ->
     return [*ends, len(sources)]
 
 
-def costs(store: TokenStore, rows: Rows, marks: Marks = MARKS) -> NDArray[np.int64]:
+def costs(store: TokenStore, rows: Rows, special_ids: SpecialIds = MARKS) -> NDArray[np.int64]:
     """Tokens that each row needs, source and target with their marks."""
-    return store.lengths(rows, SOURCE) + store.lengths(rows, TARGET) + sum(marks_of_pair(marks))
+    return store.lengths(rows, SOURCE) + store.lengths(rows, TARGET) + sum(marks_of_pair(special_ids))
 
 
-def marks_of_pair(marks: Marks) -> tuple[int, int]:
+def marks_of_pair(special_ids: SpecialIds) -> tuple[int, int]:
     """How many steps the marks of a source are, and those of a target."""
-    return len(marks.before) + len(marks.after), len(marks.begin) + (marks.end is not None) - 1
+    return len(special_ids.prefix) + len(special_ids.suffix), len(special_ids.bos) + (
+        special_ids.eos is not None
+    ) - 1
 
 
 def share(rows: Rows, part: int, parts: int) -> Rows:
@@ -123,7 +125,7 @@ def share(rows: Rows, part: int, parts: int) -> Rows:
 
 
 def translation_batch(
-    store: TokenStore, rows: Rows, whole: Rows, max_length: int | None, marks: Marks = MARKS
+    store: TokenStore, rows: Rows, whole: Rows, max_length: int | None, special_ids: SpecialIds = MARKS
 ) -> TranslationBatch:
     """The batch of these rows, each text cut to `max_length` ids.
 
@@ -134,38 +136,38 @@ def translation_batch(
     sources, targets = (
         [store.sequence(row, column)[:max_length].tolist() for row in used] for column in (SOURCE, TARGET)
     )
-    batch = pair_batch(sources, targets, marks)
+    batch = pair_batch(sources, targets, special_ids)
     return batch if len(rows) else batch._replace(targets=torch.full_like(batch.targets, IGNORE))
 
 
 def pair_batch(
-    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], marks: Marks = MARKS
+    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], special_ids: SpecialIds = MARKS
 ) -> TranslationBatch:
     """Pairs of ids with their marks, padded on the right. The target is shifted here and nowhere else; marks
     that begin it are fed and never trained."""
-    written = [written_with(target, marks) for target in targets]
-    given = max(len(marks.begin) - 1, 0)
+    written = [written_with(target, special_ids) for target in targets]
+    given = max(len(special_ids.bos) - 1, 0)
     return TranslationBatch(
-        source_batch(sources, marks),
-        pad([one[:-1] for one in written], marks.pad),
+        source_batch(sources, special_ids),
+        pad([one[:-1] for one in written], special_ids.pad),
         pad([[*[IGNORE] * given, *one[given + 1 :]] for one in written], IGNORE),
     )
 
 
-def source_batch(sources: Sequence[Sequence[int]], marks: Marks = MARKS) -> Tensor:
+def source_batch(sources: Sequence[Sequence[int]], special_ids: SpecialIds = MARKS) -> Tensor:
     """Sources as an encoder reads them, with their marks and padded: `(rows, source)`."""
-    return pad([read_with(source, marks) for source in sources], marks.pad)
+    return pad([read_with(source, special_ids) for source in sources], special_ids.pad)
 
 
-def read_with(ids: Sequence[int], marks: Marks) -> list[int]:
+def read_with(ids: Sequence[int], special_ids: SpecialIds) -> list[int]:
     """A text as an encoder reads it."""
-    return [*marks.before, *ids, *marks.after]
+    return [*special_ids.prefix, *ids, *special_ids.suffix]
 
 
-def written_with(ids: Sequence[int], marks: Marks) -> list[int]:
+def written_with(ids: Sequence[int], special_ids: SpecialIds) -> list[int]:
     """A text with what a model reads before it and what ends it: of this, each id but those that begin it is
     predicted from the ids before it. Where nothing begins a text its first id is read and never predicted."""
-    return [*marks.begin, *ids, *([] if marks.end is None else [marks.end])]
+    return [*special_ids.bos, *ids, *([] if special_ids.eos is None else [special_ids.eos])]
 
 
 def pad(sequences: Sequence[Sequence[int]], value: int) -> Tensor:

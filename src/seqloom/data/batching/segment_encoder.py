@@ -36,7 +36,7 @@ class SegmentEncoder:
 
     def encode(self, texts: Sequence[str]) -> list[bytes]:
         """The ids of each text."""
-        if self.tokenizer.lead:
+        if self.tokenizer.space_prefix:
             return [array(self.code, ids).tobytes() for ids in self.tokenizer.encode(texts)]
         cut = [_SEGMENT.findall(text) for text in texts]
         long = self._meet(set(filterfalse(self.young.__contains__, chain.from_iterable(cut))))

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqloom.data.batching.order import permute
-from seqloom.data.readers.documents import Piece
-from seqloom.data.readers.examples import Labelled
+from seqloom.data.readers.documents import DocumentPiece
+from seqloom.data.readers.examples import LabelledText
 from seqloom.data.readers.labels import text_key
 from seqloom.errors import UsageError
 
@@ -128,7 +128,9 @@ def units_of(keys: Sequence[str], groups: Sequence[str | None] | None = None) ->
     return np.unique([root(unit) for unit in range(len(owner))], return_inverse=True)[1][units]
 
 
-def split_labelled(examples: Sequence[Labelled], seed: int, *, stratified: bool = True) -> NDArray[np.int64]:
+def split_labelled(
+    examples: Sequence[LabelledText], seed: int, *, stratified: bool = True
+) -> NDArray[np.int64]:
     """Which examples are held out, in order: see `held_out_evenly`. Those with the same texts stay together,
     as do those of one group; not `stratified` where labels are numbers. Raises UsageError where nothing can
     be parted."""
@@ -141,7 +143,7 @@ def split_labelled(examples: Sequence[Labelled], seed: int, *, stratified: bool 
     )
 
 
-def hold_out(pieces: Iterable[Piece], seed: int) -> HeldOut:
+def hold_out(pieces: Iterable[DocumentPiece], seed: int) -> HeldOut:
     """What to hold out of these documents, which are read once. Raises UsageError where too little would be
     left to train."""
     count = characters = 0
@@ -159,14 +161,16 @@ def hold_out(pieces: Iterable[Piece], seed: int) -> HeldOut:
     return HeldOut(after=after)
 
 
-def kept(pieces: Iterable[Piece], held: HeldOut, validation: bool) -> Iterator[Piece]:
+def kept(pieces: Iterable[DocumentPiece], held: HeldOut, validation: bool) -> Iterator[DocumentPiece]:
     """The pieces that remain for training, or those held out for validation."""
     if held.after is not None:
         return _part(pieces, held.after, validation)
     return _chosen(pieces, held.documents, validation)
 
 
-def _chosen(pieces: Iterable[Piece], documents: frozenset[int], validation: bool) -> Iterator[Piece]:
+def _chosen(
+    pieces: Iterable[DocumentPiece], documents: frozenset[int], validation: bool
+) -> Iterator[DocumentPiece]:
     number = 0
     for piece in pieces:
         if (number in documents) is validation:
@@ -174,7 +178,7 @@ def _chosen(pieces: Iterable[Piece], documents: frozenset[int], validation: bool
         number += piece.last
 
 
-def _part(pieces: Iterable[Piece], after: int, tail: bool) -> Iterator[Piece]:
+def _part(pieces: Iterable[DocumentPiece], after: int, tail: bool) -> Iterator[DocumentPiece]:
     """The only document up to `after` characters, or what follows them: a document too."""
     start = 0
     for piece in pieces:

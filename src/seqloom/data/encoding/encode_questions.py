@@ -12,8 +12,8 @@ from itertools import islice
 
 import numpy as np
 
-from seqloom.data.encoding.encode_texts import CHUNK, LayingOut
-from seqloom.data.encoding.encoded_dataset import Ragged, ReadingSet
+from seqloom.data.encoding.encode_texts import CHUNK, EncodingOptions
+from seqloom.data.encoding.encoded_dataset import EncodedDataset, RaggedRows
 from seqloom.data.encoding.sliding_windows import Window, windows
 from seqloom.data.readers.examples import Question
 from seqloom.errors import DataError
@@ -27,7 +27,7 @@ LONGEST_QUESTION = 64
 Offsets = Sequence[tuple[int, int]]
 
 
-def question_set(examples: Iterable[Question], how: LayingOut) -> ReadingSet:
+def question_set(examples: Iterable[Question], how: EncodingOptions) -> EncodedDataset:
     """The first of several answers is the one that is trained. Raises UsageError where windows would not move
     on (`data.stride`), DataError where a question leaves no room for its context."""
     where: list[tuple[str, int | None]] = []
@@ -58,13 +58,13 @@ def question_set(examples: Iterable[Question], how: LayingOut) -> ReadingSet:
                     targets.append(_target(answer, begin, end))
                     yield row.tokens
 
-    tokens = Ragged.of(rows())
-    return ReadingSet(
+    tokens = RaggedRows.of(rows())
+    return EncodedDataset(
         tokens=tokens,
         second=np.array(second, np.int64),
         first_row=np.arange(len(tokens) + 1),
         targets=np.array(targets, np.int64).reshape(-1, 2),
-        places=Ragged.of(places),
+        places=RaggedRows.of(places),
         example=np.array(example_of, np.int64),
         cuts=cuts,
         offsets=offsets,
@@ -79,7 +79,7 @@ def _target(answer: tuple[int, int] | None, begin: int, end: int) -> tuple[int, 
     return answer[0] - begin + 1, answer[1] - begin + 1
 
 
-def _questions(examples: Sequence[Question], how: LayingOut) -> list[list[int]]:
+def _questions(examples: Sequence[Question], how: EncodingOptions) -> list[list[int]]:
     found = how.tokenizer.encode([one.question for one in examples])
     for at, ids in enumerate(found):
         if len(ids) > LONGEST_QUESTION:
@@ -99,7 +99,7 @@ def contexts(
     return (known[one.context] for one in examples)
 
 
-def windows_of(length: int, question: int, one: Question, how: LayingOut) -> list[Window]:
+def windows_of(length: int, question: int, one: Question, how: EncodingOptions) -> list[Window]:
     """Windows over the tokens of a context."""
     limits = [limit for limit in (how.longest, how.cut and how.cut + how.layout.size(2)) if limit is not None]
     if not limits:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from seqloom.config import APART
-from seqloom.data.encoding.encoded_dataset import Layout, Ragged, ReadingSet, Row
-from seqloom.data.readers.examples import Choice, Labelled
+from seqloom.data.encoding.encoded_dataset import EncodedDataset, EncodedRow, RaggedRows, RowLayout
+from seqloom.data.readers.examples import ChoiceQuestion, LabelledText
 from seqloom.errors import DataError
 from seqloom.shapes import IGNORE
 from seqloom.text.hub.tokenizer import HubTokenizer
@@ -23,11 +23,11 @@ CHUNK = 4096
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class LayingOut:
+class EncodingOptions:
     """How texts become rows."""
 
     tokenizer: TextTokenizer | HubTokenizer
-    layout: Layout
+    layout: RowLayout
     pair: str = "joined"
     """joined, compared, cosine or both_orders."""
     longest: int | None = None
@@ -72,15 +72,17 @@ class TooLong(NamedTuple):
 
 
 def labelled_set(
-    examples: Iterable[Labelled], reading: LayingOut, targets: Callable[[Sequence[Labelled]], Any]
-) -> ReadingSet:
-    """Texts, or pairs of them, each with its label. `targets`: the examples -> what `ReadingBatch.targets`
+    examples: Iterable[LabelledText],
+    reading: EncodingOptions,
+    targets: Callable[[Sequence[LabelledText]], Any],
+) -> EncodedDataset:
+    """Texts, or pairs of them, each with its label. `targets`: the examples -> what `EncodedBatch.targets`
     has.
 
     Raises DataError where a text is longer than the model reads and `data.max_length` cuts nothing.
     """
 
-    def rows_of(some: Sequence[Labelled]) -> list[list[Row]]:
+    def rows_of(some: Sequence[LabelledText]) -> list[list[EncodedRow]]:
         first = kept(reading.tokenizer.encode([one.text for one in some]), reading)
         second = kept(
             reading.tokenizer.encode([one.second or "" for one in some if one.second is not None]), reading
@@ -94,10 +96,10 @@ def labelled_set(
     return _set(examples, reading, rows_of, targets)
 
 
-def choice_set(examples: Iterable[Choice], reading: LayingOut) -> ReadingSet:
+def choice_set(examples: Iterable[ChoiceQuestion], reading: EncodingOptions) -> EncodedDataset:
     """A row for each option. Raises DataError as `labelled_set` does."""
 
-    def rows_of(some: Sequence[Choice]) -> list[list[Row]]:
+    def rows_of(some: Sequence[ChoiceQuestion]) -> list[list[EncodedRow]]:
         texts = kept(reading.tokenizer.encode([one.text for one in some]), reading)
         options = iter(
             kept(reading.tokenizer.encode([option for one in some for option in one.options]), reading)
@@ -107,7 +109,7 @@ def choice_set(examples: Iterable[Choice], reading: LayingOut) -> ReadingSet:
             for ids, one in zip(texts, some, strict=True)
         ]
 
-    def answers(some: Sequence[Choice]) -> Any:
+    def answers(some: Sequence[ChoiceQuestion]) -> Any:
         return np.array([IGNORE if one.answer is None else one.answer for one in some], np.int64)
 
     return _set(examples, reading, rows_of, answers)
@@ -115,10 +117,10 @@ def choice_set(examples: Iterable[Choice], reading: LayingOut) -> ReadingSet:
 
 def _set(
     examples: Iterable[Any],
-    reading: LayingOut,
-    rows_of: Callable[[Sequence[Any]], list[list[Row]]],
+    reading: EncodingOptions,
+    rows_of: Callable[[Sequence[Any]], list[list[EncodedRow]]],
     targets: Any,
-) -> ReadingSet:
+) -> EncodedDataset:
     where: list[tuple[str, int | None]] = []
     first_row, second, answers = [0], [], []
     too_long: list[TooLong] = []
@@ -134,11 +136,11 @@ def _set(
                     if reading.longest is not None and len(row.tokens) > reading.longest:
                         too_long.append(TooLong(1, len(row.tokens), where[-1]))
                     second.append(row.second)
-                    yield row.tokens or [reading.tokenizer.marks.unknown or 0]  # a row must have a step
+                    yield row.tokens or [reading.tokenizer.special_ids.unk or 0]  # a row must have a step
 
-    ragged = Ragged.of(tokens())
+    ragged = RaggedRows.of(tokens())
     refuse_too_long(too_long, reading)
-    return ReadingSet(
+    return EncodedDataset(
         tokens=ragged,
         second=np.array(second, np.int64),
         first_row=np.array(first_row, np.int64),
@@ -147,7 +149,7 @@ def _set(
     )
 
 
-def refuse_too_long(found: Sequence[TooLong], reading: LayingOut) -> None:
+def refuse_too_long(found: Sequence[TooLong], reading: EncodingOptions) -> None:
     """Raises DataError where there are rows that the model cannot read."""
     if found:
         longest = max(one.longest for one in found)
@@ -159,7 +161,7 @@ def refuse_too_long(found: Sequence[TooLong], reading: LayingOut) -> None:
         )
 
 
-def kept(ids: list[list[int]], reading: LayingOut) -> list[list[int]]:
+def kept(ids: list[list[int]], reading: EncodingOptions) -> list[list[int]]:
     """Each text cut to `reading.cut`, or to what a row has room for where that is less; counted."""
     if reading.cut is None:
         return ids
@@ -173,7 +175,7 @@ def kept(ids: list[list[int]], reading: LayingOut) -> list[list[int]]:
     return ids
 
 
-def pair_rows(first: list[int], second: list[int] | None, reading: LayingOut) -> list[Row]:
+def pair_rows(first: list[int], second: list[int] | None, reading: EncodingOptions) -> list[EncodedRow]:
     """The rows of one text or of a pair."""
     if second is None or reading.pair in APART:
         return [shortened(one, None, reading) for one in ([first] if second is None else [first, second])]
@@ -181,7 +183,7 @@ def pair_rows(first: list[int], second: list[int] | None, reading: LayingOut) ->
     return rows if reading.pair == "joined" else [*rows, shortened(second, first, reading)]
 
 
-def shortened(first: list[int], second: list[int] | None, reading: LayingOut) -> Row:
+def shortened(first: list[int], second: list[int] | None, reading: EncodingOptions) -> EncodedRow:
     """A row; where texts may be cut (`reading.cut`), at most as long as the model reads: the longer text
     gives way (Devlin et al. 2019)."""
     if reading.cut is not None and reading.longest is not None:
@@ -198,7 +200,7 @@ def shortened(first: list[int], second: list[int] | None, reading: LayingOut) ->
 # ----------------------------------------------------------------------------------------------
 
 
-def label_numbers(order: Sequence[str]) -> Callable[[Sequence[Labelled]], Any]:
+def label_numbers(order: Sequence[str]) -> Callable[[Sequence[LabelledText]], Any]:
     """The number of each example's label, IGNORE where it has none or one that is not in `order`."""
     known = {name: at for at, name in enumerate(order)}
     return lambda some: np.array(
@@ -206,11 +208,11 @@ def label_numbers(order: Sequence[str]) -> Callable[[Sequence[Labelled]], Any]:
     )
 
 
-def label_sets(order: Sequence[str]) -> Callable[[Sequence[Labelled]], Any]:
+def label_sets(order: Sequence[str]) -> Callable[[Sequence[LabelledText]], Any]:
     """`(examples, labels)` of 0 and 1."""
     known = {name: at for at, name in enumerate(order)}
 
-    def sets(some: Sequence[Labelled]) -> Any:
+    def sets(some: Sequence[LabelledText]) -> Any:
         found = np.zeros((len(some), len(order)), np.int64)
         for row, one in zip(found, some, strict=True):
             row[[known[label] for label in one.labels if label in known]] = 1
@@ -219,6 +221,6 @@ def label_sets(order: Sequence[str]) -> Callable[[Sequence[Labelled]], Any]:
     return sets
 
 
-def scores_of(some: Sequence[Labelled]) -> Any:
+def scores_of(some: Sequence[LabelledText]) -> Any:
     """The number of each pair, nan where there is none."""
     return np.array([float(one.labels[0]) if one.labels else np.nan for one in some], np.float32)

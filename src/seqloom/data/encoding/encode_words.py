@@ -13,18 +13,18 @@ from itertools import accumulate, islice
 
 import numpy as np
 
-from seqloom.data.encoding.encode_texts import CHUNK, LayingOut
-from seqloom.data.encoding.encoded_dataset import Letters, Ragged, ReadingSet
+from seqloom.data.encoding.encode_texts import CHUNK, EncodingOptions
+from seqloom.data.encoding.encoded_dataset import EncodedDataset, RaggedRows, WordCharacters
 from seqloom.data.encoding.sliding_windows import Window, word_windows
-from seqloom.data.readers.examples import Tagged
+from seqloom.data.readers.examples import TaggedWords
 from seqloom.protocols import Tokenizer
 from seqloom.shapes import IGNORE
 from seqloom.text.word_characters import numbered
 
 
 def tagged_set(
-    examples: Iterable[Tagged], how: LayingOut, number: Callable[[Tagged, int], int]
-) -> ReadingSet:
+    examples: Iterable[TaggedWords], how: EncodingOptions, number: Callable[[TaggedWords, int], int]
+) -> EncodedDataset:
     """`number`: (example, which of its words) -> the number of its tag, IGNORE where it has none that is
     known.
 
@@ -68,22 +68,22 @@ def tagged_set(
                         )
                     yield row
 
-    tokens = Ragged.of(rows())
-    spelled = Ragged.of(numbered(list(known), how.alphabet)) if how.alphabet else None
-    return ReadingSet(
+    tokens = RaggedRows.of(rows())
+    spelled = RaggedRows.of(numbered(list(known), how.alphabet)) if how.alphabet else None
+    return EncodedDataset(
         tokens=tokens,
         second=tokens.lengths,
         first_row=np.arange(len(tokens) + 1),
         targets=targets.ragged(),
         places=places.ragged(),
-        letters=None if spelled is None else Letters(words=words.ragged(), spelled=spelled),
+        letters=None if spelled is None else WordCharacters(words=words.ragged(), token_bytes=spelled),
         example=np.array(example_of, np.int64),
         cuts=cuts,
         where=where,
     )
 
 
-def ids_of_words(examples: Sequence[Tagged], tokenizer: Tokenizer) -> Iterator[list[list[int]]]:
+def ids_of_words(examples: Sequence[TaggedWords], tokenizer: Tokenizer) -> Iterator[list[list[int]]]:
     """The ids of each word of each example; a word that no token spells is unknown, so that it keeps its
     place."""
     lead = " " if blank_begins_words(tokenizer) else ""
@@ -94,17 +94,23 @@ def ids_of_words(examples: Sequence[Tagged], tokenizer: Tokenizer) -> Iterator[l
 
 def blank_begins_words(tokenizer: Tokenizer) -> bool:
     """Whether a word inside of a text is spelled with the blank before it, as byte-level BPE does."""
-    return not tokenizer.lead and any(
-        piece.startswith(b" ") and len(piece) > 1 for piece in tokenizer.spelled
+    return not tokenizer.space_prefix and any(
+        piece.startswith(b" ") and len(piece) > 1 for piece in tokenizer.token_bytes
     )
 
 
 def unknown(tokenizer: Tokenizer) -> int:
-    marks = tokenizer.marks
-    return marks.unknown if marks.unknown is not None else marks.after[-1] if marks.after else 0
+    special_ids = tokenizer.special_ids
+    return (
+        special_ids.unk
+        if special_ids.unk is not None
+        else special_ids.suffix[-1]
+        if special_ids.suffix
+        else 0
+    )
 
 
-def room_of(how: LayingOut) -> int | None:
+def room_of(how: EncodingOptions) -> int | None:
     """Tokens of a window, marks not counted; None where there is no limit."""
     limits = [
         limit for limit in (how.longest and how.longest - how.layout.size(1), how.cut) if limit is not None
@@ -112,14 +118,14 @@ def room_of(how: LayingOut) -> int | None:
     return min(limits, default=None)
 
 
-def windows_of(ids: Sequence[Sequence[int]], how: LayingOut) -> list[Window]:
+def windows_of(ids: Sequence[Sequence[int]], how: EncodingOptions) -> list[Window]:
     room = room_of(how)
     if room is None:
         return [(0, len(ids))]
     return word_windows([len(one) for one in ids], room, room // 4 if how.stride is None else how.stride)
 
 
-def tag_numbers(order: Sequence[str]) -> Callable[[Tagged, int], int]:
+def tag_numbers(order: Sequence[str]) -> Callable[[TaggedWords, int], int]:
     """The number of a word's tag; IGNORE where it has none, or one that is not in `order`."""
     known = {name: at for at, name in enumerate(order)}
     return lambda example, at: known.get(example.tags[at], IGNORE) if example.tags else IGNORE
@@ -133,7 +139,7 @@ def _at(starts: Sequence[int], words: Sequence[int], steps: int) -> list[int]:
 
 
 class _Sequences:
-    """Sequences that become a `Ragged` in the end."""
+    """Sequences that become a `RaggedRows` in the end."""
 
     def __init__(self) -> None:
         self.values, self.offsets = array("i"), array("q", [0])
@@ -142,5 +148,5 @@ class _Sequences:
         self.values.extend(sequence)
         self.offsets.append(len(self.values))
 
-    def ragged(self) -> Ragged:
-        return Ragged(np.asarray(self.values, np.int32), np.asarray(self.offsets, np.int64))
+    def ragged(self) -> RaggedRows:
+        return RaggedRows(np.asarray(self.values, np.int32), np.asarray(self.offsets, np.int64))

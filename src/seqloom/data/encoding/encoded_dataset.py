@@ -28,7 +28,7 @@ from seqloom.data.batching.order import Rows
 from seqloom.data.batching.pair_batches import pad
 from seqloom.data.encoding.sliding_windows import Window
 from seqloom.errors import place
-from seqloom.protocols import Marks, ReadingBatch
+from seqloom.protocols import EncodedBatch, SpecialIds
 from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import BOS, DELIMITER, EOS
 
@@ -37,7 +37,7 @@ CAUSAL_MARKS = ("<start>", "<delimiter>", "<extract>")
 2018)."""
 
 
-class Layout(NamedTuple):
+class RowLayout(NamedTuple):
     """The marks of a row."""
 
     before: tuple[int, ...]
@@ -48,16 +48,16 @@ class Layout(NamedTuple):
         """How many steps the marks of so many texts take."""
         return len(self.before) + len(self.after) + (texts - 1) * len(self.between)
 
-    def joined(self, first: Sequence[int], second: Sequence[int] | None = None) -> Row:
+    def joined(self, first: Sequence[int], second: Sequence[int] | None = None) -> EncodedRow:
         """One text, or two, with their marks."""
         if second is None:
             row = [*self.before, *first, *self.after]
-            return Row(row, len(row))
+            return EncodedRow(row, len(row))
         start = [*self.before, *first, *self.between]
-        return Row([*start, *second, *self.after], len(start))
+        return EncodedRow([*start, *second, *self.after], len(start))
 
 
-class Row(NamedTuple):
+class EncodedRow(NamedTuple):
     """What an encoder reads at a time."""
 
     tokens: list[int]
@@ -65,28 +65,28 @@ class Row(NamedTuple):
     """Where the second text begins; the end where there is none."""
 
 
-def layout_of(marks: Marks, encoder: str, own: bool, size: int) -> Layout:
+def row_layout(special_ids: SpecialIds, encoder: str, own: bool, size: int) -> RowLayout:
     """Of a family of encoders. `own`: whether seqloom made the tokenizer, whose `size` is that of its
     vocabulary."""
     if encoder in ("bag_of_words", "convolution", "recurrent"):
-        return Layout((), (DELIMITER,) if own else marks.between, ())
+        return RowLayout((), (DELIMITER,) if own else special_ids.separator, ())
     if own:
-        return Layout((BOS,) if encoder != "t5" else (), (DELIMITER,), (EOS,))
+        return RowLayout((BOS,) if encoder != "t5" else (), (DELIMITER,), (EOS,))
     if encoder == "gpt":
-        return Layout((size,), (size + 1,), (size + 2,))
-    return Layout(marks.before, marks.between, marks.after)
+        return RowLayout((size,), (size + 1,), (size + 2,))
+    return RowLayout(special_ids.prefix, special_ids.separator, special_ids.suffix)
 
 
 @final
 @dataclass(frozen=True)
-class Ragged:
+class RaggedRows:
     """Sequences of numbers of different length, one after the other."""
 
     values: NDArray[np.int32]
     offsets: NDArray[np.int64]
 
     @classmethod
-    def of(cls, sequences: Iterable[Sequence[int]]) -> Ragged:
+    def of(cls, sequences: Iterable[Sequence[int]]) -> RaggedRows:
         values, offsets = array("i"), array("q", [0])
         for sequence in sequences:
             values.extend(sequence)
@@ -111,12 +111,12 @@ class Ragged:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Letters:
+class WordCharacters:
     """The letters of words: of each different word once."""
 
-    words: Ragged
+    words: RaggedRows
     """For each row and step the number of a word in `spelled`, -1 where none is read."""
-    spelled: Ragged
+    token_bytes: RaggedRows
     """The ids of its letters."""
 
     def batch(self, rows: NDArray[np.int64], steps: int) -> Tensor:
@@ -126,7 +126,7 @@ class Letters:
             numbers = self.words[int(row)]
             words[at, : len(numbers)] = numbers
         used, back = np.unique(words, return_inverse=True)
-        letters = self.spelled.padded(used[used >= 0], -1)
+        letters = self.token_bytes.padded(used[used >= 0], -1)
         table = torch.full((len(used), max(letters.shape[1], 1)), -1, dtype=torch.long)
         table[torch.from_numpy(used >= 0), : letters.shape[1]] = letters
         return table[torch.from_numpy(back.reshape(words.shape))]
@@ -134,20 +134,20 @@ class Letters:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class ReadingSet:
+class EncodedDataset:
     """Items that are ready to be batched. `items` of them, each one or more rows."""
 
-    tokens: Ragged
+    tokens: RaggedRows
     """Of each row, marks included."""
     second: NDArray[np.int64]
     """`(rows,)`: where the second text begins."""
     first_row: NDArray[np.int64]
     """`(items + 1,)`"""
     targets: Any
-    """By item: `(items, ...)` as `ReadingBatch.targets` has it; of tags a `Ragged`."""
-    places: Ragged | None = None
+    """By item: `(items, ...)` as `EncodedBatch.targets` has it; of tags a `RaggedRows`."""
+    places: RaggedRows | None = None
     """By row."""
-    letters: Letters | None = None
+    letters: WordCharacters | None = None
     example: NDArray[np.int64] | None = None
     """Of windows: `(items,)`, the example that each is of."""
     cuts: Sequence[Sequence[Window]] = ()
@@ -174,18 +174,18 @@ class ReadingSet:
         """What `BatchPlan` asks of a store of two columns; items have but one."""
         return np.zeros(len(rows), np.int64) if column else np.asarray(self.costs[rows])
 
-    def batch(self, items: Rows) -> ReadingBatch:
+    def batch(self, items: Rows) -> EncodedBatch:
         """The items of these numbers."""
         counts = self.first_row[items + 1] - self.first_row[items]
         rows = np.concatenate([np.arange(self.first_row[i], self.first_row[i + 1]) for i in items])
         tokens = self.tokens.padded(rows, -1)
         steps = torch.arange(tokens.shape[1])
         segments = (steps >= torch.from_numpy(self.second[rows])[:, None]) & (tokens >= 0)
-        if isinstance(self.targets, Ragged):
+        if isinstance(self.targets, RaggedRows):
             targets = self.targets.padded(items, IGNORE)
         else:
             targets = torch.from_numpy(np.asarray(self.targets[items]))
-        return ReadingBatch(
+        return EncodedBatch(
             tokens=tokens,
             segments=segments.long(),
             characters=(
@@ -202,7 +202,7 @@ class ReadingSet:
             targets=targets,
         )
 
-    def load(self, items: Rows, whole: Rows) -> ReadingBatch:
+    def load(self, items: Rows, whole: Rows) -> EncodedBatch:
         """The batch of a share. No items: the first of the `whole` batch with nothing trained, since a worker
         must take part."""
         if len(items):

@@ -25,7 +25,7 @@ from seqloom.data.formats.lines import Line, Tally
 from seqloom.errors import DataError, UsageError, place, printable
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A row of a table: its first and last line, its cells, and the problem of a line in it (see `Line`)."""
 
     line: int
@@ -34,7 +34,9 @@ class Row(NamedTuple):
     problem: str | None
 
 
-def read_rows(lines: Iterator[Line], path: str, delimiter: str, quoting: bool, most: int) -> Iterator[Row]:
+def read_rows(
+    lines: Iterator[Line], path: str, delimiter: str, quoting: bool, most: int
+) -> Iterator[TableRow]:
     """Rows of cells. With `quoting`, a cell that begins with `"` ends at the next single `"` (`""` is a quote
     in it), also lines later (RFC 4180); line ends in it become `\\n`. A quote elsewhere in a cell is text.
 
@@ -45,10 +47,10 @@ def read_rows(lines: Iterator[Line], path: str, delimiter: str, quoting: bool, m
         if quoting and '"' in line.text:
             yield _quoted_row(line, lines, path, delimiter, most)
         else:
-            yield Row(line.number, line.number, line.text.split(delimiter), line.problem)
+            yield TableRow(line.number, line.number, line.text.split(delimiter), line.problem)
 
 
-def _quoted_row(line: Line, lines: Iterator[Line], path: str, delimiter: str, most: int) -> Row:
+def _quoted_row(line: Line, lines: Iterator[Line], path: str, delimiter: str, most: int) -> TableRow:
     first, at, cells, size, problem = line.number, 0, [], len(line.text), line.problem
     while True:
         if not line.text.startswith('"', at):
@@ -89,7 +91,7 @@ def _quoted_row(line: Line, lines: Iterator[Line], path: str, delimiter: str, mo
                 )
             cells.append("".join(parts))
         if end >= len(line.text):
-            return Row(first, line.number, cells, problem)
+            return TableRow(first, line.number, cells, problem)
         at = end + len(delimiter)
 
 
@@ -162,7 +164,7 @@ def read_table(
 SPREADSHEET_ERRORS = frozenset({"#N/A", "#NAME?", "#REF!", "#VALUE!", "#DIV/0!", "#NUM!", "#NULL!"})
 
 
-def _filled(rows: Iterator[Row], options: DataConfig, path: str, tally: Tally) -> Iterator[Row]:
+def _filled(rows: Iterator[TableRow], options: DataConfig, path: str, tally: Tally) -> Iterator[TableRow]:
     """The rows without blank lines and those with a problem, which are counted; the first row must be good,
     it may name the columns."""
     first = options.header is not False
@@ -197,7 +199,7 @@ def _is_header(cells: list[str], options: DataConfig, wanted: Wanted) -> bool:
     return len(cells) > 1 and (all(known) if len(cells) == 2 else sum(known) >= 2)
 
 
-def _refuse_columns(head: Row, delimiter: str, path: str, wanted: Wanted) -> None:
+def _refuse_columns(head: TableRow, delimiter: str, path: str, wanted: Wanted) -> None:
     """Raises DataError where a header has one column of a pair, or two of the same name."""
     if len(_alone(wanted)) != 1:
         _refuse_one_column(head, delimiter, path, wanted)
@@ -214,7 +216,7 @@ def _alone(wanted: Wanted) -> tuple[str, ...]:
     return wanted.roles if wanted.alone is None else wanted.alone
 
 
-def _refuse_one_column(head: Row, delimiter: str, path: str, wanted: Wanted) -> None:
+def _refuse_one_column(head: TableRow, delimiter: str, path: str, wanted: Wanted) -> None:
     if len(head.cells) > 1:
         return
     other = next((c for c in (";", "\t", ",", "|") if c != delimiter and c in head.cells[0]), None)
@@ -240,7 +242,7 @@ def _by_number(options: DataConfig, wanted: Wanted) -> bool:
     return bool(asked)
 
 
-def _accept_headerless(head: Row, delimiter: str, tally: Tally, path: str, wanted: Wanted) -> None:
+def _accept_headerless(head: TableRow, delimiter: str, tally: Tally, path: str, wanted: Wanted) -> None:
     """A table without a header, whose columns nobody named, has as many as are wanted. Raises DataError where
     it has others."""
     alone = _alone(wanted)
@@ -278,7 +280,7 @@ def _accept_headerless(head: Row, delimiter: str, tally: Tally, path: str, wante
     )
 
 
-def _likely(head: Row) -> str:
+def _likely(head: TableRow) -> str:
     """Settings that may fit a row: its longest cell as the text, its shortest as the label."""
     sizes = [
         (len(cell.split()), len(cell), at) for at, cell in enumerate(head.cells, start=1) if cell.strip()
@@ -288,7 +290,7 @@ def _likely(head: Row) -> str:
     return f", such as --set data.text={max(sizes)[2]} --set data.label={min(sizes)[2]}"
 
 
-def _wrong_width(row: Row, width: int, delimiter: str) -> str:
+def _wrong_width(row: TableRow, width: int, delimiter: str) -> str:
     quoted = ""
     if row.last > row.line:
         quoted = (
@@ -303,6 +305,6 @@ def _wrong_width(row: Row, width: int, delimiter: str) -> str:
     )
 
 
-def _shown(row: Row) -> str:
+def _shown(row: TableRow) -> str:
     text = " | ".join(cell[:60] for cell in row.cells[:20])
     return printable(text if len(text) <= 80 else text[:80] + "…")

@@ -17,7 +17,7 @@ from seqloom.config import DataConfig
 from seqloom.data.formats.columns import lines_of
 from seqloom.data.formats.findings import Findings
 from seqloom.data.formats.lines import Line, Tally
-from seqloom.data.readers.examples import Tagged
+from seqloom.data.readers.examples import TaggedWords
 from seqloom.data.readers.tag_scheme import TagCheck
 from seqloom.errors import DataError, place, printable
 
@@ -54,7 +54,7 @@ def sentences(path: str, options: DataConfig, tally: Tally, findings: Findings) 
         yield block
 
 
-def read_conll(path: str, options: DataConfig, tally: Tally, *, answers: bool) -> Iterator[Tagged]:
+def read_conll(path: str, options: DataConfig, tally: Tally, *, answers: bool) -> Iterator[TaggedWords]:
     """The sentences of a file; with `answers` false tags need not be there.
 
     Raises DataError, with the line, where columns are missing or parted otherwise than in the first line,
@@ -142,8 +142,8 @@ def _columns(first: Line, path: str, options: DataConfig, tally: Tally, answers:
     return columns
 
 
-def _sentence(lines: Sequence[Line], path: str, columns: _Columns, tags: TagCheck | None) -> Tagged:
-    words, marks = [], []
+def _sentence(lines: Sequence[Line], path: str, columns: _Columns, tags: TagCheck | None) -> TaggedWords:
+    words, special_ids = [], []
     for line in lines:
         cells = columns.cells(line.text)
         if len(cells) != columns.number:
@@ -166,9 +166,11 @@ def _sentence(lines: Sequence[Line], path: str, columns: _Columns, tags: TagChec
                 path,
                 line.number,
             )
-        marks.append(tag)
-    checked = tuple(marks) if tags is None else tags.checked(marks, [line.number for line in lines])
-    return Tagged(tuple(words), checked, path, lines[0].number)
+        special_ids.append(tag)
+    checked = (
+        tuple(special_ids) if tags is None else tags.checked(special_ids, [line.number for line in lines])
+    )
+    return TaggedWords(tuple(words), checked, path, lines[0].number)
 
 
 def _wrong_count(line: Line, cells: Sequence[str], columns: _Columns) -> str:

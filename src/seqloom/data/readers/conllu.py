@@ -18,7 +18,7 @@ from seqloom.config import DataConfig
 from seqloom.data.formats.findings import Findings
 from seqloom.data.formats.lines import Line, Tally
 from seqloom.data.readers.conll import sentences
-from seqloom.data.readers.examples import Tagged
+from seqloom.data.readers.examples import TaggedWords
 from seqloom.errors import DataError, printable
 
 COLUMNS = 10
@@ -31,7 +31,7 @@ _RANGE, _EMPTY = re.compile(r"([0-9]{1,9})-([0-9]{1,9})"), re.compile(r"([0-9]{1
 _SENTENCE = re.compile(r"#\s*sent_id\s*=\s*(.*\S)")
 
 
-def read_conllu(path: str, options: DataConfig, tally: Tally, *, answers: bool) -> Iterator[Tagged]:
+def read_conllu(path: str, options: DataConfig, tally: Tally, *, answers: bool) -> Iterator[TaggedWords]:
     """The sentences of a file, with the tags `data.tags`; with `answers` false neither tags nor trees need be
     there.
 
@@ -71,7 +71,7 @@ class _Sentence:
     def _fail(self, message: str, line: int) -> NoReturn:
         raise DataError(f"sentence {printable(self._name)}: {message}", self._path, line)
 
-    def tagged(self, lines: Sequence[Line], tags: str, findings: Findings, answers: bool) -> Tagged:
+    def tagged(self, lines: Sequence[Line], tags: str, findings: Findings, answers: bool) -> TaggedWords:
         rows = self._words([(line.number, self._cells(line)) for line in lines], findings)
         if not rows:
             self._fail("there is no word in it", lines[0].number)
@@ -80,7 +80,7 @@ class _Sentence:
                 self._fail("the word (FORM) is empty", line)
         words = tuple(cells[_FORM] for _, cells in rows)
         if not answers:
-            return Tagged(words, (), self._path, rows[0][0])
+            return TaggedWords(words, (), self._path, rows[0][0])
         self._check_tree(rows)
         column = TAGS[tags]
         for line, cells in rows:
@@ -90,7 +90,7 @@ class _Sentence:
                     f" ({printable(cells[column])!r})",
                     line,
                 )
-        return Tagged(words, tuple(cells[column] for _, cells in rows), self._path, rows[0][0])
+        return TaggedWords(words, tuple(cells[column] for _, cells in rows), self._path, rows[0][0])
 
     def _cells(self, line: Line) -> list[str]:
         if line.text.startswith("#"):

@@ -38,7 +38,7 @@ U+001F too)."""
 _CUT = re.compile(f"(?<=[^{BLANK}])[{BLANK}]")
 
 
-class Piece(NamedTuple):
+class DocumentPiece(NamedTuple):
     """Part of a document, and where it stood (`line` from 1, of a table the row)."""
 
     text: str
@@ -123,7 +123,7 @@ def _listed(paths: list[str]) -> str:
     return shown if len(paths) <= 3 else f"{shown} and {len(paths) - 3:,} more"
 
 
-def read_documents(files: Sequence[str], data: DataConfig, tally: Tally) -> Iterator[Piece]:
+def read_documents(files: Sequence[str], data: DataConfig, tally: Tally) -> Iterator[DocumentPiece]:
     """The documents of these files (see `corpus_files`), in pieces; a generator that holds a piece at a time.
 
     Of plain text `data.document` says what a document is; of a table it is a row, in the column `data.text`.
@@ -152,7 +152,7 @@ def read_documents(files: Sequence[str], data: DataConfig, tally: Tally) -> Iter
         )
 
 
-def _pieces(path: str, data: DataConfig, tally: Tally) -> Iterator[Piece]:
+def _pieces(path: str, data: DataConfig, tally: Tally) -> Iterator[DocumentPiece]:
     form = data.format if data.format != "auto" else FORMS.get(_ending(path), "text")
     if form == "text":
         return _texts(path, data, tally)
@@ -165,7 +165,7 @@ def _pieces(path: str, data: DataConfig, tally: Tally) -> Iterator[Piece]:
     return (piece for record in records for piece in cut(record.fields["text"], path, record.line))
 
 
-def _texts(path: str, data: DataConfig, tally: Tally) -> Iterator[Piece]:
+def _texts(path: str, data: DataConfig, tally: Tally) -> Iterator[DocumentPiece]:
     policy = data.on_bad_line
     lines = scan_lines(
         path,
@@ -184,7 +184,7 @@ def _texts(path: str, data: DataConfig, tally: Tally) -> Iterator[Piece]:
             if blank:
                 tally.skip("blank", path, number)
             elif len(text) <= PIECE:
-                yield Piece(text, path, number, True)
+                yield DocumentPiece(text, path, number, True)
             else:
                 yield from cut(text, path, number)
         elif data.document == "paragraph" and blank:
@@ -194,13 +194,13 @@ def _texts(path: str, data: DataConfig, tally: Tally) -> Iterator[Piece]:
     yield from document.end()
 
 
-def cut(text: str, path: str, line: int) -> Iterator[Piece]:
+def cut(text: str, path: str, line: int) -> Iterator[DocumentPiece]:
     """The pieces of a whole document."""
     start = 0
     while len(text) - start > PIECE and (found := _CUT.search(text, start + PIECE)):
-        yield Piece(text[start : found.start()], path, line, False)
+        yield DocumentPiece(text[start : found.start()], path, line, False)
         start = found.start()
-    yield Piece(text[start:], path, line, True)
+    yield DocumentPiece(text[start:], path, line, True)
 
 
 @final
@@ -217,7 +217,7 @@ class _Document:
         self.size, self.enough = 0, PIECE
         self.begun = False  # whether a piece was handed on
 
-    def add(self, number: int, text: str) -> Iterator[Piece]:
+    def add(self, number: int, text: str) -> Iterator[DocumentPiece]:
         if self.line:
             self.held.append("\n")
         else:
@@ -226,7 +226,7 @@ class _Document:
         self.size += len(text) + 1
         return self._cut(number) if self.size > self.enough else iter(())
 
-    def _cut(self, number: int) -> Iterator[Piece]:
+    def _cut(self, number: int) -> Iterator[DocumentPiece]:
         *ready, rest = cut("".join(self.held), self.path, self.line)
         for piece in ready:
             yield piece._replace(line=self.line)
@@ -243,10 +243,10 @@ class _Document:
                 number,
             )
 
-    def end(self) -> Iterator[Piece]:
+    def end(self) -> Iterator[DocumentPiece]:
         text, line, begun = "".join(self.held), self.line, self.begun
         self._begin()
         if begun or (text and not text.isspace()):
-            yield Piece(text, self.path, line, True)
+            yield DocumentPiece(text, self.path, line, True)
         elif line:
             self.tally.skip("blank", self.path, line)

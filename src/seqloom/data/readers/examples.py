@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Labelled(NamedTuple):
+class LabelledText(NamedTuple):
     """A text, or two, and what is to be said of it."""
 
     text: str
@@ -20,7 +20,7 @@ class Labelled(NamedTuple):
     line: int | None
 
 
-class Tagged(NamedTuple):
+class TaggedWords(NamedTuple):
     """Words and a tag for each."""
 
     words: tuple[str, ...]
@@ -31,7 +31,7 @@ class Tagged(NamedTuple):
     """Of the first word; the others follow it, but for comments and what is no word."""
 
 
-class Answer(NamedTuple):
+class GoldAnswer(NamedTuple):
     """A part of a context."""
 
     start: int
@@ -46,7 +46,7 @@ class Question(NamedTuple):
     """Its id."""
     question: str
     context: str
-    answers: tuple[Answer, ...]
+    answers: tuple[GoldAnswer, ...]
     """Those that people gave; empty where there is none."""
     group: str | None
     """Its article, which stays on one side of a split."""
@@ -54,7 +54,7 @@ class Question(NamedTuple):
     line: int | None
 
 
-class Choice(NamedTuple):
+class ChoiceQuestion(NamedTuple):
     """A text and what may follow it."""
 
     text: str

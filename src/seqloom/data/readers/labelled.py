@@ -18,7 +18,7 @@ from seqloom.data.formats.lines import Tally, read_lines
 from seqloom.data.formats.parquet import read_parquet
 from seqloom.data.formats.tables import read_table
 from seqloom.data.readers.class_files import read_class_files
-from seqloom.data.readers.examples import Labelled
+from seqloom.data.readers.examples import LabelledText
 from seqloom.data.readers.label_columns import labelled_columns, labelled_record, refuse_columns
 from seqloom.data.readers.records import FORMS, read_texts, refuse_pipe
 from seqloom.errors import DataError, UsageError, place, printable
@@ -40,7 +40,7 @@ def read_labelled(
     pairs: bool | None = None,
     answers: bool = True,
     number: bool = False,
-) -> Iterator[Labelled]:
+) -> Iterator[LabelledText]:
     """The examples of one file or of several, one after the other.
 
     `pairs`: whether each has two texts; None: where `data.second` or a header says so. `answers=False`:
@@ -253,7 +253,7 @@ def joined(labels: Sequence[str]) -> str:
 
 def _example(
     record: Record, options: DataConfig, tally: Tally, answers: bool, number: bool
-) -> Labelled | None:
+) -> LabelledText | None:
     """None where the row is left out, which is counted."""
     fields, path, line = record.fields, record.path, record.line
     labels: tuple[str, ...] | None = ()
@@ -267,7 +267,7 @@ def _example(
         return None
     if _ENTITY.search(fields["text"]):
         tally.keep("HTML entities such as &amp; in a text", path, line)
-    return Labelled(fields["text"], fields.get("second"), labels, fields.get("group") or None, path, line)
+    return LabelledText(fields["text"], fields.get("second"), labels, fields.get("group") or None, path, line)
 
 
 def _score(written: str, path: str, line: int, tally: Tally) -> tuple[str] | None:

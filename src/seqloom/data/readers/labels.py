@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from seqloom.data.readers.examples import Labelled, Tagged
+from seqloom.data.readers.examples import LabelledText, TaggedWords
 from seqloom.errors import DataError, place
 
 MOST_UNEQUAL = 100
@@ -23,21 +23,21 @@ def label_order(labels: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda label: (int(label), label)) if whole else sorted(found))
 
 
-def text_key(example: Labelled) -> str:
+def text_key(example: LabelledText) -> str:
     """The same for examples whose texts differ in nothing but case and white space."""
     return "\n".join(
         " ".join(text.split()).casefold() for text in (example.text, example.second) if text is not None
     )
 
 
-def check_labels(examples: Sequence[Labelled]) -> list[str]:
+def check_labels(examples: Sequence[LabelledText]) -> list[str]:
     """What is odd in examples to train on, in sentences: labels of one example, far more examples of one
     label than of another, texts that come again, with the same or other labels.
 
     Raises DataError where all have one label, and where two labels differ only in case, white space or how a
     number is written.
     """
-    first: dict[str, Labelled] = {}
+    first: dict[str, LabelledText] = {}
     for example in examples:
         for label in example.labels:
             first.setdefault(label, example)
@@ -68,7 +68,7 @@ def check_labels(examples: Sequence[Labelled]) -> list[str]:
     return said + _repeated(examples)
 
 
-def check_numbers(examples: Sequence[Labelled]) -> None:
+def check_numbers(examples: Sequence[LabelledText]) -> None:
     """Raises DataError where numbers to train on do not differ."""
     found = {float(label) for example in examples for label in example.labels}
     if len(found) < 2:
@@ -83,11 +83,11 @@ def _size(item: tuple[str, int]) -> tuple[int, str]:
     return item[1], item[0]
 
 
-def _at(example: Labelled | Tagged) -> str:
+def _at(example: LabelledText | TaggedWords) -> str:
     return place(example.path, example.line)
 
 
-def _refuse_alike(first: dict[str, Labelled]) -> None:
+def _refuse_alike(first: dict[str, LabelledText]) -> None:
     met: dict[str, str] = {}
     for label in first:
         other = met.setdefault(_folded(label), label)
@@ -105,10 +105,10 @@ def _folded(label: str) -> str:
     return " ".join(label.split()).casefold()
 
 
-def _repeated(examples: Sequence[Labelled]) -> list[str]:
-    met: dict[str, Labelled] = {}
-    again: list[tuple[Labelled, Labelled]] = []
-    apart: list[tuple[Labelled, Labelled]] = []
+def _repeated(examples: Sequence[LabelledText]) -> list[str]:
+    met: dict[str, LabelledText] = {}
+    again: list[tuple[LabelledText, LabelledText]] = []
+    apart: list[tuple[LabelledText, LabelledText]] = []
     for example in examples:
         earlier = met.setdefault(text_key(example), example)
         if earlier is not example:
@@ -121,15 +121,19 @@ def _repeated(examples: Sequence[Labelled]) -> list[str]:
     ]
 
 
-def labels_of(examples: Iterable[Labelled | Tagged]) -> Iterator[tuple[str, Labelled | Tagged]]:
+def labels_of(
+    examples: Iterable[LabelledText | TaggedWords],
+) -> Iterator[tuple[str, LabelledText | TaggedWords]]:
     """Each label and tag, and the example that has it."""
     for example in examples:
-        for label in example.labels if isinstance(example, Labelled) else example.tags:
+        for label in example.labels if isinstance(example, LabelledText) else example.tags:
             yield label, example
 
 
 def check_known(
-    examples: Iterable[Labelled | Tagged], order: Sequence[str], unseen: Literal["error", "ignore"] = "error"
+    examples: Iterable[LabelledText | TaggedWords],
+    order: Sequence[str],
+    unseen: Literal["error", "ignore"] = "error",
 ) -> list[str]:
     """A sentence on labels (or tags) that a model has not got, if there are any and they may be.
 
@@ -137,7 +141,7 @@ def check_known(
     """
     known = frozenset(order)
     counts: Counter[str] = Counter()
-    first: Labelled | Tagged | None = None
+    first: LabelledText | TaggedWords | None = None
     for label, example in labels_of(examples):
         if label not in known:
             counts[label] += 1
@@ -159,9 +163,9 @@ def check_known(
     )
 
 
-def check_leak(training: Iterable[Labelled], others: Sequence[Labelled]) -> list[str]:
+def check_leak(training: Iterable[LabelledText], others: Sequence[LabelledText]) -> list[str]:
     """A sentence on examples whose texts stand in the training too, if there are any."""
-    known: dict[str, Labelled] = {}
+    known: dict[str, LabelledText] = {}
     for example in training:
         known.setdefault(text_key(example), example)
     found = [(example, known[key]) for example in others if (key := text_key(example)) in known]

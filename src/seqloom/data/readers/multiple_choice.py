@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from seqloom.config import DataConfig
 from seqloom.data.formats.columns import UNIT, Record, Wanted, listed, require
 from seqloom.data.formats.lines import Tally, read_lines
-from seqloom.data.readers.examples import Choice
+from seqloom.data.readers.examples import ChoiceQuestion
 from seqloom.data.readers.label_columns import KNOWN, labelled_record, one_column, say_guesses, texts_of
 from seqloom.data.readers.labelled import TABLES, form_of, read_rows_of
 from seqloom.errors import DataError, UsageError, place, printable
@@ -46,14 +46,14 @@ Base = Literal[0, 1]
 class _Found(NamedTuple):
     """A choice, and its answer as it is written."""
 
-    choice: Choice
+    choice: ChoiceQuestion
     label: str | None
     """None where there is nothing left to understand."""
 
 
 def read_choices(
     paths: Sequence[str], options: DataConfig, tally: Tally, *, answers: bool = True
-) -> Iterator[Choice]:
+) -> Iterator[ChoiceQuestion]:
     """The choices of tables, one after the other, or of one table and a file with the answer of each row in a
     line.
 
@@ -207,7 +207,7 @@ def _found(record: Record) -> _Found:
             f"a choice needs at least two options, none of them blank, but {what}", record.path, record.line
         )
     return _Found(
-        Choice(record.fields["text"], tuple(cells), None, record.path, record.line),
+        ChoiceQuestion(record.fields["text"], tuple(cells), None, record.path, record.line),
         record.fields.get("label", ""),
     )
 
@@ -225,7 +225,7 @@ def _with_labels(found: list[_Found], beside: str, options: DataConfig) -> list[
 
 def _choices(
     tables: Iterable[list[_Found]], options: DataConfig, tally: Tally, answers: bool
-) -> Iterator[Choice]:
+) -> Iterator[ChoiceQuestion]:
     """The choices, their answers understood: of all tables together."""
     if not answers:
         yield from (one.choice for table in tables for one in table)
@@ -310,7 +310,7 @@ def _worded(one: _Found) -> int:
     return answer
 
 
-def _by_premise(records: list[Record], answers: bool) -> Iterator[Choice]:
+def _by_premise(records: list[Record], answers: bool) -> Iterator[ChoiceQuestion]:
     """Rows with equal first text are one choice, in the order of the first of them."""
     groups: dict[str, list[Record]] = {}
     for record in records:
@@ -334,7 +334,7 @@ def _by_premise(records: list[Record], answers: bool) -> Iterator[Choice]:
                 first.path,
                 first.line,
             )
-        yield Choice(
+        yield ChoiceQuestion(
             text,
             tuple(row.fields["second"] for row in rows),
             right[0] if right else None,

@@ -20,7 +20,7 @@ from seqloom.config import DataConfig
 from seqloom.data.formats.columns import lines_of, listed, writable
 from seqloom.data.formats.jsonl import json_object, kind_of
 from seqloom.data.formats.lines import Tally
-from seqloom.data.formats.tables import Row, read_rows
+from seqloom.data.formats.tables import TableRow, read_rows
 from seqloom.data.readers.records import FORMS
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.files import json_line
@@ -244,7 +244,7 @@ def _table_lists(path: str, form: str, options: DataConfig, tally: Tally) -> Ite
         yield _table_list(some, name, path)
 
 
-def _check_header(head: Row, name: str, delimiter: str, path: str) -> None:
+def _check_header(head: TableRow, name: str, delimiter: str, path: str) -> None:
     if head.problem is not None:
         raise DataError(
             f"the first row names the columns, but it has a problem: {head.problem}", path, head.line

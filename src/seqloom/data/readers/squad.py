@@ -20,7 +20,7 @@ from seqloom.data.formats.json_documents import read_document
 from seqloom.data.formats.jsonl import json_object, kind_of
 from seqloom.data.formats.lines import Tally
 from seqloom.data.formats.tables import read_table
-from seqloom.data.readers.examples import Answer, Question
+from seqloom.data.readers.examples import GoldAnswer, Question
 from seqloom.data.readers.label_columns import unknown_columns
 from seqloom.data.readers.records import FORMS
 from seqloom.errors import DataError, UsageError, place, printable
@@ -324,7 +324,7 @@ def _checked(raw: _Raw, path: str, options: DataConfig, tally: Tally, answers: b
     return Question(raw.name, texts[0], texts[1], found, raw.group, path, raw.line)
 
 
-def _answer(answer: Any, context: str, where: str, path: str, line: int | None) -> Answer:
+def _answer(answer: Any, context: str, where: str, path: str, line: int | None) -> GoldAnswer:
     text, start = (
         (answer.get("text"), answer.get("answer_start")) if isinstance(answer, dict) else (None, None)
     )
@@ -333,7 +333,7 @@ def _answer(answer: Any, context: str, where: str, path: str, line: int | None) 
             f"{where}: an answer must have a `text`, not blank, and a whole number `answer_start`", path, line
         )
     if start >= 0 and context.startswith(text, start):
-        return Answer(start, text)
+        return GoldAnswer(start, text)
     shown, end = printable(text[:40]), start + len(text)
     if start < 0 or end > len(context):
         at = f"it would stand at {start} to {end}, but the context has the code points 0 to {len(context)}"

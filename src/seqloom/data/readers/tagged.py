@@ -14,7 +14,7 @@ from seqloom.data.formats.jsonl import json_object
 from seqloom.data.formats.lines import Tally
 from seqloom.data.readers.conll import read_conll
 from seqloom.data.readers.conllu import read_conllu
-from seqloom.data.readers.examples import Tagged
+from seqloom.data.readers.examples import TaggedWords
 from seqloom.data.readers.records import read_texts
 from seqloom.data.readers.tag_scheme import TagCheck
 from seqloom.data.readers.tagged_spans import read_tagged_spans
@@ -39,7 +39,7 @@ WORDS, TAGS = ("tokens", "words"), ("tags", "ner_tags", "pos_tags", "labels")
 
 def read_tagged(
     paths: Sequence[str], options: DataConfig, tally: Tally, *, answers: bool = True
-) -> Iterator[Tagged]:
+) -> Iterator[TaggedWords]:
     """The sentences of all files, one after the other; with `answers` false tags need not be there, and plain
     text will do.
 
@@ -76,7 +76,7 @@ def _form(path: str, options: DataConfig, tally: Tally, answers: bool) -> str:
     return "text"
 
 
-def read_words(path: str, options: DataConfig, tally: Tally, *, answers: bool) -> Iterator[Tagged]:
+def read_words(path: str, options: DataConfig, tally: Tally, *, answers: bool) -> Iterator[TaggedWords]:
     """A sentence a line, its words parted by blanks and without tags; a blank line, or one that is skipped,
     has no words."""
     if answers:
@@ -85,10 +85,10 @@ def read_words(path: str, options: DataConfig, tally: Tally, *, answers: bool) -
         )
     for record in read_texts(path, options, tally, every_line=True):
         words = record.fields["text"].replace("\t", " ").split(" ")
-        yield Tagged(tuple(word for word in words if word), (), path, record.line)
+        yield TaggedWords(tuple(word for word in words if word), (), path, record.line)
 
 
-def read_tag_lists(path: str, options: DataConfig, tally: Tally, *, answers: bool) -> Iterator[Tagged]:
+def read_tag_lists(path: str, options: DataConfig, tally: Tally, *, answers: bool) -> Iterator[TaggedWords]:
     """A sentence a line of JSONL, `{"tokens": ["I", "am"], "tags": ["PRON", "AUX"]}`, under the names
     `data.text` and `data.label`, or one of the names WORDS and one of TAGS.
 
@@ -118,7 +118,7 @@ def read_tag_lists(path: str, options: DataConfig, tally: Tally, *, answers: boo
                 line.number,
             )
         tally.used += 1
-        yield Tagged(tuple(words), check.checked(tags, [line.number] * len(tags)), path, line.number)
+        yield TaggedWords(tuple(words), check.checked(tags, [line.number] * len(tags)), path, line.number)
     findings.say(tally)
 
 
@@ -153,13 +153,13 @@ def _texts(
     return found
 
 
-class _Reader(Protocol):
+class _TaggedReader(Protocol):
     def __call__(
         self, path: str, options: DataConfig, tally: Tally, *, answers: bool
-    ) -> Iterator[Tagged]: ...
+    ) -> Iterator[TaggedWords]: ...
 
 
-_READERS: dict[str, _Reader] = {
+_READERS: dict[str, _TaggedReader] = {
     "conll": read_conll,
     "conllu": read_conllu,
     "tagged": read_word_tags,

@@ -15,12 +15,14 @@ from seqloom.data.formats.findings import Findings
 from seqloom.data.formats.json_documents import read_document
 from seqloom.data.formats.jsonl import kind_of
 from seqloom.data.formats.lines import Tally
-from seqloom.data.readers.examples import Tagged
+from seqloom.data.readers.examples import TaggedWords
 from seqloom.data.readers.tag_scheme import OUTSIDE
 from seqloom.errors import DataError
 
 
-def read_tagged_spans(path: str, options: DataConfig, tally: Tally, *, answers: bool) -> Iterator[Tagged]:
+def read_tagged_spans(
+    path: str, options: DataConfig, tally: Tally, *, answers: bool
+) -> Iterator[TaggedWords]:
     """The sentences of a file; the line of each is its number in the file, from 1. Words are what blanks
     part, cut where a span begins or ends inside of one.
 
@@ -54,7 +56,7 @@ def read_tagged_spans(path: str, options: DataConfig, tally: Tally, *, answers: 
             tally.skip("blank", path, number)
             continue
         tally.used += 1
-        yield Tagged(tuple(words), tuple(tags) if answers else (), path, number)
+        yield TaggedWords(tuple(words), tuple(tags) if answers else (), path, number)
     findings.say(tally)
 
 

@@ -10,11 +10,11 @@ from seqloom.data.formats.archives import member_lines, members
 from seqloom.data.formats.columns import lines_of
 from seqloom.data.formats.findings import Findings
 from seqloom.data.formats.lines import Line, Tally
-from seqloom.data.readers.examples import Tagged
+from seqloom.data.readers.examples import TaggedWords
 from seqloom.errors import place, printable
 
 
-def read_word_tags(path: str, options: DataConfig, tally: Tally, *, answers: bool) -> Iterator[Tagged]:
+def read_word_tags(path: str, options: DataConfig, tally: Tally, *, answers: bool) -> Iterator[TaggedWords]:
     """The sentences of a text, or of all texts of an archive (`.zip`) in the order of their names.
 
     With `answers` false the words alone are given, without what follows the last `_`. A word without a tag is
@@ -48,7 +48,9 @@ def _has_tag(token: str) -> bool:
     return bool(mark and tag)
 
 
-def _sentence(line: Line, path: str, findings: Findings, tally: Tally, answers: bool) -> Iterator[Tagged]:
+def _sentence(
+    line: Line, path: str, findings: Findings, tally: Tally, answers: bool
+) -> Iterator[TaggedWords]:
     """That of a line, or none."""
     if line.problem is not None or not line.text.strip():
         tally.skip(line.problem or "blank", path, line.number)
@@ -67,4 +69,4 @@ def _sentence(line: Line, path: str, findings: Findings, tally: Tally, answers: 
         tally.skip("no word has a tag", path, line.number)
         return
     tally.used += 1
-    yield Tagged(tuple(words), tuple(tags) if answers else (), path, line.number)
+    yield TaggedWords(tuple(words), tuple(tags) if answers else (), path, line.number)

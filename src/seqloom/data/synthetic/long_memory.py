@@ -105,11 +105,13 @@ def spell(task: MemoryTask, ids: Ids) -> str:
 
 def _adding(rng: np.random.Generator, rows: int, length: int, held_out: bool) -> Examples:
     numbers = rng.random((rows, length), dtype=np.float32)
-    marks = np.zeros_like(numbers)
+    special_ids = np.zeros_like(numbers)
     every, half = np.arange(rows), length // 2
-    marks[every, rng.integers(0, half, rows)] = 1
-    marks[every, rng.integers(half, length, rows)] = 1
-    return Examples(np.stack([numbers, marks], axis=-1), (numbers * marks).sum(axis=1, keepdims=True))
+    special_ids[every, rng.integers(0, half, rows)] = 1
+    special_ids[every, rng.integers(half, length, rows)] = 1
+    return Examples(
+        np.stack([numbers, special_ids], axis=-1), (numbers * special_ids).sum(axis=1, keepdims=True)
+    )
 
 
 SYMBOLS, COPIED = tuple("abcdefgh"), 5

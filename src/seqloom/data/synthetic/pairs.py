@@ -162,7 +162,7 @@ class DateReader:
             for form in (*FORMS, *["ordinal"] * (_language(locale) == "en"))
         ]
         self.shapes: dict[tuple[str, str], set[str]] = {}
-        self._weekdays: dict[str, dict[_Reading, set[int]]] = {}
+        self._weekdays: dict[str, dict[_DateReading, set[int]]] = {}
         for writing in self.writings:
             self.shapes[writing] = set()
             for day in _PROBES:
@@ -181,7 +181,7 @@ class DateReader:
         }
 
 
-class _Reading(NamedTuple):
+class _DateReading(NamedTuple):
     """What the numbers of a shape are, in their order, and the month that its words name (0: a number does)."""
 
     roles: tuple[str, ...]
@@ -204,12 +204,12 @@ class _Reading(NamedTuple):
         return dates
 
 
-def _reading(day: date, key: str) -> tuple[str, _Reading]:
+def _reading(day: date, key: str) -> tuple[str, _DateReading]:
     """The shape of a date's key, and which part of the date each of its numbers is."""
     shape, numbers = _split(key)
     part_of = {day.day: "day", day.month: "month", day.year: "year", day.year % 100: "year of a century"}
     roles = tuple(part_of[number] for number in numbers)
-    return shape, _Reading(roles, 0 if "month" in roles else day.month)
+    return shape, _DateReading(roles, 0 if "month" in roles else day.month)
 
 
 def _split(key: str) -> tuple[str, list[int]]:

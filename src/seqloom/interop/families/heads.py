@@ -130,9 +130,11 @@ class HeadForm:
         encoder's configuration is `encoder`. Raises UsageError that names a setting which this architecture
         has not got."""
         problems = []
-        marks = encoder.vocabulary_size - reader.vocabulary_size
-        if marks not in (0, len(CAUSAL_MARKS)):
-            problems.append(f"no marks beyond the vocabulary of its tokenizer, but this model has {marks}")
+        special_ids = encoder.vocabulary_size - reader.vocabulary_size
+        if special_ids not in (0, len(CAUSAL_MARKS)):
+            problems.append(
+                f"no marks beyond the vocabulary of its tokenizer, but this model has {special_ids}"
+            )
         if self.pools:
             if head.pooling != self.pooling:
                 problems.append(f"head.pooling={self.pooling}, but this model has {head.pooling}")

@@ -18,7 +18,7 @@ from seqloom.layers.recurrent.cells import CELLS, CellState
 from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.layers.recurrent.stack import Recurrent, layer_state, stack_states
 from seqloom.models.recurrent_lm import RecurrentLM
-from seqloom.models.seq2seq import Memory, Seq2Seq, Seq2SeqState
+from seqloom.models.seq2seq import AttentionMemory, Seq2Seq, Seq2SeqState
 
 
 @final
@@ -111,7 +111,7 @@ def of_recurrent_lm(model: RecurrentLM) -> Exportable:
 
 
 @final
-class RecurrentEncoder(nn.Module):
+class RecurrentSourceEncoder(nn.Module):
     """The encoder of a recurrent encoder-decoder: the decoder's first state, and what it looks at."""
 
     def __init__(self, model: Seq2Seq) -> None:
@@ -140,7 +140,7 @@ class LookingRecurrentStep(nn.Module):
 
     def forward(self, tokens: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         state, (mask, values, keys) = others[:-3], others[-3:]
-        memory = Memory(
+        memory = AttentionMemory(
             values, keys, mask, mask
         )  # the last says which inputs there are, and a step does not ask
 
@@ -169,5 +169,5 @@ def of_seq2seq(model: Seq2Seq) -> Exportable:
         Value("memory_values", ("rows", source, c.memory_width)),
         Value("memory_keys", ("rows", source, keys_width)),
     )
-    encoder = Graph("encoder", RecurrentEncoder(model), (SOURCE,), (*state, *looked_at))
+    encoder = Graph("encoder", RecurrentSourceEncoder(model), (SOURCE,), (*state, *looked_at))
     return Exportable(encoder, step_graph(LookingRecurrentStep(model), c.vocabulary_size, state, looked_at))

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.interop.onnx.graph import SOURCE, Exportable, Graph, Value, general, step_graph
-from seqloom.layers.transformer.blocks import Reading, Stack, seen_of
-from seqloom.layers.transformer.cross_attention import DecoderState, Memory
-from seqloom.layers.transformer.key_value_cache import Cache, KeysValues, Ragged
+from seqloom.layers.transformer.blocks import AttentionInputs, Stack, seen_of
+from seqloom.layers.transformer.cross_attention import DecoderState, KeyValueMemory
+from seqloom.layers.transformer.key_value_cache import Cache, KeysValues, RaggedCache
 from seqloom.models.bert import Bert
 from seqloom.models.gpt import GPT
 from seqloom.models.t5 import T5
@@ -35,7 +35,7 @@ def _read_cache(
     known = torch.where(visible, pad_id + 1, pad_id)
     room = torch.zeros_like(tokens)  # a buffer without room would be made larger, in steps
     return Cache(
-        _pairs(keys_values), torch.cat([known, room], dim=1), visible.shape[1], Ragged(visible, position)
+        _pairs(keys_values), torch.cat([known, room], dim=1), visible.shape[1], RaggedCache(visible, position)
     )
 
 
@@ -53,7 +53,7 @@ def _see_padding(stack: Stack) -> None:
     what another holds."""
 
     def encode(x: Tensor, mask: Tensor, bias: Tensor | None = None) -> Tensor:
-        hidden: Tensor = stack(x, Reading(seen_of(mask, bias)))[0]
+        hidden: Tensor = stack(x, AttentionInputs(seen_of(mask, bias)))[0]
         return hidden
 
     stack.encode = encode  # type: ignore[method-assign, assignment]
@@ -108,7 +108,7 @@ class LookingStep(nn.Module):
     ) -> tuple[Tensor, ...]:
         past, mask, memory = others[: self.parts], others[self.parts], others[self.parts + 1 :]
         inputs = torch.arange(tokens.shape[0], device=tokens.device)
-        looked_at = Memory(_pairs(memory), mask, inputs)
+        looked_at = KeyValueMemory(_pairs(memory), mask, inputs)
         before = DecoderState(
             _read_cache(tokens, self.model.config.pad_id, visible, position, past),
             inputs,

@@ -13,7 +13,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from seqloom.layers.recurrent.cells import Cell, Parts, Tools, gates_of, tanh_slope
+from seqloom.layers.recurrent.cells import Cell, CellOps, Parts, gates_of, tanh_slope
 from seqloom.layers.recurrent.compiled_products import gemm
 from seqloom.layers.recurrent.large_pages import fresh
 from seqloom.layers.recurrent.layer_inputs import Inputs
@@ -24,7 +24,7 @@ EPSILON = 1e-5
 """Added to the variance by layer normalisation."""
 
 
-class Weights(NamedTuple):
+class LayerWeights(NamedTuple):
     """All that a layer in one direction learns."""
 
     w_x: Tensor
@@ -62,7 +62,7 @@ class Weights(NamedTuple):
 
 
 class NormGradients(NamedTuple):
-    """Of what the normalisations of a layer learn, where the loop over time finds them: as in `Weights`."""
+    """Of what the normalisations of a layer learn, where the loop over time finds them: as in `LayerWeights`."""
 
     b: Tensor
     gain_x: Tensor
@@ -80,7 +80,7 @@ class InputProduct:
     d_gain: Tensor | None
     """All three: once `back` has been called."""
 
-    def __init__(self, cell: Cell, weights: Weights) -> None:
+    def __init__(self, cell: Cell, weights: LayerWeights) -> None:
         self.cell, self.weights = cell, weights
         self.bias = weights.input_bias()
         width = weights.width(cell)
@@ -156,7 +156,7 @@ class InputProduct:
                 assert weights.gain_x is not None
                 assert self.d_gain is not None
                 gain = weights.gain_x[of_gain]
-                statistics = Statistics(next(rest), next(rest), next(rest))
+                statistics = NormStatistics(next(rest), next(rest), next(rest))
                 d_part, self.d_gain[of_gain] = layer_norm_gradients(d_part, statistics, gain)
             if self.squashes(names):
                 d_part = tanh_slope(d_part, next(rest))
@@ -170,7 +170,7 @@ class InputProduct:
 class Recurrence:
     """The products with the state as a cell uses them in the driver, and their gradients."""
 
-    def __init__(self, cell: Cell, weights: Weights, scale: Tensor | None, sizes: list[int]) -> None:
+    def __init__(self, cell: Cell, weights: LayerWeights, scale: Tensor | None, sizes: list[int]) -> None:
         self.weights, self.sizes, rows, uses = weights, sizes, sizes[0], len(sizes)
         width = weights.width(cell)
         blocks = [len(part) * width for part, fed in zip(cell.parts, cell.fed, strict=True) if fed]
@@ -187,7 +187,7 @@ class Recurrence:
         )
         self.has_b_h = weights.b_h is not None
         self.d_b_h: Tensor | None = None
-        self.tools = Tools(tuple(self.products), weights.candidate_bias(), self.project, self.norm_c)
+        self.tools = CellOps(tuple(self.products), weights.candidate_bias(), self.project, self.norm_c)
         self.left = [times * width for times in cell.left] + (
             [] if weights.w_p is None else [len(weights.w_p)]
         )
@@ -221,9 +221,11 @@ class Recurrence:
         """Before the way back."""
         rest = iter(moments)
         for number, product in enumerate(self.products):
-            product.prepare(Statistics(raws[number], next(rest), next(rest)) if raws else None, self.sizes)
+            product.prepare(
+                NormStatistics(raws[number], next(rest), next(rest)) if raws else None, self.sizes
+            )
         if self.norm_c is not None:
-            self.norm_c.prepare(Statistics(c, next(rest), next(rest)), self.sizes)
+            self.norm_c.prepare(NormStatistics(c, next(rest), next(rest)), self.sizes)
 
     def back_at(self, step: int) -> None:
         """Before a step back."""
@@ -256,11 +258,11 @@ class Recurrence:
         if self.norm_c is not None:
             self.norm_c.form_gradient(self.found)
 
-    def gradients(self, entry: InputProduct) -> Weights:
+    def gradients(self, entry: InputProduct) -> LayerWeights:
         """Of all that the layer learns."""
         d_w_h = joined([product.d_w for product in self.products])
         d_gains = [product.d_gain for product in self.products if product.d_gain is not None]
-        return Weights(
+        return LayerWeights(
             w_x=entry.d_w,
             b=entry.d_b,
             w_h=d_w_h,
@@ -288,7 +290,7 @@ class StateProduct:
         """`(rows, out)`: where the step forward leaves what it normalises."""
         self.step = 0
         self.moments: list[Parts] = []
-        self.raws: Statistics | None = None
+        self.raws: NormStatistics | None = None
         self.statistics: list[Parts] = []
         self.d_raws: Tensor | None = None
         self.d_raw: Sequence[Tensor] = ()
@@ -308,7 +310,7 @@ class StateProduct:
         self.moments.append(tuple(moments))
         return normal if plus is None else normal.add_(plus)
 
-    def prepare(self, raws: Statistics | None, sizes: list[int]) -> None:
+    def prepare(self, raws: NormStatistics | None, sizes: list[int]) -> None:
         """Before the way back."""
         if raws is not None:
             self.raws, self.d_raws = raws, fresh(raws.raw, *raws.raw.shape)
@@ -354,7 +356,7 @@ class StateNorm:
         self.gain, self.bias = gain, bias
         self.step = 0
         self.moments: list[Parts] = []
-        self.cs: Statistics | None = None
+        self.cs: NormStatistics | None = None
         self.statistics: list[Parts] = []
         self.ds: list[Tensor] = []
 
@@ -363,7 +365,7 @@ class StateNorm:
         self.moments.append(tuple(moments))
         return normal
 
-    def prepare(self, cs: Statistics, sizes: list[int]) -> None:
+    def prepare(self, cs: NormStatistics, sizes: list[int]) -> None:
         self.cs, self.ds, self.statistics = cs, [], steps_of(cs, sizes)
 
     def back(self, d: Tensor) -> Tensor:
@@ -384,7 +386,7 @@ def joined(parts: list[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-class Statistics(NamedTuple):
+class NormStatistics(NamedTuple):
     """What is normalised, its mean, and 1 / its standard deviation, each `(rows, 1)`."""
 
     raw: Tensor
@@ -408,5 +410,5 @@ def layer_norm_back(d: Tensor, statistics: Parts, gain: Tensor) -> Tensor:
     return layer_norm_gradients(d, statistics, gain, (True, False))[0]
 
 
-def gain_gradient(d: Tensor, statistics: Statistics) -> Tensor:
+def gain_gradient(d: Tensor, statistics: NormStatistics) -> Tensor:
     return layer_norm_gradients(d, statistics, statistics.raw[0], (False, True))[1]

@@ -50,7 +50,7 @@ class CellNorm(Protocol):
     def back(self, d: Tensor) -> Tensor: ...
 
 
-class Tools(NamedTuple):
+class CellOps(NamedTuple):
     """What a layer lends its cell."""
 
     products: tuple[RecurrentProduct, ...]
@@ -61,7 +61,7 @@ class Tools(NamedTuple):
     norm_c: CellNorm | None = None
 
 
-class Put(NamedTuple):
+class StepBuffers(NamedTuple):
     """Where a step writes; None: new tensors, for autograd."""
 
     state: tuple[Tensor | None, ...]
@@ -108,12 +108,12 @@ class Cell(Protocol):
         may lie over what is kept at the same place."""
         ...
 
-    def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
+    def forward(self, x: Parts, old: CellState, tools: CellOps, put: StepBuffers) -> tuple[CellState, Parts]:
         """The input's parts and the old state -> the new state, and what is kept."""
         ...
 
     def backward(
-        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts
+        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: CellOps, put: Parts
     ) -> CellState:
         """The gradient of the new state -> of the old state; what is `left` (and the gradient of the
         projected h) into `put`."""
@@ -193,11 +193,11 @@ class Elman:
     kept = ()
     left = (1,)
 
-    def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
+    def forward(self, x: Parts, old: CellState, tools: CellOps, put: StepBuffers) -> tuple[CellState, Parts]:
         return (NONLINEARITIES[self.g](tools.products[0](old[0], x[0]), out=put.state[0]),), ()
 
     def backward(
-        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts
+        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: CellOps, put: Parts
     ) -> CellState:
         return (tools.products[0].back(SLOPES[self.g](d[0], new[0], put[0])),)
 
@@ -217,7 +217,7 @@ class LSTM:
     """i, f, g and o, tanh(c)."""
     left = (4,)
 
-    def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
+    def forward(self, x: Parts, old: CellState, tools: CellOps, put: StepBuffers) -> tuple[CellState, Parts]:
         h, c = old
         sizes = [2 * c.shape[1], c.shape[1], c.shape[1]]
         i_f, g, o = tools.products[0](h, x[0]).split_with_sizes(sizes, dim=1)
@@ -237,7 +237,7 @@ class LSTM:
         return (h, c), (i_f, g, o, tanh_c)
 
     def backward(
-        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts
+        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: CellOps, put: Parts
     ) -> CellState:
         (d_h, d_c), (gates, tanh_c) = d, kept
         i, f, g, o = gates.chunk(4, dim=1)
@@ -278,7 +278,7 @@ class GRU:
     """r and z, the candidate, r ⊙ h."""
     left = (2, 1)
 
-    def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
+    def forward(self, x: Parts, old: CellState, tools: CellOps, put: StepBuffers) -> tuple[CellState, Parts]:
         (h,), (by_h, by_reset) = old, tools.products
         r_z = torch.sigmoid(by_h(h, x[0]), out=put.kept[0])
         r, z = r_z.chunk(2, dim=-1)
@@ -287,7 +287,7 @@ class GRU:
         return (torch.lerp(candidate, h, z, out=put.state[0]),), (r_z, candidate, reset)
 
     def backward(
-        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts
+        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: CellOps, put: Parts
     ) -> CellState:
         (h,), (by_h, by_reset) = old, tools.products
         r, d_z, d_candidate, d_old = _mixed(d[0], h, kept, put)
@@ -311,7 +311,7 @@ class GRUTorch:
     """r and z, the candidate, its W_h h + b_h."""
     left = (2, 1, 1)
 
-    def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
+    def forward(self, x: Parts, old: CellState, tools: CellOps, put: StepBuffers) -> tuple[CellState, Parts]:
         (h,), (by_h, to_candidate) = old, tools.products
         assert tools.b_h is not None
         r_z = torch.sigmoid(by_h(h, x[0]), out=put.kept[0])
@@ -321,7 +321,7 @@ class GRUTorch:
         return (torch.lerp(candidate, h, z, out=put.state[0]),), (r_z, candidate, of_h)
 
     def backward(
-        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts
+        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: CellOps, put: Parts
     ) -> CellState:
         by_h, to_candidate = tools.products
         r, d_z, d_candidate, d_old = _mixed(d[0], old[0], kept, put)
@@ -356,7 +356,7 @@ class MUT1:
     """z, r, the candidate, r ⊙ h."""
     left = (1, 1, 1)
 
-    def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
+    def forward(self, x: Parts, old: CellState, tools: CellOps, put: StepBuffers) -> tuple[CellState, Parts]:
         (h,), (by_h, by_reset) = old, tools.products
         z = torch.sigmoid(x[0], out=put.kept[0])
         r = torch.sigmoid(by_h(h, x[1]), out=put.kept[1])
@@ -365,7 +365,7 @@ class MUT1:
         return (torch.lerp(h, candidate, z, out=put.state[0]),), (z, r, candidate, reset)
 
     def backward(
-        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts
+        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: CellOps, put: Parts
     ) -> CellState:
         (z, r, candidate, _), (by_h, by_reset) = kept, tools.products
         _, d_r, d_old = _mutated(d[0], old[0], z, r, candidate, by_reset, put)
@@ -387,7 +387,7 @@ class MUT2:
     """z, r, the candidate, r ⊙ h."""
     left = (1, 1, 1)
 
-    def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
+    def forward(self, x: Parts, old: CellState, tools: CellOps, put: StepBuffers) -> tuple[CellState, Parts]:
         (h,), (to_z, to_r, by_reset) = old, tools.products
         z, r = torch.sigmoid(to_z(h, x[0]), out=put.kept[0]), torch.sigmoid(to_r(h, x[1]), out=put.kept[1])
         reset = torch.mul(r, h, out=put.kept[3])
@@ -395,7 +395,7 @@ class MUT2:
         return (torch.lerp(h, candidate, z, out=put.state[0]),), (z, r, candidate, reset)
 
     def backward(
-        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts
+        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: CellOps, put: Parts
     ) -> CellState:
         (z, r, candidate, _), (to_z, to_r, by_reset) = kept, tools.products
         d_z, d_r, d_old = _mutated(d[0], old[0], z, r, candidate, by_reset, put)
@@ -417,7 +417,7 @@ class MUT3:
     """z, r, the candidate, r ⊙ h, tanh(h)."""
     left = (1, 1, 1)
 
-    def forward(self, x: Parts, old: CellState, tools: Tools, put: Put) -> tuple[CellState, Parts]:
+    def forward(self, x: Parts, old: CellState, tools: CellOps, put: StepBuffers) -> tuple[CellState, Parts]:
         (h,), (by_tanh, by_h, by_reset) = old, tools.products
         tanh_h = torch.tanh(h, out=put.kept[4])
         z, r = (
@@ -429,7 +429,7 @@ class MUT3:
         return (torch.lerp(h, candidate, z, out=put.state[0]),), (z, r, candidate, reset, tanh_h)
 
     def backward(
-        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: Tools, put: Parts
+        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: CellOps, put: Parts
     ) -> CellState:
         (z, r, candidate, _, tanh_h), (by_tanh, by_h, by_reset) = kept, tools.products
         d_z, d_r, d_old = _mutated(d[0], old[0], z, r, candidate, by_reset, put)

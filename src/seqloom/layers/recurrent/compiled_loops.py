@@ -13,7 +13,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from seqloom.layers.recurrent.cell_operations import NormGradients, Weights
+from seqloom.layers.recurrent.cell_operations import LayerWeights, NormGradients
 from seqloom.layers.recurrent.cells import CELLS, Cell, gates_of
 from seqloom.layers.recurrent.packing import Rows
 from seqloom.native.library import KINDS, in_memory, library
@@ -26,7 +26,7 @@ NORMALISED = ("raw_x", "raw_h", "mean_x", "deviation_x", "mean_h", "deviation_h"
 """What the loops find or are given of a normalised layer, in the order of `unroll.normalised`."""
 
 
-class Arguments(ctypes.Structure):
+class LoopArguments(ctypes.Structure):
     """`Sequence` in `sequence.h`."""
 
     _fields_ = [
@@ -47,7 +47,7 @@ class Arguments(ctypes.Structure):
 
 def takes(
     cell: Cell,
-    weights: Weights,
+    weights: LayerWeights,
     scale: Tensor | None,
     inputs: Sequence[Tensor] = (),
     states: Sequence[Tensor] = (),
@@ -77,7 +77,7 @@ class NativeLoop:
     def __init__(
         self,
         cell: Cell,
-        weights: Weights,
+        weights: LayerWeights,
         sizes: list[int],
         parts: Sequence[Tensor],
         kept: Sequence[Tensor],
@@ -95,7 +95,9 @@ class NativeLoop:
         width = weights.width(cell)
         blocks = [len(part) * width for part, fed in zip(cell.parts, cell.fed, strict=True) if fed]
         self.holds = [torch.tensor(sizes, device="cpu")]
-        self.arguments = Arguments(steps=len(sizes), rows=sizes[0], width=width, outputs=weights.w_h.shape[1])
+        self.arguments = LoopArguments(
+            steps=len(sizes), rows=sizes[0], width=width, outputs=weights.w_h.shape[1]
+        )
         self.arguments.sizes = self.holds[0].data_ptr()
         self._put_all("w", weights.w_h.contiguous().split_with_sizes(blocks))
         self._put_all("part", parts)

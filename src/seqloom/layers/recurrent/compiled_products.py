@@ -26,7 +26,7 @@ class Matrix(ctypes.Structure):
     ]
 
 
-class Arguments(ctypes.Structure):
+class ProductArguments(ctypes.Structure):
     """`Gemm` in `gemm.h`."""
 
     _fields_ = [
@@ -75,7 +75,7 @@ def gemm(
         raise ValueError("all must be numbers of one type in memory, and the compiled product there")
     if out.stride(1) != 1:
         raise ValueError(f"the result must lie row by row, but has the strides {out.stride()}")
-    arguments = Arguments(
+    arguments = ProductArguments(
         a=_matrix(a, a_order),
         b=_matrix(b, b_order),
         c=_matrix(out, out_order),

@@ -12,13 +12,13 @@ from torch.nn import functional as F
 
 from seqloom.errors import UsageError
 from seqloom.layers.recurrent.batch_norm import StepBatchNorm
-from seqloom.layers.recurrent.cell_operations import EPSILON, Weights
+from seqloom.layers.recurrent.cell_operations import EPSILON, LayerWeights
 from seqloom.layers.recurrent.cells import (
     LSTM,
     Cell,
+    CellOps,
     CellState,
-    Put,
-    Tools,
+    StepBuffers,
     fed_gates,
     gate_values,
     gates_of,
@@ -134,11 +134,11 @@ class RecurrentLayer(nn.Module):
         return learned["weight_h"] if self.dropped_h is None else self.dropped_h
 
     @property
-    def weights(self) -> Weights:
+    def weights(self) -> LayerWeights:
         learned: dict[str, Any] = (
             self._parameters
         )  # each look-up through the module takes as long as a small operation
-        return Weights(
+        return LayerWeights(
             w_x=learned["weight_x"],
             b=learned["bias"],
             w_h=self.used_h,
@@ -231,7 +231,7 @@ class RecurrentLayer(nn.Module):
             self.cell,
             tuple(part.to(product.dtype) for part in state),
         )  # autocast may have made it elsewhere
-        nowhere = Put((None,) * cell.states, (None,) * len(cell.kept))
+        nowhere = StepBuffers((None,) * cell.states, (None,) * len(cell.kept))
         return cell.forward(
             product.split_with_sizes(self._part_sizes(), dim=-1), state, self._tools(scale, number), nowhere
         )
@@ -239,7 +239,7 @@ class RecurrentLayer(nn.Module):
     def _part_sizes(self) -> list[int]:
         return [len(part) * self.width for part in self.cell.parts]
 
-    def _tools(self, scale: Tensor | None, number: int | None) -> Tools:
+    def _tools(self, scale: Tensor | None, number: int | None) -> CellOps:
         sizes = [size for size, fed in zip(self._part_sizes(), self.cell.fed, strict=True) if fed]
         products, start = [], 0
         for size, w in zip(
@@ -257,7 +257,7 @@ class RecurrentLayer(nn.Module):
         norm_c = None
         if self.bias_c is not None:
             norm_c = lambda c: self._normal(c, self.gain_c, self.norm_c, slice(None), number) + self.bias_c  # noqa: E731
-        return Tools(tuple(products), self.weights.candidate_bias(), project, norm_c)  # type: ignore[arg-type]  # they have no `back`
+        return CellOps(tuple(products), self.weights.candidate_bias(), project, norm_c)  # type: ignore[arg-type]  # they have no `back`
 
     def _normal(
         self,

@@ -14,13 +14,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.errors import UsageError
-from seqloom.layers.recurrent.cell_operations import Weights
+from seqloom.layers.recurrent.cell_operations import LayerWeights
 from seqloom.layers.recurrent.cells import CellState, cell_named
 from seqloom.layers.recurrent.compiled_loops import takes
 from seqloom.layers.recurrent.highway import HighwayGate
 from seqloom.layers.recurrent.layer import Normalisation, RecurrentLayer
 from seqloom.layers.recurrent.packing import Order, full_order, packed_order
-from seqloom.layers.recurrent.torch_kernels import Plan, effort, has_kernel, plan_of, run_full, run_ragged
+from seqloom.layers.recurrent.torch_kernels import (
+    KernelPlan,
+    effort,
+    has_kernel,
+    kernel_plan,
+    run_full,
+    run_ragged,
+)
 
 MUCH = 8_000_000
 """Operations of a step's product with the state from which our own compiled loop beats torch's kernel
@@ -121,7 +128,7 @@ class Recurrent(nn.Module):
             mask = None
         if inputs.shape[1] == 1 and mask is None and not self.bidirectional and self.normalisation != "batch":
             return self.one_step(inputs[:, 0], self.start(len(inputs)) if state is None else state)
-        run = Run(self, inputs, mask)
+        run = LayerRun(self, inputs, mask)
         after: list[CellState] = []
         outputs = inputs
         for k, layer in enumerate(self.stack):
@@ -172,14 +179,14 @@ class Recurrent(nn.Module):
 
 
 @final
-class Run:
+class LayerRun:
     """How the layers of a stack are run over the same steps."""
 
     def __init__(self, layers: Recurrent, inputs: Tensor, mask: Tensor | None) -> None:
         self.layers, self.mask = layers, mask
         self.how: Way = way_to_run(layers, inputs, mask)
         self.orders: list[Order] = []
-        self.plans: list[Plan] = []
+        self.plans: list[KernelPlan] = []
         if self.how in ("driver", "packed loop"):
             rows, steps, _ = inputs.shape
             self.orders = [
@@ -191,7 +198,7 @@ class Run:
                 for backward in (False, True)[: layers.directions]
             ]
         elif self.how == "fused" and mask is not None:
-            self.plans = [plan_of(mask, backward) for backward in (False, True)[: layers.directions]]
+            self.plans = [kernel_plan(mask, backward) for backward in (False, True)[: layers.directions]]
 
     def __call__(
         self, layer: RecurrentLayer, inputs: Tensor, state: CellState, *, backward: bool
@@ -231,7 +238,7 @@ def way_to_run(layers: Recurrent, inputs: Tensor, mask: Tensor | None = None) ->
     return "driver" if beats_kernel(weights, inputs, mask) and takes(cell, weights, None) else "fused"
 
 
-def beats_kernel(weights: Weights, inputs: Tensor, mask: Tensor | None) -> bool:
+def beats_kernel(weights: LayerWeights, inputs: Tensor, mask: Tensor | None) -> bool:
     """Whether our compiled loop is faster for these rows than torch's kernel, or as fast with less memory."""
     if 2 * len(inputs) * weights.w_h.numel() >= MUCH:
         return True

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from seqloom.layers.recurrent.cell_operations import Weights
+from seqloom.layers.recurrent.cell_operations import LayerWeights
 from seqloom.layers.recurrent.cells import LSTM, Cell, CellState, Elman, GRUTorch, gates_of
 from seqloom.layers.recurrent.onednn_products import onednn_takes
 from seqloom.layers.recurrent.packing import true_steps
@@ -25,7 +25,7 @@ WASTE = 96
 """Steps of padding that are cheaper than one more call of a kernel, measured (docs/benchmarks.md)."""
 
 
-def has_kernel(cell: Cell, weights: Weights) -> bool:
+def has_kernel(cell: Cell, weights: LayerWeights) -> bool:
     """Whether torch has one for this cell with these weights, on their device."""
     if weights.gain_x is not None or weights.gain_c is not None:
         return False
@@ -35,7 +35,7 @@ def has_kernel(cell: Cell, weights: Weights) -> bool:
     return isinstance(cell, LSTM) and weights.w_p is None and onednn_takes(w)
 
 
-def run_full(cell: Cell, weights: Weights, inputs: Tensor, state: CellState) -> tuple[Tensor, CellState]:
+def run_full(cell: Cell, weights: LayerWeights, inputs: Tensor, state: CellState) -> tuple[Tensor, CellState]:
     """inputs `(rows, steps, input)`, every step true -> outputs `(rows, steps, width of h)` and the last
     state."""
     return _call(cell, weights, inputs, state, batch_first=True)
@@ -72,7 +72,7 @@ def effort(mask: Tensor) -> tuple[int, float]:
     return len(parts), sum((part.last - part.first) * part.rows for part in parts) / max(sum(lengths), 1) - 1
 
 
-class Plan(NamedTuple):
+class KernelPlan(NamedTuple):
     """How ragged rows are run: the same for all layers of a stack."""
 
     places: Tensor
@@ -90,7 +90,7 @@ class Plan(NamedTuple):
     """`(rows, 1)`: by place, whether there is none."""
 
 
-def plan_of(mask: Tensor, backward: bool) -> Plan:
+def kernel_plan(mask: Tensor, backward: bool) -> KernelPlan:
     """For `mask` `(rows, steps)`, true at real steps, anywhere; from each row's last step to its first where
     `backward`."""
     places, lengths, index, live = true_steps(mask, backward)
@@ -102,11 +102,11 @@ def plan_of(mask: Tensor, backward: bool) -> Plan:
         parts.append((part, here, (~true)[:, None], kept))
         targets.append(here[kept])
     last = index.gather(1, (lengths - 1).clamp(min=0)[:, None])[:, 0]
-    return Plan(places, places.argsort(), parts, torch.cat(targets), last, (lengths == 0)[:, None])
+    return KernelPlan(places, places.argsort(), parts, torch.cat(targets), last, (lengths == 0)[:, None])
 
 
 def run_ragged(
-    cell: Cell, weights: Weights, inputs: Tensor, plan: Plan, state: CellState
+    cell: Cell, weights: LayerWeights, inputs: Tensor, plan: KernelPlan, state: CellState
 ) -> tuple[Tensor, CellState]:
     """The same for ragged rows: the outputs of padding are 0."""
     rows, steps, _ = inputs.shape
@@ -147,7 +147,7 @@ def one_step(cell: Cell, x: Tensor, state: CellState, w_x: Any, w_h: Any, b: Any
     )
 
 
-def _with_a_shutter(cell: Cell, weights: Weights) -> Weights:
+def _with_a_shutter(cell: Cell, weights: LayerWeights) -> LayerWeights:
     """W_x with a column for an input that is 1 at padding."""
     sums = {"i": -SHUT, "f": SHUT}
     column = weights.b.new_tensor([sums.get(gate, 0.0) for gate in gates_of(cell)]).repeat_interleave(
@@ -157,7 +157,7 @@ def _with_a_shutter(cell: Cell, weights: Weights) -> Weights:
 
 
 def _call(
-    cell: Cell, weights: Weights, inputs: Tensor, state: CellState, *, batch_first: bool
+    cell: Cell, weights: LayerWeights, inputs: Tensor, state: CellState, *, batch_first: bool
 ) -> tuple[Tensor, CellState]:
     b_h = torch.zeros_like(weights.b) if weights.b_h is None else weights.b_h
     learned = [weights.w_x, weights.w_h, weights.b, b_h, *([] if weights.w_p is None else [weights.w_p])]

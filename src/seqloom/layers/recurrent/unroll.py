@@ -14,8 +14,8 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from seqloom.layers.recurrent.cell_operations import InputProduct, Recurrence, Weights
-from seqloom.layers.recurrent.cells import Cell, CellState, Parts, Put
+from seqloom.layers.recurrent.cell_operations import InputProduct, LayerWeights, Recurrence
+from seqloom.layers.recurrent.cells import Cell, CellState, Parts, StepBuffers
 from seqloom.layers.recurrent.compiled_loops import NativeLoop, takes
 from seqloom.layers.recurrent.compiled_products import beats_torch
 from seqloom.layers.recurrent.large_pages import fresh
@@ -32,7 +32,7 @@ from seqloom.layers.recurrent.packing import (
     unpack,
 )
 
-LEARNED = len(Weights._fields)
+LEARNED = len(LayerWeights._fields)
 
 
 @final
@@ -42,14 +42,14 @@ class Unroll(torch.autograd.Function):
 
     `keep`: whether there will be a backward pass. `scale` `(rows, width of h)` multiplies the state before
         each product
-    with it (dropout of the state). The tensors are those of `Weights`, then the initial state.
+    with it (dropout of the state). The tensors are those of `LayerWeights`, then the initial state.
     """
 
     @staticmethod
     def forward(
         ctx: Any, cell: Cell, order: Order, keep: bool, scale: Tensor | None, inputs: Tensor, *tensors: Tensor
     ) -> tuple[Tensor, ...]:
-        weights, initial = Weights(*tensors[:LEARNED]), tensors[LEARNED:]
+        weights, initial = LayerWeights(*tensors[:LEARNED]), tensors[LEARNED:]
         ctx.cell, ctx.order = cell, order
         if not order.sizes:
             ctx.nothing = [
@@ -75,7 +75,7 @@ class Unroll(torch.autograd.Function):
                 cell, weights, order.sizes, parts, kept, states, normalised(for_input, raws, moments)
             ).ahead()
         else:
-            loop_ahead(cell, recurrence, order, parts, kept, raws, states)
+            forward_loop(cell, recurrence, order, parts, kept, raws, states)
             moments = recurrence.moments() if keep else []
         if keep:
             ctx.counts = len(states), len(for_input), len(kept), len(raws), len(moments)
@@ -93,7 +93,7 @@ class Unroll(torch.autograd.Function):
         if not order.sizes:
             return None, None, None, None, *ctx.nothing, *d_final
         inputs, scale, *tensors = ctx.saved_tensors
-        weights, tensors = Weights(*tensors[:LEARNED]), iter(tensors[LEARNED:])
+        weights, tensors = LayerWeights(*tensors[:LEARNED]), iter(tensors[LEARNED:])
         states, for_input, kept, raws, moments = (
             [next(tensors) for _ in range(count)] for count in ctx.counts
         )
@@ -117,7 +117,7 @@ class Unroll(torch.autograd.Function):
             loop.back(lying(d_outputs, order), d_state, d, *recurrence.left_to_find(raws, over=bool(over)))
         else:
             recurrence.prepare(raws, moments, new[-1])
-            d_state = loop_back(cell, recurrence, order, (old, new, kept), d, d_outputs, last)
+            d_state = backward_loop(cell, recurrence, order, (old, new, kept), d, d_outputs, last)
         recurrence.form_gradients(operands, compiled=ctx.gemm)
         entry, x = InputProduct(cell, weights), Inputs(inputs, order, compiled=ctx.gemm)
         d_inputs = entry.back(d, x, for_input, ctx.needs_input_grad[4], recurrence.found)
@@ -136,7 +136,7 @@ def graph_is_kept() -> bool:
     return ask is None or bool(ask())
 
 
-def loop_ahead(
+def forward_loop(
     cell: Cell,
     recurrence: Recurrence,
     order: Order,
@@ -152,11 +152,11 @@ def loop_ahead(
         if old[0].shape[0] > size:
             old = tuple(part[:size] for part in old)
         recurrence.at(raw)
-        cell.forward(part, old, recurrence.tools, Put(new, put))
+        cell.forward(part, old, recurrence.tools, StepBuffers(new, put))
         old = new
 
 
-def loop_back(
+def backward_loop(
     cell: Cell,
     recurrence: Recurrence,
     order: Order,

@@ -51,7 +51,7 @@ class Packing(NamedTuple):
         return padded.view(self.rows, self.steps, -1)
 
 
-class Reading(NamedTuple):
+class AttentionInputs(NamedTuple):
     """How the tokens of one call are read: the same in all layers."""
 
     seen: Seen
@@ -80,7 +80,7 @@ def seen_of(mask: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 @final
-class Attention(nn.Module):
+class SelfAttention(nn.Module):
     """Self-attention with `heads` heads; query, key and value of all heads in one product."""
 
     def __init__(
@@ -104,7 +104,7 @@ class Attention(nn.Module):
         self.output = Linear(inner, width, bias=biases)
 
     def forward(
-        self, x: Tensor, reading: Reading, past: KeysValues | None = None
+        self, x: Tensor, reading: AttentionInputs, past: KeysValues | None = None
     ) -> tuple[Tensor, KeysValues]:
         """x `(rows, steps, width)` or packed -> the same shape; and the keys and values, those of x behind
         the ones of `past`."""
@@ -129,7 +129,7 @@ class Attention(nn.Module):
         output: Tensor = self.output(mixed if reading.packing is None else reading.packing.pack(mixed))
         return output, kept
 
-    def weights(self, x: Tensor, reading: Reading) -> Tensor:
+    def weights(self, x: Tensor, reading: AttentionInputs) -> Tensor:
         """Where x, read from the start, looks: `(rows, heads, steps, steps)`; 0 at what is not seen."""
         query, keys, _ = self._heads(x, reading)
         scores = query @ keys.transpose(2, 3) * self.scale
@@ -141,7 +141,7 @@ class Attention(nn.Module):
             scores, mask = scores + mask.clamp(min=torch.finfo(mask.dtype).min), mask > -math.inf
         return attention_weights(scores, mask)
 
-    def _heads(self, x: Tensor, reading: Reading) -> tuple[Tensor, Tensor, Tensor]:
+    def _heads(self, x: Tensor, reading: AttentionInputs) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value of each token: `(rows, heads, steps, head_width)` each."""
         parts = self.query_key_value(x)
         if reading.packing is not None:
@@ -185,7 +185,7 @@ class Block(nn.Module):
         super().__init__()
         self.norm_first = norm == "before"
         self.attention_norm = make_norm(norm_kind, width, norm_epsilon, biases=biases)
-        self.attention = Attention(
+        self.attention = SelfAttention(
             width, heads, head_width=head_width, biases=biases, dropout=attention_dropout, scale=scale
         )
         if cross:
@@ -202,7 +202,7 @@ class Block(nn.Module):
     def forward(
         self,
         x: Tensor,
-        reading: Reading,
+        reading: AttentionInputs,
         past: KeysValues | None = None,
         looking: Looking | None = None,
         layer: int = 0,
@@ -223,11 +223,11 @@ class Block(nn.Module):
         x = x + (self.dropout(added) if self.training else added)
         return x if self.norm_first else norm(x)
 
-    def weights(self, x: Tensor, reading: Reading) -> Tensor:
+    def weights(self, x: Tensor, reading: AttentionInputs) -> Tensor:
         """Where attention looks: `(rows, heads, steps, steps)`."""
         return self.attention.weights(self._before(self.attention_norm, x), reading)
 
-    def cross_weights(self, x: Tensor, reading: Reading, looking: Looking, layer: int) -> Tensor:
+    def cross_weights(self, x: Tensor, reading: AttentionInputs, looking: Looking, layer: int) -> Tensor:
         """Where it looks at the encoder: `(rows, heads, steps, source)`. x is read from the start."""
         attended, _ = self.attention(self._before(self.attention_norm, x), reading)
         x = self._after(self.attention_norm, x, attended)
@@ -246,7 +246,7 @@ class Stack(nn.Module):
     def forward(
         self,
         x: Tensor,
-        reading: Reading,
+        reading: AttentionInputs,
         past: tuple[KeysValues, ...] | None = None,
         looking: Looking | None = None,
     ) -> tuple[Tensor, tuple[KeysValues, ...]]:
@@ -265,12 +265,12 @@ class Stack(nn.Module):
         steps, steps)` is added to the scores.
         """
         if mask is None:
-            return self(x, Reading("all" if bias is None else bias))[0]  # type: ignore[no-any-return]
+            return self(x, AttentionInputs("all" if bias is None else bias))[0]  # type: ignore[no-any-return]
         packing = Packing.of(mask)
-        packed, _ = self(packing.pack(x), Reading(seen_of(mask, bias), packing=packing))
+        packed, _ = self(packing.pack(x), AttentionInputs(seen_of(mask, bias), packing=packing))
         return packing.pad(packed)
 
-    def weights(self, x: Tensor, reading: Reading, looking: Looking | None = None) -> Tensor:
+    def weights(self, x: Tensor, reading: AttentionInputs, looking: Looking | None = None) -> Tensor:
         """Where x, read from the start, looks: `(rows, layers, heads, steps, steps)`; with `looking` at the
         encoder, `(..., source)`."""
         looks = []

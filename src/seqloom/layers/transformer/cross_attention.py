@@ -20,7 +20,7 @@ from seqloom.layers.transformer.key_value_cache import Cache, KeysValues
 from seqloom.protocols import Shared
 
 
-class Memory(NamedTuple):
+class KeyValueMemory(NamedTuple):
     """What all rows that read an input share."""
 
     layers: tuple[KeysValues, ...]
@@ -31,10 +31,10 @@ class Memory(NamedTuple):
     """`(inputs,)`: 0, 1, 2, ...; a state whose `source` is this very tensor has one row per input, in order.
     """
 
-    def select(self, inputs: Tensor) -> Memory:
+    def select(self, inputs: Tensor) -> KeyValueMemory:
         """Of these inputs `(n,)` only."""
         layers = tuple(KeysValues(keys[inputs], values[inputs]) for keys, values in self.layers)
-        return Memory(
+        return KeyValueMemory(
             layers,
             None if self.mask is None else self.mask[inputs],
             torch.arange(len(inputs), device=inputs.device),
@@ -52,7 +52,7 @@ class Seats(NamedTuple):
     all seats are taken in order."""
 
     @classmethod
-    def of(cls, source: Tensor, memory: Memory) -> Seats:
+    def of(cls, source: Tensor, memory: KeyValueMemory) -> Seats:
         """source `(rows,)`, in any order."""
         inputs = memory.inputs.shape[0]
         if source is memory.inputs:
@@ -76,7 +76,7 @@ class DecoderState(NamedTuple):
     """What it wrote; None before the first token."""
     source: Tensor
     """`(rows,)`: the input that each row reads."""
-    memory: Shared[Memory]
+    memory: Shared[KeyValueMemory]
     seats: Shared[Seats | None]
     """Where the rows sat at the last call: they still do if its `source` is this very tensor."""
 
@@ -84,7 +84,7 @@ class DecoderState(NamedTuple):
     def first(cls, layers: tuple[KeysValues, ...], mask: Tensor | None) -> DecoderState:
         """Before the first token, one row per input; mask `(inputs, source)`."""
         inputs = torch.arange(layers[0].keys.shape[0], device=layers[0].keys.device)
-        return cls(None, inputs, Shared(Memory(layers, mask, inputs)), Shared(None))
+        return cls(None, inputs, Shared(KeyValueMemory(layers, mask, inputs)), Shared(None))
 
     def seated(self) -> Seats:
         """Where the rows sit now."""
@@ -95,11 +95,11 @@ class DecoderState(NamedTuple):
             else Seats.of(self.source, self.memory.value)
         )
 
-    def moved(self, rows: Tensor) -> DecoderState:
+    def reordered(self, rows: Tensor) -> DecoderState:
         """These rows `(n,)`, in place. The memory of inputs that no row reads any more goes when they are
         half of it."""
         source = self.source.index_select(0, rows)
-        past = self.past and self.past.moved(rows, self.source)
+        past = self.past and self.past.reordered(rows, self.source)
         if torch.equal(source, self.source):
             return self._replace(past=past)
         used = source.unique()  # type: ignore[no-untyped-call]
@@ -112,7 +112,7 @@ class DecoderState(NamedTuple):
 class Looking(NamedTuple):
     """How the rows of one call look at the memory: the same in all layers."""
 
-    memory: Memory
+    memory: KeyValueMemory
     seats: Seats
     mask: Tensor | None
     """`(inputs, 1, 1, source)`: true at tokens; None where there is no padding."""

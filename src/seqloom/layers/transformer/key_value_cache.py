@@ -1,7 +1,7 @@
 """What a causal Transformer has read: the keys and values of each layer, and where its rows stand.
 
 The rows of a batch stand alike, which costs nothing, until a `<pad>` or the beginning of a document in the
-middle of a row makes them different; from then on they are `Ragged`.
+middle of a row makes them different; from then on they are `RaggedCache`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class KeysValues(NamedTuple):
     values: Tensor
 
 
-class Ragged(NamedTuple):
+class RaggedCache(NamedTuple):
     """Where rows stand that padding, or an `<s>` in the middle, made different."""
 
     visible: Tensor
@@ -39,12 +39,12 @@ class Ragged(NamedTuple):
     """`(rows,)`: the position of the row's next token."""
 
     @classmethod
-    def even(cls, rows: int, filled: int, device: torch.device) -> Ragged:
+    def even(cls, rows: int, filled: int, device: torch.device) -> RaggedCache:
         """Of rows that have read `filled` tokens each."""
         visible = torch.ones(rows, filled, dtype=torch.bool, device=device)
         return cls(visible, torch.full((rows,), filled, device=device))
 
-    def after(self, true: Tensor, begins: Tensor) -> tuple[Tensor, Tensor, Ragged]:
+    def after(self, true: Tensor, begins: Tensor) -> tuple[Tensor, Tensor, RaggedCache]:
         """true, begins `(rows, steps)`: where there is a token, and where it begins a document.
 
         Returns the mask `(rows, 1, steps, filled + steps)`, the positions `(rows, steps)`, and where the rows
@@ -63,7 +63,7 @@ class Ragged(NamedTuple):
         return (
             torch.cat([old, new], dim=2)[:, None],
             positions.clamp(min=0),
-            Ragged(visible, positions[:, -1] + 1),
+            RaggedCache(visible, positions[:, -1] + 1),
         )
 
 
@@ -76,10 +76,10 @@ class Cache(NamedTuple):
     """`(rows, slots)`: the ids that they are of."""
     filled: int
     """How many of the slots are filled."""
-    ragged: Ragged | None
+    ragged: RaggedCache | None
     """Where rows stand; None where all have read `filled` tokens and see them all."""
 
-    def moved(self, rows: Tensor, inputs: Tensor | None = None) -> Cache:
+    def reordered(self, rows: Tensor, inputs: Tensor | None = None) -> Cache:
         """These rows `(n,)`, in place. The keys and values of a token are a function of it, of those before
         it and, where there is one, of the input that the row reads (`inputs`, `(rows,)`): rows that were one
         text up to some place, such as the hypotheses of a beam, agree so far, and only what comes after is
@@ -105,7 +105,7 @@ class Cache(NamedTuple):
         return Cache(layers, self.tokens[: len(rows)], self.filled, ragged)
 
 
-class Standing(NamedTuple):
+class MaskAndPositions(NamedTuple):
     """Where the tokens of one call stand."""
 
     seen: Seen
@@ -113,11 +113,13 @@ class Standing(NamedTuple):
     """`(steps,)` where all rows agree, else `(rows, steps)`."""
     filled: int
     """Keys that earlier calls left."""
-    ragged: Ragged | None
+    ragged: RaggedCache | None
     """Where the rows stand after these tokens."""
 
 
-def standing(tokens: Tensor, cache: Cache | None, pad_id: int, begin_id: int | None = None) -> Standing:
+def mask_and_positions(
+    tokens: Tensor, cache: Cache | None, pad_id: int, begin_id: int | None = None
+) -> MaskAndPositions:
     """tokens `(rows, steps)`; a `begin_id` begins a document, which sees nothing of what stood before it in
     its row."""
     rows, steps = tokens.shape
@@ -128,7 +130,7 @@ def standing(tokens: Tensor, cache: Cache | None, pad_id: int, begin_id: int | N
         begins = tokens == begin_id
         uneven[:, int(not filled) :] |= begins[:, int(not filled) :]
     if ragged is None and not bool(uneven.any()):  # the one look at the tokens
-        return Standing(
+        return MaskAndPositions(
             causal_mask(steps, filled, tokens.device),
             torch.arange(filled, filled + steps, device=tokens.device),
             filled,
@@ -136,12 +138,14 @@ def standing(tokens: Tensor, cache: Cache | None, pad_id: int, begin_id: int | N
         )
     if begin_id is None:
         begins = torch.zeros_like(uneven)
-    before = ragged or Ragged.even(rows, filled, tokens.device)
+    before = ragged or RaggedCache.even(rows, filled, tokens.device)
     seen, positions, ragged = before.after(tokens != pad_id, begins)
-    return Standing(seen, positions, filled, ragged)
+    return MaskAndPositions(seen, positions, filled, ragged)
 
 
-def extended(cache: Cache | None, layers: tuple[KeysValues, ...], tokens: Tensor, stood: Standing) -> Cache:
+def extended(
+    cache: Cache | None, layers: tuple[KeysValues, ...], tokens: Tensor, stood: MaskAndPositions
+) -> Cache:
     """The cache after these tokens `(rows, steps)`, of which the layers hold the keys and values already."""
     known = tokens.clone() if cache is None else appended(cache.tokens, cache.filled, tokens, dim=1)
     return Cache(layers, known, stood.filled + tokens.shape[1], stood.ragged)

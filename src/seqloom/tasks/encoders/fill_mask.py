@@ -22,11 +22,11 @@ from seqloom.config import DataConfig
 from seqloom.data.batching.pair_batches import read_with
 from seqloom.data.formats.lines import Tally
 from seqloom.errors import DataError, UsageError, printable
-from seqloom.evaluation.perplexity import Corpus, TextScore
+from seqloom.evaluation.perplexity import CorpusLikelihood, TextScore
 from seqloom.models.bert import Bert
-from seqloom.protocols import Marks, device_of
+from seqloom.protocols import SpecialIds, device_of
 from seqloom.runs.progress import Say, in_chunks, silent
-from seqloom.runs.run_folder import Bundle
+from seqloom.runs.run_folder import LoadedRun
 from seqloom.tasks.encoders.sentence_vectors import batches, encoded
 from seqloom.tasks.language_modeling.documents import chunks, each_document
 from seqloom.text.hub.tokenizer import HubTokenizer
@@ -64,7 +64,7 @@ class Filled(NamedTuple):
 class MaskFiller:
     """A masked language model that is ready to be asked. Raises UsageError where the model is none."""
 
-    def __init__(self, bundle: Bundle) -> None:
+    def __init__(self, bundle: LoadedRun) -> None:
         self.bundle = bundle
         self.model = _masked_model(bundle)
         assert isinstance(bundle.tokenizer, HubTokenizer)
@@ -91,7 +91,7 @@ class MaskFiller:
         """
         number = 0
         for some in in_chunks(texts, chunk):
-            ids = [read_with(one, self.tokenizer.marks) for one in self._ids(some)]
+            ids = [read_with(one, self.tokenizer.special_ids) for one in self._ids(some)]
             wanted = []
             for i, text in enumerate(some):
                 number += 1
@@ -147,7 +147,7 @@ class MaskFiller:
         return self.model.logits(hidden[masked]), masked.nonzero()[:, 0].tolist()
 
     def _spelled(self, tokens: Sequence[int]) -> list[str]:
-        spelled = self.tokenizer.spelled
+        spelled = self.tokenizer.token_bytes
         return [spelled[i].decode("utf-8", "replace") or self.tokenizer.pieces([i])[0] for i in tokens]
 
     def _text(self, text: str, masks: Sequence[Sequence[Candidate]]) -> str:
@@ -161,7 +161,7 @@ class MaskFiller:
         return filled
 
 
-def _masked_model(bundle: Bundle) -> Bert:
+def _masked_model(bundle: LoadedRun) -> Bert:
     if bundle.task != "fill-mask" or not isinstance(bundle.model, Bert):
         raise UsageError(
             f"{printable(str(bundle.folder))}: must be a masked language model (of fill-mask), but is one of"
@@ -170,8 +170,8 @@ def _masked_model(bundle: Bundle) -> Bert:
     return bundle.model
 
 
-def _mask_of(bundle: Bundle) -> int:
-    mask = bundle.tokenizer.marks.mask
+def _mask_of(bundle: LoadedRun) -> int:
+    mask = bundle.tokenizer.special_ids.mask
     if mask is None:
         raise UsageError(
             f"{printable(str(bundle.folder))}: its tokenizer must have a mask, but has none; get its files"
@@ -180,7 +180,7 @@ def _mask_of(bundle: Bundle) -> int:
     return mask
 
 
-def evaluate_masked(bundle: Bundle, paths: Sequence[str], data: DataConfig, say: Say) -> dict[str, float]:
+def evaluate_masked(bundle: LoadedRun, paths: Sequence[str], data: DataConfig, say: Say) -> dict[str, float]:
     """Pseudo-perplexity and its kin over documents: pseudo_loss (nats a token), pseudo_perplexity, ... with
     their intervals.
 
@@ -188,9 +188,9 @@ def evaluate_masked(bundle: Bundle, paths: Sequence[str], data: DataConfig, say:
     raises.
     """
     model, mask = _masked_model(bundle), _mask_of(bundle)
-    marks = bundle.tokenizer.marks
-    room = model.context - len(marks.before) - len(marks.after)
-    corpus = Corpus.empty(marks._replace(end=None))
+    special_ids = bundle.tokenizer.special_ids
+    room = model.context - len(special_ids.prefix) - len(special_ids.suffix)
+    corpus = CorpusLikelihood.empty(special_ids._replace(eos=None))
     for some in chunks(each_document(paths, data, bundle.tokenizer, say)):
         cut = [
             (at, one.ids[first : first + room].tolist())
@@ -199,7 +199,7 @@ def evaluate_masked(bundle: Bundle, paths: Sequence[str], data: DataConfig, say:
         ]
         scores: list[list[Floats]] = [[np.zeros(0)] for _ in some]
         for (at, _), log_probs in zip(
-            cut, pseudo_log_probs(model, [ids for _, ids in cut], marks, mask, say), strict=True
+            cut, pseudo_log_probs(model, [ids for _, ids in cut], special_ids, mask, say), strict=True
         ):
             scores[at].append(log_probs)
         for document, parts in zip(some, scores, strict=True):
@@ -215,20 +215,20 @@ def evaluate_masked(bundle: Bundle, paths: Sequence[str], data: DataConfig, say:
 
 @torch.inference_mode()
 def pseudo_log_probs(
-    model: Bert, texts: Sequence[Sequence[int]], marks: Marks, mask: int, say: Say = silent
+    model: Bert, texts: Sequence[Sequence[int]], special_ids: SpecialIds, mask: int, say: Say = silent
 ) -> list[Floats]:
     """Of each text of ids (without marks) log p of every token, which alone is masked: `(tokens,)` in nats.
     How far it is is said every few seconds."""
     found = [np.zeros(len(text)) for text in texts]
     places = [(at, place) for at, text in enumerate(texts) for place in range(len(text))]
-    frame, done, said = len(marks.before) + len(marks.after), 0, time.monotonic()
+    frame, done, said = len(special_ids.prefix) + len(special_ids.suffix), 0, time.monotonic()
     for batch in batches([len(texts[at]) + frame for at, _ in places], device_of(model)):
         rows = []
         for at, place in (places[i] for i in batch):
-            rows.append(read_with(texts[at], marks))
-            rows[-1][len(marks.before) + place] = mask
+            rows.append(read_with(texts[at], special_ids))
+            rows[-1][len(special_ids.prefix) + place] = mask
         hidden, inputs = encoded(model, rows)
-        here = torch.tensor([len(marks.before) + places[i][1] for i in batch], device=inputs.device)
+        here = torch.tensor([len(special_ids.prefix) + places[i][1] for i in batch], device=inputs.device)
         logits = model.logits(hidden[torch.arange(len(batch), device=inputs.device), here])
         true = torch.tensor(
             [texts[at][place] for at, place in (places[i] for i in batch)], device=inputs.device

@@ -24,7 +24,7 @@ from seqloom.interop.sentence_transformers import Pooling, pooling_of
 from seqloom.models.bert import Bert
 from seqloom.protocols import device_of
 from seqloom.runs.progress import Say, in_chunks, silent, tallied
-from seqloom.runs.run_folder import Bundle
+from seqloom.runs.run_folder import LoadedRun
 
 CHUNK = 4096
 """Texts that are in memory at one time, and sorted by length together."""
@@ -44,7 +44,7 @@ class SentenceEncoder:
     damaged. `say` is told what is not as one might think: texts that were cut, pooling that nobody named.
     """
 
-    def __init__(self, bundle: Bundle, say: Say = silent) -> None:
+    def __init__(self, bundle: LoadedRun, say: Say = silent) -> None:
         self.model, self.tokenizer = encoder_of(bundle), bundle.tokenizer
         self.say = say
         pooling = pooling_of(bundle.folder)
@@ -56,8 +56,8 @@ class SentenceEncoder:
         self.pooling = pooling or Pooling()
         self.longest = min(self.pooling.max_length or self.model.context, self.model.context)
         """Tokens of a text at most, marks counted."""
-        marks = self.tokenizer.marks
-        self.room = self.longest - len(marks.before) - len(marks.after)
+        special_ids = self.tokenizer.special_ids
+        self.room = self.longest - len(special_ids.prefix) - len(special_ids.suffix)
         if self.room < 0:
             raise FolderError(
                 f"{printable(str(bundle.folder))}: a text must have room for its marks, but has"
@@ -95,7 +95,7 @@ class SentenceEncoder:
         ids = self.tokenizer.encode(
             [text.lower() for text in stripped] if self.pooling.lower_case else stripped
         )
-        rows = [read_with(one[: self.room], self.tokenizer.marks) for one in ids]
+        rows = [read_with(one[: self.room], self.tokenizer.special_ids) for one in ids]
         read = [
             i for i, row in enumerate(rows) if row
         ]  # a blank text without marks has nothing to be read: its vector is 0
@@ -134,7 +134,7 @@ def encoded(model: Bert, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]
     return model(inputs.clamp(min=0), inputs >= 0), inputs
 
 
-def encoder_of(bundle: Bundle) -> Bert:
+def encoder_of(bundle: LoadedRun) -> Bert:
     """Raises UsageError where the model is no encoder of texts."""
     if not isinstance(bundle.model, Bert):
         raise UsageError(
@@ -153,7 +153,7 @@ class Similarity(NamedTuple):
     """Of each pair."""
 
 
-def evaluate_similarity(bundle: Bundle, paths: Sequence[str], data: DataConfig, say: Say) -> Similarity:
+def evaluate_similarity(bundle: LoadedRun, paths: Sequence[str], data: DataConfig, say: Say) -> Similarity:
     """How well the cosine of two texts agrees with the score that people gave them.
 
     Raises DataError and UsageError as `read_labelled` does, and DataError for fewer than two pairs.

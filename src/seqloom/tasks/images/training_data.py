@@ -88,7 +88,7 @@ class _Images:
     def describe(self, rows: Rows) -> str:
         return self.plan.describe(rows)
 
-    def introduce(self, model: nn.Module) -> None:
+    def initialise(self, model: nn.Module) -> None:
         pass
 
     def fit(self, model_class: Any, config: Any, say: Say) -> nn.Module:

@@ -14,7 +14,7 @@ from seqloom.errors import DataError, UsageError, printable
 from seqloom.models.arpa import read_arpa, write_arpa
 from seqloom.models.ngram import Ngram
 from seqloom.runs import run_folder
-from seqloom.runs.write_run import write_made
+from seqloom.runs.write_run import write_finished_run
 from seqloom.tasks.translation.predictor import new_file
 from seqloom.text.special_tokens import SPECIAL_TOKENS
 from seqloom.text.tokenizers import TextTokenizer
@@ -30,7 +30,7 @@ def export_arpa(folder: str, path: str) -> dict[str, int]:
     already.
     """
     place = new_file(path, SUFFIXES)
-    bundle = run_folder.load_bundle(folder)
+    bundle = run_folder.load_run(folder)
     if not isinstance(bundle.model, Ngram):
         raise UsageError(
             f"{printable(folder)}: an ARPA file holds an n-gram model, but this is a {bundle.model_type}"
@@ -77,7 +77,7 @@ def import_arpa(path: str, output_dir: str) -> dict[str, int]:
         data=DataConfig(train=(str(Path(path).resolve()),), tokenizer="words", vocabulary=len(vocabulary)),
         decode=DecodeConfig(strategy="sample"),
     )
-    write_made(folder, run, arpa.model, tokenizer, [fingerprint(path)], None)
+    write_finished_run(folder, run, arpa.model, tokenizer, [fingerprint(path)], None)
     return sizes(arpa.model)
 
 

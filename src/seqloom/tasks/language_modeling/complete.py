@@ -28,7 +28,7 @@ from seqloom.decoding.long_context import window_start
 from seqloom.decoding.string_rules import Lexicon, Spelling
 from seqloom.errors import SeqloomError, UsageError
 from seqloom.protocols import State, device_of, fork, next_logits, select_rows
-from seqloom.runs.run_folder import load_bundle
+from seqloom.runs.run_folder import load_run
 from seqloom.runs.verbs import refuse_other_task
 from seqloom.tasks.language_modeling.generate import begun
 from seqloom.text.hub.tokenizer import HubTokenizer
@@ -92,7 +92,7 @@ class Completer:
         self._model = model
         self._context: int | None = getattr(model, "context", None)
         self._device = device_of(model)
-        self._marks = tokenizer.marks
+        self._marks = tokenizer.special_ids
         self._never = torch.tensor(self._marks.forbidden, dtype=torch.long, device=self._device)
         self._known: dict[tuple[int, ...], tuple[Tensor, State]] = {}
 
@@ -116,11 +116,11 @@ class Completer:
         search = _Search(
             self._spelling,
             self._bounds,
-            end=self._marks.end,
+            end=self._marks.eos,
             rest=rest,
             inside=inside,
             follows=bool(
-                ids or (rest and self._spelling.lead)
+                ids or (rest and self._spelling.space_prefix)
             ),  # the rest has its lead, at the begin of a text too
             words=words,
             n=n,
@@ -139,14 +139,14 @@ class Completer:
     def _given_back(self, prefix: str) -> tuple[list[int], bytes]:
         """The ids of the context, and the bytes that the next tokens must begin with."""
         ids, rest = self._tokenizer.settle(prefix)
-        if self._tokenizer.joint:
+        if self._tokenizer.text_separator:
             return ids, rest
         (last,) = self._tokenizer.encode([rest.decode()])
         sure = max(0, len(last) - self._bounds.given_back)
-        if not sure and not ids and not self._marks.begin:
+        if not sure and not ids and not self._marks.bos:
             sure = min(1, len(last))  # something must be read first
         whole = self._spelling.spell(last)
-        if self._spelling.lead and not whole.startswith(rest):  # a blank alone is no token
+        if self._spelling.space_prefix and not whole.startswith(rest):  # a blank alone is no token
             return ids, rest
         # A piece may spell a blank after it that is not typed yet (GPT).
         untyped = len(whole) - len(rest) if whole.startswith(rest) else 0
@@ -210,7 +210,7 @@ class _Search:
         self._words, self._n = words, n
         self._lexicon = spelling.later if follows else spelling.first
         self._later = spelling.later
-        self._joined = bool(spelling.joint)
+        self._joined = bool(spelling.text_separator)
         self._typed = 0.0 if rest else 1.0
         """The mass of all that begins as the typed text does."""
         self._found: dict[tuple[bytes, bool], float] = defaultdict(float)
@@ -308,6 +308,6 @@ def last_word(prefix: str, completion: Completion) -> str:
 def load_completer(folder: str | Path, device: str = "auto") -> Completer:
     """Opens a run folder. Raises FolderError where it is none, or is damaged; UsageError where its task is
     another."""
-    bundle = load_bundle(folder, device)
+    bundle = load_run(folder, device)
     refuse_other_task(bundle, "complete", "text-generation")
     return Completer(bundle.model, bundle.tokenizer)

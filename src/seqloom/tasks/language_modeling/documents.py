@@ -12,9 +12,9 @@ from torch import nn
 
 from seqloom.config import DataConfig
 from seqloom.data.batching.token_store import fingerprint
-from seqloom.data.readers.documents import Piece, corpus_files, read_documents
-from seqloom.evaluation.perplexity import Corpus, score_texts
-from seqloom.protocols import Marks, Tokenizer
+from seqloom.data.readers.documents import DocumentPiece, corpus_files, read_documents
+from seqloom.evaluation.perplexity import CorpusLikelihood, score_texts
+from seqloom.protocols import SpecialIds, Tokenizer
 from seqloom.runs.progress import Say, tallied
 from seqloom.text.special_tokens import MARKS
 
@@ -30,7 +30,7 @@ class Document(NamedTuple):
     bytes: int
 
 
-def each_piece(paths: Sequence[str], data: DataConfig, say: Say) -> Generator[Piece, None, None]:
+def each_piece(paths: Sequence[str], data: DataConfig, say: Say) -> Generator[DocumentPiece, None, None]:
     """The documents of what was named, in pieces; at the end, or at an error, what was guessed, repaired and
     left out is said."""
     with tallied(say) as tally:
@@ -58,20 +58,26 @@ def fingerprints(paths: Sequence[str], data: DataConfig) -> list[dict[str, Any]]
 
 
 def evaluate_documents(
-    model: nn.Module, documents: Iterator[Document], stride: int | None = None, marks: Marks = MARKS
+    model: nn.Module,
+    documents: Iterator[Document],
+    stride: int | None = None,
+    special_ids: SpecialIds = MARKS,
 ) -> dict[str, float]:
     """Perplexity and its kin over documents; memory is bounded by the longest. The model must be in
     evaluation mode."""
-    return score_documents(model, documents, stride, marks).metrics()
+    return score_documents(model, documents, stride, special_ids).metrics()
 
 
 def score_documents(
-    model: nn.Module, documents: Iterator[Document], stride: int | None = None, marks: Marks = MARKS
-) -> Corpus:
-    corpus = Corpus.empty(marks)
+    model: nn.Module,
+    documents: Iterator[Document],
+    stride: int | None = None,
+    special_ids: SpecialIds = MARKS,
+) -> CorpusLikelihood:
+    corpus = CorpusLikelihood.empty(special_ids)
     for some in chunks(documents):
         for document, score in zip(
-            some, score_texts(model, [one.ids for one in some], marks, stride=stride), strict=True
+            some, score_texts(model, [one.ids for one in some], special_ids, stride=stride), strict=True
         ):
             corpus.add(score, document.ids, words=document.words, size=document.bytes)
     return corpus
@@ -98,12 +104,12 @@ def stride_of(model: Any, stride: int | None) -> int | None:
 
 def convention(model: Any, stride: int | None, tokenizer: Tokenizer) -> str:
     """How log-probabilities come about, in one line."""
-    context, step, marks = model.context, stride_of(model, stride), tokenizer.marks
-    begin = " ".join(tokenizer.pieces(marks.begin))
+    context, step, special_ids = model.context, stride_of(model, stride), tokenizer.special_ids
+    begin = " ".join(tokenizer.pieces(special_ids.bos))
     end = (
         "nothing ends a text"
-        if marks.end is None
-        else f"{tokenizer.pieces([marks.end])[0]} at the end is predicted"
+        if special_ids.eos is None
+        else f"{tokenizer.pieces([special_ids.eos])[0]} at the end is predicted"
     )
     text = f"log-probabilities in nats; {begin or 'the first token'} is fed and never predicted, {end}"
     if context is None:

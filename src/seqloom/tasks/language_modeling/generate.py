@@ -17,7 +17,7 @@ from seqloom.errors import UsageError
 from seqloom.protocols import Tokenizer
 from seqloom.runs.decoding_options import Decoding, decoding_of, found_or_refused
 from seqloom.runs.progress import Say
-from seqloom.runs.run_folder import Bundle, load_bundle
+from seqloom.runs.run_folder import LoadedRun, load_run
 from seqloom.runs.verbs import refuse_other_task
 
 TASK = "text-generation"
@@ -56,7 +56,7 @@ class TextGenerator:
     a batch.
     """
 
-    def __init__(self, bundle: Bundle, say: Say = lambda _: None) -> None:
+    def __init__(self, bundle: LoadedRun, say: Say = lambda _: None) -> None:
         """Raises UsageError for a model of another task."""
         refuse_other_task(bundle, "generate", TASK)
         self.bundle = bundle
@@ -145,8 +145,8 @@ class TextGenerator:
             strategy=decoding.strategy,
             max_new_tokens=settings.max_length or NEW_TOKENS,
             context=self._context,
-            eos=self.bundle.tokenizer.marks.end,
-            pad=self.bundle.tokenizer.marks.pad,
+            eos=self.bundle.tokenizer.special_ids.eos,
+            pad=self.bundle.tokenizer.special_ids.pad,
             rules=decoding.rules,
             stop=decoding.stop,
             watch=watch,
@@ -200,7 +200,7 @@ class Pieces:
 
 def begun(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
     """What a language model reads before it goes on with a text. Raises UsageError where that is nothing."""
-    if read := [*tokenizer.marks.begin, *ids]:
+    if read := [*tokenizer.special_ids.bos, *ids]:
         return read
     raise UsageError(
         "the text to go on with must not be empty: this model knows no mark that begins a text; give it a"
@@ -216,4 +216,4 @@ def text_after(tokenizer: Tokenizer, before: Sequence[int], tokens: Sequence[int
 def load_generator(folder: str | Path, device: str = "auto", say: Say = lambda _: None) -> TextGenerator:
     """Opens a run folder. Raises FolderError where it is none, or is damaged; UsageError where its task is
     another."""
-    return TextGenerator(load_bundle(folder, device), say)
+    return TextGenerator(load_run(folder, device), say)

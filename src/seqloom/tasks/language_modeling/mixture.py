@@ -15,7 +15,7 @@ from seqloom.evaluation.perplexity import score_texts
 from seqloom.models.ensemble import Ensemble, EnsembleConfig, mixture_weights
 from seqloom.run_file import to_plain
 from seqloom.runs.progress import Say
-from seqloom.runs.write_run import write_made
+from seqloom.runs.write_run import write_finished_run
 from seqloom.tasks.language_modeling.documents import (
     each_document,
     evaluate_documents,
@@ -47,7 +47,7 @@ def mix(
     given = parsed_weights(weights, len(folders))
     members = [language_model(one) for one in folders]
     first = members[0]
-    marks = first.tokenizer.marks
+    special_ids = first.tokenizer.special_ids
     for one in members[1:]:
         if one.tokenizer.fingerprint != first.tokenizer.fingerprint:
             raise UsageError(
@@ -75,13 +75,16 @@ def mix(
         parts = []
         for one in members:
             scores = score_texts(
-                one.model, [document.ids for document in documents], marks, stride=stride_of(one.model, None)
+                one.model,
+                [document.ids for document in documents],
+                special_ids,
+                stride=stride_of(one.model, None),
             )
             parts.append(torch.cat([torch.from_numpy(score.log_probs) for score in scores]))
         given = mixture_weights(torch.stack(parts, dim=1))
     model.weights.copy_(given)
     if tune:
-        metrics = evaluate_documents(model, iter(documents), stride_of(model, None), marks)
+        metrics = evaluate_documents(model, iter(documents), stride_of(model, None), special_ids)
     named = {str(path): float(weight) for path, weight in zip(folders, given.tolist(), strict=True)}
     run = RunConfig(
         task=first.task,
@@ -89,7 +92,7 @@ def mix(
         model={"name": "ensemble", "size": f"{len(members)} members", "weights": named},
         decode=first.decode,
     )
-    write_made(folder, run, model, tokenizer, fingerprints(tune, data), metrics)
+    write_finished_run(folder, run, model, tokenizer, fingerprints(tune, data), metrics)
     return {"output_dir": str(folder), "weights": named, **metrics}
 
 

@@ -18,7 +18,7 @@ from seqloom.evaluation.intervals import share_interval
 from seqloom.evaluation.perplexity import TextScore, score_texts
 from seqloom.protocols import Tokenizer
 from seqloom.runs.progress import Say, each_pair, silent
-from seqloom.runs.run_folder import Bundle, load_bundle
+from seqloom.runs.run_folder import LoadedRun, load_run
 from seqloom.tasks.language_modeling.documents import stride_of
 
 CHUNK = 512
@@ -95,7 +95,7 @@ class Scorer:
 
     def notice(self, say: Say) -> None:
         """Says where texts that differ in their first token are not compared by it."""
-        if not self.bundle.tokenizer.marks.begin:
+        if not self.bundle.tokenizer.special_ids.bos:
             say(
                 f"{printable(str(self.bundle.folder))}: nothing begins a text of this model: its first token"
                 " is read and not scored"
@@ -107,13 +107,15 @@ class Scorer:
         """The score of each text, in order; memory is bounded. With a prompt, log P(text | prompt), cut into
         tokens apart from it."""
         tokenizer, model = self.bundle.tokenizer, self.bundle.model
-        marks = tokenizer.marks
+        special_ids = tokenizer.special_ids
         step = stride_of(model, stride)
         given = tokenizer.encode([prompt])[0]
         remaining = iter(texts)
         while some := list(islice(remaining, CHUNK)):
             ids = tokenizer.encode(some)
-            scores = score_texts(model, [[*given, *one] for one in ids], marks, stride=step, ranks=tokens)
+            scores = score_texts(
+                model, [[*given, *one] for one in ids], special_ids, stride=step, ranks=tokens
+            )
             for text, one, whole in zip(some, ids, scores, strict=True):
                 score = whole.last(len(one))
                 yield Scored(
@@ -121,7 +123,7 @@ class Scorer:
                     log_probability=score.complete,
                     log_probability_without_end=score.prefix,
                     tokens=len(score.log_probs),
-                    unknown=0 if marks.unknown is None else one.count(marks.unknown),
+                    unknown=0 if special_ids.unk is None else one.count(special_ids.unk),
                     bytes=len(text.encode()),
                     ended=score.ended,
                     table=token_table(tokenizer, one, score),
@@ -131,7 +133,9 @@ class Scorer:
 def token_table(tokenizer: Tokenizer, ids: Sequence[int], score: TextScore) -> tuple[Token, ...]:
     if score.ranks is None:
         return ()
-    pieces = tokenizer.pieces([*ids, *([] if tokenizer.marks.end is None else [tokenizer.marks.end])])
+    pieces = tokenizer.pieces(
+        [*ids, *([] if tokenizer.special_ids.eos is None else [tokenizer.special_ids.eos])]
+    )
     pieces = pieces[len(pieces) - len(score.log_probs) :]
     bits = -score.log_probs / math.log(2)
     return tuple(
@@ -140,9 +144,9 @@ def token_table(tokenizer: Tokenizer, ids: Sequence[int], score: TextScore) -> t
     )
 
 
-def language_model(folder: str | Path) -> Bundle:
+def language_model(folder: str | Path) -> LoadedRun:
     """The bundle of a language model. Raises UsageError for a model of another task."""
-    bundle = load_bundle(folder)
+    bundle = load_run(folder)
     if bundle.task != "text-generation":
         raise UsageError(
             f"{printable(str(folder))}: must be a language model (of text-generation), but is one of"

@@ -21,7 +21,7 @@ from seqloom.data.batching.corpus_windows import StreamPlan, TextBatch, WindowPl
 from seqloom.data.batching.order import Rows
 from seqloom.data.batching.splits import HeldOut, hold_out, kept
 from seqloom.data.batching.token_store import cache_folder, fingerprint
-from seqloom.data.readers.documents import Piece, corpus_files
+from seqloom.data.readers.documents import DocumentPiece, corpus_files
 from seqloom.errors import UsageError
 from seqloom.models import model_family
 from seqloom.run_file import to_plain
@@ -32,7 +32,7 @@ from seqloom.tasks.language_modeling.documents import Document, each_piece, scor
 from seqloom.tasks.translation.training_data import check_same_data, learned_tokenizer
 from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training.objectives import LanguageModelling
-from seqloom.training.stream_states import Carry
+from seqloom.training.stream_states import StreamStates
 
 STREAM_WINDOW = 64
 """Tokens between two updates of a model that carries its state on, unless train.window says otherwise."""
@@ -66,7 +66,7 @@ class PreparedCorpus:
         return self.plan.count(self.corpus)
 
     def load(self, rows: Rows, whole: Rows) -> TextBatch:
-        return load_windows(self.corpus, self.plan, rows, whole, self.tokenizer.marks)
+        return load_windows(self.corpus, self.plan, rows, whole, self.tokenizer.special_ids)
 
     def describe(self, rows: Rows) -> str:
         starts = self.plan.windows(self.corpus, rows[:4]).starts
@@ -77,10 +77,10 @@ class PreparedCorpus:
         )
 
     def objective(self) -> LanguageModelling:
-        carry = Carry(self.plan.rows) if isinstance(self.plan, StreamPlan) else None
+        carry = StreamStates(self.plan.rows) if isinstance(self.plan, StreamPlan) else None
         return LanguageModelling(self.run.train.label_smoothing, carry)
 
-    def introduce(self, model: nn.Module) -> None:
+    def initialise(self, model: nn.Module) -> None:
         """An output layer that works by frequency is told how often each id occurs."""
         output: Any = getattr(model, "output", None)
         if hasattr(output, "set_counts"):
@@ -100,7 +100,7 @@ class PreparedCorpus:
     def validate(self, model: nn.Module) -> dict[str, float]:
         """Perplexity and its kin; a long document is read in windows that do not overlap."""
         documents = (Document(self.validation.document(at), 0, 0) for at in range(len(self.validation)))
-        corpus = score_documents(model, documents, marks=self.tokenizer.marks)
+        corpus = score_documents(model, documents, special_ids=self.tokenizer.special_ids)
         corpus.words, corpus.bytes = (
             self.validation.totals.words,
             self.validation.totals.bytes,
@@ -121,10 +121,10 @@ def prepare_corpus(run_config: RunConfig, folder: Path, first: bool, say: Say) -
         held = hold_out(each_piece(data.train, data, silent), seed)
         say(f"no validation data given: {held} held out" + (f" by seed {seed}" if held.documents else ""))
 
-    def training(say: Say = silent) -> Iterator[Piece]:
+    def training(say: Say = silent) -> Iterator[DocumentPiece]:
         return kept(each_piece(data.train, data, say), held, False)
 
-    def validating(say: Say = silent) -> Iterator[Piece]:
+    def validating(say: Say = silent) -> Iterator[DocumentPiece]:
         return (
             each_piece(data.validation, data, say)
             if others
@@ -155,7 +155,7 @@ def prepare_corpus(run_config: RunConfig, folder: Path, first: bool, say: Say) -
         "tokenizer": tokenizer.fingerprint,
     }
 
-    def build(pieces: Callable[[], Iterator[Piece]], part: str, paths: Sequence[str]) -> CorpusStore:
+    def build(pieces: Callable[[], Iterator[DocumentPiece]], part: str, paths: Sequence[str]) -> CorpusStore:
         hashes = [one["sha256"] for one in prints if one["path"] in paths]
         return build_corpus(
             pieces,

@@ -9,10 +9,16 @@ from typing import Any, final
 import numpy as np
 
 from seqloom.config import DataConfig
-from seqloom.data.encoding.encode_texts import LayingOut, label_numbers, label_sets, labelled_set, scores_of
-from seqloom.data.encoding.encoded_dataset import ReadingSet
+from seqloom.data.encoding.encode_texts import (
+    EncodingOptions,
+    label_numbers,
+    label_sets,
+    labelled_set,
+    scores_of,
+)
+from seqloom.data.encoding.encoded_dataset import EncodedDataset
 from seqloom.data.formats.lines import Tally
-from seqloom.data.readers.examples import Labelled
+from seqloom.data.readers.examples import LabelledText
 from seqloom.data.readers.labelled import read_labelled
 from seqloom.data.readers.labels import check_labels, check_numbers, label_order
 from seqloom.errors import DataError, UsageError, printable
@@ -25,12 +31,12 @@ from seqloom.evaluation.classification import (
     per_label_of_many,
 )
 from seqloom.evaluation.correlation import number_metrics
-from seqloom.evaluation.predictions import Answered
-from seqloom.models.encoder_with_head import ReaderConfig
+from seqloom.evaluation.predictions import HeadOutputs
+from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.models.heads import Kind
 from seqloom.runs.progress import Say
 from seqloom.shapes import IGNORE
-from seqloom.tasks.text.task import Reply, Report
+from seqloom.tasks.text.task import Answer, TaskReport
 
 MOST_LABELS = 2000
 """Labels of which a table of who is taken for whom is made, at most."""
@@ -40,7 +46,7 @@ LIKELIEST = 10
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Labelling:
+class Classification:
     """Labels (one each, or any number) or numbers of texts."""
 
     kind: Kind
@@ -50,7 +56,7 @@ class Labelling:
     """Whether it reads two texts as it reads one: joined. What a file holds decides then."""
 
     @classmethod
-    def of(cls, task: str, examples: Sequence[Labelled], data: DataConfig, say: Say) -> Labelling:
+    def of(cls, task: str, examples: Sequence[LabelledText], data: DataConfig, say: Say) -> Classification:
         """What the training examples say of the work."""
         pairs = any(one.second is not None for one in examples)
         if task == "sentence-similarity":
@@ -63,7 +69,7 @@ class Labelling:
         return cls(kind="multi-label" if several else "classification", labels=order, pairs=pairs)
 
     @classmethod
-    def again(cls, config: ReaderConfig) -> Labelling:
+    def again(cls, config: EncoderWithHeadConfig) -> Classification:
         """The work of a trained model."""
         return cls(
             kind=config.kind, labels=config.labels, pairs=config.pairs, either=config.head.pair == "joined"
@@ -71,7 +77,7 @@ class Labelling:
 
     def read(
         self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True
-    ) -> Iterator[Labelled]:
+    ) -> Iterator[LabelledText]:
         """Examples of this work; those of pairs have two texts."""
         if answers and self.kind == "multi-label" and data.label_separator is None:
             raise UsageError(
@@ -87,14 +93,14 @@ class Labelling:
             answers=answers,
         )
 
-    def texts(self, examples: Iterable[Labelled]) -> Iterator[str]:
+    def texts(self, examples: Iterable[LabelledText]) -> Iterator[str]:
         """What the tokenizer learns from."""
         for one in examples:
             yield one.text
             if one.second is not None:
                 yield one.second
 
-    def lay_out(self, examples: Sequence[Labelled], how: LayingOut) -> ReadingSet:
+    def encode(self, examples: Sequence[LabelledText], how: EncodingOptions) -> EncodedDataset:
         if not self.pairs and not self.either and any(one.second is not None for one in examples):
             raise UsageError(
                 "this reader was trained on single texts, but was given a pair of them; give one text each"
@@ -105,8 +111,8 @@ class Labelling:
         return labelled_set(examples, how, numbers(self.labels))
 
     def report(
-        self, examples: Sequence[Labelled], items: ReadingSet, found: Answered, resamples: int
-    ) -> Report:
+        self, examples: Sequence[LabelledText], items: EncodedDataset, found: HeadOutputs, resamples: int
+    ) -> TaskReport:
         """How good the answers are."""
         if self.kind == "regression":
             return self._numbers(examples, found, resamples)
@@ -120,7 +126,7 @@ class Labelling:
                 "loss": found.loss,
             }  # of the scores: exact where a probability is not
             exact = ((likely > 0.5) == true.astype(bool)).all(axis=1) & (unseen == 0)
-            return Report(
+            return TaskReport(
                 metrics,
                 {"labels": _plain(per_label_of_many(true, likely > 0.5, self.labels))},
                 exact.astype(np.float64),
@@ -129,38 +135,40 @@ class Labelling:
         metrics = label_metrics(Predictions.of(true, likely), len(self.labels), resamples=resamples)
         hits = (likely.argmax(axis=1) == true).astype(np.float64)
         if not resamples or len(self.labels) > MOST_LABELS:
-            return Report(metrics, {}, hits)
+            return TaskReport(metrics, {}, hits)
         counts = confusion(true, likely.argmax(axis=1), len(self.labels))
         details = {
             "labels": _plain(per_label(counts, self.labels)),
             "confusion": {"order": list(self.labels), "counts": counts.tolist()},
         }
-        return Report(metrics, details, hits)
+        return TaskReport(metrics, details, hits)
 
-    def _numbers(self, examples: Sequence[Labelled], found: Answered, resamples: int) -> Report:
+    def _numbers(self, examples: Sequence[LabelledText], found: HeadOutputs, resamples: int) -> TaskReport:
         true, told = scores_of(examples).astype(np.float64), np.array([float(one) for one in found.likely])
         metrics = number_metrics(true, told, resamples)
-        return Report({"loss": metrics["mean_squared_error"]} | metrics, {}, -np.abs(told - true))
+        return TaskReport({"loss": metrics["mean_squared_error"]} | metrics, {}, -np.abs(told - true))
 
-    def replies(self, examples: Sequence[Labelled], items: ReadingSet, found: Answered) -> list[Reply]:
+    def replies(
+        self, examples: Sequence[LabelledText], items: EncodedDataset, found: HeadOutputs
+    ) -> list[Answer]:
         """The answer to each example."""
         return [
-            Reply("", NOTHING[self.kind]) if blank(one) else self._reply(likely)
+            Answer("", NOTHING[self.kind]) if blank(one) else self._reply(likely)
             for one, likely in zip(examples, found.likely, strict=True)
         ]
 
-    def _reply(self, likely: Any) -> Reply:
+    def _reply(self, likely: Any) -> Answer:
         if self.kind == "regression":
-            return Reply(f"{float(likely):.4f}", {"score": float(likely)})
+            return Answer(f"{float(likely):.4f}", {"score": float(likely)})
         order = np.argsort(-likely, kind="stable")
         probabilities = {self.labels[at]: float(likely[at]) for at in order[:LIKELIEST]}
         if self.kind == "multi-label":
             chosen = [self.labels[at] for at in np.flatnonzero(likely > 0.5)]
-            return Reply(
+            return Answer(
                 ", ".join(map(printable, chosen)), {"labels": chosen, "probabilities": probabilities}
             )
         best = self.labels[order[0]]
-        return Reply(
+        return Answer(
             f"{printable(best)}\t{likely[order[0]]:.4f}",
             {"label": best, "probability": float(likely[order[0]]), "probabilities": probabilities},
         )
@@ -168,7 +176,7 @@ class Labelling:
 
 def read(
     paths: Sequence[str], data: DataConfig, tally: Tally, *, number: bool, pairs: bool | None, answers: bool
-) -> Iterator[Labelled]:
+) -> Iterator[LabelledText]:
     for one in read_labelled(paths, data, tally, pairs=pairs, answers=answers, number=number):
         if pairs and one.second is None:
             raise DataError(
@@ -188,7 +196,7 @@ NOTHING: dict[str, dict[str, Any]] = {
 """What is said of a blank text."""
 
 
-def blank(example: Labelled) -> bool:
+def blank(example: LabelledText) -> bool:
     """Whether there is nothing to be read."""
     return not example.text.strip() and not (example.second or "").strip()
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.config import RunConfig
-from seqloom.data.encoding.encoded_dataset import Ragged, ReadingSet
+from seqloom.data.encoding.encoded_dataset import EncodedDataset, RaggedRows
 from seqloom.errors import UsageError, printable
 from seqloom.models.bag_of_words import BagOfWords
 from seqloom.models.convolution import Convolution
-from seqloom.models.encoder_with_head import Reader
+from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.models.heads import RegressionHead
 from seqloom.protocols import Tokenizer, device_of
 from seqloom.runs.progress import Say
@@ -22,12 +22,12 @@ SOME = 1024
 """Rows whose words are counted at a time."""
 
 
-def introduce_data(
-    model: nn.Module, run: RunConfig, tokenizer: Tokenizer, items: ReadingSet, fresh: bool, say: Say
+def initialise_from_data(
+    model: nn.Module, run: RunConfig, tokenizer: Tokenizer, items: EncodedDataset, fresh: bool, say: Say
 ) -> None:
     """Sets what a model takes from the data and training does not change, and where it is `fresh` what it
     begins with."""
-    assert isinstance(model, Reader)
+    assert isinstance(model, EncoderWithHead)
     if run.head.class_weights == "balanced":
         model.head.set_weights(class_weights(items, len(model.config.labels)).to(device_of(model)))
     if (
@@ -39,7 +39,7 @@ def introduce_data(
         for first in range(0, len(items), SOME):
             tokens = items.batch(np.arange(first, min(first + SOME, len(items)))).tokens.to(device_of(model))
             frequency += model.encoder.occurring(tokens.clamp(min=0), tokens >= 0)
-        model.encoder.introduce(frequency, len(items.tokens))
+        model.encoder.initialise(frequency, len(items.tokens))
     if fresh and isinstance(model.head, RegressionHead):
         numbers = torch.from_numpy(np.asarray(items.targets))
         model.head.begin_with(numbers[numbers.isfinite()])
@@ -47,10 +47,10 @@ def introduce_data(
         give_vectors(model, run.train.word_vectors, tokenizer, run.data.normalisation == "lower", say)
 
 
-def class_weights(items: ReadingSet, labels: int) -> Tensor:
+def class_weights(items: EncodedDataset, labels: int) -> Tensor:
     """`(labels,)`: examples / (labels × examples of the label), as `class_weights=balanced` of scikit-learn."""
     targets = torch.from_numpy(
-        np.asarray(items.targets.values if isinstance(items.targets, Ragged) else items.targets)
+        np.asarray(items.targets.values if isinstance(items.targets, RaggedRows) else items.targets)
     )
     if targets.dim() == 2:
         counts = targets.clamp(min=0).sum(dim=0)
@@ -60,7 +60,7 @@ def class_weights(items: ReadingSet, labels: int) -> Tensor:
 
 
 @torch.no_grad()
-def give_vectors(model: Reader, path: str, tokenizer: Tokenizer, lower: bool, say: Say) -> None:
+def give_vectors(model: EncoderWithHead, path: str, tokenizer: Tokenizer, lower: bool, say: Say) -> None:
     """The vectors of a file become the embeddings of the words that it has; the others keep their start.
     Raises UsageError where they do not fit."""
     embedding = getattr(model.encoder, "embedding", None)
@@ -68,7 +68,9 @@ def give_vectors(model: Reader, path: str, tokenizer: Tokenizer, lower: bool, sa
         raise UsageError(
             f"train.word_vectors needs an encoder with an embedding, but {model.model_type} has none"
         )
-    words = {spelled.decode("utf-8", "replace"): i for i, spelled in enumerate(tokenizer.spelled) if spelled}
+    words = {
+        spelled.decode("utf-8", "replace"): i for i, spelled in enumerate(tokenizer.token_bytes) if spelled
+    }
     found = read_word_vectors(path, words.keys(), lower)
     width = found.vectors.shape[1]
     if width != embedding.embedding_dim:

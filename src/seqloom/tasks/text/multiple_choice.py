@@ -9,23 +9,23 @@ from typing import final
 import numpy as np
 
 from seqloom.config import DataConfig
-from seqloom.data.encoding.encode_texts import LayingOut, choice_set
-from seqloom.data.encoding.encoded_dataset import ReadingSet
+from seqloom.data.encoding.encode_texts import EncodingOptions, choice_set
+from seqloom.data.encoding.encoded_dataset import EncodedDataset
 from seqloom.data.formats.lines import Tally
-from seqloom.data.readers.examples import Choice
+from seqloom.data.readers.examples import ChoiceQuestion
 from seqloom.data.readers.multiple_choice import Base, counted_from, read_choices
 from seqloom.errors import DataError, printable
 from seqloom.evaluation.intervals import share_interval
-from seqloom.evaluation.predictions import Answered
-from seqloom.models.encoder_with_head import ReaderConfig
+from seqloom.evaluation.predictions import HeadOutputs
+from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.models.heads import Kind
 from seqloom.runs.progress import Say
-from seqloom.tasks.text.task import Reply, Report
+from seqloom.tasks.text.task import Answer, TaskReport
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Choosing:
+class MultipleChoice:
     """Options, one of which is right."""
 
     kind: Kind = "choice"
@@ -35,28 +35,28 @@ class Choosing:
     """What answers that are numbers count from in the training files; None where that is not known."""
 
     @classmethod
-    def of(cls, examples: Sequence[Choice], data: DataConfig, say: Say) -> Choosing:
+    def of(cls, examples: Sequence[ChoiceQuestion], data: DataConfig, say: Say) -> MultipleChoice:
         """What the training files, which are read once more, say of the work."""
         return cls(answers_from=counted_from(data.train, data))
 
     @classmethod
-    def again(cls, config: ReaderConfig) -> Choosing:
+    def again(cls, config: EncoderWithHeadConfig) -> MultipleChoice:
         """The work of a trained model."""
         return cls(answers_from=config.answers_from)
 
     def read(
         self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True
-    ) -> Iterator[Choice]:
+    ) -> Iterator[ChoiceQuestion]:
         if data.answers_from is None:
             data = replace(data, answers_from=self.answers_from)
         return read_choices(paths, data, tally, answers=answers)
 
-    def texts(self, examples: Iterable[Choice]) -> Iterator[str]:
+    def texts(self, examples: Iterable[ChoiceQuestion]) -> Iterator[str]:
         for one in examples:
             yield one.text
             yield from one.options
 
-    def lay_out(self, examples: Sequence[Choice], how: LayingOut) -> ReadingSet:
+    def encode(self, examples: Sequence[ChoiceQuestion], how: EncodingOptions) -> EncodedDataset:
         """The rows of choices. Raises DataError where one has fewer than two options."""
         for one in examples:
             if len(one.options) < 2:
@@ -66,8 +66,8 @@ class Choosing:
         return choice_set(examples, how)
 
     def report(
-        self, examples: Sequence[Choice], items: ReadingSet, found: Answered, resamples: int
-    ) -> Report:
+        self, examples: Sequence[ChoiceQuestion], items: EncodedDataset, found: HeadOutputs, resamples: int
+    ) -> TaskReport:
         hits = np.array(
             [int(chosen) == one.answer for chosen, one in zip(found.predictions, examples, strict=True)],
             np.float64,
@@ -80,15 +80,17 @@ class Choosing:
             "accuracy_high": high,
             "examples": len(hits),
         }
-        return Report(metrics, {}, hits)
+        return TaskReport(metrics, {}, hits)
 
-    def replies(self, examples: Sequence[Choice], items: ReadingSet, found: Answered) -> list[Reply]:
+    def replies(
+        self, examples: Sequence[ChoiceQuestion], items: EncodedDataset, found: HeadOutputs
+    ) -> list[Answer]:
         replies = []
         for one, likely in zip(examples, found.likely, strict=True):
             probabilities = [float(p) for p in likely[: len(one.options)]]
             best = int(np.argmax(probabilities))
             content = {"choice": best, "option": one.options[best], "probabilities": probabilities}
             replies.append(
-                Reply(f"{best}\t{probabilities[best]:.4f}\t{printable(one.options[best])}", content)
+                Answer(f"{best}\t{probabilities[best]:.4f}\t{printable(one.options[best])}", content)
             )
         return replies

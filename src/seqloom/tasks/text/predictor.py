@@ -15,19 +15,19 @@ from typing import Any, Literal, final
 
 from seqloom.config import DataConfig
 from seqloom.data.readers import tagged
-from seqloom.data.readers.examples import Labelled
+from seqloom.data.readers.examples import LabelledText
 from seqloom.data.readers.records import FORMS
 from seqloom.errors import DataError, FolderError, UsageError, place, printable
 from seqloom.evaluation.classification import RESAMPLES
-from seqloom.evaluation.predictions import answered
-from seqloom.models.encoder_with_head import Reader
+from seqloom.evaluation.predictions import head_outputs
+from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.run_file import parse
 from seqloom.runs.progress import Say, counted, in_chunks, silent, tallied
-from seqloom.runs.run_folder import Bundle, load_bundle
+from seqloom.runs.run_folder import LoadedRun, load_run
 from seqloom.runs.settings import kept, refuse_unread, trained_on
-from seqloom.tasks.text.classification import Labelling
-from seqloom.tasks.text.task import Reply, Report, laid_out, laying_out
-from seqloom.tasks.text.text_tasks import BEGINNINGS
+from seqloom.tasks.text.classification import Classification
+from seqloom.tasks.text.task import Answer, TaskReport, encode_examples, encoding_options
+from seqloom.tasks.text.text_tasks import TASK_DATA
 
 PLAIN: dict[str, Literal["text", "jsonl"]] = {
     "text-classification": "text",
@@ -53,40 +53,40 @@ TOLD = TABLES | {"json", *OF_TAGS.values()}
 
 
 @final
-class TextReader:
+class TextPredictor:
     """A reader that is ready to be asked; `given` are settings of `DataConfig`. Raises UsageError where the
     model of a folder is none."""
 
-    def __init__(self, bundle: Bundle, given: Mapping[str, Any] | None = None, say: Say = silent) -> None:
-        if not isinstance(bundle.model, Reader):
+    def __init__(self, bundle: LoadedRun, given: Mapping[str, Any] | None = None, say: Say = silent) -> None:
+        if not isinstance(bundle.model, EncoderWithHead):
             raise UsageError(
                 f"{printable(str(bundle.folder))} is a {bundle.model_type} and no reader; make one with:"
                 " seqloom train"
             )
         self.bundle, self.model, self.say = bundle, bundle.model, say
         self.given = given or {}
-        if bundle.task not in BEGINNINGS:
+        if bundle.task not in TASK_DATA:
             raise FolderError(
                 f"{printable(str(bundle.folder))}: the task of a reader must be one of"
-                f" {', '.join(BEGINNINGS)}, but is another"
+                f" {', '.join(TASK_DATA)}, but is another"
             )
         refuse_unread(bundle.task, parse(DataConfig, dict(self.given), "data."))
-        self.work = BEGINNINGS[bundle.task].again(bundle.model.config)
-        self.how = laying_out(bundle.model.config, bundle.tokenizer, self._reading((), answers=True))
+        self.work = TASK_DATA[bundle.task].again(bundle.model.config)
+        self.how = encoding_options(bundle.model.config, bundle.tokenizer, self._reading((), answers=True))
 
     def _reading(self, paths: Sequence[str], answers: bool) -> DataConfig:
         return read_as_trained(self.bundle.folder, self.bundle.task, self.given, paths, answers)
 
-    def ask(self, examples: Sequence[Any]) -> list[Reply]:
+    def ask(self, examples: Sequence[Any]) -> list[Answer]:
         """The answer to each example. Raises DataError where a text is longer than the model reads,
         UsageError where a pair is given to a reader of single texts."""
-        items = self.work.lay_out(examples, self.how)
-        return self.work.replies(examples, items, answered(self.model, items))
+        items = self.work.encode(examples, self.how)
+        return self.work.replies(examples, items, head_outputs(self.model, items))
 
     def label(self, texts: Iterable[str | tuple[str, str]]) -> list[dict[str, Any]]:
         """The labels of texts, or of pairs of them; of sentence-similarity their scores. Raises UsageError
         for other tasks, for one text that is no list, and for texts where the model reads pairs."""
-        if not isinstance(self.work, Labelling):
+        if not isinstance(self.work, Classification):
             raise UsageError(
                 "label is for text-classification and sentence-similarity, but this reader is one of"
                 f" {self.bundle.task}; use ask"
@@ -107,11 +107,12 @@ class TextReader:
                 "this reader was trained on pairs of texts, but was given one by itself; give tuples of two"
             )
         examples = [
-            Labelled(text, second, (), None, "text", at) for at, (text, second) in enumerate(pairs, start=1)
+            LabelledText(text, second, (), None, "text", at)
+            for at, (text, second) in enumerate(pairs, start=1)
         ]
         return [reply.content for reply in self.ask(examples)]
 
-    def stream(self, paths: Sequence[str | os.PathLike[str]], chunk: int = CHUNK) -> Iterator[Reply]:
+    def stream(self, paths: Sequence[str | os.PathLike[str]], chunk: int = CHUNK) -> Iterator[Answer]:
         """The answers to the examples of files, in order, each with its line, as rows that are skipped have
         none; memory is bounded by the chunk."""
         if chunk < 1:
@@ -138,7 +139,7 @@ class TextReader:
 
     def report(
         self, paths: Sequence[str | os.PathLike[str]], resamples: int = RESAMPLES
-    ) -> tuple[Report, list[Reply]]:
+    ) -> tuple[TaskReport, list[Answer]]:
         """How good the answers to known examples are, and the answers. Raises DataError where there is no
         example, or one that has a label of its own (`data.unseen_labels`)."""
         paths = _listed(paths)
@@ -149,19 +150,19 @@ class TextReader:
             examples = list(counted(self.work.read(paths, data, tally), "examples read", self.say))
         if not examples:
             raise DataError("there must be an example to measure, but there is none", paths[0])
-        items = laid_out(self.work, examples, self.how, data, self.say)
+        items = encode_examples(self.work, examples, self.how, data, self.say)
         for note in self.how.notes.said():
             self.say(note)
-        found = answered(self.model, items)
+        found = head_outputs(self.model, items)
         return self.work.report(examples, items, found, resamples), self.work.replies(examples, items, found)
 
 
 def load_reader(
     folder: str | Path, given: Mapping[str, Any] | None = None, device: str = "auto", say: Say = silent
-) -> TextReader:
+) -> TextPredictor:
     """The reader of a run folder or of a Hugging Face directory; `given` says how files are read, as in
     {"text": "review"}."""
-    return TextReader(load_bundle(folder, device), given, say)
+    return TextPredictor(load_run(folder, device), given, say)
 
 
 def read_as_trained(

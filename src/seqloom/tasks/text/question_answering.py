@@ -8,19 +8,19 @@ from typing import final
 
 from seqloom.config import DataConfig
 from seqloom.data.encoding.encode_questions import question_set
-from seqloom.data.encoding.encode_texts import LayingOut
-from seqloom.data.encoding.encoded_dataset import ReadingSet
+from seqloom.data.encoding.encode_texts import EncodingOptions
+from seqloom.data.encoding.encoded_dataset import EncodedDataset
 from seqloom.data.formats.lines import Tally
 from seqloom.data.readers.examples import Question
 from seqloom.data.readers.squad import read_questions
 from seqloom.decoding.answer_spans import Answers, best_answers
 from seqloom.errors import DataError, printable
 from seqloom.evaluation.answer_f1 import answer_metrics, answer_scores
-from seqloom.evaluation.predictions import Answered
-from seqloom.models.encoder_with_head import ReaderConfig
+from seqloom.evaluation.predictions import HeadOutputs
+from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.models.heads import Kind
 from seqloom.runs.progress import Say
-from seqloom.tasks.text.task import Reply, Report
+from seqloom.tasks.text.task import Answer, TaskReport
 
 N_BEST = 5
 """Answers that are told of each question."""
@@ -28,7 +28,7 @@ N_BEST = 5
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Answering:
+class QuestionAnswering:
     """Spans of contexts."""
 
     may_be_none: bool
@@ -38,7 +38,7 @@ class Answering:
     pairs: bool = False
 
     @classmethod
-    def of(cls, examples: Sequence[Question], data: DataConfig, say: Say) -> Answering:
+    def of(cls, examples: Sequence[Question], data: DataConfig, say: Say) -> QuestionAnswering:
         without = sum(not one.answers for one in examples)
         if without == len(examples):
             raise DataError(
@@ -51,7 +51,7 @@ class Answering:
         return cls(may_be_none=without > 0)
 
     @classmethod
-    def again(cls, config: ReaderConfig) -> Answering:
+    def again(cls, config: EncoderWithHeadConfig) -> QuestionAnswering:
         """The work of a trained model."""
         return cls(may_be_none=config.may_be_none)
 
@@ -69,18 +69,20 @@ class Answering:
                 yield one.context
             before = one.context
 
-    def lay_out(self, examples: Sequence[Question], how: LayingOut) -> ReadingSet:
+    def encode(self, examples: Sequence[Question], how: EncodingOptions) -> EncodedDataset:
         return question_set(examples, how)
 
     def report(
-        self, examples: Sequence[Question], items: ReadingSet, found: Answered, resamples: int
-    ) -> Report:
+        self, examples: Sequence[Question], items: EncodedDataset, found: HeadOutputs, resamples: int
+    ) -> TaskReport:
         told = [self._told(answers) for answers in self._answers(examples, items, found)]
         right = [[answer.text for answer in one.answers] for one in examples]
         metrics = {"loss": found.loss, **answer_metrics(told, right, resamples)}
-        return Report(metrics, {}, answer_scores(told, right)[:, 1])
+        return TaskReport(metrics, {}, answer_scores(told, right)[:, 1])
 
-    def replies(self, examples: Sequence[Question], items: ReadingSet, found: Answered) -> list[Reply]:
+    def replies(
+        self, examples: Sequence[Question], items: EncodedDataset, found: HeadOutputs
+    ) -> list[Answer]:
         """The best answer to each question; nothing where there is none."""
         replies = []
         for one, answers in zip(examples, self._answers(examples, items, found), strict=True):
@@ -91,14 +93,16 @@ class Answering:
                 "no_answer_score": answers.no_answer,
                 "no_answer_probability": answers.no_answer_probability,
             }
-            replies.append(Reply(printable(self._told(answers)), content))
+            replies.append(Answer(printable(self._told(answers)), content))
         return replies
 
     def _told(self, answers: Answers) -> str:
         best = answers.best() if self.may_be_none else next(iter(answers.spans), None)
         return "" if best is None else best.text
 
-    def _answers(self, examples: Sequence[Question], items: ReadingSet, found: Answered) -> Iterator[Answers]:
+    def _answers(
+        self, examples: Sequence[Question], items: EncodedDataset, found: HeadOutputs
+    ) -> Iterator[Answers]:
         first = 0
         for one, cut, offsets in zip(examples, items.cuts, items.offsets, strict=True):
             scores = found.likely[first : first + len(cut)]

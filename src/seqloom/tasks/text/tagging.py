@@ -10,23 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqloom.config import DataConfig
-from seqloom.data.encoding.encode_texts import LayingOut
+from seqloom.data.encoding.encode_texts import EncodingOptions
 from seqloom.data.encoding.encode_words import tag_numbers, tagged_set
-from seqloom.data.encoding.encoded_dataset import ReadingSet
-from seqloom.data.encoding.sliding_windows import stitched
+from seqloom.data.encoding.encoded_dataset import EncodedDataset
+from seqloom.data.encoding.sliding_windows import merge_windows
 from seqloom.data.formats.lines import Tally
-from seqloom.data.readers.examples import Tagged
+from seqloom.data.readers.examples import TaggedWords
 from seqloom.data.readers.labels import label_order
 from seqloom.data.readers.tag_scheme import scheme_of
 from seqloom.data.readers.tagged import read_tagged
 from seqloom.errors import DataError, printable
 from seqloom.evaluation.classification import Predictions, confusion, label_metrics, per_label
 from seqloom.evaluation.entity_f1 import SpanCounts
-from seqloom.evaluation.predictions import Answered
-from seqloom.models.encoder_with_head import ReaderConfig
+from seqloom.evaluation.predictions import HeadOutputs
+from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.models.heads import Kind
 from seqloom.runs.progress import Say
-from seqloom.tasks.text.task import Reply, Report
+from seqloom.tasks.text.task import Answer, TaskReport
 
 
 @final
@@ -39,7 +39,7 @@ class Tagging:
     pairs: bool = False
 
     @classmethod
-    def of(cls, examples: Sequence[Tagged], data: DataConfig, say: Say) -> Tagging:
+    def of(cls, examples: Sequence[TaggedWords], data: DataConfig, say: Say) -> Tagging:
         labels = label_order(tag for one in examples for tag in one.tags)
         if len(labels) < 2:
             raise DataError(
@@ -50,25 +50,25 @@ class Tagging:
         return cls(labels=labels)
 
     @classmethod
-    def again(cls, config: ReaderConfig) -> Tagging:
+    def again(cls, config: EncoderWithHeadConfig) -> Tagging:
         """The work of a trained model."""
         return cls(labels=config.labels)
 
     def read(
         self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True
-    ) -> Iterator[Tagged]:
+    ) -> Iterator[TaggedWords]:
         return read_tagged(paths, data, tally, answers=answers)
 
-    def texts(self, examples: Iterable[Tagged]) -> Iterator[str]:
+    def texts(self, examples: Iterable[TaggedWords]) -> Iterator[str]:
         """What the tokenizer learns from."""
         return (" ".join(one.words) for one in examples)
 
-    def lay_out(self, examples: Sequence[Tagged], how: LayingOut) -> ReadingSet:
+    def encode(self, examples: Sequence[TaggedWords], how: EncodingOptions) -> EncodedDataset:
         return tagged_set(examples, how, tag_numbers(self.labels))
 
     def report(
-        self, examples: Sequence[Tagged], items: ReadingSet, found: Answered, resamples: int
-    ) -> Report:
+        self, examples: Sequence[TaggedWords], items: EncodedDataset, found: HeadOutputs, resamples: int
+    ) -> TaskReport:
         """accuracy and the like over words, and f1: of entities where the tags are spans, else of words,
         which is the accuracy."""
         numbers = {name: at for at, name in enumerate(self.labels)}
@@ -97,27 +97,33 @@ class Tagging:
         hits = np.add.reduceat(
             (chosen == true).astype(np.float64), np.concatenate([[0], lengths.cumsum()[:-1]])
         )
-        return Report(metrics, details, hits / lengths)
+        return TaskReport(metrics, details, hits / lengths)
 
-    def _tags(self, examples: Sequence[Tagged], items: ReadingSet, found: Answered) -> list[list[int]]:
+    def _tags(
+        self, examples: Sequence[TaggedWords], items: EncodedDataset, found: HeadOutputs
+    ) -> list[list[int]]:
         """The numbers of the tags of each example, as many as it has words."""
         return [[int(tag) for tag in tags] for tags in self._stitched(examples, items, found.predictions)]
 
-    def _likely(self, examples: Sequence[Tagged], items: ReadingSet, found: Answered) -> list[NDArray[Any]]:
+    def _likely(
+        self, examples: Sequence[TaggedWords], items: EncodedDataset, found: HeadOutputs
+    ) -> list[NDArray[Any]]:
         """`(words, labels)` of each example."""
         whole = self._stitched(examples, items, found.likely)
         return [np.stack(rows) if rows else np.zeros((0, len(self.labels)), np.float32) for rows in whole]
 
     def _stitched(
-        self, examples: Sequence[Tagged], items: ReadingSet, answers: Sequence[Any]
+        self, examples: Sequence[TaggedWords], items: EncodedDataset, answers: Sequence[Any]
     ) -> list[list[Any]]:
         whole, first = [], 0
         for one, cut in zip(examples, items.cuts, strict=True):
-            whole.append(stitched(cut, answers[first : first + len(cut)], len(one.words)))
+            whole.append(merge_windows(cut, answers[first : first + len(cut)], len(one.words)))
             first += len(cut)
         return whole
 
-    def replies(self, examples: Sequence[Tagged], items: ReadingSet, found: Answered) -> list[Reply]:
+    def replies(
+        self, examples: Sequence[TaggedWords], items: EncodedDataset, found: HeadOutputs
+    ) -> list[Answer]:
         """The tags of each example, with blanks between them."""
         replies = []
         for one, tags, likely in zip(
@@ -126,5 +132,5 @@ class Tagging:
             names = [self.labels[tag] for tag in tags]
             probabilities = [float(row[tag]) for row, tag in zip(likely, tags, strict=True)]
             content = {"words": list(one.words), "tags": names, "probabilities": probabilities}
-            replies.append(Reply(" ".join(map(printable, names)), content))
+            replies.append(Answer(" ".join(map(printable, names)), content))
         return replies

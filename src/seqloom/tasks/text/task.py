@@ -8,19 +8,19 @@ from typing import Any, NamedTuple, Protocol
 from numpy.typing import NDArray
 
 from seqloom.config import DataConfig
-from seqloom.data.encoding.encode_texts import LayingOut
-from seqloom.data.encoding.encoded_dataset import Layout, ReadingSet, layout_of
+from seqloom.data.encoding.encode_texts import EncodingOptions
+from seqloom.data.encoding.encoded_dataset import EncodedDataset, RowLayout, row_layout
 from seqloom.data.formats.lines import Tally
 from seqloom.data.readers.labels import check_known
-from seqloom.evaluation.predictions import Answered
-from seqloom.models.encoder_with_head import ReaderConfig
+from seqloom.evaluation.predictions import HeadOutputs
+from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.models.heads import Kind
 from seqloom.runs.progress import Say
 from seqloom.text.hub.tokenizer import HubTokenizer
 from seqloom.text.tokenizers import TextTokenizer
 
 
-class Reply(NamedTuple):
+class Answer(NamedTuple):
     """An answer."""
 
     text: str
@@ -29,7 +29,7 @@ class Reply(NamedTuple):
     """All of it, for a program."""
 
 
-class Report(NamedTuple):
+class TaskReport(NamedTuple):
     """How good answers are."""
 
     metrics: dict[str, float]
@@ -40,7 +40,7 @@ class Report(NamedTuple):
     examples."""
 
 
-class Work(Protocol):
+class HeadTask(Protocol):
     """A task of readers."""
 
     @property
@@ -62,18 +62,18 @@ class Work(Protocol):
         """What the tokenizer learns from."""
         ...
 
-    def lay_out(self, examples: Sequence[Any], how: LayingOut) -> ReadingSet: ...
+    def encode(self, examples: Sequence[Any], how: EncodingOptions) -> EncodedDataset: ...
 
     def report(
-        self, examples: Sequence[Any], items: ReadingSet, found: Answered, resamples: int
-    ) -> Report: ...
+        self, examples: Sequence[Any], items: EncodedDataset, found: HeadOutputs, resamples: int
+    ) -> TaskReport: ...
 
-    def replies(self, examples: Sequence[Any], items: ReadingSet, found: Answered) -> list[Reply]: ...
+    def replies(self, examples: Sequence[Any], items: EncodedDataset, found: HeadOutputs) -> list[Answer]: ...
 
 
-def laying_out(
-    configured: ReaderConfig, tokenizer: TextTokenizer | HubTokenizer, data: DataConfig
-) -> LayingOut:
+def encoding_options(
+    configured: EncoderWithHeadConfig, tokenizer: TextTokenizer | HubTokenizer, data: DataConfig
+) -> EncodingOptions:
     """How the texts of a reader become rows."""
     encoder = configured.encoder
     if (
@@ -81,12 +81,12 @@ def laying_out(
         and encoder["model_type"] == "gpt"
         and encoder["vocabulary_size"] == configured.vocabulary_size
     ):
-        layout = Layout(*tokenizer.frame)  # it came with its head
+        layout = RowLayout(*tokenizer.frame)  # it came with its head
     else:
         own = isinstance(tokenizer, TextTokenizer)
-        layout = layout_of(tokenizer.marks, str(encoder["model_type"]), own, tokenizer.vocabulary_size)
+        layout = row_layout(tokenizer.special_ids, str(encoder["model_type"]), own, tokenizer.vocabulary_size)
     pair = configured.head.pair
-    return LayingOut(
+    return EncodingOptions(
         tokenizer=tokenizer,
         layout=layout,
         pair="joined" if pair == "auto" else pair,
@@ -97,10 +97,12 @@ def laying_out(
     )
 
 
-def laid_out(work: Work, examples: Sequence[Any], how: LayingOut, data: DataConfig, say: Say) -> ReadingSet:
+def encode_examples(
+    work: HeadTask, examples: Sequence[Any], how: EncodingOptions, data: DataConfig, say: Say
+) -> EncodedDataset:
     """The rows of these examples. Labels that the model has not got are said, or are errors
     (`data.unseen_labels`)."""
     if work.labels:
         for note in check_known(examples, work.labels, data.unseen_labels):
             say(note)
-    return work.lay_out(examples, how)
+    return work.encode(examples, how)

@@ -17,24 +17,24 @@ from seqloom.data.readers.labelled import read_labelled
 from seqloom.data.readers.multiple_choice import read_choices
 from seqloom.data.readers.squad import read_questions
 from seqloom.data.readers.tagged import read_tagged
-from seqloom.models.encoder_with_head import ReaderConfig
+from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.runs.progress import Say
-from seqloom.tasks.text.classification import Labelling
-from seqloom.tasks.text.multiple_choice import Choosing
-from seqloom.tasks.text.question_answering import Answering
+from seqloom.tasks.text.classification import Classification
+from seqloom.tasks.text.multiple_choice import MultipleChoice
+from seqloom.tasks.text.question_answering import QuestionAnswering
 from seqloom.tasks.text.tagging import Tagging
-from seqloom.tasks.text.task import Work
+from seqloom.tasks.text.task import HeadTask
 
 
 @final
-class Beginning(NamedTuple):
+class TaskData(NamedTuple):
     """How a task begins."""
 
     read: Callable[[Sequence[str], DataConfig, Tally], Iterator[Any]]
     """Training files -> examples."""
-    of: Callable[[Sequence[Any], DataConfig, Say], Work]
+    of: Callable[[Sequence[Any], DataConfig, Say], HeadTask]
     """What the training examples say of the work."""
-    again: Callable[[ReaderConfig], Work]
+    again: Callable[[EncoderWithHeadConfig], HeadTask]
     """The work that a trained model was trained for."""
     split: Callable[[Sequence[Any], int], NDArray[np.int64]]
     """(examples, seed) -> the numbers of those that are held out."""
@@ -53,25 +53,27 @@ def split_by(*keys: Callable[[Any], str]) -> Callable[[Sequence[Any], int], NDAr
     return split
 
 
-BEGINNINGS: dict[str, Beginning] = {
-    "text-classification": Beginning(
-        read_labelled, partial(Labelling.of, "text-classification"), Labelling.again, split_labelled
+TASK_DATA: dict[str, TaskData] = {
+    "text-classification": TaskData(
+        read_labelled, partial(Classification.of, "text-classification"), Classification.again, split_labelled
     ),
-    "sentence-similarity": Beginning(
+    "sentence-similarity": TaskData(
         partial(read_labelled, number=True, pairs=True),
-        partial(Labelling.of, "sentence-similarity"),
-        Labelling.again,
+        partial(Classification.of, "sentence-similarity"),
+        Classification.again,
         partial(split_labelled, stratified=False),
     ),
-    "token-classification": Beginning(
+    "token-classification": TaskData(
         read_tagged, Tagging.of, Tagging.again, split_by(lambda one: " ".join(one.words))
     ),
-    "question-answering": Beginning(
+    "question-answering": TaskData(
         read_questions,
-        Answering.of,
-        Answering.again,
+        QuestionAnswering.of,
+        QuestionAnswering.again,
         split_by(lambda one: one.context, lambda one: one.group),
     ),
-    "multiple-choice": Beginning(read_choices, Choosing.of, Choosing.again, split_by(lambda one: one.text)),
+    "multiple-choice": TaskData(
+        read_choices, MultipleChoice.of, MultipleChoice.again, split_by(lambda one: one.text)
+    ),
 }
 """task -> how it begins."""

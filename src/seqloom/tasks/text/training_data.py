@@ -17,29 +17,29 @@ from seqloom.config import APART, RunConfig
 from seqloom.data.batching.order import Rows
 from seqloom.data.batching.pair_batches import BatchPlan
 from seqloom.data.batching.token_store import fingerprint
-from seqloom.data.encoding.encode_texts import LayingOut
-from seqloom.data.encoding.encoded_dataset import CAUSAL_MARKS, ReadingSet
+from seqloom.data.encoding.encode_texts import EncodingOptions
+from seqloom.data.encoding.encoded_dataset import CAUSAL_MARKS, EncodedDataset
 from seqloom.data.readers.records import refuse_pipe
 from seqloom.errors import UsageError, printable
-from seqloom.evaluation.predictions import answered
+from seqloom.evaluation.predictions import head_outputs
 from seqloom.interop.hub_origin import HubOrigin
-from seqloom.interop.pretrained import Started, begin, with_marks
+from seqloom.interop.pretrained import Pretrained, load_pretrained, with_special_tokens
 from seqloom.interop.sentence_transformers import MODULES
 from seqloom.models import model_family
-from seqloom.models.encoder_with_head import Reader, ReaderConfig, settled_head
-from seqloom.protocols import ReadingBatch
+from seqloom.models.encoder_with_head import EncoderWithHead, EncoderWithHeadConfig, resolved_head
+from seqloom.protocols import EncodedBatch
 from seqloom.run_file import parse, to_plain
 from seqloom.runs import run_folder
 from seqloom.runs.progress import Say, counted, split_note, tallied
 from seqloom.runs.settings import model_fields
-from seqloom.tasks.text.initialise import introduce_data
-from seqloom.tasks.text.task import Work, laid_out, laying_out
-from seqloom.tasks.text.text_tasks import BEGINNINGS
+from seqloom.tasks.text.initialise import initialise_from_data
+from seqloom.tasks.text.task import HeadTask, encode_examples, encoding_options
+from seqloom.tasks.text.text_tasks import TASK_DATA
 from seqloom.tasks.translation.training_data import check_same_data, learned_tokenizer
 from seqloom.text.hub.tokenizer import HubTokenizer
 from seqloom.text.tokenizers import TextTokenizer
 from seqloom.text.word_characters import alphabet_of
-from seqloom.training.objectives import Reading
+from seqloom.training.objectives import HeadObjective
 
 ANEW: dict[str, dict[str, Any]] = {
     "bert": {"head": "none", "pooler": False, "next_sentence": False},
@@ -50,25 +50,25 @@ ANEW: dict[str, dict[str, Any]] = {
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class PreparedReading:
+class EncodedExamples:
     """Examples turned into what the loop reads."""
 
     run: RunConfig
-    work: Work
+    work: HeadTask
     tokenizer: TextTokenizer | HubTokenizer
-    configured: ReaderConfig
-    started: Started | None
+    configured: EncoderWithHeadConfig
+    started: Pretrained | None
     """What it begins with."""
     origin: HubOrigin | None
     """The files of others that its tokenizer comes with."""
     say: Say
     fresh: bool
     """Whether there are no weights of its own yet."""
-    items: ReadingSet
+    items: EncodedDataset
     examples: Sequence[Any]
     validation: Sequence[Any]
-    held_out: ReadingSet
-    how: LayingOut
+    held_out: EncodedDataset
+    how: EncodingOptions
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ class PreparedReading:
     def plan(self) -> BatchPlan:
         train = self.run.train
         return BatchPlan(
-            seed=train.seed, batch_tokens=train.batch_tokens, batch_rows=train.batch_rows, marks=None
+            seed=train.seed, batch_tokens=train.batch_tokens, batch_rows=train.batch_rows, special_ids=None
         )
 
     def about(self) -> str:
@@ -91,34 +91,34 @@ class PreparedReading:
     def batches_an_epoch(self) -> int:
         return self.plan.count(self.items)
 
-    def load(self, rows: Rows, whole: Rows) -> ReadingBatch:
+    def load(self, rows: Rows, whole: Rows) -> EncodedBatch:
         return self.items.load(rows, whole)
 
     def describe(self, rows: Rows) -> str:
         return self.items.describe(rows)
 
-    def objective(self) -> Reading:
-        return Reading(self.run.train.label_smoothing)
+    def objective(self) -> HeadObjective:
+        return HeadObjective(self.run.train.label_smoothing)
 
-    def build(self) -> tuple[nn.Module, ReaderConfig]:
+    def build(self) -> tuple[nn.Module, EncoderWithHeadConfig]:
         """A new model, with the weights that it begins with."""
-        model = Reader(self.configured)
+        model = EncoderWithHead(self.configured)
         if self.started is not None:
-            for note in begin(model, self.started):
+            for note in load_pretrained(model, self.started):
                 self.say(note)
         return model, self.configured
 
-    def introduce(self, model: nn.Module) -> None:
-        introduce_data(model, self.run, self.tokenizer, self.items, self.fresh, self.say)
+    def initialise(self, model: nn.Module) -> None:
+        initialise_from_data(model, self.run, self.tokenizer, self.items, self.fresh, self.say)
 
     def fit(self, model_class: Any, config: Any, say: Say) -> nn.Module:
         raise UsageError(f"a {model_class.__name__} cannot be made of labelled texts")
 
     def validate(self, model: nn.Module) -> dict[str, float]:
-        return self.work.report(self.validation, self.held_out, answered(model, self.held_out), 0).metrics
+        return self.work.report(self.validation, self.held_out, head_outputs(model, self.held_out), 0).metrics
 
 
-def prepare_reading(run_config: RunConfig, folder: Path, first: bool, say: Say) -> PreparedReading:
+def prepare_examples(run_config: RunConfig, folder: Path, first: bool, say: Say) -> EncodedExamples:
     """Reads the examples, holds a part out, learns the tokenizer or takes that of the start, lays all out as
     rows."""
     data, train = run_config.data, run_config.train
@@ -133,7 +133,7 @@ def prepare_reading(run_config: RunConfig, folder: Path, first: bool, say: Say) 
         tokenizer = run_folder.tokenizer_of(folder, content)
         origin, work = None, in_order(work, configured.labels)
     elif start is not None:
-        started = run_folder.start_of(start)
+        started = run_folder.pretrained_from(start)
         assert started.tokenizer is not None
         tokenizer, origin = started.tokenizer, started.origin
         if started.kind == work.kind:
@@ -153,7 +153,7 @@ def prepare_reading(run_config: RunConfig, folder: Path, first: bool, say: Say) 
             marked_by(started.encoder_type, tokenizer)
             and started.encoder_fields["vocabulary_size"] == started.vocabulary_size
         ):
-            tensors, fields = with_marks(
+            tensors, fields = with_special_tokens(
                 started.encoder_tensors,
                 started.encoder_fields,
                 len(CAUSAL_MARKS),
@@ -165,9 +165,9 @@ def prepare_reading(run_config: RunConfig, folder: Path, first: bool, say: Say) 
         texts = work.texts(counted(examples, "examples read for the tokenizer", say))
         tokenizer, origin = learned_tokenizer(folder, data, lambda: texts, first, say), None
         configured = configure(run_config, work, tokenizer, examples, None)
-    how = laying_out(configured, tokenizer, data)
-    items = laid_out(work, examples, how, data, say)
-    held_out = laid_out(work, validation, how, data, say)
+    how = encoding_options(configured, tokenizer, data)
+    items = encode_examples(work, examples, how, data, say)
+    held_out = encode_examples(work, validation, how, data, say)
     for note in how.notes.said():
         say(note)
     if first and not (folder / run_folder.DATA).exists():
@@ -177,7 +177,7 @@ def prepare_reading(run_config: RunConfig, folder: Path, first: bool, say: Say) 
             "labels": len(work.labels),
         }
         files.write_json(folder / run_folder.DATA, {"files": prints, **counts})
-    return PreparedReading(
+    return EncodedExamples(
         run=run_config,
         work=work,
         tokenizer=tokenizer,
@@ -194,15 +194,15 @@ def prepare_reading(run_config: RunConfig, folder: Path, first: bool, say: Say) 
     )
 
 
-def in_order(work: Work, labels: tuple[str, ...]) -> Work:
+def in_order(work: HeadTask, labels: tuple[str, ...]) -> HeadTask:
     """The work with its labels in this order, where they are the same."""
     changed: Any = work
     return replace(changed, labels=labels) if set(labels) == set(work.labels) else work
 
 
-def read_examples(run_config: RunConfig, say: Say) -> tuple[Work, Sequence[Any], Sequence[Any]]:
+def read_examples(run_config: RunConfig, say: Say) -> tuple[HeadTask, Sequence[Any], Sequence[Any]]:
     """(the work, training examples, validation examples)"""
-    data, beginning = run_config.data, BEGINNINGS[run_config.task]
+    data, beginning = run_config.data, TASK_DATA[run_config.task]
     with tallied(say) as tally:
         examples = list(counted(beginning.read(data.train, data, tally), "examples read", say))
     work = beginning.of(examples, data, say)
@@ -218,11 +218,11 @@ def read_examples(run_config: RunConfig, say: Say) -> tuple[Work, Sequence[Any],
 
 def configure(
     run_config: RunConfig,
-    work: Work,
+    work: HeadTask,
     tokenizer: TextTokenizer | HubTokenizer,
     examples: Sequence[Any],
-    started: Started | None,
-) -> ReaderConfig:
+    started: Pretrained | None,
+) -> EncoderWithHeadConfig:
     """The configuration of a new reader. Raises UsageError that names all that is wrong."""
     if (
         run_config.head.pair != "auto"
@@ -258,13 +258,13 @@ def configure(
                 )
             found = replace(found, alphabet=alphabet_of(word for one in examples for word in one.words))
         plain = to_plain(found)
-    settled = settled_head(head, work.kind, name, int(plain.get("width") or 0))
+    settled = resolved_head(head, work.kind, name, int(plain.get("width") or 0))
     if run_config.head.activation != "auto" and not settled.hidden_width:
         raise UsageError(
             "head.activation is that of a hidden layer, but there is none; add head.hidden_width=N, or leave"
             " it out"
         )
-    return ReaderConfig(
+    return EncoderWithHeadConfig(
         kind=work.kind,
         encoder={"model_type": name, **plain},
         head=settled,

@@ -13,11 +13,11 @@ from seqloom import files
 from seqloom.decoding.live_rows import Step
 from seqloom.errors import UsageError, printable
 from seqloom.runs.progress import in_chunks
-from seqloom.runs.run_folder import Bundle, load_bundle
+from seqloom.runs.run_folder import LoadedRun, load_run
 from seqloom.runs.verbs import refuse_other_task
 from seqloom.tasks.encoders.fill_mask import LIKELIEST, Filled, MaskFiller
 from seqloom.tasks.encoders.sentence_vectors import SentenceEncoder
-from seqloom.tasks.translation.translate import Output, decode_texts
+from seqloom.tasks.translation.translate import DecodedText, decode_texts
 
 CHUNK = 512
 """Lines that are in memory at one time."""
@@ -31,7 +31,7 @@ class Predictor:
     model.predict(["A dog runs."])
     """
 
-    def __init__(self, bundle: Bundle) -> None:
+    def __init__(self, bundle: LoadedRun) -> None:
         self.bundle = bundle
 
     def predict(self, texts: Sequence[str], **decode: Any) -> list[str]:
@@ -41,7 +41,7 @@ class Predictor:
 
     def n_best(
         self, texts: Sequence[str], watch: Callable[[Step], None] | None = None, **decode: Any
-    ) -> list[list[Output]]:
+    ) -> list[list[DecodedText]]:
         """The `n_best` outputs for each text, best first, with scores. `watch` sees each step
         (`decoding.trace`)."""
         refuse_other_task(self.bundle, "predict", "translation")
@@ -49,7 +49,7 @@ class Predictor:
             self.bundle.model, self.bundle.tokenizer, list(texts), self.bundle.decode_with(decode), watch
         )
 
-    def stream(self, texts: Iterable[str], chunk: int = CHUNK, **decode: Any) -> Iterator[list[Output]]:
+    def stream(self, texts: Iterable[str], chunk: int = CHUNK, **decode: Any) -> Iterator[list[DecodedText]]:
         """The same for any number of texts, in order; memory is bounded by the chunk.
 
         Where `texts` raises a SeqloomError, what came before it is answered first.
@@ -70,7 +70,7 @@ class Predictor:
 
 def load(folder: str | Path, device: str = "auto") -> Predictor:
     """Opens a run folder. Raises FolderError where it is none, or is damaged."""
-    return Predictor(load_bundle(folder, device))
+    return Predictor(load_run(folder, device))
 
 
 def write_lines(path: str, texts: Sequence[str]) -> None:

@@ -33,7 +33,7 @@ from seqloom.training.objectives import Translation
 M = TypeVar("M")
 
 
-class Material(Protocol):
+class TrainingData(Protocol):
     """What a training needs of its data, whatever the task: pairs here, a corpus in `corpus.py`."""
 
     @property
@@ -66,7 +66,7 @@ class Material(Protocol):
 
     def objective(self) -> Any: ...
 
-    def introduce(self, model: nn.Module) -> None:
+    def initialise(self, model: nn.Module) -> None:
         """Tells a new model what it must know of the data, such as how frequent each id is."""
         ...
 
@@ -97,7 +97,7 @@ class PreparedPairs:
             seed=train.seed,
             batch_tokens=train.batch_tokens,
             batch_rows=train.batch_rows,
-            marks=self.tokenizer.marks,
+            special_ids=self.tokenizer.special_ids,
         )
 
     def about(self) -> str:
@@ -110,7 +110,9 @@ class PreparedPairs:
         return self.plan.count(self.store)
 
     def load(self, rows: Rows, whole: Rows) -> TranslationBatch:
-        return translation_batch(self.store, rows, whole, self.run.data.max_length, self.tokenizer.marks)
+        return translation_batch(
+            self.store, rows, whole, self.run.data.max_length, self.tokenizer.special_ids
+        )
 
     def describe(self, rows: Rows) -> str:
         return (
@@ -122,7 +124,7 @@ class PreparedPairs:
     def objective(self) -> Translation:
         return Translation(self.run.train.label_smoothing)
 
-    def introduce(self, model: nn.Module) -> None:
+    def initialise(self, model: nn.Module) -> None:
         pass
 
     def fit(self, model_class: Any, config: Any, say: Say) -> nn.Module:
@@ -134,7 +136,7 @@ class PreparedPairs:
         return evaluate_pairs(model, self.tokenizer, self.validation, decode).metrics
 
 
-def total_steps(config: TrainConfig, material: Material) -> int:
+def total_steps(config: TrainConfig, material: TrainingData) -> int:
     """How many steps a training has."""
     return config.max_steps or max(math.ceil(config.epochs * material.batches_an_epoch()), config.min_steps)
 

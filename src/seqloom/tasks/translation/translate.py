@@ -14,11 +14,11 @@ from seqloom.data.batching.pair_batches import TranslationBatch, cuts, marks_of_
 from seqloom.decoding.generate import generate
 from seqloom.decoding.live_rows import Step
 from seqloom.decoding.string_rules import cut
-from seqloom.protocols import Marks, Tokenizer, device_of
+from seqloom.protocols import SpecialIds, Tokenizer, device_of
 from seqloom.runs.decoding_options import decoding_of, found_or_refused
 
 
-class Output(NamedTuple):
+class DecodedText(NamedTuple):
     """One text that a model made of one input."""
 
     text: str
@@ -34,15 +34,15 @@ def decode_texts(
     texts: Sequence[str],
     decode: DecodeConfig,
     watch: Callable[[Step], None] | None = None,
-) -> list[list[Output]]:
+) -> list[list[DecodedText]]:
     """For each text its `n_best` outputs, best first, or samples in order; a blank text gives one empty
     output.
 
     Texts of like length are decoded together; the order of the answers is that of the texts. `watch` sees
     each step.
     """
-    sources, marks = tokenizer.encode(texts), tokenizer.marks
-    outputs = [[Output("", 0.0, True)] for _ in texts]
+    sources, special_ids = tokenizer.encode(texts), tokenizer.special_ids
+    outputs = [[DecodedText("", 0.0, True)] for _ in texts]
     waiting = sorted((i for i, text in enumerate(texts) if text.strip()), key=lambda i: (len(sources[i]), i))
     strategy, rules, stop = decoding_of(decode, tokenizer)
     encoder_decoder: Any = model
@@ -50,16 +50,16 @@ def decode_texts(
         rows = waiting[at : at + decode.batch_rows]
         with torch.inference_mode():
             state = encoder_decoder.encode(
-                source_batch([sources[i] for i in rows], marks).to(device_of(model))
+                source_batch([sources[i] for i in rows], special_ids).to(device_of(model))
             )
         found = generate(
             encoder_decoder,
             state,
-            [[*marks.begin]] * len(rows),
+            [[*special_ids.bos]] * len(rows),
             strategy=strategy,
-            max_new_tokens=[longest_output(model, len(sources[i]), decode, marks) for i in rows],
-            eos=marks.end,
-            pad=marks.pad,
+            max_new_tokens=[longest_output(model, len(sources[i]), decode, special_ids) for i in rows],
+            eos=special_ids.eos,
+            pad=special_ids.pad,
             rules=rules,
             stop=stop,
             watch=watch,
@@ -67,18 +67,18 @@ def decode_texts(
         for i, hypotheses in zip(rows, found, strict=True):
             kept = found_or_refused(hypotheses, strategy)
             outputs[i] = [
-                Output(cut(tokenizer.decode(h.tokens), decode.stop), h.score, h.finished) for h in kept
+                DecodedText(cut(tokenizer.decode(h.tokens), decode.stop), h.score, h.finished) for h in kept
             ]
     return outputs
 
 
-def longest_output(model: Any, source: int, decode: DecodeConfig, marks: Marks) -> int:
+def longest_output(model: Any, source: int, decode: DecodeConfig, special_ids: SpecialIds) -> int:
     """New tokens at most, the end mark counted, for a source of so many ids; no more than the positions of
     the decoder allow."""
     wanted = decode.max_length or 2 * source + 20
     context: int | None = getattr(model, "context", None)
     return (
-        wanted if context is None else min(wanted, context + 1 - len(marks.begin))
+        wanted if context is None else min(wanted, context + 1 - len(special_ids.bos))
     )  # the last token is not read
 
 
@@ -98,11 +98,11 @@ def batches_of_pairs(
     pairs_of_ids = zip(sources, targets, strict=True)
     lengths = np.array([[len(source), len(target)] for source, target in pairs_of_ids]).reshape(
         -1, 2
-    ) + marks_of_pair(tokenizer.marks)
+    ) + marks_of_pair(tokenizer.special_ids)
     order = lengths.sum(axis=1).argsort(kind="stable")
     first = 0
     for end in cuts(lengths[order, 0], lengths[order, 1], budget):
         rows = order[first:end]
-        batch = pair_batch([sources[i] for i in rows], [targets[i] for i in rows], tokenizer.marks)
+        batch = pair_batch([sources[i] for i in rows], [targets[i] for i in rows], tokenizer.special_ids)
         yield TranslationBatch(*(part.to(device) for part in batch))
         first = end

@@ -23,7 +23,7 @@ LIMIT = 2**28
 
 
 @final
-class Piece(NamedTuple):
+class SentencePiece(NamedTuple):
     text: str
     score: float
     kind: int
@@ -34,7 +34,7 @@ class SentencePieceModel(NamedTuple):
     """What a file holds. The id of a piece is its place."""
 
     kind: Literal["unigram", "bpe"]
-    pieces: list[Piece]
+    pieces: list[SentencePiece]
     charsmap: bytes
     """The normalisation of Unicode, as a table that `tokenizers.normalizers.Precompiled` reads; empty where
     there is none."""
@@ -87,10 +87,10 @@ def _parsed(content: bytes) -> SentencePieceModel:
     )
 
 
-def _piece(content: bytes) -> Piece:
+def _piece(content: bytes) -> SentencePiece:
     fields: dict[int, Any] = dict(_fields(content))
     (score,) = struct.unpack("<f", fields.get(2, bytes(4)))
-    return Piece(fields[1].decode(), score, fields.get(3, NORMAL))
+    return SentencePiece(fields[1].decode(), score, fields.get(3, NORMAL))
 
 
 def _check_charsmap(charsmap: bytes) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, final
 
 from seqloom.errors import FolderError, printable
-from seqloom.protocols import Marks
+from seqloom.protocols import SpecialIds
 
 DEFAULTS: dict[str, dict[str, int]] = {
     "gpt2": {"bos_token_id": 50256, "eos_token_id": 50256},
@@ -65,9 +65,9 @@ def frame_of(processor: Mapping[str, Any] | None) -> Frame:
     return Frame(before, between, after)
 
 
-def marks_of(
+def special_ids_of(
     config: Mapping[str, Any], size: int, roles: Roles, frame: Frame, unspelled: Collection[int] = ()
-) -> Marks:
+) -> SpecialIds:
     """The marks of a checkpoint whose model has `size` ids; `unspelled` are those that no entry of its
     tokenizer has.
 
@@ -106,16 +106,16 @@ def marks_of(
         *frame.after,
         *unspelled,
     }
-    return Marks(
+    return SpecialIds(
         pad=pad if encoder and pad is not None else -1,
-        begin=begin,
-        end=end,
-        unknown=(
+        bos=begin,
+        eos=end,
+        unk=(
             roles.unknown if roles.unknown != end else None
         ),  # GPT-2 names its end for what its bytes can always spell
-        before=frame.before,
-        between=frame.between,
-        after=frame.after,
+        prefix=frame.before,
+        separator=frame.between,
+        suffix=frame.after,
         mask=roles.mask,
         forbidden=tuple(sorted(i for i in special if i is not None and i != end)),
     )

@@ -18,22 +18,22 @@ _BYTE = re.compile(rb"<0x([0-9A-Fa-f]{2})>\Z")
 
 
 @final
-class HubSpelling(NamedTuple):
+class HubTokenBytes(NamedTuple):
     """How entries become text."""
 
     spell: Callable[[str], bytes]
-    joint: bytes
+    text_separator: bytes
     """What stands between the pieces."""
-    lead: bytes
+    space_prefix: bytes
     """What is cut off the begin of a text."""
     trail: bytes
     """What is cut off its end."""
 
 
-def spelling_of(decoder: dict[str, Any] | None) -> HubSpelling:
+def token_bytes_of(decoder: dict[str, Any] | None) -> HubTokenBytes:
     """Raises ValueError where the decoder is of a kind that no text model of the field has."""
     if decoder is None:
-        return HubSpelling(str.encode, b" ", b"", b"")
+        return HubTokenBytes(str.encode, b" ", b"", b"")
     steps: list[Spell] = []
     lead = trail = b""
     for part in decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]:
@@ -47,7 +47,7 @@ def spelling_of(decoder: dict[str, Any] | None) -> HubSpelling:
             spelled = step(spelled)
         return spelled
 
-    return HubSpelling(spell, b"", lead, trail)
+    return HubTokenBytes(spell, b"", lead, trail)
 
 
 def _step(part: dict[str, Any]) -> tuple[Spell, dict[str, bytes]]:

@@ -20,16 +20,16 @@ from tokenizers import Encoding, Tokenizer
 
 from seqloom.errors import FolderError, SeqloomError, UsageError, printable
 from seqloom.files import read_json
-from seqloom.protocols import Marks
+from seqloom.protocols import SpecialIds
 from seqloom.text.byte_symbols import readable
-from seqloom.text.hub.special_ids import Roles, frame_of, marks_of
-from seqloom.text.hub.token_bytes import spelling_of
+from seqloom.text.hub.special_ids import Roles, frame_of, special_ids_of
+from seqloom.text.hub.token_bytes import token_bytes_of
 from seqloom.text.hub.tokenizer_files import (
     JSON,
     MARIAN,
     OTHER_SIDE,
-    Settings,
     Side,
+    TokenizerSettings,
     is_marian,
     kept_files,
     pipeline_of,
@@ -46,10 +46,15 @@ class HubTokenizer:
     its ids by name."""
 
     def __init__(
-        self, content: str, pipeline: Mapping[str, Any], entries: Mapping[str, int], marks: Marks, size: int
+        self,
+        content: str,
+        pipeline: Mapping[str, Any],
+        entries: Mapping[str, int],
+        special_ids: SpecialIds,
+        size: int,
     ) -> None:
         self.kind = KINDS[pipeline["model"]["type"]]
-        self.marks = marks
+        self.special_ids = special_ids
         self.vocabulary_size = size
         """The number of ids of the model; those that no entry has spell nothing."""
         self.frame = frame_of(pipeline.get("post_processor"))
@@ -63,18 +68,18 @@ class HubTokenizer:
         """
         self._content = content
         self._entries = entries
-        self._special = _special(pipeline, marks)
-        self._spelling = spelling_of(pipeline.get("decoder"))
+        self._special = _special(pipeline, special_ids)
+        self._spelling = token_bytes_of(pipeline.get("decoder"))
         self._lent = {
             token.removeprefix(OTHER_SIDE): i for token, i in entries.items() if token.startswith(OTHER_SIDE)
         }
-        self._surplus = marks.unknown if max(entries.values()) >= size else None
+        self._surplus = special_ids.unk if max(entries.values()) >= size else None
         self._settles = _settles(pipeline)
         self._composes = '"type": "Precompiled"' in json.dumps(pipeline.get("normalizer"))
         self.running = _running(pipeline, {token: i for token, i in entries.items() if i in self._special})
 
     @cached_property
-    def spelled(self) -> Sequence[bytes]:
+    def token_bytes(self) -> Sequence[bytes]:
         """The UTF-8 that each id stands for, or a part of a character of it; a blank where it begins (or
         ends) a word."""
         spelled = [b""] * self.vocabulary_size
@@ -84,19 +89,19 @@ class HubTokenizer:
         return tuple(spelled)
 
     @property
-    def joint(self) -> bytes:
+    def text_separator(self) -> bytes:
         """What stands between the pieces of a text: nothing, but for whole words."""
-        return self._spelling.joint
+        return self._spelling.text_separator
 
     @property
-    def lead(self) -> bytes:
+    def space_prefix(self) -> bytes:
         """What pieces that begin a word spell first: `decode` drops it at the begin of a text."""
-        return self._spelling.lead
+        return self._spelling.space_prefix
 
     @property
     def unknown(self) -> bool:
         """Whether there may be text that this tokenizer has no way to spell."""
-        return self.marks.unknown is not None
+        return self.special_ids.unk is not None
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, without marks around it; of special ids only the unknown one comes out.
@@ -117,9 +122,9 @@ class HubTokenizer:
         """What the pieces of one language of Marian cannot spell stays whole, and may be an entry of the
         other."""
         ids: list[int] = encoding.ids
-        if self._lent and self.marks.unknown in ids:
+        if self._lent and self.special_ids.unk in ids:
             return [
-                self._lent.get(token, i) if i == self.marks.unknown else i
+                self._lent.get(token, i) if i == self.special_ids.unk else i
                 for i, token in zip(ids, encoding.tokens, strict=True)
             ]
         return ids
@@ -174,8 +179,8 @@ class HubTokenizer:
 
     def _rest(self, text: str, follows: bool) -> bytes:
         """How pieces spell the end of a text."""
-        lead, trail = self._spelling.lead, self._spelling.trail
-        if not (lead or trail or self.joint):
+        lead, trail = self._spelling.space_prefix, self._spelling.trail
+        if not (lead or trail or self.text_separator):
             return text.encode()
         if (normalizer := self.running.normalizer) is not None:
             with panics_are_errors("encode"):
@@ -183,7 +188,11 @@ class HubTokenizer:
         else:
             blank = text[:1] == " "
         words = text.strip().encode()
-        return (lead or (self.joint if follows else b"")) + words if words or (blank and not trail) else b""
+        return (
+            (lead or (self.text_separator if follows else b"")) + words
+            if words or (blank and not trail)
+            else b""
+        )
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text that `ids` spell. Special ids spell nothing. Bytes that are no whole character become
@@ -192,9 +201,9 @@ class HubTokenizer:
         Raises UsageError where an id is outside of the vocabulary.
         """
         self._check_ids(ids)
-        spelled = self.joint.join([piece for i in ids if (piece := self.spelled[i])])
+        spelled = self.text_separator.join([piece for i in ids if (piece := self.token_bytes[i])])
         return (
-            spelled.removeprefix(self._spelling.lead)
+            spelled.removeprefix(self._spelling.space_prefix)
             .removesuffix(self._spelling.trail)
             .decode("utf-8", "replace")
         )
@@ -202,7 +211,7 @@ class HubTokenizer:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """What each id spells, for looking at: blanks are kept, special ids have their names."""
         self._check_ids(ids)
-        return [readable(self.spelled[i]) or self._names.get(i, f"<{i}>") for i in ids]
+        return [readable(self.token_bytes[i]) or self._names.get(i, f"<{i}>") for i in ids]
 
     def token(self, i: int) -> str | None:
         """The entry of an id, as the files have it; None where none has it."""
@@ -259,11 +268,11 @@ def _read(folder: Path, config: Mapping[str, Any], side: Side) -> HubTokenizer:
         entries = _entries(pipeline)
         size = config.get("vocab_size", max(entries.values(), default=-1) + 1)
         _check_entries(pipeline, entries, size, str(config.get("model_type", "")))
-        roles = _roles(pipeline, entries, Settings.of(folder))
+        roles = _roles(pipeline, entries, TokenizerSettings.of(folder))
         missing = set(range(size)) - set(entries.values())
-        marks = marks_of(config, size, roles, frame_of(pipeline.get("post_processor")), missing)
+        special_ids = special_ids_of(config, size, roles, frame_of(pipeline.get("post_processor")), missing)
         with panics_are_errors("load"):
-            return HubTokenizer(content, pipeline, entries, marks, size)
+            return HubTokenizer(content, pipeline, entries, special_ids, size)
     except FolderError:
         raise
     except (
@@ -309,7 +318,7 @@ def _check_entries(pipeline: Mapping[str, Any], entries: Mapping[str, int], size
         )
 
 
-def _roles(pipeline: Mapping[str, Any], entries: Mapping[str, int], settings: Settings) -> Roles:
+def _roles(pipeline: Mapping[str, Any], entries: Mapping[str, int], settings: TokenizerSettings) -> Roles:
     model = pipeline["model"]
     unknown = model.get("unk_id") if model["type"] == "Unigram" else entries.get(model.get("unk_token") or "")
     added = {token["content"] for token in pipeline.get("added_tokens") or [] if token["special"]}
@@ -317,13 +326,15 @@ def _roles(pipeline: Mapping[str, Any], entries: Mapping[str, int], settings: Se
     return Roles(unknown=unknown, pad=entries.get(settings.token("pad") or ""), mask=entries.get(mask or ""))
 
 
-def _special(pipeline: Mapping[str, Any], marks: Marks) -> set[int]:
+def _special(pipeline: Mapping[str, Any], special_ids: SpecialIds) -> set[int]:
     """The ids that are no text."""
     added = {token["id"] for token in pipeline.get("added_tokens") or [] if token["special"]}
-    single = {marks.pad, marks.end, marks.unknown, marks.mask}
+    single = {special_ids.pad, special_ids.eos, special_ids.unk, special_ids.mask}
     return {
         i
-        for i in added | single | {*marks.begin, *marks.before, *marks.between, *marks.after}
+        for i in added
+        | single
+        | {*special_ids.bos, *special_ids.prefix, *special_ids.separator, *special_ids.suffix}
         if i is not None and i >= 0
     }
 

@@ -50,13 +50,13 @@ _LANGUAGE = re.compile(r">>.+<<\Z")
 
 
 @final
-class Settings(NamedTuple):
+class TokenizerSettings(NamedTuple):
     """`tokenizer_config.json` and `special_tokens_map.json`, where they are there; the first goes before."""
 
     content: Mapping[str, Any]
 
     @classmethod
-    def of(cls, folder: Path) -> Settings:
+    def of(cls, folder: Path) -> TokenizerSettings:
         found: dict[str, Any] = {}
         for name in ("special_tokens_map.json", "tokenizer_config.json"):
             if (folder / name).exists():
@@ -86,7 +86,7 @@ def kept_files(folder: Path) -> tuple[str, ...]:
 def pipeline_of(folder: Path, config: Mapping[str, Any], side: Side) -> str:
     """The `tokenizer.json` of a folder, made of its other files where it has none. Raises FolderError where
     it has none of these either."""
-    settings = Settings.of(folder)
+    settings = TokenizerSettings.of(folder)
     if is_marian(folder):
         tokenizer = marian(folder, settings, side)
     elif (folder / JSON).exists():
@@ -106,7 +106,7 @@ def pipeline_of(folder: Path, config: Mapping[str, Any], side: Side) -> str:
     return str(tokenizer.to_str(pretty=True))
 
 
-def word_piece(folder: Path, settings: Settings) -> Tokenizer:
+def word_piece(folder: Path, settings: TokenizerSettings) -> Tokenizer:
     """BERT's: greedy longest match within words; lower case unless `do_lower_case` is false (Devlin et al.
     2019)."""
     lines = _text(folder / "vocab.txt").removesuffix("\n").split("\n")
@@ -134,7 +134,7 @@ def word_piece(folder: Path, settings: Settings) -> Tokenizer:
     return tokenizer
 
 
-def byte_pairs(folder: Path, settings: Settings, family: str) -> Tokenizer:
+def byte_pairs(folder: Path, settings: TokenizerSettings, family: str) -> Tokenizer:
     """GPT-1's where words end in `</w>` (Radford et al. 2018), else byte-level (Radford et al. 2019) and,
     where it has them, with RoBERTa's marks. Merges whose pieces are not in vocab.json are refused.
     """
@@ -170,7 +170,7 @@ def byte_pairs(folder: Path, settings: Settings, family: str) -> Tokenizer:
     return tokenizer
 
 
-def sentence_pieces(model: SentencePieceModel, settings: Settings, family: str) -> Tokenizer:
+def sentence_pieces(model: SentencePieceModel, settings: TokenizerSettings, family: str) -> Tokenizer:
     """A model of sentencepiece. T5 cuts at all white space, and has sentinels after the pieces (Raffel et al.
     2020)."""
     t5 = family in ("t5", "mt5", "umt5") or settings.content.get("tokenizer_class") in (
@@ -192,14 +192,14 @@ def sentence_pieces(model: SentencePieceModel, settings: Settings, family: str) 
         return tokenizer
     if model.charsmap:
         tokenizer.normalizer = normalizers.Precompiled(model.charsmap)
-    marks = pre_tokenizers.Metaspace(replacement=_BLANK, prepend_scheme="always", split=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), marks])
+    special_ids = pre_tokenizers.Metaspace(replacement=_BLANK, prepend_scheme="always", split=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), special_ids])
     tokenizer.decoder = decoders.Metaspace(replacement=_BLANK, prepend_scheme="always", split=True)
     _end_texts(tokenizer, settings)
     return tokenizer
 
 
-def marian(folder: Path, settings: Settings, side: Side) -> Tokenizer:
+def marian(folder: Path, settings: TokenizerSettings, side: Side) -> Tokenizer:
     """The pieces of one language, with the ids of vocab.json; a piece that is not in it comes after, and is
     unknown to the model."""
     if settings.content.get("separate_vocabs"):
@@ -289,7 +289,7 @@ def _sentencepiece_text(tokenizer: Tokenizer, model: SentencePieceModel, *plain:
     )
 
 
-def _end_texts(tokenizer: Tokenizer, settings: Settings) -> None:
+def _end_texts(tokenizer: Tokenizer, settings: TokenizerSettings) -> None:
     end = settings.token("eos", "</s>")
     if end is not None and (at := tokenizer.token_to_id(end)) is not None:
         tokenizer.post_processor = processors.TemplateProcessing(
@@ -297,7 +297,7 @@ def _end_texts(tokenizer: Tokenizer, settings: Settings) -> None:
         )
 
 
-def _add_tokens(tokenizer: Tokenizer, folder: Path, settings: Settings) -> None:
+def _add_tokens(tokenizer: Tokenizer, folder: Path, settings: TokenizerSettings) -> None:
     """The entries that `tokenizer_config.json` or `added_tokens.json` add, which must get the ids that stand
     there."""
     wanted: dict[int, AddedToken] = {}

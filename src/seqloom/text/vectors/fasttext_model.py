@@ -30,7 +30,7 @@ END = "</s>"
 
 
 @final
-class Settings(NamedTuple):
+class FastTextSettings(NamedTuple):
     """Those of a model that matter to its vectors."""
 
     width: int
@@ -79,7 +79,7 @@ def read_fasttext(
     return list(rows), vectors, facts
 
 
-def ngram_rows(word: str, settings: Settings) -> list[int]:
+def ngram_rows(word: str, settings: FastTextSettings) -> list[int]:
     """The buckets of the n-grams of `<word>`; its first and last sign alone are none."""
     letters = [letter.encode("utf-8", "surrogatepass") for letter in f"<{word}>"]
     found = []
@@ -98,7 +98,7 @@ def fnv1a(text: bytes) -> int:
     return value
 
 
-def _settings(stream: ByteStream, versioned: bool) -> Settings:
+def _settings(stream: ByteStream, versioned: bool) -> FastTextSettings:
     what = "the settings"
     version = int(stream.numbers("<i4", 2, what)[1]) if versioned else VERSIONS[0]
     if version not in VERSIONS:
@@ -125,7 +125,7 @@ def _settings(stream: ByteStream, versioned: bool) -> Settings:
             f" to {longest} letters in {buckets} buckets; get the file again",
             stream.path,
         )
-    return Settings(width, buckets, shortest, longest)
+    return FastTextSettings(width, buckets, shortest, longest)
 
 
 def _dictionary(stream: ByteStream, wanted: WantedWords, versioned: bool) -> tuple[int, bool]:
@@ -157,7 +157,11 @@ def _dictionary(stream: ByteStream, wanted: WantedWords, versioned: bool) -> tup
 
 
 def _means(
-    stream: ByteStream, settings: Settings, words: int, rows: Sequence[Sequence[int]], names: Sequence[str]
+    stream: ByteStream,
+    settings: FastTextSettings,
+    words: int,
+    rows: Sequence[Sequence[int]],
+    names: Sequence[str],
 ) -> NDArray[np.float32]:
     """The means of rows of the matrix, which passes a chunk at a time: `(len(rows), width)`."""
     height, width = stream.numbers("<i8", 2, "the header of the matrix").tolist()

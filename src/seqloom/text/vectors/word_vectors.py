@@ -40,7 +40,7 @@ class WordVectors(NamedTuple):
 
 
 @final
-class Entry(NamedTuple):
+class VectorEntry(NamedTuple):
     """A word of a file, and what its vector is made of."""
 
     word: bytes
@@ -149,7 +149,7 @@ def _is_binary(rest: bytes, width: int) -> bool:
     )
 
 
-def _text_entries(stream: ByteStream, header: tuple[int, int] | None, width: int) -> Iterator[Entry]:
+def _text_entries(stream: ByteStream, header: tuple[int, int] | None, width: int) -> Iterator[VectorEntry]:
     """Of a file that is text."""
     lines, blank, words = enumerate(stream.lines(), start=1), 0, 0
     if header is not None:
@@ -174,7 +174,7 @@ def _text_entries(stream: ByteStream, header: tuple[int, int] | None, width: int
                 stream.path,
                 number,
             )
-        yield Entry(word.rstrip(b" "), b" ".join(numbers), number)
+        yield VectorEntry(word.rstrip(b" "), b" ".join(numbers), number)
     if header is not None and words < header[0]:
         raise DataError(
             f"must have {header[0]} words, as its first line says, but has {words}; get the file again",
@@ -182,13 +182,13 @@ def _text_entries(stream: ByteStream, header: tuple[int, int] | None, width: int
         )
 
 
-def _binary_entries(stream: ByteStream, words: int, width: int) -> Iterator[Entry]:
+def _binary_entries(stream: ByteStream, words: int, width: int) -> Iterator[VectorEntry]:
     """Of a binary file of word2vec; some writers put a line break after each vector."""
     stream.until(b"\n", LONGEST_WORD, "the header")
     for number in range(1, words + 1):
         what = f"word {number} of {words}"
         word = stream.until(b" ", LONGEST_WORD, what)
-        yield Entry(word.removeprefix(b"\n"), stream.take(4 * width, f"the vector of {what}"), None)
+        yield VectorEntry(word.removeprefix(b"\n"), stream.take(4 * width, f"the vector of {what}"), None)
     if stream.peek(2) not in (b"", b"\n"):
         raise DataError(
             f"must end after {words} words, as its first line says, but goes on; get the file again",
@@ -196,7 +196,7 @@ def _binary_entries(stream: ByteStream, words: int, width: int) -> Iterator[Entr
         )
 
 
-def _vector(entry: Entry, word: str, binary: bool, path: str) -> Vector:
+def _vector(entry: VectorEntry, word: str, binary: bool, path: str) -> Vector:
     """`(width,)`."""
     if binary:
         vector = np.frombuffer(entry.numbers, "<f4").astype(np.float32)

@@ -22,13 +22,13 @@ from seqloom.decoding.generate import Begun, finish, steps
 from seqloom.decoding.live_rows import Hypothesis
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.perplexity import score_texts
-from seqloom.evaluation.repetition import Statistics, Written, loop_at_end, repeated_share
+from seqloom.evaluation.repetition import RepetitionStatistics, Written, loop_at_end, repeated_share
 from seqloom.explaining.charts import require_extra, save_chart
-from seqloom.explaining.degeneration import Curve, Mean, degeneration_chart
+from seqloom.explaining.degeneration import Mean, ProbabilityCurve, degeneration_chart
 from seqloom.runs.decoding_names import strategy_settings
 from seqloom.runs.decoding_options import decoding_of, found_or_refused
 from seqloom.runs.progress import Say
-from seqloom.runs.run_folder import Bundle
+from seqloom.runs.run_folder import LoadedRun
 from seqloom.runs.settings import as_trained
 from seqloom.tasks.language_modeling.documents import each_document
 from seqloom.tasks.language_modeling.generate import text_after
@@ -81,7 +81,7 @@ LEGEND = (
 @final
 @dataclass(frozen=True, kw_only=True)
 class Degeneration:
-    rows: dict[str, Statistics]
+    rows: dict[str, RepetitionStatistics]
     """By strategy; the people's come first, as HUMAN."""
     texts: int
     too_short: int
@@ -101,7 +101,7 @@ class Degeneration:
         return [(name, *_cells(row)) for name, row in self.rows.items()]
 
 
-def _cells(row: Statistics) -> Iterator[str]:
+def _cells(row: RepetitionStatistics) -> Iterator[str]:
     yield f"{row.perplexity:,.4g}"
     yield f"{row.mean_probability:.3f}"
     yield _percent(row.rep_4)
@@ -164,7 +164,7 @@ def degeneration(
             f"{number} of {len(checked)}: {name}, {sum(len(one.tokens) for one in made):,} tokens in"
             f" {time.monotonic() - began:.1f} s"
         )
-    rows = {name: Statistics.of(some) for name, some in texts.items()}
+    rows = {name: RepetitionStatistics.of(some) for name, some in texts.items()}
     if listed is not None:
         files.write_atomic(
             listed,
@@ -189,7 +189,7 @@ def degeneration(
 
 
 def read_excerpts(
-    bundle: Bundle,
+    bundle: LoadedRun,
     paths: Sequence[str],
     data: DataConfig,
     prompt_tokens: int,
@@ -231,26 +231,26 @@ def read_excerpts(
     return found, len(lengths)
 
 
-def unknown_tokens(bundle: Bundle, excerpts: Sequence[Excerpt]) -> int:
+def unknown_tokens(bundle: LoadedRun, excerpts: Sequence[Excerpt]) -> int:
     """How many tokens of the human continuations are the unknown one."""
-    unknown = bundle.tokenizer.marks.unknown
+    unknown = bundle.tokenizer.special_ids.unk
     return 0 if unknown is None else sum(one.tokens.count(unknown) for one in excerpts)
 
 
-def ends_of(bundle: Bundle) -> list[int]:
+def ends_of(bundle: LoadedRun) -> list[int]:
     """The end mark, or nothing where nothing ends a text."""
-    end = bundle.tokenizer.marks.end
+    end = bundle.tokenizer.special_ids.eos
     return [] if end is None else [end]
 
 
 def continue_excerpts(
-    bundle: Bundle, excerpts: Sequence[Excerpt], settings: DecodeConfig, new_tokens: int
+    bundle: LoadedRun, excerpts: Sequence[Excerpt], settings: DecodeConfig, new_tokens: int
 ) -> list[Hypothesis]:
     """The best hypothesis, or a sample, for each prompt. Text number i draws its random numbers as sample i
     of the seed does."""
     model: Any = bundle.model
     strategy, rules, stop = decoding_of(settings, bundle.tokenizer)
-    marks = bundle.tokenizer.marks
+    special_ids = bundle.tokenizer.special_ids
     rows = ROWS if settings.strategy == "sample" else max(ROWS // settings.beam, 1)
     made: list[Hypothesis] = []
     for at in range(0, len(excerpts), rows):
@@ -258,11 +258,11 @@ def continue_excerpts(
         working = steps(
             model,
             None,
-            [[*marks.begin, *one.prompt] for one in some],
+            [[*special_ids.bos, *one.prompt] for one in some],
             strategy=strategy,
             max_new_tokens=[new_tokens] * len(some),
-            eos=marks.end,
-            pad=marks.pad,
+            eos=special_ids.eos,
+            pad=special_ids.pad,
             rules=rules,
             stop=stop,
             begun=[Begun(sample=at + number) for number in range(len(some))],
@@ -271,11 +271,11 @@ def continue_excerpts(
     return made
 
 
-def _fitting(bundle: Bundle, prompt_tokens: int, new_tokens: int | None, say: Say) -> int:
+def _fitting(bundle: LoadedRun, prompt_tokens: int, new_tokens: int | None, say: Say) -> int:
     """How many new tokens: none may be read without all that stands before it. Raises UsageError where so
     many do not fit the context."""
     context: int | None = getattr(bundle.model, "context", None)
-    begin = len(bundle.tokenizer.marks.begin)
+    begin = len(bundle.tokenizer.special_ids.bos)
     room = math.inf if context is None else context + 1 - begin - prompt_tokens  # the last token is not read
     if room < (new_tokens or 1):
         raise UsageError(
@@ -288,19 +288,19 @@ def _fitting(bundle: Bundle, prompt_tokens: int, new_tokens: int | None, say: Sa
 
 
 def _scored(
-    bundle: Bundle, excerpts: Sequence[Excerpt], texts: Sequence[tuple[list[int], bool]]
+    bundle: LoadedRun, excerpts: Sequence[Excerpt], texts: Sequence[tuple[list[int], bool]]
 ) -> list[Written]:
     whole = [[*one.prompt, *tokens] for one, (tokens, _) in zip(excerpts, texts, strict=True)]
     return [
         Written(tokens, finished, score.last(len(tokens)).log_probs[: len(tokens) + finished])
         for (tokens, finished), score in zip(
-            texts, score_texts(bundle.model, whole, bundle.tokenizer.marks), strict=True
+            texts, score_texts(bundle.model, whole, bundle.tokenizer.special_ids), strict=True
         )
     ]
 
 
 def _records(
-    bundle: Bundle, strategy: str, excerpts: Sequence[Excerpt], texts: Sequence[Written]
+    bundle: LoadedRun, strategy: str, excerpts: Sequence[Excerpt], texts: Sequence[Written]
 ) -> Iterator[dict[str, Any]]:
     for excerpt, one in zip(excerpts, texts, strict=True):
         loop = loop_at_end(one.tokens)
@@ -319,16 +319,16 @@ def _records(
         }
 
 
-def _pieces(bundle: Bundle, text: Written) -> list[str]:
+def _pieces(bundle: LoadedRun, text: Written) -> list[str]:
     """As many as there are probabilities."""
     return bundle.tokenizer.pieces([*text.tokens, *ends_of(bundle)][: len(text.log_probs)])
 
 
 def _draw(
-    bundle: Bundle,
+    bundle: LoadedRun,
     excerpts: Sequence[Excerpt],
     texts: dict[str, list[Written]],
-    rows: dict[str, Statistics],
+    rows: dict[str, RepetitionStatistics],
     place: Path,
 ) -> None:
     """The person beside CHARTED. The example is the text that is in the middle by the mean probability of the
@@ -340,7 +340,7 @@ def _draw(
     example = {}
     for name in charted[:2]:
         one = texts[name][chosen]
-        example[name] = Curve(
+        example[name] = ProbabilityCurve(
             _pieces(bundle, one),
             np.exp(one.log_probs).tolist(),
             text_after(bundle.tokenizer, prompt, one.tokens),

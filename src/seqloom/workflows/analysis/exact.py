@@ -16,7 +16,13 @@ from seqloom import files
 from seqloom.config import DataConfig
 from seqloom.data.batching.pair_batches import source_batch
 from seqloom.data.readers.records import read_texts
-from seqloom.decoding.exact_search import UNLIMITED, Budget, ExactResult, check_length_penalty, exact_search
+from seqloom.decoding.exact_search import (
+    UNLIMITED,
+    ExactResult,
+    SearchBudget,
+    check_length_penalty,
+    exact_search,
+)
 from seqloom.decoding.generate import generate
 from seqloom.decoding.live_rows import Hypothesis
 from seqloom.decoding.strategies import Beam, Strategy
@@ -24,7 +30,7 @@ from seqloom.errors import UsageError, place
 from seqloom.protocols import State, device_of
 from seqloom.runs.decoding_options import decoding_of
 from seqloom.runs.progress import Say, silent, tallied
-from seqloom.runs.run_folder import IDLE, Bundle, load_bundle
+from seqloom.runs.run_folder import IDLE, LoadedRun, load_run
 from seqloom.runs.verbs import refuse_other_task
 from seqloom.tasks.language_modeling.generate import NEW_TOKENS, TASK, begun, text_after
 from seqloom.tasks.translation.predictor import new_file
@@ -98,11 +104,11 @@ class ExactSearcher:
 
     def __init__(
         self,
-        bundle: Bundle,
+        bundle: LoadedRun,
         *,
         beams: Sequence[int] = (1, 5),
         length_penalty: float = 0.0,
-        budget: Budget = UNLIMITED,
+        budget: SearchBudget = UNLIMITED,
         decode: dict[str, Any] | None = None,
         say: Say = silent,
     ) -> None:
@@ -122,13 +128,13 @@ class ExactSearcher:
             )
         if bundle.task != "text-generation":
             refuse_other_task(bundle, "exact", "translation")
-        marks = bundle.tokenizer.marks
-        if marks.end is None:
+        special_ids = bundle.tokenizer.special_ids
+        if special_ids.eos is None:
             raise UsageError(
                 "exact search is for texts that end, but nothing ends a text of this model; use: seqloom"
                 " generate"
             )
-        self._end, self._marks = marks.end, marks
+        self._end, self._marks = special_ids.eos, special_ids
         self.bundle, self.length_penalty, self.budget = bundle, length_penalty, budget
         self.settings = bundle.decode_with({"n_best": 1} | (decode or {}))
         if self.settings.stop:
@@ -168,7 +174,7 @@ class ExactSearcher:
             source = source_batch([ids], self._marks).to(device_of(model))
             return _Start(
                 lambda: model.encode(source),
-                [*self._marks.begin],
+                [*self._marks.bos],
                 longest_output(model, len(ids), self.settings, self._marks),
             )
         prompt, context = begun(self.bundle.tokenizer, ids), getattr(model, "context", None)
@@ -274,7 +280,7 @@ def inputs_of(
 def load_searcher(folder: str | Path, device: str = "auto", **options: Any) -> ExactSearcher:
     """Opens a run folder; `options` are those of `ExactSearcher`. Raises FolderError where it is none, or is
     damaged."""
-    return ExactSearcher(load_bundle(folder, device), **options)
+    return ExactSearcher(load_run(folder, device), **options)
 
 
 @final

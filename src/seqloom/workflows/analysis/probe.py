@@ -15,7 +15,7 @@ from seqloom import files
 from seqloom.data.synthetic.long_memory import MemoryTask, examples, task_named
 from seqloom.errors import DataError, FolderError, MissingExtraError, UsageError, printable
 from seqloom.explaining.charts import MOST_SERIES, line_chart, save_chart
-from seqloom.explaining.memory_probe import READERS, TEST_ROWS, Budget, probe, reader_named
+from seqloom.explaining.memory_probe import READERS, TEST_ROWS, ProbeBudget, probe, reader_named
 from seqloom.run_file import parse
 from seqloom.runs.progress import Say
 from seqloom.training.loop import Progress
@@ -37,7 +37,7 @@ Row = dict[str, Any]
 class ProbeReport:
     task: MemoryTask
     folder: Path
-    budget: Budget
+    budget: ProbeBudget
     rows: list[Row]
     """All that the folder holds."""
     stopped: str | None
@@ -75,12 +75,12 @@ def run_probe(
 ) -> ProbeReport:
     """Probes every cell at every distance that the folder has no result of yet, and draws the chart.
 
-    `settings` are fields of `Budget`. Raises UsageError where something unknown is asked for, or the folder
+    `settings` are fields of `ProbeBudget`. Raises UsageError where something unknown is asked for, or the folder
     holds something else than a probe of this task with these settings; FolderError where another process
     probes into it.
     """
     task = task_named(task_name)
-    budget = parse(Budget, {"shorter": task.shorter} | settings)
+    budget = parse(ProbeBudget, {"shorter": task.shorter} | settings)
     cells, distances = list(dict.fromkeys(cells)), sorted(set(distances or task.distances))
     for cell in cells:
         reader_named(cell)
@@ -108,7 +108,7 @@ def run_probe(
 def _run(
     task: MemoryTask,
     task_name: str,
-    budget: Budget,
+    budget: ProbeBudget,
     wanted: list[tuple[str, int]],
     rows: list[Row],
     folder: Path,
@@ -159,7 +159,7 @@ def _at_most(rows: list[Row], wanted: list[tuple[str, int]]) -> str:
     return f"{minutes:.0f} min" if minutes >= 1 else "1 min"
 
 
-def read_results(folder: Path, task: MemoryTask, task_name: str, budget: Budget) -> list[Row]:
+def read_results(folder: Path, task: MemoryTask, task_name: str, budget: ProbeBudget) -> list[Row]:
     """What a folder holds so far. Raises UsageError where it is of another task or budget, DataError where a
     line is damaged."""
     path, rows = folder / RESULTS, []

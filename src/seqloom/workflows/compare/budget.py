@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal, NamedTuple
 
 from seqloom.errors import UsageError, printable
-from seqloom.workflows.compare.models import Entry, set_value
+from seqloom.workflows.compare.models import ModelEntry, set_value
 
 Match = Literal["steps", "time", "parameters"]
 SHORT = 3
@@ -43,7 +43,7 @@ class Budget(NamedTuple):
     grid: int
 
 
-def check_budget(budget: Budget, settings: Sequence[str], entries: Sequence[Entry]) -> None:
+def check_budget(budget: Budget, settings: Sequence[str], entries: Sequence[ModelEntry]) -> None:
     """Raises UsageError where something of it cannot be."""
     seeds, match, parameters, seconds, grid = budget
     if match not in MATCHES:

@@ -18,19 +18,19 @@ from seqloom import files
 from seqloom.errors import FolderError, MissingExtraError, printable
 from seqloom.evaluation.significance import Difference, mean_interval, paired_bootstrap, permutation_p
 from seqloom.explaining.charts import save_chart
-from seqloom.explaining.leaderboard import MOST_MODELS, Standing, leaderboard_chart
+from seqloom.explaining.leaderboard import MOST_MODELS, RankedModel, leaderboard_chart
 from seqloom.run_file import to_plain
 from seqloom.runs.progress import Say
 from seqloom.version import VERSION
 from seqloom.workflows.compare.budget import CLOSE
-from seqloom.workflows.compare.plan import Plan
+from seqloom.workflows.compare.plan import ComparisonPlan
 
 NAME = "leaderboard"
 PICTURES = (".png", ".svg", ".html")
 SIGNIFICANT = 0.05
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     """A model with a seed: what its folder says of it."""
 
     model: str
@@ -60,7 +60,7 @@ class Cell(NamedTuple):
         fields: dict[str, int],
         kept: dict[str, Any],
         lines: Sequence[str],
-    ) -> Cell:
+    ) -> TableCell:
         """From score.json and predictions.jsonl. Raises FolderError where they are damaged."""
         try:
             by_item = [float(json.loads(line)["score"]) for line in lines]
@@ -86,7 +86,7 @@ class Cell(NamedTuple):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class LeaderboardRow:
     """A model of the leaderboard."""
 
     model: str
@@ -119,8 +119,8 @@ class Row:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Leaderboard:
-    plan: Plan
-    rows: tuple[Row, ...]
+    plan: ComparisonPlan
+    rows: tuple[LeaderboardRow, ...]
     """The best first."""
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -180,7 +180,7 @@ class Leaderboard:
         return {"seqloom_version": VERSION, "plan": to_plain(self.plan), "notes": self.notes(), "rows": rows}
 
 
-def _shown(row: Row) -> tuple[str, ...]:
+def _shown(row: LeaderboardRow) -> tuple[str, ...]:
     score = f"{row.mean:.4f}" + ("" if row.high is None else f" ± {row.high - row.mean:.4f}")
     p = "" if row.p is None else "<0.001" if row.p < 0.001 else f"{row.p:.3f}"
     costs = (
@@ -192,7 +192,7 @@ def _shown(row: Row) -> tuple[str, ...]:
     return (row.model, score, p, *costs)
 
 
-def leaderboard(plan: Plan, models: Sequence[str], cells: Sequence[Cell]) -> Leaderboard:
+def leaderboard(plan: ComparisonPlan, models: Sequence[str], cells: Sequence[TableCell]) -> Leaderboard:
     """The rows of all models, the best first; of equal ones that with fewer parameters."""
     of = {model: [cell for cell in cells if cell.model == model] for model in models}
     means = {
@@ -212,7 +212,9 @@ def leaderboard(plan: Plan, models: Sequence[str], cells: Sequence[Cell]) -> Lea
     )
 
 
-def _row(plan: Plan, cells: list[Cell], test: Difference | None, p: float | None) -> Row:
+def _row(
+    plan: ComparisonPlan, cells: list[TableCell], test: Difference | None, p: float | None
+) -> LeaderboardRow:
     scores = tuple(cell.metrics[plan.metric] for cell in cells)
     mean, low, high = mean_interval(scores)
     seconds = float(np.mean([cell.training_seconds for cell in cells]))
@@ -223,7 +225,7 @@ def _row(plan: Plan, cells: list[Cell], test: Difference | None, p: float | None
         if not name.endswith(("_low", "_high")) and all(name in cell.metrics for cell in cells)
     ]
     several = len(cells) > 1
-    return Row(
+    return LeaderboardRow(
         model=cells[0].model,
         scores=scores,
         mean=mean,
@@ -244,7 +246,7 @@ def _row(plan: Plan, cells: list[Cell], test: Difference | None, p: float | None
     )
 
 
-def compared(ours: Sequence[Cell], best: Sequence[Cell]) -> Difference | None:
+def compared(ours: Sequence[TableCell], best: Sequence[TableCell]) -> Difference | None:
     """How right a model's answers are, less another's, each item's mean over seeds; None where the items are
     not known, or not the same."""
     items = {len(cell.by_item) for cell in (*ours, *best)}
@@ -303,9 +305,9 @@ def draw(folder: Path, found: Leaderboard, say: Say) -> None:
         say(f"no chart: {error}")
 
 
-def _standings(found: Leaderboard) -> list[Standing]:
+def _standings(found: Leaderboard) -> list[RankedModel]:
     return [
-        Standing(
+        RankedModel(
             row.model,
             row.mean,
             _or(row.low, row.mean),

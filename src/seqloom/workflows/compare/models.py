@@ -53,7 +53,7 @@ NOT_FOR_A_CHECKPOINT = ("model.", *(f"data.{name}=" for name in (*BROUGHT, "lear
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class ModelEntry:
     """A model of the comparison."""
 
     name: str
@@ -75,14 +75,14 @@ class Entry:
         return None if self.model is None else self.model.partition(":")[0]
 
 
-def read_entries(words: str, task: str) -> list[Entry]:
+def read_entries(words: str, task: str) -> list[ModelEntry]:
     """The models that a user names, with commas between. Raises UsageError for what is none, or comes twice."""
     entries = [_entry(word.strip(), task) for word in _between_commas(words) if word.strip()]
     if len(entries) < 2:
         raise UsageError(
             f"--models must name at least two models with commas between, but is {printable(repr(words))}"
         )
-    seen: dict[str, Entry] = {}
+    seen: dict[str, ModelEntry] = {}
     for entry in entries:
         if (other := seen.setdefault(entry.slug.casefold(), entry)) is not entry:
             raise UsageError(
@@ -104,7 +104,7 @@ def _between_commas(words: str) -> list[str]:
     return parts
 
 
-def _entry(word: str, task: str) -> Entry:
+def _entry(word: str, task: str) -> ModelEntry:
     first, *rest = word.split("+")
     settings = tuple(_setting(one, word) for one in rest)
     name, equals, folder = first.partition("=")
@@ -114,7 +114,7 @@ def _entry(word: str, task: str) -> Entry:
                 "a checkpoint of --models must be NAME=FOLDER, NAME of letters, digits, . _ and -, but is"
                 f" {printable(repr(first))}"
             )
-        return Entry(name=name, model=None, start=folder, settings=settings)
+        return ModelEntry(name=name, model=None, start=folder, settings=settings)
     known = task_named(task).models
     if first.partition(":")[0] not in known:
         raise UsageError(
@@ -122,7 +122,7 @@ def _entry(word: str, task: str) -> Entry:
             f" {known[0]}:small+width=64, or NAME=FOLDER for a checkpoint, but {printable(repr(word))} is"
             " none"
         )
-    return Entry(name=word, model=first, start=None, settings=settings)
+    return ModelEntry(name=word, model=first, start=None, settings=settings)
 
 
 def _setting(words: str, where: str) -> str:
@@ -148,7 +148,7 @@ def set_value(settings: Sequence[str], key: str) -> Any:
     return apply_settings({}, list(settings)).get(section, {}).get(name)
 
 
-def settings_of(entry: Entry, common: Sequence[str]) -> list[str]:
+def settings_of(entry: ModelEntry, common: Sequence[str]) -> list[str]:
     """Of all models and this one's own; a checkpoint brings its own model and tokenizer."""
     own = [
         one
@@ -158,7 +158,7 @@ def settings_of(entry: Entry, common: Sequence[str]) -> list[str]:
     return [*own, *entry.settings]
 
 
-def learning_rates(entry: Entry, task: str, common: Sequence[str], count: int) -> list[float]:
+def learning_rates(entry: ModelEntry, task: str, common: Sequence[str], count: int) -> list[float]:
     """`count` (odd) rates, FACTOR apart, around the one that is set, or that its family or a fine-tuning
     begins with."""
     given = set_value(settings_of(entry, common), "train.learning_rate")

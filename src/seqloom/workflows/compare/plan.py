@@ -19,7 +19,7 @@ from seqloom.run_file import parse, to_plain
 from seqloom.runs.settings import absolute
 from seqloom.tasks.text.training_data import files_behind
 from seqloom.workflows.compare.budget import Budget, Match
-from seqloom.workflows.compare.models import Entry
+from seqloom.workflows.compare.models import ModelEntry
 
 PLAN = "plan.json"
 FROM = " from "
@@ -29,7 +29,7 @@ FREE = {"threads", "test"}
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class ComparisonPlan:
     """A comparison."""
 
     task: str
@@ -72,7 +72,7 @@ class Plan:
         return "test" if self.test else "validation"
 
 
-def _told(entry: Entry) -> str:
+def _told(entry: ModelEntry) -> str:
     """A name that says all that makes the model another one."""
     return (
         entry.name
@@ -84,11 +84,11 @@ def _told(entry: Entry) -> str:
 def planned(
     task: str,
     paths: tuple[Sequence[str], Sequence[str], Sequence[str]],
-    entries: Sequence[Entry],
+    entries: Sequence[ModelEntry],
     settings: Sequence[str],
     budget: Budget,
     configs: Sequence[RunConfig],
-) -> Plan:
+) -> ComparisonPlan:
     """The plan of a comparison of `entries`, whose configurations are `configs`, on (data, validation, test).
     Raises UsageError where they do not go together, DataError where a file is not there."""
     metrics = sorted({one.train.best for one in configs})
@@ -99,7 +99,7 @@ def planned(
         )
     data, validation, test = (tuple(map(absolute, given)) for given in paths)
     fingerprints(test)  # said before the work
-    return Plan(
+    return ComparisonPlan(
         task=task,
         data=data,
         validation=validation,
@@ -128,7 +128,7 @@ def fingerprints(paths: Sequence[str]) -> tuple[dict[str, Any], ...]:
 
 
 @contextmanager
-def held(folder: Path, plan: Plan, threads_given: bool) -> Iterator[Plan]:
+def held(folder: Path, plan: ComparisonPlan, threads_given: bool) -> Iterator[ComparisonPlan]:
     """The folder, made where it is missing, with this plan in it and nobody else at work; gives the plan,
     with the threads that it began with unless others are given.
 
@@ -151,7 +151,7 @@ def held(folder: Path, plan: Plan, threads_given: bool) -> Iterator[Plan]:
         yield _begun(folder, plan, threads_given)
 
 
-def _begun(folder: Path, plan: Plan, threads_given: bool) -> Plan:
+def _begun(folder: Path, plan: ComparisonPlan, threads_given: bool) -> ComparisonPlan:
     path = folder / PLAN
     ours = to_plain(plan)
     if not path.is_file():

@@ -32,10 +32,10 @@ from seqloom.runs.settings import resolve
 from seqloom.tasks.registry import READING_TASKS
 from seqloom.training.loop import Progress
 from seqloom.workflows.compare.budget import SHORT, Budget, check_budget, short_steps, solved_width, steps_in
-from seqloom.workflows.compare.cells import TOOLS, Measured, Run, Tools, fields_at
-from seqloom.workflows.compare.leaderboard import Cell, Leaderboard, leaderboard, write_leaderboard
-from seqloom.workflows.compare.models import Entry, learning_rates, read_entries, set_value, settings_of
-from seqloom.workflows.compare.plan import Plan, fingerprints, held, planned
+from seqloom.workflows.compare.cells import TOOLS, CellResult, CellRun, CellSteps, fields_at
+from seqloom.workflows.compare.leaderboard import Leaderboard, TableCell, leaderboard, write_leaderboard
+from seqloom.workflows.compare.models import ModelEntry, learning_rates, read_entries, set_value, settings_of
+from seqloom.workflows.compare.plan import ComparisonPlan, fingerprints, held, planned
 from seqloom.workflows.compare.time_left import Ahead
 from seqloom.workflows.train import stop_signals
 
@@ -51,14 +51,14 @@ class Comparison:
     """How it ended."""
 
     folder: Path
-    plan: Plan
+    plan: ComparisonPlan
     leaderboard: Leaderboard | None
     """None where it was stopped before."""
     stopped: str | None
     """The signal that asked to stop."""
 
 
-class Choice(NamedTuple):
+class ChosenRate(NamedTuple):
     """What the short runs decided for a model."""
 
     steps: int
@@ -89,7 +89,7 @@ def run_compare(
     grid: int = 3,
     say: Say = lambda _: None,
     progress: Callable[[Progress], None] = lambda _: None,
-    tools: Tools = TOOLS,
+    tools: CellSteps = TOOLS,
 ) -> Comparison:
     """Trains and measures each of `models` with each seed; see the module.
 
@@ -122,10 +122,10 @@ class _Work:
     def __init__(
         self,
         folder: Path,
-        plan: Plan,
-        entries: list[Entry],
+        plan: ComparisonPlan,
+        entries: list[ModelEntry],
         first: TrainConfig,
-        tools: Tools,
+        tools: CellSteps,
         say: Say,
         progress: Callable[[Progress], None],
         interrupted: Callable[[], int],
@@ -141,7 +141,7 @@ class _Work:
         """All of it. Raises Stopped, and TrainingError where no model could be trained."""
         self._introduce()
         choices = self._choices()
-        runs: dict[tuple[Entry, int], Run] = {}
+        runs: dict[tuple[ModelEntry, int], CellRun] = {}
         for seed in range(self.plan.seeds):
             for entry in self._left_in():
                 run = self._cell(entry, seed, choices[entry.name])
@@ -149,7 +149,7 @@ class _Work:
         entries = self._left_in()
         if not entries:
             raise TrainingError("no model of the comparison could be trained: set train.learning_rate lower")
-        rows: list[Cell] = []
+        rows: list[TableCell] = []
         for (
             entry,
             seed,
@@ -161,10 +161,10 @@ class _Work:
         write_leaderboard(self.folder, found, self.say)
         return found
 
-    def _left_in(self) -> list[Entry]:
+    def _left_in(self) -> list[ModelEntry]:
         return [entry for entry in self.entries if entry.name not in self.left_out]
 
-    def _leave_out(self, entry: Entry, why: str) -> None:
+    def _leave_out(self, entry: ModelEntry, why: str) -> None:
         self.left_out.add(entry.name)
         self.ahead.leave_out(entry.name)
         self.say(f"{entry.name} is left out: {why}")
@@ -193,7 +193,7 @@ class _Work:
 
     # choosing
 
-    def _choices(self) -> dict[str, Choice]:
+    def _choices(self) -> dict[str, ChosenRate]:
         path = self.folder / CHOICES
         if not path.is_file():
             chosen, rows = self._choose()
@@ -207,24 +207,24 @@ class _Work:
                 self._leave_out(
                     entry, "no learning rate of its grid can be trained; set train.learning_rate lower"
                 )
-        choices = {name: Choice(**one) for name, one in found.items()}
+        choices = {name: ChosenRate(**one) for name, one in found.items()}
         for name, choice in choices.items():
             self.ahead.chosen(name, choice.steps * choice.pace)
         return choices
 
-    def _choose(self) -> tuple[dict[str, Choice], list[dict[str, Any]]]:
+    def _choose(self) -> tuple[dict[str, ChosenRate], list[dict[str, Any]]]:
         """What each model is trained with, and a line for each short run."""
         steps, seconds = self.plan.steps, self.plan.seconds
-        chosen: dict[str, Choice] = {}
+        chosen: dict[str, ChosenRate] = {}
         rows: list[dict[str, Any]] = []
         for entry in self.entries:
             if self.plan.grid == 1 and steps is not None:
-                chosen[entry.name] = Choice(
+                chosen[entry.name] = ChosenRate(
                     steps, learning_rates(entry, self.plan.task, self.plan.settings, 1)[0], {}, 0.0
                 )
                 continue
             fields = {} if self.plan.match != "parameters" else self._solved(entry)
-            found: list[tuple[float, Run]] = []
+            found: list[tuple[float, CellRun]] = []
             for rate in learning_rates(entry, self.plan.task, self.plan.settings, self.plan.grid):
                 run = self._tried(entry, rate, fields, steps)
                 if run is None:
@@ -243,11 +243,13 @@ class _Work:
             if self.plan.match == "time":
                 seconds = seconds or pace * steps
             fitting = steps if self.plan.match != "time" or seconds is None else steps_in(seconds, pace)
-            chosen[entry.name] = Choice(fitting, rate, fields, pace)
+            chosen[entry.name] = ChosenRate(fitting, rate, fields, pace)
             self._say_choice(entry, chosen[entry.name], len(found))
         return chosen, rows
 
-    def _tried(self, entry: Entry, rate: float, fields: dict[str, int], steps: int | None) -> Run | None:
+    def _tried(
+        self, entry: ModelEntry, rate: float, fields: dict[str, int], steps: int | None
+    ) -> CellRun | None:
         """A short run with a learning rate; None where it did not stay finite."""
         place = self.folder / GRID / f"{entry.slug}-{rate:g}"
         if steps is None:
@@ -270,17 +272,17 @@ class _Work:
             self.say(f"{entry.name}: learning rate {rate:g} is too high, and is left out ({error})")
             return None
 
-    def _best(self, entry: Entry, found: list[tuple[float, Run]]) -> float:
+    def _best(self, entry: ModelEntry, found: list[tuple[float, CellRun]]) -> float:
         """The rate with the best score, of equal ones that with the smaller loss."""
 
-        def merit(one: tuple[float, Run]) -> tuple[float, float]:
+        def merit(one: tuple[float, CellRun]) -> tuple[float, float]:
             score = one[1].metrics.get(self.plan.metric, math.nan)
             known = -math.inf if math.isnan(score) else score if self.plan.higher else -score
             return (known, -one[1].metrics.get("loss", 0.0))
 
         return max(found, key=merit)[0]
 
-    def _say_choice(self, entry: Entry, choice: Choice, tried: int) -> None:
+    def _say_choice(self, entry: ModelEntry, choice: ChosenRate, tried: int) -> None:
         rates = learning_rates(entry, self.plan.task, self.plan.settings, self.plan.grid)
         edge = (
             ""
@@ -293,7 +295,7 @@ class _Work:
             f" steps{width}"
         )
 
-    def _solved(self, entry: Entry) -> dict[str, int]:
+    def _solved(self, entry: ModelEntry) -> dict[str, int]:
         """The fields with which a model has as many parameters as is asked for, or as the first has."""
         first, like = self.entries[0], self.folder / GRID / "sizes"
         if entry is first and self.plan.parameters is None:
@@ -319,7 +321,7 @@ class _Work:
 
     # training and measuring
 
-    def _cell(self, entry: Entry, seed: int, choice: Choice) -> Run | None:
+    def _cell(self, entry: ModelEntry, seed: int, choice: ChosenRate) -> CellRun | None:
         """A cell trained; None where it did not stay finite, and then the model is left out."""
         budget = [
             f"train.max_steps={choice.steps}",
@@ -332,10 +334,12 @@ class _Work:
             self._leave_out(entry, f"seed {seed}: {error}")
             return None
 
-    def place(self, entry: Entry, seed: int) -> Path:
+    def place(self, entry: ModelEntry, seed: int) -> Path:
         return self.folder / f"{entry.slug}-seed{seed}"
 
-    def _trained(self, place: Path, entry: Entry, budget: list[str], seed: int, what: str | None) -> Run:
+    def _trained(
+        self, place: Path, entry: ModelEntry, budget: list[str], seed: int, what: str | None
+    ) -> CellRun:
         """A run folder, new or gone on with. Raises Stopped."""
         settings = [
             *settings_of(entry, self.plan.settings),
@@ -373,12 +377,12 @@ class _Work:
                 )
         return run
 
-    def _measured(self, entry: Entry, seed: int, choice: Choice, run: Run) -> Cell:
+    def _measured(self, entry: ModelEntry, seed: int, choice: ChosenRate, run: CellRun) -> TableCell:
         """What a cell came to, kept in its folder; measured again only where the test is another."""
         place, on = self.place(entry, seed), to_plain(fingerprints(self.plan.test))
         kept = files.read_json(place / SCORE) if (place / SCORE).is_file() else {}
         if not kept or kept.get("measured_on") != on:
-            found: Measured = self.tools.measure(place, self.plan, self._once)
+            found: CellResult = self.tools.measure(place, self.plan, self._once)
             kept = {
                 "measured_on": on,
                 "metrics": found.metrics,
@@ -394,7 +398,7 @@ class _Work:
             )
             files.write_atomic(place / SCORE, files.json_line(kept) + "\n")
         lines = (place / PREDICTIONS).read_text("utf-8").splitlines()
-        return Cell.read(
+        return TableCell.read(
             entry.name,
             seed,
             place,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from seqloom.config import RunConfig
 from seqloom.data.batching.corpus_store import CorpusStore
-from seqloom.data.readers.documents import Piece
+from seqloom.data.readers.documents import DocumentPiece
 from seqloom.errors import place
 from seqloom.runs.progress import Say
 from seqloom.tasks.language_modeling.documents import each_document, each_piece
@@ -108,7 +108,7 @@ def check_corpus(run: RunConfig, test: Sequence[str], folder: Path, say: Say) ->
         documents = list(each_document(test, run.data, tokenizer, lambda _: None))
         lengths["test"] = np.asarray([len(one.ids) + corpus.corpus.ended for one in documents])
         words, size = sum(one.words for one in documents), sum(one.bytes for one in documents)
-        unknown = sum(unknown_among(one.ids, tokenizer.marks) for one in documents)
+        unknown = sum(unknown_among(one.ids, tokenizer.special_ids) for one in documents)
         splits["test"] = _sizes(
             len(documents), sum(len(one.ids) for one in documents), words, size, unknown, corpus.corpus.ended
         )
@@ -138,7 +138,7 @@ class Prints:
     places: list[str]
 
     @classmethod
-    def of(cls, pieces: Iterable[Piece]) -> Prints:
+    def of(cls, pieces: Iterable[DocumentPiece]) -> Prints:
         hashes, state, begins = array("Q"), blake2b(digest_size=8), True
         places: list[str] = []
         for piece in pieces:

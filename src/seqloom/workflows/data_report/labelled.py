@@ -16,11 +16,11 @@ from torch import Tensor
 
 from seqloom.config import RunConfig
 from seqloom.data.batching.order import Rows
-from seqloom.data.readers.examples import Labelled, Tagged
+from seqloom.data.readers.examples import LabelledText, TaggedWords
 from seqloom.data.readers.labels import check_known, check_leak
 from seqloom.errors import place
 from seqloom.runs.progress import Say, tallied
-from seqloom.tasks.text.training_data import PreparedReading, prepare_reading
+from seqloom.tasks.text.training_data import EncodedExamples, prepare_examples
 from seqloom.tasks.translation.training_data import prepared, total_steps
 from seqloom.training.distributed import World
 from seqloom.training.optimisation import make_optimizer
@@ -43,7 +43,7 @@ MOST_LABELS = 30
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class ReadingReport:
+class LabelledReport:
     """What was found."""
 
     splits: dict[str, dict[str, int]]
@@ -112,10 +112,10 @@ class ReadingReport:
         )
 
 
-def check_reading(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -> ReadingReport:
+def check_reading(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -> LabelledReport:
     """Examines examples as a training with these settings would read them, and tries a few of its steps."""
     notices: list[str] = []
-    material = prepared(prepare_reading, run, folder, World(), notices.append)
+    material = prepared(prepare_examples, run, folder, World(), notices.append)
     splits = {
         "train": material.examples,
         "validation" if run.data.validation else SPLIT_OFF: material.validation,
@@ -125,12 +125,12 @@ def check_reading(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -
         with tallied(say) as tally:
             splits["test"] = list(material.work.read(test, run.data, tally))
         notices += check_known(splits["test"], material.work.labels, "ignore") if material.work.labels else []
-        lengths["test"] = material.work.lay_out(splits["test"], material.how).tokens.lengths
+        lengths["test"] = material.work.encode(splits["test"], material.how).tokens.lengths
     for name, examples in list(splits.items())[1:]:
-        if examples and isinstance(examples[0], Labelled):
+        if examples and isinstance(examples[0], LabelledText):
             notices += [f"{name}: {one}" for one in check_leak(material.examples, examples)]
     tokens = material.items.tokens.values
-    return ReadingReport(
+    return LabelledReport(
         splits={
             name: {"examples": len(examples), "rows": len(lengths[name])} for name, examples in splits.items()
         },
@@ -140,7 +140,9 @@ def check_reading(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -
         tokenizer={
             "kind": material.tokenizer.kind,
             "vocabulary": material.tokenizer.vocabulary_size,
-            "unknown_percent": 100 * unknown_among(tokens, material.tokenizer.marks) / max(len(tokens), 1),
+            "unknown_percent": 100
+            * unknown_among(tokens, material.tokenizer.special_ids)
+            / max(len(tokens), 1),
         },
         training={
             "examples": len(material.examples),
@@ -166,19 +168,19 @@ def labels_in(splits: dict[str, Sequence[Any]]) -> dict[str, dict[str, int]]:
 
 
 def _labels(example: Any) -> Sequence[str]:
-    if isinstance(example, Labelled):
+    if isinstance(example, LabelledText):
         return example.labels
-    return example.tags if isinstance(example, Tagged) else ()
+    return example.tags if isinstance(example, TaggedWords) else ()
 
 
-def cost(material: PreparedReading, run: RunConfig) -> dict[str, Any]:
+def cost(material: EncodedExamples, run: RunConfig) -> dict[str, Any]:
     """parameters; memory of weights, gradients and optimizer, and of what a batch keeps for its gradient; the
     time of a step, measured, and of the whole training without its validations."""
     torch.manual_seed(run.train.seed)
     model, _ = material.build()
     model.train()
     optimizer, objective = make_optimizer(model, run.train), material.objective()
-    material.introduce(model)
+    material.initialise(model)
     batches = list(material.batches(0, 0))
     by_cost = sorted(range(len(batches)), key=lambda at: int(material.items.costs[batches[at]].max()))
     middle = by_cost[max(len(by_cost) // 2 - TRIED // 2, 0) :][:TRIED]
@@ -221,7 +223,7 @@ def _step(model: torch.nn.Module, objective: Any, optimizer: torch.optim.Optimiz
     return kept
 
 
-def batch_view(material: PreparedReading) -> list[dict[str, Any]]:
+def batch_view(material: EncodedExamples) -> list[dict[str, Any]]:
     """The longest, a middling and the shortest item of the first batch."""
     rows: Rows = next(iter(material.batches(0, 0)))
     by_cost = rows[np.argsort(material.items.costs[rows], kind="stable")]
@@ -243,9 +245,9 @@ def batch_view(material: PreparedReading) -> list[dict[str, Any]]:
 
 
 def _target(example: Any) -> str:
-    if isinstance(example, Labelled):
+    if isinstance(example, LabelledText):
         return ", ".join(example.labels)
-    if isinstance(example, Tagged):
+    if isinstance(example, TaggedWords):
         return " ".join(example.tags[:16]) + (" ..." if len(example.tags) > 16 else "")
     if hasattr(example, "options"):
         return str(example.answer)

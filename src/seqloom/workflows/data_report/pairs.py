@@ -20,7 +20,7 @@ from seqloom.config import RunConfig
 from seqloom.data.batching.pair_batches import TranslationBatch, costs, translation_batch
 from seqloom.data.batching.token_store import TokenStore
 from seqloom.errors import place
-from seqloom.protocols import Marks, Tokenizer
+from seqloom.protocols import SpecialIds, Tokenizer
 from seqloom.runs.progress import Say, read_pair_list
 from seqloom.shapes import IGNORE
 from seqloom.tasks.translation.training_data import PreparedPairs, prepare_pairs, prepared, total_steps
@@ -52,7 +52,7 @@ Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class PairsReport:
     """What was found."""
 
     counts: dict[str, dict[str, int]]
@@ -122,7 +122,7 @@ def problems_of(errors: Sequence[str], findings: Sequence[Finding]) -> list[str]
     return [f"error: {error}" for error in errors] + warnings or ["nothing found that is likely to do harm"]
 
 
-def check_pairs(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -> Report:
+def check_pairs(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -> PairsReport:
     """Examines pairs as a training with these settings would read them."""
     files = {"train": run.data.train, "validation": run.data.validation, "test": test}
     splits = [read_split(name, paths, run.data) for name, paths in files.items() if paths]
@@ -132,13 +132,13 @@ def check_pairs(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -> 
     store, train, plan = pairs.store, splits[0], pairs.plan
     budget = None if plan.batch_rows else plan.batch_tokens
     rows = next(plan.epoch(store, 0))
-    marks = pairs.tokenizer.marks
-    batch = translation_batch(store, rows, rows, run.data.max_length, marks)
+    special_ids = pairs.tokenizer.special_ids
+    batch = translation_batch(store, rows, rows, run.data.max_length, special_ids)
     texts = {"validation" if run.data.validation else SPLIT_OFF: pairs.validation}
     if test:
         texts["test"] = read_pair_list(test, run.data, lambda _: None)
     ids, tokenizer = measured(pairs, texts, train)
-    return Report(
+    return PairsReport(
         counts={one.name: counts_of(one) for one in splits},
         ids=ids,
         words={
@@ -150,7 +150,7 @@ def check_pairs(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -> 
         tokenizer=tokenizer,
         training={
             "pairs": len(store),
-            "longest_pair_in_ids": int(costs(store, np.arange(len(store)), marks).max()),
+            "longest_pair_in_ids": int(costs(store, np.arange(len(store)), special_ids).max()),
             "batch": f"{plan.batch_rows:,} pairs" if budget is None else f"{budget:,} ids",
             "batches_an_epoch": plan.count(store),
             "steps": total_steps(run.train, pairs),
@@ -185,7 +185,7 @@ def measured(
         for column, side in enumerate(SIDES)
     }
     unknown: dict[str, float] = {
-        "train": 100 * unknown_among(store.tokens, tokenizer.marks) / max(len(store.tokens), 1)
+        "train": 100 * unknown_among(store.tokens, tokenizer.special_ids) / max(len(store.tokens), 1)
     }
     words = {name: sum(len(text.split()) for pair in pairs for text in pair) for name, pairs in texts.items()}
     words_in_store = sum(sum(side) for side in train.words) - words.get(SPLIT_OFF, 0)
@@ -198,7 +198,7 @@ def measured(
         }
         together = np.concatenate([np.asarray(one, np.int64) for side in ids for one in side])
         per_word[name] = len(together) / words[name]
-        unknown[name] = 100 * unknown_among(together, tokenizer.marks) / max(len(together), 1)
+        unknown[name] = 100 * unknown_among(together, tokenizer.special_ids) / max(len(together), 1)
     about = {
         "kind": tokenizer.kind,
         "vocabulary": tokenizer.vocabulary_size,
@@ -208,9 +208,9 @@ def measured(
     return lengths, about
 
 
-def unknown_among(ids: NDArray[Any], marks: Marks) -> int:
+def unknown_among(ids: NDArray[Any], special_ids: SpecialIds) -> int:
     """How many ids are the unknown one."""
-    return 0 if marks.unknown is None else int(np.count_nonzero(ids == marks.unknown))
+    return 0 if special_ids.unk is None else int(np.count_nonzero(ids == special_ids.unk))
 
 
 def quantiles(values: NDArray[Any]) -> dict[str, int]:
@@ -256,7 +256,7 @@ def batch_errors(batch: TranslationBatch, tokenizer: Tokenizer) -> list[str]:
     """What is wrong with the targets of a batch: a model that is never taught to end never ends."""
     if not bool((batch.targets != IGNORE).any()):
         return ["a batch must train at least one token, but in the first batch none is trained"]
-    end = tokenizer.marks.end
+    end = tokenizer.special_ids.eos
     if end is not None and not bool((batch.targets == end).any(dim=1).all()):
         (name,) = tokenizer.pieces([end])
         return [
@@ -283,7 +283,7 @@ def batch_view(batch: TranslationBatch, tokenizer: Tokenizer, lines: Sequence[st
 def pieces_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str | None]:
     """Pieces of a row of a batch: None where nothing is trained, <pad> where nothing is read."""
     return [
-        None if one == IGNORE else PADDING if one == tokenizer.marks.pad else tokenizer.pieces([one])[0]
+        None if one == IGNORE else PADDING if one == tokenizer.special_ids.pad else tokenizer.pieces([one])[0]
         for one in ids
     ]
 

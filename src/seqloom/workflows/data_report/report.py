@@ -13,10 +13,12 @@ from seqloom.runs.progress import Say
 from seqloom.runs.settings import keep_standard_input, resolve
 from seqloom.tasks.registry import READING_TASKS, task_named
 from seqloom.workflows.data_report.corpus import CorpusReport, check_corpus
-from seqloom.workflows.data_report.labelled import ReadingReport, check_reading
-from seqloom.workflows.data_report.pairs import Report, check_pairs
+from seqloom.workflows.data_report.labelled import LabelledReport, check_reading
+from seqloom.workflows.data_report.pairs import PairsReport, check_pairs
 
-CHECKS: dict[str, Callable[[RunConfig, Sequence[str], Path, Say], Report | CorpusReport | ReadingReport]] = {
+CHECKS: dict[
+    str, Callable[[RunConfig, Sequence[str], Path, Say], PairsReport | CorpusReport | LabelledReport]
+] = {
     "translation": check_pairs,
     "text-generation": check_corpus,
     **dict.fromkeys(READING_TASKS, check_reading),
@@ -34,7 +36,7 @@ def check(
     *,
     model: str | None = None,
     start: str | None = None,
-) -> Report | CorpusReport | ReadingReport:
+) -> PairsReport | CorpusReport | LabelledReport:
     """Examines data as a training with these settings would read it.
 
     Raises DataError where files cannot be read or hold no usable pair, UsageError for settings that fit in no

@@ -24,16 +24,16 @@ from seqloom.data.batching.pair_batches import (
     source_batch,
     written_with,
 )
-from seqloom.data.readers.documents import Piece
+from seqloom.data.readers.documents import DocumentPiece
 from seqloom.errors import UsageError, printable
 from seqloom.explaining.chart_panels import Panel, line_panels
 from seqloom.explaining.charts import MOST_SERIES, attention_heat_map, save_chart
-from seqloom.explaining.gradient_flow import STATES, Curve, GradientFlow, LayerFlow, gradient_flow
+from seqloom.explaining.gradient_flow import STATES, GradientFlow, LayerFlow, NormCurve, gradient_flow
 from seqloom.explaining.head_maps import head_heat_maps
 from seqloom.protocols import device_of
 from seqloom.run_file import parse, read_run_file
 from seqloom.runs.progress import Say, each_pair
-from seqloom.runs.run_folder import RUN, Bundle, load_bundle
+from seqloom.runs.run_folder import RUN, LoadedRun, load_run
 from seqloom.runs.settings import as_trained
 from seqloom.shapes import IGNORE
 from seqloom.tasks.language_modeling.documents import each_piece
@@ -50,7 +50,7 @@ MOST_RUNS = MOST_SERIES // len(STATES)
 
 @final
 @dataclass(frozen=True)
-class Attention:
+class AttentionMaps:
     """What the model looked at when it wrote each piece of its output."""
 
     source: list[str]
@@ -65,7 +65,7 @@ class Attention:
 @final
 @dataclass(frozen=True)
 class Explanation:
-    attention: Attention
+    attention: AttentionMaps
     picture: Path
 
     def summary(self) -> dict[str, Any]:
@@ -80,8 +80,8 @@ class Explanation:
 
 
 def attention_of(
-    bundle: Bundle, text: str, target: str | None = None, decode: DecodeConfig | None = None
-) -> Attention:
+    bundle: LoadedRun, text: str, target: str | None = None, decode: DecodeConfig | None = None
+) -> AttentionMaps:
     """The attention weights for a text and a target, by default the model's own output.
 
     Raises UsageError for an empty text, or a model without attention.
@@ -101,18 +101,20 @@ def attention_of(
         raise UsageError("the text must hold a word, but it is empty")
     if target is None:
         target = decode_texts(model, bundle.tokenizer, [text], decode or bundle.decode)[0][0].text
-    marks, (source,) = bundle.tokenizer.marks, bundle.tokenizer.encode([text])
+    special_ids, (source,) = bundle.tokenizer.special_ids, bundle.tokenizer.encode([text])
     (written,) = target_tokenizer(bundle.tokenizer).encode([target])
-    ids = written_with(written, marks)
+    ids = written_with(written, special_ids)
     with torch.inference_mode():
-        state = model.encode(source_batch([source], marks).to(device_of(model)))
+        state = model.encode(source_batch([source], special_ids).to(device_of(model)))
         weights = model.attended(torch.tensor([ids[:-1]], device=device_of(model)), state)[0]
-    pieces, first = bundle.tokenizer.pieces, len(marks.begin)
+    pieces, first = bundle.tokenizer.pieces, len(special_ids.bos)
     weights = weights[..., first - 1 :, :]  # what the marks at the beginning were read for is no output
-    return Attention(pieces(read_with(source, marks)), pieces(ids[first:]), weights.float().cpu(), target)
+    return AttentionMaps(
+        pieces(read_with(source, special_ids)), pieces(ids[first:]), weights.float().cpu(), target
+    )
 
 
-def draw_attention(attention: Attention, path: Path, title: str = "", *, pieces: bool = True) -> None:
+def draw_attention(attention: AttentionMaps, path: Path, title: str = "", *, pieces: bool = True) -> None:
     """The heat map as a picture, or one for each head. Raises MissingExtraError where the extra `plot` is not
     installed."""
     draw = attention_heat_map if attention.weights.dim() == 2 else head_heat_maps
@@ -126,13 +128,13 @@ def explain(
 ) -> Explanation:
     """The verb. Raises UsageError where the picture is there already."""
     place = new_file(output, PICTURES)
-    bundle = load_bundle(folder)
+    bundle = load_run(folder)
     attention = attention_of(bundle, text, target, bundle.decode_with(decode))
     draw_attention(attention, place, pieces=spells_words(bundle))
     return Explanation(attention, place)
 
 
-def spells_words(bundle: Bundle) -> bool:
+def spells_words(bundle: LoadedRun) -> bool:
     """Whether pieces are parts of words, so that a picture should show where a word goes on."""
     return bundle.tokenizer.kind not in ("words", "blanks", "characters", "bytes")
 
@@ -195,7 +197,7 @@ def explain_gradient_flow(
     runs = _run_names(folders)
     if rows < 1:
         raise UsageError(f"rows must be at least 1, but is {rows}")
-    bundles = {run: load_bundle(folder) for run, folder in runs.items()}
+    bundles = {run: load_run(folder) for run, folder in runs.items()}
     if len({bundle.task for bundle in bundles.values()}) > 1:
         raise UsageError(
             "runs that are compared must be of one task, but these are of two; draw each by itself"
@@ -255,7 +257,7 @@ def flow_panels(flows: dict[str, GradientFlow]) -> list[list[Panel]]:
     return [row for row in rows if row]
 
 
-def _points(curve: Curve) -> list[tuple[float, float]]:
+def _points(curve: NormCurve) -> list[tuple[float, float]]:
     return [
         (float(-position), value)
         for position, value in enumerate(curve.median)
@@ -281,15 +283,15 @@ def _run_names(folders: Sequence[str | Path]) -> dict[str, str | Path]:
 
 
 def _pair_rows(
-    bundle: Bundle, pairs: Sequence[tuple[str, str]], max_length: int | None
+    bundle: LoadedRun, pairs: Sequence[tuple[str, str]], max_length: int | None
 ) -> tuple[Translation, TranslationBatch]:
     sources, targets = (
         [ids[:max_length] for ids in bundle.tokenizer.encode(texts)] for texts in zip(*pairs, strict=True)
     )
-    return Translation(_smoothing(bundle)), pair_batch(sources, targets, bundle.tokenizer.marks)
+    return Translation(_smoothing(bundle)), pair_batch(sources, targets, bundle.tokenizer.special_ids)
 
 
-def _first_texts(pieces: Iterator[Piece], rows: int) -> list[str]:
+def _first_texts(pieces: Iterator[DocumentPiece], rows: int) -> list[str]:
     """The first documents; of a longer one than a piece, its first piece, which gives many rows."""
     texts: list[str] = []
     begins = True
@@ -301,22 +303,22 @@ def _first_texts(pieces: Iterator[Piece], rows: int) -> list[str]:
     return texts
 
 
-def _text_rows(bundle: Bundle, texts: Sequence[str], rows: int) -> tuple[LanguageModelling, TextBatch]:
+def _text_rows(bundle: LoadedRun, texts: Sequence[str], rows: int) -> tuple[LanguageModelling, TextBatch]:
     """At most so many rows of at most STEPS tokens; a row that begins in the midst of a text begins without a
     state."""
-    marks = bundle.tokenizer.marks
-    documents = [written_with(ids, marks) for ids in bundle.tokenizer.encode(texts)]
+    special_ids = bundle.tokenizer.special_ids
+    documents = [written_with(ids, special_ids) for ids in bundle.tokenizer.encode(texts)]
     cut = [ids[at : at + STEPS + 1] for ids in documents for at in range(0, len(ids) - 1, STEPS)][:rows]
-    inputs, targets = pad([row[:-1] for row in cut], marks.pad), pad([row[1:] for row in cut], IGNORE)
+    inputs, targets = pad([row[:-1] for row in cut], special_ids.pad), pad([row[1:] for row in cut], IGNORE)
     alone, begins = torch.full((len(cut),), -1), torch.ones(len(cut), dtype=torch.bool)
     return LanguageModelling(_smoothing(bundle)), TextBatch(inputs, targets, alone, begins)
 
 
-def _smoothing(bundle: Bundle) -> float:
+def _smoothing(bundle: LoadedRun) -> float:
     return parse(TrainConfig, read_run_file(str(bundle.folder / RUN))["train"], "train.").label_smoothing
 
 
-def _flow_of(bundle: Bundle, objective: Any, rows: Any) -> GradientFlow:
+def _flow_of(bundle: LoadedRun, objective: Any, rows: Any) -> GradientFlow:
     model = bundle.model.double()  # a gradient that vanishes is below what float32 can hold
     batch = type(rows)(*(part.to(device_of(model)) for part in rows))
     try:
