@@ -26,7 +26,7 @@ from benchmarks.memory import peak_anonymous
 from seqloom.config import DataConfig
 from seqloom.data.batching.corpus_store import build_corpus
 from seqloom.data.batching.corpus_windows import StreamPlan, WindowPlan, load_windows
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.documents import read_documents
 from seqloom.run_file import parse
 from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
@@ -129,7 +129,7 @@ def measured(folder: Path, data: DataConfig) -> None:
     text = str(folder / "text.txt")
     tokenizer = TextTokenizer.from_json((folder / "tokenizer.json").read_text(encoding="utf-8"))
     began, worked = time.perf_counter(), time.process_time()
-    corpus = build_corpus(lambda: read_documents([text], data, Tally()), tokenizer, {}, folder / "store")
+    corpus = build_corpus(lambda: read_documents([text], data, ReadReport()), tokenizer, {}, folder / "store")
     size, wall, cpu = corpus.totals.bytes / 1e6, time.perf_counter() - began, time.process_time() - worked
     speed = {
         "ids": corpus.totals.ids,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from seqloom.config import DataConfig
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import TaggedWords
 from seqloom.data.readers.tagged import read_tagged
 from seqloom.errors import DataError
@@ -22,19 +22,21 @@ def write(folder: Path, name: str, content: str | bytes) -> str:
     return str(path)
 
 
-def read(*paths: str, tally: Tally | None = None, answers: bool = True, **options: Any) -> list[TaggedWords]:
-    tally = tally or Tally()
-    found = list(read_tagged(paths, DataConfig(**options), tally, answers=answers))
-    assert tally.used == len(found)
-    assert tally.read == tally.used + tally.skipped
+def read(
+    *paths: str, report: ReadReport | None = None, answers: bool = True, **options: Any
+) -> list[TaggedWords]:
+    report = report or ReadReport()
+    found = list(read_tagged(paths, DataConfig(**options), report, answers=answers))
+    assert report.used == len(found)
+    assert report.read == report.used + report.skipped
     assert all(len(one.tags) == (len(one.words) if answers else 0) for one in found)
     return found
 
 
 def refusal(*paths: str, answers: bool = True, **options: Any) -> str:
-    tally = Tally()
+    report = ReadReport()
     with pytest.raises(DataError) as caught:
-        list(read_tagged(paths, DataConfig(**options), tally, answers=answers))
+        list(read_tagged(paths, DataConfig(**options), report, answers=answers))
     assert "\n" not in str(caught.value)
-    assert tally.rejected == (caught.value.line is not None)
+    assert report.rejected == (caught.value.line is not None)
     return str(caught.value)

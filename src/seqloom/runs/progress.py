@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from seqloom.config import DataConfig
 from seqloom.data.formats.columns import Record
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.records import read_pairs, read_texts
 from seqloom.errors import SeqloomError
 
@@ -25,9 +25,9 @@ def silent(_: str) -> None:
 
 
 @contextmanager
-def tallied(say: Say) -> Iterator[Tally]:
+def tallied(say: Say) -> Iterator[ReadReport]:
     """A tally; at the end, or at an error, what it has noticed is said."""
-    tally = Tally()
+    tally = ReadReport()
     try:
         yield tally
     finally:

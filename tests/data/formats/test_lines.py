@@ -15,7 +15,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from seqloom.data.formats.lines import Tally, read_lines
+from seqloom.data.formats.lines import read_lines
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.errors import DataError, UsageError
 
 GZIP = gzip.compress(b"one\ntwo\n", mtime=0)
@@ -27,8 +28,8 @@ def write(folder: Path, content: bytes, name: str = "a.txt") -> str:
     return str(path)
 
 
-def texts(path: str, tally: Tally | None = None, **options: Any) -> list[str]:
-    lines = list(read_lines(path, tally or Tally(), **options))
+def texts(path: str, report: ReadReport | None = None, **options: Any) -> list[str]:
+    lines = list(read_lines(path, report or ReadReport(), **options))
     assert [number for number, _ in lines] == list(range(1, len(lines) + 1))
     return [text for _, text in lines]
 
@@ -50,16 +51,16 @@ def texts(path: str, tally: Tally | None = None, **options: Any) -> list[str]:
     ],
 )
 def test_lines_end_at_newlines_only(tmp_path: Path, content: bytes, expected: list[str]) -> None:
-    tally = Tally()
-    assert texts(write(tmp_path, content), tally) == expected
-    assert tally.read == tally.used == len(expected)
+    report = ReadReport()
+    assert texts(write(tmp_path, content), report) == expected
+    assert report.read == report.used == len(expected)
 
 
 def test_marks_and_carriage_returns_inside_are_kept_and_said(tmp_path: Path) -> None:
-    tally = Tally()
+    report = ReadReport()
     path = write(tmp_path, "\ufeffone\n\ufefftwo\nthr\ree\n\ufeff\n\n".encode())
-    assert texts(path, tally) == ["one", "\ufefftwo", "thr\ree", "\ufeff", ""]  # row 2
-    assert tally.notices() == [
+    assert texts(path, report) == ["one", "\ufefftwo", "thr\ree", "\ufeff", ""]  # row 2
+    assert report.notices() == [
         (
             "2 lines kept unchanged: U+FEFF (byte order mark) inside the file; were files joined? (first:"
             f" {path}:2)"
@@ -113,16 +114,16 @@ REFUSED: dict[str, Any] = {
 @pytest.mark.parametrize("row", REFUSED)
 def test_what_is_no_text_is_refused_in_one_line_that_says_where(tmp_path: Path, row: str) -> None:
     content, line, expected = REFUSED[row][0], REFUSED[row][1], REFUSED[row][2:]
-    path, tally = write(tmp_path, content), Tally()
+    path, report = write(tmp_path, content), ReadReport()
     with pytest.raises(DataError) as caught:
-        texts(path, tally)
+        texts(path, report)
     message = str(caught.value)
     assert message.startswith(f"{path}:{line}: " if line else f"{path}: ")
     assert "\n" not in message
     for part in expected:
         assert part in message
-    assert tally.read == tally.used + tally.rejected
-    assert tally.rejected == (line is not None)
+    assert report.read == report.used + report.rejected
+    assert report.rejected == (line is not None)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ def test_what_is_no_text_is_refused_in_one_line_that_says_where(tmp_path: Path, 
 def test_bad_lines_are_skipped_or_repaired_and_counted(
     tmp_path: Path, content: bytes, reason: str, end: bytes
 ) -> None:
-    path, skipped, replaced = write(tmp_path, b"one\n" + content + end), Tally(), Tally()
+    path, skipped, replaced = write(tmp_path, b"one\n" + content + end), ReadReport(), ReadReport()
     lines = list(read_lines(path, skipped, on_bad_line="skip"))
     rest = [(3, "last")] if end.endswith(b"last\n") else []
     assert lines == [(1, "one"), *rest]
@@ -170,11 +171,11 @@ def test_all_lines_skipped_is_an_error(tmp_path: Path) -> None:
 def test_every_line_has_its_place_where_that_is_asked_for(
     tmp_path: Path, content: bytes, expected: list[str]
 ) -> None:
-    tally = Tally()
+    report = ReadReport()
     path = write(tmp_path, content)
-    assert texts(path, tally, on_bad_line="skip", every_line=True) == expected
-    assert tally.read == len(expected)
-    assert tally.skipped == content.count(b"\xff") + content.count(b"\0")
+    assert texts(path, report, on_bad_line="skip", every_line=True) == expected
+    assert report.read == len(expected)
+    assert report.skipped == content.count(b"\xff") + content.count(b"\0")
 
 
 def test_every_line_is_no_cover_for_what_is_no_text(tmp_path: Path) -> None:
@@ -358,7 +359,7 @@ def test_odd_names_are_read_and_shown_escaped(tmp_path: Path, name: str, shown: 
 
 def test_a_file_is_closed_when_reading_stops_early(tmp_path: Path) -> None:
     path = write(tmp_path, GZIP, "a.gz")
-    lines = read_lines(path, Tally())
+    lines = read_lines(path, ReadReport())
     next(lines)
     before = set(os.listdir("/proc/self/fd"))
     lines.close()  # type: ignore[attr-defined]
@@ -383,21 +384,21 @@ awkward = st.lists(
 def test_every_line_is_used_skipped_or_named_in_an_error(
     tmp_path: Path, content: bytes, policy: str, limit: int
 ) -> None:
-    path, tally = write(tmp_path, content), Tally()
+    path, report = write(tmp_path, content), ReadReport()
     in_file = content.count(b"\n") + (not content.endswith(b"\n") and content != b"")
     given_out, refused = 0, None
     try:
-        for _ in read_lines(path, tally, on_bad_line=policy, max_line_bytes=limit):  # type: ignore[arg-type]
+        for _ in read_lines(path, report, on_bad_line=policy, max_line_bytes=limit):  # type: ignore[arg-type]
             given_out += 1
     except DataError as error:
         refused = error
     if refused is not None and refused.line is not None:
-        assert (tally.read, tally.rejected) == (refused.line, 1)
+        assert (report.read, report.rejected) == (refused.line, 1)
     else:
         assert refused is None or "no usable lines" in str(refused) or not content
-        assert (tally.read, tally.rejected) == (in_file, 0)
-    assert tally.used == given_out
-    assert tally.used + tally.skipped + tally.rejected == tally.read
+        assert (report.read, report.rejected) == (in_file, 0)
+    assert report.used == given_out
+    assert report.used + report.skipped + report.rejected == report.read
 
 
 @settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from seqloom.config import DataConfig
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.documents import read_documents
 from seqloom.data.readers.records import read_pairs
 from seqloom.errors import DataError, MissingExtraError, UsageError
@@ -21,9 +21,10 @@ def write(path: Path, columns: dict[str, list[Any]]) -> str:
     return str(path)
 
 
-def texts(path: str, tally: Tally | None = None, **options: Any) -> list[tuple[str, int]]:
+def texts(path: str, report: ReadReport | None = None, **options: Any) -> list[tuple[str, int]]:
     return [
-        (piece.text, piece.line) for piece in read_documents([path], DataConfig(**options), tally or Tally())
+        (piece.text, piece.line)
+        for piece in read_documents([path], DataConfig(**options), report or ReadReport())
     ]
 
 
@@ -32,10 +33,10 @@ def test_rows_are_documents(tmp_path: Path) -> None:
         tmp_path / "a.parquet",
         {"id": [1, 2, 3, 4], "text": ["one\ntwo", None, " ", " äé "], "other": list("abcd")},
     )
-    tally = Tally()
-    assert texts(path, tally) == [("one\ntwo", 1), (" äé ", 4)]
-    assert {reason: count.number for reason, count in tally.skips.items()} == {"null": 1, "blank": 1}
-    assert not tally.remarks
+    report = ReadReport()
+    assert texts(path, report) == [("one\ntwo", 1), (" äé ", 4)]
+    assert {reason: count.number for reason, count in report.skips.items()} == {"null": 1, "blank": 1}
+    assert not report.notes
     assert [text for text, _ in texts(path, text="other")] == list("abcd")
     (tmp_path / "b").write_bytes(Path(path).read_bytes())
     assert len(texts(str(tmp_path / "b"), format="parquet")) == 2
@@ -43,7 +44,7 @@ def test_rows_are_documents(tmp_path: Path) -> None:
 
 def test_rows_are_pairs(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", {"en": ["one", "two"], "de": ["eins", "zwei"]})
-    records = list(read_pairs([path], DataConfig(), Tally()))
+    records = list(read_pairs([path], DataConfig(), ReadReport()))
     assert [record.fields for record in records] == [
         {"source": "one", "target": "eins"},
         {"source": "two", "target": "zwei"},
@@ -74,7 +75,7 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
         texts(path)
     assert texts(path, on_bad_line="skip") == [("a", 1)]
     with pytest.raises(UsageError, match=r"data\.format is text"):
-        list(read_pairs([path], DataConfig(format="text"), Tally()))
+        list(read_pairs([path], DataConfig(format="text"), ReadReport()))
 
 
 def test_without_pyarrow_the_command_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

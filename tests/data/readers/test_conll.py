@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.data.tagged_files import read, refusal, write
 
 from seqloom.config import DataConfig
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import TaggedWords
 from seqloom.data.readers.tagged import read_tagged
 from seqloom.errors import DataError
@@ -29,19 +29,19 @@ def test_tabs_part_columns_and_words_may_hold_any_other_blank(tmp_path: Path) ->
 
 
 def test_runs_of_blanks_part_columns_where_there_is_no_tab(tmp_path: Path) -> None:
-    path, tally = (
+    path, report = (
         write(tmp_path, "a.txt", "-DOCSTART- -X- O O\n\nEU  NNP B-NP\u00a0x B-ORG\n# NN I-NP O\n"),
-        Tally(),
+        ReadReport(),
     )
-    assert read(path, tally=tally) == [TaggedWords(("EU", "#"), ("B-ORG", "O"), path, 3)]
-    assert "1 line skipped: -DOCSTART- line" in " ".join(tally.notices())
-    assert "columns 1 and 4 are taken" in tally.remarks[0]
+    assert read(path, report=report) == [TaggedWords(("EU", "#"), ("B-ORG", "O"), path, 3)]
+    assert "1 line skipped: -DOCSTART- line" in " ".join(report.notices())
+    assert "columns 1 and 4 are taken" in report.notes[0]
 
 
 def test_columns_as_told(tmp_path: Path) -> None:
-    path, tally = write(tmp_path, "a.conll.gz", "1\ta\tX\tB-P\n2\tb\tY\tI-P\n"), Tally()
-    assert read(path, tally=tally, columns=(2, 3))[0].tags == ("X", "Y")
-    assert not tally.notices()
+    path, report = write(tmp_path, "a.conll.gz", "1\ta\tX\tB-P\n2\tb\tY\tI-P\n"), ReadReport()
+    assert read(path, report=report, columns=(2, 3))[0].tags == ("X", "Y")
+    assert not report.notices()
 
 
 def test_files_with_annotators_and_comments(tmp_path: Path) -> None:
@@ -49,21 +49,21 @@ def test_files_with_annotators_and_comments(tmp_path: Path) -> None:
         "# newdoc\n# sent_id = 1\n1\tTampa\tB-LOC\t-\tx\n2\tBay\tI-LOC\t-\tx\n\n# only = this\n\n# sent_id ="
         " 2\n1\t# hm\tO\t-\t-\n"
     )
-    path, tally = write(tmp_path, "a.iob2", text), Tally()
-    assert read(path, tally=tally) == [
+    path, report = write(tmp_path, "a.iob2", text), ReadReport()
+    assert read(path, report=report) == [
         TaggedWords(("Tampa", "Bay"), ("B-LOC", "I-LOC"), path, 3),
         TaggedWords(("# hm",), ("O",), path, 9),
     ]
-    assert tally.skips.keys() == {"comments without words"}
+    assert report.skips.keys() == {"comments without words"}
     blanks = write(tmp_path, "b.conll", "# sent_id = 1\na O\n# O\n")
     assert read(blanks)[0].words == ("a", "#")
 
 
 def test_sentences_end_at_blank_lines_of_any_kind_which_are_counted(tmp_path: Path) -> None:
-    path, tally = write(tmp_path, "a.conll", b"\r\na\tO\r\n\t\r\n\r\nb\tO\r\n  \nc\tO"), Tally()
-    assert [one.words for one in read(path, tally=tally)] == [("a",), ("b",), ("c",)]
+    path, report = write(tmp_path, "a.conll", b"\r\na\tO\r\n\t\r\n\r\nb\tO\r\n  \nc\tO"), ReadReport()
+    assert [one.words for one in read(path, report=report)] == [("a",), ("b",), ("c",)]
     assert [one.line for one in read(path)] == [2, 5, 7]
-    said = " ".join(tally.notices())
+    said = " ".join(report.notices())
     assert f"2 x a line of blanks or tabs ends a sentence (first: {path}:3)" in said
     assert f"2 x a blank line more than one between sentences (first: {path}:1)" in said
 
@@ -74,15 +74,15 @@ def test_several_files_are_read_one_after_the_other(tmp_path: Path) -> None:
 
 
 def test_without_answers_one_column_or_plain_text_will_do(tmp_path: Path) -> None:
-    column, text, tally = (
+    column, text, report = (
         write(tmp_path, "a.conll", "a\nb\n\nc\n"),
         write(tmp_path, "b.txt", "a  b\tc\n\nd \n"),
-        Tally(),
+        ReadReport(),
     )
     assert [one.words for one in read(column, answers=False)] == [("a", "b"), ("c",)]
-    found = read(text, answers=False, tally=tally)
+    found = read(text, answers=False, report=report)
     assert [(one.words, one.line) for one in found] == [(("a", "b", "c"), 1), ((), 2), (("d",), 3)]
-    assert "a line is taken as a sentence" in tally.remarks[0]
+    assert "a line is taken as a sentence" in report.notes[0]
     assert [one.words for one in read(text, answers=False, format="conll", on_bad_line="skip")] == [("a  b",)]
     wrong = write(tmp_path, "c.conll", "a\tI-X\n")
     assert read(wrong, answers=False)[0].words == ("a",)  # tags are not looked at
@@ -120,9 +120,12 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, said: st
 
 
 def test_wrong_sentences_may_be_left_out(tmp_path: Path) -> None:
-    path, tally = write(tmp_path, "a.conll", b"a\tO\n\nb\tO\nc O\n\nd\tI-X\n\ne\xff\tO\n\nf\tB-X\n"), Tally()
-    assert [one.words for one in read(path, tally=tally, on_bad_line="skip")] == [("a",), ("f",)]
-    assert {reason: count.number for reason, count in tally.skips.items()} == {
+    path, report = (
+        write(tmp_path, "a.conll", b"a\tO\n\nb\tO\nc O\n\nd\tI-X\n\ne\xff\tO\n\nf\tB-X\n"),
+        ReadReport(),
+    )
+    assert [one.words for one in read(path, report=report, on_bad_line="skip")] == [("a",), ("f",)]
+    assert {reason: count.number for reason, count in report.skips.items()} == {
         "sentence whose columns or tags are wrong": 2,
         "sentence with bad UTF-8": 1,
     }
@@ -167,5 +170,5 @@ def test_whatever_a_file_holds_the_end_is_a_sentence_or_an_error(
     path = write(tmp_path_factory.mktemp("fuzz"), "a.txt", raw)
     found: list[TaggedWords] = []
     with suppress(DataError):
-        found.extend(read_tagged([path], DataConfig(format=form), Tally()))  # type: ignore[arg-type]
+        found.extend(read_tagged([path], DataConfig(format=form), ReadReport()))  # type: ignore[arg-type]
     assert all(len(one.words) == len(one.tags) > 0 for one in found)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import seqloom.data.readers.documents
 from seqloom.config import DataConfig
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.documents import corpus_files, cut, read_documents
 from seqloom.errors import DataError, UsageError
 from seqloom.text.tokenizers import KINDS, TextTokenizer, train_tokenizer
@@ -30,19 +30,19 @@ def write(folder: Path, name: str, content: str | bytes) -> str:
     return str(path)
 
 
-def documents(*files: str, tally: Tally | None = None, **options: Any) -> list[Document]:
+def documents(*files: str, report: ReadReport | None = None, **options: Any) -> list[Document]:
     """(text, line) of every document."""
     found, held, line = [], "", 0
-    tally = tally or Tally()
-    for piece in read_documents(files, DataConfig(**options), tally):
+    report = report or ReadReport()
+    for piece in read_documents(files, DataConfig(**options), report):
         line = line or piece.line
         held += piece.text
         if piece.last:
             found.append((held, line))
             held, line = "", 0
     assert held == ""
-    assert tally.used == len(found)
-    assert tally.read == tally.used + tally.skipped
+    assert report.used == len(found)
+    assert report.read == report.used + report.skipped
     return found
 
 
@@ -74,15 +74,15 @@ def test_blank_documents_are_skipped_and_counted(tmp_path: Path) -> None:
         write(tmp_path, name, content)
         for name, content in (("a.txt", ""), ("b.txt", " \n\t\n"), ("c.txt", "x\n\n\ny"))
     ]
-    tally = Tally()
-    assert documents(*paths, tally=tally, document="file") == [("x\n\n\ny", 1)]
-    assert [(count.number, count.first) for count in tally.skips.values()] == [(1, f"{paths[1]}:1")]
-    tally = Tally()
-    assert len(documents(*paths, tally=tally)) == 2
-    assert tally.skips["blank"].number == 4
-    tally = Tally()
-    assert len(documents(*paths, tally=tally, document="paragraph")) == 2
-    assert not tally.skips
+    report = ReadReport()
+    assert documents(*paths, report=report, document="file") == [("x\n\n\ny", 1)]
+    assert [(count.number, count.first) for count in report.skips.values()] == [(1, f"{paths[1]}:1")]
+    report = ReadReport()
+    assert len(documents(*paths, report=report)) == 2
+    assert report.skips["blank"].number == 4
+    report = ReadReport()
+    assert len(documents(*paths, report=report, document="paragraph")) == 2
+    assert not report.skips
 
 
 @pytest.mark.parametrize("content", ["", "\n", " \n\n"])
@@ -97,9 +97,9 @@ def test_no_document_at_all_is_an_error(tmp_path: Path, content: str, document: 
 def test_bad_lines_as_the_policy_has_it(tmp_path: Path) -> None:
     path = write(tmp_path, "a.txt", b"one\nb\xff\n two\n")
     assert refusal(lambda: documents(path, document="file")).startswith(f"{path}:2: is not UTF-8")
-    tally = Tally()
-    assert documents(path, tally=tally, document="paragraph", on_bad_line="skip") == [("one\n two", 1)]
-    assert tally.skips["bad UTF-8"].number == 1
+    report = ReadReport()
+    assert documents(path, report=report, document="paragraph", on_bad_line="skip") == [("one\n two", 1)]
+    assert report.skips["bad UTF-8"].number == 1
     assert documents(path, document="file", on_bad_line="replace") == [("one\nb\ufffd\n two", 1)]
     assert documents(write(tmp_path, "b.txt", "ä\n".encode("utf-16")), encoding="utf-16") == [("ä", 1)]
 
@@ -109,8 +109,8 @@ def test_rows_of_tables(tmp_path: Path) -> None:
     jsonl = write(tmp_path, "a.jsonl", "".join(json.dumps({"id": 1, "content": row}) + "\n" for row in rows))
     csv = write(tmp_path, "b.csv.gz", gzip.compress(b'id,Text\n1,"one\ntwo"\n2, \n3,"three, four"\n'))
     tsv = write(tmp_path, "c.tsv", "one\nthree, four\n")
-    tally = Tally()
-    assert documents(jsonl, csv, tsv, tally=tally) == [
+    report = ReadReport()
+    assert documents(jsonl, csv, tsv, report=report) == [
         ("one\ntwo", 1),
         ("three, four", 3),
         ("one\ntwo", 2),
@@ -118,8 +118,8 @@ def test_rows_of_tables(tmp_path: Path) -> None:
         ("one", 1),
         ("three, four", 2),
     ]
-    assert tally.skips["blank"].number == 2
-    assert [remark.split(": ", 1)[1][:30] for remark in tally.remarks] == [
+    assert report.skips["blank"].number == 2
+    assert [remark.split(": ", 1)[1][:30] for remark in report.notes] == [
         "'content' is taken as the text",
         "'Text' is taken as the text; t",
         "no header; the first row is re",
@@ -237,7 +237,9 @@ def test_a_piece_knows_its_line_and_is_not_long(tmp_path: Path, monkeypatch: pyt
         f"line {number} of them " for number in range(1, 200)
     ]  # each ends in a blank, as those of WikiText do
     pieces = list(
-        read_documents([write(tmp_path, "a.txt", "\n".join(lines))], DataConfig(document="file"), Tally())
+        read_documents(
+            [write(tmp_path, "a.txt", "\n".join(lines))], DataConfig(document="file"), ReadReport()
+        )
     )
     assert "".join(piece.text for piece in pieces) == "\n".join(lines)
     assert max(len(piece.text) for piece in pieces) < 130

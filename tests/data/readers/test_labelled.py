@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqloom.config import DataConfig
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.class_files import class_names
 from seqloom.data.readers.examples import LabelledText
 from seqloom.data.readers.labelled import read_labelled
@@ -33,10 +33,12 @@ def write(folder: Path, name: str, content: str | bytes) -> str:
 
 
 def read(
-    *paths: str, tally: Tally | None = None, how: dict[str, Any] | None = None, **options: Any
+    *paths: str, report: ReadReport | None = None, how: dict[str, Any] | None = None, **options: Any
 ) -> list[LabelledText]:
     return list(
-        read_labelled(paths, DataConfig(**options), tally if tally is not None else Tally(), **(how or {}))
+        read_labelled(
+            paths, DataConfig(**options), report if report is not None else ReadReport(), **(how or {})
+        )
     )
 
 
@@ -109,11 +111,11 @@ def test_every_form_gives_the_same_examples(
         write(folder / "texts", name, content)
     zipped(folder, "texts.zip", {f"texts/{name}": content for name, content in sides.items()})
     for form, (names, options) in FORMS.items():
-        tally = Tally()
-        examples = found(*(str(folder / name) for name in names), tally=tally, **options)
+        report = ReadReport()
+        examples = found(*(str(folder / name) for name in names), report=report, **options)
         grouped = form in ("folder", "zip", "files")  # the order is that of the files
         assert (sorted(examples) if grouped else examples) == (sorted(rows) if grouped else rows), form
-        assert tally.used == tally.read == len(rows), form
+        assert report.used == report.read == len(rows), form
 
 
 @settings(deadline=None, max_examples=150)
@@ -124,10 +126,10 @@ def test_every_form_gives_the_same_examples(
 def test_any_bytes_are_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, form: str
 ) -> None:
-    path, tally = write(tmp_path_factory.mktemp("any"), "x", content), Tally()
+    path, report = write(tmp_path_factory.mktemp("any"), "x", content), ReadReport()
     for answers in (True, False):
         with suppress(SeqloomError):
-            examples = read(path, tally=tally, format=form, how={"answers": answers})
+            examples = read(path, report=report, format=form, how={"answers": answers})
             assert all(example.path == path and len(example.labels) == answers for example in examples)
 
 
@@ -172,19 +174,19 @@ def test_several_tables_come_one_after_the_other(tmp_path: Path) -> None:
 def test_columns_are_known_by_name(
     tmp_path: Path, header: str, options: dict[str, Any], columns: tuple[int, int | None, int], guessed: str
 ) -> None:
-    path, tally = (
+    path, report = (
         write(
             tmp_path,
             "t.csv",
             header + "\n" + ",".join(f"c{at}" for at in range(header.count(",") + 1)) + "\n",
         ),
-        Tally(),
+        ReadReport(),
     )
-    [one] = read(path, tally=tally, **options)
+    [one] = read(path, report=report, **options)
     cells = [f"c{at}" for at in columns if at is not None]
     assert [one.text, *([one.second] if one.second is not None else []), *one.labels] == cells
     assert [
-        name for name in header.split(",") if any(f"'{name}' is taken" in remark for remark in tally.remarks)
+        name for name in header.split(",") if any(f"'{name}' is taken" in remark for remark in report.notes)
     ] == guessed.split()
 
 
@@ -207,12 +209,12 @@ def test_columns_that_are_not_known_are_listed(tmp_path: Path) -> None:
 
 def test_tables_without_header_have_numbers(tmp_path: Path) -> None:
     path = write(tmp_path, "t.csv", '3,Title,"The text, long"\n4,Other,More\n')
-    tally = Tally()
-    assert found(path, tally=tally, text="2,3", label="1") == [
+    report = ReadReport()
+    assert found(path, report=report, text="2,3", label="1") == [
         ("Title The text, long", "3"),
         ("Other More", "4"),
     ]
-    assert tally.remarks[0].startswith(f"{path}:1: no header; columns are counted from 1")
+    assert report.notes[0].startswith(f"{path}:1: no header; columns are counted from 1")
     assert found(path, text="3", label="3", header=False)[1] == ("More", "More")
     assert "has no header, or one without a name that is known" in refusal(path)
     assert "such as --set data.text=3 --set data.label=1" in refusal(path)
@@ -232,19 +234,19 @@ def test_texts_in_several_columns_are_joined(tmp_path: Path) -> None:
 def test_a_row_with_too_many_cells_is_refused(tmp_path: Path) -> None:  # row 57
     path = write(tmp_path, "t.csv", "text,label\na,1\nb,1,2\n")
     assert f"{path}:3: the row must have 2 cells like the first, but has 3" in refusal(path)
-    tally = Tally()
-    assert found(path, tally=tally, on_bad_line="skip") == [("a", "1")]
-    assert tally.skipped == 1
+    report = ReadReport()
+    assert found(path, report=report, on_bad_line="skip") == [("a", "1")]
+    assert report.skipped == 1
 
 
 def test_short_rows_without_header_are_counted(tmp_path: Path) -> None:
-    path, tally = write(tmp_path, "t.tsv", "g\t1.5\ta\tb\tlicence\ng\t2\tc\td\n"), Tally()
-    examples = read(path, tally=tally, text="3", second="4", score="2", how={"number": True})
+    path, report = write(tmp_path, "t.tsv", "g\t1.5\ta\tb\tlicence\ng\t2\tc\td\n"), ReadReport()
+    examples = read(path, report=report, text="3", second="4", score="2", how={"number": True})
     assert [(one.text, one.second, one.labels) for one in examples] == [
         ("a", "b", ("1.5",)),
         ("c", "d", ("2",)),
     ]
-    assert "1 line kept unchanged: the row has other cells than the first" in tally.notices()[1]
+    assert "1 line kept unchanged: the row has other cells than the first" in report.notices()[1]
 
 
 def test_group_is_kept(tmp_path: Path) -> None:
@@ -266,17 +268,17 @@ def test_labels_of_json_may_be_no_texts(tmp_path: Path, value: str) -> None:
 def test_an_empty_label_is_refused(tmp_path: Path, empty: str) -> None:  # row 55
     path = write(tmp_path, "t.csv", f"text,label\na,b\nc,{empty}\n")
     assert refusal(path).startswith(f"{path}:3: the label is empty")
-    tally = Tally()
-    assert found(path, tally=tally, on_bad_line="skip") == [("a", "b")]
-    assert tally.notices() == [f"1 line skipped: the label is empty (first: {path}:3)"]
+    report = ReadReport()
+    assert found(path, report=report, on_bad_line="skip") == [("a", "b")]
+    assert report.notices() == [f"1 line skipped: the label is empty (first: {path}:3)"]
     null = write(tmp_path, "n.jsonl", '{"text": "a", "label": null}\n')
     assert "n.jsonl:1: the label is empty" in refusal(null)
 
 
 def test_blank_texts_are_counted(tmp_path: Path) -> None:
-    path, tally = write(tmp_path, "t.csv", "premise,hypothesis,label\na,b,1\n ,,1\nc,,1\n"), Tally()
-    assert len(read(path, tally=tally)) == 1
-    assert {reason: count.number for reason, count in tally.skips.items()} == {
+    path, report = write(tmp_path, "t.csv", "premise,hypothesis,label\na,b,1\n ,,1\nc,,1\n"), ReadReport()
+    assert len(read(path, report=report)) == 1
+    assert {reason: count.number for reason, count in report.skips.items()} == {
         "the text is blank": 1,
         "one side of the pair is blank": 1,
     }
@@ -285,9 +287,9 @@ def test_blank_texts_are_counted(tmp_path: Path) -> None:
 
 
 def test_numbers_must_be_numbers(tmp_path: Path) -> None:
-    path, tally = write(tmp_path, "t.csv", "sentence1,sentence2,score\na,b,1.0\nc,d,\ne,f,5\n"), Tally()
-    assert [one.labels for one in read(path, tally=tally, how={"number": True})] == [("1.0",), ("5",)]
-    assert tally.skips["the score is blank"].number == 1
+    path, report = write(tmp_path, "t.csv", "sentence1,sentence2,score\na,b,1.0\nc,d,\ne,f,5\n"), ReadReport()
+    assert [one.labels for one in read(path, report=report, how={"number": True})] == [("1.0",), ("5",)]
+    assert report.skips["the score is blank"].number == 1
     for wrong in ("four", "nan", "inf", "1,5", "1_5"):
         assert ":1: the score must be a number" in refusal(
             write(tmp_path, "w.tsv", f"a\tb\t{wrong}\n"), how={"number": True, "pairs": True}
@@ -312,13 +314,13 @@ def test_what_is_no_labelled_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_fasttext_lines(tmp_path: Path) -> None:
-    path, tally = (
+    path, report = (
         write(tmp_path, "f.txt", "__label__a  __label__b\ttext __label__c\n__label__a other\n"),
-        Tally(),
+        ReadReport(),
     )
     assert "a text must have one label, but has 2" in refusal(path)
-    assert found(path, tally=tally, label_separator=" ") == [("text __label__c", "a", "b"), ("other", "a")]
-    assert "read as data.format=fasttext" in tally.remarks[0]
+    assert found(path, report=report, label_separator=" ") == [("text __label__c", "a", "b"), ("other", "a")]
+    assert "read as data.format=fasttext" in report.notes[0]
     assert found(write(tmp_path, "bom.txt", "\ufeff\n__label__a one\n")) == [("one", "a")]
     none = write(tmp_path, "n.txt", "__label__a b\nno label\n")
     assert "n.txt:2: the line must begin with __label__NAME" in refusal(none)
@@ -356,15 +358,15 @@ def test_labels_beside_texts_take_the_names_of_a_mapping(tmp_path: Path) -> None
         write(tmp_path, "x_text.txt", "a \nb\n\nd\n"),
         write(tmp_path, "x_labels.txt", "1\n0\n0\n1\n"),
     )
-    tally = Tally()
+    report = ReadReport()
     assert found(texts, labels) == [("a ", "1"), ("b", "0"), ("d", "1")]
     write(tmp_path, "mapping.txt", "0\tnegative\n1\tvery positive")
-    assert found(texts, labels, tally=tally) == [
+    assert found(texts, labels, report=report) == [
         ("a ", "very positive"),
         ("b", "negative"),
         ("d", "very positive"),
     ]
-    assert (tally.used, tally.skipped) == (3, 1)
+    assert (report.used, report.skipped) == (3, 1)
     write(tmp_path, "x_labels.txt", "1\n2\n0\n1\n")
     assert "x_labels.txt:2: the label must be one of those of mapping.txt" in refusal(texts, labels)  # row 57
     write(tmp_path, "x_labels.txt", "1\n\n0\n1\n")
@@ -418,16 +420,16 @@ def test_a_folder_for_each_class(tmp_path: Path, archive: bool) -> None:
         path = str(tmp_path)
         for name, text in content.items():
             write(tmp_path, name, text)
-    tally = Tally()
-    examples = read(path, tally=tally)
+    report = ReadReport()
+    examples = read(path, report=report)
     assert [(one.text, *one.labels) for one in examples] == [
         ("worse", "neg"),
         ("bad\nfilm", "neg"),
         ("good", "pos"),
     ]
     assert examples[1].path.endswith("neg/b.txt")
-    assert tally.remarks == [f"{path}: left out, for they hold no texts: README"]
-    assert tally.skipped == 1
+    assert report.notes == [f"{path}: left out, for they hold no texts: README"]
+    assert report.skipped == 1
 
 
 def test_folders_of_one_label_may_lie_deeper_but_parts_are_no_labels(tmp_path: Path) -> None:
@@ -464,11 +466,11 @@ def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
 def test_the_encoding_is_that_of_all_readers(tmp_path: Path) -> None:
     write(tmp_path, "d/a.pos", b"caf\xe9\nplain\n")
     write(tmp_path, "d/a.neg", b"no\n")
-    path, tally = str(tmp_path / "d"), Tally()
+    path, report = str(tmp_path / "d"), ReadReport()
     assert "a.pos:1: is not UTF-8: 0xE9" in refusal(path)
     assert found(path, encoding="latin-1")[1] == ("caf\u00e9", "pos")
-    assert found(path, tally=tally, on_bad_line="skip") == [("no", "neg"), ("plain", "pos")]
-    assert tally.skipped == 1
+    assert found(path, report=report, on_bad_line="skip") == [("no", "neg"), ("plain", "pos")]
+    assert report.skipped == 1
 
 
 # JSON of one value
@@ -504,9 +506,9 @@ def test_labels_as_keys_of_a_json_file(tmp_path: Path) -> None:
     latin = write(tmp_path, "l.json", json.dumps({"a": ["caf\u00e9"]}, ensure_ascii=False).encode("latin-1"))
     assert "is not UTF-8" in refusal(latin)
     assert found(latin, encoding="latin-1") == [("caf\u00e9", "a")]
-    tally = Tally()
-    assert found(latin, tally=tally, on_bad_line="replace") == [("caf\ufffd", "a")]
-    assert tally.replaced == 1
+    report = ReadReport()
+    assert found(latin, report=report, on_bad_line="replace") == [("caf\ufffd", "a")]
+    assert report.replaced == 1
 
 
 # Without answers
@@ -514,9 +516,9 @@ def test_labels_as_keys_of_a_json_file(tmp_path: Path) -> None:
 
 def test_without_answers_labels_need_not_be_there(tmp_path: Path) -> None:
     how = {"answers": False}
-    plain, tally = write(tmp_path, "p.txt", "a\n\nb, c"), Tally()
-    assert found(plain, how=how, tally=tally) == [("a",), ("",), ("b, c",)]
-    assert (tally.used, tally.read) == (3, 3)
+    plain, report = write(tmp_path, "p.txt", "a\n\nb, c"), ReadReport()
+    assert found(plain, how=how, report=report) == [("a",), ("",), ("b, c",)]
+    assert (report.used, report.read) == (3, 3)
     assert found(write(tmp_path, "t.csv", "id,text\n1,a\n2,\n"), how=how) == [("a",), ("",)]
     assert found(write(tmp_path, "l.csv", "text,label\na,\n"), how=how, label="label") == [("a",)]
     assert found(write(tmp_path, "one.csv", "only a text\nanother\n"), how=how) == [
@@ -530,10 +532,10 @@ def test_without_answers_labels_need_not_be_there(tmp_path: Path) -> None:
 
 
 def test_a_wrong_row_ends_the_reading_and_is_counted(tmp_path: Path) -> None:
-    path, tally = write(tmp_path, "t.csv", "text,label\na,1\nb,2\nc\n"), Tally()
+    path, report = write(tmp_path, "t.csv", "text,label\na,1\nb,2\nc\n"), ReadReport()
     with pytest.raises(DataError):
-        read(path, tally=tally)
-    assert (tally.used, tally.rejected, tally.read) == (2, 1, 3)
+        read(path, report=report)
+    assert (report.used, report.rejected, report.read) == (2, 1, 3)
 
 
 def test_labels_of_parquet_may_be_no_texts(tmp_path: Path) -> None:
@@ -552,16 +554,16 @@ def test_labels_of_parquet_may_be_no_texts(tmp_path: Path) -> None:
     ]
     assert "a text, a number or a list of such must be here" in refusal(path(text=["a"], label=[{"x": 1}]))
     assert "must hold texts, but holds int64" in refusal(path(text=[1], label=["x"]))
-    tally = Tally()
-    assert found(path(text=["a", None], label=["x", "y"]), tally=tally) == [("a", "x")]
-    assert tally.skips["null"].number == 1
+    report = ReadReport()
+    assert found(path(text=["a", None], label=["x", "y"]), report=report) == [("a", "x")]
+    assert report.skips["null"].number == 1
 
 
 def test_what_is_odd_in_texts_is_counted(tmp_path: Path) -> None:
     rows = ['"two\nlines",a', "a &amp; b,a", "costs #36;10,b", "R&D; #1,b", "C#3; fine,b"]
-    path, tally = write(tmp_path, "t.csv", "text,label\n" + "\n".join(rows) + "\n"), Tally()
-    assert len(read(path, tally=tally)) == len(rows)
-    assert tally.notices() == [
+    path, report = write(tmp_path, "t.csv", "text,label\n" + "\n".join(rows) + "\n"), ReadReport()
+    assert len(read(path, report=report)) == len(rows)
+    assert report.notices() == [
         f"1 line kept unchanged: a line break inside a text (first: {path}:2)",
         f"2 lines kept unchanged: HTML entities such as &amp; in a text (first: {path}:4)",
     ]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqloom.config import DataConfig
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import ChoiceQuestion
 from seqloom.data.readers.multiple_choice import counted_from, read_choices
 from seqloom.errors import SeqloomError, UsageError
@@ -24,10 +24,12 @@ def write(folder: Path, name: str, content: str) -> str:
 
 
 def read(
-    *paths: str, tally: Tally | None = None, answers: bool = True, **options: Any
+    *paths: str, report: ReadReport | None = None, answers: bool = True, **options: Any
 ) -> list[ChoiceQuestion]:
     return list(
-        read_choices(paths, DataConfig(**options), tally if tally is not None else Tally(), answers=answers)
+        read_choices(
+            paths, DataConfig(**options), report if report is not None else ReadReport(), answers=answers
+        )
     )
 
 
@@ -89,9 +91,9 @@ def test_every_form_gives_the_same_choices(
         + "".join(f"{a},{b},{'not_' * (not c)}entailment\n" for a, b, c in pairs),
     )
     for paths in ([table], [spelled], [bare, beside], [apart]):
-        tally = Tally()
-        assert found(*paths, tally=tally) == rows, paths
-        assert tally.used == len(rows)
+        report = ReadReport()
+        assert found(*paths, report=report) == rows, paths
+        assert report.used == len(rows)
     assert found(numbered)[1:] == rows
     assert [(text, options) for text, options, answer in found(bare, answers=False) if answer is None] == [
         row[:2] for row in rows
@@ -115,9 +117,9 @@ def test_how_answers_are_written(tmp_path: Path, labels: str, answers: list[int]
         "text\toption_a\toption_b\toption_c\tlabel\n"
         + "".join(f"t\tx\ty\tz\t{one}\n" for one in labels.split()),
     )
-    tally = Tally()
-    assert [answer for _, _, answer in found(path, tally=tally)] == answers
-    assert (remark in tally.remarks[-1]) if remark else len(tally.remarks) == 1
+    report = ReadReport()
+    assert [answer for _, _, answer in found(path, report=report)] == answers
+    assert (remark in report.notes[-1]) if remark else len(report.notes) == 1
 
 
 def test_numbers_that_are_options_are_those_options(tmp_path: Path) -> None:
@@ -177,9 +179,9 @@ def test_all_files_together_show_what_numbers_count_from(
         write(tmp_path, f"{at}.csv", head + "".join(f"t,x,y,z,{one}\n" for one in file.split()))
         for at, file in enumerate(files, start=1)
     ]
-    tally = Tally()
-    assert [answer for _, _, answer in found(*paths, tally=tally)] == answers
-    assert sum("count from" in remark for remark in tally.remarks) == (base is not None)
+    report = ReadReport()
+    assert [answer for _, _, answer in found(*paths, report=report)] == answers
+    assert sum("count from" in remark for remark in report.notes) == (base is not None)
     assert counted_from(paths, DataConfig()) == base
     assert counted_from(paths, DataConfig(answers_from=1)) == 1
 
@@ -209,9 +211,9 @@ def test_it_may_be_told_what_numbers_count_from(
     if isinstance(answers, str):
         assert answers in refusal(path, answers_from=base)
         return
-    tally = Tally()
-    assert [answer for _, _, answer in found(path, tally=tally, answers_from=base)] == answers
-    assert not any("count from" in remark for remark in tally.remarks)
+    report = ReadReport()
+    assert [answer for _, _, answer in found(path, report=report, answers_from=base)] == answers
+    assert not any("count from" in remark for remark in report.notes)
 
 
 @pytest.mark.parametrize(
@@ -249,16 +251,16 @@ def test_a_choice_has_at_most_26_columns_of_options(tmp_path: Path, named: bool)
 
 
 def test_columns_of_options_are_named_or_guessed(tmp_path: Path) -> None:
-    path, tally = write(tmp_path, "t.csv", "goal,right,wrong,label\ng,a,b,0\nh,c,d,1\n"), Tally()
+    path, report = write(tmp_path, "t.csv", "goal,right,wrong,label\ng,a,b,0\nh,c,d,1\n"), ReadReport()
     assert (
         "the columns of the options are not known by name (found: 'goal', 'right', 'wrong', 'label')"
         in refusal(path)
     )
-    assert found(path, tally=tally, options=("wrong", "right")) == [
+    assert found(path, report=report, options=("wrong", "right")) == [
         ("g", ("b", "a"), 0),
         ("h", ("d", "c"), 1),
     ]
-    assert tally.remarks[0] == f"{path}: 'goal' is taken as text; to take others: --set data.text=NAME"
+    assert report.notes[0] == f"{path}: 'goal' is taken as text; to take others: --set data.text=NAME"
     assert "there is no column 'third' for data.options" in refusal(path, options=("right", "third"))
     bare = write(tmp_path, "n.csv", "g,a,b,0\nh,c,d,1\n")
     assert found(bare, text="1", options=("2", "3"), label="4") == [

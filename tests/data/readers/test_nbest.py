@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqloom.config import DataConfig
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.nbest import NBest, json_list, number_in, read_nbest, table, written
 from seqloom.errors import DataError, UsageError
 
@@ -33,7 +33,7 @@ def put(path: Path, *lines: Any) -> str:
 
 
 def read(path: str, score: str | None = None, **options: Any) -> list[NBest]:
-    return list(read_nbest(path, DataConfig(**options), Tally(), score))
+    return list(read_nbest(path, DataConfig(**options), ReadReport(), score))
 
 
 def test_json_and_tables_of_the_same_lists_are_the_same(tmp_path: Path) -> None:
@@ -125,11 +125,11 @@ def test_lists_need_neither_id_nor_score_nor_reference(tmp_path: Path) -> None:
     assert (one.id, one.scores, one.reference) == (2, None, None)
 
 
-def test_a_tally_counts_what_was_read(tmp_path: Path) -> None:
-    tally = Tally()
+def test_a_report_counts_what_was_read(tmp_path: Path) -> None:
+    report = ReadReport()
     path = put(tmp_path / "a.jsonl", LINES[0], "", {"nbest": [{"text": "\ud800"}]}, LINES[1])
-    assert len(list(read_nbest(path, DataConfig(on_bad_line="skip"), tally))) == 2
-    assert (tally.read, tally.used, tally.skipped) == (4, 2, 2)
+    assert len(list(read_nbest(path, DataConfig(on_bad_line="skip"), report))) == 2
+    assert (report.read, report.used, report.skipped) == (4, 2, 2)
 
 
 WRONG = [

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from seqloom.config import DataConfig
 from seqloom.data.formats.columns import Record
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.records import read_pairs, read_texts
 from seqloom.errors import DataError, UsageError
 from seqloom.run_file import apply_settings, parse
@@ -30,20 +30,20 @@ def write(folder: Path, name: str, content: str | bytes) -> str:
     return str(path)
 
 
-def pairs(*paths: str, tally: Tally | None = None, **options: Any) -> list[tuple[str, str, int]]:
+def pairs(*paths: str, report: ReadReport | None = None, **options: Any) -> list[tuple[str, str, int]]:
     """(source, target, line) of every record."""
-    tally = tally or Tally()
-    records = list(read_pairs(paths, DataConfig(**options), tally))
-    assert tally.used == len(records)
-    assert tally.read == tally.used + tally.skipped
+    report = report or ReadReport()
+    records = list(read_pairs(paths, DataConfig(**options), report))
+    assert report.used == len(records)
+    assert report.read == report.used + report.skipped
     assert all(record.fields.keys() == {"source", "target"} for record in records)
     return [(record.fields["source"], record.fields["target"], record.line) for record in records]
 
 
-def refusal(*paths: str, tally: Tally | None = None, **options: Any) -> str:
+def refusal(*paths: str, report: ReadReport | None = None, **options: Any) -> str:
     """The one line of the DataError that reading ends with."""
     with pytest.raises(DataError) as caught:
-        list(read_pairs(paths, DataConfig(**options), tally or Tally()))
+        list(read_pairs(paths, DataConfig(**options), report or ReadReport()))
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -52,37 +52,37 @@ def refusal(*paths: str, tally: Tally | None = None, **options: Any) -> str:
 
 
 def test_texts_keep_blank_lines_and_their_numbers(tmp_path: Path) -> None:
-    path, tally = write(tmp_path, "a.txt", " one\n\n<s> two\t\r\n"), Tally()
-    records = list(read_texts(path, DataConfig(), tally))
+    path, report = write(tmp_path, "a.txt", " one\n\n<s> two\t\r\n"), ReadReport()
+    records = list(read_texts(path, DataConfig(), report))
     assert records == [
         Record({"text": text}, path, line) for line, text in enumerate([" one", "", "<s> two\t"], start=1)
     ]
-    assert tally.read == tally.used == 3
+    assert report.read == report.used == 3
 
 
 def test_texts_take_the_options(tmp_path: Path) -> None:
-    path, tally = write(tmp_path, "a.txt", b"one\n\xe9t\xe9\nlong line\n"), Tally()
-    assert [r.fields["text"] for r in read_texts(path, DataConfig(encoding="latin-1"), Tally())] == [
+    path, report = write(tmp_path, "a.txt", b"one\n\xe9t\xe9\nlong line\n"), ReadReport()
+    assert [r.fields["text"] for r in read_texts(path, DataConfig(encoding="latin-1"), ReadReport())] == [
         "one",
         "été",
         "long line",
     ]
-    assert [r.line for r in read_texts(path, DataConfig(on_bad_line="skip"), tally)] == [1, 3]
-    assert tally.notices() == [f"1 line skipped: bad UTF-8 (first: {path}:2)"]
+    assert [r.line for r in read_texts(path, DataConfig(on_bad_line="skip"), report)] == [1, 3]
+    assert report.notices() == [f"1 line skipped: bad UTF-8 (first: {path}:2)"]
     with pytest.raises(DataError, match=r"a.txt:3: .*at most 5 bytes"):
-        list(read_texts(path, DataConfig(encoding="latin-1", max_line_bytes=5), Tally()))
+        list(read_texts(path, DataConfig(encoding="latin-1", max_line_bytes=5), ReadReport()))
 
 
 def test_texts_of_every_line(tmp_path: Path) -> None:
-    path, tally = write(tmp_path, "a.txt", b"one\n\xff\n\nfour"), Tally()
-    records = list(read_texts(path, DataConfig(on_bad_line="skip"), tally, every_line=True))
+    path, report = write(tmp_path, "a.txt", b"one\n\xff\n\nfour"), ReadReport()
+    records = list(read_texts(path, DataConfig(on_bad_line="skip"), report, every_line=True))
     assert records == [
         Record({"text": text}, path, line) for line, text in enumerate(["one", "", "", "four"], start=1)
     ]
-    assert tally.notices()[0] == f"1 line skipped: bad UTF-8 (first: {path}:2)"
-    assert list(read_texts(write(tmp_path, "b.txt", ""), DataConfig(), Tally(), every_line=True)) == []
+    assert report.notices()[0] == f"1 line skipped: bad UTF-8 (first: {path}:2)"
+    assert list(read_texts(write(tmp_path, "b.txt", ""), DataConfig(), ReadReport(), every_line=True)) == []
     with pytest.raises(DataError, match="is empty"):
-        list(read_texts(write(tmp_path, "b.txt", ""), DataConfig(), Tally()))
+        list(read_texts(write(tmp_path, "b.txt", ""), DataConfig(), ReadReport()))
 
 
 # Parallel text
@@ -93,7 +93,7 @@ def test_parallel_text_is_paired_by_line(tmp_path: Path) -> None:
         write(tmp_path, "a", " one\r\ntwo \u2028x\nthree"),
         write(tmp_path, "b", "\ufeffeins\nzwei\ndrei\n"),
     )
-    records = list(read_pairs([source, target], DataConfig(), Tally()))
+    records = list(read_pairs([source, target], DataConfig(), ReadReport()))
     assert [record.fields for record in records] == [
         {"source": " one", "target": "eins"},
         {"source": "two \u2028x", "target": "zwei"},
@@ -107,9 +107,9 @@ def test_blank_sides_are_skipped_together_and_counted(tmp_path: Path) -> None:  
         write(tmp_path, "a", "1\n\n3\n \n5\n6\n"),
         write(tmp_path, "b", "one\ntwo\n\u00a0\n\nfive\n\n"),
     )
-    tally = Tally()
-    assert pairs(source, target, tally=tally) == [("1", "one", 1), ("5", "five", 5)]
-    assert tally.notices() == [
+    report = ReadReport()
+    assert pairs(source, target, report=report) == [("1", "one", 1), ("5", "five", 5)]
+    assert report.notices() == [
         f"3 lines skipped: one side of the pair is blank (first: {source}:2)",
         f"1 line skipped: blank (first: {source}:4)",
     ]
@@ -119,9 +119,9 @@ def test_blank_sides_are_skipped_together_and_counted(tmp_path: Path) -> None:  
 def test_a_bad_line_on_either_side_skips_the_pair_once(tmp_path: Path, which: str) -> None:
     content = {name: b"1\n\xff\n3\n" if name in which else b"x\ny\nz\n" for name in "ab"}
     paths = [write(tmp_path, name, content[name]) for name in "ab"]
-    tally = Tally()
-    assert [line for _, _, line in pairs(*paths, tally=tally, on_bad_line="skip")] == [1, 3]
-    assert tally.notices() == [f"1 line skipped: bad UTF-8 (first: {tmp_path / which[0]}:2)"]
+    report = ReadReport()
+    assert [line for _, _, line in pairs(*paths, report=report, on_bad_line="skip")] == [1, 3]
+    assert report.notices() == [f"1 line skipped: bad UTF-8 (first: {tmp_path / which[0]}:2)"]
     assert re.search(rf"{which[0]}:2: is not UTF-8: 0xFF at byte 2", refusal(*paths))
 
 
@@ -171,9 +171,9 @@ def test_a_prefix_names_both_sides(tmp_path: Path) -> None:
     write(tmp_path, "train.de", "eins\n")
     write(tmp_path, "train.en.gz", gzip.compress(b"one\n"))
     (tmp_path / "train.old").mkdir()
-    prefix, tally = str(tmp_path / "train"), Tally()
-    assert pairs(prefix, tally=tally) == [("one", "eins", 1)]
-    assert tally.notices() == [
+    prefix, report = str(tmp_path / "train"), ReadReport()
+    assert pairs(prefix, report=report) == [("one", "eins", 1)]
+    assert report.notices() == [
         (
             f"{prefix}: 'en' is taken as source and 'de' as target; to turn it: --set data.source=de --set"
             " data.target=en"
@@ -181,9 +181,9 @@ def test_a_prefix_names_both_sides(tmp_path: Path) -> None:
     ]
     for source, target in (("de", "en"), ("de", None), (None, "en")):
         assert pairs(prefix, source=source, target=target) == [("eins", "one", 1)]
-    tally = Tally()
-    pairs(prefix, tally=tally, source="de", target="en")
-    assert tally.notices() == []
+    report = ReadReport()
+    pairs(prefix, report=report, source="de", target="en")
+    assert report.notices() == []
 
 
 @pytest.mark.parametrize(
@@ -199,9 +199,9 @@ def test_a_prefix_names_both_sides(tmp_path: Path) -> None:
 def test_sides_are_guessed_by_suffix(tmp_path: Path, names: list[str], expected: str) -> None:
     for name in names:
         write(tmp_path, name, f"{name}\n")
-    tally = Tally()
-    assert pairs(str(tmp_path / "p"), tally=tally)[0][0] == expected
-    assert "is taken as source" in tally.notices()[0]
+    report = ReadReport()
+    assert pairs(str(tmp_path / "p"), report=report)[0][0] == expected
+    assert "is taken as source" in report.notices()[0]
 
 
 def test_a_prefix_that_fits_nothing_or_too_much_says_so(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_paths_that_fit_no_form_are_usage_errors(
     paths: list[str], options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        list(read_pairs(paths, DataConfig(**options), Tally()))
+        list(read_pairs(paths, DataConfig(**options), ReadReport()))
 
 
 # Columns and headers
@@ -272,19 +272,19 @@ def test_paths_that_fit_no_form_are_usage_errors(
     ],
 )
 def test_columns_are_known_by_name(tmp_path: Path, header: str, source: int) -> None:
-    width, tally = header.count(",") + 1, Tally()
+    width, report = header.count(",") + 1, ReadReport()
     path = write(tmp_path, "t.csv", header + "\n" + ",".join(str(i) for i in range(width)) + "\n")
-    [(text, _, line)] = pairs(path, tally=tally)
+    [(text, _, line)] = pairs(path, report=report)
     assert (text, line) == (str(source), 2)
     guessed = {"source", "target"} != set(header.split(","))
-    assert [("is taken as source" in notice) for notice in tally.notices()] == [True] * guessed
+    assert [("is taken as source" in notice) for notice in report.notices()] == [True] * guessed
 
 
 def test_columns_by_option(tmp_path: Path) -> None:
     path = write(tmp_path, "t.tsv", "a\tb\tc\n1\t2\t3\n")
-    tally = Tally()
-    assert pairs(path, tally=tally, source="c", target="a") == [("3", "1", 2)]
-    assert tally.notices() == []
+    report = ReadReport()
+    assert pairs(path, report=report, source="c", target="a") == [("3", "1", 2)]
+    assert report.notices() == []
     assert "the columns of source and target are not known by name (found: 'a', 'b', 'c')" in refusal(
         path, source="c"
     )
@@ -307,9 +307,9 @@ def test_a_missing_column_names_the_nearest(tmp_path: Path, wrong: str) -> None:
 
 
 def test_a_table_without_header_has_two_columns(tmp_path: Path) -> None:  # row 39
-    path, tally = write(tmp_path, "t.tsv", "Hi.\t嗨。\nRun.\t跑。\n"), Tally()
-    assert pairs(path, tally=tally) == [("Hi.", "嗨。", 1), ("Run.", "跑。", 2)]
-    [notice] = tally.notices()
+    path, report = write(tmp_path, "t.tsv", "Hi.\t嗨。\nRun.\t跑。\n"), ReadReport()
+    assert pairs(path, report=report) == [("Hi.", "嗨。", 1), ("Run.", "跑。", 2)]
+    [notice] = report.notices()
     assert notice.startswith(
         f"{path}:1: no header; the first row is read as data, the first column as source"
     )
@@ -323,9 +323,9 @@ def test_a_table_without_header_has_two_columns(tmp_path: Path) -> None:  # row 
 
 
 def test_a_header_that_is_read_as_data_is_said(tmp_path: Path) -> None:  # row 39
-    path, tally = write(tmp_path, "t.tsv", "source\ttarget\na\tb\n"), Tally()
-    assert pairs(path, tally=tally, header=False) == [("source", "target", 1), ("a", "b", 2)]
-    assert "though it looks like a header" in tally.notices()[0]
+    path, report = write(tmp_path, "t.tsv", "source\ttarget\na\tb\n"), ReadReport()
+    assert pairs(path, report=report, header=False) == [("source", "target", 1), ("a", "b", 2)]
+    assert "though it looks like a header" in report.notices()[0]
     with pytest.raises(UsageError, match=r"leave out data\.header=false"):
         pairs(path, header=False, source="source")
 
@@ -350,7 +350,7 @@ def test_a_wrong_delimiter_is_guessed(tmp_path: Path, mark: str, options: dict[s
         f"{path}:1: one column found; did you mean --set '{setting}' ?"
     )
     followed = parse(DataConfig, apply_settings({}, [setting])["data"])
-    assert [record.fields for record in read_pairs([path], followed, Tally())] == [
+    assert [record.fields for record in read_pairs([path], followed, ReadReport())] == [
         {"source": "a", "target": "b"}
     ]
     assert pairs(path, delimiter=mark) == [("a", "b", 2)]
@@ -380,13 +380,13 @@ def test_quotes_in_csv(tmp_path: Path) -> None:  # row 35
         '"" \r', '""\r'
     )
     path = write(tmp_path, "t.csv", content + 'y,"",\r\n'.replace(",\r", "\r") + "last,z")
-    tally = Tally()
-    assert pairs(path, tally=tally) == [
+    report = ReadReport()
+    assert pairs(path, report=report) == [
         ('a "q", b', " c ", 2),
         ("one\ntwo\n\n three", "x", 3),
         ("last", "z", 9),
     ]
-    assert tally.notices() == [f"2 lines skipped: one side of the pair is blank (first: {path}:7)"]
+    assert report.notices() == [f"2 lines skipped: one side of the pair is blank (first: {path}:7)"]
 
 
 @settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -413,9 +413,9 @@ def test_csv_comes_back_with_its_line_numbers(tmp_path: Path, rows: list[list[st
         if all(cell.strip() for cell in row):
             expected.append((*row, file.getvalue().count("\n") + 1))
         writer.writerow(row)
-    tally = Tally()
-    assert pairs(write(tmp_path, "t.csv", file.getvalue()), tally=tally) == expected
-    assert tally.read == len(rows)
+    report = ReadReport()
+    assert pairs(write(tmp_path, "t.csv", file.getvalue()), report=report) == expected
+    assert report.read == len(rows)
 
 
 @pytest.mark.parametrize(
@@ -457,19 +457,19 @@ def test_quotes_in_tsv_are_text(tmp_path: Path) -> None:  # row 34
 
 @pytest.mark.parametrize(("row", "count"), [("c", 1), ("c,d,e", 3), ("c,d,", 3), ('"c,d"', 1)])
 def test_rows_with_another_number_of_cells(tmp_path: Path, row: str, count: int) -> None:  # row 36
-    path, tally = write(tmp_path, "t.csv", f"source,target\na,b\n{row}\ne,f\n"), Tally()
+    path, report = write(tmp_path, "t.csv", f"source,target\na,b\n{row}\ne,f\n"), ReadReport()
     for policy in ("error", "replace"):
         message = refusal(path, on_bad_line=policy)
         assert message.startswith(f"{path}:3: the row must have 2 cells like the first, but has {count}")
         assert "c" in message[message.index("(the row: ") :]
-    assert pairs(path, tally=tally, on_bad_line="skip") == [("a", "b", 2), ("e", "f", 4)]
-    assert tally.notices()[-1] == f"1 line skipped: wrong number of cells (first: {path}:3)"
+    assert pairs(path, report=report, on_bad_line="skip") == [("a", "b", 2), ("e", "f", 4)]
+    assert report.notices()[-1] == f"1 line skipped: wrong number of cells (first: {path}:3)"
 
 
 def test_bad_bytes_in_a_table_skip_the_whole_row(tmp_path: Path) -> None:
-    path, tally = write(tmp_path, "t.csv", b'source,target\na,"b\n\xff\nc"\nd,e\n'), Tally()
-    assert pairs(path, tally=tally, on_bad_line="skip") == [("d", "e", 5)]
-    assert tally.notices()[-1] == f"1 line skipped: bad UTF-8 (first: {path}:2)"
+    path, report = write(tmp_path, "t.csv", b'source,target\na,"b\n\xff\nc"\nd,e\n'), ReadReport()
+    assert pairs(path, report=report, on_bad_line="skip") == [("d", "e", 5)]
+    assert report.notices()[-1] == f"1 line skipped: bad UTF-8 (first: {path}:2)"
     assert pairs(path, on_bad_line="replace")[0] == ("a", "b\n\ufffd\nc", 2)
     assert refusal(path).startswith(f"{path}:3: is not UTF-8")
     head = write(tmp_path, "u.csv", b"source,target\xff\nsource,target\n")
@@ -484,12 +484,12 @@ def test_long_cells_are_read_up_to_our_own_limit(tmp_path: Path) -> None:  # row
 
 
 def test_what_spreadsheets_write(tmp_path: Path) -> None:  # row 42
-    path, tally = (
+    path, report = (
         write(tmp_path, "t.csv", "\ufeffsep=;\r\nsource;target;\r\na,x;b;\r\n#N/A;c;\r\n;;\r\n"),
-        Tally(),
+        ReadReport(),
     )
-    assert pairs(path, tally=tally) == [("a,x", "b", 3), ("#N/A", "c", 4)]
-    notices = tally.notices()
+    assert pairs(path, report=report) == [("a,x", "b", 3), ("#N/A", "c", 4)]
+    notices = report.notices()
     assert notices[0] == f"{path}:1: sep=; is taken as Excel's mark of the delimiter, not as data"
     assert notices[1:] == [
         f"1 line skipped: blank (first: {path}:5)",
@@ -513,17 +513,17 @@ def test_a_table_of_nothing_is_an_error(tmp_path: Path) -> None:  # rows 11 and 
 
 
 def test_json_lines(tmp_path: Path) -> None:
-    path, tally = (
+    path, report = (
         write(
             tmp_path,
             "t.jsonl",
             '{"id": 1, "input": " a\\n", "output": "ü\\ud83d\\ude00"}\r\n\n{"output": "", "input": "x"}\n',
         ),
-        Tally(),
+        ReadReport(),
     )
-    assert pairs(path, tally=tally) == [(" a\n", "ü😀", 1)]
-    assert tally.notices()[0].startswith(f"{path}: 'input' is taken as source and 'output' as target")
-    assert tally.skipped == 2
+    assert pairs(path, report=report) == [(" a\n", "ü😀", 1)]
+    assert report.notices()[0].startswith(f"{path}: 'input' is taken as source and 'output' as target")
+    assert report.skipped == 2
 
 
 def test_the_form_of_hugging_face(tmp_path: Path) -> None:
@@ -592,22 +592,22 @@ WRONG_JSON = {
 @pytest.mark.parametrize("row", WRONG_JSON)
 def test_wrong_json_names_its_line(tmp_path: Path, row: str) -> None:  # rows 43 to 48
     content, line, *expected = WRONG_JSON[row]
-    path, tally = write(tmp_path, "t.jsonl", str(content)), Tally()
-    message = refusal(path, tally=tally)
+    path, report = write(tmp_path, "t.jsonl", str(content)), ReadReport()
+    message = refusal(path, report=report)
     assert message.startswith(f"{path}:{line}: ")
     assert len(message) < 400
     for part in expected:
         assert str(part) in message
-    assert (tally.read, tally.used, tally.rejected) == (line, int(str(line)) - 1, 1)
+    assert (report.read, report.used, report.rejected) == (line, int(str(line)) - 1, 1)
 
 
 @pytest.mark.parametrize("bad", ["\\ud800", "\\udc00x", "\\u0000"])
 def test_half_characters_in_json_are_skipped_or_replaced(tmp_path: Path, bad: str) -> None:  # row 47
     path = write(tmp_path, "t.jsonl", GOOD + f'{{"source": "a", "target": "b{bad}"}}\n')
-    skipped, replaced = Tally(), Tally()
-    assert pairs(path, tally=skipped, on_bad_line="skip") == [("a", "b", 1)]
+    skipped, replaced = ReadReport(), ReadReport()
+    assert pairs(path, report=skipped, on_bad_line="skip") == [("a", "b", 1)]
     assert skipped.notices()[-1] == f"1 line skipped: lone surrogate or NUL (first: {path}:2)"
-    repaired = pairs(path, tally=replaced, on_bad_line="replace")[1]
+    repaired = pairs(path, report=replaced, on_bad_line="replace")[1]
     assert repaired[1].startswith("b\ufffd")
     assert repaired[1].encode().decode() == repaired[1]
     assert replaced.replaced == 1
@@ -658,18 +658,18 @@ awkward = st.lists(
 def test_any_bytes_end_in_records_or_one_error(
     tmp_path: Path, content: bytes, form: str, policy: str
 ) -> None:
-    path, tally, used, refused = write(tmp_path, "t", content), Tally(), 0, None
+    path, report, used, refused = write(tmp_path, "t", content), ReadReport(), 0, None
     try:
-        for record in read_pairs([path], DataConfig(format=form, on_bad_line=policy), tally):  # type: ignore[arg-type]
+        for record in read_pairs([path], DataConfig(format=form, on_bad_line=policy), report):  # type: ignore[arg-type]
             used += 1
             assert all(text.strip() for text in record.fields.values())
     except DataError as error:
         refused = error
-    assert tally.used == used
-    assert tally.read == tally.used + tally.skipped + tally.rejected
+    assert report.used == used
+    assert report.read == report.used + report.skipped + report.rejected
     if refused is None and form != "csv":
-        header = any("is taken as source" in notice for notice in tally.notices()) and form == "tsv"
-        assert tally.read + header == content.count(b"\n") + (not content.endswith(b"\n"))
+        header = any("is taken as source" in notice for notice in report.notices()) and form == "tsv"
+        assert report.read + header == content.count(b"\n") + (not content.endswith(b"\n"))
     if refused is not None and refused.line is None:
         assert not used
 
@@ -681,7 +681,7 @@ def test_pairs_are_read_in_little_memory(tmp_path: Path) -> None:
             file.write(b"some words here\tand some there\n" * 1000)
     tracemalloc.start()
     try:
-        count = sum(1 for _ in read_pairs([str(path)], DataConfig(), Tally()))
+        count = sum(1 for _ in read_pairs([str(path)], DataConfig(), ReadReport()))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

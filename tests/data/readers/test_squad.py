@@ -15,16 +15,18 @@ from hypothesis import strategies as st
 from tests.data.tagged_files import write
 
 from seqloom.config import DataConfig
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import GoldAnswer, Question
 from seqloom.data.readers.squad import read_questions
 from seqloom.errors import DataError, UsageError
 
 
-def read(*paths: str, tally: Tally | None = None, answers: bool = True, **options: Any) -> list[Question]:
-    tally = tally or Tally()
-    found = list(read_questions(paths, DataConfig(**options), tally, answers=answers))
-    assert tally.used == len(found)
+def read(
+    *paths: str, report: ReadReport | None = None, answers: bool = True, **options: Any
+) -> list[Question]:
+    report = report or ReadReport()
+    found = list(read_questions(paths, DataConfig(**options), report, answers=answers))
+    assert report.used == len(found)
     assert all(one.context[answer.start :].startswith(answer.text) for one in found for answer in one.answers)
     return found
 
@@ -104,9 +106,9 @@ def test_what_is_wrong_is_said_with_the_id_of_the_question(tmp_path: Path, name:
         read(path)
     assert f'{path}: question "q7": ' in str(caught.value)
     assert said in str(caught.value)
-    tally = Tally()
-    assert len(read(path, tally=tally, on_bad_line="skip")) == 1
-    assert tally.skipped == 1
+    report = ReadReport()
+    assert len(read(path, report=report, on_bad_line="skip")) == 1
+    assert report.skipped == 1
     if "question" not in name:
         assert len(read(path, answers=False)) == 2
 
@@ -140,15 +142,15 @@ def test_a_question_a_line(tmp_path: Path) -> None:
         {"question": "q", "context": "c", "answers": [{"text": "c", "answer_start": 0}]},
         {"question": "q", "context": "c"},
     ]
-    path, tally = write(tmp_path, "a.jsonl", "\n".join(map(json.dumps, rows)) + "\n\n"), Tally()
-    found = read(path, tally=tally)
+    path, report = write(tmp_path, "a.jsonl", "\n".join(map(json.dumps, rows)) + "\n\n"), ReadReport()
+    found = read(path, report=report)
     assert found[0] == Question("a", "q", "x ab", (GoldAnswer(2, "ab"), GoldAnswer(0, "x")), "T", path, 1)
     assert [(one.name, one.answers, one.group, one.line) for one in found[1:]] == [
         ("2", (), "c", 2),
         ("3", (GoldAnswer(0, "c"),), "c", 3),
         ("4", (), "c", 4),
     ]
-    assert tally.skipped == 1
+    assert report.skipped == 1
     for wrong, said in (
         (
             {"question": "q", "context": "x ab", "answers": {"text": ["ab"], "answer_start": [1]}},
@@ -238,16 +240,16 @@ BOTH = "--set data.text=NAME --set data.second=NAME"
 def test_columns_are_told_or_guessed_and_said_once(
     tmp_path: Path, form: str, names: list[str], options: dict[str, Any], remark: str | None
 ) -> None:
-    path, tally = (
+    path, report = (
         rows_file(tmp_path, form, *[{name: f"{name} {at}" for name in names} for at in (1, 2)]),
-        Tally(),
+        ReadReport(),
     )
     question = options.get("text") or ("question" if "question" in names else names[0])
     context = options.get("second") or ("context" if "context" in names else names[1])
-    assert [(one.question, one.context) for one in read(path, tally=tally, **options)] == [
+    assert [(one.question, one.context) for one in read(path, report=report, **options)] == [
         (f"{question} {at}", f"{context} {at}") for at in (1, 2)
     ]
-    assert tally.remarks == ([] if remark is None else [f"{path}: {remark}"])
+    assert report.notes == ([] if remark is None else [f"{path}: {remark}"])
 
 
 @FORMS
@@ -308,14 +310,14 @@ def test_a_header_with_one_name_twice(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("header", [False, "auto"])
 def test_a_table_without_a_header(tmp_path: Path, header: Any) -> None:
-    path, tally = write(tmp_path, "a.tsv", "7\tc d\tq\n8\te\tr\n"), Tally()
+    path, report = write(tmp_path, "a.tsv", "7\tc d\tq\n8\te\tr\n"), ReadReport()
     options = {"header": header, "text": "3", "second": "2"}
-    found = read(path, tally=tally, answers=False, **options)
+    found = read(path, report=report, answers=False, **options)
     assert [(one.name, one.question, one.context, one.line) for one in found] == [
         ("1", "q", "c d", 1),
         ("2", "r", "e", 2),
     ]
-    assert len(tally.remarks) == (header == "auto")
+    assert len(report.notes) == (header == "auto")
     with pytest.raises(
         DataError,
         match=(
@@ -388,9 +390,9 @@ def test_half_characters_keep_their_place(tmp_path: Path) -> None:
 
 def test_forms_that_are_none_of_ours() -> None:
     with pytest.raises(UsageError, match="one of the forms json, jsonl, csv, tsv"):
-        list(read_questions(["a"], DataConfig(format="conll"), Tally()))
+        list(read_questions(["a"], DataConfig(format="conll"), ReadReport()))
     with pytest.raises(UsageError, match=r"a\.parquet: questions must be .* the form is parquet"):
-        list(read_questions(["a.parquet"], DataConfig(), Tally()))
+        list(read_questions(["a.parquet"], DataConfig(), ReadReport()))
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).filter(

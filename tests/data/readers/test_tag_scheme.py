@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.data.tagged_files import read, refusal, write
 
 from seqloom.data.formats.findings import Findings
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.tag_scheme import TagCheck, scheme_of
 
 
@@ -50,18 +50,18 @@ def test_scheme(tags: set[str], scheme: str) -> None:
     ],
 )
 def test_what_goes_on_with_no_span_is_an_error_or_repaired(tmp_path: Path, tags: str, at: int) -> None:
-    path, tally = write(tmp_path, "a.conll", "".join(f"w\t{tag}\n" for tag in tags.split())), Tally()
+    path, report = write(tmp_path, "a.conll", "".join(f"w\t{tag}\n" for tag in tags.split())), ReadReport()
     message = refusal(path)
     assert message.startswith(
         f"{path}:{at + 1}: the tag '{tags.split()[at]}' goes on with a span that nothing before it begins"
     )
     assert "data.repair_tags=true" in message
-    (found,) = read(path, tally=tally, repair_tags=True)
+    (found,) = read(path, report=report, repair_tags=True)
     assert [tag for one, tag in enumerate(found.tags) if one != at] == [
         tag for one, tag in enumerate(tags.split()) if one != at
     ]
     assert found.tags[at][0] in "BS"
-    assert "1 x a tag" in " ".join(tally.notices())
+    assert "1 x a tag" in " ".join(report.notices())
 
 
 def test_a_span_does_not_go_on_in_the_next_sentence(tmp_path: Path) -> None:
@@ -95,10 +95,10 @@ BIO = st.lists(st.sampled_from(["O", "B-X", "I-X", "B-Y", "I-Y", "E-X", "S-X", "
 @given(BIO)
 def test_a_repair_changes_prefixes_alone_and_leaves_nothing_to_repair(tags: list[str]) -> None:
     lines = range(1, len(tags) + 1)
-    findings, tally = Findings("a"), Tally()
+    findings, report = Findings("a"), ReadReport()
     found = TagCheck("a", findings, repair=True).checked(tags, lines)
-    findings.say(tally)
+    findings.say(report)
     assert TagCheck("a", Findings("a"), repair=False).checked(found, lines) == found
     assert [tag[1:] for tag in found] == [tag[1:] for tag in tags]
     changed = sum(one != other for one, other in zip(found, tags, strict=True))
-    assert sum(int(remark.split()[0]) for remark in tally.remarks) == changed
+    assert sum(int(remark.split()[0]) for remark in report.notes) == changed

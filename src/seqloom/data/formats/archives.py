@@ -10,7 +10,8 @@ from contextlib import ExitStack, contextmanager
 from typing import BinaryIO, NamedTuple, cast
 
 from seqloom.config import DataConfig
-from seqloom.data.formats.lines import Line, Tally, scan_lines
+from seqloom.data.formats.lines import Line, scan_lines
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.errors import DataError, printable
 from seqloom.files import open_binary
 
@@ -80,13 +81,13 @@ def _of_archive(path: str, stack: ExitStack) -> list[Member]:
     return found
 
 
-def member_lines(member: Member, options: DataConfig, tally: Tally) -> Iterator[Line]:
+def member_lines(member: Member, options: DataConfig, report: ReadReport) -> Iterator[Line]:
     """Every line of a file, which may be empty. Raises DataError as `scan_lines` does, and where its archive
     is damaged."""
     try:
         yield from scan_lines(
             member.path,
-            tally,
+            report,
             encoding=options.encoding,
             on_bad_line=options.on_bad_line,
             max_line_bytes=options.max_line_bytes,

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from seqloom.config import DataConfig
-from seqloom.data.formats.lines import REPLACEMENT, Line, Tally, scan_lines
+from seqloom.data.formats.lines import REPLACEMENT, Line, scan_lines
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.errors import DataError, place, printable
 
 SOURCES = ("source", "src", "input", "text", "document", "article", "dialogue", "question", "mr")
@@ -46,10 +47,10 @@ class Record:
     line: int
 
 
-def lines_of(path: str, options: DataConfig, tally: Tally) -> Iterator[Line]:
+def lines_of(path: str, options: DataConfig, report: ReadReport) -> Iterator[Line]:
     return scan_lines(
         path,
-        tally,
+        report,
         encoding=options.encoding,
         on_bad_line=options.on_bad_line,
         max_line_bytes=options.max_line_bytes,
@@ -59,11 +60,11 @@ def lines_of(path: str, options: DataConfig, tally: Tally) -> Iterator[Line]:
 class Wanted(NamedTuple):
     """What is taken of the rows of a table."""
 
-    choose: Callable[[list[str], DataConfig, Tally, str, int | None], dict[str, str]]
-    """(names of the columns, options, tally, path, line) -> role: the column to read; raises DataError where
+    choose: Callable[[list[str], DataConfig, ReadReport, str, int | None], dict[str, str]]
+    """(names of the columns, options, report, path, line) -> role: the column to read; raises DataError where
     that cannot be told."""
-    record: Callable[[dict[str, str], str, int, Tally], Iterator[Record]]
-    """(role: text, path, line, tally) -> the record, or none where the texts are blank."""
+    record: Callable[[dict[str, str], str, int, ReadReport], Iterator[Record]]
+    """(role: text, path, line, report) -> the record, or none where the texts are blank."""
     roles: tuple[str, ...]
     """Settings that name columns; a table without a header has so many, unless they are named by their
     numbers."""
@@ -81,23 +82,23 @@ UNIT = "\x1f"
 """ASCII's unit separator: between the items of a list that stood in one place."""
 
 
-def pair_record(texts: dict[str, str], path: str, line: int, tally: Tally) -> Iterator[Record]:
+def pair_record(texts: dict[str, str], path: str, line: int, report: ReadReport) -> Iterator[Record]:
     """The record of a pair, or none where a side is blank."""
     source, target = texts["source"], texts["target"]
     if source.strip() and target.strip():
         yield Record(texts, path, line)
     elif source.strip() or target.strip():
-        tally.skip("one side of the pair is blank", path, line)
+        report.skip("one side of the pair is blank", path, line)
     else:
-        tally.skip("blank", path, line)
+        report.skip("blank", path, line)
 
 
-def text_record(texts: dict[str, str], path: str, line: int, tally: Tally) -> Iterator[Record]:
+def text_record(texts: dict[str, str], path: str, line: int, report: ReadReport) -> Iterator[Record]:
     """The record of a text, or none where it is blank."""
     if texts["text"].strip():
         yield Record(texts, path, line)
     else:
-        tally.skip("blank", path, line)
+        report.skip("blank", path, line)
 
 
 def numbers_of(options: DataConfig, roles: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
@@ -116,7 +117,9 @@ def numbers_of(options: DataConfig, roles: tuple[str, ...]) -> dict[str, tuple[s
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 
 
-def writable(texts: list[str], options: DataConfig, tally: Tally, path: str, line: int) -> list[str] | None:
+def writable(
+    texts: list[str], options: DataConfig, report: ReadReport, path: str, line: int
+) -> list[str] | None:
     """The texts without what is no character, as the policy has it; None where the row is skipped."""
     if not any(_UNWRITABLE.search(text) for text in texts):
         return texts
@@ -127,13 +130,18 @@ def writable(texts: list[str], options: DataConfig, tally: Tally, path: str, lin
             path,
             line,
         )
-    count = tally.skip if options.on_bad_line == "skip" else tally.replace
+    count = report.skip if options.on_bad_line == "skip" else report.replace
     count("lone surrogate or NUL", path, line)
     return None if options.on_bad_line == "skip" else [_UNWRITABLE.sub(REPLACEMENT, text) for text in texts]
 
 
 def choose_columns(
-    names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None, what: str = "column"
+    names: list[str],
+    options: DataConfig,
+    report: ReadReport,
+    path: str,
+    line: int | None,
+    what: str = "column",
 ) -> tuple[str, str] | None:
     """The names of source and target, by option or by guess; None where neither helps."""
     require("source", options.source, names, path, line, what)
@@ -160,7 +168,7 @@ def choose_columns(
         return None
     if pair == ("source", "target"):  # nothing was guessed
         return pair[0], pair[1]
-    return taken(pair[0], pair[1], tally, path)
+    return taken(pair[0], pair[1], report, path)
 
 
 def require(role: str, name: str | None, names: list[str], path: str, line: int | None, what: str) -> None:
@@ -174,8 +182,8 @@ def require(role: str, name: str | None, names: list[str], path: str, line: int 
         )
 
 
-def taken(source: str, target: str, tally: Tally, path: str) -> tuple[str, str]:
-    tally.remark(
+def taken(source: str, target: str, report: ReadReport, path: str) -> tuple[str, str]:
+    report.note(
         f"{place(path)}: {printable(source)!r} is taken as source and {printable(target)!r} as target; to"
         f" turn it: --set {shlex.quote('data.source=' + printable(target))} --set"
         f" {shlex.quote('data.target=' + printable(source))}"
@@ -184,9 +192,9 @@ def taken(source: str, target: str, tally: Tally, path: str) -> tuple[str, str]:
 
 
 def columns_of(
-    names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None
+    names: list[str], options: DataConfig, report: ReadReport, path: str, line: int | None
 ) -> dict[str, str]:
-    pair = choose_columns(names, options, tally, path, line)
+    pair = choose_columns(names, options, report, path, line)
     if pair is None:
         raise DataError(
             f"the columns of source and target are not known by name (found: {listed(names)}); "
@@ -198,7 +206,7 @@ def columns_of(
 
 
 def text_column(
-    names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None
+    names: list[str], options: DataConfig, report: ReadReport, path: str, line: int | None
 ) -> dict[str, str]:
     """The name of the column of texts, by option or by guess."""
     require("text", options.text, names, path, line, "column")
@@ -214,7 +222,7 @@ def text_column(
             line,
         )
     if found != "text":  # nothing was guessed
-        tally.remark(
+        report.note(
             f"{place(path)}: {printable(found)!r} is taken as the text; to take another: --set data.text=NAME"
         )
     return {"text": found}

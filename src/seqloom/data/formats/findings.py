@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import final
 
-from seqloom.data.formats.lines import Count, Tally
+from seqloom.data.formats.read_report import Count, ReadReport
 from seqloom.errors import place
 
 
 @final
 class Findings:
-    """Of one file or archive; said in the tally when it is read."""
+    """Of one file or archive; said in the report when it is read."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -23,6 +23,6 @@ class Findings:
         else:
             self._counts[what] = Count(1, place(path or self._path, line))
 
-    def say(self, tally: Tally) -> None:
+    def say(self, report: ReadReport) -> None:
         for what, count in self._counts.items():
-            tally.remark(f"{count.number:,} x {what} (first: {count.first})")
+            report.note(f"{count.number:,} x {what} (first: {count.first})")

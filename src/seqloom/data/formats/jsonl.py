@@ -9,38 +9,40 @@ from typing import Any
 
 from seqloom.config import DataConfig
 from seqloom.data.formats.columns import PAIR, UNIT, Record, Wanted, lines_of, listed, writable
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.errors import DataError
 
 
-def read_json_lines(path: str, options: DataConfig, tally: Tally, wanted: Wanted = PAIR) -> Iterator[Record]:
+def read_json_lines(
+    path: str, options: DataConfig, report: ReadReport, wanted: Wanted = PAIR
+) -> Iterator[Record]:
     columns: dict[str, str] | None = None
-    for line in lines_of(path, options, tally):
+    for line in lines_of(path, options, report):
         if line.problem is not None or not line.text.strip():
-            tally.skip(line.problem or "blank", path, line.number)
+            report.skip(line.problem or "blank", path, line.number)
             continue
         content = json_object(line.text, path, line.number)
         inner = content.get("translation")  # the form of Hugging Face's translation sets
         if wanted is PAIR and isinstance(inner, dict) and options.source not in content:
             content = inner
         if columns is None:
-            columns = wanted.choose(list(content), options, tally, path, line.number)
-        yield from object_record(content, columns, options, tally, path, line.number, wanted)
+            columns = wanted.choose(list(content), options, report, path, line.number)
+        yield from object_record(content, columns, options, report, path, line.number, wanted)
 
 
 def object_record(
     content: dict[str, Any],
     columns: dict[str, str],
     options: DataConfig,
-    tally: Tally,
+    report: ReadReport,
     path: str,
     line: int,
     wanted: Wanted,
 ) -> Iterator[Record]:
     """The record of a JSON object whose columns are known, if it makes one."""
     texts = {role: _text(content, name, path, line, role in wanted.loose) for role, name in columns.items()}
-    if (kept := writable(list(texts.values()), options, tally, path, line)) is not None:
-        yield from wanted.record(dict(zip(texts, kept, strict=True)), path, line, tally)
+    if (kept := writable(list(texts.values()), options, report, path, line)) is not None:
+        yield from wanted.record(dict(zip(texts, kept, strict=True)), path, line, report)
 
 
 def _text(content: dict[str, Any], name: str, path: str, line: int, loose: bool) -> str:

@@ -1,4 +1,4 @@
-"""Bytes to lines of text that know their number, and a tally of all that was not taken as it stood.
+"""Bytes to lines of text that know their number.
 
 A line ends at `\\n` or `\\r\\n` and nowhere else: U+2028, U+0085, a form feed or a lone `\\r` are text.
 Memory is bounded by the longest line that is allowed, whatever the file.
@@ -11,10 +11,10 @@ import gzip
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import BinaryIO, Literal, NamedTuple
 
-from seqloom.errors import DataError, UsageError, place, printable
+from seqloom.data.formats.read_report import ReadReport
+from seqloom.errors import DataError, UsageError, printable
 from seqloom.files import open_binary
 
 Policy = Literal["error", "skip", "replace"]
@@ -23,83 +23,6 @@ U+FFFD."""
 
 MAX_LINE_BYTES = 1_000_000
 REPLACEMENT = "\ufffd"
-
-
-@dataclass(slots=True)
-class Count:
-    """How often something was met, and where first (`path:line`)."""
-
-    number: int
-    first: str
-
-
-@dataclass(slots=True)
-class Tally:
-    """What became of each row that was read: nothing is dropped without being counted here.
-
-    A row is what makes one record: a line of text, a row of a table (which may span lines) or a pair of
-    parallel lines; a header is no row. Law: read = used + skipped + rejected. Give each pass over the data a
-    fresh tally.
-    """
-
-    used: int = 0
-    """Rows handed on, repaired or not."""
-    rejected: int = 0
-    """1 where reading ended with an error that names a line."""
-    skips: dict[str, Count] = field(default_factory=dict)
-    """Rows left out, by reason."""
-    repairs: dict[str, Count] = field(default_factory=dict)
-    """Lines handed on with U+FFFD in place of what was bad, by reason."""
-    oddities: dict[str, Count] = field(default_factory=dict)
-    """Lines handed on as they are, though they look odd, by reason."""
-    remarks: list[str] = field(default_factory=list)
-    """What was guessed, in whole sentences."""
-
-    @property
-    def read(self) -> int:
-        return self.used + self.skipped + self.rejected
-
-    @property
-    def skipped(self) -> int:
-        return sum(count.number for count in self.skips.values())
-
-    @property
-    def replaced(self) -> int:
-        return sum(count.number for count in self.repairs.values())
-
-    def skip(self, reason: str, path: str, line: int) -> None:
-        _count(self.skips, reason, path, line)
-
-    def replace(self, reason: str, path: str, line: int) -> None:
-        _count(self.repairs, reason, path, line)
-
-    def keep(self, reason: str, path: str, line: int) -> None:
-        _count(self.oddities, reason, path, line)
-
-    def remark(self, sentence: str) -> None:
-        if sentence not in self.remarks:
-            self.remarks.append(sentence)
-
-    def notices(self) -> list[str]:
-        """All of it in plain words, such as `3 lines skipped: bad UTF-8 (first: train.de:17)`."""
-        kinds = (
-            (self.skips, "skipped"),
-            (self.repairs, "repaired with U+FFFD"),
-            (self.oddities, "kept unchanged"),
-        )
-        return self.remarks + [
-            f"{count.number} {'line' if count.number == 1 else 'lines'} {what}: {reason} (first:"
-            f" {count.first})"
-            for counts, what in kinds
-            for reason, count in counts.items()
-        ]
-
-
-def _count(counts: dict[str, Count], reason: str, path: str, line: int) -> None:
-    if reason in counts:
-        counts[reason].number += 1
-    else:
-        counts[reason] = Count(1, place(path, line))
 
 
 class Line(NamedTuple):
@@ -113,7 +36,7 @@ class Line(NamedTuple):
 
 def read_lines(
     path: str,
-    tally: Tally,
+    report: ReadReport,
     *,
     encoding: str = "utf-8",
     on_bad_line: Policy = "error",
@@ -122,7 +45,7 @@ def read_lines(
 ) -> Iterator[tuple[int, str]]:
     """The lines of a file (plain, `.gz` or `-`) as (number from 1, text without line end), blank ones too.
 
-    All are counted in `tally`. With `skip` a bad line leaves a gap in the numbers.
+    All are counted in `report`. With `skip` a bad line leaves a gap in the numbers.
     Raises what `scan_lines` raises, and DataError at the end where no line held more than white space.
 
     With `every_line`, for who must answer each line, there is no gap and no such error: a skipped line is
@@ -131,7 +54,7 @@ def read_lines(
     lines = blank = usable = 0
     scanned = scan_lines(
         path,
-        tally,
+        report,
         encoding=encoding,
         on_bad_line=on_bad_line,
         max_line_bytes=max_line_bytes,
@@ -141,19 +64,19 @@ def read_lines(
         for line in scanned:
             lines = line.number
             if line.problem is not None:
-                tally.skip(line.problem, path, line.number)
+                report.skip(line.problem, path, line.number)
                 if every_line:
                     yield line.number, ""
                 continue
-            tally.used += 1
+            report.used += 1
             if line.text.strip():
                 usable += 1
             else:
                 blank += 1
-                tally.keep("blank", path, line.number)
+                report.keep("blank", path, line.number)
             yield line.number, line.text
     except DataError as error:
-        tally.rejected += error.line is not None
+        report.rejected += error.line is not None
         raise
     if not usable and not every_line:
         raise DataError(
@@ -163,7 +86,7 @@ def read_lines(
 
 def scan_lines(
     path: str,
-    tally: Tally,
+    report: ReadReport,
     *,
     encoding: str = "utf-8",
     on_bad_line: Policy = "error",
@@ -171,7 +94,7 @@ def scan_lines(
     may_be_empty: bool = False,
     open_file: Callable[[], BinaryIO] | None = None,
 ) -> Iterator[Line]:
-    """Every line of a file, those to skip too; only repairs and oddities are counted in `tally`. `open_file`
+    """Every line of a file, those to skip too; only repairs and oddities are counted in `report`. `open_file`
     opens what is no file of its own, such as one in an archive; `path` then only says where.
 
     Raises DataError where the file cannot be opened or read, is empty (unless it may be), is no text (an
@@ -202,7 +125,7 @@ def scan_lines(
                         path,
                         number,
                     )
-                yield _decoded(content, codec, path, number, offset, ended, on_bad_line, tally)
+                yield _decoded(content, codec, path, number, offset, ended, on_bad_line, report)
                 offset += len(raw)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise DataError(_damage(error, number), path, number + 1) from None
@@ -351,7 +274,7 @@ def _decoded(
     offset: int,
     ended: bool,
     on_bad_line: Policy,
-    tally: Tally,
+    report: ReadReport,
 ) -> Line:
     """The text of one line that starts at byte `offset`, with what the policy makes of it."""
     problem = message = None
@@ -373,12 +296,12 @@ def _decoded(
     if problem is not None and on_bad_line == "error":
         raise DataError(f"{message}", path, number)
     if problem is not None and on_bad_line == "replace":
-        tally.replace(problem, path, number)
+        report.replace(problem, path, number)
         problem = None
     if "\ufeff" in text:
-        tally.keep("U+FEFF (byte order mark) inside the file; were files joined?", path, number)
+        report.keep("U+FEFF (byte order mark) inside the file; were files joined?", path, number)
     if "\r" in text:
-        tally.keep(r"a lone carriage return; lines end at \n or \r\n only", path, number)
+        report.keep(r"a lone carriage return; lines end at \n or \r\n only", path, number)
     return Line(number, text, problem)
 
 

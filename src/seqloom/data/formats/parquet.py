@@ -9,7 +9,7 @@ from typing import Any
 from seqloom.config import DataConfig
 from seqloom.data.formats.columns import PAIR, Record, Wanted, writable
 from seqloom.data.formats.jsonl import loose_text
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.errors import DataError, MissingExtraError, printable
 from seqloom.files import open_binary
 
@@ -17,7 +17,9 @@ BATCH = 1024
 """Rows in memory."""
 
 
-def read_parquet(path: str, options: DataConfig, tally: Tally, wanted: Wanted = PAIR) -> Iterator[Record]:
+def read_parquet(
+    path: str, options: DataConfig, report: ReadReport, wanted: Wanted = PAIR
+) -> Iterator[Record]:
     """The rows of a Parquet file; `line` is the row, from 1. Rows with nothing (null) in a wanted column are
     skipped.
 
@@ -31,7 +33,7 @@ def read_parquet(path: str, options: DataConfig, tally: Tally, wanted: Wanted = 
     with open_binary(path) as file:  # what cannot be opened is said as it is everywhere
         try:
             table = parquet.ParquetFile(file)
-            columns = wanted.choose(list(table.schema_arrow.names), options, tally, path, None)
+            columns = wanted.choose(list(table.schema_arrow.names), options, report, path, None)
             for role, name in columns.items():
                 if role not in wanted.loose:
                     _check_type(arrow, table.schema_arrow.field(name), path)
@@ -48,13 +50,13 @@ def read_parquet(path: str, options: DataConfig, tally: Tally, wanted: Wanted = 
                         for role, value in zip(columns, values, strict=True)
                     ]
                     if None in texts:
-                        tally.skip("null", path, row)
+                        report.skip("null", path, row)
                     elif (
                         kept := writable(
-                            [text for text in texts if text is not None], options, tally, path, row
+                            [text for text in texts if text is not None], options, report, path, row
                         )
                     ) is not None:
-                        yield from wanted.record(dict(zip(columns, kept, strict=True)), path, row, tally)
+                        yield from wanted.record(dict(zip(columns, kept, strict=True)), path, row, report)
         except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
             reason = printable(" ".join(str(error).split()))[:200]
             raise DataError(

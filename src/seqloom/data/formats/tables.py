@@ -21,7 +21,8 @@ from seqloom.data.formats.columns import (
     lines_of,
     numbers_of,
 )
-from seqloom.data.formats.lines import Line, Tally
+from seqloom.data.formats.lines import Line
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.errors import DataError, UsageError, place, printable
 
 
@@ -99,9 +100,9 @@ _QUOTES = 'write a quote inside a cell as "", or, where quotes are plain text, u
 
 
 def read_table(
-    path: str, form: str, options: DataConfig, tally: Tally, wanted: Wanted = PAIR
+    path: str, form: str, options: DataConfig, report: ReadReport, wanted: Wanted = PAIR
 ) -> Iterator[Record]:
-    lines = lines_of(path, options, tally)
+    lines = lines_of(path, options, report)
     delimiter = options.delimiter or ("," if form == "csv" else "\t")
     if any(c in delimiter for c in '"\n\r'):
         raise UsageError(f"data.delimiter must hold no quote and no line end, but is {delimiter!r}")
@@ -109,7 +110,7 @@ def read_table(
     marked = re.fullmatch(r'"?sep=(.)"?', first.text) if form == "csv" else None
     if marked is not None:  # Excel's own line
         delimiter = options.delimiter or marked[1]
-        tally.remark(
+        report.note(
             f"{place(path, 1)}: sep={printable(marked[1])} is taken as Excel's mark of the delimiter, not as"
             " data"
         )
@@ -117,7 +118,7 @@ def read_table(
     else:
         lines = chain([first], lines)
     quoting = form == "csv" if options.quoting is None else options.quoting
-    rows = _filled(read_rows(lines, path, delimiter, quoting, options.max_line_bytes), options, path, tally)
+    rows = _filled(read_rows(lines, path, delimiter, quoting, options.max_line_bytes), options, path, report)
     head = next(rows, None)
     if head is None:
         return
@@ -126,45 +127,47 @@ def read_table(
         _refuse_columns(head, delimiter, path, wanted)
         columns = {
             role: head.cells.index(name)
-            for role, name in wanted.choose(head.cells, options, tally, path, head.line).items()
+            for role, name in wanted.choose(head.cells, options, report, path, head.line).items()
         }
     else:
         rows = chain([head], rows)
         numbered = _by_number(options, wanted)
         if numbered:
             if options.header == "auto":
-                tally.remark(
+                report.note(
                     f"{place(path, head.line)}: no header; columns are counted from 1, and the first row is"
                     f" read as data (if it is a header, name its columns): {_shown(head)}"
                 )
             names = [str(at) for at in range(1, len(head.cells) + 1)]
             columns = {
                 role: int(name) - 1
-                for role, name in wanted.choose(names, options, tally, path, head.line).items()
+                for role, name in wanted.choose(names, options, report, path, head.line).items()
             }
         else:
-            _accept_headerless(head, delimiter, tally, path, wanted)
+            _accept_headerless(head, delimiter, report, path, wanted)
             columns = {role: at for at, role in enumerate(_alone(wanted))}
     last = max(columns.values())
     for row in rows:
         if numbered and len(row.cells) != len(head.cells) and len(row.cells) > last:
-            tally.keep("the row has other cells than the first, but those that are read", path, row.line)
+            report.keep("the row has other cells than the first, but those that are read", path, row.line)
         elif len(row.cells) != len(head.cells):
             if options.on_bad_line != "skip":
                 raise DataError(_wrong_width(row, len(head.cells), delimiter), path, row.line)
-            tally.skip("wrong number of cells", path, row.line)
+            report.skip("wrong number of cells", path, row.line)
             continue
         texts = {role: row.cells[column] for role, column in columns.items()}
         for cell in texts.values():
             if cell in SPREADSHEET_ERRORS:
-                tally.keep(f"the cell is {cell}, an error of a spreadsheet", path, row.line)
-        yield from wanted.record(texts, path, row.line, tally)
+                report.keep(f"the cell is {cell}, an error of a spreadsheet", path, row.line)
+        yield from wanted.record(texts, path, row.line, report)
 
 
 SPREADSHEET_ERRORS = frozenset({"#N/A", "#NAME?", "#REF!", "#VALUE!", "#DIV/0!", "#NUM!", "#NULL!"})
 
 
-def _filled(rows: Iterator[TableRow], options: DataConfig, path: str, tally: Tally) -> Iterator[TableRow]:
+def _filled(
+    rows: Iterator[TableRow], options: DataConfig, path: str, report: ReadReport
+) -> Iterator[TableRow]:
     """The rows without blank lines and those with a problem, which are counted; the first row must be good,
     it may name the columns."""
     first = options.header is not False
@@ -177,9 +180,9 @@ def _filled(rows: Iterator[TableRow], options: DataConfig, path: str, tally: Tal
                 row.line,
             )
         if row.problem is not None:
-            tally.skip(row.problem, path, row.line)
+            report.skip(row.problem, path, row.line)
         elif len(row.cells) == 1 and not row.cells[0].strip():
-            tally.skip("blank", path, row.line)
+            report.skip("blank", path, row.line)
         else:
             first = False
             yield row
@@ -242,7 +245,7 @@ def _by_number(options: DataConfig, wanted: Wanted) -> bool:
     return bool(asked)
 
 
-def _accept_headerless(head: TableRow, delimiter: str, tally: Tally, path: str, wanted: Wanted) -> None:
+def _accept_headerless(head: TableRow, delimiter: str, report: ReadReport, path: str, wanted: Wanted) -> None:
     """A table without a header, whose columns nobody named, has as many as are wanted. Raises DataError where
     it has others."""
     alone = _alone(wanted)
@@ -274,7 +277,7 @@ def _accept_headerless(head: TableRow, delimiter: str, tally: Tally, path: str, 
             for nth, role in zip(("first", "second", "third"), alone, strict=False)
         )
         taken = f"{', though it looks like a header' if known else ''}, {', '.join(places)}"
-    tally.remark(
+    report.note(
         f"{place(path, head.line)}: no header; the first row is read as data{taken} (if it is a header: --set"
         f" data.header=true): {_shown(head)}"
     )

@@ -10,14 +10,14 @@ from functools import partial
 from seqloom.config import DataConfig
 from seqloom.data.formats.archives import Member, member_lines, members
 from seqloom.data.formats.columns import Record
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.label_columns import labelled_record, refuse_columns
 from seqloom.data.readers.records import FORMS
 from seqloom.errors import DataError, place, printable
 from seqloom.files import open_binary
 
 
-def read_class_files(paths: Sequence[str], options: DataConfig, tally: Tally) -> Iterator[Record]:
+def read_class_files(paths: Sequence[str], options: DataConfig, report: ReadReport) -> Iterator[Record]:
     """Records of text and label from a folder or `.zip` of a file or a folder for each class, or from several
     files, one for each.
 
@@ -27,7 +27,7 @@ def read_class_files(paths: Sequence[str], options: DataConfig, tally: Tally) ->
     refuse_columns(options)
     if len(paths) > 1:
         files = [Member((os.path.basename(path),), path, partial(open_binary, path)) for path in paths]
-        yield from _by_file(files, options, tally)
+        yield from _by_file(files, options, report)
         return
     path = paths[0]
     if not (os.path.isdir(path) or path.lower().endswith(".zip")):
@@ -42,7 +42,7 @@ def read_class_files(paths: Sequence[str], options: DataConfig, tally: Tally) ->
         notes += [one.parts[0] for one in found if len(one.parts) == 1] if folders else []
         if notes:
             shown = ", ".join(map(printable, notes[:5])) + ", ..." * (len(notes) > 5)
-            tally.remark(f"{place(path)}: left out, for they hold no texts: {shown}")
+            report.note(f"{place(path)}: left out, for they hold no texts: {shown}")
         below = Counter(name for _, name in {one.parts[:2] for one in folders if len(one.parts) > 2})
         if max(below.values(), default=0) > 1:  # train/pos and test/pos
             one = printable(min(one.parts[0] for one in folders))
@@ -54,10 +54,10 @@ def read_class_files(paths: Sequence[str], options: DataConfig, tally: Tally) ->
             )
         if not found:
             raise DataError("must hold a file or a folder for each class, but holds no file", path)
-        yield from _by_folder(folders, options, tally) if folders else _by_file(found, options, tally)
+        yield from _by_folder(folders, options, report) if folders else _by_file(found, options, report)
 
 
-def _by_file(files: list[Member], options: DataConfig, tally: Tally) -> Iterator[Record]:
+def _by_file(files: list[Member], options: DataConfig, report: ReadReport) -> Iterator[Record]:
     table = next(
         (
             one
@@ -73,22 +73,22 @@ def _by_file(files: list[Member], options: DataConfig, tally: Tally) -> Iterator
             table.path,
         )
     for one, label in zip(files, class_names([one.parts[-1] for one in files]), strict=True):
-        for line in member_lines(one, options, tally):
+        for line in member_lines(one, options, report):
             if line.problem is not None or not line.text.strip():
-                tally.skip(line.problem or "blank", one.path, line.number)
+                report.skip(line.problem or "blank", one.path, line.number)
             else:
                 yield Record({"text": line.text, "label": label}, one.path, line.number)
 
 
-def _by_folder(files: list[Member], options: DataConfig, tally: Tally) -> Iterator[Record]:
+def _by_folder(files: list[Member], options: DataConfig, report: ReadReport) -> Iterator[Record]:
     for one in files:
-        lines = list(member_lines(one, options, tally))
+        lines = list(member_lines(one, options, report))
         problem = next((line.problem for line in lines if line.problem is not None), None)
         if problem is not None:
-            tally.skip(problem, one.path, 1)
+            report.skip(problem, one.path, 1)
             continue
         text = "\n".join(line.text for line in lines).strip()
-        yield from labelled_record({"text": text, "label": one.parts[0]}, one.path, 1, tally)
+        yield from labelled_record({"text": text, "label": one.parts[0]}, one.path, 1, report)
 
 
 def class_names(names: list[str]) -> list[str]:

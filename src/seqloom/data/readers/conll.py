@@ -16,7 +16,8 @@ from typing import NamedTuple, final
 from seqloom.config import DataConfig
 from seqloom.data.formats.columns import lines_of
 from seqloom.data.formats.findings import Findings
-from seqloom.data.formats.lines import Line, Tally
+from seqloom.data.formats.lines import Line
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import TaggedWords
 from seqloom.data.readers.tag_scheme import TagCheck
 from seqloom.errors import DataError, place, printable
@@ -30,10 +31,10 @@ BY_ANNOTATOR = ".iob2"
 """What the names of files end in whose columns are number, word, tag and who said so (Universal NER)."""
 
 
-def sentences(path: str, options: DataConfig, tally: Tally, findings: Findings) -> Iterator[list[Line]]:
+def sentences(path: str, options: DataConfig, report: ReadReport, findings: Findings) -> Iterator[list[Line]]:
     """The lines between blank ones. Raises DataError where there are more than MOST_LINES."""
     block: list[Line] = []
-    for line in lines_of(path, options, tally):
+    for line in lines_of(path, options, report):
         if line.text.strip(" \t"):
             block.append(line)
         elif block:
@@ -54,7 +55,7 @@ def sentences(path: str, options: DataConfig, tally: Tally, findings: Findings) 
         yield block
 
 
-def read_conll(path: str, options: DataConfig, tally: Tally, *, answers: bool) -> Iterator[TaggedWords]:
+def read_conll(path: str, options: DataConfig, report: ReadReport, *, answers: bool) -> Iterator[TaggedWords]:
     """The sentences of a file; with `answers` false tags need not be there.
 
     Raises DataError, with the line, where columns are missing or parted otherwise than in the first line,
@@ -64,32 +65,32 @@ def read_conll(path: str, options: DataConfig, tally: Tally, *, answers: bool) -
     findings = Findings(path)
     tags = TagCheck(path, findings, options.repair_tags)
     columns: _Columns | None = None
-    for block in sentences(path, options, tally, findings):
+    for block in sentences(path, options, report, findings):
         if (bad := next((line for line in block if line.problem is not None), None)) is not None:
-            tally.skip(f"sentence with {bad.problem}", path, bad.number)
+            report.skip(f"sentence with {bad.problem}", path, bad.number)
             continue
         if (
             columns is None
             and (first := next((line for line in block if not line.text.startswith("# ")), None)) is not None
         ):
-            columns = _columns(first, path, options, tally, answers)
+            columns = _columns(first, path, options, report, answers)
         words = [] if columns is None else [line for line in block if not _is_comment(line.text, columns)]
         if columns is None or not words:
-            tally.skip("comments without words", path, block[0].number)
+            report.skip("comments without words", path, block[0].number)
             continue
         if words[0].text.startswith(DOCUMENT):
-            tally.skip(f"{DOCUMENT} line", path, words[0].number)
+            report.skip(f"{DOCUMENT} line", path, words[0].number)
             words = words[1:]
         if not words:
             continue
         try:
             yield _sentence(words, path, columns, tags if answers else None)
-            tally.used += 1
+            report.used += 1
         except DataError as error:
             if options.on_bad_line != "skip":
                 raise
-            tally.skip("sentence whose columns or tags are wrong", path, error.line or words[0].number)
-    findings.say(tally)
+            report.skip("sentence whose columns or tags are wrong", path, error.line or words[0].number)
+    findings.say(report)
 
 
 @final
@@ -113,18 +114,18 @@ def _is_comment(text: str, columns: _Columns) -> bool:
     return text.startswith("# ") and ("\t" not in text if columns.tabs else _COMMENT.match(text) is not None)
 
 
-def _columns(first: Line, path: str, options: DataConfig, tally: Tally, answers: bool) -> _Columns:
+def _columns(first: Line, path: str, options: DataConfig, report: ReadReport, answers: bool) -> _Columns:
     tabs = "\t" in first.text.strip("\t")
     count = len(first.text.split("\t") if tabs else _BLANKS.split(first.text.strip(" \t")))
     word, tag = options.columns or (1, count)
     if options.columns is None and path.removesuffix(".gz").endswith(BY_ANNOTATOR) and count == 5:
         word, tag = 2, 3
-        tally.remark(
+        report.note(
             f"{place(path)}: columns 2 and 3 are taken as word and tag; to take others: --set"
             " data.columns=[WORD,TAG]"
         )
     elif options.columns is None and answers and count > 2:
-        tally.remark(
+        report.note(
             f"{place(path)}: columns 1 and {count} are taken as word and tag; to take others: --set"
             " data.columns=[WORD,TAG]"
         )

@@ -16,7 +16,8 @@ from typing import NoReturn, final
 
 from seqloom.config import DataConfig
 from seqloom.data.formats.findings import Findings
-from seqloom.data.formats.lines import Line, Tally
+from seqloom.data.formats.lines import Line
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.conll import sentences
 from seqloom.data.readers.examples import TaggedWords
 from seqloom.errors import DataError, printable
@@ -24,24 +25,26 @@ from seqloom.errors import DataError, printable
 COLUMNS = 10
 TAGS = {"upos": 3, "xpos": 4, "feats": 5, "deprel": 7}
 """Their columns, from 0."""
-_FORM, _HEAD = 1, 6
+_FORM = 1
 _NEVER_NONE = ("upos", "deprel")
 """Of these `_` says that nobody has filled them in; of the others that there is nothing to say."""
 _RANGE, _EMPTY = re.compile(r"([0-9]{1,9})-([0-9]{1,9})"), re.compile(r"([0-9]{1,9})\.([1-9][0-9]{0,8})")
 _SENTENCE = re.compile(r"#\s*sent_id\s*=\s*(.*\S)")
 
 
-def read_conllu(path: str, options: DataConfig, tally: Tally, *, answers: bool) -> Iterator[TaggedWords]:
-    """The sentences of a file, with the tags `data.tags`; with `answers` false neither tags nor trees need be
-    there.
+def read_conllu(
+    path: str, options: DataConfig, report: ReadReport, *, answers: bool
+) -> Iterator[TaggedWords]:
+    """The sentences of a file, with the tags `data.tags`; with `answers` false tags need not be there. Trees
+    (HEAD) are not read.
 
     Raises DataError, with the line and the sentence, for all that is not as the format has it; with
     `data.on_bad_line=skip` such sentences are counted and left out.
     """
     findings = Findings(path)
-    for number, block in enumerate(sentences(path, options, tally, findings), 1):
+    for number, block in enumerate(sentences(path, options, report, findings), 1):
         if (bad := next((line for line in block if line.problem is not None), None)) is not None:
-            tally.skip(f"sentence with {bad.problem}", path, bad.number)
+            report.skip(f"sentence with {bad.problem}", path, bad.number)
             continue
         comments = list(takewhile(lambda line: line.text.startswith("#"), block))
         name = next(
@@ -49,16 +52,16 @@ def read_conllu(path: str, options: DataConfig, tally: Tally, *, answers: bool) 
         )
         words = block[len(comments) :]
         if not words:
-            tally.skip("comments without words", path, block[0].number)
+            report.skip("comments without words", path, block[0].number)
             continue
         try:
             yield _Sentence(path, name).tagged(words, options.tags, findings, answers)
-            tally.used += 1
+            report.used += 1
         except DataError as error:
             if options.on_bad_line != "skip":
                 raise
-            tally.skip("sentence that is not CoNLL-U as it must be", path, error.line or words[0].number)
-    findings.say(tally)
+            report.skip("sentence that is not CoNLL-U as it must be", path, error.line or words[0].number)
+    findings.say(report)
 
 
 @final
@@ -81,7 +84,6 @@ class _Sentence:
         words = tuple(cells[_FORM] for _, cells in rows)
         if not answers:
             return TaggedWords(words, (), self._path, rows[0][0])
-        self._check_tree(rows)
         column = TAGS[tags]
         for line, cells in rows:
             if not cells[column].strip() or (cells[column] == "_" and tags in _NEVER_NONE):
@@ -148,39 +150,3 @@ class _Sentence:
         if until > len(words):
             self._fail(f"a range goes up to word {until}, but there are only {len(words)}", line)
         return words
-
-    def _check_tree(self, rows: Sequence[tuple[int, list[str]]]) -> None:
-        """Every word has a head, one of them the root (0), and no word is above itself."""
-        heads: list[int] = []
-        for at, (line, cells) in enumerate(rows):
-            head = cells[_HEAD]
-            if head == "_":
-                self._fail(
-                    f"the HEAD of word {at + 1} is missing (_); of a file without trees words and tags alone"
-                    " can be read: --set data.format=conll --set data.columns=[2,4]",
-                    line,
-                )
-            if not (head.isascii() and head.isdigit() and int(head[:9]) <= len(rows) and len(head) < 10):
-                self._fail(
-                    f"the HEAD must be a number from 0 to {len(rows)}, but is {printable(head[:20])!r}", line
-                )
-            heads.append(int(head))
-        roots = [at for at, head in enumerate(heads) if head == 0]
-        if len(roots) > 1:
-            self._fail(
-                f"one word must be the root (HEAD 0), but words {roots[0] + 1} and {roots[1] + 1} are",
-                rows[roots[1]][0],
-            )
-        done = [False] * (len(heads) + 1)
-        done[0] = True
-        for begin in range(1, len(heads) + 1):
-            way: list[int] = []
-            at = begin
-            while not done[at]:
-                done[at] = True
-                way.append(at)
-                at = heads[at - 1]
-            if at in way:
-                circle = [*way[way.index(at) :], at]
-                shown = " -> ".join(map(str, circle[:8])) + (" ..." if len(circle) > 8 else "")
-                self._fail(f"the heads go round in a circle: {shown}", rows[at - 1][0])

@@ -17,8 +17,9 @@ from typing import NamedTuple, final
 from seqloom.config import DataConfig
 from seqloom.data.formats.columns import TEXT
 from seqloom.data.formats.jsonl import read_json_lines
-from seqloom.data.formats.lines import Tally, scan_lines
+from seqloom.data.formats.lines import scan_lines
 from seqloom.data.formats.parquet import read_parquet
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.formats.tables import read_table
 from seqloom.data.readers.records import FORMS, refuse_pipe
 from seqloom.errors import DataError, UsageError, printable
@@ -123,66 +124,66 @@ def _listed(paths: list[str]) -> str:
     return shown if len(paths) <= 3 else f"{shown} and {len(paths) - 3:,} more"
 
 
-def read_documents(files: Sequence[str], data: DataConfig, tally: Tally) -> Iterator[DocumentPiece]:
+def read_documents(files: Sequence[str], data: DataConfig, report: ReadReport) -> Iterator[DocumentPiece]:
     """The documents of these files (see `corpus_files`), in pieces; a generator that holds a piece at a time.
 
     Of plain text `data.document` says what a document is; of a table it is a row, in the column `data.text`.
     Texts are kept as they are, white space included, but that line ends within are `\\n` and the one at the
-    end is none of it. Blank documents are skipped. In `tally` documents are used and skipped, and lines that
+    end is none of it. Blank documents are skipped. In `report` documents are used and skipped, and lines that
     must be left out are skipped too.
 
     Raises DataError for data that is wrong, also when that shows only at the end (no document), and
     UsageError for options that cannot be; both when the first piece is asked for or later.
     """
-    before, used = tally.read, 0
+    before, used = report.read, 0
     try:
         for path in files:
-            for piece in _pieces(path, data, tally):
+            for piece in _pieces(path, data, report):
                 if piece.last:
                     used += 1
-                    tally.used += 1
+                    report.used += 1
                 yield piece
     except DataError as error:
-        tally.rejected += error.line is not None
+        report.rejected += error.line is not None
         raise
     if not used:
         raise DataError(
-            f"there are no documents in it (read: {tally.read - before}, all blank or skipped)",
+            f"there are no documents in it (read: {report.read - before}, all blank or skipped)",
             files[0] if files else None,
         )
 
 
-def _pieces(path: str, data: DataConfig, tally: Tally) -> Iterator[DocumentPiece]:
+def _pieces(path: str, data: DataConfig, report: ReadReport) -> Iterator[DocumentPiece]:
     form = data.format if data.format != "auto" else FORMS.get(_ending(path), "text")
     if form == "text":
-        return _texts(path, data, tally)
+        return _texts(path, data, report)
     if form == "jsonl":
-        records = read_json_lines(path, data, tally, TEXT)
+        records = read_json_lines(path, data, report, TEXT)
     elif form == "parquet":
-        records = read_parquet(path, data, tally, TEXT)
+        records = read_parquet(path, data, report, TEXT)
     else:
-        records = read_table(path, form, data, tally, TEXT)
+        records = read_table(path, form, data, report, TEXT)
     return (piece for record in records for piece in cut(record.fields["text"], path, record.line))
 
 
-def _texts(path: str, data: DataConfig, tally: Tally) -> Iterator[DocumentPiece]:
+def _texts(path: str, data: DataConfig, report: ReadReport) -> Iterator[DocumentPiece]:
     policy = data.on_bad_line
     lines = scan_lines(
         path,
-        tally,
+        report,
         encoding=data.encoding,
         on_bad_line=policy,
         max_line_bytes=data.max_line_bytes,
         may_be_empty=True,
     )
-    document = _Document(path, tally)
+    document = _Document(path, report)
     for number, text, problem in lines:
         blank = not text or text.isspace()
         if problem is not None:
-            tally.skip(problem, path, number)
+            report.skip(problem, path, number)
         elif data.document == "line":
             if blank:
-                tally.skip("blank", path, number)
+                report.skip("blank", path, number)
             elif len(text) <= PIECE:
                 yield DocumentPiece(text, path, number, True)
             else:
@@ -207,8 +208,8 @@ def cut(text: str, path: str, line: int) -> Iterator[DocumentPiece]:
 class _Document:
     """A document that grows line by line, and is handed on in pieces."""
 
-    def __init__(self, path: str, tally: Tally) -> None:
-        self.path, self.tally = path, tally
+    def __init__(self, path: str, report: ReadReport) -> None:
+        self.path, self.report = path, report
         self._begin()
 
     def _begin(self) -> None:
@@ -249,4 +250,4 @@ class _Document:
         if begun or (text and not text.isspace()):
             yield DocumentPiece(text, self.path, line, True)
         elif line:
-            self.tally.skip("blank", self.path, line)
+            self.report.skip("blank", self.path, line)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from seqloom.config import DataConfig
 from seqloom.data.formats.columns import Record, Wanted, listed, require
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.errors import DataError, UsageError, place, printable
 
 TEXTS = (
@@ -53,7 +53,7 @@ def labelled_columns(*, pairs: bool | None, answers: bool, number: bool) -> Want
         alone = (*alone, "score") if number else ()
 
     def choose(
-        names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None
+        names: list[str], options: DataConfig, report: ReadReport, path: str, line: int | None
     ) -> dict[str, str]:
         chosen = texts_of(names, options, path, line, pairs=pairs, last=number or bool(pairs))
         if answers:
@@ -65,15 +65,15 @@ def labelled_columns(*, pairs: bool | None, answers: bool, number: bool) -> Want
         if answers and options.group is not None:
             require("group", options.group, names, path, line, "column")
             chosen["group"] = options.group
-        say_guesses(chosen, options, tally, path, {"label": "score"} if number else {})
+        say_guesses(chosen, options, report, path, {"label": "score"} if number else {})
         return chosen
 
-    def record(fields: dict[str, str], path: str, line: int, tally: Tally) -> Iterator[Record]:
+    def record(fields: dict[str, str], path: str, line: int, report: ReadReport) -> Iterator[Record]:
         if "score" in fields:  # of a table without a header
             fields["label"] = fields.pop("score")
         if any("\n" in fields.get(role, "") for role in ("text", "second")):
-            tally.keep("a line break inside a text", path, line)
-        return labelled_record(fields, path, line, tally, blanks=not answers)
+            report.keep("a line break inside a text", path, line)
+        return labelled_record(fields, path, line, report, blanks=not answers)
 
     roles = ("text", *second, *(score if answers else ()), *(("group",) if answers else ()))
     return Wanted(choose, record, roles, loose=("label", "group"), known=KNOWN, alone=alone)
@@ -165,7 +165,7 @@ def unknown_columns(
 
 
 def say_guesses(
-    chosen: dict[str, str], options: DataConfig, tally: Tally, path: str, called: dict[str, str]
+    chosen: dict[str, str], options: DataConfig, report: ReadReport, path: str, called: dict[str, str]
 ) -> None:
     """Remarks which columns were guessed; a column of the role's own name is no guess. `called`: roles that
     have another name."""
@@ -176,14 +176,14 @@ def say_guesses(
     guessed = {role: name for role, name in names.items() if name.strip().casefold() != role}
     if guessed:
         said = ", ".join(f"{printable(name)!r} is taken as {role}" for role, name in guessed.items())
-        tally.remark(
+        report.note(
             f"{place(path)}: {said}; to take others:"
             f" {' '.join(f'--set data.{role}=NAME' for role in guessed)}"
         )
 
 
 def labelled_record(
-    fields: dict[str, str], path: str, line: int, tally: Tally, *, blanks: bool = False
+    fields: dict[str, str], path: str, line: int, report: ReadReport, *, blanks: bool = False
 ) -> Iterator[Record]:
     """The record of a text or two, or none where one is blank, unless blank ones are wanted too."""
     if "text 1" in fields:
@@ -193,7 +193,7 @@ def labelled_record(
     if blanks or all(side.strip() for side in sides):
         yield Record(fields, path, line)
     else:
-        tally.skip(
+        report.skip(
             "one side of the pair is blank" if any(side.strip() for side in sides) else "the text is blank",
             path,
             line,

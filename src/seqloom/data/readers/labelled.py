@@ -14,8 +14,9 @@ from seqloom.config import DataConfig
 from seqloom.data.formats.columns import UNIT, Record, Wanted, lines_of
 from seqloom.data.formats.json_documents import read_json_document
 from seqloom.data.formats.jsonl import read_json_lines
-from seqloom.data.formats.lines import Tally, read_lines
+from seqloom.data.formats.lines import read_lines
 from seqloom.data.formats.parquet import read_parquet
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.formats.tables import read_table
 from seqloom.data.readers.class_files import read_class_files
 from seqloom.data.readers.examples import LabelledText
@@ -35,7 +36,7 @@ MAPPING = "mapping.txt"
 def read_labelled(
     paths: Sequence[str],
     options: DataConfig,
-    tally: Tally,
+    report: ReadReport,
     *,
     pairs: bool | None = None,
     answers: bool = True,
@@ -51,37 +52,37 @@ def read_labelled(
     Raises DataError for data that is wrong and UsageError for paths and options that fit together in no way;
     both when asked for the first example.
     """
-    before, used = tally.read, 0
+    before, used = report.read, 0
     try:
-        for record in _records(list(paths), options, tally, pairs, answers, number):
-            example = _example(record, options, tally, answers, number)
+        for record in _records(list(paths), options, report, pairs, answers, number):
+            example = _example(record, options, report, answers, number)
             if example is not None:
                 used += 1
-                tally.used += 1
+                report.used += 1
                 yield example
     except DataError as error:
-        tally.rejected += error.line is not None
+        report.rejected += error.line is not None
         raise
     if answers and not used:
         raise DataError(
-            f"there are no usable examples in it (rows read: {tally.read - before}, all blank or skipped)",
+            f"there are no usable examples in it (rows read: {report.read - before}, all blank or skipped)",
             paths[0],
         )
 
 
 def _records(
-    paths: list[str], options: DataConfig, tally: Tally, pairs: bool | None, answers: bool, number: bool
+    paths: list[str], options: DataConfig, report: ReadReport, pairs: bool | None, answers: bool, number: bool
 ) -> Iterator[Record]:
     forms = [form_of(path, options) for path in paths]
     wanted = labelled_columns(pairs=pairs, answers=answers, number=number)
     if options.format == "folder" and len(paths) > 1:
-        yield from read_class_files(paths, options, tally)
+        yield from read_class_files(paths, options, report)
     elif answers and len(paths) == 2 and set(forms) <= {"text", "parallel"}:
-        yield from _beside(paths[0], paths[1], options, tally)
+        yield from _beside(paths[0], paths[1], options, report)
     else:
         for path, form in zip(paths, forms, strict=True):
             two = None
-            for record in _of_file(path, form, options, tally, wanted, answers):
+            for record in _of_file(path, form, options, report, wanted, answers):
                 if two is None and (two := "second" in record.fields) is not pairs and pairs is None:
                     wanted = labelled_columns(
                         pairs=two, answers=answers, number=number
@@ -111,67 +112,69 @@ def form_of(path: str, options: DataConfig) -> str:
 
 
 def _of_file(
-    path: str, form: str, options: DataConfig, tally: Tally, wanted: Wanted, answers: bool
+    path: str, form: str, options: DataConfig, report: ReadReport, wanted: Wanted, answers: bool
 ) -> Iterator[Record]:
     if form in TABLES:
-        return read_rows_of(path, form, options, tally, wanted)
+        return read_rows_of(path, form, options, report, wanted)
     if form == "folder":
-        return read_class_files([path], options, tally)
+        return read_class_files([path], options, report)
     refuse_columns(options)
     if form == "fasttext" or (
-        form == "text" and answers and options.format == "auto" and _begins_with_label(path, tally)
+        form == "text" and answers and options.format == "auto" and _begins_with_label(path, report)
     ):
-        return _fasttext(path, options, tally, answers)
+        return _fasttext(path, options, report, answers)
     if form == "label_first":
-        return _label_first(path, options, tally)
+        return _label_first(path, options, report)
     if form == "parallel" or answers:
         raise UsageError(
             f"{printable(path)}: plain text has no labels: say where they are with --set"
             " data.format=label_first (or fasttext, tsv, csv, folder), or name a second file with a label in"
             " each line"
         )
-    return _plain(path, options, tally)
+    return _plain(path, options, report)
 
 
-def read_rows_of(path: str, form: str, options: DataConfig, tally: Tally, wanted: Wanted) -> Iterator[Record]:
+def read_rows_of(
+    path: str, form: str, options: DataConfig, report: ReadReport, wanted: Wanted
+) -> Iterator[Record]:
     """The records of a table of any form."""
     if form == "jsonl":
-        return read_json_lines(path, options, tally, wanted)
+        return read_json_lines(path, options, report, wanted)
     if form == "parquet":
-        return read_parquet(path, options, tally, wanted)
+        return read_parquet(path, options, report, wanted)
     return (
-        read_json_document(path, options, tally, wanted)
+        read_json_document(path, options, report, wanted)
         if form == "json"
-        else read_table(path, form, options, tally, wanted)
+        else read_table(path, form, options, report, wanted)
     )
 
 
-def _plain(path: str, options: DataConfig, tally: Tally) -> Iterator[Record]:
-    for record in read_texts(path, options, tally, every_line=True):
-        tally.used -= 1  # it is counted as an example
+def _plain(path: str, options: DataConfig, report: ReadReport) -> Iterator[Record]:
+    for record in read_texts(path, options, report, every_line=True):
+        report.used -= 1  # it is counted as an example
         yield record
 
 
-def _begins_with_label(path: str, tally: Tally) -> bool:
+def _begins_with_label(path: str, report: ReadReport) -> bool:
     refuse_pipe(path)  # for the lines are read once more
     with open_binary(path) as file:
         found = file.read(4096).removeprefix(BOM_UTF8).lstrip().startswith(PREFIX.encode())
     if found:
-        tally.remark(f"{place(path)}: lines begin with {PREFIX} and are read as data.format=fasttext")
+        report.note(f"{place(path)}: lines begin with {PREFIX} and are read as data.format=fasttext")
     return found
 
 
-def _lines(path: str, options: DataConfig, tally: Tally) -> Iterator[tuple[int, str]]:
+def _lines(path: str, options: DataConfig, report: ReadReport) -> Iterator[tuple[int, str]]:
     """The lines that hold something."""
-    for line in lines_of(path, options, tally):
+    for line in lines_of(path, options, report):
         if line.problem is not None or not line.text.strip():
-            tally.skip(line.problem or "blank", path, line.number)
+            report.skip(line.problem or "blank", path, line.number)
         else:
             yield line.number, line.text
 
 
-def _fasttext(path: str, options: DataConfig, tally: Tally, answers: bool) -> Iterator[Record]:
-    for number, text in _lines(path, options, tally):
+def _fasttext(path: str, options: DataConfig, report: ReadReport, answers: bool) -> Iterator[Record]:
+    for number, text in _lines(path, options, report):
         labels = []
         while match := re.match(rf"[ \t]*{PREFIX}([^ \t]*)[ \t]*", text):
             labels.append(match[1])
@@ -181,22 +184,22 @@ def _fasttext(path: str, options: DataConfig, tally: Tally, answers: bool) -> It
                 f"the line must begin with {PREFIX}NAME, but is {printable(text[:60])!r}", path, number
             )
         yield from labelled_record(
-            {"text": text, "label": joined(labels)}, path, number, tally, blanks=not answers
+            {"text": text, "label": joined(labels)}, path, number, report, blanks=not answers
         )
 
 
-def _label_first(path: str, options: DataConfig, tally: Tally) -> Iterator[Record]:
-    for number, line in _lines(path, options, tally):
+def _label_first(path: str, options: DataConfig, report: ReadReport) -> Iterator[Record]:
+    for number, line in _lines(path, options, report):
         label, *rest = re.split(r"[ \t]+", line.lstrip(" \t"), maxsplit=1)
-        yield from labelled_record({"text": "".join(rest), "label": label}, path, number, tally)
+        yield from labelled_record({"text": "".join(rest), "label": label}, path, number, report)
 
 
-def _beside(texts: str, labels: str, options: DataConfig, tally: Tally) -> Iterator[Record]:
+def _beside(texts: str, labels: str, options: DataConfig, report: ReadReport) -> Iterator[Record]:
     """Texts in one file, in the same line of another their labels, whose names a file `mapping.txt` beside it
     may hold."""
     refuse_columns(options)
-    names = _names(labels, options, tally)
-    sides = [lines_of(path, options, tally) for path in (texts, labels)]
+    names = _names(labels, options, report)
+    sides = [lines_of(path, options, report) for path in (texts, labels)]
     for text, label in zip_longest(*sides):
         if text is None or label is None:
             shorter = (texts, labels)[text is not None]
@@ -213,7 +216,7 @@ def _beside(texts: str, labels: str, options: DataConfig, tally: Tally) -> Itera
             None,
         )
         if bad is not None:
-            tally.skip(f"{bad[1].problem}", bad[0], bad[1].number)
+            report.skip(f"{bad[1].problem}", bad[0], bad[1].number)
             continue
         found = label.text
         if names is not None and found.strip():
@@ -224,22 +227,22 @@ def _beside(texts: str, labels: str, options: DataConfig, tally: Tally) -> Itera
                 raise DataError(problem, labels, label.number)
             found = names[found.strip()]
         path = texts if found.strip() else labels  # of the blank side, if one is
-        yield from labelled_record({"text": text.text, "label": found}, path, text.number, tally)
+        yield from labelled_record({"text": text.text, "label": found}, path, text.number, report)
 
 
-def _names(labels: str, options: DataConfig, tally: Tally) -> dict[str, str] | None:
+def _names(labels: str, options: DataConfig, report: ReadReport) -> dict[str, str] | None:
     path = os.path.join(os.path.dirname(labels), MAPPING)
     if not os.path.isfile(path):
         return None
     names: dict[str, str] = {}
-    for number, line in read_lines(path, Tally(), encoding=options.encoding):
+    for number, line in read_lines(path, ReadReport(), encoding=options.encoding):
         key, *name = re.split(r"[ \t]+", line.strip(), maxsplit=1)
         if not key:
             continue
         if not name or key in names or name[0] in names.values():
             raise DataError("each line must be a number and its name, each once", path, number)
         names[key] = name[0]
-    tally.remark(
+    report.note(
         f"{place(labels)}: labels are named as {MAPPING} beside it has it"
         f" ({', '.join(map(printable, list(names.values())[:5]))})"
     )
@@ -252,27 +255,27 @@ def joined(labels: Sequence[str]) -> str:
 
 
 def _example(
-    record: Record, options: DataConfig, tally: Tally, answers: bool, number: bool
+    record: Record, options: DataConfig, report: ReadReport, answers: bool, number: bool
 ) -> LabelledText | None:
     """None where the row is left out, which is counted."""
     fields, path, line = record.fields, record.path, record.line
     labels: tuple[str, ...] | None = ()
     if answers:
         labels = (
-            _score(fields["label"], path, line, tally)
+            _score(fields["label"], path, line, report)
             if number
-            else _labels(fields["label"], options, path, line, tally)
+            else _labels(fields["label"], options, path, line, report)
         )
     if labels is None:
         return None
     if _ENTITY.search(fields["text"]):
-        tally.keep("HTML entities such as &amp; in a text", path, line)
+        report.keep("HTML entities such as &amp; in a text", path, line)
     return LabelledText(fields["text"], fields.get("second"), labels, fields.get("group") or None, path, line)
 
 
-def _score(written: str, path: str, line: int, tally: Tally) -> tuple[str] | None:
+def _score(written: str, path: str, line: int, report: ReadReport) -> tuple[str] | None:
     if not written.strip():
-        tally.skip("the score is blank", path, line)
+        report.skip("the score is blank", path, line)
         return None
     try:
         value = math.nan if "_" in written else float(written)  # 1_5 is 15 to Python alone
@@ -288,7 +291,9 @@ def _score(written: str, path: str, line: int, tally: Tally) -> tuple[str] | Non
     return (written.strip(),)
 
 
-def _labels(written: str, options: DataConfig, path: str, line: int, tally: Tally) -> tuple[str, ...] | None:
+def _labels(
+    written: str, options: DataConfig, path: str, line: int, report: ReadReport
+) -> tuple[str, ...] | None:
     several = options.label_separator is not None
     if written.endswith(UNIT):
         labels = written.split(UNIT)[:-1]
@@ -307,7 +312,7 @@ def _labels(written: str, options: DataConfig, path: str, line: int, tally: Tall
     if all(label.strip() for label in labels):
         return tuple(dict.fromkeys(labels))
     if options.on_bad_line == "skip":
-        tally.skip("the label is empty", path, line)
+        report.skip("the label is empty", path, line)
         return None
     raise DataError(
         "the label is empty; leave such rows out with --set data.on_bad_line=skip, or write it", path, line

@@ -9,7 +9,8 @@ from typing import Literal, NamedTuple
 
 from seqloom.config import DataConfig
 from seqloom.data.formats.columns import UNIT, Record, Wanted, listed, require
-from seqloom.data.formats.lines import Tally, read_lines
+from seqloom.data.formats.lines import read_lines
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import ChoiceQuestion
 from seqloom.data.readers.label_columns import KNOWN, labelled_record, one_column, say_guesses, texts_of
 from seqloom.data.readers.labelled import TABLES, form_of, read_rows_of
@@ -52,7 +53,7 @@ class _Found(NamedTuple):
 
 
 def read_choices(
-    paths: Sequence[str], options: DataConfig, tally: Tally, *, answers: bool = True
+    paths: Sequence[str], options: DataConfig, report: ReadReport, *, answers: bool = True
 ) -> Iterator[ChoiceQuestion]:
     """The choices of tables, one after the other, or of one table and a file with the answer of each row in a
     line.
@@ -66,18 +67,18 @@ def read_choices(
     Raises DataError for data that is wrong and UsageError for paths and options that fit together in no way;
     both when asked for the first choice.
     """
-    before, used = tally.read, 0
+    before, used = report.read, 0
     try:
-        for choice in _choices(_tables(paths, options, tally, answers), options, tally, answers):
+        for choice in _choices(_tables(paths, options, report, answers), options, report, answers):
             used += 1
-            tally.used += 1
+            report.used += 1
             yield choice
     except DataError as error:
-        tally.rejected += error.line is not None
+        report.rejected += error.line is not None
         raise
     if answers and not used:
         raise DataError(
-            f"there are no usable choices in it (rows read: {tally.read - before}, all blank or skipped)",
+            f"there are no usable choices in it (rows read: {report.read - before}, all blank or skipped)",
             paths[0],
         )
 
@@ -87,17 +88,21 @@ def counted_from(paths: Sequence[str], options: DataConfig) -> Base | None:
     raises."""
     if options.answers_from is not None:
         return options.answers_from
-    bases = _bases(list(_tables(paths, options, Tally(), answers=True)), options, Tally())
+    bases = _bases(list(_tables(paths, options, ReadReport(), answers=True)), options, ReadReport())
     return next((base for base in bases if base is not None), None)
 
 
-def _tables(paths: Sequence[str], options: DataConfig, tally: Tally, answers: bool) -> Iterator[list[_Found]]:
+def _tables(
+    paths: Sequence[str], options: DataConfig, report: ReadReport, answers: bool
+) -> Iterator[list[_Found]]:
     beside = paths[1] if len(paths) == 2 and paths[1].removesuffix(".gz").endswith(LABEL_ENDINGS) else None
     for path in paths[:1] if beside is not None else paths:
-        yield _table(path, beside, options, tally, answers)
+        yield _table(path, beside, options, report, answers)
 
 
-def _table(path: str, beside: str | None, options: DataConfig, tally: Tally, answers: bool) -> list[_Found]:
+def _table(
+    path: str, beside: str | None, options: DataConfig, report: ReadReport, answers: bool
+) -> list[_Found]:
     form = form_of(path, options)
     if form not in TABLES:
         raise UsageError(
@@ -105,7 +110,7 @@ def _table(path: str, beside: str | None, options: DataConfig, tally: Tally, ans
             f" form is {form}"
         )
     wanted = _choice_columns(labelled=answers and beside is None)
-    records = list(read_rows_of(path, form, options, tally, wanted))
+    records = list(read_rows_of(path, form, options, report, wanted))
     if any("second" in record.fields for record in records):
         if beside is not None:
             raise UsageError(
@@ -119,9 +124,9 @@ def _table(path: str, beside: str | None, options: DataConfig, tally: Tally, ans
 
 def _choice_columns(*, labelled: bool) -> Wanted:
     def choose(
-        names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None
+        names: list[str], options: DataConfig, report: ReadReport, path: str, line: int | None
     ) -> dict[str, str]:
-        among = _option_columns(names, options, tally, path, line)
+        among = _option_columns(names, options, report, path, line)
         rest = [name for name in names if name not in among]
         if among:
             chosen = texts_of(rest, options, path, line, pairs=False, last=False, known=TEXTS)
@@ -138,7 +143,7 @@ def _choice_columns(*, labelled: bool) -> Wanted:
                 ) from None
         if labelled:
             chosen["label"] = one_column("label", "answer", ANSWERS, rest, options, path, line)
-        say_guesses(chosen, options, tally, path, {})
+        say_guesses(chosen, options, report, path, {})
         return chosen
 
     loose = ("label", *(f"option {number}" for number in range(1, len(LETTERS) + 1)))
@@ -147,7 +152,7 @@ def _choice_columns(*, labelled: bool) -> Wanted:
 
 
 def _option_columns(
-    names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None
+    names: list[str], options: DataConfig, report: ReadReport, path: str, line: int | None
 ) -> list[str]:
     """Columns of options, by setting or by guess: all whose names differ only in a number or letter at the
     end; none where there are no such."""
@@ -168,7 +173,7 @@ def _option_columns(
         guess = [name for name in LISTS if name in folded][:1]
     found = _at_most([folded[name] for name in guess], path, line)
     if found:
-        tally.remark(
+        report.note(
             f"{place(path)}: {', '.join(map(printable, found))} are taken as options; to take others: --set"
             " 'data.options=[NAME, NAME]'"
         )
@@ -213,7 +218,7 @@ def _found(record: Record) -> _Found:
 
 
 def _with_labels(found: list[_Found], beside: str, options: DataConfig) -> list[_Found]:
-    lines = list(read_lines(beside, Tally(), encoding=options.encoding))
+    lines = list(read_lines(beside, ReadReport(), encoding=options.encoding))
     if len(lines) != len(found):
         raise DataError(
             f"must have an answer for each of the {len(found)} choices, but has {len(lines)} lines",
@@ -224,7 +229,7 @@ def _with_labels(found: list[_Found], beside: str, options: DataConfig) -> list[
 
 
 def _choices(
-    tables: Iterable[list[_Found]], options: DataConfig, tally: Tally, answers: bool
+    tables: Iterable[list[_Found]], options: DataConfig, report: ReadReport, answers: bool
 ) -> Iterator[ChoiceQuestion]:
     """The choices, their answers understood: of all tables together."""
     if not answers:
@@ -240,12 +245,12 @@ def _choices(
             if one.label is None
             else one.choice._replace(answer=_worded(one) if base is None else _counted(one, base))
         )
-        for table, base in zip(known, _bases(known, options, tally), strict=True)
+        for table, base in zip(known, _bases(known, options, report), strict=True)
         for one in table
     ]
 
 
-def _bases(tables: list[list[_Found]], options: DataConfig, tally: Tally) -> list[Base | None]:
+def _bases(tables: list[list[_Found]], options: DataConfig, report: ReadReport) -> list[Base | None]:
     """What the answers of each table count from; None where they are no numbers of options, or where all that
     are numbers are options themselves and `data.answers_from` says nothing."""
     numbered = [
@@ -255,17 +260,17 @@ def _bases(tables: list[list[_Found]], options: DataConfig, tally: Tally) -> lis
     found = [one for table, are in zip(tables, numbered, strict=True) if are for one in table]
     base = options.answers_from
     if base is None and not all(map(_spelled, found)):
-        base = _guessed(found, tally)
+        base = _guessed(found, report)
     return [base if are else None for are in numbered]
 
 
-def _guessed(found: list[_Found], tally: Tally) -> Base:
+def _guessed(found: list[_Found], report: ReadReport) -> Base:
     numbers = [int(one.label or 0) for one in found]
     zero = 0 in numbers
     past = any(number == len(one.choice.options) for one, number in zip(found, numbers, strict=True))
     base: Base = 0 if zero or not past else 1
     sure = "" if zero or past else " (from 1 would fit too; if so: --set data.answers_from=1)"
-    tally.remark(f"{place(found[0].choice.path)}: answers are taken as numbers that count from {base}{sure}")
+    report.note(f"{place(found[0].choice.path)}: answers are taken as numbers that count from {base}{sure}")
     return base
 
 

@@ -19,7 +19,7 @@ from typing import Any, Literal, final
 from seqloom.config import DataConfig
 from seqloom.data.formats.columns import lines_of, listed, writable
 from seqloom.data.formats.jsonl import json_object, kind_of
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.formats.tables import TableRow, read_rows
 from seqloom.data.readers.records import FORMS
 from seqloom.errors import DataError, UsageError, printable
@@ -53,7 +53,9 @@ class NBest:
     """The name under which a hypothesis has its text."""
 
 
-def read_nbest(path: str, options: DataConfig, tally: Tally, score: str | None = None) -> Iterator[NBest]:
+def read_nbest(
+    path: str, options: DataConfig, report: ReadReport, score: str | None = None
+) -> Iterator[NBest]:
     """The lists of a file (`.jsonl`, `.tsv`, `.csv`, also `.gz`) or of `-`, standard input, which is JSONL
     unless data.format says other.
 
@@ -64,7 +66,9 @@ def read_nbest(path: str, options: DataConfig, tally: Tally, score: str | None =
     form that holds none.
     """
     form = _form(path, options)
-    lists = _json_lists(path, options, tally) if form == "jsonl" else _table_lists(path, form, options, tally)
+    lists = (
+        _json_lists(path, options, report) if form == "jsonl" else _table_lists(path, form, options, report)
+    )
     field = score
     first = True
     try:
@@ -76,7 +80,7 @@ def read_nbest(path: str, options: DataConfig, tally: Tally, score: str | None =
                 one = replace(one, fields=tuple(_with_number(fields, field) for fields in one.fields))
             yield replace(one, scores=None if field is None else _scores(one, field, lines))
     except DataError as error:
-        tally.rejected += error.line is not None
+        report.rejected += error.line is not None
         raise
     if first:
         what = (
@@ -133,11 +137,11 @@ Found = tuple[NBest, Sequence[int]]
 """A list, without scores yet, and the line of each of its hypotheses."""
 
 
-def _json_lists(path: str, options: DataConfig, tally: Tally) -> Iterator[Found]:
+def _json_lists(path: str, options: DataConfig, report: ReadReport) -> Iterator[Found]:
     name = options.text or "text"
-    for line in lines_of(path, options, tally):
+    for line in lines_of(path, options, report):
         if line.problem is not None or not line.text.strip():
-            tally.skip(line.problem or "blank", path, line.number)
+            report.skip(line.problem or "blank", path, line.number)
             continue
         content = json_object(line.text, path, line.number)
         hypotheses = _hypotheses(content, name, path, line.number)
@@ -151,11 +155,11 @@ def _json_lists(path: str, options: DataConfig, tally: Tally) -> Iterator[Found]
             )
         texts = [one[name] for one in hypotheses]
         kept = writable(
-            texts if reference is None else [*texts, reference], options, tally, path, line.number
+            texts if reference is None else [*texts, reference], options, report, path, line.number
         )
         if kept is None:
             continue
-        tally.used += 1
+        report.used += 1
         found = NBest(
             id=given,
             texts=tuple(kept[: len(texts)]),
@@ -207,10 +211,10 @@ def _hypotheses(content: dict[str, Any], name: str, path: str, line: int) -> lis
     return found
 
 
-def _table_lists(path: str, form: str, options: DataConfig, tally: Tally) -> Iterator[Found]:
+def _table_lists(path: str, form: str, options: DataConfig, report: ReadReport) -> Iterator[Found]:
     delimiter = (options.delimiter or ("," if form == "csv" else "\t")).replace("\\t", "\t")
     quoting = form == "csv" if options.quoting is None else options.quoting
-    rows = read_rows(lines_of(path, options, tally), path, delimiter, quoting, options.max_line_bytes)
+    rows = read_rows(lines_of(path, options, report), path, delimiter, quoting, options.max_line_bytes)
     head = next(rows)
     name = options.text or "text"
     _check_header(head, name, delimiter, path)
@@ -218,7 +222,7 @@ def _table_lists(path: str, form: str, options: DataConfig, tally: Tally) -> Ite
     some: list[tuple[int, dict[str, str]]] = []
     for row in rows:
         if row.problem is not None or (len(row.cells) == 1 and not row.cells[0].strip()):
-            tally.skip(row.problem or "blank", path, row.line)
+            report.skip(row.problem or "blank", path, row.line)
             continue
         if len(row.cells) != len(head.cells):
             raise DataError(
@@ -238,7 +242,7 @@ def _table_lists(path: str, form: str, options: DataConfig, tally: Tally) -> Ite
                 )
                 raise DataError(f"the rows of a list must stand together, {where}", path, row.line)
             seen[cells["id"]] = row.line
-        tally.used += 1
+        report.used += 1
         some.append((row.line, cells))
     if some:
         yield _table_list(some, name, path)

@@ -1,7 +1,7 @@
 """Users' text files to records that know their file and line.
 
 Parallel text, TSV, CSV and JSONL give pairs; plain text gives one text a line. What had to be guessed is said
-in the tally; a row that cannot be used is an error, or left out and counted.
+in the report; a row that cannot be used is an error, or left out and counted.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from seqloom.data.formats.columns import (
     taken,
 )
 from seqloom.data.formats.jsonl import read_json_lines
-from seqloom.data.formats.lines import Tally, read_lines
+from seqloom.data.formats.lines import read_lines
 from seqloom.data.formats.parquet import read_parquet
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.formats.tables import read_table
 from seqloom.errors import DataError, UsageError, place, printable
 from seqloom.files import open_binary
@@ -41,7 +42,9 @@ FORMS: dict[str, str] = {
 """What the end of a file's name says about its form (before `.gz`)."""
 
 
-def read_texts(path: str, options: DataConfig, tally: Tally, *, every_line: bool = False) -> Iterator[Record]:
+def read_texts(
+    path: str, options: DataConfig, report: ReadReport, *, every_line: bool = False
+) -> Iterator[Record]:
     """One record `{"text"}` for each line of a file, blank ones too; with `every_line` also for skipped ones,
     an empty text.
 
@@ -49,7 +52,7 @@ def read_texts(path: str, options: DataConfig, tally: Tally, *, every_line: bool
     """
     lines = read_lines(
         path,
-        tally,
+        report,
         encoding=options.encoding,
         on_bad_line=options.on_bad_line,
         max_line_bytes=options.max_line_bytes,
@@ -60,7 +63,7 @@ def read_texts(path: str, options: DataConfig, tally: Tally, *, every_line: bool
 
 
 def read_pairs(
-    paths: Sequence[str], options: DataConfig, tally: Tally, wanted: Wanted = PAIR
+    paths: Sequence[str], options: DataConfig, report: ReadReport, wanted: Wanted = PAIR
 ) -> Iterator[Record]:
     """One record `{"source", "target"}` for each pair, or what else is wanted of it; a generator that holds
     one row at a time.
@@ -74,24 +77,24 @@ def read_pairs(
     usable pair), and UsageError for paths or options that fit together in no way; both when the first record
     is asked for.
     """
-    before, used = tally.read, 0
+    before, used = report.read, 0
     try:
-        for record in _pairs(list(paths), options, tally, wanted):
+        for record in _pairs(list(paths), options, report, wanted):
             used += 1
-            tally.used += 1
+            report.used += 1
             yield record
     except DataError as error:
-        tally.rejected += error.line is not None
+        report.rejected += error.line is not None
         raise
     if not used:
         raise DataError(
-            f"there are no usable pairs in it (rows read: {tally.read - before}, all blank on a side or"
+            f"there are no usable pairs in it (rows read: {report.read - before}, all blank on a side or"
             " skipped)",
             paths[0],
         )
 
 
-def _pairs(paths: list[str], options: DataConfig, tally: Tally, wanted: Wanted) -> Iterator[Record]:
+def _pairs(paths: list[str], options: DataConfig, report: ReadReport, wanted: Wanted) -> Iterator[Record]:
     if not 1 <= len(paths) <= 2:
         raise UsageError(
             f"pairs need one table, two parallel files or their prefix, but {len(paths)} files are given"
@@ -103,7 +106,7 @@ def _pairs(paths: list[str], options: DataConfig, tally: Tally, wanted: Wanted) 
             " text is given"
         )
     if form == "parallel":
-        return _parallel(paths if len(paths) == 2 else _sides(paths[0], options, tally), options, tally)
+        return _parallel(paths if len(paths) == 2 else _sides(paths[0], options, report), options, report)
     if len(paths) == 2:
         raise UsageError(f"two files can only be parallel text, but the form is {form}; name one {form} file")
     if form == "text":
@@ -112,11 +115,11 @@ def _pairs(paths: list[str], options: DataConfig, tally: Tally, wanted: Wanted) 
             " are parallel"
         )
     if form == "parquet":
-        return read_parquet(paths[0], options, tally, wanted)
+        return read_parquet(paths[0], options, report, wanted)
     return (
-        read_json_lines(paths[0], options, tally, wanted)
+        read_json_lines(paths[0], options, report, wanted)
         if form == "jsonl"
-        else read_table(paths[0], form, options, tally, wanted)
+        else read_table(paths[0], form, options, report, wanted)
     )
 
 
@@ -127,7 +130,7 @@ def data_files(paths: Sequence[str], data: DataConfig) -> list[str]:
     several times.
     """
     is_prefix = len(paths) == 1 and _form(paths, data) == "parallel"
-    named = _sides(paths[0], data, Tally()) if is_prefix else list(paths)
+    named = _sides(paths[0], data, ReadReport()) if is_prefix else list(paths)
     for path in named:
         refuse_pipe(path)
         open_binary(path).close()
@@ -163,7 +166,7 @@ def _form(paths: Sequence[str], options: DataConfig) -> str:
     return "parallel"
 
 
-def _sides(prefix: str, options: DataConfig, tally: Tally) -> list[str]:
+def _sides(prefix: str, options: DataConfig, report: ReadReport) -> list[str]:
     """The two files `prefix.SUFFIX` or `prefix.SUFFIX.gz`, source first."""
     folder, stem = os.path.split(prefix)
     found: dict[str, list[str]] = {}
@@ -182,9 +185,9 @@ def _sides(prefix: str, options: DataConfig, tally: Tally) -> list[str]:
     if not found:
         raise _no_sides(prefix, folder, stem)
     names = list(found)
-    pair = choose_columns(names, options, tally, prefix, None, "file")
+    pair = choose_columns(names, options, report, prefix, None, "file")
     if pair is None and len(names) == 2 and options.source is None and options.target is None:
-        pair = taken(names[0], names[1], tally, prefix)
+        pair = taken(names[0], names[1], report, prefix)
     if pair is None:
         raise DataError(
             f"beside it stand {listed(names)}; two must be taken: say which with --set data.source=NAME --set"
@@ -215,11 +218,11 @@ def _no_sides(prefix: str, folder: str, stem: str) -> DataError:
     )
 
 
-def _parallel(paths: list[str], options: DataConfig, tally: Tally) -> Iterator[Record]:
+def _parallel(paths: list[str], options: DataConfig, report: ReadReport) -> Iterator[Record]:
     """Pairs of the lines with the same number; their place is that of the source."""
     if paths[0] == paths[1] == "-":
         raise UsageError("standard input can be one side of parallel text, not both")
-    sides = [lines_of(path, options, tally) for path in paths]
+    sides = [lines_of(path, options, report) for path in paths]
     one_sided: str | None = None
     for source, target in zip_longest(*sides):
         if source is None or target is None:
@@ -243,11 +246,11 @@ def _parallel(paths: list[str], options: DataConfig, tally: Tally) -> Iterator[R
             None,
         )
         if bad is not None:
-            tally.skip(f"{bad[1].problem}", bad[0], bad[1].number)
+            report.skip(f"{bad[1].problem}", bad[0], bad[1].number)
             continue
         path = (
             paths[1] if source.text.strip() and not target.text.strip() else paths[0]
         )  # of the blank side, if one is
         if one_sided is None and bool(source.text.strip()) != bool(target.text.strip()):
             one_sided = place(path, source.number)
-        yield from pair_record({"source": source.text, "target": target.text}, path, source.number, tally)
+        yield from pair_record({"source": source.text, "target": target.text}, path, source.number, report)

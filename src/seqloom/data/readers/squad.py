@@ -18,7 +18,7 @@ from seqloom.config import DataConfig
 from seqloom.data.formats.columns import Record, Wanted, lines_of, listed, require, writable
 from seqloom.data.formats.json_documents import read_document
 from seqloom.data.formats.jsonl import json_object, kind_of
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.formats.tables import read_table
 from seqloom.data.readers.examples import GoldAnswer, Question
 from seqloom.data.readers.label_columns import unknown_columns
@@ -36,7 +36,7 @@ _IMPOSSIBLE = {"": None, "true": True, "1": True, "false": False, "0": False}
 
 
 def read_questions(
-    paths: Sequence[str], options: DataConfig, tally: Tally, *, answers: bool = True
+    paths: Sequence[str], options: DataConfig, report: ReadReport, *, answers: bool = True
 ) -> Iterator[Question]:
     """The questions of all files, one after the other; with `answers` false none need be there, and those
     that are are not looked at.
@@ -52,16 +52,16 @@ def read_questions(
                 f"{place(path)}: questions must be in one of the forms {', '.join(_RAW)}, but the form is"
                 f" {form}"
             )
-        before = tally.used
+        before = report.used
         try:
-            for raw in _RAW[form](path, options, tally, answers):
-                if (question := _question(raw, path, options, tally, answers)) is not None:
-                    tally.used += 1
+            for raw in _RAW[form](path, options, report, answers):
+                if (question := _question(raw, path, options, report, answers)) is not None:
+                    report.used += 1
                     yield question
         except DataError as error:
-            tally.rejected += error.line is not None
+            report.rejected += error.line is not None
             raise
-        if tally.used == before:
+        if report.used == before:
             raise DataError("there is no question in it that can be used", path)
 
 
@@ -87,8 +87,8 @@ class _Raw(NamedTuple):
     """Of the question in its file, from 1."""
 
 
-def _nested(path: str, options: DataConfig, tally: Tally, answers: bool) -> Iterator[_Raw]:
-    content = read_document(path, _whole(options), tally)
+def _nested(path: str, options: DataConfig, report: ReadReport, answers: bool) -> Iterator[_Raw]:
+    content = read_document(path, _whole(options), report)
     articles = _list(content, "data", "the file", path)
     number = 0
     for at, article in enumerate(articles, 1):
@@ -126,16 +126,16 @@ def _list(content: Any, key: str, where: str, path: str) -> list[Any]:
     return found
 
 
-def _json_lines(path: str, options: DataConfig, tally: Tally, answers: bool) -> Iterator[_Raw]:
+def _json_lines(path: str, options: DataConfig, report: ReadReport, answers: bool) -> Iterator[_Raw]:
     columns: dict[str, str] | None = None
-    for line in lines_of(path, options, tally):
+    for line in lines_of(path, options, report):
         if line.problem is not None or not line.text.strip():
-            tally.skip(line.problem or "blank", path, line.number)
+            report.skip(line.problem or "blank", path, line.number)
             continue
         content = json_object(line.text, path, line.number)
         names = list(content)
         if columns is None:
-            columns = _told_or_guessed(names, options, tally, path, line.number)
+            columns = _told_or_guessed(names, options, report, path, line.number)
         for name in columns.values():
             if name not in content:
                 raise DataError(
@@ -145,16 +145,19 @@ def _json_lines(path: str, options: DataConfig, tally: Tally, answers: bool) -> 
         yield _flat({role: content[name] for role, name in chosen.items()}, path, line.number)
 
 
-def _table(path: str, options: DataConfig, tally: Tally, answers: bool, form: str) -> Iterator[_Raw]:
+def _table(path: str, options: DataConfig, report: ReadReport, answers: bool, form: str) -> Iterator[_Raw]:
     def choose(
-        names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None
+        names: list[str], options: DataConfig, report: ReadReport, path: str, line: int | None
     ) -> dict[str, str]:
         if answers and names == [str(at) for at in range(1, len(names) + 1)]:
             raise DataError(_NAMELESS, path, line)
-        return {**_by_name(names, answers, path, line), **_told_or_guessed(names, options, tally, path, line)}
+        return {
+            **_by_name(names, answers, path, line),
+            **_told_or_guessed(names, options, report, path, line),
+        }
 
     wanted = Wanted(choose, _row, tuple(_STANDARD), known=_KNOWN, alone=())
-    for record in read_table(path, form, _headed(options, path, answers), tally, wanted):
+    for record in read_table(path, form, _headed(options, path, answers), report, wanted):
         content: dict[str, Any] = dict(record.fields)
         if "answers" in content:
             content["answers"] = (
@@ -185,23 +188,23 @@ _NAMELESS = (
 )
 
 
-def _row(fields: dict[str, str], path: str, line: int, tally: Tally) -> Iterator[Record]:
+def _row(fields: dict[str, str], path: str, line: int, report: ReadReport) -> Iterator[Record]:
     if any(cell.strip() for cell in fields.values()):
         yield Record(fields, path, line)
     else:
-        tally.skip("blank", path, line)
+        report.skip("blank", path, line)
 
 
-def _csv(path: str, options: DataConfig, tally: Tally, answers: bool) -> Iterator[_Raw]:
-    return _table(path, options, tally, answers, "csv")
+def _csv(path: str, options: DataConfig, report: ReadReport, answers: bool) -> Iterator[_Raw]:
+    return _table(path, options, report, answers, "csv")
 
 
-def _tsv(path: str, options: DataConfig, tally: Tally, answers: bool) -> Iterator[_Raw]:
-    return _table(path, options, tally, answers, "tsv")
+def _tsv(path: str, options: DataConfig, report: ReadReport, answers: bool) -> Iterator[_Raw]:
+    return _table(path, options, report, answers, "tsv")
 
 
 def _told_or_guessed(
-    names: list[str], options: DataConfig, tally: Tally, path: str, line: int | None
+    names: list[str], options: DataConfig, report: ReadReport, path: str, line: int | None
 ) -> dict[str, str]:
     """The columns of the question (`text`) and the context (`second`). Raises DataError where they are not
     known."""
@@ -221,7 +224,7 @@ def _told_or_guessed(
         )
     if any(chosen[role] != _STANDARD[role] for role in unasked):
         said = ", ".join(f"{printable(chosen[role])!r} is taken as {_STANDARD[role]}" for role in unasked)
-        tally.remark(
+        report.note(
             f"{place(path)}: {said}; to take others:"
             f" {' '.join(f'--set data.{role}=NAME' for role in unasked)}"
         )
@@ -284,24 +287,26 @@ def _number(value: Any) -> Any:
 _RAW = {"json": _nested, "jsonl": _json_lines, "csv": _csv, "tsv": _tsv}
 
 
-def _question(raw: _Raw, path: str, options: DataConfig, tally: Tally, answers: bool) -> Question | None:
+def _question(
+    raw: _Raw, path: str, options: DataConfig, report: ReadReport, answers: bool
+) -> Question | None:
     """None where it is left out."""
     try:
-        return _checked(raw, path, options, tally, answers)
+        return _checked(raw, path, options, report, answers)
     except DataError as error:
         if options.on_bad_line != "skip":
             raise
-        tally.skip("question or answer that is not as it must be", path, error.line or raw.number)
+        report.skip("question or answer that is not as it must be", path, error.line or raw.number)
         return None
 
 
-def _checked(raw: _Raw, path: str, options: DataConfig, tally: Tally, answers: bool) -> Question | None:
+def _checked(raw: _Raw, path: str, options: DataConfig, report: ReadReport, answers: bool) -> Question | None:
     where = f"question {printable(json.dumps(raw.name, ensure_ascii=False))}"
     for what, value in (("question", raw.question), ("context", raw.context)):
         if not isinstance(value, str) or not value.strip():
             shown = "is blank" if isinstance(value, str) else f"is {kind_of(value)}"
             raise DataError(f"{where}: the {what} must be a text, but {shown}", path, raw.line)
-    texts = writable([raw.question, raw.context], options, tally, path, raw.number)
+    texts = writable([raw.question, raw.context], options, report, path, raw.number)
     if texts is None:
         return None
     given: list[Any] = raw.answers if answers and isinstance(raw.answers, list) else []

@@ -11,7 +11,7 @@ from seqloom.config import DataConfig
 from seqloom.data.formats.columns import lines_of, writable
 from seqloom.data.formats.findings import Findings
 from seqloom.data.formats.jsonl import json_object
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.conll import read_conll
 from seqloom.data.readers.conllu import read_conllu
 from seqloom.data.readers.examples import TaggedWords
@@ -38,7 +38,7 @@ WORDS, TAGS = ("tokens", "words"), ("tags", "ner_tags", "pos_tags", "labels")
 
 
 def read_tagged(
-    paths: Sequence[str], options: DataConfig, tally: Tally, *, answers: bool = True
+    paths: Sequence[str], options: DataConfig, report: ReadReport, *, answers: bool = True
 ) -> Iterator[TaggedWords]:
     """The sentences of all files, one after the other; with `answers` false tags need not be there, and plain
     text will do.
@@ -46,18 +46,18 @@ def read_tagged(
     Raises what the readers of the forms raise, and DataError where a file has no sentence.
     """
     for path in paths:
-        read = _READERS[_form(path, options, tally, answers)]
-        before = tally.used
+        read = _READERS[_form(path, options, report, answers)]
+        before = report.used
         try:
-            yield from read(path, options, tally, answers=answers)
+            yield from read(path, options, report, answers=answers)
         except DataError as error:
-            tally.rejected += error.line is not None
+            report.rejected += error.line is not None
             raise
-        if answers and tally.used == before:
+        if answers and report.used == before:
             raise DataError("there is no sentence in it that can be used", path)
 
 
-def _form(path: str, options: DataConfig, tally: Tally, answers: bool) -> str:
+def _form(path: str, options: DataConfig, report: ReadReport, answers: bool) -> str:
     if options.format == "tsv":
         return "conll"
     if options.format != "auto":
@@ -72,23 +72,25 @@ def _form(path: str, options: DataConfig, tally: Tally, answers: bool) -> str:
         return FORMS[suffix]
     if answers or suffix in COLUMNS:
         return "conll"
-    tally.remark(f"{place(path)}: a line is taken as a sentence; of a word a line: --set data.format=conll")
+    report.note(f"{place(path)}: a line is taken as a sentence; of a word a line: --set data.format=conll")
     return "text"
 
 
-def read_words(path: str, options: DataConfig, tally: Tally, *, answers: bool) -> Iterator[TaggedWords]:
+def read_words(path: str, options: DataConfig, report: ReadReport, *, answers: bool) -> Iterator[TaggedWords]:
     """A sentence a line, its words parted by blanks and without tags; a blank line, or one that is skipped,
     has no words."""
     if answers:
         raise UsageError(
             "plain text has no tags; name files of words and tags (conll, conllu, tagged or json)"
         )
-    for record in read_texts(path, options, tally, every_line=True):
+    for record in read_texts(path, options, report, every_line=True):
         words = record.fields["text"].replace("\t", " ").split(" ")
         yield TaggedWords(tuple(word for word in words if word), (), path, record.line)
 
 
-def read_tag_lists(path: str, options: DataConfig, tally: Tally, *, answers: bool) -> Iterator[TaggedWords]:
+def read_tag_lists(
+    path: str, options: DataConfig, report: ReadReport, *, answers: bool
+) -> Iterator[TaggedWords]:
     """A sentence a line of JSONL, `{"tokens": ["I", "am"], "tags": ["PRON", "AUX"]}`, under the names
     `data.text` and `data.label`, or one of the names WORDS and one of TAGS.
 
@@ -96,30 +98,30 @@ def read_tag_lists(path: str, options: DataConfig, tally: Tally, *, answers: boo
     """
     findings = Findings(path)
     check = TagCheck(path, findings, options.repair_tags)
-    for line in lines_of(path, options, tally):
+    for line in lines_of(path, options, report):
         if line.problem is not None or not line.text.strip():
-            tally.skip(line.problem or "blank", path, line.number)
+            report.skip(line.problem or "blank", path, line.number)
             continue
         content = json_object(line.text, path, line.number)
         words = writable(
-            _texts(content, "words", options.text, WORDS, path, line.number, tally),
+            _texts(content, "words", options.text, WORDS, path, line.number, report),
             options,
-            tally,
+            report,
             path,
             line.number,
         )
         if words is None:
             continue
-        tags = _texts(content, "tags", options.label, TAGS, path, line.number, tally) if answers else []
+        tags = _texts(content, "tags", options.label, TAGS, path, line.number, report) if answers else []
         if answers and len(tags) != len(words):
             raise DataError(
                 f"there must be as many tags as words, but there are {len(tags)} for {len(words)}",
                 path,
                 line.number,
             )
-        tally.used += 1
+        report.used += 1
         yield TaggedWords(tuple(words), check.checked(tags, [line.number] * len(tags)), path, line.number)
-    findings.say(tally)
+    findings.say(report)
 
 
 def _texts(
@@ -129,12 +131,12 @@ def _texts(
     known: Sequence[str],
     path: str,
     line: int,
-    tally: Tally,
+    report: ReadReport,
 ) -> list[str]:
     names = [name for name in known if name in content] if asked is None else [asked]
     if len(names) > 1:
         role = "label" if what == "tags" else "text"
-        tally.remark(
+        report.note(
             f"{place(path)}: {names[0]!r} is taken as {what}; to take {' or '.join(names[1:])}: --set"
             f" data.{role}=NAME"
         )
@@ -155,7 +157,7 @@ def _texts(
 
 class _TaggedReader(Protocol):
     def __call__(
-        self, path: str, options: DataConfig, tally: Tally, *, answers: bool
+        self, path: str, options: DataConfig, report: ReadReport, *, answers: bool
     ) -> Iterator[TaggedWords]: ...
 
 

@@ -14,21 +14,21 @@ from seqloom.data.formats.columns import writable
 from seqloom.data.formats.findings import Findings
 from seqloom.data.formats.json_documents import read_document
 from seqloom.data.formats.jsonl import kind_of
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import TaggedWords
 from seqloom.data.readers.tag_scheme import OUTSIDE
 from seqloom.errors import DataError
 
 
 def read_tagged_spans(
-    path: str, options: DataConfig, tally: Tally, *, answers: bool
+    path: str, options: DataConfig, report: ReadReport, *, answers: bool
 ) -> Iterator[TaggedWords]:
     """The sentences of a file; the line of each is its number in the file, from 1. Words are what blanks
     part, cut where a span begins or ends inside of one.
 
     Raises DataError, with that number, where the content is of another form.
     """
-    content = read_document(path, options, tally)
+    content = read_document(path, options, report)
     findings = Findings(path)
     for number, item in enumerate(_items(content, path), 1):
         parts = item.get("data") if isinstance(item, dict) else None
@@ -36,7 +36,7 @@ def read_tagged_spans(
             raise DataError(
                 f"sentence {number} must be an object with a list `data` of parts, but is not", path
             )
-        kept = writable([_part(part, path, number)[0] for part in parts], options, tally, path, number)
+        kept = writable([_part(part, path, number)[0] for part in parts], options, report, path, number)
         if kept is None:
             continue
         words: list[str] = []
@@ -53,11 +53,11 @@ def read_tagged_spans(
                 OUTSIDE if entity is None else f"{'I' if at else 'B'}-{entity}" for at in range(len(some))
             ]
         if not words:
-            tally.skip("blank", path, number)
+            report.skip("blank", path, number)
             continue
-        tally.used += 1
+        report.used += 1
         yield TaggedWords(tuple(words), tuple(tags) if answers else (), path, number)
-    findings.say(tally)
+    findings.say(report)
 
 
 def _items(content: Any, path: str) -> Iterator[Any]:

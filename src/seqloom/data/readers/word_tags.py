@@ -9,12 +9,15 @@ from seqloom.config import DataConfig
 from seqloom.data.formats.archives import member_lines, members
 from seqloom.data.formats.columns import lines_of
 from seqloom.data.formats.findings import Findings
-from seqloom.data.formats.lines import Line, Tally
+from seqloom.data.formats.lines import Line
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import TaggedWords
 from seqloom.errors import place, printable
 
 
-def read_word_tags(path: str, options: DataConfig, tally: Tally, *, answers: bool) -> Iterator[TaggedWords]:
+def read_word_tags(
+    path: str, options: DataConfig, report: ReadReport, *, answers: bool
+) -> Iterator[TaggedWords]:
     """The sentences of a text, or of all texts of an archive (`.zip`) in the order of their names.
 
     With `answers` false the words alone are given, without what follows the last `_`. A word without a tag is
@@ -25,22 +28,22 @@ def read_word_tags(path: str, options: DataConfig, tally: Tally, *, answers: boo
     if path.lower().endswith(".zip"):
         with members(path) as (files, left_out):
             for member in files:
-                lines = list(member_lines(member, options, tally))
+                lines = list(member_lines(member, options, report))
                 words = [word for line in lines if line.problem is None for word in line.text.split()]
                 if 2 * sum(map(_has_tag, words)) > len(words):
                     for line in lines:
-                        yield from _sentence(line, member.path, findings, tally, answers)
+                        yield from _sentence(line, member.path, findings, report, answers)
                 else:
                     left_out.append("/".join(member.parts))
         if left_out:
-            tally.remark(
+            report.note(
                 f"{place(path)}: {', '.join(map(printable, left_out[:10]))} left out, for most words in it"
                 " have no tag"
             )
     else:
-        for line in lines_of(path, options, tally):
-            yield from _sentence(line, path, findings, tally, answers)
-    findings.say(tally)
+        for line in lines_of(path, options, report):
+            yield from _sentence(line, path, findings, report, answers)
+    findings.say(report)
 
 
 def _has_tag(token: str) -> bool:
@@ -49,11 +52,11 @@ def _has_tag(token: str) -> bool:
 
 
 def _sentence(
-    line: Line, path: str, findings: Findings, tally: Tally, answers: bool
+    line: Line, path: str, findings: Findings, report: ReadReport, answers: bool
 ) -> Iterator[TaggedWords]:
     """That of a line, or none."""
     if line.problem is not None or not line.text.strip():
-        tally.skip(line.problem or "blank", path, line.number)
+        report.skip(line.problem or "blank", path, line.number)
         return
     words, tags = [], []
     for token in line.text.replace("\t", " ").split(" "):
@@ -66,7 +69,7 @@ def _sentence(
         elif token:
             findings.note("a word without a tag, which is left out", line.number, path)
     if not words:
-        tally.skip("no word has a tag", path, line.number)
+        report.skip("no word has a tag", path, line.number)
         return
-    tally.used += 1
+    report.used += 1
     yield TaggedWords(tuple(words), tuple(tags) if answers else (), path, line.number)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from seqloom.config import DataConfig
 from seqloom.data.batching.pair_batches import read_with
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.perplexity import CorpusLikelihood, TextScore
 from seqloom.models.bert import Bert
@@ -79,7 +79,7 @@ class MaskFiller:
         n_best: int = LIKELIEST,
         *,
         path: str = "texts",
-        skipped: Tally | None = None,
+        skipped: ReadReport | None = None,
         chunk: int = CHUNK,
     ) -> Iterator[Filled]:
         """For each text what its masks may be; an empty answer for a blank one. Memory is bounded by the

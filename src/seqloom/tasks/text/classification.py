@@ -17,7 +17,7 @@ from seqloom.data.encoding.encode_texts import (
     scores_of,
 )
 from seqloom.data.encoding.encoded_dataset import EncodedDataset
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import LabelledText
 from seqloom.data.readers.labelled import read_labelled
 from seqloom.data.readers.labels import check_labels, check_numbers, label_order
@@ -76,7 +76,7 @@ class Classification:
         )
 
     def read(
-        self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True
+        self, paths: Sequence[str], data: DataConfig, tally: ReadReport, answers: bool = True
     ) -> Iterator[LabelledText]:
         """Examples of this work; those of pairs have two texts."""
         if answers and self.kind == "multi-label" and data.label_separator is None:
@@ -175,7 +175,13 @@ class Classification:
 
 
 def read(
-    paths: Sequence[str], data: DataConfig, tally: Tally, *, number: bool, pairs: bool | None, answers: bool
+    paths: Sequence[str],
+    data: DataConfig,
+    tally: ReadReport,
+    *,
+    number: bool,
+    pairs: bool | None,
+    answers: bool,
 ) -> Iterator[LabelledText]:
     for one in read_labelled(paths, data, tally, pairs=pairs, answers=answers, number=number):
         if pairs and one.second is None:

@@ -11,7 +11,7 @@ import numpy as np
 from seqloom.config import DataConfig
 from seqloom.data.encoding.encode_texts import EncodingOptions, choice_set
 from seqloom.data.encoding.encoded_dataset import EncodedDataset
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import ChoiceQuestion
 from seqloom.data.readers.multiple_choice import Base, counted_from, read_choices
 from seqloom.errors import DataError, printable
@@ -45,7 +45,7 @@ class MultipleChoice:
         return cls(answers_from=config.answers_from)
 
     def read(
-        self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True
+        self, paths: Sequence[str], data: DataConfig, tally: ReadReport, answers: bool = True
     ) -> Iterator[ChoiceQuestion]:
         if data.answers_from is None:
             data = replace(data, answers_from=self.answers_from)

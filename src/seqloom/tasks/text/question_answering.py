@@ -10,7 +10,7 @@ from seqloom.config import DataConfig
 from seqloom.data.encoding.encode_questions import question_set
 from seqloom.data.encoding.encode_texts import EncodingOptions
 from seqloom.data.encoding.encoded_dataset import EncodedDataset
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import Question
 from seqloom.data.readers.squad import read_questions
 from seqloom.decoding.answer_spans import Answers, best_answers
@@ -56,7 +56,7 @@ class QuestionAnswering:
         return cls(may_be_none=config.may_be_none)
 
     def read(
-        self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True
+        self, paths: Sequence[str], data: DataConfig, tally: ReadReport, answers: bool = True
     ) -> Iterator[Question]:
         return read_questions(paths, data, tally, answers=answers)
 

@@ -14,7 +14,7 @@ from seqloom.data.encoding.encode_texts import EncodingOptions
 from seqloom.data.encoding.encode_words import tag_numbers, tagged_set
 from seqloom.data.encoding.encoded_dataset import EncodedDataset
 from seqloom.data.encoding.sliding_windows import merge_windows
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import TaggedWords
 from seqloom.data.readers.labels import label_order
 from seqloom.data.readers.tag_scheme import scheme_of
@@ -55,7 +55,7 @@ class Tagging:
         return cls(labels=config.labels)
 
     def read(
-        self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True
+        self, paths: Sequence[str], data: DataConfig, tally: ReadReport, answers: bool = True
     ) -> Iterator[TaggedWords]:
         return read_tagged(paths, data, tally, answers=answers)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from seqloom.config import DataConfig
 from seqloom.data.encoding.encode_texts import EncodingOptions
 from seqloom.data.encoding.encoded_dataset import EncodedDataset, RowLayout, row_layout
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.labels import check_known
 from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
@@ -53,7 +53,7 @@ class HeadTask(Protocol):
     def pairs(self) -> bool: ...
 
     def read(
-        self, paths: Sequence[str], data: DataConfig, tally: Tally, answers: bool = True
+        self, paths: Sequence[str], data: DataConfig, tally: ReadReport, answers: bool = True
     ) -> Iterator[Any]:
         """Examples of this work; without `answers` they need not be known."""
         ...

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from seqloom.config import DataConfig
 from seqloom.data.batching.splits import held_out_evenly, split_labelled, units_of
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.labelled import read_labelled
 from seqloom.data.readers.multiple_choice import read_choices
 from seqloom.data.readers.squad import read_questions
@@ -30,7 +30,7 @@ from seqloom.tasks.text.task import HeadTask
 class TaskData(NamedTuple):
     """How a task begins."""
 
-    read: Callable[[Sequence[str], DataConfig, Tally], Iterator[Any]]
+    read: Callable[[Sequence[str], DataConfig, ReadReport], Iterator[Any]]
     """Training files -> examples."""
     of: Callable[[Sequence[Any], DataConfig, Say], HeadTask]
     """What the training examples say of the work."""

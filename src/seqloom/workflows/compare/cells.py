@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from seqloom import files
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.errors import UsageError
 from seqloom.evaluation.classification import RESAMPLES
 from seqloom.evaluation.predictions import head_outputs
@@ -153,7 +153,7 @@ def _given(plan: ComparisonPlan) -> dict[str, Any]:
 
 def _some_examples(reader: TextPredictor, plan: ComparisonPlan, count: int) -> list[Any]:
     data = read_as_trained(reader.bundle.folder, reader.bundle.task, reader.given, plan.data, answers=True)
-    return list(islice(reader.work.read(plan.data, data, Tally()), count))
+    return list(islice(reader.work.read(plan.data, data, ReadReport()), count))
 
 
 @torch.inference_mode()

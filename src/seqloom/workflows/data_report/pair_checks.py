@@ -19,7 +19,7 @@ from seqloom.data.batching.order import Rows
 from seqloom.data.batching.pair_batches import SOURCE, TARGET, costs
 from seqloom.data.batching.token_store import TokenStore
 from seqloom.data.formats.columns import Record
-from seqloom.data.formats.lines import Tally
+from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.records import data_files, read_pairs
 from seqloom.errors import place
 
@@ -57,7 +57,7 @@ class Split:
     """What remains of the texts of one set of files."""
 
     name: str
-    tally: Tally = field(default_factory=Tally)
+    tally: ReadReport = field(default_factory=ReadReport)
     path: str = ""
     lines: array[int] = field(default_factory=lambda: array("q"))
     sources: array[int] = field(default_factory=lambda: array("Q"))
@@ -142,7 +142,7 @@ def text_findings(splits: Sequence[Split]) -> Iterator[Finding]:
             )
 
 
-def tally_findings(name: str, tally: Tally) -> Iterator[Finding]:
+def tally_findings(name: str, tally: ReadReport) -> Iterator[Finding]:
     """What was counted while reading."""
     for counts, what in ((tally.skips, "skipped"), (tally.repairs, "repaired")):
         yield from (

@@ -126,7 +126,7 @@ def check_pairs(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -> 
     """Examines pairs as a training with these settings would read them."""
     files = {"train": run.data.train, "validation": run.data.validation, "test": test}
     splits = [read_split(name, paths, run.data) for name, paths in files.items() if paths]
-    for remark in dict.fromkeys(remark for split in splits for remark in split.tally.remarks):
+    for remark in dict.fromkeys(remark for split in splits for remark in split.tally.notes):
         say(remark)
     pairs = prepared(prepare_pairs, run, folder, World(), lambda _: None)
     store, train, plan = pairs.store, splits[0], pairs.plan
