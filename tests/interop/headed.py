@@ -140,6 +140,10 @@ def reader(
     whole = {"vocabulary_size": size, **width, **heads, **fields}
     return EncoderWithHead(
         EncoderWithHeadConfig(
-            kind=kind, encoder=whole, head=HeadConfig(**head), labels=labels, vocabulary_size=20
-        )  # type: ignore[arg-type]
+            kind=kind,  # type: ignore[arg-type]
+            encoder=whole,
+            head=HeadConfig(**head),
+            labels=labels,
+            vocabulary_size=20,
+        )
     ).eval()

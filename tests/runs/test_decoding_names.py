@@ -6,8 +6,8 @@ import pytest
 
 from seqloom.config import DecodeConfig
 from seqloom.errors import UsageError
-from seqloom.workflows.analysis.degeneration import STRATEGIES
 from seqloom.runs.decoding_names import strategy_settings
+from seqloom.workflows.analysis.degeneration import STRATEGIES
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import seqloom
-from seqloom.runs import run_folder
 from seqloom import files
 from seqloom.errors import FolderError, UsageError
+from seqloom.runs import run_folder
 
 
 @pytest.fixture(scope="module")

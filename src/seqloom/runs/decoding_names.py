@@ -8,7 +8,10 @@ from seqloom.config import DecodeConfig
 from seqloom.errors import UsageError, printable
 from seqloom.run_file import apply_settings, parse
 
-WORDS: dict[str, dict[str, Any]] = {"greedy": {"strategy": "beam", "beam": 1}, "sampling": {"strategy": "sample"}}
+WORDS: dict[str, dict[str, Any]] = {
+    "greedy": {"strategy": "beam", "beam": 1},
+    "sampling": {"strategy": "sample"},
+}
 SEARCH, SAMPLE = ("beam", "length_penalty", "refill"), ("temperature", "top_k", "top_p", "min_p")
 EITHER = ("repetition_penalty", "no_repeat_ngram", "min_length")
 
@@ -30,11 +33,15 @@ def strategy_settings(name: str, seed: int) -> DecodeConfig:
             )
         new = WORDS.get(part) or apply_settings({}, [f"decode.{part}"])["decode"]
         if both := changes.keys() & new.keys():
-            raise UsageError(f"a strategy must say {sorted(both)[0]} once, but {printable(repr(name))} says it twice; leave one out")
+            raise UsageError(
+                f"a strategy must say {sorted(both)[0]} once, but {printable(repr(name))} says it twice; leave one out"
+            )
         changes |= new
     sampling = changes.get("strategy") == "sample" or bool(changes.keys() & set(SAMPLE))
     if sampling and (changes.get("strategy") == "beam" or changes.keys() & set(SEARCH)):
-        raise UsageError(f"a strategy must search or sample, but {printable(repr(name))} does both; ask for two strategies")
+        raise UsageError(
+            f"a strategy must search or sample, but {printable(repr(name))} does both; ask for two strategies"
+        )
     width = {} if sampling else {"beam": changes.get("beam", 1)}
     chosen = {"strategy": "sample" if sampling else "beam", "seed": seed} | width
     return parse(DecodeConfig, changes | chosen, "decode.")

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from seqloom.config import DecodeConfig
 from seqloom.decoding.live_rows import Hypothesis, Stop
 from seqloom.decoding.rules import Rule, rules_of
-from seqloom.decoding.string_rules import Spelling, ban, begin, stops
 from seqloom.decoding.strategies import Sample, Strategy, strategy_of
+from seqloom.decoding.string_rules import Spelling, ban, begin, stops
 from seqloom.errors import SeqloomError
 from seqloom.protocols import Tokenizer
 
@@ -39,4 +39,8 @@ def decoding_of(decode: DecodeConfig, tokenizer: Tokenizer) -> Decoding:
     if decode.begin:
         spelled.append(begin(spelling, decode.begin))
     rules = rules_of(decode, tokenizer.special_ids.forbidden, tokenizer.special_ids.eos, spelled)
-    return Decoding(strategy_of(decode, tokenizer.special_ids.eos), rules, stops(spelling, decode.stop) if decode.stop else None)
+    return Decoding(
+        strategy_of(decode, tokenizer.special_ids.eos),
+        rules,
+        stops(spelling, decode.stop) if decode.stop else None,
+    )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from seqloom import files
-from seqloom.runs.run_folder import IMAGES, PATCHES
 from seqloom.config import RunConfig
 from seqloom.errors import printable
+from seqloom.runs.run_folder import IMAGES, PATCHES
 from seqloom.training.checkpoints import TrainerState
 from seqloom.version import VERSION
 

@@ -35,7 +35,9 @@ def tallied(say: Say) -> Iterator[ReadReport]:
             say(notice)
 
 
-def each_pair(paths: Sequence[str], data: DataConfig, say: Say = lambda _: None) -> Generator[Record, None, None]:
+def each_pair(
+    paths: Sequence[str], data: DataConfig, say: Say = lambda _: None
+) -> Generator[Record, None, None]:
     """The pairs of files, one at a time; at the end, or at an error, what was guessed, repaired and left out
     is said."""
     with tallied(say) as tally:

@@ -31,7 +31,14 @@ from torch import nn
 from seqloom import files
 from seqloom.config import DecodeConfig
 from seqloom.errors import FolderError, UsageError, printable
-from seqloom.interop.checkpoint import assign, empty_model, endless_layers, is_hub_folder, read_checkpoint, read_family
+from seqloom.interop.checkpoint import (
+    assign,
+    empty_model,
+    endless_layers,
+    is_hub_folder,
+    read_checkpoint,
+    read_family,
+)
 from seqloom.interop.families import FAMILIES
 from seqloom.interop.hub import fetched, is_hub_name
 from seqloom.interop.hub_origin import TOKENIZER_CONFIG, HubOrigin, hub_tokenizer
@@ -40,11 +47,20 @@ from seqloom.interop.weights import INDEX
 from seqloom.models import model_family
 from seqloom.run_file import parse, to_plain
 from seqloom.tasks.registry import TASKS
-from seqloom.text.hub.tokenizer_files import kept_files
 from seqloom.text.hub.tokenizer import HubTokenizer
+from seqloom.text.hub.tokenizer_files import kept_files
 from seqloom.text.special_tokens import BOS, EOS, PAD
 from seqloom.text.tokenizers import TextTokenizer, tokenizer_config
-from seqloom.training.checkpoints import WEIGHTS, check_weights, checkpoint_path, finite_tensors, load_model_tensors, newest_checkpoint, read_state, shapes_in
+from seqloom.training.checkpoints import (
+    WEIGHTS,
+    check_weights,
+    checkpoint_path,
+    finite_tensors,
+    load_model_tensors,
+    newest_checkpoint,
+    read_state,
+    shapes_in,
+)
 from seqloom.version import VERSION
 
 IDLE = {
@@ -128,9 +144,15 @@ def write_model_files(
         "torch_version": str(torch.__version__),
         **to_plain(configured),
     }
-    special_ids = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD} if hub is None else hub.ids()
+    special_ids = (
+        {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD} if hub is None else hub.ids()
+    )
     if hub is not None:
-        config["hub"] = {"config": hub.content, "generation": hub.generation, "pooling": to_plain(hub.pooling)}
+        config["hub"] = {
+            "config": hub.content,
+            "generation": hub.generation,
+            "pooling": to_plain(hub.pooling),
+        }
     if tokenizer is not None:
         config |= special_ids if hub is None else {}
         write_tokenizer(folder, tokenizer, hub)
@@ -141,7 +163,9 @@ def write_model_files(
 def write_tokenizer(folder: Path, tokenizer: TextTokenizer | HubTokenizer, hub: HubOrigin | None) -> None:
     """The files of a tokenizer, for readers of ours and of Hugging Face."""
     content = tokenizer_config_of(tokenizer, hub)
-    kept = tokenizer.files if isinstance(tokenizer, HubTokenizer) else {TOKENIZER: tokenizer.to_json().encode()}
+    kept = (
+        tokenizer.files if isinstance(tokenizer, HubTokenizer) else {TOKENIZER: tokenizer.to_json().encode()}
+    )
     for name, file in kept.items():
         files.write_atomic(folder / name, file)
     if TOKENIZER not in kept:
@@ -165,7 +189,9 @@ def build_model(
     return model, config
 
 
-def model_config(model_type: str, size: str, vocabulary_size: int, fields: dict[str, Any], labels: tuple[str, ...] = ()) -> Any:
+def model_config(
+    model_type: str, size: str, vocabulary_size: int, fields: dict[str, Any], labels: tuple[str, ...] = ()
+) -> Any:
     """The configuration of a named size, changed by `fields`; of `vocabulary_size` and `labels` what the
     family has. Raises UsageError that names all that is wrong."""
     config_class, _, sizes = model_family(model_type)
@@ -176,7 +202,11 @@ def model_config(model_type: str, size: str, vocabulary_size: int, fields: dict[
             raise UsageError(f"model.{given[0]} comes from the {source} and cannot be set; leave it out")
     found = {"vocabulary_size": vocabulary_size, "labels": labels}
     known = {field.name for field in dataclasses.fields(config_class)}
-    return parse(config_class, {**{key: v for key, v in found.items() if key in known}, **sizes[size], **fields}, prefix="model.")
+    return parse(
+        config_class,
+        {**{key: v for key, v in found.items() if key in known}, **sizes[size], **fields},
+        prefix="model.",
+    )
 
 
 def located(place: str | Path) -> Path:
@@ -194,7 +224,9 @@ def load_run(folder: str | Path, device: str = "auto") -> LoadedRun:
     """
     folder = located(folder)
     if (task := task_of(folder)) in OF_IMAGES:
-        again = "measure it with evaluate, or fine-tune it: seqloom train image-classification DATA --from FOLDER"
+        again = (
+            "measure it with evaluate, or fine-tune it: seqloom train image-classification DATA --from FOLDER"
+        )
         how = "ask it with evaluate, predict or explain" if task == IMAGES else again
         raise UsageError(f"{printable(str(folder))} is a model of {task}, which reads no text; {how}")
     content, model, weights, notes = open_model(folder, device)
@@ -204,7 +236,9 @@ def load_run(folder: str | Path, device: str = "auto") -> LoadedRun:
         origin = HubOrigin.of(folder)
         imported = hub_tokenizer(folder, origin.content, content["vocabulary_size"])
         tokenizer: TextTokenizer | HubTokenizer = imported
-        decode, said = origin.decoding(TASKS[content["task"]].decode if content["task"] in TASKS else {}, imported)
+        decode, said = origin.decoding(
+            TASKS[content["task"]].decode if content["task"] in TASKS else {}, imported
+        )
         notes += tuple(said)
     else:
         tokenizer = tokenizer_of(folder, content)
@@ -234,8 +268,14 @@ def pretrained_from(place: str | Path) -> Pretrained:
         return pretrained_encoder(folder)
     content = dict(files.read_json(folder / CONFIG))
     tokenizer, hub = tokenizer_of(folder, content), content.get("hub")
-    origin = None if hub is None else HubOrigin.of(folder)._replace(content=hub["config"], generation=hub["generation"])
-    return dataclasses.replace(pretrained_of_run(content, _weights_of(folder)), tokenizer=tokenizer, origin=origin)
+    origin = (
+        None
+        if hub is None
+        else HubOrigin.of(folder)._replace(content=hub["config"], generation=hub["generation"])
+    )
+    return dataclasses.replace(
+        pretrained_of_run(content, _weights_of(folder)), tokenizer=tokenizer, origin=origin
+    )
 
 
 def _beginning(place: str | Path) -> Path:
@@ -248,13 +288,19 @@ def _beginning(place: str | Path) -> Path:
 def tokenizer_of(folder: Path, content: dict[str, Any]) -> TextTokenizer | HubTokenizer:
     """That of a run folder with this config.json. Raises FolderError where it is missing or damaged."""
     hub = content.get("hub")
-    return read_tokenizer(folder / TOKENIZER) if hub is None else hub_tokenizer(folder, hub["config"], content["vocabulary_size"])
+    return (
+        read_tokenizer(folder / TOKENIZER)
+        if hub is None
+        else hub_tokenizer(folder, hub["config"], content["vocabulary_size"])
+    )
 
 
 def _decoding(path: Path) -> DecodeConfig:
     generation = files.read_json(path)
     try:
-        return parse(DecodeConfig, {k: v for k, v in generation.items() if not k.endswith("_token_id")}, "decode.")
+        return parse(
+            DecodeConfig, {k: v for k, v in generation.items() if not k.endswith("_token_id")}, "decode."
+        )
     except UsageError as error:
         raise FolderError(f"{printable(str(path))}: {error}") from None
 
@@ -286,7 +332,9 @@ def open_model(folder: str | Path, device: str = "auto") -> OpenedModel:
     neither, or a file in it is missing or damaged."""
     folder = located(folder)
     if not (folder / CONFIG).is_file():
-        raise FolderError(f"{printable(str(folder))}: must be a run folder, but holds no {CONFIG}; make one with: seqloom train")
+        raise FolderError(
+            f"{printable(str(folder))}: must be a run folder, but holds no {CONFIG}; make one with: seqloom train"
+        )
     if is_hub_folder(folder):
         found = read_checkpoint(folder)
         content = {"model_type": found.model_type, "task": found.task, **to_plain(found.config)}
@@ -295,7 +343,11 @@ def open_model(folder: str | Path, device: str = "auto") -> OpenedModel:
     if (folder / files.MANIFEST).exists() and (problem := files.manifest_problem(folder)):
         raise FolderError(f"{printable(str(folder))}: {problem}")
     content = dict(files.read_json(folder / CONFIG))
-    needed = ("model_type", "task") if content.get("task") in OF_IMAGES else ("model_type", "task", "vocabulary_size")
+    needed = (
+        ("model_type", "task")
+        if content.get("task") in OF_IMAGES
+        else ("model_type", "task", "vocabulary_size")
+    )
     if missing := [key for key in needed if key not in content]:
         raise FolderError(f"{printable(str(folder / CONFIG))}: must say {', '.join(missing)}, but does not")
     weights = _weights_of(folder)
@@ -323,7 +375,9 @@ def _model_of(content: dict[str, Any], folder: Path, weights: Path) -> nn.Module
         raise FolderError(f"{printable(str(folder / CONFIG))}: {error}") from None
     except (RuntimeError, TypeError, OverflowError, ValueError) as error:  # sizes beyond what torch counts to
         reason = printable(str(error).partition("\n")[0])[:200]
-        raise FolderError(f"{printable(str(folder / CONFIG))}: sizes must be those of a model, but are not ({reason})") from None
+        raise FolderError(
+            f"{printable(str(folder / CONFIG))}: sizes must be those of a model, but are not ({reason})"
+        ) from None
     load_model_tensors(model, weights)
     return model
 
@@ -379,12 +433,14 @@ def has_weights(folder: Path) -> bool:
 
 
 def seal(folder: Path, best: Path) -> None:
-    """Makes a checkpoint's weights the folder's, and vouches for all with a manifest, the last file written.
-    """
+    """Makes a checkpoint's weights the folder's, and vouches for all with a manifest, the last file written."""
     (folder / files.MANIFEST).unlink(missing_ok=True)
     files.link_atomic(best / WEIGHTS, folder / WEIGHTS)
     sealed = SEALED_OF_IMAGES if task_of(folder) in OF_IMAGES else (*kept_files(folder), *SEALED)
-    listed = {name: {"bytes": (folder / name).stat().st_size, "sha256": files.sha256(folder / name)} for name in sealed}
+    listed = {
+        name: {"bytes": (folder / name).stat().st_size, "sha256": files.sha256(folder / name)}
+        for name in sealed
+    }
     files.write_json(folder / files.MANIFEST, {"files": listed, "best": best.name})
 
 

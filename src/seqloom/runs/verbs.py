@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from seqloom.runs.run_folder import LoadedRun
 from seqloom.errors import UsageError, printable
+from seqloom.runs.run_folder import LoadedRun
 
 ASKED = {
     "text-generation": "generate",
@@ -17,4 +17,6 @@ def refuse_other_task(bundle: LoadedRun, verb: str, task: str) -> None:
     if bundle.task != task:
         folder, other = printable(str(bundle.folder)), ASKED.get(bundle.task)
         better = f"; use: seqloom {other} {folder}" if other not in (None, verb) else ""
-        raise UsageError(f"{folder}: {verb} needs a model of {task}, but this one is of {printable(bundle.task)}{better}")
+        raise UsageError(
+            f"{folder}: {verb} needs a model of {task}, but this one is of {printable(bundle.task)}{better}"
+        )

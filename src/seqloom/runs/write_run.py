@@ -7,16 +7,16 @@ from typing import Any
 
 from torch import nn
 
-from seqloom.runs import run_folder
 from seqloom import files
 from seqloom.config import RunConfig
 from seqloom.interop.hub_origin import HubOrigin
 from seqloom.run_file import run_file_text
+from seqloom.runs import run_folder
+from seqloom.runs.model_card import write_card
 from seqloom.text.hub.tokenizer import HubTokenizer
 from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training import metrics_log
 from seqloom.training.checkpoints import TrainerState, checkpoint_path, save_checkpoint
-from seqloom.runs.model_card import write_card
 
 
 def write_finished_run(
@@ -33,9 +33,13 @@ def write_finished_run(
     state = TrainerState(step=1, total_steps=1, best_step=1, stopped="max_steps")
     files.write_atomic(folder / run_folder.RUN, run_file_text(run))
     files.write_json(folder / run_folder.DATA, {"files": used})
-    run_folder.write_model_files(folder, run.task, run.model["name"], model.config, tokenizer, run.decode, hub)
+    run_folder.write_model_files(
+        folder, run.task, run.model["name"], model.config, tokenizer, run.decode, hub
+    )
     if metrics is not None:
-        metrics_log.append(folder, {"step": 1, **{f"validation_{key}": value for key, value in metrics.items()}})
+        metrics_log.append(
+            folder, {"step": 1, **{f"validation_{key}": value for key, value in metrics.items()}}
+        )
     save_checkpoint(folder, model, None, state)
     write_card(folder, run, state, metrics or {})
     run_folder.seal(folder, checkpoint_path(folder, 1))
