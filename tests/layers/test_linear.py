@@ -1,10 +1,12 @@
-"""The linear map of decoding is `F.linear`, whatever its weight went through."""
+"""The linear map of decoding is `F.linear`; weights are packed while decoding says so, and never outside."""
 
 from __future__ import annotations
 
 import copy
 import gc
 import pickle
+import threading
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -12,8 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqloom.decoding.generate import generate
+from seqloom.decoding.strategies import Beam
 from seqloom.layers import linear as module
 from seqloom.layers.linear import LARGE, MOST_ROWS, MUCH, Linear, linear
+from seqloom.models.gpt import GPT, GPTConfig
+from seqloom.packed_weights import PackedWeights, current, packed_weights
 
 WIDE = LARGE // 64
 """Entries of an output for which a weight of width 64 is large enough to be packed for one row."""
@@ -28,9 +34,23 @@ FEW = MUCH // 64 // MOST_ROWS
 def test_it_is_f_linear(shape: tuple[int, ...], bias: bool) -> None:
     torch.manual_seed(0)
     layer, x = Linear(64, WIDE, bias=bias), torch.randn(shape)
-    with torch.inference_mode():
+    with torch.inference_mode(), packed_weights():
         found = layer(x)
     torch.testing.assert_close(found, F.linear(x, layer.weight, layer.bias), rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture
+def packed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The length of each weight that is packed, in order."""
+    lengths: list[int] = []
+
+    def pack(weight: Tensor) -> Tensor:
+        lengths.append(len(weight))
+        return weight
+
+    monkeypatch.setattr(module, "_pack", pack)
+    monkeypatch.setattr(module, "_product", lambda x, weight, bias, *_: F.linear(x, weight, bias))
+    return lengths
 
 
 def sgd(layer: Linear) -> None:
@@ -55,54 +75,117 @@ def replaced_weight(layer: Linear) -> None:
     layer.weight = nn.Parameter(torch.randn(WIDE, 64))
 
 
-@pytest.mark.parametrize("change", [sgd, fused_adamw, loaded, replaced_data, replaced_weight])
-def test_a_weight_that_changed_is_packed_anew(change: Callable[[Linear], None]) -> None:
+def written_through_data(layer: Linear) -> None:
+    layer.weight.data.mul_(2)
+
+
+def written_through_numpy(layer: Linear) -> None:
+    layer.weight.detach().numpy()[:] *= 2
+
+
+CHANGES = [
+    sgd,
+    fused_adamw,
+    loaded,
+    replaced_data,
+    replaced_weight,
+    written_through_data,
+    written_through_numpy,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_answer_follows_every_change_of_the_weight(change: Callable[[Linear], None]) -> None:
     torch.manual_seed(0)
     layer, x = Linear(64, WIDE), torch.randn(4, 64)
+    with torch.no_grad(), packed_weights():
+        packed = layer(x)
     with torch.no_grad():
         before = layer(x)
     change(layer)
     with torch.no_grad():
         after = layer(x)
+        with packed_weights():
+            packed_after = layer(x)
+    torch.testing.assert_close(before, packed, rtol=1e-5, atol=1e-5)
     assert not torch.allclose(before, after)
-    torch.testing.assert_close(after, F.linear(x, layer.weight, layer.bias), rtol=1e-5, atol=1e-5)
+    assert torch.equal(after, F.linear(x, layer.weight, layer.bias))
+    torch.testing.assert_close(packed_after, after, rtol=1e-5, atol=1e-5)
 
 
-def test_it_packs_where_that_pays_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    packed: list[int] = []
-
-    def pack(weight: Tensor) -> Tensor:
-        packed.append(len(weight))
-        return weight
-
-    monkeypatch.setattr(module, "_pack", pack)
-    monkeypatch.setattr(module, "_product", lambda x, weight, bias, *_: F.linear(x, weight, bias))
-    large, small = Linear(64, WIDE), Linear(64, FEW)
+def test_nothing_is_packed_outside_of_decoding(packed: list[int]) -> None:
     with torch.no_grad():
-        for rows in (1, 2, MOST_ROWS, MOST_ROWS + 1, 0):
-            large(torch.randn(rows, 64))
-            small(torch.randn(rows, 64))
-        assert packed == [WIDE, FEW]
-        copy.deepcopy(large)(torch.randn(2, 64))
-        assert packed == [WIDE, FEW, WIDE]
-        for layer, x in (
-            (Linear(64, WIDE).double(), torch.randn(2, 64).double()),
-            (Linear(64, WIDE).bfloat16(), torch.randn(2, 64).bfloat16()),
-        ):
-            layer(x)
-        linear(
-            torch.randn(2, 64), torch.randn(WIDE, 64)
-        )  # a weight that is no parameter is made anew each time
-        with torch.autocast("cpu", torch.bfloat16):
-            Linear(64, WIDE)(torch.randn(2, 64))
-    Linear(64, WIDE)(torch.randn(2, 64))  # with a gradient
+        Linear(64, WIDE)(torch.randn(2, 64))
+    assert packed == []
+
+
+def test_it_packs_where_that_pays_and_once(packed: list[int]) -> None:
+    large, small = Linear(64, WIDE), Linear(64, FEW)
+    with packed_weights():
+        with torch.no_grad():
+            for rows in (1, 2, MOST_ROWS, MOST_ROWS + 1, 0):
+                large(torch.randn(rows, 64))
+                small(torch.randn(rows, 64))
+            assert packed == [WIDE, FEW]
+            copy.deepcopy(large)(torch.randn(2, 64))
+            assert packed == [WIDE, FEW, WIDE]
+            for layer, x in (
+                (Linear(64, WIDE).double(), torch.randn(2, 64).double()),
+                (Linear(64, WIDE).bfloat16(), torch.randn(2, 64).bfloat16()),
+            ):
+                layer(x)
+            linear(torch.randn(2, 64), torch.randn(WIDE, 64))  # no parameter: made for this call
+            with torch.autocast("cpu", torch.bfloat16):
+                Linear(64, WIDE)(torch.randn(2, 64))
+        Linear(64, WIDE)(torch.randn(2, 64))  # with a gradient
     assert packed == [WIDE, FEW, WIDE]
+
+
+def test_decoding_packs_each_weight_once(packed: list[int]) -> None:
+    model = GPT(GPTConfig(vocabulary_size=LARGE // 64, context=16, width=64, layers=1, heads=2)).eval()
+    generate(model, None, [[1], [1, 2]], strategy=Beam(width=2), max_new_tokens=[5, 5], eos=2, pad=0)
+    assert packed == [LARGE // 64]  # the output layer; no other weight is large
+    assert current() is None
+
+
+def test_the_outer_of_two_contexts_serves_both(packed: list[int]) -> None:
+    layer, x = Linear(64, WIDE), torch.randn(2, 64)
+    with torch.no_grad(), packed_weights():
+        with packed_weights():
+            layer(x)
+        layer(x)
+    assert packed == [WIDE]
+
+
+def test_a_context_may_be_opened_again_and_is_closed_in_between(packed: list[int]) -> None:
+    layer, x, weights = Linear(64, WIDE), torch.randn(2, 64), PackedWeights()
+    with torch.no_grad():
+        for _ in range(3):
+            with weights:
+                layer(x)
+            assert current() is None
+    assert packed == [WIDE]
+
+
+def test_a_context_is_open_in_its_own_thread_only() -> None:
+    seen: list[PackedWeights | None] = []
+    with packed_weights():
+        thread = threading.Thread(target=lambda: seen.append(current()))
+        thread.start()
+        thread.join()
+    assert seen == [None]
+
+
+def test_a_context_that_fails_is_closed() -> None:
+    with pytest.raises(ZeroDivisionError), packed_weights():
+        raise ZeroDivisionError
+    assert current() is None
 
 
 def test_without_the_operators_it_is_f_linear(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_product", None)
     layer, x = Linear(64, WIDE), torch.randn(2, 64)
-    with torch.no_grad():
+    with torch.no_grad(), packed_weights():
         assert torch.equal(layer(x), F.linear(x, layer.weight, layer.bias))
 
 
@@ -110,7 +193,8 @@ def test_a_gradient_goes_through() -> None:
     layer, x = Linear(8, 8), torch.randn(2, 8, requires_grad=True)
     with torch.no_grad():
         layer(x)
-    layer(x).sum().backward()
+    with packed_weights():
+        layer(x).sum().backward()
     torch.testing.assert_close(x.grad, layer.weight.sum(0).expand(2, 8))
 
 
@@ -125,19 +209,18 @@ def test_memory_that_comes_back_is_not_taken_for_the_old_weight(again: str) -> N
         else:
             nn.utils.vector_to_parameters(torch.randn(WIDE * 65), layer.parameters())
         if turn % 2:
-            with torch.no_grad():
+            with torch.no_grad(), packed_weights():
                 torch.testing.assert_close(
                     layer(x), F.linear(x, layer.weight, layer.bias), rtol=1e-5, atol=1e-5
                 )
 
 
-def test_a_packed_layer_is_pickled_and_a_weight_that_goes_takes_its_pack_along() -> None:
+def test_a_packed_layer_is_pickled_and_its_copy_goes_with_the_context() -> None:
     layer = Linear(64, WIDE)
-    key = id(layer.weight)
-    with torch.no_grad():
+    weight = weakref.ref(layer.weight)
+    with torch.no_grad(), packed_weights():
         layer(torch.randn(2, 64))
-    assert key in module._packs
-    assert pickle.loads(pickle.dumps(layer)).weight.equal(layer.weight)  # noqa: S301
+        assert pickle.loads(pickle.dumps(layer)).weight.equal(layer.weight)  # noqa: S301
     del layer
     gc.collect()
-    assert key not in module._packs
+    assert weight() is None

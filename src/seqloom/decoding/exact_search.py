@@ -26,6 +26,7 @@ from torch import Tensor
 from seqloom.decoding.live_rows import NOT_NUMBERS, Hypothesis, Live
 from seqloom.decoding.rules import Rule
 from seqloom.errors import SeqloomError, UsageError
+from seqloom.packed_weights import packed_weights
 from seqloom.protocols import Decodable, State, device_of, next_logits, select_rows, tensors_of
 
 CHUNK = 64
@@ -83,6 +84,7 @@ class ExactResult:
 
 
 @torch.inference_mode()
+@packed_weights()
 def exact_search(
     model: Decodable,
     state: State,

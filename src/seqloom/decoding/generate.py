@@ -23,6 +23,7 @@ from seqloom.decoding.live_rows import NOTHING, Chosen, Hypothesis, Live, Step, 
 from seqloom.decoding.rules import Rule
 from seqloom.decoding.strategies import Beam, Sample, Strategy
 from seqloom.errors import UsageError
+from seqloom.packed_weights import PackedWeights
 from seqloom.protocols import Decodable, State, device_of, next_logits, reorder_in_place, select_rows
 
 __all__ = ["Beam", "Begun", "Hypothesis", "Sample", "finish", "generate", "steps"]
@@ -122,10 +123,12 @@ def steps(
     limits = torch.tensor(list(max_new_tokens), device=device)
     shortest = min(max_new_tokens)
     live = _first_rows(begun or [Begun()] * len(prompts), strategy.rows, given)
-    logits, state = next_logits(model, read, state)
+    weights = PackedWeights()  # opened at each call of the model: a caller may do anything between two steps
+    with weights:
+        logits, state = next_logits(model, read, state)
     if strategy.rows > 1:
         logits, state = logits[live.owner], select_rows(state, live.owner)
-    rows = _Rows(model, state, len(logits))
+    rows = _Rows(model, state, len(logits), weights)
     while True:
         log_probs = allowed = logits.float().log_softmax(dim=-1)
         for rule in rules:
@@ -161,8 +164,9 @@ class _Rows:
     """The model and its state. A row stays where it stands in the state as long as it lives; what takes the
     place of a row that died is copied there."""
 
-    def __init__(self, model: Decodable, state: State, count: int) -> None:
+    def __init__(self, model: Decodable, state: State, count: int, weights: PackedWeights) -> None:
         self._model = model
+        self._weights = weights
         self._state = state
         self._place = list(range(count))
         """Where each live row stands."""
@@ -175,7 +179,8 @@ class _Rows:
             self._move(parents.tolist(), tokens.device)
         if self._order is not None:
             tokens = torch.empty_like(tokens).index_copy_(0, self._order, tokens)
-        logits, self._state = next_logits(self._model, tokens, self._state, self._order)
+        with self._weights:
+            logits, self._state = next_logits(self._model, tokens, self._state, self._order)
         return logits
 
     def _move(self, parents: list[int], device: torch.device) -> None:

@@ -28,6 +28,7 @@ from torch import Tensor
 from seqloom.data.batching.pair_batches import pad
 from seqloom.errors import DataError, UsageError
 from seqloom.evaluation.intervals import ratio_interval
+from seqloom.packed_weights import packed_weights
 from seqloom.protocols import SpecialIds, State, device_of, select_rows, target_log_probs
 from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import MARKS
@@ -102,6 +103,7 @@ def spans(text: int, length: int, context: int | None, stride: int | None) -> It
 
 
 @torch.inference_mode()
+@packed_weights()
 def score_texts(
     model: Any,
     texts: Sequence[Ids],

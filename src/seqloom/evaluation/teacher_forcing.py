@@ -11,6 +11,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from seqloom.packed_weights import packed_weights
 from seqloom.shapes import IGNORE
 
 CHUNK = 1024
@@ -45,6 +46,7 @@ class Teacher:
 
 
 @torch.inference_mode()
+@packed_weights()
 def teacher_forced(model: nn.Module, batches: Iterable[Any]) -> Teacher:
     """Sums over batches with `source`, `inputs` and `targets`. Summed over the corpus, never a mean of batch
     means."""

@@ -156,8 +156,7 @@ def write_graph(graph: Graph, folder: Path) -> None:
 def _exported(graph: Graph) -> Any:
     from onnxscript import ir
 
-    # values other than zeros, for a shape must not depend on them; gradients are on, so that no weight is
-    # packed (layers/linear.py)
+    # values other than zeros, for a shape must not depend on them
     examples = tuple(value.zeros(EXAMPLE) + (value.dtype != torch.bool) for value in graph.inputs)
     free = tuple(
         {at: Dim.DYNAMIC for at, size in enumerate(value.shape) if isinstance(size, str)}

@@ -27,6 +27,7 @@ from seqloom.decoding.live_rows import NOT_NUMBERS
 from seqloom.decoding.long_context import window_start
 from seqloom.decoding.string_rules import Lexicon, Spelling
 from seqloom.errors import SeqloomError, UsageError
+from seqloom.packed_weights import PackedWeights
 from seqloom.protocols import State, device_of, fork, next_logits, select_rows
 from seqloom.runs.run_folder import load_run
 from seqloom.runs.verbs import refuse_other_task
@@ -95,6 +96,7 @@ class Completer:
         self._marks = tokenizer.special_ids
         self._never = torch.tensor(self._marks.forbidden, dtype=torch.long, device=self._device)
         self._known: dict[tuple[int, ...], tuple[Tensor, State]] = {}
+        self._weights = PackedWeights()  # kept like the states: a keystroke must be cheap
 
     @torch.inference_mode()
     def complete(self, prefix: str, n: int = 5, words: int = 1) -> list[Completion]:
@@ -106,6 +108,10 @@ class Completer:
             raise UsageError(
                 f"the numbers of completions and of words must be at least 1, but are {n} and {words}"
             )
+        with self._weights:
+            return self._search(prefix, n, words)
+
+    def _search(self, prefix: str, n: int, words: int) -> list[Completion]:
         ids, rest = self._given_back(prefix)
         calls = (self._bounds.steps or STEPS[self._tokenizer.kind]) * words
         if self._context is not None:

@@ -14,6 +14,7 @@ from seqloom.decoding.live_rows import Hypothesis, Step
 from seqloom.decoding.long_context import generate_windows, window_start
 from seqloom.decoding.string_rules import cut, may_begin
 from seqloom.errors import UsageError
+from seqloom.packed_weights import packed_weights
 from seqloom.protocols import Tokenizer
 from seqloom.runs.decoding_options import Decoding, decoding_of, found_or_refused
 from seqloom.runs.progress import Say
@@ -65,6 +66,7 @@ class TextGenerator:
             say(note)
         self._context: int | None = getattr(bundle.model, "context", None)
 
+    @packed_weights()
     def generate(
         self,
         prompts: Sequence[str],

@@ -14,6 +14,7 @@ from seqloom.data.batching.pair_batches import TranslationBatch, cuts, marks_of_
 from seqloom.decoding.generate import generate
 from seqloom.decoding.live_rows import Step
 from seqloom.decoding.string_rules import cut
+from seqloom.packed_weights import packed_weights
 from seqloom.protocols import SpecialIds, Tokenizer, device_of
 from seqloom.runs.decoding_options import decoding_of, found_or_refused
 
@@ -28,6 +29,7 @@ class DecodedText(NamedTuple):
     """False where the maximum length cut it off."""
 
 
+@packed_weights()
 def decode_texts(
     model: nn.Module,
     tokenizer: Tokenizer,

@@ -27,6 +27,7 @@ from seqloom.decoding.generate import generate
 from seqloom.decoding.live_rows import Hypothesis
 from seqloom.decoding.strategies import Beam, Strategy
 from seqloom.errors import UsageError, place
+from seqloom.packed_weights import packed_weights
 from seqloom.protocols import State, device_of
 from seqloom.runs.decoding_options import decoding_of
 from seqloom.runs.progress import Say, silent, tallied
@@ -191,6 +192,7 @@ class ExactSearcher:
         return _Start(lambda: None, prompt, cap)
 
     @torch.inference_mode()
+    @packed_weights()
     def _compare(self, text: str, start: _Start) -> Compared:
         beams = {name: self._beam(start, strategy) for name, strategy in self.searches.items()}
         model: Any = self.bundle.model
