@@ -10,7 +10,7 @@ import pytest
 
 from seqloom.workflows.compare import leaderboard
 from seqloom.workflows.compare import run as workflow
-from seqloom.workflows.compare.cells import CellResult, CellRun, CellSteps
+from seqloom.workflows.compare.cells import CellFunctions, CellResult, CellRun
 
 MODELS = (
     "--models",
@@ -47,8 +47,10 @@ class Toy:
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> Toy:
     found = Toy()
-    tools = CellSteps(found.train, found.measure, lambda place, plan: 0.004, lambda *_: lambda fields: 100)
-    monkeypatch.setattr(workflow, "run_compare", partial(workflow.run_compare, tools=tools))
+    cells = CellFunctions(
+        found.train, found.measure, lambda place, plan: 0.004, lambda *_: lambda fields: 100
+    )
+    monkeypatch.setattr(workflow, "run_compare", partial(workflow.run_compare, cells=cells))
     monkeypatch.setattr(leaderboard, "PICTURES", (".svg",))
     return found
 

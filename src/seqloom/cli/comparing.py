@@ -46,25 +46,25 @@ def compare(
         settings: key=value for all models, such as train.max_steps=600, as for train.
         json: One JSON line instead of a table.
     """
+    from seqloom.workflows.compare.plan import CompareConfig
     from seqloom.workflows.compare.run import run_compare
 
+    config = CompareConfig(
+        task=task,
+        data=data,
+        models=models,
+        output_dir=output_dir,
+        validation=validation or (),
+        test=test or (),
+        settings=settings or (),
+        seeds=seeds,
+        match=match,
+        parameters=parameters,
+        seconds=seconds,
+        grid=grid,
+    )
     with progress_bar("compare") as progress:
-        result = run_compare(
-            task,
-            data,
-            models=models,
-            output_dir=output_dir,
-            validation=validation or (),
-            test=test or (),
-            settings=settings or (),
-            seeds=seeds,
-            match=match,
-            parameters=parameters,
-            seconds=seconds,
-            grid=grid,
-            say=say,
-            progress=progress,
-        )
+        result = run_compare(config, say=say, progress=progress)
     found = result.leaderboard
     if json:
         put_json(

@@ -26,13 +26,19 @@ from seqloom.training.checkpoints import read_state
 from seqloom.training.loop import Progress
 from seqloom.workflows.compare import cells as cells_module
 from seqloom.workflows.compare import leaderboard as leaderboard_module
-from seqloom.workflows.compare.budget import scaled_widths, solved_width
-from seqloom.workflows.compare.cells import CellResult, CellRun, CellSteps
-from seqloom.workflows.compare.leaderboard import TableCell, holm, leaderboard
-from seqloom.workflows.compare.models import ModelEntry, learning_rates, read_entries, set_value, settings_of
-from seqloom.workflows.compare.plan import ComparisonPlan
-from seqloom.workflows.compare.run import Comparison, run_compare
-from seqloom.workflows.compare.time_left import Ahead
+from seqloom.workflows.compare.cells import CellFunctions, CellResult, CellRun, scaled_widths, solve_width
+from seqloom.workflows.compare.leaderboard import CellScore, holm, leaderboard
+from seqloom.workflows.compare.plan import (
+    CompareConfig,
+    ComparisonPlan,
+    ModelEntry,
+    TrainingChoice,
+    learning_rates,
+    read_entries,
+    set_value,
+    settings_of,
+)
+from seqloom.workflows.compare.run import Comparison, RemainingRuns, run_compare
 from seqloom.workflows.evaluate import evaluate
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -114,8 +120,8 @@ class Toy:
         return lambda fields: 5000 + 1000 * fields.get("width", fields.get("embedding_width", own))
 
     @property
-    def tools(self) -> CellSteps:
-        return CellSteps(self.train, self.measure, self.latency, self.parameters)
+    def cells(self) -> CellFunctions:
+        return CellFunctions(self.train, self.measure, self.latency, self.parameters)
 
 
 @pytest.fixture(autouse=True)
@@ -145,7 +151,8 @@ def compared(
         **more,
     }
     say = (said if said is not None else []).append
-    return run_compare(TASK, options.pop("data"), output_dir=folder, say=say, tools=toy.tools, **options)
+    config = CompareConfig(task=TASK, output_dir=folder, **options)
+    return run_compare(config, say=say, cells=toy.cells)
 
 
 def without_times(folder: Path) -> Any:
@@ -302,23 +309,23 @@ def test_a_model_that_breaks_is_named_once_and_not_waited_for(
 
 
 def test_what_is_ahead_goes_by_each_models_own_pace() -> None:
-    ahead = Ahead(["fast", "slow"], rates=3, seeds=2)
-    assert ahead.left == 10
-    ahead.done(
+    remaining = RemainingRuns(["fast", "slow"], rates=3, seeds=2)
+    assert remaining.count == 10
+    remaining.finish(
         "fast", short=True, seconds=1.0
     )  # a whole run: 3 s; what is left of it: 2 short and 2 whole ones
-    assert str(ahead) == "; 9 runs to go, about 17 s, if the other models take as long"
+    assert str(remaining) == "; 9 runs to go, about 17 s, if the other models take as long"
     for seconds in (1.0, None):
-        ahead.done("fast", short=True, seconds=seconds)
-    ahead.done("slow", short=True, seconds=100.0)
-    assert str(ahead) == "; 6 runs to go, about 13 min"  # 2 x 3 s, and 2 2/3 x 300 s
-    ahead.chosen("slow", 600.0)
-    assert str(ahead) == "; 4 runs to go, about 20 min"
-    ahead.leave_out("slow")
-    ahead.done("fast", short=False, seconds=5.0)
-    assert (str(ahead), ahead.begun) == ("; 1 run to go, about 5 s", 5)
-    ahead.done("fast", short=False, seconds=5.0)
-    assert not str(ahead)
+        remaining.finish("fast", short=True, seconds=seconds)
+    remaining.finish("slow", short=True, seconds=100.0)
+    assert str(remaining) == "; 6 runs to go, about 13 min"  # 2 x 3 s, and 2 2/3 x 300 s
+    remaining.choose("slow", 600.0)
+    assert str(remaining) == "; 4 runs to go, about 20 min"
+    remaining.drop("slow")
+    remaining.finish("fast", short=False, seconds=5.0)
+    assert (str(remaining), remaining.finished) == ("; 1 run to go, about 5 s", 5)
+    remaining.finish("fast", short=False, seconds=5.0)
+    assert not str(remaining)
 
 
 def test_without_a_grid_and_without_files_for_validation(tmp_path: Path, data: dict[str, list[str]]) -> None:
@@ -409,7 +416,14 @@ def test_a_mistake_is_said_before_the_work(
 
 def test_compare_is_for_tasks_of_readers(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="compare is for text-classification"):
-        run_compare("translation", ["a.tsv"], models="seq2seq,transformer", output_dir=tmp_path / "c")
+        run_compare(
+            CompareConfig(
+                task="translation",
+                data=["a.tsv"],
+                models="seq2seq,transformer",
+                output_dir=tmp_path / "c",
+            )
+        )
 
 
 def test_models_in_one_word() -> None:
@@ -418,20 +432,20 @@ def test_models_in_one_word() -> None:
         " convolution+windows=[2,3],mini.lm-1=a/b=c+train.layer_decay=0.9"
     )
     assert read_entries(words, TASK) == [
-        ModelEntry(name="bag_of_words", model="bag_of_words", start=None),
+        ModelEntry(name="bag_of_words", model="bag_of_words", checkpoint=None),
         ModelEntry(
             name="recurrent:tiny+cell=gru+head.pooling=last",
             model="recurrent:tiny",
-            start=None,
+            checkpoint=None,
             settings=("model.cell=gru", "head.pooling=last"),
         ),
         ModelEntry(
             name="convolution+windows=[2,3]",
             model="convolution",
-            start=None,
+            checkpoint=None,
             settings=("model.windows=[2,3]",),
         ),
-        ModelEntry(name="mini.lm-1", model=None, start="a/b=c", settings=("train.layer_decay=0.9",)),
+        ModelEntry(name="mini.lm-1", model=None, checkpoint="a/b=c", settings=("train.layer_decay=0.9",)),
     ]
 
 
@@ -459,9 +473,9 @@ def test_a_solved_width_is_the_nearest_that_there_is(heads: int, fixed: int, eac
     best = min(abs(here - wanted) for width in range(1, 4000) if (here := count(width)) is not None)
     if best > 0.05 * wanted:
         with pytest.raises(UsageError, match="the nearest is"):
-            solved_width("m", count, wanted)
+            solve_width("m", count, wanted)
     else:
-        found = solved_width("m", count, wanted)
+        found = solve_width("m", count, wanted)
         assert abs(found.parameters - wanted) == best
         assert count(found.width) == found.parameters
 
@@ -477,7 +491,7 @@ def test_widths_grow_together_but_for_those_that_are_fixed() -> None:
 # the table
 
 
-def cell(model: str, seed: int, right: list[float], **more: Any) -> TableCell:
+def cell(model: str, seed: int, right: list[float], **more: Any) -> CellScore:
     told: dict[str, Any] = {
         "metrics": {"accuracy": float(np.mean(right)), "loss": 0.5},
         "parameters": 10,
@@ -487,12 +501,11 @@ def cell(model: str, seed: int, right: list[float], **more: Any) -> TableCell:
         "trained_tokens": 100,
         "steps": 5,
         "latency_seconds": 0.002,
-        "learning_rate": 0.1,
-        "fields": {},
+        "choice": TrainingChoice(5, 0.1, {}, 0.4),
         "tokenizer": "t",
         "folder": f"{model}-seed{seed}",
     }
-    return TableCell(model=model, seed=seed, by_item=right, **told | more)
+    return CellScore(model=model, seed=seed, by_item=right, **told | more)
 
 
 def plan_of(**more: Any) -> ComparisonPlan:
@@ -637,7 +650,8 @@ def really(folder: Path, data: dict[str, list[str]], **more: Any) -> Comparison:
         **data,
         **more,
     }
-    return run_compare(TASK, options.pop("data"), output_dir=folder, say=lambda _: None, **options)
+    progress = options.pop("progress", lambda _: None)
+    return run_compare(CompareConfig(task=TASK, output_dir=folder, **options), progress=progress)
 
 
 @pytest.fixture(scope="module")
@@ -681,11 +695,11 @@ def test_parameters_are_counted_without_the_model(whole: tuple[Path, dict[str, l
     like = folder / "c" / "bag_of_words-tiny-seed0"
     for row in files.read_json(folder / "c" / "leaderboard.json")["rows"]:
         (entry,) = (one for one in read_entries(REAL, TASK) if one.name == row["model"])
-        count = cells_module.count_parameters(entry, list(entry.settings), like, plan)
+        count = cells_module.parameter_count(entry, list(entry.settings), like, plan)
         assert count(row["fields"]) == row["parameters"]
-    bert = ModelEntry(name="bert", model="bert:tiny", start=None)
+    bert = ModelEntry(name="bert", model="bert:tiny", checkpoint=None)
     # its heads do not divide it
-    assert cells_module.count_parameters(bert, [], like, plan)({"width": 33}) is None
+    assert cells_module.parameter_count(bert, [], like, plan)({"width": 33}) is None
 
 
 def test_on_the_validation_part_the_score_is_that_of_the_training(
@@ -699,7 +713,7 @@ def test_on_the_validation_part_the_score_is_that_of_the_training(
     assert found.metrics["accuracy"] == best["accuracy"] == np.mean(found.by_item)
     assert found.metrics["loss"] == pytest.approx(best["loss"], abs=1e-6)
     assert len(found.by_item) == 30
-    assert found.tokens_each > 5  # six words of each example
+    assert found.tokens_per_target > 5  # six words of each example
 
 
 @pytest.mark.parametrize("stop_at", [2, 23])  # in the first short run; in the first cell

@@ -1,11 +1,11 @@
-"""What a comparison does to one cell of its table: trains a run folder, measures it, asks it one item at a
-time."""
+"""One cell of a comparison, a model with a seed: training its run folder, measuring it, timing it one item
+at a time, and finding the width that gives it a number of parameters."""
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Collection
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -16,7 +16,7 @@ import torch
 
 from seqloom import files
 from seqloom.data.formats.read_report import ReadReport
-from seqloom.errors import UsageError
+from seqloom.errors import UsageError, printable
 from seqloom.evaluation.classification import RESAMPLES
 from seqloom.evaluation.predictions import head_outputs
 from seqloom.interop.checkpoint import empty_model
@@ -32,167 +32,176 @@ from seqloom.tasks.text.training_data import configure, prepare_examples
 from seqloom.training import metrics_log
 from seqloom.training.checkpoints import newest_checkpoint, read_state
 from seqloom.training.loop import Progress
-from seqloom.workflows.compare.budget import scaled_widths
-from seqloom.workflows.compare.models import ModelEntry
-from seqloom.workflows.compare.plan import ComparisonPlan
+from seqloom.workflows.compare.plan import ComparisonPlan, ModelEntry
 from seqloom.workflows.train import train
 
 TIMED, WARMUP = 200, 20
-"""Items that are asked one at a time, and those before them that do not count."""
-SAMPLE, AT_A_TIME = 64, 16
+"""Items that are answered one at a time, and those before them that are not timed."""
+SAMPLE, BATCH = 64, 16
 """Training examples whose tokens are counted."""
 
-Count = Callable[[dict[str, int]], int | None]
-"""Fields of a model -> its parameters; None where it cannot have them."""
+TOLERANCE = 0.05
+"""How far the number of parameters may be from the number asked for."""
+LARGEST_WIDTH = 2**14
+LARGEST_GAP = 64
+"""Two neighbouring widths that a model can have are at most this far apart."""
+WIDTHS = (
+    "width",
+    "embedding_width",
+    "feed_forward_width",
+    "encoder_width",
+    "attention_width",
+    "readout_width",
+    "maps",
+)
+"""Fields of a model that grow together; the first that a model has is the one that is solved for."""
+
+ParameterCount = Callable[[dict[str, int]], int | None]
+"""Fields of a model -> its parameters; None where the model cannot have these fields."""
 
 
 class CellRun(NamedTuple):
-    """A training that came to its end, or was stopped."""
+    """A training that is finished, or was stopped."""
 
     stopped: str
     """As in TrainResult."""
     steps: int
     planned: int
-    """Steps that it would have had, with more patience."""
+    """Steps that it would have had without early stopping."""
     metrics: dict[str, float]
     """Of its best checkpoint on the validation part."""
     seconds: float
-    """Of training, validations and reading not counted."""
+    """Of training, without validations and reading."""
     trained: int
-    """What the losses counted: examples, or words of tagged texts."""
+    """Targets that the losses counted: examples, or words of tagged texts."""
 
 
 class CellResult(NamedTuple):
-    """A model on the data that it is compared on."""
+    """A model measured on the data of the comparison."""
 
     metrics: dict[str, float]
     by_item: list[float]
     """How right each answer is; empty where that is not known."""
     parameters: int
-    tokens_each: float
-    """Tokens that it reads for each thing that its loss counts."""
+    tokens_per_target: float
+    """Tokens that it reads for each target that its loss counts."""
     tokenizer: str
     """SHA-256 of its file."""
 
 
-class CellSteps(NamedTuple):
-    """The work itself, as functions, so that a comparison can be tested without it."""
-
-    train: Callable[[Path, ModelEntry, list[str], ComparisonPlan, Say, Callable[[Progress], None]], CellRun]
-    """(folder, model, settings, plan, say, progress): a new run, or on with one that was stopped."""
-    measure: Callable[[Path, ComparisonPlan, Say], CellResult]
-    latency: Callable[[Path, ComparisonPlan], float]
-    """Seconds that one item takes: the median of many, after a warm-up."""
-    parameters: Callable[[ModelEntry, list[str], Path, ComparisonPlan], Count]
-    """(model, settings, folder of a model of the same data, plan)"""
+class SolvedWidth(NamedTuple):
+    width: int
+    parameters: int
 
 
 def train_cell(
-    place: Path,
+    folder: Path,
     entry: ModelEntry,
     settings: list[str],
     plan: ComparisonPlan,
     say: Say,
     progress: Callable[[Progress], None],
 ) -> CellRun:
-    """A run folder of `workflows.train`: new, gone on with, or as it stands where it is finished."""
-    began = time.perf_counter()
-    if (place / run_folder.RUN).is_file():
-        done = (place / files.MANIFEST).is_file()
-        result = train(resume=place, say=silent if done else say, progress=progress)
+    """Trains a run folder with `workflows.train`: starts a new one, resumes one, or reads a finished one."""
+    started = time.perf_counter()
+    if (folder / run_folder.RUN).is_file():
+        finished = (folder / files.MANIFEST).is_file()
+        result = train(resume=folder, say=silent if finished else say, progress=progress)
     else:
-        start = None if entry.start is None else absolute(entry.start)
         result = train(
             plan.task,
             plan.data,
-            output_dir=place,
+            output_dir=folder,
             model=entry.model,
             validation=plan.validation,
             settings=settings,
-            start=start,
+            start=absolute(entry.checkpoint),
             say=say,
             progress=progress,
         )
-    took = time.perf_counter() - began
-    newest, _ = newest_checkpoint(place)
+    elapsed = time.perf_counter() - started
+    newest, _ = newest_checkpoint(folder)
     planned = read_state(newest).total_steps if newest is not None else result.step
-    trained, seconds = trained_in(place)
-    return CellRun(result.stopped, result.step, planned, result.metrics, seconds or took, trained)
+    trained, seconds = trained_in(folder)
+    return CellRun(result.stopped, result.step, planned, result.metrics, seconds or elapsed, trained)
 
 
-def trained_in(place: Path) -> tuple[int, float]:
-    """(what the losses counted, seconds) of a run by its log; validations are not in these seconds."""
-    records: list[dict[str, Any]] = [one for one in metrics_log.read(place) if one.get("tokens_per_second")]
+def trained_in(folder: Path) -> tuple[int, float]:
+    """(targets trained, seconds) of a run by its log; validations are not in these seconds."""
+    records: list[dict[str, Any]] = [one for one in metrics_log.read(folder) if one.get("tokens_per_second")]
     if not records:
         return 0, 0.0
     last = records[-1]
     return int(last["tokens"]), last["tokens"] / last["tokens_per_second"]
 
 
-def measure_cell(place: Path, plan: ComparisonPlan, say: Say) -> CellResult:
-    """On the test files, or on the validation part. Labels of the test that the training has not got are
-    said, and counted as wrong."""
-    reader = load_reader(place, _given(plan), say=say)
+def measure_cell(folder: Path, plan: ComparisonPlan, say: Say) -> CellResult:
+    """Measures on the test files, or on the validation part. Test labels that training did not have are
+    reported, and count as wrong."""
+    reader = load_reader(folder, _data_settings(plan), say=say)
     if plan.test:
         report, _ = reader.report(plan.test)
     else:
-        material = prepare_examples(read_resumed(place), place, False, silent)
-        found = head_outputs(reader.model, material.held_out)
-        report = material.work.report(material.validation, material.held_out, found, RESAMPLES)
+        data = prepare_examples(read_resumed(folder), folder, False, silent)
+        outputs = head_outputs(reader.model, data.held_out)
+        report = data.work.report(data.validation, data.held_out, outputs, RESAMPLES)
     by_item = [] if report.by_example is None else np.asarray(report.by_example, np.float64).tolist()
     parameters = sum(parameter.numel() for parameter in reader.model.parameters())
-    tokenizer = files.sha256(place / run_folder.TOKENIZER) if (place / run_folder.TOKENIZER).is_file() else ""
-    return CellResult(report.metrics, by_item, parameters, _tokens_each(reader, plan), tokenizer)
+    tokenizer = folder / run_folder.TOKENIZER
+    sha256 = files.sha256(tokenizer) if tokenizer.is_file() else ""
+    return CellResult(report.metrics, by_item, parameters, _tokens_per_target(reader, plan), sha256)
 
 
-def _given(plan: ComparisonPlan) -> dict[str, Any]:
-    """How files are read, as all models were told; an unknown label at the end of all the work is no error."""
-    given = dict(apply_settings({}, list(plan.settings)).get("data", {}))
-    return given | ({"unseen_labels": "ignore"} if "unseen_labels" in TASKS[plan.task].reads else {})
+def _data_settings(plan: ComparisonPlan) -> dict[str, Any]:
+    """How all models read files. An unknown test label is no error: it would lose all the work before it."""
+    settings = dict(apply_settings({}, list(plan.settings)).get("data", {}))
+    if "unseen_labels" in TASKS[plan.task].reads:
+        settings["unseen_labels"] = "ignore"
+    return settings
 
 
-def _some_examples(reader: TextPredictor, plan: ComparisonPlan, count: int) -> list[Any]:
+def _training_examples(reader: TextPredictor, plan: ComparisonPlan, count: int) -> list[Any]:
     data = read_as_trained(reader.bundle.folder, reader.bundle.task, reader.given, plan.data, answers=True)
     return list(islice(reader.work.read(plan.data, data, ReadReport()), count))
 
 
 @torch.inference_mode()
-def _tokens_each(reader: TextPredictor, plan: ComparisonPlan) -> float:
-    """By some training examples."""
-    examples = _some_examples(reader, plan, SAMPLE)
-    items = reader.work.encode(examples, reader.how)
-    device, tokens, counted = next(reader.model.parameters()).device, 0, 0
-    for first in range(0, len(items), AT_A_TIME):
-        whole = items.batch(np.arange(first, min(first + AT_A_TIME, len(items))))
-        batch = type(whole)(*(part.to(device) for part in whole))
+def _tokens_per_target(reader: TextPredictor, plan: ComparisonPlan) -> float:
+    items = reader.work.encode(_training_examples(reader, plan, SAMPLE), reader.how)
+    device, tokens, targets = next(reader.model.parameters()).device, 0, 0
+    for first in range(0, len(items), BATCH):
+        parts = items.batch(np.arange(first, min(first + BATCH, len(items))))
+        batch = type(parts)(*(part.to(device) for part in parts))
         tokens += int((batch.tokens >= 0).sum())
-        counted += int(reader.model.loss(batch).count)
-    return tokens / max(counted, 1)
+        targets += int(reader.model.loss(batch).count)
+    return tokens / max(targets, 1)
 
 
-def latency_of_cell(place: Path, plan: ComparisonPlan) -> float:
-    """Seconds of one training example, all the way from text to answer."""
-    reader = load_reader(place, _given(plan))
-    examples = _some_examples(reader, plan, TIMED)
+def cell_latency(folder: Path, plan: ComparisonPlan) -> float:
+    """Median seconds for one training example, from text to answer."""
+    reader = load_reader(folder, _data_settings(plan))
+    examples = _training_examples(reader, plan, TIMED)
     seconds = []
-    for at in range(WARMUP + TIMED):
-        began = time.perf_counter()
-        reader.ask([examples[at % len(examples)]])
-        seconds.append(time.perf_counter() - began)
+    for number in range(WARMUP + TIMED):
+        started = time.perf_counter()
+        reader.ask([examples[number % len(examples)]])
+        seconds.append(time.perf_counter() - started)
     return median(seconds[WARMUP:])
 
 
-def count_parameters(entry: ModelEntry, settings: list[str], like: Path, plan: ComparisonPlan) -> Count:
-    """Of a model that begins anew, beside one that was trained on the same data; nothing is allocated."""
-    content, configured = run_folder.config_in(like)
+def parameter_count(
+    entry: ModelEntry, settings: list[str], like: Path, plan: ComparisonPlan
+) -> ParameterCount:
+    """Counts the parameters of a model trained from scratch on the data of the run folder `like`; nothing is
+    allocated."""
+    content, like_config = run_folder.config_in(like)
     run = resolve(plan.task, plan.data, like, entry.model, plan.validation, settings, None)
-    work, tokenizer = TASK_DATA[plan.task].again(configured), run_folder.tokenizer_of(like, content)
+    task_data, tokenizer = TASK_DATA[plan.task].again(like_config), run_folder.tokenizer_of(like, content)
 
     def count(fields: dict[str, int]) -> int | None:
+        sized = dataclasses.replace(run, model=run.model | fields)
         try:
-            model = empty_model(
-                EncoderWithHead, configure(replace(run, model=run.model | fields), work, tokenizer, (), None)
-            )
+            model = empty_model(EncoderWithHead, configure(sized, task_data, tokenizer, (), None))
         except UsageError:
             return None
         return sum(parameter.numel() for parameter in model.parameters())
@@ -201,11 +210,67 @@ def count_parameters(entry: ModelEntry, settings: list[str], like: Path, plan: C
 
 
 def fields_at(entry: ModelEntry, settings: list[str], width: int) -> dict[str, int]:
-    """The fields of a model at a width; those that were set stay, but for the width."""
-    given = model_fields(apply_settings({}, settings).get("model", {}))
+    """The fields of a model at a width. Those that the user set stay as they are, except the width."""
+    own = model_fields(apply_settings({}, settings).get("model", {}))
     name, _, size = (entry.model or "").partition(":")
-    config = run_folder.model_config(name, size or "small", 1000, given)
-    return scaled_widths(config, given.keys() - {"width"}, width)
+    config = run_folder.model_config(name, size or "small", 1000, own)
+    return scaled_widths(config, own.keys() - {"width"}, width)
 
 
-TOOLS = CellSteps(train_cell, measure_cell, latency_of_cell, count_parameters)
+def scaled_widths(config: Any, fixed: Collection[str], width: int) -> dict[str, int]:
+    """The fields of a model at a width: those in WIDTHS grow in proportion, except the fixed ones."""
+    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    growing = [name for name in WIDTHS if isinstance(fields.get(name), int) and name not in fixed]
+    return {name: max(round(fields[name] * width / fields[growing[0]]), 1) for name in growing}
+
+
+def solve_width(name: str, count: Callable[[int], int | None], wanted: int) -> SolvedWidth:
+    """The width whose number of parameters is nearest to `wanted`.
+
+    `count` gives the parameters at a width, None where the model cannot have that width (its heads do not
+    divide it); they grow with the width. Raises UsageError with the nearest where none is within TOLERANCE.
+    """
+    low, high = 0, 1
+    while high < LARGEST_WIDTH and _next_count(count, high) < wanted:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _next_count(count, middle) >= wanted:
+            high = middle
+        else:
+            low = middle
+    nearest: SolvedWidth | None = None
+    for width in range(max(high - LARGEST_GAP, 1), high + LARGEST_GAP):
+        parameters = count(width)
+        if parameters is None:
+            continue
+        if nearest is None or abs(parameters - wanted) < abs(nearest.parameters - wanted):
+            nearest = SolvedWidth(width, parameters)
+    if nearest is None:
+        raise UsageError(
+            f"{printable(name)} has no width that could be solved for; leave it out, or choose --match steps"
+            " or time"
+        )
+    if abs(nearest.parameters - wanted) > TOLERANCE * wanted:
+        raise UsageError(
+            f"{printable(name)} cannot have {wanted:,} parameters within {TOLERANCE:.0%}: the nearest is"
+            f" {nearest.parameters:,} at width {nearest.width}; choose another --parameters, or leave it out"
+        )
+    return nearest
+
+
+def _next_count(count: Callable[[int], int | None], width: int) -> int:
+    """The parameters at the first possible width from here on."""
+    counts = map(count, range(width, width + LARGEST_GAP))
+    return next((parameters for parameters in counts if parameters is not None), 0)
+
+
+class CellFunctions(NamedTuple):
+    """The work on a cell, as functions that a test can replace."""
+
+    train: Callable[
+        [Path, ModelEntry, list[str], ComparisonPlan, Say, Callable[[Progress], None]], CellRun
+    ] = train_cell
+    measure: Callable[[Path, ComparisonPlan, Say], CellResult] = measure_cell
+    latency: Callable[[Path, ComparisonPlan], float] = cell_latency
+    parameters: Callable[[ModelEntry, list[str], Path, ComparisonPlan], ParameterCount] = parameter_count

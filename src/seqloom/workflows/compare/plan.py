@@ -1,36 +1,122 @@
-"""What a comparison is to be: written down before it begins, so that it goes on as it was begun or not at
-all."""
+"""What is compared, and with which budget. The plan is written down before the work begins, so that a
+comparison is continued as it was started, or not at all.
+
+A model is one word:
+
+bag_of_words                            a family, its default size
+recurrent:tiny+cell=gru+layers=2        a size, and settings of the model
+bert+head.pooling=mean                  a setting of another part of a run
+minilm=FOLDER+train.layer_decay=0.9     a checkpoint to fine-tune, and its name in the comparison
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast, final
+from typing import Any, NamedTuple, final
 
 import torch
 
 from seqloom import files
-from seqloom.config import RunConfig, TrainConfig
+from seqloom.config import SECTIONS, RunConfig, TrainConfig
 from seqloom.data.batching.token_store import fingerprint
 from seqloom.errors import FolderError, UsageError, printable
-from seqloom.run_file import parse, to_plain
-from seqloom.runs.settings import absolute
+from seqloom.run_file import apply_settings, parse, to_plain
+from seqloom.runs.settings import BROUGHT, absolute
+from seqloom.tasks.registry import FINE_TUNING, RATES, task_named
 from seqloom.tasks.text.training_data import files_behind
-from seqloom.workflows.compare.budget import Budget, Match
-from seqloom.workflows.compare.models import ModelEntry
 
 PLAN = "plan.json"
-FROM = " from "
-FREE = {"threads", "test"}
-"""Of a plan what need not be said again (threads), or is only measured on."""
+MATCHES = ("steps", "time", "parameters")
+FROM_CHECKPOINT = " from "
+CHANGEABLE = {"threads", "test"}
+"""What may differ when a comparison is continued: neither changes what is trained."""
+
+GRID_CENTRES = {**RATES, "bert": 3e-4, "gpt": 3e-4, "t5": 3e-4, "transformer": 3e-4}
+"""family -> the middle of its grid of learning rates when trained from scratch; of other families it is the
+default of train.learning_rate."""
+GRID_FACTOR = 3.0
+"""Between neighbouring learning rates."""
+
+SHARED_SETTINGS = (
+    "train.seed",
+    "train.max_steps",
+    "train.epochs",
+    "train.threads",
+    "data.train",
+    "data.validation",
+    "model.name",
+    "model.size",
+)
+"""Settings that no single model may have: they are the same for all, or set in another way."""
+OWN_DATA_SETTINGS = (
+    "data.tokenizer",
+    "data.vocabulary",
+    "data.learn_from",
+    "data.normalisation",
+    "data.max_length",
+    "data.stride",
+)
+"""Settings of data that a single model may have. They leave the labels alone, so all models do the same
+task."""
+NOT_FOR_CHECKPOINTS = ("model.", *(f"data.{name}=" for name in (*BROUGHT, "learn_from")))
+"""How settings begin that a checkpoint cannot follow: it comes with its own model and tokenizer."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class CompareConfig:
+    """What the user asks for."""
+
+    task: str
+    data: Sequence[str]
+    models: str
+    """Models as words (see the module), separated by commas."""
+    output_dir: str | Path
+    validation: Sequence[str] = ()
+    test: Sequence[str] = ()
+    settings: Sequence[str] = ()
+    """key=value, for all models."""
+    seeds: int = 3
+    match: str = "steps"
+    parameters: int | None = None
+    seconds: float | None = None
+    grid: int = 3
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ModelEntry:
+    """A model of the comparison."""
+
+    name: str
+    """As it is shown."""
+    model: str | None
+    """NAME or NAME:SIZE; None of a checkpoint."""
+    checkpoint: str | None
+    """Its folder."""
+    settings: tuple[str, ...] = ()
+    """key=value, of this model alone."""
+
+    @property
+    def slug(self) -> str:
+        """Its part in the names of folders."""
+        return re.sub(r"[^A-Za-z0-9._]+", "-", self.name).strip("-.") or "model"
+
+    @property
+    def identity(self) -> str:
+        """Says everything that makes this model another one."""
+        if self.checkpoint is None:
+            return self.name
+        return self.name + FROM_CHECKPOINT + "+".join((absolute(self.checkpoint), *self.settings))
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class ComparisonPlan:
-    """A comparison."""
+    """A comparison, as plan.json has it."""
 
     task: str
     data: tuple[str, ...]
@@ -39,87 +125,214 @@ class ComparisonPlan:
     test: tuple[str, ...]
     """Empty: models are measured on the validation part."""
     models: tuple[str, ...]
-    """Their names; of checkpoints also the folder and the settings."""
+    """Their names; of checkpoints the folder and the settings too."""
     settings: tuple[str, ...]
     seeds: int
-    match: Match
+    match: str
+    """One of MATCHES: what is the same for all models."""
     parameters: int | None
-    """That all models have; None: as many as the first."""
+    """Of every model; None: as many as the first has."""
     seconds: float | None
-    """Of training, that all models have; None: as many as the first takes."""
+    """Of every training; None: as many as the first model takes."""
     grid: int
     """Learning rates tried for each model."""
     steps: int | None
     """Of each training; None: those of the first model's epochs."""
     metric: str
-    """What is compared; on the validation part it also chooses learning rates and checkpoints."""
+    """The score of the leaderboard; on the validation part it also chooses learning rates and checkpoints."""
     threads: int
     files: tuple[dict[str, Any], ...]
-    """What data and validation were: name, size and SHA-256 of each file."""
+    """Name, size and SHA-256 of each data and validation file."""
 
     @property
-    def higher(self) -> bool:
-        """Whether more is better."""
+    def higher_is_better(self) -> bool:
         return self.metric != "loss"
 
     @property
     def names(self) -> list[str]:
         """Of the models."""
-        return [one.partition(FROM)[0] for one in self.models]
+        return [one.partition(FROM_CHECKPOINT)[0] for one in self.models]
 
     @property
     def measured_on(self) -> str:
         return "test" if self.test else "validation"
 
 
-def _told(entry: ModelEntry) -> str:
-    """A name that says all that makes the model another one."""
-    return (
-        entry.name
-        if entry.start is None
-        else entry.name + FROM + "+".join((absolute(entry.start), *entry.settings))
-    )
+class TrainingChoice(NamedTuple):
+    """What the short runs decided for a model."""
+
+    steps: int
+    learning_rate: float
+    fields: dict[str, int]
+    """Of the model, where its width was solved for."""
+    pace: float
+    """Seconds a step."""
 
 
-def planned(
-    task: str,
-    paths: tuple[Sequence[str], Sequence[str], Sequence[str]],
-    entries: Sequence[ModelEntry],
-    settings: Sequence[str],
-    budget: Budget,
-    configs: Sequence[RunConfig],
+def read_entries(words: str, task: str) -> list[ModelEntry]:
+    """The models that a user names, separated by commas. Raises UsageError for a word that names none, and
+    for models that cannot be told apart."""
+    entries = [_entry(word.strip(), task) for word in _split_at_commas(words) if word.strip()]
+    if len(entries) < 2:
+        raise UsageError(
+            f"--models must name at least two models with commas between, but is {printable(repr(words))}"
+        )
+    seen: dict[str, ModelEntry] = {}
+    for entry in entries:
+        other = seen.setdefault(entry.slug.casefold(), entry)
+        if other is not entry:
+            raise UsageError(
+                f"--models must name each model once, but {printable(other.name)} and {printable(entry.name)}"
+                " would have one folder; change one of them"
+            )
+    return entries
+
+
+def _split_at_commas(words: str) -> list[str]:
+    """Commas inside brackets do not count: model.windows=[3,4,5] is one word."""
+    parts, depth = [""], 0
+    for letter in words:
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
+
+
+def _entry(word: str, task: str) -> ModelEntry:
+    first, *rest = word.split("+")
+    settings = tuple(_own_setting(one, word) for one in rest)
+    name, equals, folder = first.partition("=")
+    if equals:
+        if not re.fullmatch(r"[A-Za-z0-9._-]+", name) or not folder:
+            raise UsageError(
+                "a checkpoint of --models must be NAME=FOLDER, NAME of letters, digits, . _ and -, but is"
+                f" {printable(repr(first))}"
+            )
+        return ModelEntry(name=name, model=None, checkpoint=folder, settings=settings)
+    families = task_named(task).models
+    if first.partition(":")[0] not in families:
+        raise UsageError(
+            f"--models must name families that can do {task} ({', '.join(families)}), such as"
+            f" {families[0]}:small+width=64, or NAME=FOLDER for a checkpoint, but {printable(repr(word))} is"
+            " none"
+        )
+    return ModelEntry(name=word, model=first, checkpoint=None, settings=settings)
+
+
+def _own_setting(setting: str, word: str) -> str:
+    """A setting of one model. It is of `model.` unless it names another section. Raises UsageError for one
+    that all models must share."""
+    key, equals, value = (part.strip() for part in setting.partition("="))
+    if not equals:
+        raise UsageError(
+            f"after + a model of --models must have key=value such as width=64, but {printable(repr(word))}"
+            f" has {printable(repr(setting))}"
+        )
+    section, dot, _ = key.partition(".")
+    if not dot or section not in (*SECTIONS, "model"):
+        key = f"model.{key}"
+    if key in SHARED_SETTINGS or (key.startswith("data.") and key not in OWN_DATA_SETTINGS):
+        raise UsageError(
+            f"{key} cannot be set for one model of --models, but {printable(repr(word))} does; leave it out"
+        )
+    return f"{key}={value}"
+
+
+def set_value(settings: Sequence[str], key: str) -> Any:
+    """The value that settings give a dotted key; None where none does."""
+    section, _, name = key.partition(".")
+    return apply_settings({}, list(settings)).get(section, {}).get(name)
+
+
+def settings_of(entry: ModelEntry, common: Sequence[str]) -> list[str]:
+    """The settings of all models, as far as this one can follow them, then its own."""
+    if entry.checkpoint is not None:
+        common = [s for s in common if not s.strip().replace("-", "_").startswith(NOT_FOR_CHECKPOINTS)]
+    return [*common, *entry.settings]
+
+
+def learning_rates(entry: ModelEntry, task: str, common: Sequence[str], count: int) -> list[float]:
+    """`count` (odd) rates, a factor GRID_FACTOR apart, around the one that is set, or the usual one of its
+    family or of fine-tuning."""
+    middle = set_value(settings_of(entry, common), "train.learning_rate")
+    if not isinstance(middle, int | float):
+        default = task_named(task).train.get("learning_rate", TrainConfig().learning_rate)
+        family = (entry.model or "").partition(":")[0]
+        scratch = entry.checkpoint is None
+        middle = GRID_CENTRES.get(family, default) if scratch else FINE_TUNING["learning_rate"]
+    half = count // 2
+    return [float(f"{middle * GRID_FACTOR**step:.3g}") for step in range(-half, half + 1)]
+
+
+def check_budget(config: CompareConfig, entries: Sequence[ModelEntry]) -> None:
+    """Raises UsageError where the budget is impossible."""
+    match, seeds, grid = config.match, config.seeds, config.grid
+    if match not in MATCHES:
+        raise UsageError(f"--match must be one of {', '.join(MATCHES)}, but is {printable(repr(match))}")
+    amounts = {"parameters": (config.parameters, "parameters"), "seconds": (config.seconds, "time")}
+    for name, (amount, needed) in amounts.items():
+        if amount is not None and match != needed:
+            raise UsageError(f"--{name} must go with --match {needed}, but that is {match}")
+        if amount is not None and amount <= 0:
+            raise UsageError(f"--{name} must be above 0, but is {amount:g}")
+    if seeds < 1 or grid < 1 or grid % 2 == 0:
+        raise UsageError(
+            f"--seeds must be at least 1 and --grid an odd number such as 3, but they are {seeds} and {grid}"
+        )
+    if set_value(config.settings, "train.seed") is not None:
+        raise UsageError("train.seed cannot be set here: --seeds N takes the seeds 0 to N-1")
+    if grid == 1 and (match != "steps" or set_value(config.settings, "train.max_steps") is None):
+        raise UsageError("--grid 1 tries nothing out, so it needs --match steps and --set train.max_steps=N")
+    if match == "parameters" and config.parameters is None and entries[0].checkpoint is not None:
+        raise UsageError(
+            "--match parameters goes by the first model, which is a checkpoint; put another first, or add"
+            " --parameters N"
+        )
+    if match == "parameters" and all(entry.checkpoint is not None for entry in entries):
+        raise UsageError(
+            "--match parameters changes widths, but all models are checkpoints; choose --match steps or time"
+        )
+
+
+def make_plan(
+    config: CompareConfig, entries: Sequence[ModelEntry], runs: Sequence[RunConfig]
 ) -> ComparisonPlan:
-    """The plan of a comparison of `entries`, whose configurations are `configs`, on (data, validation, test).
-    Raises UsageError where they do not go together, DataError where a file is not there."""
-    metrics = sorted({one.train.best for one in configs})
+    """The plan for `entries`, whose run configurations are `runs`. Raises UsageError where they do not go
+    together, DataError where a file is missing."""
+    metrics = sorted({run.train.best for run in runs})
     if len(metrics) > 1:
         raise UsageError(
             f"train.best must be the same for all models, but they have {' and '.join(metrics)}; set it for"
             " all with --set"
         )
-    data, validation, test = (tuple(map(absolute, given)) for given in paths)
-    fingerprints(test)  # said before the work
+    data, validation, test = (
+        tuple(map(absolute, paths)) for paths in (config.data, config.validation, config.test)
+    )
+    fingerprints(test)  # a missing test file is an error now, not after the training
+    train = runs[0].train
     return ComparisonPlan(
-        task=task,
+        task=config.task,
         data=data,
         validation=validation,
         test=test,
-        models=tuple(_told(one) for one in entries),
-        settings=tuple(settings),
-        seeds=budget.seeds,
-        match=cast(Match, budget.match),
-        parameters=budget.parameters,
-        seconds=budget.seconds,
-        grid=budget.grid,
-        steps=configs[0].train.max_steps,
+        models=tuple(entry.identity for entry in entries),
+        settings=tuple(config.settings),
+        seeds=config.seeds,
+        match=config.match,
+        parameters=config.parameters,
+        seconds=config.seconds,
+        grid=config.grid,
+        steps=train.max_steps,
         metric=metrics[0],
-        threads=configs[0].train.threads or torch.get_num_threads(),
+        threads=train.threads or torch.get_num_threads(),
         files=fingerprints([*data, *validation]),
     )
 
 
 def fingerprints(paths: Sequence[str]) -> tuple[dict[str, Any], ...]:
-    """Of files, and of all files in folders. Raises DataError for a path that is not there."""
+    """Of files, and of all files in folders. Raises DataError for a path that does not exist."""
     if "-" in paths:
         raise UsageError(
             "a comparison reads its data several times, so standard input cannot be compared on; name a file"
@@ -127,59 +340,34 @@ def fingerprints(paths: Sequence[str]) -> tuple[dict[str, Any], ...]:
     return tuple(fingerprint(path) for path in files_behind(paths))
 
 
-@contextmanager
-def held(folder: Path, plan: ComparisonPlan, threads_given: bool) -> Iterator[ComparisonPlan]:
-    """The folder, made where it is missing, with this plan in it and nobody else at work; gives the plan,
-    with the threads that it began with unless others are given.
+def started_plan(folder: Path, plan: ComparisonPlan, threads_given: bool) -> ComparisonPlan:
+    """Writes the plan into a new folder; in an earlier comparison's folder, checks that it is the same plan.
 
-    Raises UsageError where the folder holds something else or another plan; FolderError where another process
-    compares into it.
+    The number of threads stays that of the start unless the user sets another. Raises UsageError for another
+    plan.
     """
-    if files.holds_something(folder) and not (folder / PLAN).is_file():
-        raise UsageError(
-            f"{printable(str(folder))}: must be new, empty or of an earlier comparison, but holds something"
-            " else; name another --output-dir"
-        )
-    with files.writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    with files.locked(folder / files.LOCK) as mine:
-        if not mine:
-            raise FolderError(
-                f"{printable(str(folder))}: another process is comparing into this folder; wait for it or"
-                " stop it"
-            )
-        yield _begun(folder, plan, threads_given)
-
-
-def _begun(folder: Path, plan: ComparisonPlan, threads_given: bool) -> ComparisonPlan:
     path = folder / PLAN
-    ours = to_plain(plan)
+    new = to_plain(plan)
     if not path.is_file():
-        files.write_json(path, ours)
+        files.write_json(path, new)
         return plan
-    theirs = files.read_json(path)
-    if not isinstance(theirs, dict):
+    old = files.read_json(path)
+    if not isinstance(old, dict):
         raise FolderError(f"{printable(str(path))}: must be the plan of a comparison, but is none")
-    free = FREE - ({"threads"} if threads_given else set())
-    other = [key for key in ours if key not in free and theirs.get(key) != ours[key]]
-    if other:
-        shown = ", ".join(
-            (
-                f"{key} was {theirs.get(key)!r} and is {ours[key]!r}"
-                if key != "files"
-                else "the data have changed"
-            )
-            for key in other
-        )
+    fixed = new.keys() - CHANGEABLE | ({"threads"} if threads_given else set())
+    changes = [
+        "the data have changed" if key == "files" else f"{key} was {old.get(key)!r} and is {new[key]!r}"
+        for key in new
+        if key in fixed and old.get(key) != new[key]
+    ]
+    if changes:
         raise UsageError(
-            f"{printable(str(folder))}: a comparison goes on as it was begun, but {printable(shown)[:500]};"
-            " name another --output-dir"
+            f"{printable(str(folder))}: a comparison goes on as it was begun, but"
+            f" {printable(', '.join(changes))[:500]}; name another --output-dir"
         )
-    if theirs.get("test") != ours["test"]:
-        files.write_json(path, {**theirs, "test": ours["test"]})
-    threads = (
-        plan.threads
-        if threads_given
-        else parse(TrainConfig, {"threads": theirs.get("threads")}, "train.").threads
-    )
+    if old.get("test") != new["test"]:
+        files.write_json(path, {**old, "test": new["test"]})
+    if threads_given:
+        return plan
+    threads = parse(TrainConfig, {"threads": old.get("threads")}, "train.").threads
     return replace(plan, threads=threads or plan.threads)

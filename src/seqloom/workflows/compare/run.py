@@ -1,14 +1,14 @@
-"""Which model is worth it: the same data, the same budget, each with the learning rate that suits it, several
-seeds; a leaderboard.
+"""Compares models: the same data, the same budget, for each model the learning rate that suits it, several
+seeds; the result is a leaderboard.
 
     DIR/plan.json               what is compared; another plan is refused
-    DIR/grid/MODEL-RATE/        a short run for each learning rate; gone when they have chosen
+    DIR/grid/MODEL-RATE/        a short run for each learning rate; deleted once they have chosen
     DIR/choices.json            what they chose: rate, steps and width of each model
-    DIR/MODEL-seedN/            a run folder for each cell, with score.json and predictions.jsonl beside its own files
+    DIR/MODEL-seedN/            a run folder for each cell, with score.json and predictions.jsonl added
     DIR/leaderboard.*           json, csv, png, svg, html
 
-What stands there is not done again: finished runs are kept, a half-trained one goes on. A model that cannot
-be trained (its loss does not stay finite) is said and left out.
+The same command continues a comparison that was stopped: finished runs are kept, a half-trained one is
+resumed. A model whose loss does not stay finite is reported and left out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from statistics import fmean
+from typing import Any, final
 
 import torch
 
@@ -31,93 +32,106 @@ from seqloom.runs.progress import Say
 from seqloom.runs.settings import resolve
 from seqloom.tasks.registry import READING_TASKS
 from seqloom.training.loop import Progress
-from seqloom.workflows.compare.budget import SHORT, Budget, check_budget, short_steps, solved_width, steps_in
-from seqloom.workflows.compare.cells import TOOLS, CellResult, CellRun, CellSteps, fields_at
-from seqloom.workflows.compare.leaderboard import Leaderboard, TableCell, leaderboard, write_leaderboard
-from seqloom.workflows.compare.models import ModelEntry, learning_rates, read_entries, set_value, settings_of
-from seqloom.workflows.compare.plan import ComparisonPlan, fingerprints, held, planned
-from seqloom.workflows.compare.time_left import Ahead
+from seqloom.workflows.compare.cells import CellFunctions, CellRun, fields_at, solve_width
+from seqloom.workflows.compare.leaderboard import (
+    PREDICTIONS,
+    SCORE,
+    CellScore,
+    Leaderboard,
+    leaderboard,
+    write_leaderboard,
+)
+from seqloom.workflows.compare.plan import (
+    PLAN,
+    CompareConfig,
+    ComparisonPlan,
+    ModelEntry,
+    TrainingChoice,
+    check_budget,
+    fingerprints,
+    learning_rates,
+    make_plan,
+    read_entries,
+    set_value,
+    settings_of,
+    started_plan,
+)
+from seqloom.workflows.locked_folder import locked_folder
 from seqloom.workflows.train import stop_signals
 
-GRID, CHOICES, SCORE, PREDICTIONS = "grid", "choices.json", "score.json", "predictions.jsonl"
+GRID, CHOICES = "grid", "choices.json"
+SHORTENING = 3
+"""How much shorter a run is that chooses a learning rate."""
 SPLIT_SEED = 0
 """Of the part that is split off for validation: the same for all."""
 SIGNALS = ("SIGINT", "SIGTERM")
+BUDGETS = {
+    "steps": "the same steps",
+    "time": "the same seconds of training",
+    "parameters": "the same steps and parameters",
+}
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """How it ended."""
+    """How a comparison ended."""
 
     folder: Path
     plan: ComparisonPlan
     leaderboard: Leaderboard | None
     """None where it was stopped before."""
     stopped: str | None
-    """The signal that asked to stop."""
+    """The signal that stopped it."""
 
 
-class ChosenRate(NamedTuple):
-    """What the short runs decided for a model."""
-
-    steps: int
-    learning_rate: float
-    fields: dict[str, int]
-    """Of the model, where its width was solved."""
-    pace: float
-    """Seconds a step."""
-
-
-class Stopped(Exception):
-    """A signal asked to stop; its name."""
+class StoppedBySignal(Exception):
+    """A signal asked the comparison to stop; its name is the message."""
 
 
 def run_compare(
-    task: str,
-    data: Sequence[str],
+    config: CompareConfig,
     *,
-    models: str,
-    output_dir: str | Path,
-    validation: Sequence[str] = (),
-    test: Sequence[str] = (),
-    settings: Sequence[str] = (),
-    seeds: int = 3,
-    match: str = "steps",
-    parameters: int | None = None,
-    seconds: float | None = None,
-    grid: int = 3,
     say: Say = lambda _: None,
     progress: Callable[[Progress], None] = lambda _: None,
-    tools: CellSteps = TOOLS,
+    cells: CellFunctions | None = None,
 ) -> Comparison:
-    """Trains and measures each of `models` with each seed; see the module.
+    """Trains and measures each model with each seed; see the module.
 
     Raises UsageError, DataError, FolderError and TrainingError, each with one line for the user.
     """
+    task, folder = config.task, Path(config.output_dir)
     if task not in READING_TASKS:
         raise UsageError(f"compare is for {', '.join(READING_TASKS)}, but TASK is {printable(repr(task))}")
-    entries, folder = read_entries(models, task), Path(output_dir)
-    budget = Budget(seeds=seeds, match=match, parameters=parameters, seconds=seconds, grid=grid)
-    check_budget(budget, settings, entries)
-    configs = [
-        resolve(task, data, folder, entry.model, validation, settings_of(entry, settings), None, entry.start)
-        for entry in entries
-    ]
-    plan = planned(task, (data, validation, test), entries, settings, budget, configs)
-    threads_given = set_value(settings, "train.threads") is not None
-    with held(folder, plan, threads_given) as plan, stop_signals(say) as interrupted:
+    entries = read_entries(config.models, task)
+    check_budget(config, entries)
+    runs = []
+    for entry in entries:
+        settings = settings_of(entry, config.settings)
+        runs.append(
+            resolve(
+                task, config.data, folder, entry.model, config.validation, settings, None, entry.checkpoint
+            )
+        )
+    plan = make_plan(config, entries, runs)
+    threads_given = set_value(config.settings, "train.threads") is not None
+    with (
+        locked_folder(folder, PLAN, kind="comparison", activity="comparing"),
+        stop_signals(say) as signal_number,
+    ):
+        plan = started_plan(folder, plan, threads_given)
         torch.set_num_threads(plan.threads)
-        work = _Work(folder, plan, entries, configs[0].train, tools, say, progress, interrupted)
+        first, functions = runs[0].train, cells or CellFunctions()
+        runner = _Runner(folder, plan, entries, first, functions, say, progress, signal_number)
         try:
-            return Comparison(folder=folder, plan=plan, leaderboard=work.done(), stopped=None)
-        except Stopped as stopped:
+            return Comparison(folder=folder, plan=plan, leaderboard=runner.run(), stopped=None)
+        except StoppedBySignal as stopped:
             return Comparison(folder=folder, plan=plan, leaderboard=None, stopped=str(stopped))
 
 
 @final
-class _Work:
-    """A comparison at work in its folder."""
+class _Runner:
+    """A comparison that runs in its folder."""
 
     def __init__(
         self,
@@ -125,299 +139,319 @@ class _Work:
         plan: ComparisonPlan,
         entries: list[ModelEntry],
         first: TrainConfig,
-        tools: CellSteps,
+        cells: CellFunctions,
         say: Say,
         progress: Callable[[Progress], None],
-        interrupted: Callable[[], int],
+        signal_number: Callable[[], int],
     ) -> None:
-        self.folder, self.plan, self.entries, self.first, self.tools = folder, plan, entries, first, tools
-        self.say, self.progress, self.interrupted = say, progress, interrupted
-        self.told: set[str] = set()
-        self.ahead = Ahead(plan.names, plan.grid if plan.grid > 1 else 0, plan.seeds)
+        """`first` is how the first model is trained."""
+        self.folder, self.plan, self.entries, self.first, self.cells = folder, plan, entries, first, cells
+        self.say, self.progress, self.signal_number = say, progress, signal_number
+        self.messages: set[str] = set()
+        """That cells have sent."""
+        self.remaining = RemainingRuns(plan.names, plan.grid if plan.grid > 1 else 0, plan.seeds)
         self.left_out: set[str] = set()
         """Models that could not be trained."""
 
-    def done(self) -> Leaderboard:
-        """All of it. Raises Stopped, and TrainingError where no model could be trained."""
-        self._introduce()
+    def run(self) -> Leaderboard:
+        """Raises StoppedBySignal, and TrainingError where no model could be trained."""
+        self._say_plan()
         choices = self._choices()
         runs: dict[tuple[ModelEntry, int], CellRun] = {}
         for seed in range(self.plan.seeds):
-            for entry in self._left_in():
-                run = self._cell(entry, seed, choices[entry.name])
-                runs |= {} if run is None else {(entry, seed): run}
-        entries = self._left_in()
+            for entry in self._trainable():
+                run = self._train_cell(entry, seed, choices[entry.name])
+                if run is not None:
+                    runs[entry, seed] = run
+        entries = self._trainable()
         if not entries:
             raise TrainingError("no model of the comparison could be trained: set train.learning_rate lower")
-        rows: list[TableCell] = []
-        for (
-            entry,
-            seed,
-        ), run in runs.items():  # the test is read here, when everything is chosen and trained
+        scores = []
+        # the test files are read only now, when everything is chosen and trained
+        for (entry, seed), run in runs.items():
             if entry in entries:
-                rows.append(self._measured(entry, seed, choices[entry.name], run))
+                scores.append(self._score(entry, seed, choices[entry.name], run))
                 self._stop_if_asked()
-        found = leaderboard(self.plan, [entry.name for entry in entries], rows)
-        write_leaderboard(self.folder, found, self.say)
-        return found
+        board = leaderboard(self.plan, [entry.name for entry in entries], scores)
+        write_leaderboard(self.folder, board, self.say)
+        return board
 
-    def _left_in(self) -> list[ModelEntry]:
+    def _trainable(self) -> list[ModelEntry]:
         return [entry for entry in self.entries if entry.name not in self.left_out]
 
-    def _leave_out(self, entry: ModelEntry, why: str) -> None:
+    def _leave_out(self, entry: ModelEntry, reason: str) -> None:
         self.left_out.add(entry.name)
-        self.ahead.leave_out(entry.name)
-        self.say(f"{entry.name} is left out: {why}")
+        self.remaining.drop(entry.name)
+        self.say(f"{entry.name} is left out: {reason}")
 
-    def _introduce(self) -> None:
+    def _say_plan(self) -> None:
         plan = self.plan
-        split = (
-            "validation files given"
-            if plan.validation
-            else f"a validation part is split off, by seed {SPLIT_SEED}, the same for all"
-        )
-        on = (
-            "the test files, read once at the end"
-            if plan.test
-            else "the validation part, which also chooses: scores are a little too good"
-        )
-        budget = {
-            "steps": "the same steps",
-            "time": "the same seconds of training",
-            "parameters": "the same steps and parameters",
-        }
+        split = f"a validation part is split off, by seed {SPLIT_SEED}, the same for all"
+        measured_on = "the validation part, which also chooses: scores are a little too good"
+        if plan.validation:
+            split = "validation files given"
+        if plan.test:
+            measured_on = "the test files, read once at the end"
         self.say(
             f"comparing {len(self.entries)} models, {plan.seeds} seed{'s' if plan.seeds > 1 else ''},"
-            f" {budget[plan.match]}, threads: {plan.threads}; {split}; measured by {plan.metric} on {on}"
+            f" {BUDGETS[plan.match]}, threads: {plan.threads}; {split}; measured by {plan.metric} on"
+            f" {measured_on}"
         )
 
-    # choosing
+    # choosing learning rates, steps and widths
 
-    def _choices(self) -> dict[str, ChosenRate]:
+    def _choices(self) -> dict[str, TrainingChoice]:
         path = self.folder / CHOICES
         if not path.is_file():
-            chosen, rows = self._choose()
-            files.write_json(
-                path, {"choices": {name: one._asdict() for name, one in chosen.items()}, "grid": rows}
-            )
+            choices, grid = self._choose()
+            content = {name: choice._asdict() for name, choice in choices.items()}
+            files.write_json(path, {"choices": content, "grid": grid})
         shutil.rmtree(self.folder / GRID, ignore_errors=True)
-        found = files.read_json(path)["choices"]
+        choices = {name: TrainingChoice(**one) for name, one in files.read_json(path)["choices"].items()}
         for entry in self.entries:
-            if entry.name not in found:
+            if entry.name not in choices:
                 self._leave_out(
                     entry, "no learning rate of its grid can be trained; set train.learning_rate lower"
                 )
-        choices = {name: ChosenRate(**one) for name, one in found.items()}
         for name, choice in choices.items():
-            self.ahead.chosen(name, choice.steps * choice.pace)
+            self.remaining.choose(name, choice.steps * choice.pace)
         return choices
 
-    def _choose(self) -> tuple[dict[str, ChosenRate], list[dict[str, Any]]]:
-        """What each model is trained with, and a line for each short run."""
-        steps, seconds = self.plan.steps, self.plan.seconds
-        chosen: dict[str, ChosenRate] = {}
-        rows: list[dict[str, Any]] = []
+    def _choose(self) -> tuple[dict[str, TrainingChoice], list[dict[str, Any]]]:
+        """What each model is trained with, and a record of each short run."""
+        plan = self.plan
+        steps, seconds = plan.steps, plan.seconds
+        choices: dict[str, TrainingChoice] = {}
+        records: list[dict[str, Any]] = []
         for entry in self.entries:
-            if self.plan.grid == 1 and steps is not None:
-                chosen[entry.name] = ChosenRate(
-                    steps, learning_rates(entry, self.plan.task, self.plan.settings, 1)[0], {}, 0.0
-                )
+            rates = learning_rates(entry, plan.task, plan.settings, plan.grid)
+            if plan.grid == 1 and steps is not None:
+                choices[entry.name] = TrainingChoice(steps, rates[0], {}, 0.0)
                 continue
-            fields = {} if self.plan.match != "parameters" else self._solved(entry)
-            found: list[tuple[float, CellRun]] = []
-            for rate in learning_rates(entry, self.plan.task, self.plan.settings, self.plan.grid):
-                run = self._tried(entry, rate, fields, steps)
-                if run is None:
-                    continue
-                steps = steps or SHORT * run.planned
-                found.append((rate, run))
-                rows.append({"model": entry.name, "learning_rate": rate, **run._asdict()})
-            if not found:
-                self.ahead.leave_out(entry.name)
+            fields = self._solved_fields(entry) if plan.match == "parameters" else {}
+            tried: dict[float, CellRun] = {}
+            for rate in rates:
+                run = self._short_run(entry, rate, fields, steps)
+                if run is not None:
+                    steps = steps or SHORTENING * run.planned
+                    tried[rate] = run
+                    records.append({"model": entry.name, "learning_rate": rate, **run._asdict()})
+            if not tried:
+                self.remaining.drop(entry.name)
                 continue
-            rate, pace = (
-                self._best(entry, found),
-                sum(run.seconds for _, run in found) / sum(run.steps for _, run in found),
-            )
             assert steps is not None
-            if self.plan.match == "time":
+            pace = sum(run.seconds for run in tried.values()) / sum(run.steps for run in tried.values())
+            own_steps = steps
+            if plan.match == "time":
                 seconds = seconds or pace * steps
-            fitting = steps if self.plan.match != "time" or seconds is None else steps_in(seconds, pace)
-            chosen[entry.name] = ChosenRate(fitting, rate, fields, pace)
-            self._say_choice(entry, chosen[entry.name], len(found))
-        return chosen, rows
+                own_steps = max(round(seconds / pace), 1)
+            choice = TrainingChoice(own_steps, self._best_rate(tried), fields, pace)
+            choices[entry.name] = choice
+            edge = ""
+            if choice.learning_rate in (rates[0], rates[-1]):
+                edge = ", an end of its grid: a better one may lie beyond"
+            width = "".join(f", {setting}" for setting in _model_settings(fields))
+            self.say(
+                f"{entry.name}: learning rate {choice.learning_rate:g} of {len(tried)}{edge};"
+                f" {own_steps:,} steps{width}"
+            )
+        return choices, records
 
-    def _tried(
+    def _short_run(
         self, entry: ModelEntry, rate: float, fields: dict[str, int], steps: int | None
     ) -> CellRun | None:
-        """A short run with a learning rate; None where it did not stay finite."""
-        place = self.folder / GRID / f"{entry.slug}-{rate:g}"
+        """A short run with a learning rate; None where its loss did not stay finite."""
         if steps is None:
             budget = [
-                f"train.epochs={self.first.epochs / SHORT!r}",
-                f"train.min_steps={self.first.min_steps // SHORT}",
+                f"train.epochs={self.first.epochs / SHORTENING!r}",
+                f"train.min_steps={self.first.min_steps // SHORTENING}",
             ]
         else:
-            budget = [f"train.max_steps={short_steps(steps)}"]
+            budget = [f"train.max_steps={max(round(steps / SHORTENING), 1)}"]
+        settings = [*budget, *_model_settings(fields), f"train.learning_rate={rate!r}"]
         try:
-            return self._trained(
-                place,
-                entry,
-                [*budget, *_of(fields), f"train.learning_rate={rate!r}"],
-                0,
-                f"learning rate {rate:g}",
-            )
+            run = self._train(self.folder / GRID / f"{entry.slug}-{rate:g}", entry, settings)
         except TrainingError as error:
-            self.ahead.done(entry.name, short=True, seconds=None)
+            self.remaining.finish(entry.name, short=True, seconds=None)
             self.say(f"{entry.name}: learning rate {rate:g} is too high, and is left out ({error})")
             return None
+        self._report(entry, run, f"learning rate {rate:g}", short=True)
+        return run
 
-    def _best(self, entry: ModelEntry, found: list[tuple[float, CellRun]]) -> float:
-        """The rate with the best score, of equal ones that with the smaller loss."""
+    def _best_rate(self, tried: dict[float, CellRun]) -> float:
+        """The rate with the best score, of equal ones the one with the smaller loss."""
 
-        def merit(one: tuple[float, CellRun]) -> tuple[float, float]:
-            score = one[1].metrics.get(self.plan.metric, math.nan)
-            known = -math.inf if math.isnan(score) else score if self.plan.higher else -score
-            return (known, -one[1].metrics.get("loss", 0.0))
+        def merit(rate: float) -> tuple[float, float]:
+            metrics = tried[rate].metrics
+            score = metrics.get(self.plan.metric, math.nan)
+            if not self.plan.higher_is_better:
+                score = -score
+            return -math.inf if math.isnan(score) else score, -metrics.get("loss", 0.0)
 
-        return max(found, key=merit)[0]
+        return max(tried, key=merit)
 
-    def _say_choice(self, entry: ModelEntry, choice: ChosenRate, tried: int) -> None:
-        rates = learning_rates(entry, self.plan.task, self.plan.settings, self.plan.grid)
-        edge = (
-            ""
-            if choice.learning_rate not in (rates[0], rates[-1])
-            else ", an end of its grid: a better one may lie beyond"
-        )
-        width = f", {', '.join(_of(choice.fields))}" if choice.fields else ""
-        self.say(
-            f"{entry.name}: learning rate {choice.learning_rate:g} of {tried}{edge}; {choice.steps:,}"
-            f" steps{width}"
-        )
-
-    def _solved(self, entry: ModelEntry) -> dict[str, int]:
-        """The fields with which a model has as many parameters as is asked for, or as the first has."""
-        first, like = self.entries[0], self.folder / GRID / "sizes"
-        if entry is first and self.plan.parameters is None:
+    def _solved_fields(self, entry: ModelEntry) -> dict[str, int]:
+        """The fields with which a model has the parameters asked for, or as many as the first model."""
+        plan, first = self.plan, self.entries[0]
+        if entry is first and plan.parameters is None:
             return {}
-        if entry.start is not None:
+        if entry.checkpoint is not None:
             self.say(f"{entry.name}: a checkpoint is as large as it is; its parameters stay as they are")
             return {}
-        anew = next(one for one in self.entries if one.start is None)
-        self._trained(
-            like, anew, ["train.max_steps=1"], 0, None
-        )  # says what the data are: vocabulary, labels
-        wanted = self.plan.parameters or self.tools.parameters(
-            first, settings_of(first, self.plan.settings), like, self.plan
-        )({})
-        own = settings_of(entry, self.plan.settings)
-        count = self.tools.parameters(entry, own, like, self.plan)
+        # one step of any model trained from scratch: its folder says what the data are (vocabulary, labels)
+        like = self.folder / GRID / "sizes"
+        scratch = next(one for one in self.entries if one.checkpoint is None)
+        self._train(like, scratch, ["train.max_steps=1"])
+        wanted = plan.parameters
+        if wanted is None:
+            wanted = self.cells.parameters(first, settings_of(first, plan.settings), like, plan)({})
         assert wanted is not None
-        sized = solved_width(entry.name, lambda width: count(fields_at(entry, own, width)), wanted)
+        settings = settings_of(entry, plan.settings)
+        count = self.cells.parameters(entry, settings, like, plan)
+        solved = solve_width(entry.name, lambda width: count(fields_at(entry, settings, width)), wanted)
         self.say(
-            f"{entry.name}: {sized.parameters:,} parameters at width {sized.width} (asked for: {wanted:,})"
+            f"{entry.name}: {solved.parameters:,} parameters at width {solved.width} (asked for: {wanted:,})"
         )
-        return fields_at(entry, own, sized.width)
+        return fields_at(entry, settings, solved.width)
 
     # training and measuring
 
-    def _cell(self, entry: ModelEntry, seed: int, choice: ChosenRate) -> CellRun | None:
-        """A cell trained; None where it did not stay finite, and then the model is left out."""
-        budget = [
+    def _cell_folder(self, entry: ModelEntry, seed: int) -> Path:
+        return self.folder / f"{entry.slug}-seed{seed}"
+
+    def _train_cell(self, entry: ModelEntry, seed: int, choice: TrainingChoice) -> CellRun | None:
+        """None where the loss did not stay finite, and then the model is left out."""
+        settings = [
             f"train.max_steps={choice.steps}",
-            *_of(choice.fields),
+            *_model_settings(choice.fields),
             f"train.learning_rate={choice.learning_rate!r}",
         ]
         try:
-            return self._trained(self.place(entry, seed), entry, budget, seed, f"seed {seed}")
+            run = self._train(self._cell_folder(entry, seed), entry, settings, seed)
         except TrainingError as error:
             self._leave_out(entry, f"seed {seed}: {error}")
             return None
+        self._report(entry, run, f"seed {seed}", short=False)
+        return run
 
-    def place(self, entry: ModelEntry, seed: int) -> Path:
-        return self.folder / f"{entry.slug}-seed{seed}"
-
-    def _trained(
-        self, place: Path, entry: ModelEntry, budget: list[str], seed: int, what: str | None
-    ) -> CellRun:
-        """A run folder, new or gone on with. Raises Stopped."""
+    def _train(self, folder: Path, entry: ModelEntry, budget: list[str], seed: int = 0) -> CellRun:
+        """Trains a run folder, or resumes it. Raises StoppedBySignal."""
+        plan = self.plan
         settings = [
-            *settings_of(entry, self.plan.settings),
+            *settings_of(entry, plan.settings),
             *budget,
             f"train.seed={seed}",
-            f"train.threads={self.plan.threads}",
+            f"train.threads={plan.threads}",
+            f"train.best={plan.metric}",
         ]
-        settings += [
-            f"train.best={self.plan.metric}",
-            *([] if self.plan.validation else [f"data.split_seed={SPLIT_SEED}"]),
-        ]
+        if not plan.validation:
+            settings.append(f"data.split_seed={SPLIT_SEED}")
 
         def show(now: Progress) -> None:
-            each, begun = max(now.total_steps, 1), self.ahead.begun
-            self.progress(
-                now._replace(step=begun * each + now.step, total_steps=(begun + self.ahead.left) * each)
-            )
+            """Shows the progress of this run as progress of the whole comparison."""
+            steps, finished = max(now.total_steps, 1), self.remaining.finished
+            total = (finished + self.remaining.count) * steps
+            self.progress(now._replace(step=finished * steps + now.step, total_steps=total))
 
         try:
-            run = self.tools.train(place, entry, settings, self.plan, self._once, show)
+            run = self.cells.train(folder, entry, settings, plan, self._say_once, show)
         except UsageError as error:
             raise UsageError(f"{printable(entry.name)}: {error}") from None
         if run.stopped in SIGNALS:
-            raise Stopped(run.stopped)
+            raise StoppedBySignal(run.stopped)
         self._stop_if_asked()
-        if what is not None:
-            anew = run.stopped != "finished"
-            self.ahead.done(
-                entry.name, short=place.parent.name == GRID, seconds=run.seconds if anew else None
-            )
-            if anew:
-                score = run.metrics.get(self.plan.metric, math.nan)
-                self.say(
-                    f"{entry.name}, {what}: {self.plan.metric} {score:.4g} in {run.seconds:.0f} s{self.ahead}"
-                )
         return run
 
-    def _measured(self, entry: ModelEntry, seed: int, choice: ChosenRate, run: CellRun) -> TableCell:
-        """What a cell came to, kept in its folder; measured again only where the test is another."""
-        place, on = self.place(entry, seed), to_plain(fingerprints(self.plan.test))
-        kept = files.read_json(place / SCORE) if (place / SCORE).is_file() else {}
-        if not kept or kept.get("measured_on") != on:
-            found: CellResult = self.tools.measure(place, self.plan, self._once)
-            kept = {
-                "measured_on": on,
-                "metrics": found.metrics,
-                "parameters": found.parameters,
-                "training_seconds": run.seconds,
-                "trained_tokens": round(run.trained * found.tokens_each),
-                "steps": run.steps,
-                "tokenizer": found.tokenizer,
-                "latency_seconds": self.tools.latency(place, self.plan),
-            }
-            files.write_atomic(
-                place / PREDICTIONS, "".join(files.json_line({"score": one}) + "\n" for one in found.by_item)
+    def _report(self, entry: ModelEntry, run: CellRun, name: str, *, short: bool) -> None:
+        """Counts a run as finished, and reports its score unless it was finished before."""
+        resumed = run.stopped == "finished"
+        self.remaining.finish(entry.name, short=short, seconds=None if resumed else run.seconds)
+        if not resumed:
+            score = run.metrics.get(self.plan.metric, math.nan)
+            self.say(
+                f"{entry.name}, {name}: {self.plan.metric} {score:.4g} in {run.seconds:.0f} s{self.remaining}"
             )
-            files.write_atomic(place / SCORE, files.json_line(kept) + "\n")
-        lines = (place / PREDICTIONS).read_text("utf-8").splitlines()
-        return TableCell.read(
-            entry.name,
-            seed,
-            place,
-            choice.learning_rate,
-            choice.fields,
-            files.read_json(place / SCORE),
-            lines,
-        )
 
-    def _once(self, message: str) -> None:
-        """Every notice of a training once: the data are the same for all."""
-        if message not in self.told:
-            self.told.add(message)
+    def _score(self, entry: ModelEntry, seed: int, choice: TrainingChoice, run: CellRun) -> CellScore:
+        """The score in the folder of a cell. It is measured first where it is missing, or the test files have
+        changed."""
+        folder, plan = self._cell_folder(entry, seed), self.plan
+        path, measured_on = folder / SCORE, to_plain(fingerprints(plan.test))
+        score = files.read_json(path) if path.is_file() else {}
+        if not score or score.get("measured_on") != measured_on:
+            result = self.cells.measure(folder, plan, self._say_once)
+            score = {
+                "measured_on": measured_on,
+                "metrics": result.metrics,
+                "parameters": result.parameters,
+                "training_seconds": run.seconds,
+                "trained_tokens": round(run.trained * result.tokens_per_target),
+                "steps": run.steps,
+                "tokenizer": result.tokenizer,
+                "latency_seconds": self.cells.latency(folder, plan),
+            }
+            lines = [files.json_line({"score": item}) + "\n" for item in result.by_item]
+            files.write_atomic(folder / PREDICTIONS, "".join(lines))
+            files.write_atomic(path, files.json_line(score) + "\n")
+        return CellScore.read(folder, entry.name, seed, choice)
+
+    def _say_once(self, message: str) -> None:
+        """Passes on each message of the trainings once: their data are the same."""
+        if message not in self.messages:
+            self.messages.add(message)
             self.say(message)
 
     def _stop_if_asked(self) -> None:
-        if self.interrupted():
-            raise Stopped(signal.Signals(self.interrupted()).name)
+        if number := self.signal_number():
+            raise StoppedBySignal(signal.Signals(number).name)
 
 
-def _of(fields: dict[str, int]) -> list[str]:
+def _model_settings(fields: dict[str, int]) -> list[str]:
     return [f"model.{name}={value}" for name, value in fields.items()]
+
+
+@final
+class RemainingRuns:
+    """The runs that are still to come, and an estimate of how long they take."""
+
+    def __init__(self, models: Sequence[str], rates: int, seeds: int) -> None:
+        self._short = dict.fromkeys(models, rates)
+        self._full = dict.fromkeys(models, seeds)
+        self._seconds: dict[str, float] = {}
+        """Of a full run of each model, as far as known."""
+        self.finished = 0
+
+    @property
+    def count(self) -> int:
+        return sum(self._short.values()) + sum(self._full.values())
+
+    def finish(self, model: str, *, short: bool, seconds: float | None) -> None:
+        """A run has ended; `seconds` is None where it had ended before."""
+        self.finished += 1
+        runs = self._short if short else self._full
+        runs[model] = max(runs.get(model, 0) - 1, 0)
+        if seconds is not None:
+            self._seconds[model] = SHORTENING * seconds if short else seconds
+
+    def choose(self, model: str, seconds: float) -> None:
+        """A model has its learning rate, and a full run takes so many seconds; 0 where that is not known."""
+        self._short[model] = 0
+        if seconds:
+            self._seconds[model] = seconds
+
+    def drop(self, model: str) -> None:
+        self._short[model] = self._full[model] = 0
+
+    def __str__(self) -> str:
+        """A clause that begins with a semicolon; empty where no run remains."""
+        if not self.count:
+            return ""
+        mean = fmean(self._seconds.values()) if self._seconds else 0.0
+        total, guess = 0.0, ""
+        for model, full in self._full.items():
+            runs = full + self._short[model] / SHORTENING
+            total += runs * self._seconds.get(model, mean)
+            if runs and model not in self._seconds:
+                guess = ", if the other models take as long"
+        minutes = f"{total / 60:.0f} min" if total >= 90 else f"{total:.0f} s"
+        return f"; {self.count} run{'s' if self.count > 1 else ''} to go, about {minutes}{guess}"
