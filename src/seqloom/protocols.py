@@ -14,7 +14,7 @@ The state
     hypotheses of one input read) is wrapped in `Shared`, next to an index `source: (rows,)` that says which
     input a row reads. A state is used once: a call may write into its buffers. `fork` copies where two
     continuations are needed, and `select_rows` copies too. A part of it that can do so in place, at less
-    cost, has a method `moved(rows)`. None is the state of a language model that has read nothing; `<s>`
+    cost, is a `ReorderableState`. None is the state of a language model that has read nothing; `<s>`
     begins a document, also in the middle of a row.
 
 Padding
@@ -27,14 +27,16 @@ The loss
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
-from typing import Any, Generic, NamedTuple, Protocol, TypeGuard, TypeVar, runtime_checkable
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
+from seqloom.config import Pooling
 from seqloom.shapes import IGNORE
 
 State = Any
@@ -77,14 +79,28 @@ class OutputLayer(Protocol):
 
 
 @runtime_checkable
-class NeuralDecodable(Protocol):
-    """A `Decodable` in two halves, so that nobody has to hold all logits."""
+class FrequencyOutput(Protocol):
+    """An output layer that works by how often each word occurs."""
 
-    output: OutputLayer
+    def set_counts(self, counts: Tensor) -> None:
+        """counts `(vocabulary,)`: how often each id occurs in the training text."""
+        ...
+
+
+@runtime_checkable
+class HiddenReader(Protocol):
+    """The first half of a neural `Decodable`: from tokens to hidden states."""
 
     def read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """tokens `(rows, steps)` -> hidden `(rows, steps, width)`, and the state after those tokens."""
         ...
+
+
+@runtime_checkable
+class NeuralDecodable(HiddenReader, Protocol):
+    """A `Decodable` in two halves, so that nobody has to hold all logits."""
+
+    output: OutputLayer
 
     def __call__(self, tokens: Tensor, state: State) -> tuple[Tensor, State]: ...
 
@@ -99,18 +115,107 @@ class TargetScorer(Protocol):
         ...
 
 
-class Encoder(Protocol):
-    """A model that only reads."""
+@runtime_checkable
+class LimitedContext(Protocol):
+    """A model that looks at a limited number of tokens."""
 
-    def __call__(self, inputs: Tensor, mask: Tensor) -> Tensor:
-        """inputs `(rows, steps)`, mask `(rows, steps)` -> `(rows, steps, width)`."""
+    @property
+    def context(self) -> int | None:
+        """The most tokens of a row, special ones included; None where there is no limit."""
+        ...
+
+
+@runtime_checkable
+class EncoderDecoder(Protocol):
+    """A `Decodable` that writes about a source: the encoder makes the first state."""
+
+    def encode(self, source: Tensor) -> State:
+        """source `(inputs, steps)`, padded anywhere -> the state before the first token, one row per input."""
+        ...
+
+    def __call__(self, tokens: Tensor, state: State) -> tuple[Tensor, State]: ...
+
+
+@runtime_checkable
+class AttentiveEncoderDecoder(EncoderDecoder, Protocol):
+    """An encoder-decoder that can show where it looks in the source."""
+
+    @property
+    def has_attention(self) -> bool:
+        """False for one that was built without attention."""
+        ...
+
+    def attended(self, tokens: Tensor, state: State) -> Tensor:
+        """`(rows, steps, source)`, or `(rows, layers, heads, steps, source)`: the weights of attention when the
+        model predicts what follows each token. The state is that before the first token."""
+        ...
+
+
+@runtime_checkable
+class FittedModel(Protocol):
+    """A class of models that are estimated from a text in one go, without gradients."""
+
+    @classmethod
+    def fit(cls, config: Any, ids: Any) -> nn.Module:
+        """The model of the texts in one array of ids, each closed by `</s>`."""
+        ...
+
+
+class EncoderTraits(NamedTuple):
+    """What a head must know of the encoder below it. The defaults of a head are those of the encoder's paper."""
+
+    width: int
+    """Width of a hidden state; with two directions of both together."""
+    pooling: Pooling
+    """How the hidden states of a text become one."""
+    pair: Literal["joined", "compared"] = "compared"
+    """How two texts are read."""
+    pooler: bool = False
+    """Whether a hidden layer as wide as the states comes before the scores of a text."""
+    label_bias: bool = True
+    """Whether the scores of labels have a trained bias."""
+    directions: int = 1
+    """2 where forward and backward states are side by side."""
+    linear: bool = False
+    """Whether hidden states are linear in the counts of tokens. A head without a hidden layer then starts as
+    the identity, so that embeddings are the weights of each label."""
+
+
+class EncoderConfig(Protocol):
+    """The configuration of an `Encoder`."""
+
+    @property
+    def traits(self) -> EncoderTraits: ...
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """A model that reads texts for a head. Its configuration is an `EncoderConfig`; one that limits the tokens
+    of a row is a `LimitedContext`."""
+
+    def encode_batch(self, batch: EncodedBatch) -> Tensor:
+        """`(rows, steps, width)`; states at padding mean nothing."""
+        ...
+
+
+@runtime_checkable
+class CausalEncoder(Encoder, Protocol):
+    """An `Encoder` whose hidden states also predict the next token."""
+
+    def next_token_loss(self, hidden: Tensor, targets: Tensor) -> Loss:
+        """hidden `(steps, width)`, targets `(steps,)` with IGNORE where nothing is trained."""
+        ...
+
+    def freeze_output(self) -> None:
+        """Stops training what only the next token needs. Nothing would ask for it, and distributed training
+        waits for the gradient of each trained parameter."""
         ...
 
 
 class EncodedBatch(NamedTuple):
-    """Texts to be read and answered: what a `Reader` (`models/reader.py`) and its head are given. An example
-    is one row, or several: one for each of two texts that are compared, for each order of them, for each
-    option; the rows of an example stand together."""
+    """Texts for an encoder and its head (`models/encoder_with_head.py`). An example is one row, or several:
+    one for each of two texts that are compared, for each order of them, for each option. The rows of an
+    example are neighbours."""
 
     tokens: Tensor
     """`(rows, steps)`, -1 at padding, which stands at the end."""
@@ -214,14 +319,28 @@ def select_rows(state: State, rows: Tensor) -> State:
     return _rebuild(state, lambda part: select_rows(part, rows))
 
 
+@runtime_checkable
+class ReorderableState(Protocol):
+    """A part of a state that can select rows in place."""
+
+    def reordered(self, rows: Tensor) -> State:
+        """The state with the given rows `(n,)`; this one is not used again."""
+        ...
+
+
 def reorder_in_place(state: State, rows: Tensor) -> State:
-    """`select_rows` for a state that is not used again: what stays where it is, is not copied by a part that
-    knows how."""
-    if hasattr(state, "reordered"):
+    """`select_rows` for a state that is not used again: a `ReorderableState` copies only what changes."""
+    if _meets(state.__class__, ReorderableState):
         return state.reordered(rows)
     if isinstance(state, Tensor):
         return state.index_select(0, rows)
     return _rebuild(state, lambda part: reorder_in_place(part, rows))
+
+
+@lru_cache(maxsize=512)
+def _meets(kind: type[object], protocol: type[object]) -> bool:
+    """`issubclass` for protocols. Decoding asks at each step, and a protocol takes microseconds to answer."""
+    return issubclass(kind, protocol)
 
 
 def fork(state: State) -> State:
@@ -264,11 +383,15 @@ def _rebuild(state: State, change: Callable[[State], State]) -> State:
 
 def device_of(model: Decodable) -> torch.device:
     """Where a model is: its first parameter or buffer; the CPU where it has none."""
-    parts: Iterator[Tensor] = chain.from_iterable(
-        getattr(model, name, tuple)() for name in ("parameters", "buffers")
-    )
-    first = next(parts, None)
+    if not isinstance(model, nn.Module):
+        return torch.device("cpu")
+    first = next(chain(model.parameters(), model.buffers()), None)
     return torch.device("cpu") if first is None else first.device
+
+
+def context_of(model: object) -> int | None:
+    """The most tokens that a model looks at; None where there is no limit."""
+    return model.context if isinstance(model, LimitedContext) else None
 
 
 def next_logits(
@@ -284,8 +407,8 @@ def next_logits(
 
 
 def _in_two_halves(model: Decodable) -> TypeGuard[NeuralDecodable]:
-    """Whether it is a `NeuralDecodable`, which `isinstance` finds out too slowly for every step of decoding."""
-    return hasattr(model, "read") and hasattr(model, "output")
+    """Whether it is a `NeuralDecodable`: of a `Decodable` its type tells."""
+    return _meets(type(model), HiddenReader)
 
 
 def target_log_probs(model: Decodable, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, State]:

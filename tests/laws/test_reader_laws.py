@@ -16,7 +16,7 @@ from tests.laws.conftest import draw_parameters
 from torch import Tensor
 
 from seqloom.config import HeadConfig
-from seqloom.models.encoder_with_head import ENCODERS as FAMILIES
+from seqloom.models import encoder_families
 from seqloom.models.encoder_with_head import EncoderWithHead, EncoderWithHeadConfig
 from seqloom.models.heads import Kind
 from seqloom.protocols import EncodedBatch, Loss
@@ -341,4 +341,4 @@ def test_an_empty_text_disturbs_nobody(encoder: str, head: str) -> None:
 
 
 def test_every_family_is_under_law() -> None:
-    assert {encoder["model_type"] for encoder in ENCODERS.values()} == set(FAMILIES)
+    assert {encoder["model_type"] for encoder in ENCODERS.values()} == set(encoder_families())

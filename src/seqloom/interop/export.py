@@ -87,7 +87,7 @@ def _target_of_reader(reader: EncoderWithHeadConfig, origin: Mapping[str, Any] |
     fields = dict(reader.encoder)
     model_type = str(fields.pop("model_type"))
     config = parse(model_family(model_type)[0], fields, "model.encoder.")
-    head = resolved_head(reader.head, reader.kind, model_type, getattr(config, "width", 0))
+    head = resolved_head(reader.head, reader.kind, config.traits)
     problems = []
     for hub_type, family in FAMILIES.items():
         if family.model_type != model_type or (origin and origin.get("model_type") != hub_type):

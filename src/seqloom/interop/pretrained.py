@@ -16,8 +16,8 @@ from seqloom.interop.checkpoint import READER, read_checkpoint, read_family
 from seqloom.interop.families import FAMILIES, Family
 from seqloom.interop.hub_origin import HubOrigin, hub_tokenizer
 from seqloom.interop.tensor_mapping import check_finite, first_names, listed
-from seqloom.models import model_family
-from seqloom.models.encoder_with_head import ENCODERS, EncoderWithHead, resolved_head
+from seqloom.models import encoder_families, model_family
+from seqloom.models.encoder_with_head import EncoderWithHead, resolved_head
 from seqloom.run_file import to_plain
 from seqloom.text.hub.tokenizer import HubTokenizer
 from seqloom.text.tokenizers import TextTokenizer
@@ -62,7 +62,7 @@ def pretrained_encoder(folder: Path) -> Pretrained:
     """The encoder of a Hugging Face directory, whatever head stands on it. Raises FolderError where the
     directory is damaged or unknown, UsageError where its model does not read for a head."""
     _, family, _ = read_family(folder)
-    if family.model_type not in ENCODERS:
+    if family.model_type not in encoder_families():
         raise _no_encoder(str(folder), family.model_type)
     found = read_checkpoint(folder, encoder=True)
     origin = HubOrigin.of(folder)
@@ -89,7 +89,7 @@ def pretrained_of_run(content: Mapping[str, Any], weights: Path) -> Pretrained:
     be one. Raises FolderError where the weights are damaged, UsageError where the model does not read for a
     head."""
     model_type = str(content.get("model_type"))
-    if model_type not in (READER, *ENCODERS):
+    if model_type not in (READER, *encoder_families()):
         raise _no_encoder(str(weights.parent), model_type)
     tensors = finite_tensors(weights)
     hub = content.get("hub")
@@ -107,7 +107,7 @@ def pretrained_of_run(content: Mapping[str, Any], weights: Path) -> Pretrained:
 
 def _no_encoder(place: str, model_type: str) -> UsageError:
     return UsageError(
-        f"{printable(place)}: a reader begins with a reader, or with one of {', '.join(ENCODERS)}, but this"
+        f"{printable(place)}: a reader begins with a reader, or with one of {', '.join(encoder_families())}, but this"
         f" is a {printable(model_type)}"
     )
 
@@ -200,7 +200,7 @@ def load_pretrained(reader: EncoderWithHead, started: Pretrained) -> list[str]:
     parameters = {name: one for name, one in tensors.items() if isinstance(one, nn.Parameter)}
     config = reader.config
     same = started.kind == config.kind and started.labels == config.labels
-    settled = resolved_head(config.head, config.kind, reader.model_type, reader.width)
+    settled = resolved_head(config.head, config.kind, reader.traits)
     pooler = started.kind is None and (settled.pooling, settled.activation) == ("first", "tanh")
     head = started.head_tensors if same or pooler else {}
     given = {f"{ENCODER}{name}": tensor for name, tensor in started.encoder_tensors.items()}

@@ -35,6 +35,13 @@ def model_family(model_type: str) -> tuple[Any, Any, dict[str, dict[str, Any]]]:
     return getattr(module, config), getattr(module, model), module.SIZES
 
 
+def encoder_families() -> list[str]:
+    """The families that a head can be put on."""
+    from seqloom.protocols import Encoder
+
+    return [name for name in MODELS if issubclass(model_family(name)[1], Encoder)]
+
+
 def about_sizes(model_type: str) -> dict[str, str]:
     """size -> what it is for, or its paper. Raises UsageError for an unknown family."""
     config, _, _ = model_family(model_type)

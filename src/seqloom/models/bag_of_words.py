@@ -26,6 +26,7 @@ from torch.nn import functional as F
 from seqloom.config import STRICT
 from seqloom.layers.outputs.maxent import MULTIPLIER, PRIME
 from seqloom.models.config_checks import at_least, refuse, shares
+from seqloom.protocols import EncodedBatch, EncoderTraits
 
 
 @final
@@ -58,6 +59,15 @@ class BagOfWordsConfig:
             problems.append(f"model.buckets must be less than {PRIME}, but is {self.buckets}")
         refuse(problems + shares(self, "dropout"))
 
+    @property
+    def linear(self) -> bool:
+        """Whether hidden states are linear in the counts of tokens."""
+        return self.features != "embeddings"
+
+    @property
+    def traits(self) -> EncoderTraits:
+        return EncoderTraits(self.width, "mean", linear=self.linear)
+
 
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"width": 32},
@@ -89,8 +99,7 @@ class BagOfWords(nn.Module):
     def __init__(self, config: BagOfWordsConfig) -> None:
         super().__init__()
         self.config = c = config
-        self.output_width = c.width
-        self.linear = c.features != "embeddings"
+        self.linear = c.linear
         self.embedding = nn.Embedding(c.vocabulary_size, c.width)
         self.ngram_embedding = nn.Embedding(c.buckets, c.width) if c.ngrams > 1 else None
         bound = 0.0 if self.linear else 1 / c.width  # fastText's start
@@ -115,7 +124,7 @@ class BagOfWords(nn.Module):
         size = self.config.vocabulary_size + (0 if self.ngram_embedding is None else self.config.buckets)
         return ids[first].bincount(minlength=size)
 
-    def forward(self, inputs: Tensor, mask: Tensor, characters: Tensor | None = None) -> Tensor:
+    def forward(self, inputs: Tensor, mask: Tensor) -> Tensor:
         """inputs, mask `(rows, steps)`, true at tokens, padding at the end -> `(rows, steps, width)`, 0 at
         padding."""
         ids, counted = self.features(inputs, mask)
@@ -125,6 +134,10 @@ class BagOfWords(nn.Module):
             buckets = (ids[..., 1:] - self.config.vocabulary_size).clamp(min=0)
             embedded = embedded + (self.ngram_embedding(buckets) * weights[:, :, 1:]).sum(dim=2)
         return embedded if self.linear else F.dropout(embedded, self.config.dropout, self.training)
+
+    def encode_batch(self, batch: EncodedBatch) -> Tensor:
+        """`(rows, steps, width)`."""
+        return self(batch.tokens.clamp(min=0), batch.tokens >= 0)  # type: ignore[no-any-return]
 
     def features(self, inputs: Tensor, mask: Tensor) -> Features:
         """Of inputs, mask `(rows, steps)`."""

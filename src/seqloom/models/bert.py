@@ -25,6 +25,7 @@ from seqloom.layers.transformer.blocks import AttentionInputs, Block, Stack, mak
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.layers.transformer.positions import LearnedPositions
 from seqloom.models.config_checks import among, at_least, dividing, refuse, shares
+from seqloom.protocols import EncodedBatch, EncoderTraits
 
 Head = Literal["none", "masked-lm", "replaced-token"]
 
@@ -92,6 +93,10 @@ class BertConfig:
         if self.next_sentence and not self.pooler:
             problems.append("model.next_sentence needs model.pooler=true")
         refuse(problems)
+
+    @property
+    def traits(self) -> EncoderTraits:
+        return EncoderTraits(self.width, "first", pair="joined", pooler=True)
 
     def block(self) -> Block:
         return Block(
@@ -222,6 +227,11 @@ class Bert(nn.Module):
         """
         some, positions = read_places(mask)
         return self.stack.encode(self._embedded(inputs, positions, segments), some)
+
+    def encode_batch(self, batch: EncodedBatch) -> Tensor:
+        """`(rows, steps, width)`."""
+        segments = batch.segments if self.config.segments > 1 else None
+        return self(batch.tokens.clamp(min=0), batch.tokens >= 0, segments)  # type: ignore[no-any-return]
 
     def pooled(self, hidden: Tensor) -> Tensor:
         """hidden `(rows, steps, width)` -> `(rows, width)`: tanh(W x + b) of the first place, which must not

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from seqloom.config import STRICT
 from seqloom.layers.convolution import TimeConvolution
 from seqloom.models.config_checks import at_least, refuse, shares
+from seqloom.protocols import EncodedBatch, EncoderTraits
 
 SPREAD = 0.25
 """Embeddings begin uniform in [-0.25, 0.25] (section 3.1)."""
@@ -58,6 +59,15 @@ class ConvolutionConfig:
             )
         refuse(problems + shares(self, "dropout"))
 
+    @property
+    def output_width(self) -> int:
+        """Of a step: the maps of each window, one after the other."""
+        return len(self.windows) * self.maps
+
+    @property
+    def traits(self) -> EncoderTraits:
+        return EncoderTraits(self.output_width, "max")  # Kim 2014
+
 
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"embedding_width": 32, "maps": 16},
@@ -88,8 +98,6 @@ class Convolution(nn.Module):
             TimeConvolution(c.channels * c.embedding_width, c.maps, window, centred=c.centred)
             for window in c.windows
         )
-        self.output_width = len(c.windows) * c.maps
-        """Of a step: the maps of each window, one after the other."""
 
     @torch.no_grad()
     def settle_static(self) -> None:
@@ -98,7 +106,7 @@ class Convolution(nn.Module):
         if self.static is not None:
             self.static.copy_(self.embedding.weight)
 
-    def forward(self, inputs: Tensor, mask: Tensor, characters: Tensor | None = None) -> Tensor:
+    def forward(self, inputs: Tensor, mask: Tensor) -> Tensor:
         """inputs, mask `(rows, steps)`, true at tokens, padding at the end -> `(rows, steps, output_width)`,
         0 at padding."""
         embedded = self.embedding(inputs)
@@ -107,6 +115,10 @@ class Convolution(nn.Module):
         embedded = F.dropout(embedded, self.config.dropout, self.training).masked_fill(~mask[..., None], 0)
         answers = [self._answers(one, embedded, mask) for one in self.convolutions]  # type: ignore[arg-type]
         return torch.cat(answers, dim=-1)
+
+    def encode_batch(self, batch: EncodedBatch) -> Tensor:
+        """`(rows, steps, output_width)`."""
+        return self(batch.tokens.clamp(min=0), batch.tokens >= 0)  # type: ignore[no-any-return]
 
     def _answers(self, convolution: TimeConvolution, embedded: Tensor, mask: Tensor) -> Tensor:
         """`(rows, steps, maps)` of one window."""

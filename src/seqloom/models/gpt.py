@@ -29,6 +29,7 @@ from seqloom.layers.transformer.key_value_cache import (
 )
 from seqloom.layers.transformer.positions import LearnedPositions, rotation, sinusoids
 from seqloom.models.config_checks import among, at_least, dividing, refuse, shares
+from seqloom.protocols import EncodedBatch, EncoderTraits, Loss
 
 STD = 0.02
 """Of the weights at the start (Radford et al. 2018)."""
@@ -122,6 +123,11 @@ class GPTConfig:
         if self.pad_id == self.bos_id:
             problems.append(f"model.pad_id and model.bos_id must differ, but both are {self.pad_id}")
         refuse(problems)
+
+    @property
+    def traits(self) -> EncoderTraits:
+        # Radford et al. 2018, equation 3: p = softmax(h W), without a bias
+        return EncoderTraits(self.width, "last", pair="joined", label_bias=False)
 
     def block(self) -> Block:
         return Block(
@@ -235,6 +241,20 @@ class GPT(nn.Module):
     def forward(self, tokens: Tensor, state: Cache | None = None) -> tuple[Tensor, Cache | None]:
         hidden, state = self.read(tokens, state)
         return self.output.logits(hidden), state
+
+    def encode_batch(self, batch: EncodedBatch) -> Tensor:
+        """`(rows, steps, width)`."""
+        hidden, _ = self.read(batch.tokens.where(batch.tokens >= 0, self.config.pad_id), None)
+        return hidden
+
+    def next_token_loss(self, hidden: Tensor, targets: Tensor) -> Loss:
+        """hidden `(steps, width)`, targets `(steps,)` with IGNORE."""
+        return self.output.loss(hidden, targets)
+
+    def freeze_output(self) -> None:
+        """Stops training the output layer, unless its weight is the embedding."""
+        if not self.config.tie_output:
+            self.output.requires_grad_(False)
 
     def attended(self, tokens: Tensor) -> Tensor:
         """`(rows, layers, heads, steps, steps)`: where each head looks at each token, read from the start."""

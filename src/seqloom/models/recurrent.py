@@ -25,6 +25,7 @@ from seqloom.layers.convolution import TimeConvolution
 from seqloom.layers.recurrent.cells import CELLS
 from seqloom.layers.recurrent.stack import Recurrent
 from seqloom.models.config_checks import among, at_least, refuse, shares
+from seqloom.protocols import EncodedBatch, EncoderTraits
 
 LETTER_WINDOW = 3
 """Letters of a window (Ma and Hovy 2016, table 1)."""
@@ -85,6 +86,15 @@ class RecurrentConfig:
             )
         refuse(problems)
 
+    @property
+    def directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    @property
+    def traits(self) -> EncoderTraits:
+        width = self.directions * self.width
+        return EncoderTraits(width, "max", directions=self.directions)  # Conneau et al. 2017
+
 
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"embedding_width": 32, "width": 32, "character_width": 8, "character_maps": 8},
@@ -106,7 +116,6 @@ class RecurrentEncoder(nn.Module):
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__()
         self.config = c = config
-        self.bidirectional = c.bidirectional
         self.embedding = nn.Embedding(c.vocabulary_size, c.embedding_width)
         nn.init.normal_(self.embedding.weight, std=c.embedding_width**-0.5)
         self.letters = None if c.characters == "none" else CharacterEncoder(c)
@@ -120,13 +129,11 @@ class RecurrentEncoder(nn.Module):
             connection=c.connection,
             dropout=c.dropout,
         )
-        self.output_width = self.layers.output_width
-        """Of a step: both directions together."""
 
     def forward(self, inputs: Tensor, mask: Tensor, characters: Tensor | None = None) -> Tensor:
         """inputs, mask `(rows, steps)`, true at tokens, characters `(rows, steps, letters)` of the word at
-        each step, -1 at padding -> `(rows, steps, output_width)`, 0 at padding. Without characters no word
-        has letters."""
+        each step, -1 at padding -> `(rows, steps, both directions together)`, 0 at padding. Without
+        characters no word has letters."""
         c = self.config
         if self.training and c.word_dropout:
             inputs = inputs.masked_fill(
@@ -137,6 +144,11 @@ class RecurrentEncoder(nn.Module):
             embedded = torch.cat([embedded, self.letters(characters, mask)], dim=-1)
         outputs: Tensor = self.layers(F.dropout(embedded, c.dropout, self.training), mask)[0]
         return outputs.masked_fill(~mask[..., None], 0)
+
+    def encode_batch(self, batch: EncodedBatch) -> Tensor:
+        """`(rows, steps, both directions together)`."""
+        characters = batch.characters if batch.characters.shape[-1] else None
+        return self(batch.tokens.clamp(min=0), batch.tokens >= 0, characters)  # type: ignore[no-any-return]
 
 
 @final

@@ -306,6 +306,11 @@ class Seq2Seq(nn.Module):
         hidden, state = self.read(tokens, state)
         return self.output.logits(hidden), state
 
+    @property
+    def has_attention(self) -> bool:
+        """False where it has one context vector."""
+        return self.attention is not None
+
     def attended(self, tokens: Tensor, state: Seq2SeqState) -> Tensor:
         """`(rows, steps, source)`: where the model looks when it predicts what follows each token."""
         return self._decode(tokens, state)[2]

@@ -33,7 +33,7 @@ from seqloom.layers.transformer.key_value_cache import (
 )
 from seqloom.layers.transformer.positions import RelativeBias
 from seqloom.models.config_checks import among, at_least, dividing, refuse, shares
-from seqloom.protocols import Shared
+from seqloom.protocols import EncodedBatch, EncoderTraits, Shared
 
 
 @final
@@ -92,6 +92,10 @@ class T5Config:
             problems.append(f"model.furthest must be above half of model.buckets, but is {self.furthest}")
         problems += shares(self, "dropout", "attention_dropout")
         refuse(problems)
+
+    @property
+    def traits(self) -> EncoderTraits:
+        return EncoderTraits(self.width, "mean", pair="joined")
 
     def stack(self, *, decoder: bool) -> Stack:
         """The encoder, or the decoder, which looks at the encoder too."""
@@ -165,6 +169,8 @@ ABOUT: dict[str, str] = {
 class T5(nn.Module):
     """Embedding, encoder, decoder, output. A `NeuralDecodable`; `encode` makes its first state."""
 
+    has_attention = True
+
     def __init__(self, config: T5Config) -> None:
         super().__init__()
         self.config = c = config
@@ -219,6 +225,10 @@ class T5(nn.Module):
         x = self.dropout(embedded(self.embedding.weight, source, self.config.pad_id))
         memory: Tensor = self.dropout(self.encoder.encode(x, mask, self.encoder_bias(positions, positions)))
         return memory
+
+    def encode_batch(self, batch: EncodedBatch) -> Tensor:
+        """`(rows, steps, width)`."""
+        return self.encoded(batch.tokens.where(batch.tokens >= 0, self.config.pad_id))
 
     def read(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """tokens `(rows, steps)` -> hidden `(rows, steps, width)`, and the state after those tokens."""

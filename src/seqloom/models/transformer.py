@@ -213,6 +213,8 @@ ABOUT: dict[str, str] = {
 class Transformer(nn.Module):
     """Embedding, encoder, decoder, output. A `NeuralDecodable`; `encode` makes its first state."""
 
+    has_attention = True
+
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config = c = config

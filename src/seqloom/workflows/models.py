@@ -9,8 +9,7 @@ import textwrap
 from typing import Any
 
 from seqloom.config import SECTIONS
-from seqloom.models import MODELS, about_sizes, model_family
-from seqloom.models.encoder_with_head import ENCODERS
+from seqloom.models import MODELS, about_sizes, encoder_families, model_family
 from seqloom.runs.run_folder import FROM_DATA, FROM_TOKENIZER
 
 
@@ -38,7 +37,11 @@ def settings_of(name: str) -> list[dict[str, str]]:
     config, _, _ = model_family(name)
     kinds = {
         "model": config,
-        **{section: kind for section, kind in SECTIONS.items() if section != "head" or name in ENCODERS},
+        **{
+            section: kind
+            for section, kind in SECTIONS.items()
+            if section != "head" or name in encoder_families()
+        },
     }
     return [
         {

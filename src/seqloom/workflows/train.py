@@ -21,7 +21,7 @@ from seqloom.interop.hub_origin import TOKENIZER_CONFIG
 from seqloom.layers.recurrent.stack import runs_loops
 from seqloom.models import model_family
 from seqloom.native.library import library, missing
-from seqloom.protocols import State
+from seqloom.protocols import FittedModel, State
 from seqloom.run_file import run_file_text
 from seqloom.runs import run_folder
 from seqloom.runs.model_card import write_card
@@ -186,7 +186,7 @@ def _train(
     name, size = run_config.model["name"], run_config.model["size"]
     tokenizer, fields = material.tokenizer, model_fields(run_config.model)
     vocabulary = tokenizer.vocabulary_size if tokenizer is not None else 0
-    if hasattr(model_family(name)[1], "fit"):
+    if issubclass(model_family(name)[1], FittedModel):
         with world.together():
             if world.first:
                 fit(

@@ -19,7 +19,7 @@ from seqloom.interop.onnx.graph import Exportable, Graph
 from seqloom.interop.onnx.transformers import encoded
 from seqloom.models.bert import Bert
 from seqloom.models.vit import ViT
-from seqloom.protocols import next_logits
+from seqloom.protocols import EncoderDecoder, context_of, next_logits
 
 TOLERANCE = 1e-4
 """Of the largest value that the model gives."""
@@ -77,14 +77,14 @@ def _of_encoder(model: Bert, rows: int, steps: int, generator: torch.Generator) 
 
 def _of_decoder(model: Any, rows: int, steps: int, source: int, generator: torch.Generator) -> Case:
     pad, vocabulary = model.config.pad_id, model.config.vocabulary_size
-    longest = getattr(model, "context", None) or sum((steps, source, *AFTERWARDS))
+    longest = context_of(model) or sum((steps, source, *AFTERWARDS))
 
     def ids(steps: int) -> Tensor:
         drawn = torch.randint(vocabulary, (rows, steps), generator=generator)
         return drawn.masked_fill(drawn == pad, (pad + 1) % vocabulary)
 
     calls, state, read = [], None, 0
-    if hasattr(model, "encode"):
+    if isinstance(model, EncoderDecoder):
         sources = _on_both_sides(ids(min(source, longest)), pad)
         state = model.encode(sources)
         calls.append(Call({"source": sources}, {}, {}))

@@ -28,7 +28,7 @@ from seqloom.decoding.long_context import window_start
 from seqloom.decoding.string_rules import Lexicon, Spelling
 from seqloom.errors import SeqloomError, UsageError
 from seqloom.packed_weights import PackedWeights
-from seqloom.protocols import State, device_of, fork, next_logits, select_rows
+from seqloom.protocols import State, context_of, device_of, fork, next_logits, select_rows
 from seqloom.runs.run_folder import load_run
 from seqloom.runs.verbs import refuse_other_task
 from seqloom.tasks.language_modeling.generate import begun
@@ -91,7 +91,7 @@ class Completer:
         self._spelling = Spelling.of(tokenizer)
         self._bounds = bounds or Bounds()
         self._model = model
-        self._context: int | None = getattr(model, "context", None)
+        self._context = context_of(model)
         self._device = device_of(model)
         self._marks = tokenizer.special_ids
         self._never = torch.tensor(self._marks.forbidden, dtype=torch.long, device=self._device)

@@ -15,7 +15,7 @@ from seqloom.decoding.long_context import generate_windows, window_start
 from seqloom.decoding.string_rules import cut, may_begin
 from seqloom.errors import UsageError
 from seqloom.packed_weights import packed_weights
-from seqloom.protocols import Tokenizer
+from seqloom.protocols import Tokenizer, context_of
 from seqloom.runs.decoding_options import Decoding, decoding_of, found_or_refused
 from seqloom.runs.progress import Say
 from seqloom.runs.run_folder import LoadedRun, load_run
@@ -64,7 +64,7 @@ class TextGenerator:
         self._say = say
         for note in bundle.notes:
             say(note)
-        self._context: int | None = getattr(bundle.model, "context", None)
+        self._context = context_of(bundle.model)
 
     @packed_weights()
     def generate(

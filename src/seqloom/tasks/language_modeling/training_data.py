@@ -24,6 +24,7 @@ from seqloom.data.batching.token_store import cache_folder, fingerprint
 from seqloom.data.readers.documents import DocumentPiece, corpus_files
 from seqloom.errors import UsageError
 from seqloom.models import model_family
+from seqloom.protocols import FittedModel, FrequencyOutput, NeuralDecodable, context_of
 from seqloom.run_file import to_plain
 from seqloom.runs import run_folder
 from seqloom.runs.progress import Say, counted, silent
@@ -82,9 +83,8 @@ class PreparedCorpus:
 
     def initialise(self, model: nn.Module) -> None:
         """An output layer that works by frequency is told how often each id occurs."""
-        output: Any = getattr(model, "output", None)
-        if hasattr(output, "set_counts"):
-            output.set_counts(torch.from_numpy(self.counts()))
+        if isinstance(model, NeuralDecodable) and isinstance(model.output, FrequencyOutput):
+            model.output.set_counts(torch.from_numpy(self.counts()))
 
     def counts(self) -> NDArray[np.int64]:
         """`(vocabulary,)`: how often each id occurs in the training text."""
@@ -187,7 +187,7 @@ def planned(
     config = run_folder.model_config(model["name"], model["size"], vocabulary_size, model_fields(model))
     family = model_family(model["name"])[1]
     carries = family.carries
-    context = getattr(config, "context", None)
+    context = context_of(config)
     if train.label_smoothing and getattr(config, "output", "full") != "full":
         raise UsageError(
             "train.label_smoothing needs model.output=full, which knows all words at each position, but it"
@@ -199,7 +199,7 @@ def planned(
     rows = train.batch_rows or max(train.batch_tokens // window, 1)
     if carries:
         most = max(len(corpus.tokens) // window, 1)
-        if rows > most and not hasattr(family, "fit"):
+        if rows > most and not issubclass(family, FittedModel):
             say(
                 f"the text is too short for {rows:,} streams of windows of {window} tokens: {most:,} are read"
                 " side by side"

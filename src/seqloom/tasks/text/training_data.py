@@ -237,7 +237,7 @@ def configure(
     fields = model_fields(run_config.model)
     head, more = run_config.head, ANEW.get(name, {})
     if started is not None:
-        plain = to_plain(parse(model_family(name)[0], {**started.encoder_fields, **fields, **more}, "model."))
+        found = parse(model_family(name)[0], {**started.encoder_fields, **fields, **more}, "model.")
         usual = (
             {} if head.pair in APART else started.heads.get(work.kind, {})
         )  # theirs read two texts as one row
@@ -257,8 +257,7 @@ def configure(
                     "model.characters is for token-classification, where the words are known; leave it out"
                 )
             found = replace(found, alphabet=alphabet_of(word for one in examples for word in one.words))
-        plain = to_plain(found)
-    settled = resolved_head(head, work.kind, name, int(plain.get("width") or 0))
+    settled = resolved_head(head, work.kind, found.traits)
     if run_config.head.activation != "auto" and not settled.hidden_width:
         raise UsageError(
             "head.activation is that of a hidden layer, but there is none; add head.hidden_width=N, or leave"
@@ -266,7 +265,7 @@ def configure(
         )
     return EncoderWithHeadConfig(
         kind=work.kind,
-        encoder={"model_type": name, **plain},
+        encoder={"model_type": name, **to_plain(found)},
         head=settled,
         pairs=work.pairs,
         may_be_none=getattr(work, "may_be_none", False),

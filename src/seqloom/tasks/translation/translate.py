@@ -15,7 +15,7 @@ from seqloom.decoding.generate import generate
 from seqloom.decoding.live_rows import Step
 from seqloom.decoding.string_rules import cut
 from seqloom.packed_weights import packed_weights
-from seqloom.protocols import SpecialIds, Tokenizer, device_of
+from seqloom.protocols import SpecialIds, Tokenizer, context_of, device_of
 from seqloom.runs.decoding_options import decoding_of, found_or_refused
 
 
@@ -78,10 +78,10 @@ def longest_output(model: Any, source: int, decode: DecodeConfig, special_ids: S
     """New tokens at most, the end mark counted, for a source of so many ids; no more than the positions of
     the decoder allow."""
     wanted = decode.max_length or 2 * source + 20
-    context: int | None = getattr(model, "context", None)
-    return (
-        wanted if context is None else min(wanted, context + 1 - len(special_ids.bos))
-    )  # the last token is not read
+    context = context_of(model)
+    if context is None:
+        return wanted
+    return min(wanted, context + 1 - len(special_ids.bos))  # the last token is not read
 
 
 def target_tokenizer(tokenizer: Tokenizer) -> Tokenizer:

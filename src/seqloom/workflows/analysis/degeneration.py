@@ -25,6 +25,7 @@ from seqloom.evaluation.perplexity import score_texts
 from seqloom.evaluation.repetition import RepetitionStatistics, Written, loop_at_end, repeated_share
 from seqloom.explaining.charts import require_extra, save_chart
 from seqloom.explaining.degeneration import Mean, ProbabilityCurve, degeneration_chart
+from seqloom.protocols import context_of
 from seqloom.runs.decoding_names import strategy_settings
 from seqloom.runs.decoding_options import decoding_of, found_or_refused
 from seqloom.runs.progress import Say
@@ -274,7 +275,7 @@ def continue_excerpts(
 def _fitting(bundle: LoadedRun, prompt_tokens: int, new_tokens: int | None, say: Say) -> int:
     """How many new tokens: none may be read without all that stands before it. Raises UsageError where so
     many do not fit the context."""
-    context: int | None = getattr(bundle.model, "context", None)
+    context = context_of(bundle.model)
     begin = len(bundle.tokenizer.special_ids.bos)
     room = math.inf if context is None else context + 1 - begin - prompt_tokens  # the last token is not read
     if room < (new_tokens or 1):

@@ -28,7 +28,7 @@ from seqloom.decoding.live_rows import Hypothesis
 from seqloom.decoding.strategies import Beam, Strategy
 from seqloom.errors import UsageError, place
 from seqloom.packed_weights import packed_weights
-from seqloom.protocols import State, device_of
+from seqloom.protocols import State, context_of, device_of
 from seqloom.runs.decoding_options import decoding_of
 from seqloom.runs.progress import Say, silent, tallied
 from seqloom.runs.run_folder import IDLE, LoadedRun, load_run
@@ -178,7 +178,7 @@ class ExactSearcher:
                 [*self._marks.bos],
                 longest_output(model, len(ids), self.settings, self._marks),
             )
-        prompt, context = begun(self.bundle.tokenizer, ids), getattr(model, "context", None)
+        prompt, context = begun(self.bundle.tokenizer, ids), context_of(model)
         cap = self.settings.max_length or NEW_TOKENS
         if context is not None:
             room = max(0, context + 1 - len(prompt))  # the last token is not read

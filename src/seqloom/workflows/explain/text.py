@@ -30,7 +30,7 @@ from seqloom.explaining.chart_panels import Panel, line_panels
 from seqloom.explaining.charts import MOST_SERIES, attention_heat_map, save_chart
 from seqloom.explaining.gradient_flow import STATES, GradientFlow, LayerFlow, NormCurve, gradient_flow
 from seqloom.explaining.head_maps import head_heat_maps
-from seqloom.protocols import device_of
+from seqloom.protocols import AttentiveEncoderDecoder, device_of
 from seqloom.run_file import parse, read_run_file
 from seqloom.runs.progress import Say, each_pair
 from seqloom.runs.run_folder import RUN, LoadedRun, load_run
@@ -86,13 +86,13 @@ def attention_of(
 
     Raises UsageError for an empty text, or a model without attention.
     """
-    model: Any = bundle.model
-    if not hasattr(model, "encode") or not hasattr(model, "attended"):
+    model = bundle.model
+    if not isinstance(model, AttentiveEncoderDecoder):
         raise UsageError(
             "explain needs a model that looks at a source while it writes, but this one is of"
             f" {printable(bundle.task)}"
         )
-    if getattr(model, "attention", model) is None:
+    if not model.has_attention:
         raise UsageError(
             "a model must have attention to be looked at, but this one has one context vector"
             " (model.attention=none)"
