@@ -105,6 +105,14 @@ class NeuralDecodable(HiddenReader, Protocol):
     def __call__(self, tokens: Tensor, state: State) -> tuple[Tensor, State]: ...
 
 
+class EncoderDecoder(NeuralDecodable, Protocol):
+    """A `NeuralDecodable` that predicts a target from a source: `encode` makes its first state."""
+
+    def encode(self, source: Tensor) -> State:
+        """source `(rows, steps)`, padded -> the state of a decoder that has read nothing yet."""
+        ...
+
+
 @runtime_checkable
 class TargetScorer(Protocol):
     """A `Decodable` that knows log p of given targets without forming all logits: counts, mixtures."""
@@ -237,8 +245,12 @@ class EncodedBatch(NamedTuple):
     example's rows."""
 
 
-Objective = Callable[[nn.Module, Any], Loss]
-"""(model, batch) -> Loss. What a model is trained for."""
+class Objective(Protocol):
+    """What a model is trained for."""
+
+    def __call__(self, model: nn.Module, batch: Any, /) -> Loss:
+        """The loss of a batch, which is of the objective's own kind."""
+        ...
 
 
 class SpecialIds(NamedTuple):

@@ -23,8 +23,8 @@ from seqloom.data.batching.order import Rows
 from seqloom.data.batching.pair_batches import translation_batch
 from seqloom.data.batching.token_store import TokenStore
 from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from seqloom.training.distributed import Trained, World, distributed, joined_world
-from seqloom.training.loop import Job, gradient, train_step
+from seqloom.training.distributed import ModelWithLoss, World, data_parallel, joined_world
+from seqloom.training.loop import Trainer
 from seqloom.training.objectives import Translation
 from seqloom.training.optimisation import make_optimizer
 
@@ -46,7 +46,7 @@ def make_store(rows: int) -> TokenStore:
     return TokenStore(("source", "target"), tokens, offsets, np.arange(1, rows + 1), {})
 
 
-def make_job(dtype: str, world: World, accumulate: int) -> Job:
+def make_trainer(dtype: str, world: World, accumulate: int) -> Trainer:
     store = make_store(200)
     torch.manual_seed(7)
     widths: dict[str, Any] = {
@@ -62,7 +62,7 @@ def make_job(dtype: str, world: World, accumulate: int) -> Job:
     config = TrainConfig(
         accumulate=accumulate, learning_rate=0.01, clip_norm=0.05, schedule="constant", warmup_steps=0
     )
-    return Job(
+    return Trainer(
         model=model,
         objective=Translation(0.1),
         optimizer=make_optimizer(model, config),
@@ -83,18 +83,20 @@ def make_job(dtype: str, world: World, accumulate: int) -> Job:
 def three_steps(dtype: str, world: World, accumulate: int, batches: list[Rows]) -> Kept:
     """Loss, count and gradient of the first batch; then the result of a step with each batch, and the
     weights."""
-    job = make_job(dtype, world, accumulate)
-    module = distributed(Trained(job.model, job.objective), world)
-    total, count = gradient(job, module, batches[0], 1)
+    trainer = make_trainer(dtype, world, accumulate)
+    module = data_parallel(ModelWithLoss(trainer.model, trainer.objective), world)
+    total, count = trainer.accumulate_gradient(module, batches[0], 1)
     kept = {"total": torch.tensor(total, dtype=torch.float64), "count": torch.tensor(count)}
-    for name, parameter in job.model.named_parameters():
+    for name, parameter in trainer.model.named_parameters():
         assert parameter.grad is not None
         kept[f"gradient of {name}"] = parameter.grad * world.size
-    job.optimizer.zero_grad(set_to_none=True)
+    trainer.optimizer.zero_grad(set_to_none=True)
     for step, rows in enumerate(batches, start=1):
-        result = train_step(job, module, rows, step, 3)
+        result = trainer.train_step(module, rows, step, 3)
         kept[f"step {step}"] = torch.tensor(tuple(result), dtype=torch.float64)
-    return kept | {f"weights {name}": parameter.detach() for name, parameter in job.model.named_parameters()}
+    return kept | {
+        f"weights {name}": parameter.detach() for name, parameter in trainer.model.named_parameters()
+    }
 
 
 def batches_of(rows: int) -> list[Rows]:
@@ -168,11 +170,11 @@ def test_workers_change_nothing(workers: Path, dtype: str) -> None:
 
 def test_the_loss_is_that_of_all_tokens_together() -> None:
     """Σ loss / Σ tokens of the rows one by one: no mean of means, which would give short rows more weight."""
-    job = make_job("float64", World(), 1)
+    trainer = make_trainer("float64", World(), 1)
     rows = batches_of(ROWS)[0]
-    alone = [job.objective(job.model, job.load(rows[at : at + 1], rows)) for at in range(ROWS)]
+    alone = [trainer.objective(trainer.model, trainer.load(rows[at : at + 1], rows)) for at in range(ROWS)]
     assert len({int(loss.count) for loss in alone}) > 3
-    total, count = gradient(job, Trained(job.model, job.objective), rows, 1)
+    total, count = trainer.accumulate_gradient(ModelWithLoss(trainer.model, trainer.objective), rows, 1)
     assert count == sum(int(loss.count) for loss in alone)
     assert total == pytest.approx(sum(float(loss.total.detach()) for loss in alone), rel=1e-12)
 

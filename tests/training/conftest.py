@@ -1,4 +1,4 @@
-"""A small job in memory, which tells what it was told."""
+"""A small training in memory that records what happens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from seqloom.data.batching.pair_batches import BatchPlan, translation_batch
 from seqloom.data.batching.token_store import TokenStore
 from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from seqloom.training.checkpoints import TrainerState
-from seqloom.training.loop import Job
+from seqloom.training.loop import Trainer
 from seqloom.training.objectives import Translation
 from seqloom.training.optimisation import make_optimizer
 
@@ -45,9 +45,9 @@ class Saved(NamedTuple):
 
 @dataclass
 class Bench:
-    """A job, and what went through it."""
+    """A trainer, and what it logged and saved."""
 
-    job: Job
+    trainer: Trainer
     logged: list[dict[str, Any]] = field(default_factory=list)
     saved: list[Saved] = field(default_factory=list)
     signals: dict[int, int] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Bench:
 
 @pytest.fixture
 def bench() -> Callable[..., Bench]:
-    """A job with 40 pairs; `validations` are the losses that its validations give, one after another."""
+    """A trainer with 40 pairs; `validations` are the losses that its validations give, one after another."""
 
     def make(validations: Iterable[float] = (), dropout: float = 0.0, **settings: Any) -> Bench:
         rng = np.random.default_rng(0)
@@ -74,15 +74,15 @@ def bench() -> Callable[..., Bench]:
         plan = BatchPlan(seed=config.seed, batch_tokens=None, batch_rows=config.batch_rows)
         model = small_model(dropout)
         values = iter(validations)
-        told: Bench
+        recorded: Bench
 
         def save(state: TrainerState) -> None:
-            told.saved.append(
-                Saved(*deepcopy((state, dict(model.state_dict()), told.job.optimizer.state_dict())))
+            recorded.saved.append(
+                Saved(*deepcopy((state, dict(model.state_dict()), recorded.trainer.optimizer.state_dict())))
             )
 
-        told = Bench(
-            Job(
+        recorded = Bench(
+            Trainer(
                 model=model,
                 objective=Translation(),
                 optimizer=make_optimizer(model, config),
@@ -92,12 +92,12 @@ def bench() -> Callable[..., Bench]:
                 describe=lambda rows: "lines " + ", ".join(str(store.lines[row]) for row in rows),
                 validate=lambda: {"loss": next(values), "bleu": 1.0},
                 save=save,
-                log=lambda record: told.logged.append(record),
+                log=lambda record: recorded.logged.append(record),
                 progress=lambda progress: None,
-                interrupted=lambda: told.signals.get(told.state.step, 0),
+                interrupted=lambda: recorded.signals.get(recorded.state.step, 0),
                 evaluate_every=config.evaluate_every or 1000,
             )
         )
-        return told
+        return recorded
 
     return make

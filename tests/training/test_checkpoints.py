@@ -23,7 +23,7 @@ from seqloom.errors import FolderError, TrainingError
 from seqloom.training import checkpoints as kept
 from seqloom.training import metrics_log
 from seqloom.training.checkpoints import TrainerState
-from seqloom.training.loop import Job, run
+from seqloom.training.loop import Trainer
 
 Make = Callable[..., Any]  # see conftest.py
 
@@ -31,16 +31,16 @@ FILES = [kept.WEIGHTS, kept.OPTIMIZER, kept.STATE, files.MANIFEST]
 
 
 @pytest.fixture
-def job(bench: Make) -> Job:
-    """A job whose optimizer has some memory."""
-    told = bench(repeat(1.0))
-    run(told.job, TrainerState(total_steps=3))
-    return told.job  # type: ignore[no-any-return]
+def trainer(bench: Make) -> Trainer:
+    """A trainer whose optimizer has some state."""
+    recorded = bench(repeat(1.0))
+    recorded.trainer.run(TrainerState(total_steps=3))
+    return recorded.trainer  # type: ignore[no-any-return]
 
 
-def save(folder: Path, job: Job, step: int = 3) -> Path:
+def save(folder: Path, trainer: Trainer, step: int = 3) -> Path:
     return kept.save_checkpoint(
-        folder, job.model, job.optimizer, TrainerState(step=step, window=[0.1, 2.0], best=1 / 3)
+        folder, trainer.model, trainer.optimizer, TrainerState(step=step, window=[0.1, 2.0], best=1 / 3)
     )
 
 
@@ -55,21 +55,21 @@ def contents(folder: Path) -> dict[str, bytes]:
 # Saving and loading
 
 
-def test_what_was_saved_is_loaded_to_the_bit(tmp_path: Path, job: Job, bench: Make) -> None:
-    place = save(tmp_path, job)
+def test_what_was_saved_is_loaded_to_the_bit(tmp_path: Path, trainer: Trainer, bench: Make) -> None:
+    place = save(tmp_path, trainer)
     assert sorted(path.name for path in place.iterdir()) == sorted(FILES)
     assert kept.newest_checkpoint(tmp_path) == (place, [])
-    other = bench().job
+    other = bench().trainer
     kept.load_model_tensors(other.model, place / kept.WEIGHTS)
     kept.load_optimizer_tensors(other.optimizer, place / kept.OPTIMIZER)
     assert contents(save(tmp_path / "again", other)) == contents(place)
-    for name, tensor in job.model.state_dict().items():
+    for name, tensor in trainer.model.state_dict().items():
         assert torch.equal(tensor, other.model.state_dict()[name])
     assert kept.read_state(place) == TrainerState(step=3, window=[0.1, 2.0], best=1 / 3)
 
 
 def test_files_are_flushed_and_the_manifest_is_last(
-    tmp_path: Path, job: Job, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[str] = []
     fsync, rename = os.fsync, os.rename
@@ -84,7 +84,7 @@ def test_files_are_flushed_and_the_manifest_is_last(
 
     monkeypatch.setattr(os, "fsync", flushed)
     monkeypatch.setattr(os, "rename", renamed)
-    save(tmp_path, job)
+    save(tmp_path, trainer)
     inside = [event for event in events if "/." not in event]
     temporary = "checkpoint-3.tmp"
     flushed_files = [f"{temporary}/{kept.WEIGHTS}", f"{temporary}/{kept.OPTIMIZER}"]
@@ -95,8 +95,8 @@ def test_files_are_flushed_and_the_manifest_is_last(
     assert events.index(flushed_files[1]) < next(at for at, event in enumerate(events) if "manifest" in event)
 
 
-def test_weights_are_as_readable_as_any_other_file(tmp_path: Path, job: Job) -> None:
-    place = save(tmp_path, job)
+def test_weights_are_as_readable_as_any_other_file(tmp_path: Path, trainer: Trainer) -> None:
+    place = save(tmp_path, trainer)
     assert len({(place / name).stat().st_mode for name in FILES}) == 1
 
 
@@ -114,14 +114,16 @@ def test_tied_weights_stand_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["weights", "memory"])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_nothing_is_saved_that_is_not_finite(tmp_path: Path, job: Job, where: str, value: float) -> None:
-    save(tmp_path, job)
+def test_nothing_is_saved_that_is_not_finite(
+    tmp_path: Path, trainer: Trainer, where: str, value: float
+) -> None:
+    save(tmp_path, trainer)
     before = contents(tmp_path)
-    parameter = next(job.model.parameters())
+    parameter = next(trainer.model.parameters())
     if where == "weights":
         parameter.data[0, 0] = value
     else:
-        job.optimizer.state[parameter]["exp_avg_sq"][0, 0] = value
+        trainer.optimizer.state[parameter]["exp_avg_sq"][0, 0] = value
     with pytest.raises(
         TrainingError,
         match=(
@@ -129,12 +131,12 @@ def test_nothing_is_saved_that_is_not_finite(tmp_path: Path, job: Job, where: st
             r" is not"
         ),
     ):
-        save(tmp_path, job, step=4)
+        save(tmp_path, trainer, step=4)
     assert contents(tmp_path) == before
 
 
-def test_weights_that_do_not_fit_are_named(tmp_path: Path, job: Job) -> None:
-    tensors = kept.model_tensors(job.model)
+def test_weights_that_do_not_fit_are_named(tmp_path: Path, trainer: Trainer) -> None:
+    tensors = kept.model_tensors(trainer.model)
     for change, problem in {
         "missing": "output.bias is missing",
         "unknown": "extra is unknown",
@@ -150,10 +152,10 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path, job: Job) -> None:
             changed["output.bias"] = torch.zeros(29) if change == "shape" else torch.full((30,), math.nan)
         save_file(changed, tmp_path / "a.safetensors")
         with pytest.raises(FolderError, match=problem):
-            kept.load_model_tensors(job.model, tmp_path / "a.safetensors")
+            kept.load_model_tensors(trainer.model, tmp_path / "a.safetensors")
     (tmp_path / "a.safetensors").write_bytes(b"x")
     with pytest.raises(FolderError, match="must be a safetensors file, but cannot be read"):
-        kept.load_model_tensors(job.model, tmp_path / "a.safetensors")
+        kept.load_model_tensors(trainer.model, tmp_path / "a.safetensors")
 
 
 def test_a_state_of_another_version_is_said(tmp_path: Path) -> None:
@@ -168,9 +170,9 @@ def test_a_state_of_another_version_is_said(tmp_path: Path) -> None:
 # Damage
 
 
-def test_newest_is_by_step_and_never_by_time_or_name(tmp_path: Path, job: Job) -> None:
+def test_newest_is_by_step_and_never_by_time_or_name(tmp_path: Path, trainer: Trainer) -> None:
     for step in (10, 9, 2):
-        save(tmp_path, job, step)
+        save(tmp_path, trainer, step)
     (tmp_path / "checkpoint-99.tmp").mkdir()
     (tmp_path / "checkpoint-x").mkdir()
     (tmp_path / "checkpoint-77").touch()
@@ -200,10 +202,10 @@ def emptied(path: Path) -> None:
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("damage", [torn, flipped, emptied, Path.unlink])
 def test_a_damaged_checkpoint_is_named_and_skipped(
-    tmp_path: Path, job: Job, name: str, damage: Callable[[Path], None]
+    tmp_path: Path, trainer: Trainer, name: str, damage: Callable[[Path], None]
 ) -> None:
-    save(tmp_path, job, 5)
-    save(tmp_path, job, 7)
+    save(tmp_path, trainer, 5)
+    save(tmp_path, trainer, 7)
     damage(tmp_path / "checkpoint-7" / name)
     newest, skipped = kept.newest_checkpoint(tmp_path)
     assert newest == tmp_path / "checkpoint-5"
@@ -218,19 +220,19 @@ def test_a_damaged_checkpoint_is_named_and_skipped(
         kept.newest_checkpoint(tmp_path)
 
 
-def test_only_what_is_wanted_is_kept(tmp_path: Path, job: Job) -> None:
+def test_only_what_is_wanted_is_kept(tmp_path: Path, trainer: Trainer) -> None:
     for step in (1, 2, 3):
-        save(tmp_path, job, step)
+        save(tmp_path, trainer, step)
     (tmp_path / "checkpoint-4.tmp").mkdir()
     (tmp_path / "notes").mkdir()
     kept.prune_checkpoints(tmp_path, {1, 3})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-1", "checkpoint-3", "notes"]
 
 
-def test_a_checkpoint_of_the_same_step_is_replaced(tmp_path: Path, job: Job) -> None:
-    place = save(tmp_path, job)
+def test_a_checkpoint_of_the_same_step_is_replaced(tmp_path: Path, trainer: Trainer) -> None:
+    place = save(tmp_path, trainer)
     torn(place / kept.WEIGHTS)
-    save(tmp_path, job)
+    save(tmp_path, trainer)
     assert kept.newest_checkpoint(tmp_path) == (place, [])
 
 
@@ -254,15 +256,17 @@ def fill(disk: Path, left: int) -> None:
     (disk / "ballast").write_bytes(b"x" * (shutil.disk_usage(disk).free - left))
 
 
-def test_a_full_disk_leaves_the_last_checkpoint_and_nothing_half_written(disk: Path, job: Job) -> None:
-    place = save(disk, job)
+def test_a_full_disk_leaves_the_last_checkpoint_and_nothing_half_written(
+    disk: Path, trainer: Trainer
+) -> None:
+    place = save(disk, trainer)
     whole = contents(place)
     size = sum(map(len, whole.values()))
     refused: list[str] = []
     for left in range(0, size + 2**12, 2**12):
         fill(disk, left)
         try:
-            save(disk, job, 4)
+            save(disk, trainer, 4)
         except FolderError as error:
             refused.append(str(error))
         shutil.rmtree(disk / "checkpoint-4", ignore_errors=True)
@@ -277,7 +281,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_nothing_half_written(disk: P
             r" whole; free",
             message,
         )
-    save(disk, job, 4)
+    save(disk, trainer, 4)
     assert kept.newest_checkpoint(disk) == (disk / "checkpoint-4", [])
 
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from seqloom.data.synthetic.pairs import reverse_task
 from seqloom.runs import run_folder
 from seqloom.training import metrics_log
-from seqloom.training.checkpoints import CARRIED, OPTIMIZER, WEIGHTS, checkpoints, read_state
+from seqloom.training.checkpoints import OPTIMIZER, STREAM_STATES, WEIGHTS, checkpoints, read_state
 from seqloom.workflows.train import train
 
 SETTINGS = [
@@ -86,7 +86,7 @@ def write_pairs(folder: Path) -> tuple[list[str], list[str]]:
     return training, validation
 
 
-TOLD = r"""
+FAILING_WORKERS = r"""
 import json, os, sys
 import torch
 import torch.distributed as dist
@@ -121,7 +121,7 @@ with joined_world() as world:
 
 
 def test_workers_fail_together() -> None:
-    first, second = two_workers(TOLD)
+    first, second = two_workers(FAILING_WORKERS)
     extra = (
         "a chart needs the extra `plot`, which is not installed; install it with: pip install 'seqloom[plot]'"
     )
@@ -142,8 +142,9 @@ PREPARE = """
 import sys, time
 from pathlib import Path
 from seqloom.training.distributed import joined_world
-from seqloom.workflows import prepare
-from seqloom.workflows.train import forget, resolve
+from seqloom.runs.settings import resolve
+from seqloom.tasks.translation import training_data as prepare
+from seqloom.workflows.train import forget
 
 folder, *files = sys.argv[1:]
 config = resolve("translation", files[:2], folder, None, files[2:], ["data.tokenizer=characters"], None)
@@ -234,7 +235,7 @@ def test_two_workers_end_where_one_does(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_streams_of_two_workers_are_those_of_one(tmp_path: Path) -> None:
-    """Seven lanes over two workers: the state that each carries is in the checkpoint of the first."""
+    """Seven streams over two workers: the states of both are in the checkpoint of the first."""
     (tmp_path / "text.txt").write_text(
         "".join(f"line {number * number % 17} of a text with {number % 5} words\n" for number in range(120))
     )
@@ -269,9 +270,9 @@ def test_streams_of_two_workers_are_those_of_one(tmp_path: Path) -> None:
         settings=settings,
     )
     torch.set_num_threads(threads)
-    for name in (WEIGHTS, CARRIED):
+    for name in (WEIGHTS, STREAM_STATES):
         mine, theirs = (load_file(checkpoints(folder)[0] / name) for folder in (one, two))
         assert mine.keys() == theirs.keys()
         for key in mine:
             assert torch.allclose(mine[key], theirs[key], rtol=1e-9, atol=1e-12), key
-    assert len(load_file(checkpoints(two)[0] / CARRIED)["0"]) == 7
+    assert len(load_file(checkpoints(two)[0] / STREAM_STATES)["0"]) == 7

@@ -22,7 +22,7 @@ from seqloom.tasks.language_modeling.arpa import export_arpa, import_arpa
 from seqloom.tasks.language_modeling.mixture import mix
 from seqloom.tasks.language_modeling.score import Scorer, contrast
 from seqloom.training import metrics_log
-from seqloom.training.checkpoints import CARRIED, WEIGHTS, newest_checkpoint
+from seqloom.training.checkpoints import STREAM_STATES, WEIGHTS, newest_checkpoint
 from seqloom.training.loop import Progress
 from seqloom.workflows.evaluate import evaluate
 from seqloom.workflows.explain.text import explain_gradient_flow
@@ -187,7 +187,7 @@ def test_stopped_and_resumed_is_never_stopped(
     checkpoint, _ = newest_checkpoint(tmp_path / "run")
     assert checkpoint is not None
     assert checkpoint.name == "checkpoint-8"
-    assert (checkpoint / CARRIED).exists() == model.startswith("recurrent")
+    assert (checkpoint / STREAM_STATES).exists() == model.startswith("recurrent")
     train(resume=tmp_path / "run")
     whole, run = (load_file(tmp_path / name / WEIGHTS) for name in ("whole", "run"))
     assert all(torch.equal(whole[name], run[name]) for name in whole)
@@ -198,7 +198,7 @@ def test_a_carried_state_makes_a_difference(
 ) -> None:
     """What the law above would not see if nothing were carried."""
     made(texts, tmp_path / "carried", "recurrent_lm:tiny")
-    monkeypatch.setattr("seqloom.training.stream_states.Carry.take", lambda self, lanes: None)
+    monkeypatch.setattr("seqloom.training.stream_states.StreamStates.get", lambda self, streams: None)
     made(texts, tmp_path / "anew", "recurrent_lm:tiny")
     carried, anew = (load_file(tmp_path / name / WEIGHTS) for name in ("carried", "anew"))
     assert not all(torch.equal(carried[name], anew[name]) for name in carried)

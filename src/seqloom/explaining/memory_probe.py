@@ -1,4 +1,5 @@
-"""The long-distance probe: what a small reader remembers over a distance, after a fixed budget of training.
+"""The long-distance probe: what a small recurrent model remembers over a distance after a fixed budget of
+training.
 
 The reader is the cell alone, `h_t = cell(x_t, h_{t-1})` and a linear layer on `h` where it must answer.
 `attention` is the same Elman reader, but where it answers it looks at all its states (additive attention):
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple, final
 
@@ -21,23 +22,29 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.config import STRICT, Positive, Share, TrainConfig
+from seqloom.data.batching.order import Rows
 from seqloom.data.synthetic.long_memory import Examples, MemoryTask, Part, examples
-from seqloom.errors import UsageError, printable
+from seqloom.errors import TrainingError, UsageError, printable
 from seqloom.layers.attention import AdditiveScores, attention_weights, weighted_mean
 from seqloom.layers.recurrent.cells import CELLS
 from seqloom.layers.recurrent.stack import Recurrent
-from seqloom.training.loop import Progress
-from seqloom.training.optimisation import clip_by_norm, learning_rate, make_optimizer
+from seqloom.protocols import Loss
+from seqloom.training.checkpoints import TrainerState
+from seqloom.training.loop import Progress, Trainer
+from seqloom.training.optimisation import make_optimizer
 
 ATTENTION = "attention"
 READERS = (*CELLS, ATTENTION)
 EMBEDDING = 16
 """Numbers a word."""
 CHECK_ROWS, TEST_ROWS = (256, 1024), 1024
-"""Sequences of a look at whether it is learned: few, and where these say so, more."""
+"""Sequences of a validation: few, and more where the few pass."""
 LEARNED_ACCURACY, LEARNED_ERROR = 0.99, 0.01
-"""A task is learned at this accuracy; adding, at this mean squared error. Training goes on to half that
-error, so that what it has learned passes the test."""
+"""A task is learned at this accuracy; adding, at this mean squared error."""
+STOP_SHARE = 0.5
+"""Training continues to this share of that error, so that what is learned passes the test too."""
+STOPPED = {"target": "learned", "max_steps": "budget"}
+"""Why the loop ended -> why the probe ended; anything else is a signal."""
 CLOSE = 0.04
 """An answer so near the sum is right (Hochreiter and Schmidhuber 1997, section 5.4)."""
 
@@ -112,6 +119,14 @@ class MemoryReader(nn.Module):
         return outputs
 
 
+class ProbeBatch(NamedTuple):
+    """Examples as tensors."""
+
+    inputs: Tensor
+    targets: Tensor
+    """`(rows, answers)`"""
+
+
 def probe(
     task: MemoryTask,
     reader: str,
@@ -127,37 +142,67 @@ def probe(
     """
     torch.manual_seed(budget.seed)
     model = MemoryReader(reader, len(task.words), len(task.classes), budget.width)
-    config = TrainConfig(learning_rate=budget.learning_rate, schedule="linear", weight_decay=0.0)
-    optimizer = make_optimizer(model, config)
-    began, stopped, step = time.perf_counter(), "budget", 0
-    for step in range(1, budget.steps + 1):
-        batch = examples(
-            task, budget.seed, "train", step, budget.rows, trained_distance(task, distance, budget, step)
-        )
-        loss = _loss(*_answers(model, batch))
-        loss.backward()  # type: ignore[no-untyped-call]
-        if not math.isfinite(float(clip_by_norm(model.parameters(), config.clip_norm))):
-            stopped = "not finite"
-            break
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(config, step, budget.steps)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        spent = max(time.perf_counter() - began, 1e-9)
-        progress(
-            Progress(step, budget.steps, float(loss.detach()), step * batch.inputs[..., :1].size / spent)
-        )
-        if interrupted():
+    config = TrainConfig(
+        learning_rate=budget.learning_rate, schedule="linear", weight_decay=0.0, seed=budget.seed, log_every=1
+    )
+    state, tokens_read = TrainerState(total_steps=budget.steps), 0
+
+    def batches(_epoch: int, start: int) -> Iterator[Rows]:
+        """The only "row" of a batch is the number of its update."""
+        return (np.array([step]) for step in range(start + 1, budget.steps + 1))
+
+    def load(rows: Rows, _whole: Rows) -> ProbeBatch:
+        nonlocal tokens_read
+        step = int(rows[0])
+        shorter = trained_distance(task, distance, budget, step)
+        batch = examples(task, budget.seed, "train", step, budget.rows, shorter)
+        tokens_read += batch.inputs[..., :1].size
+        return _tensors(batch)
+
+    def validate() -> dict[str, float]:
+        """The error; the larger number of rows is read only where the smaller one says that it is learned."""
+        error = math.inf
+        if state.step % budget.check_every == 0:
+            for rows in CHECK_ROWS:
+                error = _error(measure(model, task, budget.seed, "validation", rows, distance))
+                if not error <= STOP_SHARE * _learned_error(task):
+                    break
+        return {"loss": error}
+
+    def report(now: Progress) -> None:
+        # the loss counts an update as one, so the loop reports updates a second
+        tokens_per_update = tokens_read / now.step
+        progress(now._replace(tokens_per_second=now.tokens_per_second * tokens_per_update))
+
+    trainer = Trainer(
+        model=model,
+        objective=probe_loss,
+        optimizer=make_optimizer(model, config),
+        config=config,
+        batches=batches,
+        load=load,
+        describe=lambda rows: f"update {rows[0]}",
+        validate=validate,
+        save=lambda _: None,
+        log=lambda _: None,
+        progress=report,
+        interrupted=interrupted,
+        evaluate_every=budget.check_every,
+        target=STOP_SHARE * _learned_error(task),
+    )
+    start = time.perf_counter()
+    try:
+        trainer.run(state)
+    except TrainingError:
+        steps, stopped = state.step + 1, "not finite"
+    else:
+        if state.stopped not in STOPPED:
             return None
-        if step % budget.check_every == 0 and all(
-            _learned(measure(model, task, budget.seed, "validation", rows, distance), 0.5)
-            for rows in CHECK_ROWS
-        ):
-            stopped = "learned"
-            break
+        steps, stopped = state.step, STOPPED[state.stopped]
     metrics = measure(model, task, budget.seed, "test", TEST_ROWS, distance)
     parameters = sum(p.numel() for p in model.recurrent.parameters())
-    return ProbeResult(step, stopped, parameters, time.perf_counter() - began, metrics, _learned(metrics))
+    learned = _error(metrics) <= _learned_error(task)
+    return ProbeResult(steps, stopped, parameters, time.perf_counter() - start, metrics, learned)
 
 
 def trained_distance(task: MemoryTask, distance: int, budget: ProbeBudget, step: int) -> int:
@@ -174,34 +219,38 @@ def measure(
 ) -> dict[str, float]:
     """Metrics on `rows` examples of a part."""
     batch = examples(task, seed, part, 0, rows, distance)
-    outputs, targets = _answers(model, batch)
+    inputs, targets = _tensors(batch)
+    outputs = model(inputs, targets.shape[1])
     if not task.classes:
         error = (outputs[..., 0] - targets).double()
-        return {
-            "mse": float(error.square().mean()),
-            f"within_{CLOSE}": float((error.abs() < CLOSE).double().mean()),
-        }
+        within = (error.abs() < CLOSE).double().mean()
+        return {"mse": float(error.square().mean()), f"within_{CLOSE}": float(within)}
     metrics = {"accuracy": float((outputs.argmax(dim=-1) == targets).double().mean())}
     if task.last_noun is not None:
         metrics["last_noun"] = float((task.last_noun(batch.inputs) == batch.targets[:, 0]).mean())
     return metrics
 
 
-def _answers(model: MemoryReader, batch: Examples) -> tuple[Tensor, Tensor]:
-    """outputs `(rows, answers, classes)`, targets `(rows, answers)`."""
-    targets = torch.from_numpy(batch.targets)
-    return model(torch.from_numpy(batch.inputs), targets.shape[1]), targets
+def probe_loss(model: nn.Module, batch: ProbeBatch) -> Loss:
+    """Mean cross-entropy in nats, or mean squared error where the targets are numbers; each update counts as
+    one."""
+    outputs = model(batch.inputs, batch.targets.shape[1])
+    if batch.targets.is_floating_point():
+        mean = F.mse_loss(outputs[..., 0], batch.targets)
+    else:
+        mean = F.cross_entropy(outputs.flatten(0, 1), batch.targets.flatten())
+    return Loss(mean, torch.tensor(1))
 
 
-def _loss(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Mean cross-entropy in nats, or mean squared error where the targets are numbers."""
-    if targets.is_floating_point():
-        return F.mse_loss(outputs[..., 0], targets)
-    return F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+def _tensors(batch: Examples) -> ProbeBatch:
+    return ProbeBatch(torch.from_numpy(batch.inputs), torch.from_numpy(batch.targets))
 
 
-def _learned(metrics: dict[str, float], part: float = 1.0) -> bool:
-    """Whether the error is at most a part of what counts as learned."""
-    if "mse" in metrics:
-        return metrics["mse"] <= part * LEARNED_ERROR
-    return 1 - metrics["accuracy"] <= part * (1 - LEARNED_ACCURACY)
+def _error(metrics: dict[str, float]) -> float:
+    """Mean squared error, or the share of wrong answers."""
+    return metrics["mse"] if "mse" in metrics else 1 - metrics["accuracy"]
+
+
+def _learned_error(task: MemoryTask) -> float:
+    """The error up to which a task counts as learned."""
+    return 1 - LEARNED_ACCURACY if task.classes else LEARNED_ERROR

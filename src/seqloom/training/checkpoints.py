@@ -1,7 +1,7 @@
 """Checkpoints that are whole or not there.
 
     checkpoint-STEP/   model.safetensors, optimizer.safetensors, trainer_state.json, manifest.json
-                       carried.safetensors: the state of each stream, where a model carries one on
+                       carried.safetensors: the stream states, where training has them
 
 A checkpoint is written to `checkpoint-STEP.tmp`, each file flushed, the manifest with sizes and SHA-256 last;
 then it is renamed and its parent flushed. `last` is the newest one that its manifest confirms, `best` is a
@@ -27,19 +27,19 @@ from seqloom import files
 from seqloom.errors import FolderError, TrainingError, printable
 
 WEIGHTS, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "trainer_state.json"
-CARRIED = "carried.safetensors"
+STREAM_STATES = "carried.safetensors"
 
 RETRY = (
     "the last checkpoint is good: lower train.learning_rate or train.clip_norm in the folder's run.yaml and"
-    " resume, or train anew"
+    " resume, or train from scratch"
 )
-"""What to do where training came to numbers that are not finite."""
+"""What to do where training reached numbers that are not finite."""
 
 
 @final
 @dataclass
 class TrainerState:
-    """Where training is: all that a resumed run needs beside weights and optimizer."""
+    """The progress of training: all that a resumed run needs beside weights, optimizer and stream states."""
 
     step: int = 0
     epoch: int = 0
@@ -56,12 +56,15 @@ class TrainerState:
     without_better: int = 0
     """Validations since the best one."""
     stopped: str | None = None
-    """Why training is over, where it is."""
+    """Why training is over: max_steps, target, patience or the name of a signal; None before."""
     threads: int = 0
     kernels: str = ""
-    """What else the last bits of its numbers depend on; nothing where an older version wrote it."""
+    """What else the last bits of the numbers depend on; empty where an older version wrote it."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """What the run was begun with and must keep."""
+    """Settings that a resumed run must keep."""
+
+    def is_over(self) -> bool:
+        return self.stopped is not None
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
@@ -78,45 +81,46 @@ def save_checkpoint(
     model: nn.Module,
     optimizer: torch.optim.Optimizer | None,
     state: TrainerState,
-    carried: Sequence[Tensor] = (),
+    stream_states: Sequence[Tensor] = (),
 ) -> Path:
     """Writes `checkpoint-STEP`; a model that was not trained by steps has no optimizer.
 
     Raises FolderError where there is no room, TrainingError where a value is not finite; then nothing
     half-written is left.
     """
-    weights, memory = model_tensors(model), optimizer_tensors(optimizer) if optimizer is not None else {}
-    streams = {str(number): tensor.contiguous() for number, tensor in enumerate(carried)}
-    broken = [
-        name
-        for name, tensor in (weights | memory | streams).items()
-        if not bool(torch.isfinite(tensor).all())
-    ]
-    if broken:
+    weights = model_tensors(model)
+    optimizer_state = {} if optimizer is None else optimizer_tensors(optimizer)
+    streams = {str(number): tensor.contiguous() for number, tensor in enumerate(stream_states)}
+    if broken := _not_finite(weights | optimizer_state | streams):
         raise TrainingError(
-            f"step {state.step}: what a checkpoint holds must be finite, but {', '.join(broken[:5])} is not;"
-            f" {RETRY}"
+            f"step {state.step}: what a checkpoint holds must be finite, but {broken} is not; {RETRY}"
         )
-    place = checkpoint_path(folder, state.step)
-    temporary = place.with_name(place.name + ".tmp")
-    with files.writing(place):
+    path = checkpoint_path(folder, state.step)
+    temporary = path.with_name(path.name + ".tmp")
+    with files.writing(path):
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         try:
             write_tensors(temporary / WEIGHTS, weights)
-            write_tensors(temporary / OPTIMIZER, memory)
+            write_tensors(temporary / OPTIMIZER, optimizer_state)
             if streams:
-                write_tensors(temporary / CARRIED, streams)
+                write_tensors(temporary / STREAM_STATES, streams)
             files.write_json(temporary / STATE, asdict(state))
             files.write_manifest(temporary)
             files.flush_folder(temporary)
-            if place.exists():
-                shutil.rmtree(place)  # of the same step: left by a run that was resumed from an older one
-            os.rename(temporary, place)
+            if path.exists():
+                shutil.rmtree(path)  # of the same step: left by a run that was resumed from an older one
+            os.rename(temporary, path)
             files.flush_folder(folder)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-    return place
+    return path
+
+
+def _not_finite(tensors: dict[str, Tensor]) -> str:
+    """The names of the first tensors that hold a value that is not finite; empty where none does."""
+    broken = [name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())]
+    return ", ".join(broken[:5])
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
@@ -125,24 +129,22 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     mode = path.stat().st_mode
     try:
         save_file(tensors, path, metadata={"format": "pt"})
-    except SafetensorError as error:  # it wraps what the system said
-        code = re.search(r"os error (\d+)", str(error))
-        raise OSError(
-            int(code[1]) if code else 0, os.strerror(int(code[1])) if code else str(error)
-        ) from None
-    path.chmod(
-        mode
-    )  # safetensors lets nobody but the owner read; a run folder is as readable as the umask says
+    except SafetensorError as error:  # it wraps the error of the system
+        match = re.search(r"os error (\d+)", str(error))
+        if match is None:
+            raise OSError(0, str(error)) from None
+        raise OSError(int(match[1]), os.strerror(int(match[1]))) from None
+    # safetensors lets only the owner read; a run folder is as readable as the umask says
+    path.chmod(mode)
     files.flush_file(path)
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     """The state of a model by name; a tensor that has two names is kept under the first."""
     first: dict[int, str] = {}
-    named = model.state_dict(keep_vars=True)
     return {
         name: tensor.detach().contiguous()
-        for name, tensor in named.items()
+        for name, tensor in model.state_dict(keep_vars=True).items()
         if first.setdefault(id(tensor), name) == name
     }
 
@@ -151,17 +153,14 @@ def load_model_tensors(model: nn.Module, path: Path) -> None:
     """Raises FolderError where names or shapes are not the model's, or a value is not finite."""
     tensors = finite_tensors(path)
     check_weights(model, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, path)
-    model.load_state_dict(tensors, strict=False)  # names were checked; tied ones stand once
+    model.load_state_dict(tensors, strict=False)  # names were checked; tied tensors are stored once
 
 
 def finite_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a file by name. Raises FolderError where a value is not finite."""
     tensors = read_tensors(path)
-    broken = [name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())]
-    if broken:
-        raise FolderError(
-            f"{printable(str(path))}: weights must be finite, but those of {', '.join(broken[:5])} are not"
-        )
+    if broken := _not_finite(tensors):
+        raise FolderError(f"{printable(str(path))}: weights must be finite, but those of {broken} are not")
     return tensors
 
 
@@ -200,38 +199,38 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimizer's memory as `INDEX.NAME`, parameters numbered in the order of its groups."""
+    """The optimizer's state as `INDEX.NAME`, parameters numbered in the order of its groups."""
     state = optimizer.state_dict()["state"]
     return {
-        f"{at}.{name}": torch.as_tensor(value).contiguous()
-        for at, memory in state.items()
-        for name, value in memory.items()
+        f"{index}.{name}": torch.as_tensor(value).contiguous()
+        for index, values in state.items()
+        for name, value in values.items()
     }
 
 
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, path: Path) -> None:
-    memory: dict[int, dict[str, Tensor]] = {}
+    state: dict[int, dict[str, Tensor]] = {}
     for key, tensor in read_tensors(path).items():
-        at, _, name = key.partition(".")
-        memory.setdefault(int(at), {})[name] = tensor
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": memory})
+        index, _, name = key.partition(".")
+        state.setdefault(int(index), {})[name] = tensor
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 
-def read_carried(checkpoint: Path) -> list[Tensor]:
-    """The state of each stream that a checkpoint holds, in order; none where nothing was carried."""
-    path = checkpoint / CARRIED
+def read_stream_states(checkpoint: Path) -> list[Tensor]:
+    """The tensors of the stream states in a checkpoint, in order; none where training had no streams."""
+    path = checkpoint / STREAM_STATES
     tensors = read_tensors(path) if path.exists() else {}
     return [tensors[name] for name in sorted(tensors, key=int)]
 
 
 def checkpoints(folder: Path) -> list[Path]:
     """The checkpoints of a folder, newest step first (never by time)."""
-    found = [
+    paths = [
         path
         for path in folder.glob("checkpoint-*")
         if path.is_dir() and path.name.removeprefix("checkpoint-").isdigit()
     ]
-    return sorted(found, key=checkpoint_step, reverse=True)
+    return sorted(paths, key=checkpoint_step, reverse=True)
 
 
 def newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
@@ -255,9 +254,8 @@ def newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
 
 def read_state(checkpoint: Path) -> TrainerState:
     """Raises FolderError where the state is not one of this version's."""
-    content: dict[str, Any] = files.read_json(checkpoint / STATE)
     try:
-        return TrainerState(**content)
+        return TrainerState(**files.read_json(checkpoint / STATE))
     except TypeError as error:
         raise FolderError(
             f"{printable(str(checkpoint / STATE))}: must be a state that this version wrote, but is not"
@@ -266,7 +264,7 @@ def read_state(checkpoint: Path) -> TrainerState:
 
 
 def prune_checkpoints(folder: Path, keep: set[int]) -> None:
-    """Deletes all checkpoints but those of the given steps, and what a killed save left."""
+    """Deletes all checkpoints but those of the given steps, and the remains of a killed save."""
     for path in checkpoints(folder):
         if checkpoint_step(path) not in keep:
             shutil.rmtree(path, ignore_errors=True)

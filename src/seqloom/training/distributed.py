@@ -1,10 +1,10 @@
-"""Workers: what `torchrun` says, and the few things that workers must agree on."""
+"""Workers, as `torchrun` starts them, and the few things that they must agree on."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, final
@@ -15,15 +15,15 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from seqloom.errors import DataError, FolderError, SeqloomError, TrainingError, UsageError
-from seqloom.protocols import Loss, Objective
+from seqloom.protocols import Objective
 
-TOLD = (SeqloomError, UsageError, DataError, FolderError, TrainingError)
-"""The errors that workers tell each other, by number; any other is told as the first."""
+SHARED_ERRORS = (SeqloomError, UsageError, DataError, FolderError, TrainingError)
+"""The error classes that workers send to each other, by index; any other is sent as the first."""
 
-PATIENCE = timedelta(days=1)
+WORKER_TIMEOUT = timedelta(days=1)
 """How long a worker waits for the others. Torch's half hour is too short while the first one tokenises or
-validates for all; a worker that has died is noticed at once all the same: its connections are closed, and
-`torchrun` ends the rest."""
+validates for all. A dead worker is noticed at once all the same: its connections are closed, and `torchrun`
+ends the rest."""
 
 
 @final
@@ -42,9 +42,9 @@ class World:
         """The sum over all workers, on all workers. Raises TrainingError where one of them is gone."""
         if self.size == 1:
             return value
-        moved = value.to("cpu")
-        _reduce(moved, dist.ReduceOp.SUM)
-        return moved.to(value.device)
+        total = value.to("cpu")
+        _reduce(total, dist.ReduceOp.SUM)
+        return total.to(value.device)
 
     def largest(self, value: int) -> int:
         """The largest value of all workers, known to all."""
@@ -60,36 +60,37 @@ class World:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """A part that all workers finish or none: waits for all at its end, and a SeqloomError of one is
+        """A block that all workers finish or none: waits for all at its end, and a SeqloomError of one is
         raised by all.
 
-        Where several fail, the first of them is heard.
+        Where several fail, the error of the lowest rank counts.
         """
-        failed: SeqloomError | None = None
+        failure: SeqloomError | None = None
         try:
             yield
         except SeqloomError as error:
-            failed = error
-        speaker = self.size - self.largest(0 if failed is None else self.size - self.rank)
-        if speaker == self.size:
+            failure = error
+        # the largest of (size - rank) belongs to the lowest rank that failed; 0 means that none did
+        sender = self.size - self.largest(0 if failure is None else self.size - self.rank)
+        if sender == self.size:
             return
-        mine = failed if speaker == self.rank else None
-        told = self._told(mine)
-        raise told if mine is None else mine
+        own = failure if sender == self.rank else None
+        received = self._broadcast_error(own)
+        raise received if own is None else own
 
-    def _told(self, mine: SeqloomError | None) -> SeqloomError:
-        """The error of the one worker that has one to tell, known to all: its number in TOLD and its message
-        as bytes."""
-        kind = TOLD.index(type(mine)) if type(mine) in TOLD else 0
-        text = b"" if mine is None else str(mine).encode("utf-8", "surrogatepass")
+    def _broadcast_error(self, own: SeqloomError | None) -> SeqloomError:
+        """The error of the one worker that has one, on all workers: its index in SHARED_ERRORS and its
+        message as bytes, both as sums in which all others are zero."""
+        kind = SHARED_ERRORS.index(type(own)) if type(own) in SHARED_ERRORS else 0
+        text = b"" if own is None else str(own).encode("utf-8", "surrogatepass")
         kind, length = self.sum(torch.tensor([kind, len(text)])).tolist()
         message = self.sum(torch.tensor(list(text) or [0] * length, dtype=torch.uint8))
-        return TOLD[kind](bytes(message.tolist()).decode("utf-8", "surrogatepass"))
+        return SHARED_ERRORS[kind](bytes(message.tolist()).decode("utf-8", "surrogatepass"))
 
 
-def _reduce(value: Tensor, how: dist.ReduceOp.RedOpType) -> None:
+def _reduce(value: Tensor, operation: dist.ReduceOp.RedOpType) -> None:
     try:
-        dist.all_reduce(value, how)
+        dist.all_reduce(value, operation)
     except RuntimeError as error:
         raise TrainingError(
             f"all workers must stay to the end, but one has ended or cannot be reached ({error})"
@@ -98,15 +99,15 @@ def _reduce(value: Tensor, how: dist.ReduceOp.RedOpType) -> None:
 
 @contextmanager
 def joined_world() -> Iterator[World]:
-    """Joins the workers that `torchrun` started; alone where nobody did. Reads RANK, WORLD_SIZE and their kin
-    only."""
+    """Joins the workers that `torchrun` started; a world of one without it. Reads only RANK, WORLD_SIZE and
+    the other variables of `torchrun`."""
     if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) < 2:
         yield World()
         return
     cuda = torch.cuda.is_available()
     if cuda:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=PATIENCE)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=WORKER_TIMEOUT)
     try:
         yield World(dist.get_rank(), dist.get_world_size())
     finally:
@@ -114,7 +115,7 @@ def joined_world() -> Iterator[World]:
 
 
 @final
-class Trained(nn.Module):
+class ModelWithLoss(nn.Module):
     """A model with its objective, as one module from batch to (total, count), which is what DDP can wrap."""
 
     def __init__(self, model: nn.Module, objective: Objective) -> None:
@@ -122,15 +123,14 @@ class Trained(nn.Module):
         self.model, self.objective = model, objective
 
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
-        loss: Loss = self.objective(self.model, batch)
-        return loss.total, loss.count
+        return self.objective(self.model, batch)
 
 
-def distributed(trained: Trained, world: World) -> nn.Module:
-    """The module whose gradients are averaged over workers as backward forms them."""
-    return DistributedDataParallel(trained) if world.size > 1 else trained
+def data_parallel(module: ModelWithLoss, world: World) -> nn.Module:
+    """The module whose gradients are averaged over workers as backward computes them."""
+    return DistributedDataParallel(module) if world.size > 1 else module
 
 
-def without_sync(module: nn.Module) -> Any:
+def no_gradient_sync(module: nn.Module) -> AbstractContextManager[None]:
     """A context in which gradients only add up on this worker: for all micro-batches but the last."""
     return module.no_sync() if isinstance(module, DistributedDataParallel) else nullcontext()

@@ -1,4 +1,4 @@
-"""What a training says of itself, in metrics.jsonl of its folder: a line a report, whole lines only."""
+"""The metrics of a training in metrics.jsonl of its folder: one line a report, whole lines only."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ METRICS = "metrics.jsonl"
 
 
 def append(folder: Path, record: dict[str, Any]) -> None:
-    """One whole line more in metrics.jsonl, or none where the disk is full (FolderError); null stands for
-    what is not finite."""
+    """Appends a whole line to metrics.jsonl, or nothing where the disk is full (FolderError). Values that are
+    not finite become null."""
     line = (files.json_line(record) + "\n").encode()
     with files.writing(folder / METRICS):
         handle = os.open(folder / METRICS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         before = os.fstat(handle).st_size
         try:
             written = os.write(handle, line)
-            if written < len(line):  # the next write says why
+            if written < len(line):  # the next write raises the reason
                 os.write(handle, line[written:])
         except OSError:
             os.ftruncate(handle, before)
@@ -31,7 +31,7 @@ def append(folder: Path, record: dict[str, Any]) -> None:
 
 
 def cut(folder: Path, step: int) -> None:
-    """Drops what was logged after a step (by a run that was killed), and half a line."""
+    """Drops the lines after a step, which a killed run left, and an incomplete last line."""
     path = folder / METRICS
     if not path.exists():
         return
@@ -52,7 +52,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 
 def validation(folder: Path, step: int) -> dict[str, float]:
-    """What the validation at a step gave."""
+    """The validation metrics at a step."""
     prefix = "validation_"
     for record in reversed(read(folder)):
         if record["step"] == step and f"{prefix}loss" in record:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, cast, final
 
 from torch import nn
 from torch.nn import functional as F
@@ -12,7 +12,7 @@ from seqloom.data.batching.corpus_windows import TextBatch
 from seqloom.data.batching.pair_batches import TranslationBatch
 from seqloom.data.images.image_store import ImageBatch
 from seqloom.data.images.masked_patches import MaskedPatchBatch
-from seqloom.protocols import EncodedBatch, Loss
+from seqloom.protocols import EncodedBatch, EncoderDecoder, Loss, NeuralDecodable
 from seqloom.shapes import IGNORE
 from seqloom.training.stream_states import StreamStates
 
@@ -26,44 +26,42 @@ class Translation:
     smoothing: float = 0.0
 
     def __call__(self, model: nn.Module, batch: TranslationBatch) -> Loss:
-        encoder_decoder: Any = model
+        encoder_decoder = cast(EncoderDecoder, model)
         hidden, _ = encoder_decoder.read(batch.inputs, encoder_decoder.encode(batch.source))
-        loss: Loss = encoder_decoder.output.loss(hidden, batch.targets, self.smoothing)
-        return loss
+        return encoder_decoder.output.loss(hidden, batch.targets, self.smoothing)
 
 
 @final
 @dataclass(frozen=True)
 class LanguageModelling:
-    """Cross-entropy of the next token, `</s>` included. With a `carry` the rows go on from where their
-    streams were (truncated backpropagation through time)."""
+    """Cross-entropy of the next token, `</s>` included. With `stream_states` each row continues its stream
+    (truncated backpropagation through time)."""
 
     smoothing: float = 0.0
-    carry: StreamStates | None = None
+    stream_states: StreamStates | None = None
 
     def __call__(self, model: nn.Module, batch: TextBatch) -> Loss:
-        language_model: Any = model
-        carry = self.carry
-        goes_on = carry is not None and not bool(batch.begins.all())
-        hidden, state = language_model.read(
-            batch.inputs, carry.take(batch.lanes) if carry is not None and goes_on else None
-        )
-        if carry is not None and int(batch.lanes.min()) >= 0:  # a worker without rows reads what is no stream
-            carry.put(batch.lanes, state)
-        loss: Loss = language_model.output.loss(hidden, batch.targets, self.smoothing)
-        return loss
+        language_model = cast(NeuralDecodable, model)
+        states = self.stream_states
+        if states is None:
+            hidden, _ = language_model.read(batch.inputs, None)
+        else:
+            state = None if bool(batch.begins.all()) else states.get(batch.lanes)
+            hidden, state = language_model.read(batch.inputs, state)
+            if int(batch.lanes.min()) >= 0:  # a worker without rows reads a dummy row of no stream
+                states.set(batch.lanes, state)
+        return language_model.output.loss(hidden, batch.targets, self.smoothing)
 
 
 @final
 @dataclass(frozen=True)
 class HeadObjective:
-    """What the head of a reader is trained for (`models/heads.py`)."""
+    """The loss of a task head (`models/heads.py`)."""
 
     smoothing: float = 0.0
 
     def __call__(self, model: nn.Module, batch: EncodedBatch) -> Loss:
-        reader: Any = model
-        loss: Loss = reader.loss(batch, self.smoothing)
+        loss: Loss = cast(Any, model).loss(batch, self.smoothing)
         return loss
 
 
@@ -85,13 +83,14 @@ class ImageClassification:
 @final
 @dataclass(frozen=True)
 class MaskedPatchPrediction:
-    """Cross-entropy of the mean colour of each corrupted patch, given the image with these corrupted
+    """Cross-entropy of the mean colour of each corrupted patch, given the corrupted image
     (Dosovitskiy et al. 2021, B.1.2)."""
 
     smoothing: float = 0.0
 
     def __call__(self, model: nn.Module, batch: MaskedPatchBatch) -> Loss:
-        logits, targets = model(batch.images, batch.sources).float().flatten(0, 1), batch.targets.flatten()
+        logits = model(batch.images, batch.sources).float().flatten(0, 1)
+        targets = batch.targets.flatten()
         total = F.cross_entropy(
             logits, targets, ignore_index=IGNORE, reduction="sum", label_smoothing=self.smoothing
         )

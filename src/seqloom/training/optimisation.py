@@ -18,7 +18,7 @@ def constant(step: int, warmup: int, total: int) -> float:
 
 
 def linear(step: int, warmup: int, total: int) -> float:
-    """Down to nothing one step after the last, so that every step trains."""
+    """Down to zero one step after the last, so that every step trains."""
     return max(total + 1 - step, 0) / max(total + 1 - warmup, 1)
 
 
@@ -42,7 +42,7 @@ SCHEDULES: dict[str, Callable[[int, int, int], float]] = {
 
 
 def learning_rate(config: TrainConfig, step: int, total: int) -> float:
-    """The learning rate of a step (from 1): a linear climb from 0, then the schedule."""
+    """The learning rate of a step (from 1): a linear warm-up from 0, then the schedule."""
     warmup = min(total // 10, 200) if config.warmup_steps is None else config.warmup_steps
     if step < warmup:
         return config.learning_rate * step / warmup
@@ -52,75 +52,77 @@ def learning_rate(config: TrainConfig, step: int, total: int) -> float:
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
     """AdamW (Loshchilov and Hutter 2019); only matrices that are not embeddings decay.
 
-    A group has a `scale`: its rate is that of the step times this (`rate_scales`). Raises UsageError where
-    nothing would be trained.
+    Each group has a `scale`, the factor of its learning rate (`rate_scales`). Raises UsageError where nothing
+    would be trained.
     """
     frozen = freeze(model, config.freeze)
-    decayed, kept = parameter_groups(model)
+    decayed, undecayed = parameter_groups(model)
     scales = rate_scales(model, config)
-    groups: dict[tuple[bool, float], list[nn.Parameter]] = {}
-    for decays, parameters in ((True, decayed), (False, kept)):
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for weight_decay, parameters in ((config.weight_decay, decayed), (0.0, undecayed)):
         for parameter in parameters:
             if parameter.requires_grad:
-                groups.setdefault((decays, scales.get(id(parameter), 1.0)), []).append(parameter)
+                scale = scales.get(id(parameter), 1.0)
+                groups.setdefault((weight_decay, scale), []).append(parameter)
     if not groups:
         raise UsageError(
             f"train.freeze must leave something to train, but all {frozen} parameters are frozen"
         )
     listed = [
-        {"params": parameters, "weight_decay": config.weight_decay if decays else 0.0, "scale": scale}
-        for (decays, scale), parameters in groups.items()
+        {"params": parameters, "weight_decay": weight_decay, "scale": scale}
+        for (weight_decay, scale), parameters in groups.items()
     ]
     return torch.optim.AdamW(listed, lr=config.learning_rate, betas=(0.9, config.beta2), eps=1e-8, fused=True)
 
 
-def freeze(model: nn.Module, beginnings: Sequence[str]) -> int:
-    """Keeps the parameters whose names begin so as they are; says how many tensors. Raises UsageError where
-    no name begins so."""
+def freeze(model: nn.Module, prefixes: Sequence[str]) -> int:
+    """Freezes the parameters of the modules named by `prefixes`; returns how many tensors these are. Raises
+    UsageError for a prefix of no parameter."""
     names = [name for name, _ in model.named_parameters()]
-    for beginning in beginnings:
-        if not any(_begins(name, beginning) for name in names):
+    for prefix in prefixes:
+        if not any(_has_prefix(name, prefix) for name in names):
             parts = sorted({".".join(name.split(".")[:2]) for name in names})
             raise UsageError(
-                f"train.freeze must name parameters, but none begins with {beginning!r}; known are"
+                f"train.freeze must name parameters, but none begins with {prefix!r}; known are"
                 f" {', '.join(parts)}"
             )
-    chosen = [
-        p for name, p in model.named_parameters() if any(_begins(name, beginning) for beginning in beginnings)
-    ]
-    for parameter in chosen:
-        parameter.requires_grad_(False)
-    return len(chosen)
+    frozen = 0
+    for name, parameter in model.named_parameters():
+        if any(_has_prefix(name, prefix) for prefix in prefixes):
+            parameter.requires_grad_(False)
+            frozen += 1
+    return frozen
 
 
-def _begins(name: str, beginning: str) -> bool:
-    return name == beginning or name.startswith(beginning.rstrip(".") + ".")
+def _has_prefix(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(prefix.rstrip(".") + ".")
 
 
 def rate_scales(model: nn.Module, config: TrainConfig) -> dict[int, float]:
-    """id of a parameter -> what its learning rate is multiplied with, where that is not 1.
+    """id of a parameter -> the factor of its learning rate, where that is not 1.
 
     With `layer_decay` ξ, layer l of L has ξ^(L+1-l), the embeddings being layer 0 and the head L+1 (Howard
-    and Ruder 2018; Clark et al. 2020). The head is what a model calls so; `head_learning_rate` is its own.
+    and Ruder 2018; Clark et al. 2020). Parameters of `head` have their own `head_learning_rate`.
     """
-    names = dict(model.named_parameters())
-    head = 1.0 if config.head_learning_rate is None else config.head_learning_rate / config.learning_rate
-    depths = {name: _depth(name) for name in names}
-    top = max((depth for depth in depths.values() if depth is not None), default=0) + 1
+    head_scale = 1.0
+    if config.head_learning_rate is not None:
+        head_scale = config.head_learning_rate / config.learning_rate
+    depths = {name: _layer_depth(name) for name, _ in model.named_parameters()}
+    deepest = max((depth for depth in depths.values() if depth is not None), default=0)
     scales = {}
-    for name, parameter in names.items():
+    for name, parameter in model.named_parameters():
         depth = depths[name]
-        scale = (
-            head
-            if name.startswith("head.")
-            else config.layer_decay ** (top - (top - 1 if depth is None else depth))
-        )
+        if name.startswith("head."):
+            scale = head_scale
+        else:
+            # what follows the layers, such as a final norm, learns like the last layer
+            scale = config.layer_decay ** (deepest + 1 - (deepest if depth is None else depth))
         if scale != 1.0:
             scales[id(parameter)] = scale
     return scales
 
 
-BOTTOM = (
+INPUT_MODULES = {
     "embedding",
     "embedding_norm",
     "positions",
@@ -130,18 +132,19 @@ BOTTOM = (
     "cls",
     "mask",
     "classes",
-)
-"""Parts of models that come before their layers."""
+}
+"""Modules of models that come before the layers."""
 
 
-def _depth(name: str) -> int | None:
-    """Of a parameter: 0 for what comes before the layers, n for the n-th one; None for what comes after them."""
-    if set(name.split(".")) & {"letters", "encoder_bias"}:  # before the words' layers; of the first layer
+def _layer_depth(name: str) -> int | None:
+    """Of a parameter: 0 before the layers, n for the n-th layer, None after them."""
+    modules = set(name.split("."))
+    if modules & {"letters", "encoder_bias"}:  # letters read words; the bias belongs to the first layer
         return 0
-    found = re.search(r"(?:blocks|forward_layers|backward_layers)\.(\d+)\.", name)
-    if found:
-        return int(found[1]) + 1
-    return 0 if set(name.split(".")) & set(BOTTOM) else None
+    layer = re.search(r"(?:blocks|forward_layers|backward_layers)\.(\d+)\.", name)
+    if layer:
+        return int(layer[1]) + 1
+    return 0 if modules & INPUT_MODULES else None
 
 
 def parameter_groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
@@ -149,10 +152,11 @@ def parameter_groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Para
     embeddings = {id(p) for m in model.modules() if isinstance(m, nn.Embedding) for p in m.parameters()}
     parameters = list(model.parameters())
     decayed = [p for p in parameters if p.dim() >= 2 and id(p) not in embeddings]
-    kept = [p for p in parameters if p.dim() < 2 or id(p) in embeddings]
-    return decayed, kept
+    undecayed = [p for p in parameters if p.dim() < 2 or id(p) in embeddings]
+    return decayed, undecayed
 
 
-def clip_by_norm(parameters: Iterable[nn.Parameter], longest: float) -> Tensor:
-    """Scales the gradient by min(1, longest / ‖g‖), one norm over all parameters; returns ‖g‖ before that."""
-    return torch.nn.utils.clip_grad_norm_(parameters, longest, foreach=True)
+def clip_by_norm(parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor:
+    """Scales the gradient by min(1, max_norm / ‖g‖), one norm over all parameters; returns ‖g‖ before
+    that."""
+    return torch.nn.utils.clip_grad_norm_(parameters, max_norm, foreach=True)

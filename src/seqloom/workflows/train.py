@@ -21,7 +21,7 @@ from seqloom.interop.hub_origin import TOKENIZER_CONFIG
 from seqloom.layers.recurrent.stack import runs_loops
 from seqloom.models import model_family
 from seqloom.native.library import library, missing
-from seqloom.protocols import FittedModel, State
+from seqloom.protocols import FittedModel, Objective, State
 from seqloom.run_file import run_file_text
 from seqloom.runs import run_folder
 from seqloom.runs.model_card import write_card
@@ -60,14 +60,14 @@ from seqloom.training.checkpoints import (
     load_optimizer_tensors,
     newest_checkpoint,
     prune_checkpoints,
-    read_carried,
     read_state,
+    read_stream_states,
     save_checkpoint,
 )
 from seqloom.training.distributed import World, joined_world
-from seqloom.training.loop import Job, Progress, run
+from seqloom.training.loop import Progress, Trainer
 from seqloom.training.optimisation import make_optimizer
-from seqloom.training.stream_states import StreamStates
+from seqloom.training.stream_states import stream_states_of
 
 
 @final
@@ -231,12 +231,10 @@ def _train(
             " makes them (with a C++ compiler)"
         )
     with stop_signals(say) as interrupted:
-        run(
-            make_job(
-                run_config, folder, world, material, objective, model, optimizer, state, progress, interrupted
-            ),
-            state,
+        trainer = make_trainer(
+            run_config, folder, world, material, objective, model, optimizer, state, progress, interrupted
         )
+        trainer.run(state)
     return finish(run_config, folder, world, state, say)
 
 
@@ -272,22 +270,22 @@ def fit(run_config: RunConfig, folder: Path, config: Any, material: TrainingData
     save_checkpoint(folder, model, None, state)
 
 
-def make_job(
+def make_trainer(
     run_config: RunConfig,
     folder: Path,
     world: World,
     material: TrainingData,
-    objective: Any,
+    objective: Objective,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     state: TrainerState,
     progress: Callable[[Progress], None],
     interrupted: Callable[[], int],
-) -> Job:
+) -> Trainer:
     """Everything that the loop needs, as functions of this run."""
     config = run_config.train
     device = next(model.parameters()).device
-    carry: StreamStates | None = getattr(objective, "carry", None)
+    stream_states = stream_states_of(objective)
     board = open_board(folder, state.step) if config.tensorboard and world.first else None
 
     def load(rows: Rows, whole: Rows) -> Any:
@@ -295,9 +293,9 @@ def make_job(
         return type(batch)(*(part.to(device) for part in batch))
 
     def save(state: TrainerState) -> None:
-        carried = carry.tensors(world) if carry is not None else []
+        tensors = [] if stream_states is None else stream_states.tensors(world)
         if world.first:
-            save_checkpoint(folder, model, optimizer, state, carried)
+            save_checkpoint(folder, model, optimizer, state, tensors)
             prune_checkpoints(
                 folder, {state.step} | ({state.best_step} if state.best_step is not None else set())
             )
@@ -309,7 +307,7 @@ def make_job(
         if board is not None:
             board(record)
 
-    return Job(
+    return Trainer(
         model=model,
         objective=objective,
         optimizer=optimizer,
@@ -362,7 +360,12 @@ def finished(folder: Path, world: World, say: Say) -> TrainResult | None:
 
 
 def restore(
-    folder: Path, world: World, model: nn.Module, optimizer: torch.optim.Optimizer, objective: Any, say: Say
+    folder: Path,
+    world: World,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    objective: Objective,
+    say: Say,
 ) -> TrainerState:
     """The state of the newest whole checkpoint, its weights and memory loaded; a new one where there is none
     yet."""
@@ -378,8 +381,8 @@ def restore(
         return TrainerState(threads=threads, kernels=kernels)
     load_model_tensors(model, newest / WEIGHTS)
     load_optimizer_tensors(optimizer, newest / OPTIMIZER)
-    if (carry := getattr(objective, "carry", None)) is not None:
-        carry.load(first_state(model), read_carried(newest))
+    if (stream_states := stream_states_of(objective)) is not None:
+        stream_states.load(first_state(model), read_stream_states(newest))
     state = read_state(newest)
     say(f"resuming {printable(str(folder))} at step {state.step} of {state.total_steps}")
     for before, now in (

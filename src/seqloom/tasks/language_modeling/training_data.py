@@ -78,8 +78,8 @@ class PreparedCorpus:
         )
 
     def objective(self) -> LanguageModelling:
-        carry = StreamStates(self.plan.rows) if isinstance(self.plan, StreamPlan) else None
-        return LanguageModelling(self.run.train.label_smoothing, carry)
+        stream_states = StreamStates(self.plan.rows) if isinstance(self.plan, StreamPlan) else None
+        return LanguageModelling(self.run.train.label_smoothing, stream_states)
 
     def initialise(self, model: nn.Module) -> None:
         """An output layer that works by frequency is told how often each id occurs."""
