@@ -105,14 +105,6 @@ class NeuralDecodable(HiddenReader, Protocol):
     def __call__(self, tokens: Tensor, state: State) -> tuple[Tensor, State]: ...
 
 
-class EncoderDecoder(NeuralDecodable, Protocol):
-    """A `NeuralDecodable` that predicts a target from a source: `encode` makes its first state."""
-
-    def encode(self, source: Tensor) -> State:
-        """source `(rows, steps)`, padded -> the state of a decoder that has read nothing yet."""
-        ...
-
-
 @runtime_checkable
 class TargetScorer(Protocol):
     """A `Decodable` that knows log p of given targets without forming all logits: counts, mixtures."""

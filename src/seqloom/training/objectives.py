@@ -26,9 +26,10 @@ class Translation:
     smoothing: float = 0.0
 
     def __call__(self, model: nn.Module, batch: TranslationBatch) -> Loss:
-        encoder_decoder = cast(EncoderDecoder, model)
-        hidden, _ = encoder_decoder.read(batch.inputs, encoder_decoder.encode(batch.source))
-        return encoder_decoder.output.loss(hidden, batch.targets, self.smoothing)
+        state = cast(EncoderDecoder, model).encode(batch.source)
+        decoder = cast(NeuralDecodable, model)
+        hidden, _ = decoder.read(batch.inputs, state)
+        return decoder.output.loss(hidden, batch.targets, self.smoothing)
 
 
 @final
