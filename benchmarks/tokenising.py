@@ -24,7 +24,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from benchmarks import report
 from benchmarks.measuring import interleaved
 from seqloom.text.special_tokens import SPECIAL_TOKENS
-from seqloom.text.tokenizers import TextTokenizer, tokenizer_config, train_tokenizer
+from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
 
 OURS, LIBRARY, PEER = "seqloom", "tokenizers", "transformers"
 Ways = dict[str, Callable[[], Any]]
@@ -64,7 +64,7 @@ def peer_of(ours: TextTokenizer) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tokenizer.json"
         path.write_text(ours.to_json(), encoding="utf-8")
-        config = {key: value for key, value in tokenizer_config(ours).items() if key != "tokenizer_class"}
+        config = {key: value for key, value in ours.tokenizer_config.items() if key != "tokenizer_class"}
         return transformers.PreTrainedTokenizerFast(tokenizer_file=str(path), **config)
 
 

@@ -16,6 +16,7 @@ Reading and checking are in `run_file.py`. Imports no torch, so that `--help` is
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, final
 
@@ -31,6 +32,14 @@ def _mark(written: str) -> str:
     if not written:
         raise ValueError("must not be empty")
     return written.replace("\\t", "\t")
+
+
+def tokenizer_kind(name: object) -> object:
+    """The name of a tokenizer kind; an old name is replaced, with a notice."""
+    if name == "blanks":
+        logging.getLogger("seqloom").warning("the tokenizer kind blanks is now called whitespace")
+        return "whitespace"
+    return name
 
 
 Mark = Annotated[str, AfterValidator(_mark)]
@@ -129,8 +138,11 @@ class DataConfig:
     """Whether quotes wrap cells; by default in csv, not in tsv."""
     max_line_bytes: Positive = 1_000_000
     """A longer line is an error."""
-    tokenizer: Literal["bpe", "bytes", "characters", "words", "blanks", "wordpiece", "unigram"] = "bpe"
-    """How text is cut: byte-level BPE, bytes, characters, words, words between blanks, WordPiece, or unigram
+    tokenizer: Annotated[
+        Literal["bpe", "bytes", "characters", "words", "whitespace", "wordpiece", "unigram"],
+        BeforeValidator(tokenizer_kind),
+    ] = "bpe"
+    """How text is cut: byte-level BPE, bytes, characters, words, words between white space, WordPiece, or unigram
     (needs the extra `unigram`)."""
     vocabulary: Positive = 8000
     """Entries of the vocabulary, at most."""

@@ -30,7 +30,10 @@ class DataError(SeqloomError):
 
 
 class FolderError(SeqloomError):
-    """A run folder, a checkpoint or a file in it is missing, damaged or not ours."""
+    """A run folder, a checkpoint or a file in it is missing, damaged or not ours; `path` says where."""
+
+    def __init__(self, message: str, path: object = None) -> None:
+        super().__init__(message if path is None else f"{printable(str(path))}: {message}")
 
 
 class TrainingError(SeqloomError):
@@ -59,3 +62,8 @@ def printable(text: str) -> str:
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in text
     )
+
+
+def shown(value: object, longest: int = 50) -> str:
+    """A wrong value for a message, in at most `longest` characters."""
+    return printable(str(value))[:longest]

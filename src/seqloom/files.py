@@ -146,6 +146,14 @@ def read_json(path: Path, limit: int = 2**26) -> Any:
         raise FolderError(f"{printable(str(path))}: is not JSON as it must be ({error})") from None
 
 
+def read_json_object(path: Path) -> dict[str, object]:
+    """A JSON file that holds an object. Raises FolderError as `read_json` does, and for anything else."""
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise FolderError(f"must be a JSON object, but is {type(content).__name__}; get the file again", path)
+    return content
+
+
 def _number(written: str) -> float:
     if not math.isfinite(number := float(written)):
         raise ValueError(f"a number must be finite, but one is {written[:20]}")

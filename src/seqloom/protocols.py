@@ -27,7 +27,7 @@ The loss
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -270,9 +270,17 @@ class SpecialIds(NamedTuple):
     """What a model never writes: special ids other than `eos`."""
 
 
+class SpecialTokenTemplate(NamedTuple):
+    """The special tokens that a post-processor puts around a text, and between two."""
+
+    prefix: tuple[int, ...] = ()
+    separator: tuple[int, ...] = ()
+    suffix: tuple[int, ...] = ()
+
+
 class Tokenizer(Protocol):
-    """Strings to ids and back. Special ids (`special_ids`) never come out of `encode`, but for the unknown one
-    where a tokenizer has no way to spell a character."""
+    """Strings to ids and back. `encode` never returns a special id (`special_ids`), except the unknown one
+    where the vocabulary cannot spell a character."""
 
     @property
     def special_ids(self) -> SpecialIds: ...
@@ -282,30 +290,80 @@ class Tokenizer(Protocol):
 
     @property
     def token_bytes(self) -> Sequence[bytes]:
-        """The UTF-8 that each id stands for, or a part of a character of it; special ids spell nothing."""
+        """The UTF-8 of each id, or part of the UTF-8 of a character; empty for special ids."""
         ...
 
     @property
     def space_prefix(self) -> bytes:
-        """What pieces that begin a word spell first, a blank or nothing: `decode` drops it at the begin of a
-        text."""
+        """What the tokens that begin a word start with: a space or nothing. `decode` drops it at the
+        beginning of a text."""
         ...
 
     @property
     def text_separator(self) -> bytes:
-        """What stands between the pieces of a text."""
+        """What joins the tokens of a text: a space between whole words, otherwise nothing."""
         ...
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text, without start or end marks."""
+        """The ids of each text, without special tokens around it."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text that `ids` spell; special ids spell nothing."""
+        """The text of the ids; special ids add nothing to it."""
         ...
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """What each id spells, for looking at."""
+        """Each token in readable form."""
+        ...
+
+
+class StoredTokenizer(Tokenizer, Protocol):
+    """A tokenizer that is saved in a run folder: trained by seqloom, or part of a checkpoint."""
+
+    @property
+    def kind(self) -> str:
+        """The algorithm: bpe, words, unigram, ..."""
+        ...
+
+    @property
+    def pretrained(self) -> bool:
+        """Whether it comes with a checkpoint of the Hugging Face hub, and was not trained by seqloom."""
+        ...
+
+    @property
+    def template(self) -> SpecialTokenTemplate:
+        """What its post-processor adds to a text by itself."""
+        ...
+
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        """The files of a folder that it is read from, by name."""
+        ...
+
+    @property
+    def tokenizer_config(self) -> dict[str, object]:
+        """The content of `tokenizer_config.json`."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of `to_json()`, in hexadecimal."""
+        ...
+
+    def to_json(self) -> str:
+        """The content of `tokenizer.json`."""
+        ...
+
+    def offsets(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
+        """The characters `text[begin:end]` of each token that `encode` returns."""
+        ...
+
+    def encode_masked(self, texts: Sequence[str]) -> list[list[int]]:
+        """As `encode`, but the name of the mask token gives the mask id, where there is a mask token."""
+        ...
+
+    def stable_prefix(self, text: str) -> tuple[list[int], bytes]:
+        """A text that is still being typed: the ids that stay whatever comes next, and the bytes of the rest."""
         ...
 
 

@@ -109,7 +109,7 @@ def test_the_rows_of_a_batch_do_not_touch_each_other(
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_banned_strings_never_come_about_and_the_rest_does(kind: str) -> None:
     tokenizer, draw = tokenizer_of(kind), random.Random(7)
-    phrases = ["ab", "é 💡", " a", ", "] if kind not in ("words", "blanks") else ["ab", "é 💡", ", b"]
+    phrases = ["ab", "é 💡", " a", ", "] if kind not in ("words", "whitespace") else ["ab", "é 💡", ", b"]
     rule, seen = ban(spelling_of(kind), phrases), set()
     for _ in range(30):
         new: list[int] = []

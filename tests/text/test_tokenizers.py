@@ -21,7 +21,8 @@ from tokenizers import Tokenizer, models
 from seqloom import protocols
 from seqloom.errors import DataError, FolderError, MissingExtraError, SeqloomError, UsageError
 from seqloom.text.special_tokens import SPECIAL_TOKENS, UNK
-from seqloom.text.tokenizers import KINDS, TextTokenizer, tokenizer_config, train_tokenizer
+from seqloom.text.tokenizer_kinds import Learned
+from seqloom.text.tokenizers import KINDS, TextTokenizer, train_tokenizer
 from seqloom.text.tokenizers_library import panics_are_errors
 
 EVERY_KIND = list(KINDS)
@@ -78,17 +79,17 @@ def alone(tokenizer: TextTokenizer, text: str) -> list[int]:
 @given(st.one_of(seen_text, any_text, contractions), st.one_of(seen_text, any_text, contractions))
 def test_what_a_text_settles_stays_whatever_comes_after_it(kind: str, text: str, more: str) -> None:
     tokenizer = trained(kind)
-    ids, rest = tokenizer.settle(text)
+    ids, rest = tokenizer.stable_prefix(text)
     (longer,) = tokenizer.encode([text + more])
     assert longer[: len(ids)] == ids
     assert tokenizer.encode([text])[0][: len(ids)] == ids
-    if not tokenizer.unknown:  # what is unknown has no bytes
+    if not tokenizer.has_unknown:  # what is unknown has no bytes
         assert tokenizer.text_separator.join(tokenizer.token_bytes[i] for i in ids) + rest == text.encode()
 
 
 def test_what_is_given_back_begins_where_the_last_unit_does() -> None:
     def rests(kind: str, *texts: str) -> list[bytes]:
-        return [trained(kind).settle(text)[1] for text in texts]
+        return [trained(kind).stable_prefix(text)[1] for text in texts]
 
     assert rests("bpe", "the c", "the ", "cat, the", "c", "") == [b" c", b" ", b" the", b"c", b""]
     assert rests("bpe", "don't", "we'r", "so 'r") == [b"'t", b"'r", b"r"]
@@ -170,10 +171,11 @@ def test_unigram_makes_runs_of_blanks_one_and_drops_those_at_the_ends(text: str)
 
 def test_wordpiece_takes_the_longest_piece_and_unigram_the_likeliest_ones() -> None:
     vocabulary = {token: i for i, token in enumerate([*SPECIAL_TOKENS, "a", "ab", "##b", "##c", "##bc"])}
-    wordpiece = TextTokenizer("wordpiece", vocabulary, [])
+    wordpiece = TextTokenizer("wordpiece", Learned(vocabulary, [], []))
     assert wordpiece.pieces(alone(wordpiece, "abc a<s>")) == [" ab", "c", " a", "<unk>", "<unk>", "<unk>"]
+    scores = [0.0] * 16 + [-9.0, -2.0, -1.0, -1.5, -1.0]
     pieces = {token: i for i, token in enumerate([*SPECIAL_TOKENS, "▁", "▁ab", "▁a", "bc", "c"])}
-    unigram = TextTokenizer("unigram", pieces, [], scores=[0.0] * 16 + [-9.0, -2.0, -1.0, -1.5, -1.0])
+    unigram = TextTokenizer("unigram", Learned(pieces, [], scores))
     assert unigram.pieces(alone(unigram, "abc")) == [" a", "bc"]  # -2.5, and -3 the other way
 
 
@@ -239,10 +241,10 @@ def test_text_that_spells_a_special_token_stays_text(
 ) -> None:
     tokenizer = make(kind)
     ids = alone(tokenizer, text)
-    assert all(i >= len(SPECIAL_TOKENS) or (i == UNK and tokenizer.unknown) for i in ids)
+    assert all(i >= len(SPECIAL_TOKENS) or (i == UNK and tokenizer.has_unknown) for i in ids)
     if make is trained_on_hostile_text and kind == "characters":
         assert UNK not in ids
-    if not tokenizer.unknown:
+    if not tokenizer.has_unknown:
         assert tokenizer.decode(ids) == text
 
 
@@ -357,7 +359,7 @@ def test_pieces_are_readable() -> None:
 
 
 def test_config_names_the_marks() -> None:
-    config = tokenizer_config(trained("words"))
+    config = trained("words").tokenizer_config
     assert config == {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "pad_token": "<pad>",
@@ -366,8 +368,8 @@ def test_config_names_the_marks() -> None:
         "unk_token": "<unk>",
         "clean_up_tokenization_spaces": False,
     }
-    assert "unk_token" in tokenizer_config(trained("characters"))
-    assert not any("unk_token" in tokenizer_config(trained(kind)) for kind in EXACT_KINDS)
+    assert "unk_token" in trained("characters").tokenizer_config
+    assert not any("unk_token" in trained(kind).tokenizer_config for kind in EXACT_KINDS)
 
 
 # --- what is refused
@@ -375,7 +377,7 @@ def test_config_names_the_marks() -> None:
 
 
 def test_an_unknown_kind_lists_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="characters, words, blanks, bytes, bpe, wordpiece, unigram"):
+    with pytest.raises(UsageError, match="characters, words, whitespace, bytes, bpe, wordpiece, unigram"):
         train_tokenizer(TEXTS, "wordpiece\n")
     with pytest.raises(UsageError, match="none, nfc"):
         train_tokenizer(TEXTS, "bpe", 300, "nfkc")  # type: ignore[arg-type]
@@ -400,7 +402,7 @@ def test_what_sentencepiece_refuses_is_refused_in_one_line() -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_blanks_hold_no_word() -> None:
+def test_spaces_hold_no_word() -> None:
     with pytest.raises(DataError, match="must hold a word"):
         train_tokenizer([" \n\t "], "words")
 
@@ -582,6 +584,7 @@ def test_a_file_of_another_version_of_the_library_may_lack_or_add_an_empty_key()
 
 FORK = """
 import os, signal
+from seqloom.text.tokenizer_kinds import Learned
 from seqloom.text.tokenizers import train_tokenizer
 texts = [f"a word {i}" for i in range(2000)]
 tokenizer = train_tokenizer(texts, "bpe", 300)

@@ -461,7 +461,7 @@ def test_added_tokens_that_are_none_are_refused(added: Any, tmp_path: Path) -> N
     ):
         read_hub_tokenizer(tmp_path, {"model_type": "bert", "vocab_size": 11})
     (tmp_path / "tokenizer_config.json").write_text('{"added_tokens_decoder": null}')
-    assert read_hub_tokenizer(tmp_path, {"model_type": "bert", "vocab_size": 11}).token(6) == "dog"
+    assert read_hub_tokenizer(tmp_path, {"model_type": "bert", "vocab_size": 11}).pieces([6]) == [" dog"]
 
 
 PAIRS = [

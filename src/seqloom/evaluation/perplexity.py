@@ -31,7 +31,7 @@ from seqloom.evaluation.intervals import ratio_interval
 from seqloom.packed_weights import packed_weights
 from seqloom.protocols import SpecialIds, State, device_of, select_rows, target_log_probs
 from seqloom.shapes import IGNORE
-from seqloom.text.special_tokens import MARKS
+from seqloom.text.special_tokens import SPECIAL_IDS
 
 BATCH, COUNTED = 2**13, 2**16
 """Tokens that are scored together by a network, and by counts."""
@@ -107,7 +107,7 @@ def spans(text: int, length: int, context: int | None, stride: int | None) -> It
 def score_texts(
     model: Any,
     texts: Sequence[Ids],
-    special_ids: SpecialIds = MARKS,
+    special_ids: SpecialIds = SPECIAL_IDS,
     *,
     stride: int | None = None,
     ranks: bool = False,
@@ -203,7 +203,7 @@ class CorpusLikelihood:
     unknown: int = 0
 
     @classmethod
-    def empty(cls, special_ids: SpecialIds = MARKS) -> CorpusLikelihood:
+    def empty(cls, special_ids: SpecialIds = SPECIAL_IDS) -> CorpusLikelihood:
         return cls(special_ids, [], [], [])
 
     def add(self, score: TextScore, ids: Ids, *, words: int, size: int) -> None:

@@ -18,9 +18,8 @@ from seqloom.interop.hub_origin import HubOrigin, hub_tokenizer
 from seqloom.interop.tensor_mapping import check_finite, first_names, listed
 from seqloom.models import encoder_families, model_family
 from seqloom.models.encoder_with_head import EncoderWithHead, resolved_head
+from seqloom.protocols import StoredTokenizer
 from seqloom.run_file import to_plain
-from seqloom.text.hub.tokenizer import HubTokenizer
-from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training.checkpoints import finite_tensors
 
 ENCODER, HEAD = "encoder.", "head."
@@ -50,7 +49,7 @@ class Pretrained:
     heads: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Kind -> what settings the head of its family has on the hub, such as the activation, and so what "auto"
     should stand for."""
-    tokenizer: TextTokenizer | HubTokenizer | None = None
+    tokenizer: StoredTokenizer | None = None
     """Of a run folder it is put in where the folder is opened (`bundles.start_of`)."""
     origin: HubOrigin | None = None
     """The files of a Hugging Face directory."""

@@ -45,12 +45,12 @@ from seqloom.interop.hub_origin import TOKENIZER_CONFIG, HubOrigin, hub_tokenize
 from seqloom.interop.pretrained import Pretrained, pretrained_encoder, pretrained_of_run
 from seqloom.interop.weights import INDEX
 from seqloom.models import model_family
+from seqloom.protocols import StoredTokenizer
 from seqloom.run_file import parse, to_plain
 from seqloom.tasks.registry import TASKS
-from seqloom.text.hub.tokenizer import HubTokenizer
-from seqloom.text.hub.tokenizer_files import kept_files
+from seqloom.text.hub.tokenizer_files import tokenizer_file_names
 from seqloom.text.special_tokens import BOS, EOS, PAD
-from seqloom.text.tokenizers import TextTokenizer, tokenizer_config
+from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training.checkpoints import (
     WEIGHTS,
     check_weights,
@@ -92,7 +92,7 @@ class LoadedRun:
     task: str
     model_type: str
     model: nn.Module
-    tokenizer: TextTokenizer | HubTokenizer
+    tokenizer: StoredTokenizer
     decode: DecodeConfig
     weights: Path
     """The file its weights came from."""
@@ -130,7 +130,7 @@ def write_model_files(
     task: str,
     model_type: str,
     configured: Any,
-    tokenizer: TextTokenizer | HubTokenizer | None,
+    tokenizer: StoredTokenizer | None,
     decode: DecodeConfig,
     hub: HubOrigin | None = None,
 ) -> None:
@@ -155,29 +155,16 @@ def write_model_files(
         }
     if tokenizer is not None:
         config |= special_ids if hub is None else {}
-        write_tokenizer(folder, tokenizer, hub)
+        write_tokenizer(folder, tokenizer)
         files.write_json(folder / GENERATION, {**to_plain(decode), **special_ids})
     files.write_json(folder / CONFIG, config)
 
 
-def write_tokenizer(folder: Path, tokenizer: TextTokenizer | HubTokenizer, hub: HubOrigin | None) -> None:
-    """The files of a tokenizer, for readers of ours and of Hugging Face."""
-    content = tokenizer_config_of(tokenizer, hub)
-    kept = (
-        tokenizer.files if isinstance(tokenizer, HubTokenizer) else {TOKENIZER: tokenizer.to_json().encode()}
-    )
-    for name, file in kept.items():
-        files.write_atomic(folder / name, file)
-    if TOKENIZER not in kept:
-        content |= {"tokenizer_class": "MarianTokenizer"}
-    files.write_json(folder / TOKENIZER_CONFIG, content)
-
-
-def tokenizer_config_of(tokenizer: TextTokenizer | HubTokenizer, hub: HubOrigin | None) -> dict[str, Any]:
-    """The content of tokenizer_config.json."""
-    if isinstance(tokenizer, TextTokenizer):
-        return tokenizer_config(tokenizer)
-    return {} if hub is None else hub.tokenizer_config(tokenizer)
+def write_tokenizer(folder: Path, tokenizer: StoredTokenizer) -> None:
+    """The files of a tokenizer, which seqloom and Hugging Face read."""
+    for name, content in tokenizer.files.items():
+        files.write_atomic(folder / name, content)
+    files.write_json(folder / TOKENIZER_CONFIG, tokenizer.tokenizer_config)
 
 
 def build_model(
@@ -235,7 +222,7 @@ def load_run(folder: str | Path, device: str = "auto") -> LoadedRun:
     if is_hub_folder(folder):
         origin = HubOrigin.of(folder)
         imported = hub_tokenizer(folder, origin.content, content["vocabulary_size"])
-        tokenizer: TextTokenizer | HubTokenizer = imported
+        tokenizer: StoredTokenizer = imported
         decode, said = origin.decoding(
             TASKS[content["task"]].decode if content["task"] in TASKS else {}, imported
         )
@@ -285,7 +272,7 @@ def _beginning(place: str | Path) -> Path:
     return folder
 
 
-def tokenizer_of(folder: Path, content: dict[str, Any]) -> TextTokenizer | HubTokenizer:
+def tokenizer_of(folder: Path, content: dict[str, Any]) -> StoredTokenizer:
     """That of a run folder with this config.json. Raises FolderError where it is missing or damaged."""
     hub = content.get("hub")
     return (
@@ -436,7 +423,7 @@ def seal(folder: Path, best: Path) -> None:
     """Makes a checkpoint's weights the folder's, and vouches for all with a manifest, the last file written."""
     (folder / files.MANIFEST).unlink(missing_ok=True)
     files.link_atomic(best / WEIGHTS, folder / WEIGHTS)
-    sealed = SEALED_OF_IMAGES if task_of(folder) in OF_IMAGES else (*kept_files(folder), *SEALED)
+    sealed = SEALED_OF_IMAGES if task_of(folder) in OF_IMAGES else (*tokenizer_file_names(folder), *SEALED)
     listed = {
         name: {"bytes": (folder / name).stat().st_size, "sha256": files.sha256(folder / name)}
         for name in sealed

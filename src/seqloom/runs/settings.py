@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from seqloom import files
-from seqloom.config import DataConfig, HeadConfig, RunConfig
+from seqloom.config import DataConfig, HeadConfig, RunConfig, tokenizer_kind
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.interop.hub import is_hub_name
 from seqloom.run_file import apply_settings, parse, read_run_file, to_plain
@@ -257,6 +257,8 @@ def fixed_settings(run_config: RunConfig) -> dict[str, Any]:
 def check_unchanged(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """The settings of a run. Raises FolderError where a resumed run would not be the one that was begun."""
     # a setting that is newer than the run cannot have changed
+    if "data.tokenizer" in before:
+        before = before | {"data.tokenizer": tokenizer_kind(before["data.tokenizer"])}
     changed = [key for key in sorted(before) if before[key] != now.get(key)]
     if changed:
         was = ", ".join(f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in changed[:5])

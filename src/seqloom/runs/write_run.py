@@ -10,11 +10,10 @@ from torch import nn
 from seqloom import files
 from seqloom.config import RunConfig
 from seqloom.interop.hub_origin import HubOrigin
+from seqloom.protocols import StoredTokenizer
 from seqloom.run_file import run_file_text
 from seqloom.runs import run_folder
 from seqloom.runs.model_card import write_card
-from seqloom.text.hub.tokenizer import HubTokenizer
-from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training import metrics_log
 from seqloom.training.checkpoints import TrainerState, checkpoint_path, save_checkpoint
 
@@ -23,7 +22,7 @@ def write_finished_run(
     folder: Path,
     run: RunConfig,
     model: nn.Module,
-    tokenizer: TextTokenizer | HubTokenizer | None,
+    tokenizer: StoredTokenizer | None,
     used: list[dict[str, Any]],
     metrics: dict[str, float] | None,
     hub: HubOrigin | None = None,

@@ -106,7 +106,7 @@ TASKS: dict[str, Task] = {
         models=("recurrent", "convolution", "bert", "gpt", "t5"),
         best=("accuracy", "loss", "macro_f1", "f1"),
         train=READING | {"best": "f1"},
-        data={"tokenizer": "blanks", "vocabulary": 20_000},
+        data={"tokenizer": "whitespace", "vocabulary": 20_000},
     ),
     # a question and a context in, the part of the context that answers it out
     "question-answering": Task(

@@ -1,5 +1,4 @@
-"""The 256 characters that stand for bytes in a byte-level vocabulary (`bytes_to_unicode` of GPT-2), and ids
-as bytes."""
+"""The 256 characters that stand for bytes in a byte-level vocabulary (`bytes_to_unicode` of GPT-2)."""
 
 from __future__ import annotations
 
@@ -19,14 +18,13 @@ def byte_of() -> dict[str, int]:
     return {symbol: byte for byte, symbol in enumerate(byte_symbols())}
 
 
-def spell_bytes(piece: str) -> bytes:
-    """The bytes of an entry of a byte-level vocabulary. Raises KeyError where it is none."""
+def symbols_to_bytes(piece: str) -> bytes:
+    """The bytes of an entry of a byte-level vocabulary. Raises KeyError for any other entry."""
     return bytes(map(byte_of().__getitem__, piece))
 
 
 def readable(spelled: bytes) -> str:
-    """Bytes for looking at; one that is no whole character is shown in hexadecimal, such as `⟨e2⟩`."""
-    escaped = spelled.decode(
-        "utf-8", "surrogateescape"
-    )  # a byte that is no whole character becomes U+DC80 ... U+DCFF
+    """Bytes as text; a byte that is not part of a whole character is shown in hexadecimal: `⟨e2⟩`."""
+    # surrogateescape turns such a byte into one of U+DC80 ... U+DCFF
+    escaped = spelled.decode("utf-8", "surrogateescape")
     return "".join(f"⟨{ord(c) - 0xDC00:x}⟩" if "\udc80" <= c <= "\udcff" else c for c in escaped)

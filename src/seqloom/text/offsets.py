@@ -1,5 +1,4 @@
-"""Where in a text its tokens stand, whatever the tokenizer; and which tokens stand where a part of the text
-does."""
+"""Character offsets of tokens, for every tokenizer; and the tokens that overlap a span of characters."""
 
 from __future__ import annotations
 
@@ -7,27 +6,25 @@ import unicodedata
 from collections.abc import Sequence
 from itertools import pairwise
 
-from seqloom.text.hub.tokenizer import HubTokenizer
-from seqloom.text.tokenizers import TextTokenizer
+from seqloom.protocols import StoredTokenizer
 
 Span = tuple[int, int]
 """`text[begin:end]`, in code points."""
 
 
-def offsets_of(tokenizer: TextTokenizer | HubTokenizer, texts: Sequence[str]) -> list[list[Span]]:
-    """The part of the text that each id of `encode` comes from, without the white space at its ends unless it
-    is nothing else.
+def offsets_of(tokenizer: StoredTokenizer, texts: Sequence[str]) -> list[list[Span]]:
+    """The part of the text that each id of `encode` comes from, without white space at its ends unless it is
+    nothing else.
 
-    Spans lie in the text and go on in its order. A character that takes several tokens belongs to each of
-    them; one that a tokenizer drops (accents, by uncased BERT) belongs to what is before it. So nothing is
-    left out but white space, what cannot be seen (category C of Unicode), and what is dropped where nothing
-    is before it. Raises UsageError as `encode` does.
+    Spans follow each other in the order of the text. A character that takes several tokens belongs to each of
+    them; one that the tokenizer drops (accents, by uncased BERT) belongs to the token before it. So every
+    character is covered, except white space, invisible ones (category C of Unicode), and dropped ones that
+    have no token before them. Raises UsageError as `encode` does.
     """
-    found = tokenizer.offsets(texts)
-    return [
-        _filled(text, [_trimmed(text, span) for span in spans])
-        for text, spans in zip(texts, found, strict=True)
-    ]
+    found = []
+    for text, spans in zip(texts, tokenizer.offsets(texts), strict=True):
+        found.append(_extended(text, [_trimmed(text, span) for span in spans]))
+    return found
 
 
 def _trimmed(text: str, span: Span) -> Span:
@@ -40,24 +37,24 @@ def _trimmed(text: str, span: Span) -> Span:
     return (begin, end) if begin < end else span
 
 
-def _filled(text: str, spans: list[Span]) -> list[Span]:
-    """With the characters that follow each span and are in no other: of those that become one the library
-    counts the first alone."""
-    following = dict(pairwise([*sorted({begin for begin, _ in spans}), len(text)]))
+def _extended(text: str, spans: list[Span]) -> list[Span]:
+    """Each span with the characters after it that no other span has: where several characters become one, the
+    library counts only the first."""
+    next_begin = dict(pairwise([*sorted({begin for begin, _ in spans}), len(text)]))
     found = []
     for begin, end in spans:
-        while (
-            begin < end < following[begin]
-            and not text[end].isspace()
-            and unicodedata.category(text[end])[0] != "C"
-        ):
+        while begin < end < next_begin[begin]:
+            if text[end].isspace() or unicodedata.category(text[end])[0] == "C":
+                break
             end += 1
         found.append((begin, end))
     return found
 
 
 def covering(offsets: Sequence[Span], begin: int, end: int) -> tuple[int, int] | None:
-    """The first and the last token that hold some of `text[begin:end]`; None where none does. Offsets as
-    `offsets_of` gives them."""
-    held = [at for at, (first, last) in enumerate(offsets) if first < end and last > begin and first < last]
-    return (held[0], held[-1]) if held else None
+    """The first and the last token that overlap `text[begin:end]`; None where none does. Offsets are those of
+    `offsets_of`."""
+    overlapping = [
+        token for token, (first, last) in enumerate(offsets) if first < end and last > begin and first < last
+    ]
+    return (overlapping[0], overlapping[-1]) if overlapping else None

@@ -1,16 +1,16 @@
-"""The edges of the library `tokenizers`: what it is given is checked, and its panics are errors of ours."""
+"""The edges of the library `tokenizers`: inputs are checked, and its panics become errors of ours."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 
 from seqloom.errors import SeqloomError, UsageError, printable
 
 
-def checked(texts: Iterable[str]) -> Iterator[str]:
+def checked_texts(texts: Iterable[str]) -> Iterator[str]:
     """The texts, each of which must be a string that has an encoding in UTF-8."""
     for number, text in enumerate(texts):
         if not isinstance(text, str):
@@ -26,36 +26,47 @@ def checked(texts: Iterable[str]) -> Iterator[str]:
         yield text
 
 
-def batch_of(texts: Iterable[str]) -> list[str]:
-    """The texts as a list, checked: the library takes a tuple or list for a text that is already cut. One
-    string is refused."""
+def checked_batch(texts: Iterable[str]) -> list[str]:
+    """The texts as a list, checked. One string is refused.
+
+    The library takes a tuple or list among the texts for a text that is split already.
+    """
     if isinstance(texts, str):
         raise UsageError("encode takes a list of texts, but was given one string; put it in a list")
-    return list(checked(texts))
+    return list(checked_texts(texts))
+
+
+def check_ids(ids: Sequence[int], size: int) -> None:
+    """Raises UsageError where an id is outside of a vocabulary of this size."""
+    if len(ids) and (min(ids) < 0 or max(ids) >= size):
+        wrong = next(i for i in ids if not 0 <= i < size)
+        raise UsageError(
+            f"an id must be from 0 to {size - 1}, but {wrong} was given; was it made by another tokenizer?"
+        )
 
 
 @contextmanager
-def panics_are_errors(doing: str) -> Iterator[None]:
+def panics_are_errors(action: str) -> Iterator[None]:
     """Turns what the library raises into a SeqloomError: bare `Exception`s, and panics of Rust, which are not
     even that.
 
-    Anything else passes: the errors of whoever reads the texts, KeyboardInterrupt, SystemExit.
+    Anything else passes: KeyboardInterrupt, SystemExit, and the errors of the code that reads the texts.
     """
     try:
         yield
     except BaseException as error:
         if type(error) is Exception or type(error).__module__ == "pyo3_runtime":
             raise SeqloomError(
-                f"the library `tokenizers` could not {doing} ({printable(str(error))}); please report it"
+                f"the library `tokenizers` could not {action} ({printable(str(error))}); please report it"
             ) from error
         raise
 
 
 @cache
-def prepare_forks() -> None:
-    """Lets a process fork (a data loader does) after the library ran in parallel.
+def prepare_for_fork() -> None:
+    """Lets a process fork (a data loader does) after the library has run in parallel.
 
-    The threads do not live on in a child. It must encode on one thread, and would wait for them for ever
+    The threads do not exist in the child. It must encode on one thread, and would wait for them forever
     where the user has set TOKENIZERS_PARALLELISM=true.
     """
     name = "TOKENIZERS_PARALLELISM"

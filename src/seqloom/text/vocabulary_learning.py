@@ -1,5 +1,4 @@
-"""Learning a vocabulary from texts, one function for each kind. The same texts give the same ids, in whatever
-order they come."""
+"""Learning a vocabulary from texts, one function for each kind. The same texts give the same ids, in any order."""
 
 from __future__ import annotations
 
@@ -17,29 +16,29 @@ from seqloom.errors import DataError, MissingExtraError, UsageError, printable
 from seqloom.text.byte_symbols import byte_symbols
 from seqloom.text.special_tokens import SPECIAL_TOKENS
 from seqloom.text.tokenizer_kinds import (
-    CONTINUED,
+    CONTINUATION,
     KINDS,
     SPECIALS,
     Learned,
     Normalisation,
+    PreTokenizer,
     by_id,
     normalizer_of,
 )
 
 COVERAGE = 0.9995
-"""Share of the characters of a text that have pieces of `unigram`; the rarest are unknown (sentencepiece's
-own choice)."""
-_BEGUN = "\U0010fffe"
-"""Stands before each word in the training of `wordpiece`; no character, so not in a text."""
-LONGEST = 4000
-"""Characters of a sentence that sentencepiece is given at once: it leaves out what is longer than its limit
-in bytes."""
+"""Share of the characters of a text that have pieces of `unigram`; the rarest are unknown (the default of
+sentencepiece)."""
+WORD_START = "\U0010fffe"
+"""Put before each word in the training of `wordpiece`; it is no character, so no text has it."""
+MAX_SENTENCE = 4000
+"""Characters that sentencepiece is given at once: it leaves out sentences above its limit in bytes."""
 
 
 def learn(kind: str, texts: Iterable[str], vocabulary: int, normalisation: Normalisation) -> Learned:
-    """At most `vocabulary` entries. Raises UsageError where they must be more, DataError where the texts hold
-    nothing."""
-    return LEARN[kind](_some(texts), vocabulary, normalisation)
+    """At most `vocabulary` entries. Raises UsageError where there must be more, DataError where the texts are
+    empty."""
+    return LEARN[kind](_not_all_empty(texts), vocabulary, normalisation)
 
 
 def require_vocabulary(kind: str, vocabulary: int, smallest: int, why: str = "") -> None:
@@ -51,6 +50,11 @@ def require_vocabulary(kind: str, vocabulary: int, smallest: int, why: str = "")
         )
 
 
+def _with_specials(symbols: Iterable[str]) -> Learned:
+    """One entry for each symbol, after the special tokens."""
+    return Learned({piece: i for i, piece in enumerate([*SPECIALS, *symbols])}, [], [])
+
+
 def _characters(texts: Iterable[str], vocabulary: int, normalisation: Normalisation) -> Learned:
     """Every character that occurs, in the order of the code points."""
     normalizer = normalizer_of(normalisation)
@@ -60,7 +64,7 @@ def _characters(texts: Iterable[str], vocabulary: int, normalisation: Normalisat
     require_vocabulary(
         "characters", vocabulary, len(SPECIALS) + len(seen), f", as the text has {len(seen)} characters"
     )
-    return Learned(SPECIALS | {c: i for i, c in enumerate(sorted(seen), len(SPECIALS))}, [], [])
+    return _with_specials(sorted(seen))
 
 
 def _words(
@@ -70,15 +74,14 @@ def _words(
     trainer = trainers.WordLevelTrainer(
         vocab_size=vocabulary, special_tokens=list(SPECIAL_TOKENS), show_progress=False
     )
-    return _holding_words(
-        _train(Tokenizer(models.WordLevel()), trainer, KINDS[kind].split(), texts, normalisation)
-    )
+    pre_tokenizer = KINDS[kind].pre_tokenizer()
+    return _with_words(_train(Tokenizer(models.WordLevel()), trainer, pre_tokenizer, texts, normalisation))
 
 
 def _bytes(texts: Iterable[str], vocabulary: int, normalisation: Normalisation) -> Learned:
     """Nothing depends on the text: byte `b` is id 16 + `b`."""
-    any(texts)  # complains where there is no text; needs no more than the first that is not empty
-    return Learned(SPECIALS | {c: i for i, c in enumerate(byte_symbols(), len(SPECIALS))}, [], [])
+    any(texts)  # raises where there is no text; reads up to the first that is not empty
+    return _with_specials(byte_symbols())
 
 
 def _bpe(texts: Iterable[str], vocabulary: int, normalisation: Normalisation) -> Learned:
@@ -91,44 +94,42 @@ def _bpe(texts: Iterable[str], vocabulary: int, normalisation: Normalisation) ->
         initial_alphabet=byte_symbols(),
         show_progress=False,
     )
-    return _train(Tokenizer(models.BPE()), trainer, KINDS["bpe"].split(), texts, normalisation)
+    return _train(Tokenizer(models.BPE()), trainer, KINDS["bpe"].pre_tokenizer(), texts, normalisation)
 
 
 def _wordpiece(texts: Iterable[str], vocabulary: int, normalisation: Normalisation) -> Learned:
-    """Every character, at the begin of words and within them, then the most frequent pairs, as for bpe.
+    """Every character, as the first of a word and within one, then the most frequent pairs, as for bpe.
 
-    The library's WordPieceTrainer numbers the characters within words as a hash table has them, so that two
-    trainings differ. Here a mark begins every word, and the pairs are those of bpe.
+    The library's WordPieceTrainer numbers the characters within words in the order of a hash table, so two
+    trainings differ. Here WORD_START begins every word, and the pairs are those of bpe.
     """
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary + 1, min_frequency=2, special_tokens=list(SPECIAL_TOKENS), show_progress=False
     )
-    words = pre_tokenizers.Metaspace(replacement=_BEGUN, prepend_scheme="always", split=True)
-    split = pre_tokenizers.Sequence([pre_tokenizers.BertPreTokenizer(), words])
-    found = by_id(_train(Tokenizer(models.BPE()), trainer, split, texts, normalisation).vocabulary)[
-        len(SPECIALS) :
-    ]
-    characters = sorted(piece for piece in found if len(piece) == 1 and piece != _BEGUN)
-    both = [form for character in characters for form in (character, CONTINUED + character)]
+    words = pre_tokenizers.Metaspace(replacement=WORD_START, prepend_scheme="always", split=True)
+    pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.BertPreTokenizer(), words])
+    learned = by_id(_train(Tokenizer(models.BPE()), trainer, pre_tokenizer, texts, normalisation).vocabulary)
+    pieces = [piece for piece in learned[len(SPECIALS) :] if piece != WORD_START]
+    characters = sorted(piece for piece in pieces if len(piece) == 1)
+    both_forms = [form for character in characters for form in (character, CONTINUATION + character)]
     require_vocabulary(
         "wordpiece",
         vocabulary,
-        len(SPECIALS) + len(both),
+        len(SPECIALS) + len(both_forms),
         f", as the text has {len(characters)} characters, each in two forms",
     )
     merged = [
-        piece.removeprefix(_BEGUN) if piece.startswith(_BEGUN) else CONTINUED + piece
-        for piece in found
-        if piece != _BEGUN
+        piece.removeprefix(WORD_START) if piece.startswith(WORD_START) else CONTINUATION + piece
+        for piece in pieces
     ]
-    pieces = list(dict.fromkeys([*SPECIALS, *both, *merged]))[:vocabulary]
-    return _holding_words(Learned({piece: i for i, piece in enumerate(pieces)}, [], []))
+    entries = list(dict.fromkeys([*SPECIALS, *both_forms, *merged]))[:vocabulary]
+    return _with_words(Learned({piece: i for i, piece in enumerate(entries)}, [], []))
 
 
 def _unigram(texts: Iterable[str], vocabulary: int, normalisation: Normalisation) -> Learned:
-    """sentencepiece's training, on one thread and in one order of the texts, on which it would depend.
+    """The training of sentencepiece, on one thread and in one order of the texts, on which it would depend.
 
-    It would cut a text at what spells a special token, so they have names there that no text has.
+    It splits a text at what spells a special token, so during training those have names that no text has.
     """
     try:
         sentencepiece: Any = importlib.import_module("sentencepiece")
@@ -136,7 +137,7 @@ def _unigram(texts: Iterable[str], vocabulary: int, normalisation: Normalisation
         raise MissingExtraError("the tokenizer kind 'unigram'", "unigram") from None
     normalizer, written = normalizer_of(normalisation), io.BytesIO()
     normal = texts if normalizer is None else map(normalizer.normalize_str, texts)
-    sentences = sorted(piece for text in normal for piece in _in_pieces(text))
+    sentences = sorted(sentence for text in normal for sentence in _sentences(text))
     roles, names = ("pad", "bos", "eos", "unk"), [f"{secrets.token_hex(16)}{i}" for i in range(len(SPECIALS))]
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -147,7 +148,7 @@ def _unigram(texts: Iterable[str], vocabulary: int, normalisation: Normalisation
             hard_vocab_limit=False,
             character_coverage=COVERAGE,
             normalization_rule_name="identity",
-            max_sentence_length=8 * LONGEST,
+            max_sentence_length=8 * MAX_SENTENCE,
             num_threads=1,
             minloglevel=2,
             **{f"{role}_id": i for i, role in enumerate(roles)},
@@ -161,35 +162,39 @@ def _unigram(texts: Iterable[str], vocabulary: int, normalisation: Normalisation
             f" ({said}); ask for another size, or give it more text"
         ) from None
     processor = sentencepiece.SentencePieceProcessor(model_proto=written.getvalue())
-    entries = range(processor.get_piece_size())
-    pieces, scores = [processor.id_to_piece(i) for i in entries], [processor.get_score(i) for i in entries]
+    ids = range(processor.get_piece_size())
+    pieces, scores = [processor.id_to_piece(i) for i in ids], [processor.get_score(i) for i in ids]
     pieces[: len(SPECIALS)] = SPECIAL_TOKENS
-    return _holding_words(Learned({piece: i for i, piece in enumerate(pieces)}, [], scores))
+    return _with_words(Learned({piece: i for i, piece in enumerate(pieces)}, [], scores))
 
 
-def _in_pieces(text: str) -> Iterator[str]:
-    """Cut at blanks; a word that is longer than a piece is cut anywhere."""
-    while len(text) > LONGEST:
-        at = text.rfind(" ", 1, LONGEST)
-        at = at if at > 0 else LONGEST
-        yield text[:at]
-        text = text[at:]
+def _sentences(text: str) -> Iterator[str]:
+    """A long text split at spaces; a word that is too long is split anywhere."""
+    while len(text) > MAX_SENTENCE:
+        end = text.rfind(" ", 1, MAX_SENTENCE)
+        end = end if end > 0 else MAX_SENTENCE
+        yield text[:end]
+        text = text[end:]
     yield text
 
 
 def _train(
-    tokenizer: Tokenizer, trainer: Any, split: Any, texts: Iterable[str], normalisation: Normalisation
+    tokenizer: Tokenizer,
+    trainer: trainers.Trainer,
+    pre_tokenizer: PreTokenizer | None,
+    texts: Iterable[str],
+    normalisation: Normalisation,
 ) -> Learned:
     if (normalizer := normalizer_of(normalisation)) is not None:
         tokenizer.normalizer = normalizer
-    tokenizer.pre_tokenizer = split
+    tokenizer.pre_tokenizer = pre_tokenizer
     tokenizer.train_from_iterator(texts, trainer)
-    # What is left behind here are the "added tokens" that the trainer made of the special ones.
+    # The "added tokens" that the trainer made of the special ones are left behind here.
     model = json.loads(tokenizer.to_str())["model"]
     return Learned(model["vocab"], [(left, right) for left, right in model.get("merges", [])], [])
 
 
-def _holding_words(learned: Learned) -> Learned:
+def _with_words(learned: Learned) -> Learned:
     if len(learned.vocabulary) == len(SPECIALS):
         raise DataError(
             "the text to learn a tokenizer from must hold a word, but there is none; name a file that holds"
@@ -198,7 +203,7 @@ def _holding_words(learned: Learned) -> Learned:
     return learned
 
 
-def _some(texts: Iterable[str]) -> Iterator[str]:
+def _not_all_empty(texts: Iterable[str]) -> Iterator[str]:
     """The texts, of which at least one must not be empty."""
     empty = True
     for text in texts:
@@ -214,7 +219,7 @@ def _some(texts: Iterable[str]) -> Iterator[str]:
 LEARN: dict[str, Callable[[Iterable[str], int, Normalisation], Learned]] = {
     "characters": _characters,
     "words": _words,
-    "blanks": partial(_words, kind="blanks"),
+    "whitespace": partial(_words, kind="whitespace"),
     "bytes": _bytes,
     "bpe": _bpe,
     "wordpiece": _wordpiece,

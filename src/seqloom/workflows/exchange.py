@@ -27,14 +27,13 @@ from seqloom.interop.tensor_mapping import check_finite, first_names
 from seqloom.models.bert import Bert
 from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.models.ngram import Ngram
+from seqloom.protocols import StoredTokenizer
 from seqloom.runs import run_folder
 from seqloom.runs.write_run import write_finished_run
 from seqloom.tasks.images.classify import read_preprocessing
 from seqloom.tasks.language_modeling.arpa import SUFFIXES, export_arpa, import_arpa
 from seqloom.tasks.registry import TASKS
-from seqloom.text.hub.tokenizer import HubTokenizer
 from seqloom.text.special_tokens import SPECIAL_TOKENS
-from seqloom.text.tokenizers import TextTokenizer
 
 FORMATS = ("huggingface", "arpa", "onnx")
 DTYPES = {
@@ -203,7 +202,7 @@ def _export_folder(source: _Source, out: Path, shard_bytes: int | None) -> dict[
 
 
 def _write_tokenizer(source: _Source, bundle: run_folder.LoadedRun, out: Path) -> None:
-    run_folder.write_tokenizer(out, bundle.tokenizer, source.origin)
+    run_folder.write_tokenizer(out, bundle.tokenizer)
     if isinstance(source.model, EncoderWithHead):
         _write_layout(source.model, bundle.tokenizer, out, source.origin)
     encoder = source.model.encoder if isinstance(source.model, EncoderWithHead) else source.model
@@ -220,12 +219,12 @@ def _write_tokenizer(source: _Source, bundle: run_folder.LoadedRun, out: Path) -
 
 
 def _write_layout(
-    reader: EncoderWithHead, tokenizer: TextTokenizer | HubTokenizer, out: Path, origin: HubOrigin | None
+    reader: EncoderWithHead, tokenizer: StoredTokenizer, out: Path, origin: HubOrigin | None
 ) -> None:
     """Has the tokenizer of a reader do what the rows that it was trained on say: marks, the blank before
     words with tags, the most that it reads. One that came with the same head does so already."""
     content = tokenizer.to_json()
-    if isinstance(tokenizer, TextTokenizer):
+    if not tokenizer.pretrained:
         layout = row_layout(tokenizer.special_ids, reader.model_type, True, tokenizer.vocabulary_size)
         encoder: Any = reader.encoder
         segments = getattr(encoder.config, "segments", 1) > 1

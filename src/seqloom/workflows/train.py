@@ -47,7 +47,7 @@ from seqloom.tasks.translation.training_data import (
     prepared,
     total_steps,
 )
-from seqloom.text.hub.tokenizer_files import kept_files
+from seqloom.text.hub.tokenizer_files import tokenizer_file_names
 from seqloom.text.special_tokens import BOS
 from seqloom.training import metrics_log
 from seqloom.training.checkpoints import (
@@ -152,7 +152,7 @@ def forget(folder: Path) -> None:
     """Removes what a run wrote that failed before it had a model, so that the mended command can be given
     again."""
     of_model = (
-        *kept_files(folder),
+        *tokenizer_file_names(folder),
         run_folder.CONFIG,
         TOKENIZER_CONFIG,
         run_folder.GENERATION,

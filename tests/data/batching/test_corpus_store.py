@@ -17,7 +17,7 @@ import seqloom.data.batching.corpus_store
 from seqloom.data.batching.corpus_store import CorpusStore, Totals, build_corpus, open_corpus
 from seqloom.data.readers.documents import DocumentPiece
 from seqloom.errors import DataError
-from seqloom.text.special_tokens import MARKS
+from seqloom.text.special_tokens import SPECIAL_IDS
 
 PIECES = [
     DocumentPiece("ab c", "a.txt", 1, False),
@@ -58,7 +58,7 @@ def test_it_is_the_documents_in_a_row(tmp_path: Path) -> None:
 
 def test_where_nothing_ends_a_text_documents_follow_each_other(tmp_path: Path) -> None:
     tokenizer = Codes()
-    tokenizer.special_ids = MARKS._replace(eos=None, unk=ord("b"))
+    tokenizer.special_ids = SPECIAL_IDS._replace(eos=None, unk=ord("b"))
     store, ended = build(tmp_path, tokenizer=tokenizer), build(tmp_path)
     assert store.tokens.tolist() == [*map(ord, "ab c d\n"), *map(ord, "é 💡\x03"), ord("x")]
     assert [store.document(number).tolist() for number in range(3)] == [

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from seqloom.data.batching.corpus_windows import CorpusPlan, StreamPlan, TextBatch, WindowPlan, load_windows
 from seqloom.data.batching.pair_batches import share
 from seqloom.shapes import IGNORE
-from seqloom.text.special_tokens import MARKS
+from seqloom.text.special_tokens import SPECIAL_IDS
 
 
 class Text(NamedTuple):
@@ -164,7 +164,7 @@ def test_each_target_is_read_after_what_its_marks_say(
 ) -> None:
     """After an end what begins a text, or the end itself where nothing does; no first id is trained where
     nothing stands before it."""
-    special_ids = MARKS._replace(pad=-1, bos=begin, eos=end)
+    special_ids = SPECIAL_IDS._replace(pad=-1, bos=begin, eos=end)
     tokens = corpus.tokens.tolist()
     for rows in plan.epoch(corpus, 0):
         batch = load_windows(corpus, plan, rows, rows, special_ids)

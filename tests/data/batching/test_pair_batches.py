@@ -14,7 +14,7 @@ import seqloom.data.batching.pair_batches
 from seqloom.data.batching.pair_batches import BatchPlan, costs, pad, pair_batch, share, translation_batch
 from seqloom.data.batching.token_store import TokenStore
 from seqloom.shapes import IGNORE
-from seqloom.text.special_tokens import BOS, EOS, MARKS, PAD
+from seqloom.text.special_tokens import BOS, EOS, PAD, SPECIAL_IDS
 
 
 def make_store(rows: int, seed: int = 0, longest: int = 30) -> TokenStore:
@@ -112,8 +112,8 @@ def test_the_target_is_shifted_once() -> None:
 
 def test_a_budget_counts_the_marks() -> None:
     """What a row costs is what it holds."""
-    store, special_ids = make_store(40), MARKS._replace(bos=(5, 6), prefix=(7,), suffix=(8, 9))
-    for used in (MARKS, special_ids, MARKS._replace(eos=None)):
+    store, special_ids = make_store(40), SPECIAL_IDS._replace(bos=(5, 6), prefix=(7,), suffix=(8, 9))
+    for used in (SPECIAL_IDS, special_ids, SPECIAL_IDS._replace(eos=None)):
         rows = np.arange(40)
         for row, cost in zip(rows, costs(store, rows, used), strict=True):
             batch = translation_batch(store, rows[row : row + 1], rows, None, used)

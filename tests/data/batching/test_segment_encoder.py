@@ -12,7 +12,7 @@ from tests.data.readers.test_documents import TEXTS
 
 import seqloom.data.batching.segment_encoder
 from seqloom.data.batching.segment_encoder import SegmentEncoder
-from seqloom.text.special_tokens import MARKS
+from seqloom.text.special_tokens import SPECIAL_IDS
 from seqloom.text.tokenizers import KINDS, TextTokenizer, train_tokenizer
 
 TEXT = [
@@ -48,7 +48,7 @@ def test_what_it_remembers_is_not_tokenised_again_and_is_bounded(monkeypatch: py
         token_bytes: Sequence[bytes] = ()
         text_separator = b""
 
-        special_ids = MARKS
+        special_ids = SPECIAL_IDS
         space_prefix = b""
 
         def encode(self, texts: Sequence[str]) -> list[list[int]]:

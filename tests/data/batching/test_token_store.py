@@ -24,7 +24,7 @@ from seqloom.data.batching.token_store import (
 )
 from seqloom.data.formats.columns import Record
 from seqloom.errors import DataError, FolderError
-from seqloom.text.special_tokens import MARKS
+from seqloom.text.special_tokens import SPECIAL_IDS
 
 TEXTS = [("ab", "c"), ("", "xyz"), ("äöü", "💡"), ("a" * 50, ""), ("q", "q")]
 
@@ -35,7 +35,7 @@ class Codes:
     token_bytes: Sequence[bytes] = ()
     text_separator = b""
     space_prefix = b""
-    special_ids = MARKS
+    special_ids = SPECIAL_IDS
 
     def __init__(self, vocabulary_size: int = 2**17) -> None:
         self.vocabulary_size = vocabulary_size

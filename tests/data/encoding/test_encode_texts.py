@@ -25,7 +25,7 @@ from seqloom.data.encoding.sliding_windows import merge_windows
 from seqloom.data.readers.examples import ChoiceQuestion, GoldAnswer, LabelledText, Question, TaggedWords
 from seqloom.errors import DataError
 from seqloom.shapes import IGNORE
-from seqloom.text.special_tokens import BOS, DELIMITER, EOS, MARKS
+from seqloom.text.special_tokens import BOS, DELIMITER, EOS, SPECIAL_IDS
 from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
 
 MARKED = RowLayout((BOS,), (DELIMITER,), (EOS,))
@@ -33,7 +33,7 @@ MARKED = RowLayout((BOS,), (DELIMITER,), (EOS,))
 
 @pytest.fixture(scope="module")
 def tokenizer() -> TextTokenizer:
-    return train_tokenizer(["a b c d e f g h"], "blanks", 100)
+    return train_tokenizer(["a b c d e f g h"], "whitespace", 100)
 
 
 def labelled(*texts: str | tuple[str, str], labels: Sequence[str] = ()) -> list[LabelledText]:
@@ -220,9 +220,9 @@ def test_a_question_that_leaves_no_room_is_an_error() -> None:
 
 
 def test_each_family_has_its_marks() -> None:
-    hub = MARKS._replace(prefix=(101,), separator=(102,), suffix=(102,))
-    assert row_layout(MARKS, "bert", True, 50) == MARKED
-    assert row_layout(MARKS, "recurrent", True, 50) == RowLayout((), (DELIMITER,), ())
+    hub = SPECIAL_IDS._replace(prefix=(101,), separator=(102,), suffix=(102,))
+    assert row_layout(SPECIAL_IDS, "bert", True, 50) == MARKED
+    assert row_layout(SPECIAL_IDS, "recurrent", True, 50) == RowLayout((), (DELIMITER,), ())
     assert row_layout(hub, "bert", False, 50) == RowLayout((101,), (102,), (102,))
     assert row_layout(hub, "gpt", False, 50) == RowLayout((50,), (51,), (52,))  # trained anew
 

@@ -25,11 +25,11 @@ from seqloom.text.tokenizers import KINDS, TextTokenizer, train_tokenizer
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 ALL = Bounds(rows=10**6, given_back=100, least=0.0, steps=3)
-WORDS = ("words", "blanks")
+WORDS = ("words", "whitespace")
 ALIVE = {
     "characters": "ab é,",
     "words": "",
-    "blanks": "",
+    "whitespace": "",
     "bytes": "ab é,",
     "bpe": "ab ,",
     "wordpiece": "ab ,",
@@ -80,7 +80,7 @@ def by_enumeration(
     """P(completion | prefix): every run of at most `steps` tokens and one more, and what it spells."""
     tokenizer = tokenizer_of(kind)
     joint = tokenizer.text_separator
-    ids, rest = tokenizer.settle(prefix)
+    ids, rest = tokenizer.stable_prefix(prefix)
     before = "a" if re.search(r"[\w\x80-\U0010ffff]\Z", prefix, re.ASCII) else " "
     found: dict[tuple[str, bool], float] = defaultdict(float)
     typed = 0.0

@@ -24,10 +24,11 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from seqloom import protocols
 from seqloom.errors import FolderError, UsageError
+from seqloom.protocols import SpecialTokenTemplate
 from seqloom.text.hub.sentencepiece_model import SentencePiece, SentencePieceModel, read_sentencepiece
-from seqloom.text.hub.special_ids import Frame, Roles, frame_of, special_ids_of
+from seqloom.text.hub.special_ids import TokenizerSpecials, special_ids_of, template_of
 from seqloom.text.hub.tokenizer import HubTokenizer, read_hub_tokenizer
-from seqloom.text.hub.tokenizer_files import TokenizerSettings, sentence_pieces
+from seqloom.text.hub.tokenizer_files import TokenizerSettings, sentencepiece_tokenizer
 
 TEXTS = [
     "The cat sat on the mat, and the dog sat on the log. It can't be 12.5% of 300!",
@@ -374,8 +375,14 @@ def test_the_likelier_merge_comes_first_wherever_its_piece_stands() -> None:
         SentencePiece("bc", -2.0, 1),
         SentencePiece("ab", -1.0, 1),
     ]
-    model = SentencePieceModel(kind="bpe", pieces=pieces, charsmap=b"", dummy_prefix=True, one_blank=True)
-    assert sentence_pieces(model, TokenizerSettings({}), "other").encode("abc").tokens == ["▁", "ab", "c"]
+    model = SentencePieceModel(
+        kind="bpe", pieces=pieces, charsmap=b"", add_dummy_prefix=True, remove_extra_whitespaces=True
+    )
+    assert sentencepiece_tokenizer(model, TokenizerSettings({}), "other").encode("abc").tokens == [
+        "▁",
+        "ab",
+        "c",
+    ]
 
 
 def test_the_first_sentinel_is_the_last_entry() -> None:
@@ -450,7 +457,7 @@ def test_pieces_side_by_side_are_the_text(family: str, data: st.DataObject) -> N
 @given(text=any_text, more=any_text)
 def test_what_a_text_settles_stays_whatever_comes_after_it(family: str, text: str, more: str) -> None:
     ours = made(family)[2]
-    ids, rest = ours.settle(text)
+    ids, rest = ours.stable_prefix(text)
     assert alone(ours, text + more)[: len(ids)] == ids
     if family in ("gpt2", "roberta"):
         assert b"".join(ours.token_bytes[i] for i in ids) + rest == text.encode()
@@ -458,7 +465,7 @@ def test_what_a_text_settles_stays_whatever_comes_after_it(family: str, text: st
 
 def test_the_rest_is_what_pieces_will_spell() -> None:
     def rests(family: str, *texts: str) -> list[bytes]:
-        return [made(family)[2].settle(text)[1] for text in texts]
+        return [made(family)[2].stable_prefix(text)[1] for text in texts]
 
     assert rests("gpt2", "the c", "c") == [b" c", b"c"]
     assert rests("bert", "the C", "C", "", "the ") == [b" c", b" c", b"", b" "]
@@ -485,7 +492,7 @@ def test_its_json_is_read_back_as_the_same_tokenizer(family: str, tmp_path: Path
 @pytest.mark.parametrize("family", FAMILIES)
 def test_it_is_a_tokenizer_by_protocol(family: str) -> None:
     _, config, ours = made(family)
-    tokenizer: protocols.Tokenizer = ours
+    tokenizer: protocols.StoredTokenizer = ours
     assert len(tokenizer.token_bytes) == tokenizer.vocabulary_size == config["vocab_size"]
     assert not any(tokenizer.token_bytes[i] for i in tokenizer.special_ids.forbidden)
     assert all(tokenizer.pieces(range(tokenizer.vocabulary_size)))
@@ -583,8 +590,8 @@ def test_what_generation_config_says_goes_before(tmp_path: Path) -> None:
     assert (special_ids.bos, special_ids.eos) == ((7, 8), 9)
 
 
-def test_a_frame_is_read_off_every_processor() -> None:
-    template = {
+def test_a_template_is_read_off_every_processor() -> None:
+    template: Any = {
         "type": "TemplateProcessing",
         "pair": [
             {"SpecialToken": {"id": "a"}},
@@ -594,21 +601,22 @@ def test_a_frame_is_read_off_every_processor() -> None:
         ],
         "special_tokens": {"a": {"ids": [5, 6]}, "b": {"ids": [7]}},
     }
-    assert frame_of(template) == Frame((5, 6), (7,), ())
-    assert frame_of({"type": "Sequence", "processors": [{"type": "ByteLevel"}, template]}) == Frame(
-        (5, 6), (7,), ()
-    )
-    assert frame_of({"type": "BertProcessing", "cls": ["x", 1], "sep": ["y", 2]}) == Frame((1,), (2,), (2,))
-    assert frame_of({"type": "RobertaProcessing", "cls": ["x", 1], "sep": ["y", 2]}) == Frame(
-        (1,), (2, 2), (2,)
-    )
-    assert frame_of(None) == frame_of({"type": "ByteLevel"}) == Frame()
+    assert template_of(template) == SpecialTokenTemplate((5, 6), (7,), ())
+    sequence: Any = {"type": "Sequence", "processors": [{"type": "ByteLevel"}, template]}
+    bert: Any = {"type": "BertProcessing", "cls": ["x", 1], "sep": ["y", 2]}
+    roberta: Any = {"type": "RobertaProcessing", "cls": ["x", 1], "sep": ["y", 2]}
+    assert template_of(sequence) == SpecialTokenTemplate((5, 6), (7,), ())
+    assert template_of(bert) == SpecialTokenTemplate((1,), (2,), (2,))
+    assert template_of(roberta) == SpecialTokenTemplate((1,), (2, 2), (2,))
+    assert template_of(None) == template_of({"type": "ByteLevel"}) == SpecialTokenTemplate()
 
 
 @pytest.mark.parametrize("wrong", [10, -1, "2", True, 1.0])
 def test_a_mark_that_is_no_id_is_refused(wrong: Any) -> None:
     with pytest.raises(FolderError, match=r"^config\.json: eos_token_id must be an id from 0 to 9"):
-        special_ids_of({"model_type": "gpt2", "eos_token_id": wrong}, 10, Roles(), Frame())
+        special_ids_of(
+            {"model_type": "gpt2", "eos_token_id": wrong}, 10, TokenizerSpecials(), SpecialTokenTemplate()
+        )
 
 
 # --- what is refused, and what is not
@@ -694,7 +702,12 @@ def test_pieces_scores_and_kinds_are_those_of_sentencepiece() -> None:
     for i, piece in enumerate(model.pieces):
         assert (piece.text, piece.score) == (processor.id_to_piece(i), processor.get_score(i))
     assert [i for i, piece in enumerate(model.pieces) if piece.kind == 3] == [0, 1]
-    assert (model.unknown, model.kind, model.dummy_prefix, model.one_blank) == (2, "unigram", True, True)
+    assert (model.unk_id, model.kind, model.add_dummy_prefix, model.remove_extra_whitespaces) == (
+        2,
+        "unigram",
+        True,
+        True,
+    )
 
 
 def test_truncation_padding_and_dropout_of_a_file_are_left_out_and_its_code_never_looked_at(

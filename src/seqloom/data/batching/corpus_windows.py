@@ -27,7 +27,7 @@ from torch import Tensor
 from seqloom.data.batching.order import Rows, order
 from seqloom.protocols import SpecialIds
 from seqloom.shapes import IGNORE
-from seqloom.text.special_tokens import MARKS
+from seqloom.text.special_tokens import SPECIAL_IDS
 
 
 class Corpus(Protocol):
@@ -152,7 +152,7 @@ def drawn(below: int, seed: int, epoch: int) -> int:
 
 
 def load_windows(
-    corpus: Corpus, plan: CorpusPlan, rows: Rows, whole: Rows, special_ids: SpecialIds = MARKS
+    corpus: Corpus, plan: CorpusPlan, rows: Rows, whole: Rows, special_ids: SpecialIds = SPECIAL_IDS
 ) -> TextBatch:
     """The batch of these rows.
 

@@ -21,7 +21,7 @@ from seqloom.data.batching.order import Rows, order, permute
 from seqloom.data.batching.token_store import TokenStore
 from seqloom.protocols import SpecialIds
 from seqloom.shapes import IGNORE
-from seqloom.text.special_tokens import MARKS
+from seqloom.text.special_tokens import SPECIAL_IDS
 
 POOL = 8192
 """Rows that are sorted by length together."""
@@ -62,7 +62,7 @@ class BatchPlan:
     """Budget of a global batch: rows × (longest source + longest target), marks counted."""
     batch_rows: int | None
     """Or a fixed number of rows."""
-    special_ids: SpecialIds | None = MARKS
+    special_ids: SpecialIds | None = SPECIAL_IDS
     """None: the lengths of the store are those with marks."""
 
     def epoch(self, store: HasLengths, epoch: int, start: int = 0) -> Iterator[Rows]:
@@ -107,7 +107,7 @@ def cuts(sources: NDArray[np.int64], targets: NDArray[np.int64], budget: int) ->
     return [*ends, len(sources)]
 
 
-def costs(store: TokenStore, rows: Rows, special_ids: SpecialIds = MARKS) -> NDArray[np.int64]:
+def costs(store: TokenStore, rows: Rows, special_ids: SpecialIds = SPECIAL_IDS) -> NDArray[np.int64]:
     """Tokens that each row needs, source and target with their marks."""
     return store.lengths(rows, SOURCE) + store.lengths(rows, TARGET) + sum(marks_of_pair(special_ids))
 
@@ -125,7 +125,7 @@ def share(rows: Rows, part: int, parts: int) -> Rows:
 
 
 def translation_batch(
-    store: TokenStore, rows: Rows, whole: Rows, max_length: int | None, special_ids: SpecialIds = MARKS
+    store: TokenStore, rows: Rows, whole: Rows, max_length: int | None, special_ids: SpecialIds = SPECIAL_IDS
 ) -> TranslationBatch:
     """The batch of these rows, each text cut to `max_length` ids.
 
@@ -141,7 +141,7 @@ def translation_batch(
 
 
 def pair_batch(
-    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], special_ids: SpecialIds = MARKS
+    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], special_ids: SpecialIds = SPECIAL_IDS
 ) -> TranslationBatch:
     """Pairs of ids with their marks, padded on the right. The target is shifted here and nowhere else; marks
     that begin it are fed and never trained."""
@@ -154,7 +154,7 @@ def pair_batch(
     )
 
 
-def source_batch(sources: Sequence[Sequence[int]], special_ids: SpecialIds = MARKS) -> Tensor:
+def source_batch(sources: Sequence[Sequence[int]], special_ids: SpecialIds = SPECIAL_IDS) -> Tensor:
     """Sources as an encoder reads them, with their marks and padded: `(rows, source)`."""
     return pad([read_with(source, special_ids) for source in sources], special_ids.pad)
 

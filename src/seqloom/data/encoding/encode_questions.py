@@ -17,9 +17,8 @@ from seqloom.data.encoding.encoded_dataset import EncodedDataset, RaggedRows
 from seqloom.data.encoding.sliding_windows import Window, windows
 from seqloom.data.readers.examples import Question
 from seqloom.errors import DataError
-from seqloom.text.hub.tokenizer import HubTokenizer
+from seqloom.protocols import StoredTokenizer
 from seqloom.text.offsets import covering, offsets_of
-from seqloom.text.tokenizers import TextTokenizer
 
 LONGEST_QUESTION = 64
 """Tokens of a question that are read at most (Devlin et al. 2019)."""
@@ -88,9 +87,7 @@ def _questions(examples: Sequence[Question], how: EncodingOptions) -> list[list[
     return found
 
 
-def contexts(
-    examples: Sequence[Question], tokenizer: TextTokenizer | HubTokenizer
-) -> Iterator[tuple[list[int], Offsets]]:
+def contexts(examples: Sequence[Question], tokenizer: StoredTokenizer) -> Iterator[tuple[list[int], Offsets]]:
     """The ids of each context, and where they stand in it; one that several questions share is cut up once."""
     texts = list(dict.fromkeys(one.context for one in examples))
     known = dict(

@@ -13,9 +13,8 @@ from seqloom.config import APART
 from seqloom.data.encoding.encoded_dataset import EncodedDataset, EncodedRow, RaggedRows, RowLayout
 from seqloom.data.readers.examples import ChoiceQuestion, LabelledText
 from seqloom.errors import DataError
+from seqloom.protocols import StoredTokenizer
 from seqloom.shapes import IGNORE
-from seqloom.text.hub.tokenizer import HubTokenizer
-from seqloom.text.tokenizers import TextTokenizer
 
 CHUNK = 4096
 """Examples whose texts are tokenised at a time."""
@@ -26,7 +25,7 @@ CHUNK = 4096
 class EncodingOptions:
     """How texts become rows."""
 
-    tokenizer: TextTokenizer | HubTokenizer
+    tokenizer: StoredTokenizer
     layout: RowLayout
     pair: str = "joined"
     """joined, compared, cosine or both_orders."""

@@ -19,7 +19,7 @@ from seqloom.data.encoding.sliding_windows import Window, word_windows
 from seqloom.data.readers.examples import TaggedWords
 from seqloom.protocols import Tokenizer
 from seqloom.shapes import IGNORE
-from seqloom.text.word_characters import numbered
+from seqloom.text.word_characters import character_ids
 
 
 def tagged_set(
@@ -69,7 +69,7 @@ def tagged_set(
                     yield row
 
     tokens = RaggedRows.of(rows())
-    spelled = RaggedRows.of(numbered(list(known), how.alphabet)) if how.alphabet else None
+    spelled = RaggedRows.of(character_ids(list(known), how.alphabet)) if how.alphabet else None
     return EncodedDataset(
         tokens=tokens,
         second=tokens.lengths,

@@ -29,7 +29,6 @@ from seqloom.runs.progress import Say, in_chunks, silent
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.tasks.encoders.sentence_vectors import batches, encoded
 from seqloom.tasks.language_modeling.documents import chunks, each_document
-from seqloom.text.hub.tokenizer import HubTokenizer
 
 CHUNK = 512
 """Texts that are in memory at one time."""
@@ -67,7 +66,6 @@ class MaskFiller:
     def __init__(self, bundle: LoadedRun) -> None:
         self.bundle = bundle
         self.model = _masked_model(bundle)
-        assert isinstance(bundle.tokenizer, HubTokenizer)
         self.tokenizer = bundle.tokenizer
         self.mask = _mask_of(bundle)
         (self.spelling,) = self.tokenizer.pieces([self.mask])
@@ -106,10 +104,7 @@ class MaskFiller:
             yield from self._filled(some, ids, wanted, n_best)
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
-        hidden = str(
-            self.tokenizer.running.id_to_token(self.mask)
-        )  # the name that means the mask in the pipeline that runs
-        return self.tokenizer.encode([text.replace(self.spelling, hidden) for text in texts])
+        return self.tokenizer.encode_masked(texts)
 
     def _problem(self, text: str, ids: Sequence[int]) -> str | None:
         if text.strip() and self.mask not in ids:

@@ -17,6 +17,7 @@ from seqloom.runs import run_folder
 from seqloom.runs.write_run import write_finished_run
 from seqloom.tasks.translation.predictor import new_file
 from seqloom.text.special_tokens import SPECIAL_TOKENS
+from seqloom.text.tokenizer_kinds import Learned
 from seqloom.text.tokenizers import TextTokenizer
 
 SUFFIXES = (".arpa", ".gz")
@@ -69,7 +70,7 @@ def import_arpa(path: str, output_dir: str) -> dict[str, int]:
         raise DataError(
             f"its words must be no special tokens, but there is {strange}; write it in another way", path
         )
-    tokenizer = TextTokenizer("words", vocabulary, [])
+    tokenizer = TextTokenizer("words", Learned(vocabulary, [], []))
     run = RunConfig(
         task="text-generation",
         output_dir=str(folder),

@@ -1,7 +1,7 @@
 """How a text that is being typed is likely to go on, to the end of a word, from inside of one too.
 
 Where a text ends, a token need not: "the qu" is not cut as "the quick" is. So the text is read up to the last
-place where a boundary of tokens is certain (`TextTokenizer.settle`), and the bytes r of the rest are given
+place where a boundary of tokens is certain (`TextTokenizer.stable_prefix`), and the bytes r of the rest are given
 back: the next tokens must begin with them. With c the context and t a run of tokens,
 
     P(s | typed) = Σ_{t spells r s, a word ends after it} P(t | c) / Σ_{t spells r and no shorter run does}
@@ -28,16 +28,14 @@ from seqloom.decoding.long_context import window_start
 from seqloom.decoding.string_rules import Lexicon, Spelling
 from seqloom.errors import SeqloomError, UsageError
 from seqloom.packed_weights import PackedWeights
-from seqloom.protocols import State, context_of, device_of, fork, next_logits, select_rows
+from seqloom.protocols import State, StoredTokenizer, context_of, device_of, fork, next_logits, select_rows
 from seqloom.runs.run_folder import load_run
 from seqloom.runs.verbs import refuse_other_task
 from seqloom.tasks.language_modeling.generate import begun
-from seqloom.text.hub.tokenizer import HubTokenizer
-from seqloom.text.tokenizers import TextTokenizer
 
 KEPT = 8
 """Contexts whose states are kept, so that a keystroke reads what is new."""
-STEPS = {"bpe": 6, "wordpiece": 6, "unigram": 6, "words": 2, "blanks": 2, "characters": 16, "bytes": 24}
+STEPS = {"bpe": 6, "wordpiece": 6, "unigram": 6, "words": 2, "whitespace": 2, "characters": 16, "bytes": 24}
 """Tokens of a word that is looked for, and one more that ends it, for each kind of tokenizer."""
 
 _WORD = rb"\w\x80-\xff"  # what is not ASCII belongs to words
@@ -84,9 +82,7 @@ class Completer:
     It keeps the states of the last contexts, so the next keystroke is cheap.
     """
 
-    def __init__(
-        self, model: Any, tokenizer: TextTokenizer | HubTokenizer, bounds: Bounds | None = None
-    ) -> None:
+    def __init__(self, model: Any, tokenizer: StoredTokenizer, bounds: Bounds | None = None) -> None:
         self._tokenizer = tokenizer
         self._spelling = Spelling.of(tokenizer)
         self._bounds = bounds or Bounds()
@@ -144,7 +140,7 @@ class Completer:
 
     def _given_back(self, prefix: str) -> tuple[list[int], bytes]:
         """The ids of the context, and the bytes that the next tokens must begin with."""
-        ids, rest = self._tokenizer.settle(prefix)
+        ids, rest = self._tokenizer.stable_prefix(prefix)
         if self._tokenizer.text_separator:
             return ids, rest
         (last,) = self._tokenizer.encode([rest.decode()])

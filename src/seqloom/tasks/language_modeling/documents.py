@@ -16,7 +16,7 @@ from seqloom.data.readers.documents import DocumentPiece, corpus_files, read_doc
 from seqloom.evaluation.perplexity import CorpusLikelihood, score_texts
 from seqloom.protocols import SpecialIds, Tokenizer
 from seqloom.runs.progress import Say, tallied
-from seqloom.text.special_tokens import MARKS
+from seqloom.text.special_tokens import SPECIAL_IDS
 
 CHUNK = 2**16
 """Tokens of documents that are scored together."""
@@ -61,7 +61,7 @@ def evaluate_documents(
     model: nn.Module,
     documents: Iterator[Document],
     stride: int | None = None,
-    special_ids: SpecialIds = MARKS,
+    special_ids: SpecialIds = SPECIAL_IDS,
 ) -> dict[str, float]:
     """Perplexity and its kin over documents; memory is bounded by the longest. The model must be in
     evaluation mode."""
@@ -72,7 +72,7 @@ def score_documents(
     model: nn.Module,
     documents: Iterator[Document],
     stride: int | None = None,
-    special_ids: SpecialIds = MARKS,
+    special_ids: SpecialIds = SPECIAL_IDS,
 ) -> CorpusLikelihood:
     corpus = CorpusLikelihood.empty(special_ids)
     for some in chunks(documents):

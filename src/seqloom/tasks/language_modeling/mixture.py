@@ -23,7 +23,6 @@ from seqloom.tasks.language_modeling.documents import (
     stride_of,
 )
 from seqloom.tasks.language_modeling.score import language_model
-from seqloom.text.tokenizers import TextTokenizer
 
 
 def mix(
@@ -55,7 +54,7 @@ def mix(
                 f" another than {printable(str(first.folder))}; train both on the same text with the same"
                 " data.tokenizer and data.vocabulary"
             )
-    if not isinstance(tokenizer := first.tokenizer, TextTokenizer):
+    if (tokenizer := first.tokenizer).pretrained:
         raise UsageError(
             f"an ensemble is of models that seqloom trained, but {printable(str(first.folder))} is imported;"
             " score with each by itself"

@@ -15,9 +15,8 @@ from seqloom.data.readers.labels import check_known
 from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.models.heads import Kind
+from seqloom.protocols import StoredTokenizer
 from seqloom.runs.progress import Say
-from seqloom.text.hub.tokenizer import HubTokenizer
-from seqloom.text.tokenizers import TextTokenizer
 
 
 class Answer(NamedTuple):
@@ -72,18 +71,18 @@ class HeadTask(Protocol):
 
 
 def encoding_options(
-    configured: EncoderWithHeadConfig, tokenizer: TextTokenizer | HubTokenizer, data: DataConfig
+    configured: EncoderWithHeadConfig, tokenizer: StoredTokenizer, data: DataConfig
 ) -> EncodingOptions:
     """How the texts of a reader become rows."""
     encoder = configured.encoder
     if (
-        isinstance(tokenizer, HubTokenizer)
+        tokenizer.pretrained
         and encoder["model_type"] == "gpt"
         and encoder["vocabulary_size"] == configured.vocabulary_size
     ):
-        layout = RowLayout(*tokenizer.frame)  # it came with its head
+        layout = RowLayout(*tokenizer.template)  # it came with its head
     else:
-        own = isinstance(tokenizer, TextTokenizer)
+        own = not tokenizer.pretrained
         layout = row_layout(tokenizer.special_ids, str(encoder["model_type"]), own, tokenizer.vocabulary_size)
     pair = configured.head.pair
     return EncodingOptions(

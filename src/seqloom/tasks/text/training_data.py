@@ -27,7 +27,7 @@ from seqloom.interop.pretrained import Pretrained, load_pretrained, with_special
 from seqloom.interop.sentence_transformers import MODULES
 from seqloom.models import model_family
 from seqloom.models.encoder_with_head import EncoderWithHead, EncoderWithHeadConfig, resolved_head
-from seqloom.protocols import EncodedBatch
+from seqloom.protocols import EncodedBatch, StoredTokenizer
 from seqloom.run_file import parse, to_plain
 from seqloom.runs import run_folder
 from seqloom.runs.progress import Say, counted, split_note, tallied
@@ -36,8 +36,6 @@ from seqloom.tasks.text.initialise import initialise_from_data
 from seqloom.tasks.text.task import HeadTask, encode_examples, encoding_options
 from seqloom.tasks.text.text_tasks import TASK_DATA
 from seqloom.tasks.translation.training_data import check_same_data, learned_tokenizer
-from seqloom.text.hub.tokenizer import HubTokenizer
-from seqloom.text.tokenizers import TextTokenizer
 from seqloom.text.word_characters import alphabet_of
 from seqloom.training.objectives import HeadObjective
 
@@ -55,7 +53,7 @@ class EncodedExamples:
 
     run: RunConfig
     work: HeadTask
-    tokenizer: TextTokenizer | HubTokenizer
+    tokenizer: StoredTokenizer
     configured: EncoderWithHeadConfig
     started: Pretrained | None
     """What it begins with."""
@@ -219,7 +217,7 @@ def read_examples(run_config: RunConfig, say: Say) -> tuple[HeadTask, Sequence[A
 def configure(
     run_config: RunConfig,
     work: HeadTask,
-    tokenizer: TextTokenizer | HubTokenizer,
+    tokenizer: StoredTokenizer,
     examples: Sequence[Any],
     started: Pretrained | None,
 ) -> EncoderWithHeadConfig:
@@ -275,9 +273,9 @@ def configure(
     )
 
 
-def marked_by(encoder: str, tokenizer: TextTokenizer | HubTokenizer) -> bool:
+def marked_by(encoder: str, tokenizer: StoredTokenizer) -> bool:
     """Whether an encoder has marks beyond the vocabulary of its tokenizer."""
-    return encoder == "gpt" and isinstance(tokenizer, HubTokenizer)
+    return encoder == "gpt" and tokenizer.pretrained
 
 
 def files_behind(paths: Sequence[str]) -> list[str]:

@@ -20,12 +20,12 @@ from seqloom.data.batching.token_store import TokenStore, build_store, cache_fol
 from seqloom.data.formats.columns import Record
 from seqloom.data.readers.records import data_files
 from seqloom.errors import FolderError, UsageError, printable
+from seqloom.protocols import StoredTokenizer
 from seqloom.run_file import to_plain
 from seqloom.runs import run_folder
 from seqloom.runs.progress import Say, counted, each_pair, read_pair_list, split_note
 from seqloom.tasks.registry import task_named
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
-from seqloom.text.hub.tokenizer import HubTokenizer
 from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
 from seqloom.training.distributed import World
 from seqloom.training.objectives import Translation
@@ -37,7 +37,7 @@ class TrainingData(Protocol):
     """What a training needs of its data, whatever the task: pairs here, a corpus in `corpus.py`."""
 
     @property
-    def tokenizer(self) -> TextTokenizer | HubTokenizer | None:
+    def tokenizer(self) -> StoredTokenizer | None:
         """None where no text is read."""
         ...
 
@@ -214,7 +214,7 @@ def learned_tokenizer(
         return run_folder.read_tokenizer(folder / run_folder.TOKENIZER)
     tokenizer = train_tokenizer(texts(), data.tokenizer, data.vocabulary, data.normalisation)
     if (
-        data.tokenizer in ("bpe", "words", "blanks", "wordpiece", "unigram")
+        data.tokenizer in ("bpe", "words", "whitespace", "wordpiece", "unigram")
         and tokenizer.vocabulary_size < data.vocabulary
     ):
         say(

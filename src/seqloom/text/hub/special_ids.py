@@ -1,12 +1,13 @@
-"""The ids that mean something in a checkpoint of the field, out of its `config.json` and its tokenizer."""
+"""The special ids of a checkpoint, from its `config.json` and its tokenizer."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
-from seqloom.errors import FolderError, printable
-from seqloom.protocols import SpecialIds
+from seqloom.errors import FolderError, shown
+from seqloom.protocols import SpecialIds, SpecialTokenTemplate
+from seqloom.text.hub.pipeline import Component
 
 DEFAULTS: dict[str, dict[str, int]] = {
     "gpt2": {"bos_token_id": 50256, "eos_token_id": 50256},
@@ -19,119 +20,131 @@ DEFAULTS: dict[str, dict[str, int]] = {
 }
 """What a `config.json` means that leaves a key out (the configuration classes of `transformers`)."""
 
-ENCODERS, DECODERS, ENCODER_DECODERS = (
-    ("bert", "roberta", "electra"),
-    ("openai-gpt", "gpt2"),
-    ("t5", "bart", "marian"),
-)
-"""The families by what they do; of other names the configuration and the frame say it."""
+ENCODERS = ("bert", "roberta", "electra")
+DECODERS = ("openai-gpt", "gpt2")
+ENCODER_DECODERS = ("t5", "bart", "marian")
+"""The families by what they do. For other names the configuration and the template decide."""
 
 
 @final
-class Frame(NamedTuple):
-    """What an encoder reads around a text, and between two."""
+class TokenizerSpecials(NamedTuple):
+    """The ids of special tokens that the tokenizer itself names; None where it names none."""
 
-    before: tuple[int, ...] = ()
-    between: tuple[int, ...] = ()
-    after: tuple[int, ...] = ()
-
-
-@final
-class Roles(NamedTuple):
-    """The ids of a tokenizer's own special tokens; None where it has none."""
-
-    unknown: int | None = None
+    unk: int | None = None
     pad: int | None = None
     mask: int | None = None
 
 
-def frame_of(processor: Mapping[str, Any] | None) -> Frame:
+def template_of(processor: Component | None) -> SpecialTokenTemplate:
     """What the `post_processor` of a `tokenizer.json` puts around two texts. Raises KeyError or TypeError
     where it is damaged."""
     if processor is None or processor["type"] == "ByteLevel":
-        return Frame()
+        return SpecialTokenTemplate()
     if processor["type"] == "Sequence":
-        return next((frame for part in processor["processors"] if any(frame := frame_of(part))), Frame())
+        templates = map(template_of, processor["processors"])
+        return next(filter(any, templates), SpecialTokenTemplate())
     if processor["type"] in ("BertProcessing", "RobertaProcessing"):
-        begin, end = (processor["cls"][1],), (processor["sep"][1],)
-        return Frame(begin, end * (2 if processor["type"] == "RobertaProcessing" else 1), end)
+        (_, cls), (_, sep) = processor["cls"], processor["sep"]
+        between = (sep, sep) if processor["type"] == "RobertaProcessing" else (sep,)
+        return SpecialTokenTemplate((cls,), between, (sep,))
     parts: list[tuple[int, ...]] = [()]
     for item in processor["pair"]:
         if "Sequence" in item:
             parts.append(())
         else:
             parts[-1] += tuple(processor["special_tokens"][item["SpecialToken"]["id"]]["ids"])
-    before, between, after = parts
-    return Frame(before, between, after)
+    prefix, separator, suffix = parts
+    return SpecialTokenTemplate(prefix, separator, suffix)
+
+
+def is_encoder_decoder(config: Mapping[str, object]) -> bool:
+    return bool(config.get("is_encoder_decoder", config.get("model_type") in ENCODER_DECODERS))
 
 
 def special_ids_of(
-    config: Mapping[str, Any], size: int, roles: Roles, frame: Frame, unspelled: Collection[int] = ()
+    config: Mapping[str, object],
+    size: int,
+    specials: TokenizerSpecials,
+    template: SpecialTokenTemplate,
+    without_entry: Collection[int] = (),
 ) -> SpecialIds:
-    """The marks of a checkpoint whose model has `size` ids; `unspelled` are those that no entry of its
-    tokenizer has.
+    """The special ids of a checkpoint whose model has `size` ids; `without_entry` are those that no entry of
+    its tokenizer has.
 
-    An encoder reads `frame` around a text; a decoder begins with `begin`. A decoder of the field has no
-    `<pad>` that is just that, so its pad is -1. What a model may write but is no text (the sentinels of T5)
-    is not forbidden. Raises FolderError where an id is none.
+    An encoder reads the template around a text; a decoder begins with `bos`. A decoder of the hub has no
+    `<pad>` that is used for nothing else, so its pad is -1. What a model may write though it is no text (the
+    sentinels of T5) is not forbidden. Raises FolderError where an id is none.
     """
-    kind = str(config.get("model_type", ""))
-    ids = {
-        name: _id(config, name, kind, size)
-        for name in ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
-    }
-    forced = _id(config, "forced_bos_token_id", kind, size)
-    both = bool(config.get("is_encoder_decoder", kind in ENCODER_DECODERS))
-    encoder = not both and (
-        kind in (*ENCODERS, *ENCODER_DECODERS) or (kind not in DECODERS and bool(frame.before))
-    )
-    pad = ids["pad_token_id"] if ids["pad_token_id"] is not None else roles.pad
-    end = ids["eos_token_id"]
-    if both:
-        start = next(
-            (i for i in (ids["decoder_start_token_id"], pad, ids["bos_token_id"]) if i is not None), None
-        )
-        begin = tuple(i for i in (start, forced) if i is not None)
-    elif encoder:
-        begin, end = (), None
+    family = str(config.get("model_type", ""))
+    configured_bos = _id(config, "bos_token_id", family, size)
+    eos = _id(config, "eos_token_id", family, size)
+    pad = _id(config, "pad_token_id", family, size)
+    start = _id(config, "decoder_start_token_id", family, size)
+    forced = _id(config, "forced_bos_token_id", family, size)
+    pad = specials.pad if pad is None else pad
+    encoder = False
+    if is_encoder_decoder(config):
+        first = next((i for i in (start, pad, configured_bos) if i is not None), None)
+        bos = _present(first, forced)
+    elif family in (*ENCODERS, *ENCODER_DECODERS) or (family not in DECODERS and template.prefix):
+        encoder, bos, eos = True, _present(), None
     else:
-        begin, frame = tuple(i for i in (ids["bos_token_id"],) if i is not None), Frame()
-    special = {
-        pad,
-        roles.unknown,
-        roles.mask,
-        *begin,
-        *frame.before,
-        *frame.between,
-        *frame.after,
-        *unspelled,
-    }
+        bos, template = _present(configured_bos), SpecialTokenTemplate()
+    around = (*template.prefix, *template.separator, *template.suffix)
+    special = {*_present(pad, specials.unk, specials.mask), *bos, *around, *without_entry}
     return SpecialIds(
         pad=pad if encoder and pad is not None else -1,
-        bos=begin,
-        eos=end,
-        unk=(
-            roles.unknown if roles.unknown != end else None
-        ),  # GPT-2 names its end for what its bytes can always spell
-        prefix=frame.before,
-        separator=frame.between,
-        suffix=frame.after,
-        mask=roles.mask,
-        forbidden=tuple(sorted(i for i in special if i is not None and i != end)),
+        bos=bos,
+        eos=eos,
+        # GPT-2 names its end as the unknown token, though its bytes can spell everything
+        unk=None if specials.unk == eos else specials.unk,
+        prefix=template.prefix,
+        separator=template.separator,
+        suffix=template.suffix,
+        mask=specials.mask,
+        forbidden=tuple(sorted(special - {eos})),
     )
 
 
-def _id(config: Mapping[str, Any], name: str, kind: str, size: int) -> int | None:
-    """An id of the configuration; of several that end a text the first."""
+def _present(*ids: int | None) -> tuple[int, ...]:
+    return tuple(i for i in ids if i is not None)
+
+
+def _id(config: Mapping[str, object], name: str, family: str, size: int) -> int | None:
+    """An id of the configuration; the first where several end a text."""
     if name not in config:
-        usual = DEFAULTS.get(kind, {}).get(name)
-        return usual if usual is not None and usual < size else None
-    found = config[name]
-    if name == "eos_token_id" and isinstance(found, list) and found:
-        found = found[0]
-    if found is None or (type(found) is int and 0 <= found < size):
-        return found
+        default = DEFAULTS.get(family, {}).get(name)
+        return default if default is not None and default < size else None
+    value = config[name]
+    if name == "eos_token_id" and isinstance(value, list) and value:
+        value = value[0]
+    if value is None:
+        return None
+    # isinstance would take True for 1
+    if type(value) is int and 0 <= value < size:
+        return value
     raise FolderError(
-        f"config.json: {name} must be an id from 0 to {size - 1}, but is {printable(str(found))[:50]}; mend"
-        " config.json"
+        f"config.json: {name} must be an id from 0 to {size - 1}, but is {shown(value)}; mend config.json"
     )
+
+
+def special_token_names(
+    config: Mapping[str, object], special_ids: SpecialIds, names: Mapping[int, str]
+) -> dict[str, str]:
+    """Keys such as `eos_token` of a tokenizer_config.json, as far as special ids and config.json say them:
+    the classes of `transformers` take some for granted."""
+    family = str(config.get("model_type"))
+    ids = {**DEFAULTS.get(family, {}), **config}
+    eos = ids.get("eos_token_id") if special_ids.eos is None else special_ids.eos
+    bos = ids.get("bos_token_id")
+    encoder = bool(special_ids.prefix) and family not in DECODERS
+    roles = {
+        "unk": special_ids.unk,
+        "mask": special_ids.mask,
+        "eos": eos,
+        "cls": special_ids.prefix[0] if encoder else None,
+        "sep": special_ids.suffix[-1] if encoder and special_ids.suffix else None,
+        "pad": special_ids.pad if special_ids.pad >= 0 else ids.get("pad_token_id"),
+        "bos": None if is_encoder_decoder(config) and bos == eos else bos,
+    }
+    return {f"{role}_token": names[i] for role, i in roles.items() if isinstance(i, int) and i in names}

@@ -1,89 +1,109 @@
-"""What each id of a `tokenizer.json` stands for, read off its decoder: the bytes, and what is cut off the
-ends of a text.
+"""The bytes of each id of a `tokenizer.json`, read off its decoder; and what a text loses at its ends.
 
-A word mark becomes a blank: `▁the` of sentencepiece and `the` of WordPiece spell " the", `the</w>` of GPT
-spells "the ". So a text is its pieces side by side, but for one blank at its begin or its end.
+A mark of a word becomes a space: `▁the` of sentencepiece and `the` of WordPiece spell " the", `the</w>` of
+GPT spells "the ". So a text is its pieces side by side, except one space at its beginning or its end.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
-from seqloom.text.byte_symbols import spell_bytes
+from seqloom.text.byte_symbols import symbols_to_bytes
+from seqloom.text.hub.pipeline import Component
 
-Spell = Callable[[bytes], bytes]
 _BYTE = re.compile(rb"<0x([0-9A-Fa-f]{2})>\Z")
+
+
+@final
+class DecoderStep(NamedTuple):
+    """What one part of a decoder does."""
+
+    convert: Callable[[bytes], bytes]
+    """A piece, as the step before left it -> the piece."""
+    space_prefix: bytes | None = None
+    """What is dropped at the beginning of a text; None where this part does not decide it."""
+    space_suffix: bytes | None = None
+    """The same at its end."""
 
 
 @final
 class HubTokenBytes(NamedTuple):
     """How entries become text."""
 
-    spell: Callable[[str], bytes]
-    text_separator: bytes
-    """What stands between the pieces."""
-    space_prefix: bytes
-    """What is cut off the begin of a text."""
-    trail: bytes
-    """What is cut off its end."""
+    token_bytes: Callable[[str], bytes]
+    text_separator: bytes = b""
+    """What joins the pieces."""
+    space_prefix: bytes = b""
+    """What is dropped at the beginning of a text."""
+    space_suffix: bytes = b""
+    """What is dropped at its end."""
 
 
-def token_bytes_of(decoder: dict[str, Any] | None) -> HubTokenBytes:
-    """Raises ValueError where the decoder is of a kind that no text model of the field has."""
+def token_bytes_of(decoder: Component | None) -> HubTokenBytes:
+    """Raises ValueError where the decoder is of a kind that no text model of the hub has."""
     if decoder is None:
-        return HubTokenBytes(str.encode, b" ", b"", b"")
-    steps: list[Spell] = []
-    lead = trail = b""
-    for part in decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]:
-        step, cut = _step(part)
-        steps.append(step)
-        lead, trail = cut.get("lead", lead), cut.get("trail", trail)
+        return HubTokenBytes(str.encode, b" ")
+    parts = decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
+    steps = [_step(part) for part in parts]
+    space_prefix = space_suffix = b""
+    for step in steps:
+        space_prefix = space_prefix if step.space_prefix is None else step.space_prefix
+        space_suffix = space_suffix if step.space_suffix is None else step.space_suffix
 
-    def spell(piece: str) -> bytes:
+    def token_bytes(piece: str) -> bytes:
         spelled = piece.encode()
         for step in steps:
-            spelled = step(spelled)
+            spelled = step.convert(spelled)
         return spelled
 
-    return HubTokenBytes(spell, b"", lead, trail)
+    return HubTokenBytes(token_bytes, b"", space_prefix, space_suffix)
 
 
-def _step(part: dict[str, Any]) -> tuple[Spell, dict[str, bytes]]:
-    """What a part of a decoder does to a piece, and to the ends of a text."""
+def _step(part: Component) -> DecoderStep:
     kind = part["type"]
     if kind == "ByteLevel":
-        return _bytes, {}
+        return DecoderStep(_byte_level)
     if kind == "ByteFallback":
-        return lambda piece: bytes([int(found[1], 16)]) if (found := _BYTE.match(piece)) else piece, {}
-    if kind == "WordPiece":
-        prefix = part["prefix"].encode()
-        return lambda piece: piece.removeprefix(prefix) if piece.startswith(prefix) else b" " + piece, {
-            "lead": b" "
-        }
-    if kind == "BPEDecoder":
-        suffix = part["suffix"].encode()
-        return lambda piece: piece.replace(suffix, b" "), {"trail": b" "}
-    if kind == "Metaspace":
-        mark, begun = part["replacement"].encode(), part.get("prepend_scheme", "always") != "never"
-        return lambda piece: piece.replace(mark, b" "), {"lead": b" "} if begun else {}
-    if kind == "Replace" and "String" in part["pattern"]:
-        old, new = part["pattern"]["String"].encode(), part["content"].encode()
-        return lambda piece: piece.replace(old, new), {}
-    if kind == "Strip":
-        return lambda piece: piece, {
-            "lead": part["content"].encode() * part["start"],
-            "trail": part["content"].encode() * part["stop"],
-        }
+        return DecoderStep(_byte_fallback)
     if kind == "Fuse":
-        return lambda piece: piece, {}
+        return DecoderStep(bytes)
+    if kind == "WordPiece":
+        return DecoderStep(_wordpiece(part["prefix"].encode()), space_prefix=b" ")
+    if kind == "BPEDecoder":
+        return DecoderStep(_replace(part["suffix"], " "), space_suffix=b" ")
+    if kind == "Metaspace":
+        prepended = part.get("prepend_scheme", "always") != "never"
+        return DecoderStep(_replace(part["replacement"], " "), space_prefix=b" " if prepended else None)
+    if kind == "Replace" and "String" in part["pattern"]:
+        return DecoderStep(_replace(part["pattern"]["String"], part["content"]))
+    if kind == "Strip":
+        content = part["content"].encode()
+        return DecoderStep(bytes, content * part["start"], content * part["stop"])
     raise ValueError(f"its decoder has a part {kind}, which is none that seqloom knows")
 
 
-def _bytes(piece: bytes) -> bytes:
-    """An entry that was added to a byte-level vocabulary may stand as it is."""
+def _replace(old: str, new: str) -> Callable[[bytes], bytes]:
+    before, after = old.encode(), new.encode()
+    return lambda piece: piece.replace(before, after)
+
+
+def _wordpiece(continuation: bytes) -> Callable[[bytes], bytes]:
+    def convert(piece: bytes) -> bytes:
+        return piece.removeprefix(continuation) if piece.startswith(continuation) else b" " + piece
+
+    return convert
+
+
+def _byte_fallback(piece: bytes) -> bytes:
+    byte = _BYTE.match(piece)
+    return piece if byte is None else bytes([int(byte[1], 16)])
+
+
+def _byte_level(piece: bytes) -> bytes:
+    """An added entry of a byte-level vocabulary may be plain text."""
     try:
-        return spell_bytes(piece.decode())
+        return symbols_to_bytes(piece.decode())
     except KeyError:
         return piece

@@ -1,7 +1,7 @@
-"""Tokenizers of the field's checkpoints: the same ids as `transformers`, from the same files.
+"""Tokenizers of checkpoints: the same ids as `transformers`, from the same files.
 
-A text that spells a special token stays text: `[MASK]` in what a user writes is no mask. For that the special
-entries have names, in the pipeline that runs, that no text holds. What `to_json` gives has their own.
+A text that spells a special token stays text: `[MASK]` in what a user writes is no mask. So in the pipeline
+that encodes, the special entries have hidden names that no text holds. `to_json` gives their own names.
 """
 
 from __future__ import annotations
@@ -14,225 +14,236 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 from tokenizers import Encoding, Tokenizer
 
-from seqloom.errors import FolderError, SeqloomError, UsageError, printable
+from seqloom.errors import FolderError, SeqloomError, shown
 from seqloom.files import read_json
 from seqloom.protocols import SpecialIds
 from seqloom.text.byte_symbols import readable
-from seqloom.text.hub.special_ids import Roles, frame_of, special_ids_of
+from seqloom.text.hub.pipeline import Model, Pipeline, added_entries, entries_of
+from seqloom.text.hub.special_ids import (
+    TokenizerSpecials,
+    special_ids_of,
+    special_token_names,
+    template_of,
+)
 from seqloom.text.hub.token_bytes import token_bytes_of
 from seqloom.text.hub.tokenizer_files import (
     JSON,
     MARIAN,
-    OTHER_SIDE,
+    OTHER_LANGUAGE,
     Side,
     TokenizerSettings,
     is_marian,
-    kept_files,
-    pipeline_of,
+    tokenizer_file_names,
+    tokenizer_json,
 )
-from seqloom.text.tokenizers_library import batch_of, checked, panics_are_errors, prepare_forks
+from seqloom.text.tokenizers_library import (
+    check_ids,
+    checked_batch,
+    checked_texts,
+    panics_are_errors,
+    prepare_for_fork,
+)
 
 KINDS = {"BPE": "bpe", "WordPiece": "wordpiece", "Unigram": "unigram", "WordLevel": "words"}
-_CUT_AT_BLANKS = ("BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace", "ByteLevel")
+SPLIT_AT_SPACES = ("BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace", "ByteLevel")
+NAMES_CODE_OR_PLACES = {
+    "auto_map",
+    "name_or_path",
+    "tokenizer_class",
+    "tokenizer_file",
+    "vocab_file",
+    "merges_file",
+    "special_tokens_map_file",
+}
+"""Keys of a tokenizer_config.json that are not kept."""
 
 
 @final
 class HubTokenizer:
-    """Meets `protocols.Tokenizer`. Made by `read_hub_tokenizer`; `content` is a `tokenizer.json`, `entries`
-    its ids by name."""
+    """Meets `protocols.StoredTokenizer`. Made by `read_hub_tokenizer`.
+
+    `content` is a `tokenizer.json`, parsed in `pipeline`; `entries` are its ids by name. `config` is a
+    config.json, overridden by a generation_config.json.
+    """
 
     def __init__(
         self,
         content: str,
-        pipeline: Mapping[str, Any],
+        pipeline: Pipeline,
         entries: Mapping[str, int],
         special_ids: SpecialIds,
         size: int,
+        settings: TokenizerSettings,
+        config: Mapping[str, object],
     ) -> None:
         self.kind = KINDS[pipeline["model"]["type"]]
+        self.pretrained = True
         self.special_ids = special_ids
         self.vocabulary_size = size
-        """The number of ids of the model; those that no entry has spell nothing."""
-        self.frame = frame_of(pipeline.get("post_processor"))
-        """What it puts around a text, and between two, by itself: nothing, of the causal models of the field.
-        """
+        """The number of ids of the model; those without an entry spell nothing."""
+        self.has_unknown = special_ids.unk is not None
+        """Whether there may be text that no entries spell."""
+        self.template = template_of(pipeline.get("post_processor"))
+        """What it puts around a text by itself; nothing for the causal models of the hub."""
         self.target = self
         """The tokenizer of what a model writes. Marian's other language has pieces of its own, and the same
         ids."""
         self.files: Mapping[str, bytes] = {JSON: content.encode()}
-        """What a folder must hold for it, by name: `tokenizer.json`, or the files of Marian's two languages.
+        """The files of a folder that it is read from: `tokenizer.json`, or those of Marian's two languages.
         """
         self._content = content
+        self._settings = settings
+        self._config = config
         self._entries = entries
         self._special = _special(pipeline, special_ids)
-        self._spelling = token_bytes_of(pipeline.get("decoder"))
-        self._lent = {
-            token.removeprefix(OTHER_SIDE): i for token, i in entries.items() if token.startswith(OTHER_SIDE)
+        self._decoder = token_bytes_of(pipeline.get("decoder"))
+        self.text_separator = self._decoder.text_separator
+        self.space_prefix = self._decoder.space_prefix
+        self._other_language = {
+            token.removeprefix(OTHER_LANGUAGE): i
+            for token, i in self._entries.items()
+            if token.startswith(OTHER_LANGUAGE)
         }
-        self._surplus = special_ids.unk if max(entries.values()) >= size else None
-        self._settles = _settles(pipeline)
+        self._surplus_entries = max(self._entries.values()) >= size
+        self._splits_at_spaces = _splits_at_spaces(pipeline)
         self._composes = '"type": "Precompiled"' in json.dumps(pipeline.get("normalizer"))
-        self.running = _running(pipeline, {token: i for token, i in entries.items() if i in self._special})
+        special = {token: i for token, i in self._entries.items() if i in self._special}
+        self.pipeline = _with_hidden_names(pipeline, special)
 
     @cached_property
     def token_bytes(self) -> Sequence[bytes]:
-        """The UTF-8 that each id stands for, or a part of a character of it; a blank where it begins (or
-        ends) a word."""
+        """The UTF-8 of each id, or part of the UTF-8 of a character; with a space where a word begins (or
+        ends)."""
         spelled = [b""] * self.vocabulary_size
         for token, i in self._entries.items():
             if i < self.vocabulary_size and i not in self._special:
-                spelled[i] = self._spelling.spell(token)
+                spelled[i] = self._decoder.token_bytes(token)
         return tuple(spelled)
-
-    @property
-    def text_separator(self) -> bytes:
-        """What stands between the pieces of a text: nothing, but for whole words."""
-        return self._spelling.text_separator
-
-    @property
-    def space_prefix(self) -> bytes:
-        """What pieces that begin a word spell first: `decode` drops it at the begin of a text."""
-        return self._spelling.space_prefix
-
-    @property
-    def unknown(self) -> bool:
-        """Whether there may be text that this tokenizer has no way to spell."""
-        return self.special_ids.unk is not None
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text, without marks around it; of special ids only the unknown one comes out.
-
-        Raises UsageError where a text is not a string or holds half a character (a lone surrogate).
-        """
-        prepare_forks()
-        with panics_are_errors("encode"):
-            encode = (
-                self.running.encode_batch if self._lent else self.running.encode_batch_fast
-            )  # which leaves the pieces out
-            found = [self._ids_of(one) for one in encode(batch_of(texts), add_special_tokens=False)]
-        if self._surplus is None:
-            return found
-        return [[i if i < self.vocabulary_size else self._surplus for i in ids] for ids in found]
-
-    def _ids_of(self, encoding: Encoding) -> list[int]:
-        """What the pieces of one language of Marian cannot spell stays whole, and may be an entry of the
-        other."""
-        ids: list[int] = encoding.ids
-        if self._lent and self.special_ids.unk in ids:
-            return [
-                self._lent.get(token, i) if i == self.special_ids.unk else i
-                for i, token in zip(ids, encoding.tokens, strict=True)
-            ]
-        return ids
-
-    def offsets(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
-        """The characters `text[begin:end]` that each id of `encode` comes from. Those of one character may
-        share it."""
-        prepare_forks()
-        texts = batch_of(texts)
-        with panics_are_errors("encode"):
-            found = self.running.encode_batch(texts, add_special_tokens=False)
-            return [
-                self._placed(text, one) if self._composes else one.offsets
-                for text, one in zip(texts, found, strict=True)
-            ]
-
-    def _placed(self, text: str, encoding: Encoding) -> list[tuple[int, int]]:
-        """Where a table of sentencepiece drops characters, the library shifts what follows; so they are left
-        out before, where that changes nothing else. Where the table composes characters, the library counts
-        the first alone; here marks belong to what they mark.
-        """
-        spans: list[tuple[int, int]] = encoding.offsets
-        normal = self.running.normalizer.normalize_str
-        dropped = {
-            c for c in set(text) if unicodedata.category(c)[0] == "C" and normal(f"a{c}a") == "aa"
-        }  # alone a blank goes too
-        if dropped:
-            kept = [at for at, c in enumerate(text) if c not in dropped]
-            again = self.running.encode("".join(text[at] for at in kept), add_special_tokens=False)
-            if again.ids == encoding.ids:
-                spans = [
-                    (kept[begin], kept[end - 1] + 1) if begin < end else (begin, begin)
-                    for begin, end in again.offsets
-                ]
-        return _with_marks(text, spans)
-
-    def settle(self, text: str) -> tuple[list[int], bytes]:
-        """A text that is still being typed: the ids that stay, whatever comes after it, and the bytes that
-        the rest spells.
-
-        Words stay that a blank has ended; where pieces go across words, nothing does.
-        """
-        (text,) = checked([text])
-        blanks = (
-            [at for at in range(1, len(text)) if text[at] == " " and not text[at - 1].isspace()]
-            if self._settles
-            else []
-        )
-        sure = blanks[-1] if blanks else 0
-        (ids,) = self.encode([text[:sure]])
-        return ids, self._rest(text[sure:], bool(ids))
-
-    def _rest(self, text: str, follows: bool) -> bytes:
-        """How pieces spell the end of a text."""
-        lead, trail = self._spelling.space_prefix, self._spelling.trail
-        if not (lead or trail or self.text_separator):
-            return text.encode()
-        if (normalizer := self.running.normalizer) is not None:
-            with panics_are_errors("encode"):
-                text, blank = normalizer.normalize_str(text).replace("▁", " "), text[:1] == " "
-        else:
-            blank = text[:1] == " "
-        words = text.strip().encode()
-        return (
-            (lead or (self.text_separator if follows else b"")) + words
-            if words or (blank and not trail)
-            else b""
-        )
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text that `ids` spell. Special ids spell nothing. Bytes that are no whole character become
-        U+FFFD.
-
-        Raises UsageError where an id is outside of the vocabulary.
-        """
-        self._check_ids(ids)
-        spelled = self.text_separator.join([piece for i in ids if (piece := self.token_bytes[i])])
-        return (
-            spelled.removeprefix(self._spelling.space_prefix)
-            .removesuffix(self._spelling.trail)
-            .decode("utf-8", "replace")
-        )
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        """What each id spells, for looking at: blanks are kept, special ids have their names."""
-        self._check_ids(ids)
-        return [readable(self.token_bytes[i]) or self._names.get(i, f"<{i}>") for i in ids]
-
-    def token(self, i: int) -> str | None:
-        """The entry of an id, as the files have it; None where none has it."""
-        return next((token for token, known in self._entries.items() if known == i), None)
 
     @cached_property
     def _names(self) -> dict[int, str]:
         return {i: token for token, i in self._entries.items()}
 
-    def _check_ids(self, ids: Sequence[int]) -> None:
-        size = self.vocabulary_size
-        if len(ids) and (min(ids) < 0 or max(ids) >= size):
-            wrong = next(i for i in ids if not 0 <= i < size)
-            raise UsageError(
-                f"an id must be from 0 to {size - 1}, but {wrong} was given; was it made by another"
-                " tokenizer?"
-            )
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, without special tokens around it; the only special id is the unknown one.
+
+        Raises UsageError where a text is not a string or holds half a character (a lone surrogate).
+        """
+        prepare_for_fork()
+        # the fast call leaves out the tokens, which only Marian needs
+        fast = not self._other_language
+        encode = self.pipeline.encode_batch_fast if fast else self.pipeline.encode_batch
+        with panics_are_errors("encode"):
+            encodings = encode(checked_batch(texts), add_special_tokens=False)
+            return [self._ids_of(encoding) for encoding in encodings]
+
+    def _ids_of(self, encoding: Encoding) -> list[int]:
+        ids: list[int] = encoding.ids
+        unk = self.special_ids.unk
+        if self._other_language and unk in ids:
+            # What one language of Marian cannot spell stays whole, and may be an entry of the other.
+            tokens = zip(ids, encoding.tokens, strict=True)
+            ids = [self._other_language.get(token, i) if i == unk else i for i, token in tokens]
+        if self._surplus_entries and unk is not None:
+            return [i if i < self.vocabulary_size else unk for i in ids]
+        return ids
+
+    def encode_masked(self, texts: Sequence[str]) -> list[list[int]]:
+        """As `encode`, but the name of the mask token gives the mask id."""
+        mask = self.special_ids.mask
+        if mask is None:
+            return self.encode(texts)
+        (name,) = self.pieces([mask])
+        hidden_name = str(self.pipeline.id_to_token(mask))
+        return self.encode([text.replace(name, hidden_name) for text in texts])
+
+    def offsets(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
+        """The characters `text[begin:end]` of each id of `encode`. Several ids of one character may share it."""
+        prepare_for_fork()
+        texts = checked_batch(texts)
+        with panics_are_errors("encode"):
+            encodings = self.pipeline.encode_batch(texts, add_special_tokens=False)
+            if not self._composes:
+                return [encoding.offsets for encoding in encodings]
+            return [self._composed_offsets(*one) for one in zip(texts, encodings, strict=True)]
+
+    def _composed_offsets(self, text: str, encoding: Encoding) -> list[tuple[int, int]]:
+        """Where a charsmap of sentencepiece drops characters, the library shifts the offsets after them; so
+        these characters are left out first, if that changes no ids. Where it composes characters, the library
+        counts only the first; here combining marks belong to their character.
+        """
+        spans: list[tuple[int, int]] = encoding.offsets
+        normalise = self.pipeline.normalizer.normalize_str
+        # "a" around it, as a space alone is dropped too
+        dropped = {c for c in set(text) if unicodedata.category(c)[0] == "C" and normalise(f"a{c}a") == "aa"}
+        if dropped:
+            kept = [at for at, c in enumerate(text) if c not in dropped]
+            shorter = self.pipeline.encode("".join(text[at] for at in kept), add_special_tokens=False)
+            if shorter.ids == encoding.ids:
+                spans = []
+                for begin, end in shorter.offsets:
+                    spans.append((kept[begin], kept[end - 1] + 1) if begin < end else (begin, begin))
+        return _with_combining_marks(text, spans)
+
+    def stable_prefix(self, text: str) -> tuple[list[int], bytes]:
+        """A text that is still being typed: the ids that stay whatever comes next, and the bytes of the rest.
+
+        Words are stable once a space has ended them; where pieces may cross words, nothing is.
+        """
+        (text,) = checked_texts([text])
+        length = 0
+        if self._splits_at_spaces:
+            ends = [at for at in range(1, len(text)) if text[at] == " " and not text[at - 1].isspace()]
+            length = ends[-1] if ends else 0
+        (ids,) = self.encode([text[:length]])
+        return ids, self._bytes_of_rest(text[length:], bool(ids))
+
+    def _bytes_of_rest(self, text: str, follows: bool) -> bytes:
+        """How pieces spell the end of a text, which follows other tokens or begins it."""
+        prefix, suffix = self.space_prefix, self._decoder.space_suffix
+        if not (prefix or suffix or self.text_separator):
+            return text.encode()
+        begins_with_space = text[:1] == " "
+        if (normalizer := self.pipeline.normalizer) is not None:
+            with panics_are_errors("encode"):
+                text = normalizer.normalize_str(text).replace("▁", " ")
+        words = text.strip().encode()
+        if not words and (suffix or not begins_with_space):
+            return b""
+        return (prefix or (self.text_separator if follows else b"")) + words
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of the ids. Special ids add nothing to it. Bytes that are no whole character become
+        U+FFFD.
+
+        Raises UsageError where an id is outside of the vocabulary.
+        """
+        check_ids(ids, self.vocabulary_size)
+        spelled = self.text_separator.join([piece for i in ids if (piece := self.token_bytes[i])])
+        inner = spelled.removeprefix(self.space_prefix).removesuffix(self._decoder.space_suffix)
+        return inner.decode("utf-8", "replace")
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Each token in readable form: spaces are kept, special ids have their names."""
+        check_ids(ids, self.vocabulary_size)
+        return [readable(self.token_bytes[i]) or self._names.get(i, f"<{i}>") for i in ids]
 
     def to_json(self) -> str:
         """The content of `tokenizer.json`: as it was read, or as it was made of other files."""
         return self._content
+
+    @property
+    def tokenizer_config(self) -> dict[str, object]:
+        """The content of our tokenizer_config.json: as it came, except what names code or places, and with
+        the special tokens that the classes of `transformers` take for granted."""
+        kept = {k: v for k, v in self._settings.content.items() if k not in NAMES_CODE_OR_PLACES}
+        tokenizer_class = "PreTrainedTokenizerFast" if JSON in self.files else "MarianTokenizer"
+        special = special_token_names(self._config, self.special_ids, self._names)
+        return {**special, **kept, "tokenizer_class": tokenizer_class}
 
     @property
     def fingerprint(self) -> str:
@@ -240,39 +251,46 @@ class HubTokenizer:
         return hashlib.sha256(self._content.encode()).hexdigest()
 
 
-def read_hub_tokenizer(folder: Path, config: Mapping[str, Any]) -> HubTokenizer:
-    """The tokenizer of a checkpoint's folder, whose `config.json` is `config`; `generation_config.json` goes
-    before it where it is there.
+def read_hub_tokenizer(folder: Path, config: Mapping[str, object]) -> HubTokenizer:
+    """The tokenizer of a checkpoint's folder, whose `config.json` is `config`; generation_config.json
+    overrides it where it is there.
 
     Raises FolderError, in one line, where files are missing or damaged, where two entries share an id, or
     where there are more entries than the model has ids.
     """
     tokenizer = _read(folder, config, "source")
     if is_marian(folder):
-        tokenizer.files = {name: (folder / name).read_bytes() for name in kept_files(folder)}
+        tokenizer.files = {name: (folder / name).read_bytes() for name in tokenizer_file_names(folder)}
         source, target, _ = (tokenizer.files[name] for name in MARIAN)
         if source != target:
             tokenizer.target = _read(folder, config, "target")
     return tokenizer
 
 
-def _read(folder: Path, config: Mapping[str, Any], side: Side) -> HubTokenizer:
-    """That of one language of Marian, of others the one."""
-    content = pipeline_of(folder, config, side)
-    where = printable(str(folder))
+def _read(folder: Path, config: Mapping[str, object], side: Side) -> HubTokenizer:
+    """`side`: the language, for Marian."""
+    content = tokenizer_json(folder, str(config.get("model_type", "")), side)
+    settings = TokenizerSettings.of(folder)
+    generation: dict[str, object] = {}
     if (folder / "generation_config.json").exists():
         generation = read_json(folder / "generation_config.json")
-        config = {**config, **{key: value for key, value in generation.items() if value is not None}}
     try:
-        pipeline: dict[str, Any] = json.loads(content)
-        entries = _entries(pipeline)
-        size = config.get("vocab_size", max(entries.values(), default=-1) + 1)
-        _check_entries(pipeline, entries, size, str(config.get("model_type", "")))
-        roles = _roles(pipeline, entries, TokenizerSettings.of(folder))
-        missing = set(range(size)) - set(entries.values())
-        special_ids = special_ids_of(config, size, roles, frame_of(pipeline.get("post_processor")), missing)
+        given = {key: value for key, value in generation.items() if value is not None}
+        effective = {**config, **given}
+        pipeline: Pipeline = json.loads(content)
+        entries = entries_of(pipeline)
+        size = effective.get("vocab_size", max(entries.values(), default=-1) + 1)
+        if type(size) is not int or size < 1:
+            raise ValueError(f"vocab_size of config.json must be a number from 1 on, but is {size}")
+        _check_entries(pipeline["model"], entries, size, str(effective.get("model_type", "")))
+        specials = _specials(pipeline, entries, settings)
+        template = template_of(pipeline.get("post_processor"))
+        without_entry = set(range(size)) - set(entries.values())
+        special_ids = special_ids_of(effective, size, specials, template, without_entry)
         with panics_are_errors("load"):
-            return HubTokenizer(content, pipeline, entries, special_ids, size)
+            return HubTokenizer(
+                content, pipeline, entries, special_ids, size, settings, {**config, **generation}
+            )
     except FolderError:
         raise
     except (
@@ -284,33 +302,23 @@ def _read(folder: Path, config: Mapping[str, Any], side: Side) -> HubTokenizer:
         RecursionError,
         SeqloomError,
     ) as error:
-        said = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise FolderError(
-            f"{where}: its tokenizer cannot be read: {printable(said)[:200]}; get its files again"
+            f"its tokenizer cannot be read: {shown(reason, 200)}; get its files again", folder
         ) from None
 
 
-def _entries(pipeline: Mapping[str, Any]) -> dict[str, int]:
-    """The id of each entry, added ones included."""
-    vocabulary = pipeline["model"]["vocab"]
-    if not isinstance(vocabulary, dict):
-        vocabulary = {text: i for i, (text, _) in enumerate(vocabulary)}
-    return {**vocabulary, **{token["content"]: token["id"] for token in pipeline.get("added_tokens") or []}}
-
-
-def _check_entries(pipeline: Mapping[str, Any], entries: Mapping[str, int], size: int, family: str) -> None:
-    """Raises ValueError where ids are none, are shared or are more than the model's."""
-    model = pipeline["model"]
+def _check_entries(model: Model, entries: Mapping[str, int], size: int, family: str) -> None:
+    """Raises ValueError where ids are none, are shared, or are more than the model has."""
     if model.get("type") not in KINDS:
         raise ValueError(f"its model must be one of {', '.join(KINDS)}, but is {model.get('type')}")
-    if type(size) is not int or size < 1:
-        raise ValueError(f"vocab_size of config.json must be a number from 1 on, but is {size}")
     ids = entries.values()
     if not all(type(i) is int and i >= 0 for i in ids):
         raise ValueError("its ids are not numbers from 0 on")
     if len(set(ids)) < len(entries):
         raise ValueError("two of its entries have the same id")
-    if isinstance(model["vocab"], list) and len({text for text, _ in model["vocab"]}) < len(model["vocab"]):
+    vocabulary = model["vocab"]
+    if isinstance(vocabulary, list) and len({text for text, _ in vocabulary}) < len(vocabulary):
         raise ValueError("an entry stands twice in its vocabulary")
     if max(ids, default=-1) >= size and family != "marian":
         raise ValueError(
@@ -318,84 +326,78 @@ def _check_entries(pipeline: Mapping[str, Any], entries: Mapping[str, int], size
         )
 
 
-def _roles(pipeline: Mapping[str, Any], entries: Mapping[str, int], settings: TokenizerSettings) -> Roles:
+def _specials(
+    pipeline: Pipeline, entries: Mapping[str, int], settings: TokenizerSettings
+) -> TokenizerSpecials:
     model = pipeline["model"]
-    unknown = model.get("unk_id") if model["type"] == "Unigram" else entries.get(model.get("unk_token") or "")
-    added = {token["content"] for token in pipeline.get("added_tokens") or [] if token["special"]}
-    mask = settings.token("mask") or next((token for token in ("[MASK]", "<mask>") if token in added), None)
-    return Roles(unknown=unknown, pad=entries.get(settings.token("pad") or ""), mask=entries.get(mask or ""))
+    unk = model.get("unk_id") if model["type"] == "Unigram" else entries.get(model.get("unk_token") or "")
+    added = {entry["content"] for entry in added_entries(pipeline, special=True)}
+    mask = settings.token("mask") or next((name for name in ("[MASK]", "<mask>") if name in added), "")
+    return TokenizerSpecials(unk, entries.get(settings.token("pad") or ""), entries.get(mask))
 
 
-def _special(pipeline: Mapping[str, Any], special_ids: SpecialIds) -> set[int]:
+def _special(pipeline: Pipeline, special_ids: SpecialIds) -> set[int]:
     """The ids that are no text."""
-    added = {token["id"] for token in pipeline.get("added_tokens") or [] if token["special"]}
-    single = {special_ids.pad, special_ids.eos, special_ids.unk, special_ids.mask}
-    return {
-        i
-        for i in added
-        | single
-        | {*special_ids.bos, *special_ids.prefix, *special_ids.separator, *special_ids.suffix}
-        if i is not None and i >= 0
-    }
-
-
-def _running(pipeline: Mapping[str, Any], special: Mapping[str, int]) -> Tokenizer:
-    """The pipeline under which no text can spell a special entry, with nothing cut off, filled up or left to
-    chance."""
-    chance = secrets.token_hex(16)
-    hidden = {token: f"{chance}{i}" for token, i in special.items()}
-    model = (
-        {**pipeline["model"], "dropout": None}
-        if pipeline["model"]["type"] == "BPE"
-        else dict(pipeline["model"])
+    special = {entry["id"] for entry in added_entries(pipeline, special=True)}
+    special.update(
+        special_ids.bos, special_ids.prefix, special_ids.separator, special_ids.suffix, [special_ids.pad]
     )
+    for i in (special_ids.eos, special_ids.unk, special_ids.mask):
+        if i is not None:
+            special.add(i)
+    return special - {-1}
+
+
+def _with_hidden_names(pipeline: Pipeline, special: Mapping[str, int]) -> Tokenizer:
+    """The pipeline in which no text can spell a special entry; without truncation, padding and dropout."""
+    secret = secrets.token_hex(16)
+    hidden = {token: f"{secret}{i}" for token, i in special.items()}
+    model: Model = {**pipeline["model"]}
+    if model["type"] == "BPE":
+        model["dropout"] = None
     vocabulary = model["vocab"]
     if isinstance(vocabulary, dict):
         model["vocab"] = {hidden.get(token, token): i for token, i in vocabulary.items()}
     else:
         model["vocab"] = [(hidden.get(token, token), score) for token, score in vocabulary]
-    if model.get("unk_token"):
-        model["unk_token"] = hidden.get(model["unk_token"], model["unk_token"])
+    if unk_token := model.get("unk_token"):
+        model["unk_token"] = hidden.get(unk_token, unk_token)
     if "merges" in model:
-        merges = [one.split(" ") if isinstance(one, str) else one for one in model["merges"]]
+        merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
         model["merges"] = [
-            (left, right) for left, right in merges if not {left, right, left + right} & hidden.keys()
+            [left, right] for left, right in merges if not {left, right, left + right} & hidden.keys()
         ]
     added = [
-        {**token, "content": hidden.get(token["content"], token["content"])}
-        for token in pipeline.get("added_tokens") or []
+        {**entry, "content": hidden.get(entry["content"], entry["content"])}
+        for entry in pipeline.get("added_tokens") or []
     ]
-    return Tokenizer.from_str(
-        json.dumps({**pipeline, "model": model, "added_tokens": added, "truncation": None, "padding": None})
-    )
+    changes = {"model": model, "added_tokens": added, "truncation": None, "padding": None}
+    return Tokenizer.from_str(json.dumps({**pipeline, **changes}))
 
 
-def _with_marks(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The spans, with the marks (vowels and finals of Hangul too) that follow their last character and are in
-    no other span."""
+def _with_combining_marks(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The spans, with the combining marks (vowels and finals of Hangul too) that follow their last character
+    and are in no other span."""
     begins, found = [begin for begin, _ in spans], []
     for at, (begin, end) in enumerate(spans):
         following = bisect_left(begins, end, lo=at + 1)
         limit = begins[following] if following < len(begins) else len(text)
-        while begin < end < limit and (
-            unicodedata.category(text[end])[0] == "M" or "\u1160" <= text[end] <= "\u11ff"
-        ):
+        while begin < end < limit:
+            if unicodedata.category(text[end])[0] != "M" and not "\u1160" <= text[end] <= "\u11ff":
+                break
             end += 1
         found.append((begin, end))
     return found
 
 
-def _settles(pipeline: Mapping[str, Any]) -> bool:
-    """Whether what stands before a blank stays as it is, whatever comes after."""
-    added = [token for token in pipeline.get("added_tokens") or [] if not token["special"]]
-    if any(
-        " " in token["content"] or token["lstrip"] or token["rstrip"] or token["single_word"]
-        for token in added
-    ):
-        return False
-    splitter = pipeline.get("pre_tokenizer") or {"type": None}
-    parts = splitter["pretokenizers"] if splitter["type"] == "Sequence" else [splitter]
+def _splits_at_spaces(pipeline: Pipeline) -> bool:
+    """Whether the tokens before a space stay as they are, whatever comes after it."""
+    for entry in added_entries(pipeline, special=False):
+        if " " in entry["content"] or entry["lstrip"] or entry["rstrip"] or entry["single_word"]:
+            return False
+    pre_tokenizer = pipeline.get("pre_tokenizer") or {"type": ""}
+    parts = pre_tokenizer["pretokenizers"] if pre_tokenizer["type"] == "Sequence" else [pre_tokenizer]
     return any(
-        part["type"] in _CUT_AT_BLANKS and part.get("split", True) and part.get("use_regex", True)
+        part["type"] in SPLIT_AT_SPACES and part.get("split", True) and part.get("use_regex", True)
         for part in parts
     )

@@ -1,13 +1,15 @@
-"""The tokenizer files of the field, each made into the content of a `tokenizer.json`: what `transformers`
-builds of the same files.
+"""The tokenizer files of the hub, each converted to the content of a `tokenizer.json`: what `transformers`
+builds from the same files.
 
     tokenizer.json                          as it is
     vocab.txt                               WordPiece (BERT, ELECTRA)
-    vocab.json, merges.txt                  byte-level BPE (GPT-2, RoBERTa, BART), or BPE whose words end in `</w>` (GPT-1)
-    source.spm, target.spm, vocab.json      Marian: pieces of sentencepiece, ids of vocab.json; they go before a tokenizer.json
+    vocab.json, merges.txt                  byte-level BPE (GPT-2, RoBERTa, BART), or BPE whose words end in `</w>`
+                                            (GPT-1)
+    source.spm, target.spm, vocab.json      Marian: pieces of sentencepiece, ids of vocab.json; a tokenizer.json
+                                            beside them is not read
     spiece.model, *.model                   sentencepiece, unigram or BPE (T5 and others)
 
-Everything is data. Code that a file names (`auto_map`) is never looked at.
+Everything is data. Code that a file names (`auto_map`) is never loaded.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from typing import Any, Literal, NamedTuple, final
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from seqloom.errors import FolderError, printable
-from seqloom.files import read_json
+from seqloom.errors import FolderError, printable, shown
+from seqloom.files import read_json_object
 from seqloom.text.hub.sentencepiece_model import (
     BYTE,
     CONTROL,
@@ -31,101 +33,112 @@ from seqloom.text.hub.sentencepiece_model import (
     SentencePieceModel,
     read_sentencepiece,
 )
+from seqloom.text.tokenizer_kinds import METASPACE, single_spaces
 
 Side = Literal["source", "target"]
-JSON, MARIAN, ADDED = "tokenizer.json", ("source.spm", "target.spm", "vocab.json"), "added_tokens.json"
+JSON, ADDED = "tokenizer.json", "added_tokens.json"
+MARIAN = ("source.spm", "target.spm", "vocab.json")
 SENTENCEPIECE = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
-LOOKED_FOR = (
+KNOWN_FILES = (
     "tokenizer.json, vocab.txt, vocab.json with merges.txt, source.spm with target.spm and vocab.json, "
     + ", ".join(SENTENCEPIECE)
 )
 SENTINELS = 100
-"""`<extra_id_99>` to `<extra_id_0>`, which stand after the pieces of T5."""
-OTHER_SIDE = " "
-"""Begins the entries of Marian's vocabulary that only the other language has: no text spells them, for a
-blank is always a `▁`."""
+"""`<extra_id_99>` to `<extra_id_0>`, which T5 has after its pieces."""
+OTHER_LANGUAGE = " "
+"""Begins the entries of Marian's vocabulary that only the other language has. No text spells them, as a space
+is always a `▁`."""
+MAX_BYTES = 2**28
 
-_BLANK = "▁"
-_LANGUAGE = re.compile(r">>.+<<\Z")
+_LANGUAGE_TOKEN = re.compile(r">>.+<<\Z")
 
 
 @final
 class TokenizerSettings(NamedTuple):
-    """`tokenizer_config.json` and `special_tokens_map.json`, where they are there; the first goes before."""
+    """`tokenizer_config.json` and `special_tokens_map.json`, where they are there; the first overrides."""
 
-    content: Mapping[str, Any]
+    content: Mapping[str, object]
 
     @classmethod
     def of(cls, folder: Path) -> TokenizerSettings:
-        found: dict[str, Any] = {}
+        content: dict[str, object] = {}
         for name in ("special_tokens_map.json", "tokenizer_config.json"):
             if (folder / name).exists():
-                found |= _object(folder / name)
-        return cls(found)
+                content |= read_json_object(folder / name)
+        return cls(content)
 
-    def token(self, role: str, usual: str | None = None) -> str | None:
-        """The special token of a role such as "mask"; it may stand alone or with its options."""
-        found = self.content.get(f"{role}_token", usual)
-        found = found.get("content") if isinstance(found, dict) else found
-        return found if isinstance(found, str) else None
+    def flag(self, name: str, default: bool) -> bool:
+        return bool(self.content.get(name, default))
+
+    def token(self, role: str, default: str | None = None) -> str | None:
+        """The special token of a role such as "mask": a string, or an object with its options."""
+        token = self.content.get(f"{role}_token", default)
+        token = token.get("content") if isinstance(token, dict) else token
+        return token if isinstance(token, str) else None
+
+    def tokens(self, defaults: Mapping[str, str], vocabulary: Mapping[str, int]) -> list[str]:
+        """The special tokens of these roles that a vocabulary has."""
+        tokens = [self.token(role, default) for role, default in defaults.items()]
+        return [token for token in tokens if token is not None and token in vocabulary]
 
 
 def is_marian(folder: Path) -> bool:
-    """Whether it has the pieces of two languages. `transformers` reads no tokenizer.json beside them, and one
+    """Whether it has the pieces of two languages. `transformers` reads no tokenizer.json beside them, as that
     has only one language."""
     return all((folder / name).exists() for name in MARIAN)
 
 
-def kept_files(folder: Path) -> tuple[str, ...]:
-    """The files that must stand in a folder of ours for its tokenizer, beside tokenizer_config.json."""
+def tokenizer_file_names(folder: Path) -> tuple[str, ...]:
+    """The files that the tokenizer of a run folder is read from, beside tokenizer_config.json."""
     if not is_marian(folder):
         return (JSON,)
     return (*MARIAN, ADDED) if (folder / ADDED).exists() else MARIAN
 
 
-def pipeline_of(folder: Path, config: Mapping[str, Any], side: Side) -> str:
+def tokenizer_json(folder: Path, family: str, side: Side) -> str:
     """The `tokenizer.json` of a folder, made of its other files where it has none. Raises FolderError where
     it has none of these either."""
     settings = TokenizerSettings.of(folder)
+    sentencepiece = next((folder / name for name in SENTENCEPIECE if (folder / name).exists()), None)
     if is_marian(folder):
-        tokenizer = marian(folder, settings, side)
+        tokenizer = marian_tokenizer(folder, settings, side)
     elif (folder / JSON).exists():
-        return _text(folder / JSON)
+        return _read_text(folder / JSON)
     elif (folder / "vocab.txt").exists():
-        tokenizer = word_piece(folder, settings)
+        tokenizer = wordpiece_tokenizer(folder, settings)
     elif (folder / "merges.txt").exists():
-        tokenizer = byte_pairs(folder, settings, str(config.get("model_type", "")))
-    elif found := next((folder / name for name in SENTENCEPIECE if (folder / name).exists()), None):
-        tokenizer = sentence_pieces(read_sentencepiece(found), settings, str(config.get("model_type", "")))
+        tokenizer = bpe_tokenizer(folder, settings, family)
+    elif sentencepiece is not None:
+        tokenizer = sentencepiece_tokenizer(read_sentencepiece(sentencepiece), settings, family)
     else:
         raise FolderError(
-            f"{printable(str(folder))}: must hold the files of a tokenizer, but has none; looked for were"
-            f" {LOOKED_FOR}"
+            f"must hold the files of a tokenizer, but has none; looked for were {KNOWN_FILES}", folder
         )
     _add_tokens(tokenizer, folder, settings)
     return str(tokenizer.to_str(pretty=True))
 
 
-def word_piece(folder: Path, settings: TokenizerSettings) -> Tokenizer:
+def wordpiece_tokenizer(folder: Path, settings: TokenizerSettings) -> Tokenizer:
     """BERT's: greedy longest match within words; lower case unless `do_lower_case` is false (Devlin et al.
     2019)."""
-    lines = _text(folder / "vocab.txt").removesuffix("\n").split("\n")
+    path = folder / "vocab.txt"
+    lines = _read_text(path).removesuffix("\n").split("\n")
     vocabulary = {token: i for i, token in enumerate(lines)}
-    usual = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
-    special = {role: settings.token(role, token) for role, token in usual.items()}
-    unknown = _known(special["unk"], vocabulary, folder / "vocab.txt")
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
+    roles = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
+    unk = _require_unknown(settings.token("unk", roles["unk"]), vocabulary, path)
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=unk))
+    strip_accents = settings.content.get("strip_accents")
     tokenizer.normalizer = normalizers.BertNormalizer(
         clean_text=True,
-        handle_chinese_chars=bool(settings.content.get("tokenize_chinese_chars", True)),
-        strip_accents=settings.content.get("strip_accents"),
-        lowercase=bool(settings.content.get("do_lower_case", True)),
+        handle_chinese_chars=settings.flag("tokenize_chinese_chars", True),
+        strip_accents=None if strip_accents is None else bool(strip_accents),
+        lowercase=settings.flag("do_lower_case", True),
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix="##")
-    tokenizer.add_special_tokens([token for token in special.values() if token in vocabulary])
-    if special["cls"] in vocabulary and special["sep"] in vocabulary:
-        begin, end = str(special["cls"]), str(special["sep"])
+    tokenizer.add_special_tokens(settings.tokens(roles, vocabulary))
+    begin, end = settings.token("cls", roles["cls"]), settings.token("sep", roles["sep"])
+    if begin is not None and end is not None and begin in vocabulary and end in vocabulary:
         tokenizer.post_processor = processors.TemplateProcessing(
             single=f"{begin}:0 $A:0 {end}:0",
             pair=f"{begin}:0 $A:0 {end}:0 $B:1 {end}:1",
@@ -134,268 +147,250 @@ def word_piece(folder: Path, settings: TokenizerSettings) -> Tokenizer:
     return tokenizer
 
 
-def byte_pairs(folder: Path, settings: TokenizerSettings, family: str) -> Tokenizer:
+def bpe_tokenizer(folder: Path, settings: TokenizerSettings, family: str) -> Tokenizer:
     """GPT-1's where words end in `</w>` (Radford et al. 2018), else byte-level (Radford et al. 2019) and,
-    where it has them, with RoBERTa's marks. Merges whose pieces are not in vocab.json are refused.
+    where it has them, with the special tokens of RoBERTa. Merges whose pieces are not in vocab.json are
+    refused.
     """
-    vocabulary, merges = _vocabulary(folder / "vocab.json"), _merges(folder / "merges.txt")
+    path = folder / "vocab.json"
+    vocabulary, merges = _read_vocabulary(path), _read_merges(folder / "merges.txt")
+    _check_merges(folder, vocabulary, merges)
     if family == "openai-gpt" or any(right.endswith("</w>") for _, right in merges):
-        unknown = _known(settings.token("unk", "<unk>"), vocabulary, folder / "vocab.json")
-        tokenizer = Tokenizer(_bpe(folder, vocabulary, merges, unk_token=unknown, end_of_word_suffix="</w>"))
+        unk = _require_unknown(settings.token("unk", "<unk>"), vocabulary, path)
+        tokenizer = Tokenizer(models.BPE(vocabulary, merges, unk_token=unk, end_of_word_suffix="</w>"))
         tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         tokenizer.decoder = decoders.BPEDecoder(suffix="</w>")
-        tokenizer.add_special_tokens([unknown])
+        tokenizer.add_special_tokens([unk])
         return tokenizer
-    tokenizer = Tokenizer(_bpe(folder, vocabulary, merges))
-    prefix = bool(settings.content.get("add_prefix_space", False))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges))
+    space_prefix = settings.flag("add_prefix_space", False)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space_prefix)
     tokenizer.decoder = decoders.ByteLevel()
     begin, end = settings.token("cls", "<s>"), settings.token("sep", "</s>")
-    if family != "gpt2" and begin in vocabulary and end in vocabulary:
-        special = [begin, settings.token("pad", "<pad>"), end, settings.token("unk", "<unk>")]
-        tokenizer.add_special_tokens([token for token in special if token in vocabulary])
-        if (mask := settings.token("mask", "<mask>")) in vocabulary:
-            tokenizer.add_special_tokens([AddedToken(mask, lstrip=True, normalized=False)])
-        trimmed = bool(settings.content.get("trim_offsets", True))
-        tokenizer.post_processor = processors.RobertaProcessing(
-            (str(end), vocabulary[str(end)]),
-            (str(begin), vocabulary[str(begin)]),
-            trim_offsets=trimmed,
-            add_prefix_space=prefix,
-        )
+    if family == "gpt2" or not (begin is not None and end is not None and {begin, end} <= vocabulary.keys()):
+        special = settings.tokens(dict.fromkeys(("bos", "eos", "unk"), "<|endoftext|>"), vocabulary)
+        tokenizer.add_special_tokens(sorted(set(special)))
         return tokenizer
-    special = [settings.token(role, "<|endoftext|>") for role in ("bos", "eos", "unk")]
-    tokenizer.add_special_tokens(sorted({token for token in special if token in vocabulary}))
+    roles = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>"}
+    tokenizer.add_special_tokens(settings.tokens(roles, vocabulary))
+    for mask in settings.tokens({"mask": "<mask>"}, vocabulary):
+        tokenizer.add_special_tokens([AddedToken(mask, lstrip=True, normalized=False)])
+    tokenizer.post_processor = processors.RobertaProcessing(
+        (end, vocabulary[end]),
+        (begin, vocabulary[begin]),
+        trim_offsets=settings.flag("trim_offsets", True),
+        add_prefix_space=space_prefix,
+    )
     return tokenizer
 
 
-def sentence_pieces(model: SentencePieceModel, settings: TokenizerSettings, family: str) -> Tokenizer:
-    """A model of sentencepiece. T5 cuts at all white space, and has sentinels after the pieces (Raffel et al.
-    2020)."""
-    t5 = family in ("t5", "mt5", "umt5") or settings.content.get("tokenizer_class") in (
-        "T5Tokenizer",
-        "T5TokenizerFast",
-    )
+def sentencepiece_tokenizer(model: SentencePieceModel, settings: TokenizerSettings, family: str) -> Tokenizer:
+    """A model of sentencepiece. T5 splits at all white space, and has sentinels after the pieces (Raffel et
+    al. 2020)."""
+    classes = ("T5Tokenizer", "T5TokenizerFast")
+    t5 = family in ("t5", "mt5", "umt5") or settings.content.get("tokenizer_class") in classes
     scores = [(piece.text, piece.score) for piece in model.pieces]
     if t5:
-        extra = settings.content.get("extra_ids", SENTINELS)
-        scores += [(f"<extra_id_{i}>", 0.0) for i in reversed(range(extra))]
+        count = settings.content.get("extra_ids", SENTINELS)
+        if type(count) is not int:
+            raise FolderError(f"tokenizer_config.json: extra_ids must be a number, but is {shown(count)}")
+        scores += [(f"<extra_id_{i}>", 0.0) for i in reversed(range(count))]
     tokenizer = Tokenizer(_sentencepiece_model(model, scores))
     special = [piece.text for piece in model.pieces if piece.kind in (CONTROL, UNKNOWN)]
     tokenizer.add_special_tokens([*special, *(text for text, _ in scores[len(model.pieces) :])])
-    tokenizer.add_tokens(
-        [AddedToken(piece.text, normalized=False) for piece in model.pieces if piece.kind == USER_DEFINED]
-    )
+    user_defined = [piece.text for piece in model.pieces if piece.kind == USER_DEFINED]
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in user_defined])
     if not t5:
-        _sentencepiece_text(tokenizer, model)
+        _process_as_sentencepiece(tokenizer, model)
         return tokenizer
     if model.charsmap:
         tokenizer.normalizer = normalizers.Precompiled(model.charsmap)
-    special_ids = pre_tokenizers.Metaspace(replacement=_BLANK, prepend_scheme="always", split=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), special_ids])
-    tokenizer.decoder = decoders.Metaspace(replacement=_BLANK, prepend_scheme="always", split=True)
-    _end_texts(tokenizer, settings)
+    words = pre_tokenizers.Metaspace(replacement=METASPACE, prepend_scheme="always", split=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), words])
+    tokenizer.decoder = decoders.Metaspace(replacement=METASPACE, prepend_scheme="always", split=True)
+    _append_eos(tokenizer, settings)
     return tokenizer
 
 
-def marian(folder: Path, settings: TokenizerSettings, side: Side) -> Tokenizer:
-    """The pieces of one language, with the ids of vocab.json; a piece that is not in it comes after, and is
-    unknown to the model."""
+def marian_tokenizer(folder: Path, settings: TokenizerSettings, side: Side) -> Tokenizer:
+    """The pieces of one language, with the ids of vocab.json. Pieces that are not in it get ids after those,
+    and are unknown to the model."""
     if settings.content.get("separate_vocabs"):
         raise FolderError(
-            f"{printable(str(folder))}: must have one vocabulary for both languages, but has two"
-            " (separate_vocabs)"
+            "must have one vocabulary for both languages, but has two (separate_vocabs)", folder
         )
     model, path = read_sentencepiece(folder / f"{side}.spm"), folder / "vocab.json"
-    vocabulary = _vocabulary(path)
-    unknown = _known(settings.token("unk", "<unk>"), vocabulary, path)
+    vocabulary = _read_vocabulary(path)
+    unk = _require_unknown(settings.token("unk", "<unk>"), vocabulary, path)
     if model.kind != "unigram" or sorted(vocabulary.values()) != list(range(len(vocabulary))):
         raise FolderError(
-            f"{printable(str(path))}: must have the ids from 0 on, each once, and unigram pieces beside it;"
-            " get the files again"
+            "must have the ids from 0 on, each once, and unigram pieces beside it; get the files again", path
         )
-    score = {piece.text: piece.score for piece in model.pieces if piece.kind == NORMAL}
-    special = [
-        unknown,
-        *(t for t in (settings.token("eos", "</s>"), settings.token("pad", "<pad>")) if t in vocabulary),
-    ]
-    languages = [token for token in vocabulary if _LANGUAGE.match(token)]
-    plain = {*score, *special, *languages}
+    scores = {piece.text: piece.score for piece in model.pieces if piece.kind == NORMAL}
+    special = [unk, *settings.tokens({"eos": "</s>", "pad": "<pad>"}, vocabulary)]
+    languages = [token for token in vocabulary if _LANGUAGE_TOKEN.match(token)]
+    own = {*scores, *special, *languages}
     entries = [
-        (token if token in plain else OTHER_SIDE + token)
+        token if token in own else OTHER_LANGUAGE + token
         for token in sorted(vocabulary, key=vocabulary.__getitem__)
     ]
-    entries += [text for text in score if text not in vocabulary]
+    entries += [text for text in scores if text not in vocabulary]
     tokenizer = Tokenizer(
-        models.Unigram([(text, score.get(text, 0.0)) for text in entries], vocabulary[unknown], False)
+        models.Unigram([(text, scores.get(text, 0.0)) for text in entries], vocabulary[unk], False)
     )
     tokenizer.add_special_tokens(special)
     tokenizer.add_tokens([AddedToken(token, normalized=False) for token in languages])
-    _sentencepiece_text(tokenizer, model, decoders.Replace(OTHER_SIDE, ""))
-    _end_texts(tokenizer, settings)
+    _process_as_sentencepiece(tokenizer, model, decoders.Replace(OTHER_LANGUAGE, ""))
+    _append_eos(tokenizer, settings)
     return tokenizer
 
 
 def _sentencepiece_model(model: SentencePieceModel, scores: list[tuple[str, float]]) -> models.Model:
-    fallback = any(piece.kind == BYTE for piece in model.pieces)
+    byte_fallback = any(piece.kind == BYTE for piece in model.pieces)
     if model.kind == "unigram":
-        return models.Unigram(scores, model.unknown, fallback)
-    normal = {
+        return models.Unigram(scores, model.unk_id, byte_fallback)
+    # The score of a piece is the order of its merge; several splits of it may be in the vocabulary.
+    ranks = {
         piece.text: (-piece.score, i)
         for i, piece in enumerate(model.pieces)
         if piece.kind in (NORMAL, UNUSED)
     }
-    merges = [
-        (*rank, piece[:n], piece[n:])
-        for piece, rank in normal.items()
-        for n in range(1, len(piece))
-        if piece[:n] in normal
-    ]
+    merges = []
+    for piece, rank in ranks.items():
+        for n in range(1, len(piece)):
+            if piece[:n] in ranks and piece[n:] in ranks:
+                merges.append((rank, piece[:n], piece[n:]))
     return models.BPE(
         {text: i for i, (text, _) in enumerate(scores)},
-        [(left, right) for *_, left, right in sorted(merges) if right in normal],
-        unk_token=model.pieces[model.unknown].text,
+        [(left, right) for _, left, right in sorted(merges)],
+        unk_token=model.pieces[model.unk_id].text,
         fuse_unk=True,
-        byte_fallback=fallback,
+        byte_fallback=byte_fallback,
     )
 
 
-def _sentencepiece_text(tokenizer: Tokenizer, model: SentencePieceModel, *plain: decoders.Decoder) -> None:
-    """What sentencepiece does to a text: its table, its blanks (U+0020 alone), a `▁` for each; and back,
-    `plain` first."""
+def _process_as_sentencepiece(
+    tokenizer: Tokenizer, model: SentencePieceModel, *first_decoders: decoders.Decoder
+) -> None:
+    """What sentencepiece does to a text: its charsmap, its spaces (U+0020 alone), a `▁` for each; and back,
+    `first_decoders` first."""
     steps: list[normalizers.Normalizer] = [normalizers.Precompiled(model.charsmap)] if model.charsmap else []
-    if model.one_blank:
-        steps += [normalizers.Replace(Regex(r"\A +| +\z"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
-    steps.append(normalizers.Replace(" ", _BLANK))
-    if model.dummy_prefix:  # the library adds no mark to a text that begins with one
-        steps.append(normalizers.Replace(Regex(rf"\A{_BLANK}"), _BLANK * 2))
+    if model.remove_extra_whitespaces:
+        steps += single_spaces()
+    steps.append(normalizers.Replace(" ", METASPACE))
+    if model.add_dummy_prefix:
+        # the library adds no ▁ to a text that begins with one
+        steps.append(normalizers.Replace(Regex(rf"\A{METASPACE}"), METASPACE * 2))
     tokenizer.normalizer = normalizers.Sequence(steps)
-    across = any(
-        _BLANK in piece.text[1:] for piece in model.pieces if piece.kind == NORMAL
-    )  # pieces that go across words
-    scheme = "always" if model.dummy_prefix else "never"
+    crosses_words = any(METASPACE in piece.text[1:] for piece in model.pieces if piece.kind == NORMAL)
+    scheme = "always" if model.add_dummy_prefix else "never"
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(
-        replacement=_BLANK, prepend_scheme=scheme, split=not across
+        replacement=METASPACE, prepend_scheme=scheme, split=not crosses_words
     )
-    parts: list[decoders.Decoder] = [
-        *plain,
-        decoders.Replace(_BLANK, " "),
-        decoders.ByteFallback(),
-        decoders.Fuse(),
-    ]
-    tokenizer.decoder = decoders.Sequence(
-        [*parts, decoders.Strip(" ", 1, 0)] if model.dummy_prefix else parts
-    )
+    parts = [*first_decoders, decoders.Replace(METASPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    if model.add_dummy_prefix:
+        parts.append(decoders.Strip(" ", 1, 0))
+    tokenizer.decoder = decoders.Sequence(parts)
 
 
-def _end_texts(tokenizer: Tokenizer, settings: TokenizerSettings) -> None:
-    end = settings.token("eos", "</s>")
-    if end is not None and (at := tokenizer.token_to_id(end)) is not None:
+def _append_eos(tokenizer: Tokenizer, settings: TokenizerSettings) -> None:
+    eos = settings.token("eos", "</s>")
+    if eos is not None and (i := tokenizer.token_to_id(eos)) is not None:
         tokenizer.post_processor = processors.TemplateProcessing(
-            single=f"$A {end}", pair=f"$A {end} $B {end}", special_tokens=[(end, at)]
+            single=f"$A {eos}", pair=f"$A {eos} $B {eos}", special_tokens=[(eos, i)]
         )
 
 
 def _add_tokens(tokenizer: Tokenizer, folder: Path, settings: TokenizerSettings) -> None:
-    """The entries that `tokenizer_config.json` or `added_tokens.json` add, which must get the ids that stand
-    there."""
-    wanted: dict[int, AddedToken] = {}
+    """The entries that `tokenizer_config.json` or `added_tokens.json` add, which must get the ids that the
+    file gives them."""
+    added: dict[int, AddedToken] = {}
     if (folder / ADDED).exists():
-        wanted = {i: AddedToken(token, normalized=True) for token, i in _vocabulary(folder / ADDED).items()}
-    decoder = settings.content.get("added_tokens_decoder")
+        entries = _read_vocabulary(folder / ADDED)
+        added = {i: AddedToken(token, normalized=True) for token, i in entries.items()}
+    decoder: object = settings.content.get("added_tokens_decoder")
     try:
-        for i, options in ({} if decoder is None else decoder).items():
-            wanted[int(i)] = AddedToken(**{key: options[key] for key in options if key != "__type"})
+        if decoder is not None:
+            added |= {int(i): _added_token(options) for i, options in decoder.items()}  # type: ignore[attr-defined]
     except (AttributeError, TypeError, ValueError, OverflowError) as error:
         raise FolderError(
-            f"{printable(str(folder))}: added_tokens_decoder of tokenizer_config.json must say of each id"
-            f" what it adds, but does not ({printable(str(error))[:100]}); get the file again"
+            "added_tokens_decoder of tokenizer_config.json must say of each id what it adds, but does not"
+            f" ({shown(error, 100)}); get the file again",
+            folder,
         ) from None
-    for i, token in sorted(wanted.items()):
+    for i, token in sorted(added.items()):
         if tokenizer.token_to_id(token.content) != i or token.special:
             (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
         if tokenizer.token_to_id(token.content) != i:
             raise FolderError(
-                f"{printable(str(folder))}: the added token {printable(token.content)!r} must have the id"
-                f" {i}, but comes as {tokenizer.token_to_id(token.content)}; its files do not belong together"
+                f"the added token {printable(token.content)!r} must have the id {i}, but comes as"
+                f" {tokenizer.token_to_id(token.content)}; its files do not belong together",
+                folder,
             )
 
 
-def _bpe(
-    folder: Path, vocabulary: dict[str, int], merges: list[tuple[str, str]], **options: Any
-) -> models.BPE:
+def _added_token(options: Mapping[str, Any]) -> AddedToken:
+    return AddedToken(**{key: options[key] for key in options if key != "__type"})
+
+
+def _check_merges(folder: Path, vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> None:
     for left, right in merges:
-        if not (left in vocabulary and right in vocabulary and left + right in vocabulary):
-            merge = printable(f"{left} {right}")
+        if not {left, right, left + right} <= vocabulary.keys():
             raise FolderError(
-                f"{printable(str(folder))}: the merge {merge} of merges.txt is not in vocab.json; get the"
-                " files again"
+                f"the merge {printable(f'{left} {right}')} of merges.txt is not in vocab.json; get the"
+                " files again",
+                folder,
             )
-    return models.BPE(vocabulary, merges, **options)
 
 
-def _merges(path: Path) -> list[tuple[str, str]]:
+def _read_merges(path: Path) -> list[tuple[str, str]]:
     merges = []
-    for number, line in enumerate(_text(path).split("\n"), 1):
+    for number, line in enumerate(_read_text(path).split("\n"), 1):
         if not line or line.startswith("#version"):
             continue
         left, _, right = line.partition(" ")
         if not left or not right or " " in right:
             raise FolderError(
-                f"{printable(str(path))}:{number}: must be two pieces with a blank between, but is"
-                f" {printable(line)[:50]!r}"
+                f"must be two pieces with a space between, but is {shown(line)!r}", f"{path}:{number}"
             )
         merges.append((left, right))
     return merges
 
 
-def _vocabulary(path: Path) -> dict[str, int]:
-    content = _object(path)
-    wrong = next((token for token, i in content.items() if type(i) is not int or i < 0), None)
-    if wrong is not None or len(set(content.values())) < len(content):
-        which = (
-            "two entries share one"
-            if wrong is None
-            else f"that of {printable(wrong)[:50]!r} is {printable(str(content[wrong]))[:50]}"
-        )
+def _read_vocabulary(path: Path) -> dict[str, int]:
+    vocabulary: dict[str, int] = {}
+    problem = ""
+    for token, i in read_json_object(path).items():
+        # isinstance would take True for 1
+        if type(i) is int and i >= 0:
+            vocabulary[token] = i
+        else:
+            problem = problem or f"that of {shown(token)!r} is {shown(i)}"
+    if len(set(vocabulary.values())) < len(vocabulary):
+        problem = problem or "two entries share one"
+    if problem:
         raise FolderError(
-            f"{printable(str(path))}: ids must be numbers from 0 on, each once, but {which}; get the file"
-            " again"
+            f"ids must be numbers from 0 on, each once, but {problem}; get the file again", path
         )
-    return content
+    return vocabulary
 
 
-def _known(token: str | None, vocabulary: Mapping[str, int], path: Path) -> str:
+def _require_unknown(token: str | None, vocabulary: Mapping[str, int], path: Path) -> str:
     if token is None or token not in vocabulary:
         raise FolderError(
-            f"{printable(str(path))}: must hold {printable(str(token))!r} for what is unknown; get the file"
-            " again"
+            f"must hold {printable(str(token))!r} for what is unknown; get the file again", path
         )
     return token
 
 
-def _object(path: Path) -> dict[str, Any]:
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise FolderError(
-            f"{printable(str(path))}: must be an object of JSON, but is {type(content).__name__}; get the"
-            " file again"
-        )
-    return content
-
-
-def _text(path: Path, limit: int = 2**28) -> str:
+def _read_text(path: Path) -> str:
     """The file with `\\n` at line ends."""
     try:
-        if path.stat().st_size > limit:
-            raise FolderError(
-                f"{printable(str(path))}: must be at most {limit} bytes, but has {path.stat().st_size}"
-            )
+        if path.stat().st_size > MAX_BYTES:
+            raise FolderError(f"must be at most {MAX_BYTES} bytes, but has {path.stat().st_size}", path)
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise FolderError(f"{printable(str(path))}: cannot be read ({error.strerror})") from None
+        raise FolderError(f"cannot be read ({error.strerror})", path) from None
     except UnicodeDecodeError as error:
-        raise FolderError(
-            f"{printable(str(path))}: must be UTF-8, but byte {error.start} is not; get the file again"
-        ) from None
+        raise FolderError(f"must be UTF-8, but byte {error.start} is not; get the file again", path) from None

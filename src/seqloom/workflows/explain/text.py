@@ -136,7 +136,7 @@ def explain(
 
 def spells_words(bundle: LoadedRun) -> bool:
     """Whether pieces are parts of words, so that a picture should show where a word goes on."""
-    return bundle.tokenizer.kind not in ("words", "blanks", "characters", "bytes")
+    return bundle.tokenizer.kind not in ("words", "whitespace", "characters", "bytes")
 
 
 LEGEND = (
