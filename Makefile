@@ -5,8 +5,9 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 PIP_FLAGS ?=
 BIN := .venv/bin
+QUICK_PYTHON = $(or $(wildcard $(BIN)/python),$(PYTHON))
 
-.PHONY: demo test check bench clean
+.PHONY: demo test quick check docs bench clean
 .DELETE_ON_ERROR:
 
 demo: .venv/demo.stamp
@@ -15,11 +16,19 @@ demo: .venv/demo.stamp
 test: .venv/dev.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
+# Installs nothing: it takes .venv where there is one, and else the Python that is active.
+quick:
+	PYTHONPATH=$(CURDIR)/src OMP_NUM_THREADS=1 $(QUICK_PYTHON) -m pytest -m quick -n 2
+
 check: .venv/dev.stamp
-	$(BIN)/ruff format --check src tests benchmarks
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks scripts examples docs
+	$(BIN)/ruff check src tests benchmarks scripts examples docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: .venv/docs.stamp
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
 
 bench: .venv/dev.stamp
 	$(BIN)/python -m benchmarks.training --write
@@ -36,7 +45,7 @@ bench: .venv/dev.stamp
 	$(BIN)/python -m benchmarks.loading --write
 
 clean:
-	rm -rf .venv
+	rm -rf .venv docs/_build
 
 # torch first and by itself: asked for by another package, pip would take the largest build there is.
 .venv/torch.stamp:

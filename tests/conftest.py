@@ -1,8 +1,9 @@
-"""What tests of all folders share."""
+"""What tests of all folders share, and the quick subset of the tests."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +12,88 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("seqloom", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("seqloom")
 """No timing decides a test."""
+
+QUICK: dict[str, tuple[str, ...]] = {
+    "laws/test_decodable_laws.py": ("[gru, attention]", "[lstm language model]", "[gpt, rotary]", "[2-gram]"),
+    "laws/test_encoder_laws.py": (),
+    "laws/test_language_laws.py": ("[gru language model]", "[gpt, learned]", "[2-gram]"),
+    "laws/test_mark_laws.py": ("[gpt2",),
+    "laws/test_reader_laws.py": ("[bag of words-", "[bert-"),
+    "laws/test_search_laws.py": ("[gru, attention]", "[2-gram]"),
+    "laws/test_training_laws.py": (),
+    "test_config.py": (),
+    "test_examples.py": ("classifier",),
+    "test_files.py": (),
+    "test_protocols.py": (),
+    "test_shapes.py": (),
+    "docs": (),
+    "cli/test_catalogue.py": (),
+    "data/batching": (),
+    "data/encoding": (),
+    "data/formats": (),
+    "data/images": (),
+    "data/readers": (),
+    "decoding/test_generate.py": (),
+    "decoding/test_rules.py": (),
+    "decoding/test_string_rules.py": (),
+    "evaluation": (),
+    "explaining/test_leaderboard.py": (),
+    "interop/test_families.py": ("[bert", "[gpt2"),
+    "layers/outputs/test_softmax.py": (),
+    "layers/recurrent/test_cells.py": ("lstm", "gru"),
+    "layers/recurrent/test_packing.py": (),
+    "layers/test_attention.py": (),
+    "layers/test_crf.py": (),
+    "layers/test_pooling.py": (),
+    "layers/transformer": (),
+    "models/test_bag_of_words.py": (),
+    "models/test_convolution.py": (),
+    "models/test_gpt.py": (),
+    "models/test_heads.py": (),
+    "models/test_ngram.py": (),
+    "native/test_library.py": (),
+    "runs/test_run_folder.py": (),
+    "runs/test_settings.py": (),
+    "tasks/language_modeling": (),
+    "text/test_offsets.py": (),
+    "text/test_tokenizers.py": (),
+    "text/test_word_characters.py": (),
+    "training/test_checkpoints.py": (),
+    "training/test_loop.py": (),
+    "training/test_optimisation.py": (),
+    "workflows/data_report": (),
+}
+"""The tests of `make quick`: files and folders, and which of their tests: those whose name contains one of
+these words, or all where there are none. The rest of the files is not even imported."""
+
+TESTS = Path(__file__).parent
+
+
+def quick_words(path: Path) -> tuple[str, ...] | None:
+    """Words of which the name of a quick test in this file has one; None where no test of it is quick."""
+    relative = path.relative_to(TESTS)
+    for candidate in (relative, *relative.parents):
+        if candidate.as_posix() in QUICK:
+            return QUICK[candidate.as_posix()]
+    return None
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `-m quick`, files without quick tests are not imported: that alone takes most of a minute."""
+    only_quick = config.option.markexpr == "quick" and collection_path.suffix == ".py"
+    if only_quick and quick_words(collection_path) is None:
+        return True
+    return None  # as pytest would decide
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the quick tests."""
+    for item in items:
+        words = quick_words(item.path)
+        if words is None or item.get_closest_marker("slow") is not None:
+            continue
+        if not words or any(word in item.name for word in words):
+            item.add_marker(pytest.mark.quick)
 
 
 @pytest.fixture

@@ -1,0 +1,23 @@
+"""Show what an encoder-decoder attends to: train it to reverse strings, then draw its attention weights."""
+
+import tempfile
+from pathlib import Path
+
+import seqloom
+from seqloom.data.synthetic.pairs import reverse_task
+from seqloom.workflows.explain.text import explain
+
+folder = Path(tempfile.mkdtemp())
+rows = [f"{source}\t{target}" for source, target in reverse_task(0, 500, "abcd", (1, 4))]
+(folder / "train.tsv").write_text("source\ttarget\n" + "\n".join(rows) + "\n", encoding="utf-8")
+seqloom.train(
+    "translation",
+    [str(folder / "train.tsv")],
+    output_dir=folder / "run",
+    model="seq2seq:tiny",
+    settings=["data.tokenizer=characters", "train.max_steps=150", "train.batch_rows=32"],
+)
+explanation = explain(folder / "run", "abcd", target=None, output=str(folder / "heat_map.svg"), decode={})
+print(explanation.attention.output)
+print(explanation.attention.weights.round(decimals=2))  # a row for each token written
+print(explanation.picture)
