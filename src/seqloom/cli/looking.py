@@ -137,15 +137,15 @@ def check(
             model.*.
         json: One JSON line instead of tables.
     """
-    from seqloom.workflows.data_report.report import check as run_check
+    from seqloom.workflows.data_report.check import check as run_check
 
     report = run_check(
         task, data, validation or (), test or (), settings or [], say, model=model, start=start
     )
     if json:
-        put_json(report.summary())
+        put_json(report.to_json())
     else:
-        for title, header, rows in report.tables():
+        for title, header, rows in report.tables:
             put_table(title, rows, header)
             put("")
         for problem in report.problems():

@@ -24,16 +24,16 @@ from seqloom.errors import DataError, UsageError
 from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import EOS
 from seqloom.text.tokenizers import train_tokenizer
-from seqloom.workflows.data_report.pair_checks import (
-    Finding,
-    Split,
+from seqloom.workflows.data_report.check import check
+from seqloom.workflows.data_report.pair_findings import (
+    PairSplit,
     oddities,
     read_split,
     repeats,
     text_findings,
 )
-from seqloom.workflows.data_report.pairs import PairsReport, batch_errors
-from seqloom.workflows.data_report.report import check
+from seqloom.workflows.data_report.pairs import batch_errors
+from seqloom.workflows.data_report.report import DataReport, Finding
 from seqloom.workflows.train import train
 
 WORDS = "data.tokenizer=words"
@@ -53,19 +53,17 @@ def examined(
     validation: Sequence[tuple[str, str]] = (("a b", "c"),),
     test: Sequence[tuple[str, str]] = (),
     settings: Sequence[str] = (WORDS,),
-) -> PairsReport:
+) -> DataReport:
     files = [
         write(folder, name, some) if some else []
         for name, some in (("train", pairs), ("validation", validation), ("test", test))
     ]
-    report = check("translation", files[0], files[1], files[2], settings)
-    assert isinstance(report, PairsReport)
-    return report
+    return check("translation", files[0], files[1], files[2], settings)
 
 
-def found(report: PairsReport) -> dict[str, tuple[int, str]]:
+def found(report: DataReport) -> dict[str, tuple[int, str]]:
     """Finding -> how often, and where first without the folder."""
-    return {one.what: (one.number, one.first.rpartition("/")[2]) for one in report.findings}
+    return {one.what: (one.number, one.first.rpartition("/")[2]) for one in report.findings or ()}
 
 
 def test_a_clean_file_has_nothing_to_find(tmp_path: Path) -> None:
@@ -74,7 +72,7 @@ def test_a_clean_file_has_nothing_to_find(tmp_path: Path) -> None:
     assert report.errors == []
     assert report.problems() == ["nothing found that is likely to do harm"]
     assert replace(report, errors=["no"]).problems() == ["error: no"]
-    assert report.counts == {
+    assert report.splits == {
         name: {"read": n, "used": n, "skipped": 0, "repaired": 0}
         for name, n in (("train", 3), ("validation", 1))
     }
@@ -84,10 +82,10 @@ def test_lengths_and_unknown_words(tmp_path: Path) -> None:
     train_pairs = [(" ".join("ab"[:1] * n), "c.") for n in range(1, 101)]
     report = examined(tmp_path, train_pairs, [("a z a z", "c")], [("a", "z")])
     lengths = {"min": 1, "median": 51, "95%": 96, "99%": 100, "max": 100}
-    assert report.ids["train source"] == report.words["train source"] == lengths
-    assert report.ids["train target"] == dict.fromkeys(lengths, 2)
-    assert report.words["train target"] == dict.fromkeys(lengths, 1)
-    assert report.words["validation source"] == dict.fromkeys(lengths, 4)
+    assert report.lengths["ids"]["train source"] == report.lengths["words"]["train source"] == lengths
+    assert report.lengths["ids"]["train target"] == dict.fromkeys(lengths, 2)
+    assert report.lengths["words"]["train target"] == dict.fromkeys(lengths, 1)
+    assert report.lengths["words"]["validation source"] == dict.fromkeys(lengths, 4)
     assert report.tokenizer["vocabulary"] == 16 + 3
     assert report.tokenizer["unknown_percent"] == {"train": 0, "validation": 40, "test": 50}
     ids, words = 5050 + 200, 5050 + 100  # "c." is two ids, one word
@@ -117,7 +115,7 @@ def test_ids_a_word_leave_out_what_is_split_off(tmp_path: Path) -> None:
     pairs = [("a " * at + "a", "b") for at in range(60)]
     report = check("translation", write(tmp_path, "train", pairs), (), (), [WORDS])
     assert report.tokenizer["ids_per_word"] == {"train": 1, "split off": 1}
-    assert ("train", "1.00", "0.00 %") in report.tables()[3][2]
+    assert ("train", "1.00", "0.00 %") in report.tables[3][2]
 
 
 NFD = unicodedata.normalize("NFD", "é")
@@ -177,7 +175,7 @@ def test_places_of_parallel_files_are_those_of_their_side(tmp_path: Path) -> Non
     (tmp_path / "t.en").write_text("a\nb \n")
     (tmp_path / "t.de").write_text(" c\nd\n")
     split = read_split("train", [f"{tmp_path}/t"], DataConfig())
-    assert {what: count.first for what, count in split.tally.oddities.items()} == {
+    assert {what: count.first for what, count in split.read_report.oddities.items()} == {
         "target: white space at an edge": f"{tmp_path}/t.de:1",
         "source: white space at an edge": f"{tmp_path}/t.en:2",
     }
@@ -223,7 +221,7 @@ def test_the_first_batch_is_shown_as_a_model_gets_it(tmp_path: Path) -> None:
     report = examined(
         tmp_path, [("a b", "c d"), ("a", "c"), ("b a b", "d d d")], settings=[WORDS, "train.batch_rows=3"]
     )
-    assert report.batch == [
+    assert report.first_batch == [
         {
             "line": f"{tmp_path}/train.jsonl:3",
             "source": ["b", "a", "b", "</s>"],
@@ -244,7 +242,7 @@ def test_the_first_batch_is_shown_as_a_model_gets_it(tmp_path: Path) -> None:
         },
     ]
     assert report.training["trained_tokens_of_the_first_batch"] == 9
-    shown = {label.strip(): pieces for label, pieces in report.tables()[-1][2][-4:]}
+    shown = {label.strip(): pieces for label, pieces in report.tables[-1][2][-4:]}
     assert shown["reads"] == "a </s> <pad>×2"
     assert shown["is to write"] == "c </s> (untrained)×2"
 
@@ -293,14 +291,14 @@ def test_one_pair_is_no_training_set(tmp_path: Path) -> None:
 
 def test_the_report_fits_json_and_tables(tmp_path: Path) -> None:
     report = examined(tmp_path, [("a " * 40, "a"), ("a", "b"), ("a", "b")], test=[("a", "b")])
-    summary = json.loads(json.dumps(report.summary(), allow_nan=False))
+    summary = json.loads(json.dumps(report.to_json(), allow_nan=False))
     assert summary["splits"]["train"]["used"] == 3
     assert summary["lengths"]["words"]["train source"]["max"] == 40
     assert {"what", "number", "first", "advice"} == summary["findings"][0].keys()
-    for _, header, rows in report.tables():
+    for _, header, rows in report.tables:
         assert rows
         assert all(len(row) == len(header) and all(isinstance(cell, str) for cell in row) for row in rows)
-    pieces = [row[1] for row in report.tables()[-1][2]]
+    pieces = [row[1] for row in report.tables[-1][2]]
     assert "a a a a a a a a [… 25 more …] a a a a a a a </s>" in pieces
 
 
@@ -328,8 +326,8 @@ letter = st.sampled_from("abc")
 some_pairs = st.lists(st.tuples(letter, letter), min_size=1, max_size=30)
 
 
-def split_of(name: str, pairs: Sequence[tuple[str, str]]) -> Split:
-    split = Split(name)
+def split_of(name: str, pairs: Sequence[tuple[str, str]]) -> PairSplit:
+    split = PairSplit(name)
     for line, (source, target) in enumerate(pairs, start=1):
         split.add(Record({"source": source, "target": target}, name, line))
     return split
@@ -380,12 +378,12 @@ def test_texts_are_not_kept(tmp_path: Path) -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert split.tally.used == 4000
+    assert split.read_report.used == 4000
     assert peak < 1e6  # the file has 8 MB
 
 
 def test_the_report_of_any_split_has_each_row(tmp_path: Path) -> None:
-    kinds: dict[str, Any] = examined(tmp_path, [("a", "b"), ("c", "d")], test=[("e", "f")]).summary()[
+    kinds: dict[str, Any] = examined(tmp_path, [("a", "b"), ("c", "d")], test=[("e", "f")]).to_json()[
         "lengths"
     ]
     names = [f"{name} {side}" for name in ("train", "validation", "test") for side in ("source", "target")]

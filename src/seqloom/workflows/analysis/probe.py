@@ -75,9 +75,9 @@ def run_probe(
 ) -> ProbeReport:
     """Probes every cell at every distance that the folder has no result of yet, and draws the chart.
 
-    `settings` are fields of `ProbeBudget`. Raises UsageError where something unknown is asked for, or the folder
-    holds something else than a probe of this task with these settings; FolderError where another process
-    probes into it.
+    `settings` are fields of `ProbeBudget`. Raises UsageError where something unknown is asked for, or the
+    folder holds something else than a probe of this task with these settings; FolderError where another
+    process probes into it.
     """
     task = task_named(task_name)
     budget = parse(ProbeBudget, {"shorter": task.shorter} | settings)

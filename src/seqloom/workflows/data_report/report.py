@@ -1,81 +1,151 @@
-"""The data doctor: what is in the files, what is odd about it, and what a training would make of it."""
+"""What a check found in data: figures, tables and findings, for programs and for people."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, NamedTuple, final
 
-from seqloom.config import DataConfig, RunConfig, TrainConfig
-from seqloom.errors import UsageError
-from seqloom.run_file import apply_settings, parse
-from seqloom.runs.progress import Say
-from seqloom.runs.settings import keep_standard_input, resolve
-from seqloom.tasks.registry import READING_TASKS, task_named
-from seqloom.workflows.data_report.corpus import CorpusReport, check_corpus
-from seqloom.workflows.data_report.labelled import LabelledReport, check_reading
-from seqloom.workflows.data_report.pairs import PairsReport, check_pairs
+import numpy as np
+from numpy.typing import NDArray
 
-CHECKS: dict[
-    str, Callable[[RunConfig, Sequence[str], Path, Say], PairsReport | CorpusReport | LabelledReport]
-] = {
-    "translation": check_pairs,
-    "text-generation": check_corpus,
-    **dict.fromkeys(READING_TASKS, check_reading),
-}
-"""task -> what examines its data: (run, test files, a folder that is thrown away, say) -> report."""
+from seqloom.protocols import SpecialIds, Tokenizer
+from seqloom.shapes import IGNORE
 
+SPLIT_OFF = "split off"
+"""The name of validation data that were taken from the training data."""
+QUANTILES = {"min": 0.0, "median": 0.5, "95%": 0.95, "99%": 0.99, "max": 1.0}
+LEAK = 0.9
+"""A validation or test set with at least this share of its examples in train measures nothing."""
+SHOWN_PIECES = 16
+"""Of a text of the first batch."""
+PADDING, UNTRAINED = "<pad>", "(untrained)"
+"""How padding and targets that are not trained are shown."""
 
-def check(
-    task: str,
-    data: Sequence[str],
-    validation: Sequence[str],
-    test: Sequence[str],
-    settings: Sequence[str],
-    say: Say = lambda _: None,
-    *,
-    model: str | None = None,
-    start: str | None = None,
-) -> PairsReport | CorpusReport | LabelledReport:
-    """Examines data as a training with these settings would read it.
-
-    Raises DataError where files cannot be read or hold no usable pair, UsageError for settings that fit in no
-    way.
-    """
-    with TemporaryDirectory() as folder:
-        run = keep_standard_input(_configured(task, data, validation, settings, model, start), Path(folder))
-        return CHECKS[task](run, test, Path(folder), say)
+Row = tuple[str, ...]
+Table = tuple[str, Row, list[Row]]
+"""Title, header, rows."""
 
 
-def _configured(
-    task: str,
-    data: Sequence[str],
-    validation: Sequence[str],
-    settings: Sequence[str],
-    model: str | None,
-    start: str | None,
-) -> RunConfig:
-    task_named(task)
-    if task not in CHECKS:
-        raise UsageError(
-            f"TASK must be one of {', '.join(CHECKS)} to be checked, but is {task!r}, whose data are checked"
-            " as train reads them"
-        )
-    if not data:
-        raise UsageError("a check needs data: name its files after the task")
-    if task in READING_TASKS:
-        return resolve(task, data, "", model, validation, settings, None, start)
-    if model is not None or start is not None:
-        raise UsageError(
-            f"--model and --from change nothing here, as no model is made to check the data of {task}; leave"
-            " them out"
-        )
-    content = apply_settings({}, list(settings))
-    if other := content.keys() - {"data", "train"}:
-        raise UsageError(
-            f"--set can change data.* and train.* here, but not {', '.join(sorted(other))}.*: no model is"
-            " made"
-        )
-    read = content.get("data", {}) | {"train": tuple(data), "validation": tuple(validation)}
-    train = parse(TrainConfig, content.get("train", {}), "train.")
-    return RunConfig(task=task, output_dir="", data=parse(DataConfig, read, "data."), train=train)
+class Finding(NamedTuple):
+    """Something to look at: how often, where first, and what to do if it is likely to do harm."""
+
+    what: str
+    number: int
+    first: str
+    advice: str = ""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class DataReport:
+    """What a check found in the data of a task. The fields are in the order of the JSON output; those that
+    are None do not concern the task."""
+
+    splits: dict[str, dict[str, float]]
+    """split -> counts."""
+    labels: dict[str, dict[str, int]] | None = None
+    """label -> split -> how many."""
+    lengths: dict[str, Any]
+    """split -> quantiles, or unit -> split -> quantiles."""
+    findings: list[Finding] | None = None
+    notices: list[str] | None = None
+    """What is likely to do harm, in sentences."""
+    tokenizer: dict[str, Any]
+    training: dict[str, Any]
+    """What a training on the data would be."""
+    first_batch: list[dict[str, Any]]
+    """A few rows of it, as pieces; None where nothing is trained."""
+    errors: list[str]
+    """What must stop a training, in sentences."""
+    tables: list[Table]
+    """The same, for people."""
+
+    def to_json(self) -> dict[str, Any]:
+        content = {name: value for name, value in vars(self).items() if value is not None}
+        del content["tables"]
+        if self.findings is not None:
+            content["findings"] = [finding._asdict() for finding in self.findings]
+        return content
+
+    def problems(self) -> list[str]:
+        """Whole sentences: first what must stop a training, then what is likely to do harm."""
+        lines = [f"error: {error}" for error in self.errors]
+        for one in self.findings or ():
+            if one.advice:
+                lines.append(f"warning: {one.what}: {one.number:,} (first: {one.first}); {one.advice}")
+        lines += [f"notice: {notice}" for notice in self.notices or ()]
+        return lines or ["nothing found that is likely to do harm"]
+
+
+def table_of(title: str, rows: Mapping[str, Mapping[str, object]]) -> Table:
+    """A row of numbers for each name."""
+    header = ("", *(name.replace("_", " ") for name in next(iter(rows.values()))))
+    return title, header, [(name, *map(shown, values.values())) for name, values in rows.items()]
+
+
+def findings_table(findings: Sequence[Finding]) -> Table:
+    rows: list[Row] = [(one.what, f"{one.number:,}", one.first) for one in findings]
+    return "Worth a look", ("what", "how many", "first"), rows or [("nothing", "", "")]
+
+
+def training_table(title: str, training: Mapping[str, object]) -> Table:
+    return title, ("", ""), [(name.replace("_", " "), shown(value)) for name, value in training.items()]
+
+
+def shown(value: object) -> str:
+    """Numbers with commas, and with four significant digits."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)
+
+
+def shown_pieces(pieces: Sequence[str | None]) -> str:
+    """Pieces separated by spaces, with ␣ for the spaces inside. Repeated padding is counted, and the middle
+    of a long text is left out."""
+    words: list[str] = []
+    for piece, repeats in groupby(UNTRAINED if one is None else one.replace(" ", "␣") for one in pieces):
+        count = len(list(repeats))
+        words += [f"{piece}×{count}"] if piece in (UNTRAINED, PADDING) else [piece] * count
+    left_out = len(words) - SHOWN_PIECES
+    if left_out > 1:
+        half = SHOWN_PIECES // 2
+        words = [*words[:half], f"[… {left_out} more …]", *words[-half:]]
+    return " ".join(words)
+
+
+def pieces_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str | None]:
+    """The pieces in a row of a batch: None where nothing is trained, <pad> at padding."""
+    pieces: list[str | None] = []
+    for one in ids:
+        if one == IGNORE:
+            pieces.append(None)
+        else:
+            pieces.append(PADDING if one == tokenizer.special_ids.pad else tokenizer.pieces([one])[0])
+    return pieces
+
+
+def quantiles(values: NDArray[Any]) -> dict[str, int]:
+    numbers = np.quantile(values, list(QUANTILES.values()), method="higher")
+    return {name: int(number) for name, number in zip(QUANTILES, numbers, strict=True)}
+
+
+def unknown_percent(ids: NDArray[Any], special_ids: SpecialIds) -> float:
+    return 100 * count_unknown(ids, special_ids) / max(len(ids), 1)
+
+
+def count_unknown(ids: NDArray[Any], special_ids: SpecialIds) -> int:
+    return 0 if special_ids.unk is None else int(np.count_nonzero(ids == special_ids.unk))
+
+
+def leak_errors(name: str, unit: str, hashes: NDArray[Any], train: NDArray[Any]) -> list[str]:
+    """What is wrong with a split whose examples, given by their hashes, are nearly all in train."""
+    known, total = int(np.isin(hashes, train).sum()), len(hashes)
+    if known < LEAK * total:
+        return []
+    error = (
+        f"{name} must hold other {unit} than train, but {known:,} of its {total:,} stand in train too, so a"
+        " score on it says nothing; leave them out of one of both"
+    )
+    return [error]

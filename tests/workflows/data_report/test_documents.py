@@ -7,22 +7,20 @@ from pathlib import Path
 import pytest
 
 from seqloom.errors import UsageError
-from seqloom.workflows.data_report.corpus import CorpusReport
-from seqloom.workflows.data_report.report import check
+from seqloom.workflows.data_report.check import check
+from seqloom.workflows.data_report.report import DataReport
 
 WORDS = ("data.tokenizer=words", "train.window=8", "train.batch_rows=4", "train.max_steps=7")
 
 
-def checked(place: Path, train: str, validation: str = "", test: str = "", *settings: str) -> CorpusReport:
+def checked(place: Path, train: str, validation: str = "", test: str = "", *settings: str) -> DataReport:
     for name, text in (("train", train), ("val", validation), ("test", test)):
         (place / f"{name}.txt").write_text(text)
     given = [
         [str(place / f"{name}.txt")] if text else []
         for name, text in (("train", train), ("val", validation), ("test", test))
     ]
-    report = check("text-generation", given[0], given[1], given[2], [*WORDS, *settings])
-    assert isinstance(report, CorpusReport)
-    return report
+    return check("text-generation", given[0], given[1], given[2], [*WORDS, *settings])
 
 
 TRAIN = "".join(f"line {number} of a text\n" for number in range(40))
@@ -44,12 +42,12 @@ def test_counts_and_lengths(tmp_path: Path) -> None:
     }
     assert report.errors == []
     assert report.problems() == ["nothing found that is likely to do harm"]
-    assert all(len(row) == len(header) for _, header, rows in report.tables() for row in rows)
+    assert all(len(row) == len(header) for _, header, rows in report.tables for row in rows)
 
 
 def test_the_first_batch_is_what_a_model_gets(tmp_path: Path) -> None:
     report = checked(tmp_path, TRAIN, "a new line\n")
-    for row in report.batch:
+    for row in report.first_batch:
         pairs = [
             (one, other)
             for one, other in zip(row["inputs"][1:], row["targets"], strict=False)
@@ -61,7 +59,7 @@ def test_the_first_batch_is_what_a_model_gets(tmp_path: Path) -> None:
 
 def test_repeated_documents_and_those_of_two_splits_are_found(tmp_path: Path) -> None:
     report = checked(tmp_path, TRAIN + "line 3 of a text\n", "line 5 of a text\na new line\n")
-    told = {one.what: (one.number, one.first) for one in report.findings}
+    told = {one.what: (one.number, one.first) for one in report.findings or ()}
     assert told["documents that stood before"] == (1, f"{tmp_path}/train.txt:41")
     assert told["documents of validation in train"] == (1, f"{tmp_path}/val.txt:1")
     assert report.errors == []

@@ -1,0 +1,81 @@
+"""Examines data before it is trained on: what is in the files, what is odd about it, and what a training
+would make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from seqloom.config import DataConfig, RunConfig, TrainConfig
+from seqloom.errors import UsageError
+from seqloom.run_file import apply_settings, parse
+from seqloom.runs.progress import Say, silent
+from seqloom.runs.settings import keep_standard_input, resolve
+from seqloom.tasks.registry import READING_TASKS, task_named
+from seqloom.workflows.data_report.documents import check_documents
+from seqloom.workflows.data_report.labelled import check_labelled
+from seqloom.workflows.data_report.pairs import check_pairs
+from seqloom.workflows.data_report.report import DataReport
+
+CHECKS: dict[str, Callable[[RunConfig, Sequence[str], Path, Say], DataReport]] = {
+    "translation": check_pairs,
+    "text-generation": check_documents,
+    **dict.fromkeys(READING_TASKS, check_labelled),
+}
+"""task -> what examines its data: (run, test files, a temporary folder, say) -> report."""
+
+
+def check(
+    task: str,
+    data: Sequence[str],
+    validation: Sequence[str],
+    test: Sequence[str],
+    settings: Sequence[str],
+    say: Say = silent,
+    *,
+    model: str | None = None,
+    start: str | None = None,
+) -> DataReport:
+    """Examines data as a training with these settings would read it.
+
+    Raises DataError where files cannot be read or hold no usable example, UsageError for settings that do not
+    fit the task.
+    """
+    task_named(task)
+    if task not in CHECKS:
+        raise UsageError(
+            f"TASK must be one of {', '.join(CHECKS)} to be checked, but is {task!r}, whose data are checked"
+            " as train reads them"
+        )
+    if not data:
+        raise UsageError("a check needs data: name its files after the task")
+    if task in READING_TASKS:
+        run = resolve(task, data, "", model, validation, settings, None, start)
+    elif model is not None or start is not None:
+        raise UsageError(
+            f"--model and --from change nothing here, as no model is made to check the data of {task}; leave"
+            " them out"
+        )
+    else:
+        run = _run_without_model(task, data, validation, settings)
+    with TemporaryDirectory() as folder:
+        return CHECKS[task](keep_standard_input(run, Path(folder)), test, Path(folder), say)
+
+
+def _run_without_model(
+    task: str, data: Sequence[str], validation: Sequence[str], settings: Sequence[str]
+) -> RunConfig:
+    content = apply_settings({}, list(settings))
+    if other := content.keys() - {"data", "train"}:
+        raise UsageError(
+            f"--set can change data.* and train.* here, but not {', '.join(sorted(other))}.*: no model is"
+            " made"
+        )
+    data_settings = content.get("data", {}) | {"train": tuple(data), "validation": tuple(validation)}
+    return RunConfig(
+        task=task,
+        output_dir="",
+        data=parse(DataConfig, data_settings, "data."),
+        train=parse(TrainConfig, content.get("train", {}), "train."),
+    )
