@@ -145,7 +145,7 @@ class AttentiveEncoderDecoder(EncoderDecoder, Protocol):
         """False for one that was built without attention."""
         ...
 
-    def attended(self, tokens: Tensor, state: State) -> Tensor:
+    def attention_weights(self, tokens: Tensor, state: State) -> Tensor:
         """`(rows, steps, source)`, or `(rows, layers, heads, steps, source)`: the weights of attention when the
         model predicts what follows each token. The state is that before the first token."""
         ...

@@ -14,7 +14,13 @@ import torch
 from tests.laws.conftest import draw_parameters
 from torch import Tensor
 
-from seqloom.layers.transformer.blocks import AttentionInputs, Block, Stack, make_norm, read_places, seen_of
+from seqloom.layers.transformer.block_config import BlockConfig
+from seqloom.layers.transformer.blocks import (
+    AttentionInputs,
+    Stack,
+    padding_and_positions,
+    padding_mask,
+)
 from seqloom.models.bert import Bert, BertConfig
 
 SMALL: dict[str, Any] = {"vocabulary_size": 11, "context": 12, "width": 8, "layers": 2, "heads": 2}
@@ -107,9 +113,9 @@ def test_the_gradient_of_a_padded_batch_is_the_sum_of_those_alone(encoder: Any) 
 def test_packed_is_masked(encoder: Any) -> None:
     """Work on true tokens alone gives what work on all of them with a mask gives."""
     inputs, mask = padded(ROWS, "left")
-    some, positions = read_places(mask)
+    some, positions = padding_and_positions(mask)
     assert some is not None
-    dense, _ = encoder.stack(encoder._embedded(inputs, positions, None), AttentionInputs(seen_of(mask)))
+    dense, _ = encoder.stack(encoder._embed(inputs, positions, None), AttentionInputs(padding_mask(mask)))
     close(encoder(inputs, mask)[mask], dense[mask])
 
 
@@ -134,7 +140,7 @@ def test_an_empty_row_disturbs_nobody(encoder: Any) -> None:
 @torch.no_grad()
 def test_looks_sum_to_one_and_to_nothing_at_padding(encoder: Any) -> None:
     inputs, mask = padded(ROWS, "left")
-    looks = encoder.attended(inputs, mask)
+    looks = encoder.attention_weights(inputs, mask)
     assert looks.shape == (3, 2, encoder.config.heads, inputs.shape[1], inputs.shape[1])
     for row in range(len(ROWS)):
         close(looks[row].sum(-1), torch.ones_like(looks[row][..., 0]))
@@ -150,7 +156,7 @@ def test_too_long_an_input_is_refused(encoder: Any) -> None:
 
 @pytest.mark.parametrize("norm", ["before", "after"])
 def test_without_positions_an_encoder_is_permutation_equivariant(norm: Any) -> None:
-    stack = Stack([Block(8, 2, 12, norm=norm) for _ in range(3)], make_norm("layer", 8, 1e-5)).double().eval()
+    stack = Stack(BlockConfig(width=8, heads=2, feed_forward_width=12, norm=norm), 3).double().eval()
     draw_parameters(stack)
     x = torch.randn(2, 6, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     order = torch.tensor([3, 0, 5, 1, 4, 2])

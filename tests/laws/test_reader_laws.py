@@ -18,7 +18,7 @@ from torch import Tensor
 from seqloom.config import HeadConfig
 from seqloom.models import encoder_families
 from seqloom.models.encoder_with_head import EncoderWithHead, EncoderWithHeadConfig
-from seqloom.models.heads import Kind
+from seqloom.models.heads import HeadKind
 from seqloom.protocols import EncodedBatch, Loss
 from seqloom.shapes import IGNORE
 
@@ -71,7 +71,7 @@ ENCODERS: dict[str, dict[str, Any]] = {
 
 
 class Head(NamedTuple):
-    kind: Kind
+    kind: HeadKind
     options: dict[str, Any]
     rows: tuple[int, ...] = (1, 1, 1, 1)
     """Of each example."""
@@ -189,7 +189,7 @@ def targets_of(head: Head, examples: tuple[int, ...], places: int) -> Tensor:
         return torch.tensor(
             [tags[at] + [IGNORE] * (places - len(tags[at])) for at in examples], dtype=torch.long
         ).view(len(examples), places)
-    every: dict[Kind, list[Any]] = {
+    every: dict[HeadKind, list[Any]] = {
         "classification": [0, 2, IGNORE, 1],
         "multi-label": [[0, 1, 1], [0, 0, 0], [IGNORE] * 3, [1, IGNORE, 1]],
         "span": [[1, 2], [0, 0], [IGNORE, IGNORE], [0, 0]],

@@ -146,10 +146,10 @@ def test_looks_are_those_of_the_equations(model: Bert) -> None:
     c = model.config
     text = torch.tensor([TEXT])
     mask = torch.ones(1, 5, dtype=torch.bool)
-    looks = model.attended(text, mask)
+    looks = model.attention_weights(text, mask)
     assert looks.shape == (1, c.layers, c.heads, 5, 5)
     first: Any = model.stack.blocks[0]
-    x = model._embedded(text, torch.arange(5), None)[0]
+    x = model._embed(text, torch.arange(5), None)[0]
     x = layer_norm(first.attention_norm, x, c.norm_epsilon) if c.norm == "before" else x
     query, keys, _ = linear(first.attention.query_key_value, x).chunk(3, 1)
     d = c.width // c.heads
@@ -184,7 +184,7 @@ def test_torchs_encoder_is_the_same(norm: Any) -> None:
         torch.tensor([TEXT, [1, 2, 6, 7, 7]]),
         torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]).bool(),
     )
-    x = model._embedded(inputs, torch.arange(5), None)
+    x = model._embed(inputs, torch.arange(5), None)
     expected = theirs(x, src_key_padding_mask=~mask)[mask]
     found = model(inputs, mask)[mask]
     close(found, expected)

@@ -17,8 +17,8 @@ from torch.nn import functional as F
 
 from seqloom.errors import UsageError
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
-from seqloom.layers.transformer.key_value_cache import Cache
-from seqloom.layers.transformer.positions import rotate, rotation, sinusoids
+from seqloom.layers.transformer.key_value_cache import KeyValueCache
+from seqloom.layers.transformer.positions import apply_rotary, rotary_angles, sinusoids
 from seqloom.models.gpt import ABOUT, GPT, SIZES, GPTConfig
 from seqloom.protocols import NeuralDecodable, fork, select_rows
 from seqloom.shapes import IGNORE
@@ -96,8 +96,8 @@ def written_attention(model: GPT, layer: Any, x: Tensor) -> tuple[Tensor, Tensor
     for h in range(c.heads):
         q, k, v = (part[:, h * d : (h + 1) * d] for part in (query, keys, values))
         if c.positions == "rotary":
-            by = rotation(torch.arange(len(x)), d, x.dtype)
-            q, k = (rotate(part[None, None], by)[0, 0] for part in (q, k))
+            by = rotary_angles(torch.arange(len(x)), d, x.dtype)
+            q, k = (apply_rotary(part[None, None], by)[0, 0] for part in (q, k))
         scores = q @ k.T / math.sqrt(d) + torch.full((len(x), len(x)), -math.inf, dtype=x.dtype).triu(1)
         looks.append(scores.softmax(-1))
         heads.append(looks[-1] @ v)
@@ -138,9 +138,9 @@ def written_out(model: GPT, tokens: list[int]) -> tuple[Tensor, Tensor]:
 def test_logits_and_weights_are_the_equations(model: GPT) -> None:
     tokens = tokens_of(3, 7)
     logits, state = model(tokens, None)
-    looks = model.attended(tokens)
+    looks = model.attention_weights(tokens)
     assert looks.shape == (3, model.config.layers, model.config.heads, 7, 7)
-    assert state.filled == 7
+    assert state.length == 7
     for row in range(3):
         expected, weights = written_out(model, tokens[row].tolist())
         close(logits[row], expected)
@@ -337,7 +337,7 @@ def test_packed_documents_are_the_documents_one_by_one(model: GPT) -> None:
             pieces.append(part)
         close(torch.cat(pieces, 1), hidden)
         for after in (state, stepped):
-            assert isinstance(after, Cache)
+            assert isinstance(after, KeyValueCache)
             close(model.read(torch.tensor([[6, 5]]), after)[0][0], alone(model, [*DOCUMENTS[-1], 6, 5])[-2:])
 
 
@@ -355,11 +355,11 @@ def test_a_batch_is_its_rows_alone(model: GPT) -> None:
     tokens = tokens_of(4, 6)
     tokens[2, 3], tokens[3, 4:] = BOS, PAD
     hidden, _ = model.read(tokens, None)
-    looks = model.attended(tokens)
+    looks = model.attention_weights(tokens)
     for row in range(4):
         true = tokens[row : row + 1] != PAD
         close(hidden[row][true[0]], model.read(tokens[row : row + 1], None)[0][0][true[0]])
-        close(looks[row], model.attended(tokens[row : row + 1])[0])
+        close(looks[row], model.attention_weights(tokens[row : row + 1])[0])
     assert torch.equal(looks[2, :, :, 3:, :3], torch.zeros_like(looks[2, :, :, 3:, :3]))
     assert torch.equal(looks[3, :, :, :, 4:], torch.zeros_like(looks[3, :, :, :, 4:]))
 
@@ -397,7 +397,7 @@ def test_learned_positions_say_their_limit() -> None:
 def test_rotary_positions_tell_distances_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """All positions moved by the same number: the same outputs. Sinusoidal ones tell the difference."""
     tokens = tokens_of(2, 5)
-    for positions, formula in (("rotary", rotation), ("sinusoidal", sinusoids)):
+    for positions, formula in (("rotary", rotary_angles), ("sinusoidal", sinusoids)):
         model = drawn(positions=positions)
         expected, _ = model.read(tokens, None)
         with monkeypatch.context() as patched:

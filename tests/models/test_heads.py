@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from seqloom.config import HeadConfig
 from seqloom.errors import UsageError
-from seqloom.models.heads import KINDS, LONGEST_ANSWER, Head, Kind, cross_entropy, make_head
+from seqloom.models.heads import KINDS, MAX_ANSWER_LENGTH, Head, HeadKind, cross_entropy, make_head
 from seqloom.protocols import EncodedBatch
 from seqloom.shapes import IGNORE
 
@@ -23,7 +23,7 @@ SETTLED: dict[str, Any] = {"pooling": "mean", "hidden_width": 0, "activation": "
 
 
 def head_of(
-    kind: Kind, labels: int = LABELS, *, pairs: bool = False, names: tuple[str, ...] = (), **options: Any
+    kind: HeadKind, labels: int = LABELS, *, pairs: bool = False, names: tuple[str, ...] = (), **options: Any
 ) -> Any:
     head = (
         make_head(kind, HeadConfig(**SETTLED | options), WIDTH, labels, pairs=pairs, names=names)
@@ -69,7 +69,7 @@ def test_labels_cost_what_torch_says(smoothing: float) -> None:
 
 
 @pytest.mark.parametrize("kind", ["classification", "tagging"])
-def test_a_weighted_loss_is_a_sum_of_weights_times_losses(kind: Kind) -> None:
+def test_a_weighted_loss_is_a_sum_of_weights_times_losses(kind: HeadKind) -> None:
     places = torch.tensor([[0, 2, 3], [1, -1, -1]])
     targets = (
         torch.tensor([0, 2]) if kind == "classification" else torch.tensor([[0, 1, 2], [2, IGNORE, IGNORE]])
@@ -155,7 +155,7 @@ def test_smoothing_spreads_over_what_can_be() -> None:
 
 def test_where_nothing_is_trained_nothing_is_lost() -> None:
     places = torch.tensor([[0, 1], [0, -1]])
-    nothing: dict[Kind, Tensor] = {
+    nothing: dict[HeadKind, Tensor] = {
         "classification": torch.full((2,), IGNORE),
         "multi-label": torch.full((2, LABELS), IGNORE),
         "regression": torch.full((2,), torch.nan),
@@ -206,9 +206,9 @@ def test_the_cosine_of_a_pair_begins_as_the_smallest_and_the_largest_number() ->
     cosine = (u * v).sum(1) / (u.norm(dim=1) * v.norm(dim=1))
     with torch.no_grad():
         head.output.bias.zero_()
-    head.begin_with(torch.tensor([1.0, 5.0, 3.0]))
+    head.initialise_bias(torch.tensor([1.0, 5.0, 3.0]))
     torch.testing.assert_close(head.train()(hidden, batch), 1 + 4 * cosine)
-    head.begin_with(torch.tensor([7.0, 9.0]))  # it is new no more
+    head.initialise_bias(torch.tensor([7.0, 9.0]))  # it is new no more
     torch.testing.assert_close(head(hidden, batch), 1 + 4 * cosine)
     with pytest.raises(UsageError, match=r"head\.pair must not be cosine for classification"):
         head_of("classification", pairs=True, pair="cosine")
@@ -272,7 +272,10 @@ def best_span(scores: Tensor) -> list[int]:
     """Of scores `(places, 2)`, by trying all."""
     start, end = scores.unbind(-1)
     spans = [
-        (i, j) for i in range(len(start)) for j in range(i, min(i + LONGEST_ANSWER, len(start))) if i or not j
+        (i, j)
+        for i in range(len(start))
+        for j in range(i, min(i + MAX_ANSWER_LENGTH, len(start)))
+        if i or not j
     ]
     return [*max((float(start[i] + end[j]), (i, j)) for i, j in spans)[1]]
 
@@ -350,13 +353,13 @@ def test_tags_of_texts_without_words() -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "tagging"])
-def test_a_crf_is_for_tags(kind: Kind) -> None:
+def test_a_crf_is_for_tags(kind: HeadKind) -> None:
     with pytest.raises(UsageError, match=r"head\.crf must be false"):
         head_of(kind, crf=True)
 
 
 @pytest.mark.parametrize("kind", ["classification", "multi-label", "tagging"])
-def test_no_labels_are_refused(kind: Kind) -> None:
+def test_no_labels_are_refused(kind: HeadKind) -> None:
     with pytest.raises(UsageError, match="must have labels"):
         head_of(kind, labels=0)
 
@@ -369,9 +372,9 @@ def test_weights_are_for_losses_of_labels(head: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_low_precision_scores_have_exact_losses(kind: Kind) -> None:
+def test_low_precision_scores_have_exact_losses(kind: HeadKind) -> None:
     places = torch.tensor([[0, 1, 2], [0, 1, -1]])
-    targets: dict[Kind, Tensor] = {
+    targets: dict[HeadKind, Tensor] = {
         "classification": torch.tensor([0, 1]),
         "multi-label": torch.tensor([[0, 1, 1], [0, 0, 1]]),
         "regression": torch.tensor([0.5, 1.0]),

@@ -242,8 +242,8 @@ def test_a_reversed_source_is_the_true_tokens_reversed_and_attention_still_point
             turned(tokens, turned.encode(sources))[0], plain(tokens, plain.encode(sources))[0]
         )
         if attention != "none":
-            looks = turned.attended(tokens, turned.encode(sources))
-            expected = plain.attended(tokens, plain.encode(flipped))
+            looks = turned.attention_weights(tokens, turned.encode(sources))
+            expected = plain.attention_weights(tokens, plain.encode(flipped))
             close(looks[0], expected[0].flip(-1))
             close(looks[1, :, :3], expected[1, :, :3].flip(-1))
 
@@ -254,11 +254,11 @@ def test_a_reversed_source_is_the_true_tokens_reversed_and_attention_still_point
 def test_attended_rows_sum_to_1_over_true_tokens_only(attention: str, query: str) -> None:
     model = drawn(attention=attention, attend_from=query)
     short = [4, 3, EOS]
-    alone = model.attended(ids(TOKENS), model.encode(ids(short)))
+    alone = model.attention_weights(ids(TOKENS), model.encode(ids(short)))
     assert alone.shape == (1, len(TOKENS), len(short))
     for pads, places in (([PAD, PAD], slice(0, 3)), ([], slice(2, 5))):
         sources = ids(SOURCE, [*short, *pads] if pads else [PAD, PAD, *short])
-        looks = model.attended(ids(TOKENS, TOKENS), model.encode(sources))
+        looks = model.attention_weights(ids(TOKENS, TOKENS), model.encode(sources))
         close(looks.sum(-1), torch.ones(2, len(TOKENS)).double())
         close(looks[1, :, places], alone[0])
         assert looks[1][:, sources[1] == PAD].eq(0).all()
@@ -267,7 +267,11 @@ def test_attended_rows_sum_to_1_over_true_tokens_only(attention: str, query: str
 
 def test_without_attention_there_is_one_vector_to_look_at() -> None:
     model = drawn(attention="none")
-    assert model.attended(ids(TOKENS), model.encode(ids(SOURCE))).eq(torch.ones(1, len(TOKENS), 1)).all()
+    assert (
+        model.attention_weights(ids(TOKENS), model.encode(ids(SOURCE)))
+        .eq(torch.ones(1, len(TOKENS), 1))
+        .all()
+    )
 
 
 def test_embeddings_are_shared_and_tied_as_asked() -> None:

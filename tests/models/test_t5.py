@@ -24,7 +24,7 @@ from tests.models.equations import (
 from torch import Tensor, nn
 
 from seqloom.errors import UsageError
-from seqloom.layers.transformer.positions import bucket_of_distance
+from seqloom.layers.transformer.positions import distance_buckets
 from seqloom.models.t5 import ABOUT, SIZES, T5, T5Config
 from seqloom.protocols import NeuralDecodable
 
@@ -72,7 +72,7 @@ def bias_of(table: Tensor, config: T5Config, *, both_ways: bool) -> Bias:
     """What is added to the score of a head and a distance."""
 
     def bias(head: int, distance: int) -> float:
-        bucket = buckets_by_rule(distance, config.buckets, config.furthest, both_ways=both_ways)[-1]
+        bucket = buckets_by_rule(distance, config.buckets, config.furthest, bidirectional=both_ways)[-1]
         return float(table[bucket, head])
 
     return bias
@@ -127,7 +127,7 @@ def test_logits_and_looks_are_the_equations(model: T5) -> None:
     other = [4, 4, 7]
     source, target = torch.tensor([SOURCE, [0, *other, 0, 0, 0, 0]]), torch.tensor([TARGET, TARGET[::-1]])
     logits, _ = model(target, model.encode(source))
-    looks = model.attended(target, model.encode(source))
+    looks = model.attention_weights(target, model.encode(source))
     for row, (text, where) in enumerate(((SOURCE, slice(0, 8)), (other, slice(1, 4)))):
         expected, weights = written_out(model, text, target[row].tolist())
         close(logits[row], expected)
@@ -167,7 +167,7 @@ def test_only_distances_count(model: T5) -> None:
 
 def test_a_model_that_was_read_under_inference_mode_trains(model: T5) -> None:
     source, target = torch.tensor([SOURCE]), torch.tensor([TARGET])
-    bucket_of_distance.cache_clear()
+    distance_buckets.cache_clear()
     with torch.inference_mode():
         model(target, model.encode(source))
     logits, _ = model.train()(target, model.encode(source))

@@ -152,7 +152,7 @@ def test_logits_and_looks_are_the_equations(model: Transformer) -> None:
     other = [4, 4, 7]
     source, target = torch.tensor([SOURCE, [*other, 0, 0]]), torch.tensor([TARGET, TARGET[::-1]])
     logits, _ = model(target, model.encode(source))
-    looks = model.attended(target, model.encode(source))
+    looks = model.attention_weights(target, model.encode(source))
     for row, text in enumerate((SOURCE, other)):
         expected, weights = written_out(model, text, target[row].tolist())
         close(logits[row], expected)

@@ -112,7 +112,7 @@ def test_equations(model: ViT) -> None:
     images = images_for(model)
     expected = [written_out(model, image) for image in images]
     close(model(images), torch.stack([logits for logits, _ in expected]))
-    close(model.attended(images), torch.stack([torch.stack(looks) for _, looks in expected]))
+    close(model.attention_weights(images), torch.stack([torch.stack(looks) for _, looks in expected]))
 
 
 # transformers
@@ -309,7 +309,7 @@ def test_positions_at_other_sizes() -> None:
 
 def test_attention_sums_to_one_and_dropout_is_only_for_training(model: ViT) -> None:
     images = images_for(model)
-    looks = model.attended(images)
+    looks = model.attention_weights(images)
     steps = 1 + model.config.patches
     assert looks.shape == (3, model.config.layers, model.config.heads, steps, steps)
     close(looks.sum(-1), torch.ones(looks.shape[:-1], dtype=torch.float64))

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from seqloom.config import STRICT
 from seqloom.layers.outputs.maxent import MULTIPLIER, PRIME
-from seqloom.models.config_checks import at_least, refuse, shares
+from seqloom.models.config_checks import at_least, fractions, raise_problems
 from seqloom.protocols import EncodedBatch, EncoderTraits
 
 
@@ -57,7 +57,7 @@ class BagOfWordsConfig:
         )
         if self.buckets >= PRIME:
             problems.append(f"model.buckets must be less than {PRIME}, but is {self.buckets}")
-        refuse(problems + shares(self, "dropout"))
+        raise_problems(problems + fractions(self, "dropout"))
 
     @property
     def linear(self) -> bool:

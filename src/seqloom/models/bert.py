@@ -21,10 +21,11 @@ from torch import Tensor, nn
 from seqloom.config import STRICT
 from seqloom.layers.linear import Linear
 from seqloom.layers.outputs.softmax import FullOutput
-from seqloom.layers.transformer.blocks import AttentionInputs, Block, Stack, make_norm, read_places, seen_of
+from seqloom.layers.transformer.block_config import BlockConfig, make_norm
+from seqloom.layers.transformer.blocks import AttentionInputs, Stack, padding_and_positions, padding_mask
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.layers.transformer.positions import LearnedPositions
-from seqloom.models.config_checks import among, at_least, dividing, refuse, shares
+from seqloom.models.config_checks import at_least, divisors, fractions, one_of, raise_problems
 from seqloom.protocols import EncodedBatch, EncoderTraits
 
 Head = Literal["none", "masked-lm", "replaced-token"]
@@ -88,27 +89,19 @@ class BertConfig:
             "embedding_width",
         )
         problems = at_least(1, self, *sized) + at_least(0, self, "segments", "position_offset")
-        problems += among(ACTIVATIONS, self, "activation", "head_activation")
-        problems += dividing("width", self, "heads") + shares(self, "dropout", "attention_dropout")
+        problems += one_of(ACTIVATIONS, self, "activation", "head_activation")
+        problems += divisors("width", self, "heads") + fractions(self, "dropout", "attention_dropout")
         if self.next_sentence and not self.pooler:
             problems.append("model.next_sentence needs model.pooler=true")
-        refuse(problems)
+        raise_problems(problems)
 
     @property
     def traits(self) -> EncoderTraits:
         return EncoderTraits(self.width, "first", pair="joined", pooler=True)
 
-    def block(self) -> Block:
-        return Block(
-            self.width,
-            self.heads,
-            self.feed_forward_width or 4 * self.width,
-            activation=self.activation,
-            norm=self.norm,
-            dropout=self.dropout,
-            attention_dropout=self.attention_dropout,
-            norm_epsilon=self.norm_epsilon,
-        )
+    @property
+    def block(self) -> BlockConfig:
+        return BlockConfig.of(self)
 
 
 def _published(layers: int, width: int, heads: int, **more: Any) -> dict[str, Any]:
@@ -194,11 +187,10 @@ class Bert(nn.Module):
         self.embedding = nn.Embedding(c.vocabulary_size, narrow)
         self.positions = LearnedPositions(c.context, narrow, c.position_offset)
         self.segments = nn.Embedding(c.segments, narrow) if c.segments else None
-        self.embedding_norm = make_norm("layer", narrow, c.norm_epsilon)
+        self.embedding_norm = make_norm(c.block, narrow)
         self.dropout = nn.Dropout(c.dropout)
         self.projection = Linear(narrow, c.width) if narrow != c.width else None
-        final = make_norm("layer", c.width, c.norm_epsilon) if c.norm == "before" else None
-        self.stack = Stack([c.block() for _ in range(c.layers)], final)
+        self.stack = Stack(c.block, c.layers)
         self.pooler = Linear(c.width, c.width) if c.pooler else None
         self.next_sentence = Linear(c.width, 2) if c.next_sentence else None
         self.head = TokenHead(c, narrow) if c.head != "none" else None
@@ -225,8 +217,8 @@ class Bert(nn.Module):
 
         Raises UsageError where an input is longer than the table of positions.
         """
-        some, positions = read_places(mask)
-        return self.stack.encode(self._embedded(inputs, positions, segments), some)
+        padding, positions = padding_and_positions(mask)
+        return self.stack.encode(self._embed(inputs, positions, segments), padding)
 
     def encode_batch(self, batch: EncodedBatch) -> Tensor:
         """`(rows, steps, width)`."""
@@ -248,12 +240,13 @@ class Bert(nn.Module):
             return replaced[..., 0]
         return self.output.logits(self.head(hidden))
 
-    def attended(self, inputs: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
+    def attention_weights(self, inputs: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
         """`(rows, layers, heads, steps, steps)`: where each head looks at each token."""
-        _, positions = read_places(mask)
-        return self.stack.weights(self._embedded(inputs, positions, segments), AttentionInputs(seen_of(mask)))
+        _, positions = padding_and_positions(mask)
+        x = self._embed(inputs, positions, segments)
+        return self.stack.weights(x, AttentionInputs(padding_mask(mask)))
 
-    def _embedded(self, inputs: Tensor, positions: Tensor, segments: Tensor | None) -> Tensor:
+    def _embed(self, inputs: Tensor, positions: Tensor, segments: Tensor | None) -> Tensor:
         """`x_0`: `(rows, steps, width)`."""
         x = self.embedding(inputs) + self.positions(positions, inputs.shape[1])
         if self.segments is not None:
@@ -272,7 +265,7 @@ class TokenHead(nn.Module):
         self.activation = ACTIVATIONS[config.head_activation or config.activation]()
         masked = config.head == "masked-lm"
         self.hidden = Linear(config.width, width if masked else config.width)
-        self.norm = make_norm("layer", width, config.norm_epsilon) if masked else nn.Identity()
+        self.norm = make_norm(config.block, width) if masked else nn.Identity()
 
     def forward(self, hidden: Tensor) -> Tensor:
         """`(..., width)` -> `(..., width)`, or as wide as an embedding."""

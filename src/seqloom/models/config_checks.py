@@ -18,7 +18,7 @@ def at_least(least: int, config: Any, *names: str) -> list[str]:
     ]
 
 
-def shares(config: Any, *names: str) -> list[str]:
+def fractions(config: Any, *names: str) -> list[str]:
     """What dropout drops."""
     return [
         f"model.{name} must be in [0, 1), but is {value}"
@@ -27,7 +27,7 @@ def shares(config: Any, *names: str) -> list[str]:
     ]
 
 
-def among(known: Collection[str], config: Any, *names: str) -> list[str]:
+def one_of(known: Collection[str], config: Any, *names: str) -> list[str]:
     """Names of parts."""
     return [
         f"model.{name} must be one of {', '.join(known)}, but is {value!r}"
@@ -36,7 +36,7 @@ def among(known: Collection[str], config: Any, *names: str) -> list[str]:
     ]
 
 
-def dividing(whole: str, config: Any, *names: str) -> list[str]:
+def divisors(whole: str, config: Any, *names: str) -> list[str]:
     """Heads of a width, patches of an image."""
     size = getattr(config, whole)
     return [
@@ -46,7 +46,7 @@ def dividing(whole: str, config: Any, *names: str) -> list[str]:
     ]
 
 
-def refuse(problems: Sequence[str]) -> None:
+def raise_problems(problems: Sequence[str]) -> None:
     """Raises UsageError where there are any."""
     if problems:
         raise UsageError("; ".join(problems))

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from seqloom.config import STRICT
 from seqloom.layers.convolution import TimeConvolution
-from seqloom.models.config_checks import at_least, refuse, shares
+from seqloom.models.config_checks import at_least, fractions, raise_problems
 from seqloom.protocols import EncodedBatch, EncoderTraits
 
 SPREAD = 0.25
@@ -57,7 +57,7 @@ class ConvolutionConfig:
             problems.append(
                 f"model.windows must be one or more different sizes of at least 1, but is {self.windows}"
             )
-        refuse(problems + shares(self, "dropout"))
+        raise_problems(problems + fractions(self, "dropout"))
 
     @property
     def output_width(self) -> int:

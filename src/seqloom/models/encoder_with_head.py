@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from seqloom.config import APART, STRICT, HeadConfig
 from seqloom.errors import UsageError
 from seqloom.models import encoder_families, model_family
-from seqloom.models.config_checks import among, at_least, refuse
-from seqloom.models.heads import KINDS, Kind, make_head
+from seqloom.models.config_checks import at_least, one_of, raise_problems
+from seqloom.models.heads import KINDS, HeadKind, make_head
 from seqloom.protocols import (
     CausalEncoder,
     EncodedBatch,
@@ -38,7 +38,7 @@ class EncoderWithHeadConfig:
     """What a reader is made of."""
 
     __pydantic_config__ = STRICT
-    kind: Kind
+    kind: HeadKind
     """What it answers."""
     encoder: dict[str, Any]
     """`model_type`, and the fields of its configuration."""
@@ -55,7 +55,7 @@ class EncoderWithHeadConfig:
     """Of its tokenizer; its encoder may have marks of its own beyond."""
 
     def __post_init__(self) -> None:
-        problems = among(KINDS, self, "kind") + at_least(1, self, "vocabulary_size")
+        problems = one_of(KINDS, self, "kind") + at_least(1, self, "vocabulary_size")
         known = encoder_families()
         if self.encoder.get("model_type") not in known:
             problems.append(
@@ -63,7 +63,7 @@ class EncoderWithHeadConfig:
             )
         if len(set(self.labels)) < len(self.labels):
             problems.append("model.labels must differ, but one stands twice")
-        refuse(problems)
+        raise_problems(problems)
 
 
 SIZES: dict[str, dict[str, Any]] = {}
@@ -144,7 +144,7 @@ class EncoderWithHead(nn.Module):
         )
 
 
-def resolved_head(head: HeadConfig, kind: Kind, traits: EncoderTraits) -> HeadConfig:
+def resolved_head(head: HeadConfig, kind: HeadKind, traits: EncoderTraits) -> HeadConfig:
     """The settings of a head with nothing left open: the others are those of the encoder's paper."""
     pair = traits.pair if head.pair == "auto" else head.pair
     apart = pair in APART

@@ -18,17 +18,18 @@ from torch import Tensor, nn
 
 from seqloom.config import STRICT
 from seqloom.layers.outputs.kinds import OutputKind, make_output
-from seqloom.layers.transformer.blocks import AttentionInputs, Block, Stack, make_norm
+from seqloom.layers.transformer.block_config import BlockConfig
+from seqloom.layers.transformer.blocks import AttentionInputs, Stack
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.layers.transformer.key_value_cache import (
-    Cache,
+    KeyValueCache,
     MaskAndPositions,
-    embedded,
-    extended,
+    embed_tokens,
+    extend_cache,
     mask_and_positions,
 )
-from seqloom.layers.transformer.positions import LearnedPositions, rotation, sinusoids
-from seqloom.models.config_checks import among, at_least, dividing, refuse, shares
+from seqloom.layers.transformer.positions import LearnedPositions, rotary_angles, sinusoids
+from seqloom.models.config_checks import at_least, divisors, fractions, one_of, raise_problems
 from seqloom.protocols import EncodedBatch, EncoderTraits, Loss
 
 STD = 0.02
@@ -107,8 +108,8 @@ class GPTConfig:
                 "model.tie_output must be false with model.output=adaptive, whose words have states of"
                 " several widths"
             )
-        problems += among(ACTIVATIONS, self, "activation")
-        problems += dividing("width", self, "heads")
+        problems += one_of(ACTIVATIONS, self, "activation")
+        problems += divisors("width", self, "heads")
         if (
             self.positions == "rotary"
             and self.heads >= 1
@@ -119,28 +120,19 @@ class GPTConfig:
                 "model.positions=rotary needs heads of an even width, but model.width / model.heads is"
                 f" {self.width // self.heads}"
             )
-        problems += shares(self, "dropout", "embedding_dropout", "attention_dropout")
+        problems += fractions(self, "dropout", "embedding_dropout", "attention_dropout")
         if self.pad_id == self.bos_id:
             problems.append(f"model.pad_id and model.bos_id must differ, but both are {self.pad_id}")
-        refuse(problems)
+        raise_problems(problems)
 
     @property
     def traits(self) -> EncoderTraits:
         # Radford et al. 2018, equation 3: p = softmax(h W), without a bias
         return EncoderTraits(self.width, "last", pair="joined", label_bias=False)
 
-    def block(self) -> Block:
-        return Block(
-            self.width,
-            self.heads,
-            self.feed_forward_width or 4 * self.width,
-            activation=self.activation,
-            norm=self.norm,
-            biases=self.biases,
-            dropout=self.dropout,
-            attention_dropout=self.attention_dropout,
-            norm_epsilon=self.norm_epsilon,
-        )
+    @property
+    def block(self) -> BlockConfig:
+        return BlockConfig.of(self)
 
 
 def _published(layers: int, width: int, heads: int, context: int = 1024, **more: Any) -> dict[str, Any]:
@@ -202,8 +194,7 @@ class GPT(nn.Module):
         self.embedding = nn.Embedding(c.vocabulary_size, c.width)
         self.positions = LearnedPositions(c.context, c.width) if c.positions == "learned" else None
         self.dropout = nn.Dropout(c.embedding_dropout)
-        final = make_norm("layer", c.width, c.norm_epsilon, biases=c.biases) if c.norm == "before" else None
-        self.stack = Stack([c.block() for _ in range(c.layers)], final)
+        self.stack = Stack(c.block, c.layers)
         tied = self.embedding.weight if c.tie_output else None
         self.output = make_output(
             c.output,
@@ -227,18 +218,20 @@ class GPT(nn.Module):
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
 
-    def read(self, tokens: Tensor, state: Cache | None = None) -> tuple[Tensor, Cache | None]:
+    def read(self, tokens: Tensor, state: KeyValueCache | None = None) -> tuple[Tensor, KeyValueCache | None]:
         """tokens `(rows, steps)` -> hidden `(rows, steps, width)`, and the state after those tokens.
 
         Raises UsageError where a text is longer than learned positions reach.
         """
         if not tokens.shape[1]:
             return self.embedding(tokens), state
-        x, reading, stood = self._embedded(tokens, state)
-        hidden, layers = self.stack(x, reading, state and state.layers)
-        return hidden, extended(state, layers, tokens, stood)
+        call = self._mask_and_positions(tokens, state)
+        hidden, layers = self.stack(*self._embed(tokens, call), state and state.layers)
+        return hidden, extend_cache(state, layers, tokens, call)
 
-    def forward(self, tokens: Tensor, state: Cache | None = None) -> tuple[Tensor, Cache | None]:
+    def forward(
+        self, tokens: Tensor, state: KeyValueCache | None = None
+    ) -> tuple[Tensor, KeyValueCache | None]:
         hidden, state = self.read(tokens, state)
         return self.output.logits(hidden), state
 
@@ -256,21 +249,25 @@ class GPT(nn.Module):
         if not self.config.tie_output:
             self.output.requires_grad_(False)
 
-    def attended(self, tokens: Tensor) -> Tensor:
+    def attention_weights(self, tokens: Tensor) -> Tensor:
         """`(rows, layers, heads, steps, steps)`: where each head looks at each token, read from the start."""
-        x, reading, _ = self._embedded(tokens, None)
-        return self.stack.weights(x, reading)
+        return self.stack.weights(*self._embed(tokens, self._mask_and_positions(tokens, None)))
 
-    def _embedded(
-        self, tokens: Tensor, state: Cache | None
-    ) -> tuple[Tensor, AttentionInputs, MaskAndPositions]:
-        """`h_0`; what each token sees; and where the rows stand."""
+    def _mask_and_positions(self, tokens: Tensor, state: KeyValueCache | None) -> MaskAndPositions:
         c = self.config
-        stood = mask_and_positions(tokens, state, c.pad_id, c.bos_id if c.documents == "separate" else None)
-        x = embedded(self.embedding.weight, tokens, c.pad_id)
+        return mask_and_positions(tokens, state, c.pad_id, c.bos_id if c.documents == "separate" else None)
+
+    def _embed(self, tokens: Tensor, call: MaskAndPositions) -> tuple[Tensor, AttentionInputs]:
+        """`h_0`, and what each token sees."""
+        c = self.config
+        x = embed_tokens(self.embedding.weight, tokens, c.pad_id)
+        rotary = None
         if self.positions is not None:
-            x = x + self.positions(stood.positions, stood.filled + tokens.shape[1])
-        elif c.positions == "sinusoidal":  # tokens are scaled up to the sinusoids (Vaswani et al. 2017, 3.4)
-            x = x * math.sqrt(c.width) + sinusoids(stood.positions, c.width, x.dtype)
-        turned = rotation(stood.positions, c.width // c.heads, x.dtype) if c.positions == "rotary" else None
-        return self.dropout(x), AttentionInputs(stood.seen, stood.filled, turned), stood
+            x = x + self.positions(call.positions, call.past_length + tokens.shape[1])
+        elif (
+            c.positions == "sinusoidal"
+        ):  # embeddings are scaled up to the sinusoids (Vaswani et al. 2017, 3.4)
+            x = x * math.sqrt(c.width) + sinusoids(call.positions, c.width, x.dtype)
+        elif c.positions == "rotary":
+            rotary = rotary_angles(call.positions, c.width // c.heads, x.dtype)
+        return self.dropout(x), AttentionInputs(call.mask, call.past_length, rotary)

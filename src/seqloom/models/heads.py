@@ -38,14 +38,14 @@ from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.protocols import EncodedBatch, Loss
 from seqloom.shapes import IGNORE
 
-Kind = Literal["classification", "multi-label", "regression", "tagging", "span", "choice"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-LONGEST_ANSWER = 30
+HeadKind = Literal["classification", "multi-label", "regression", "tagging", "span", "choice"]
+KINDS: tuple[HeadKind, ...] = get_args(HeadKind)
+MAX_ANSWER_LENGTH = 30
 """Places of a span that `predictions` may take: what Devlin et al. 2019 have in their code."""
 
 
 def make_head(
-    kind: Kind,
+    kind: HeadKind,
     head: HeadConfig,
     width: int,
     labels: int,
@@ -210,7 +210,7 @@ class RegressionHead(PooledHead):
     """A number. The loss is (score - target)², not in nats; smoothing has no meaning here."""
 
     @torch.no_grad()
-    def begin_with(self, numbers: Tensor) -> None:
+    def initialise_bias(self, numbers: Tensor) -> None:
         """A new head begins where the numbers `(examples,)` of the training are, at their mean: at the rates
         of fine-tuning its bias would take a training to climb there. A cosine of 0 begins as the smallest,
         one of 1 as the largest."""
@@ -325,15 +325,15 @@ class SpanHead(Head):
         return Loss(losses.sum(), trained.sum())
 
     def predictions(self, scores: Tensor, batch: EncodedBatch) -> Tensor:
-        """The best span of at most LONGEST_ANSWER places that ends where it starts or after, or (0, 0), which
+        """The best span of at most MAX_ANSWER_LENGTH places that ends where it starts or after, or (0, 0), which
         stands for no answer."""
         start, end = exact(scores).unbind(-1)
-        ends = F.pad(end, (0, LONGEST_ANSWER - 1), value=-torch.inf).unfold(1, LONGEST_ANSWER, 1)
+        ends = F.pad(end, (0, MAX_ANSWER_LENGTH - 1), value=-torch.inf).unfold(1, MAX_ANSWER_LENGTH, 1)
         both = start[..., None] + ends  # (rows, places, length - 1)
         both[:, 0, 1:] = -torch.inf  # what begins where there is no answer ends there
         best = both.flatten(1).argmax(dim=1)
-        first = best // LONGEST_ANSWER
-        span = torch.stack([first, first + best % LONGEST_ANSWER], dim=1)
+        first = best // MAX_ANSWER_LENGTH
+        span = torch.stack([first, first + best % MAX_ANSWER_LENGTH], dim=1)
         return span.where((batch.places >= 0).any(dim=1, keepdim=True), -1)
 
     def probabilities(self, scores: Tensor, batch: EncodedBatch) -> Tensor:

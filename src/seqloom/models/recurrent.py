@@ -24,7 +24,7 @@ from seqloom.config import STRICT
 from seqloom.layers.convolution import TimeConvolution
 from seqloom.layers.recurrent.cells import CELLS
 from seqloom.layers.recurrent.stack import Recurrent
-from seqloom.models.config_checks import among, at_least, refuse, shares
+from seqloom.models.config_checks import at_least, fractions, one_of, raise_problems
 from seqloom.protocols import EncodedBatch, EncoderTraits
 
 LETTER_WINDOW = 3
@@ -79,12 +79,12 @@ class RecurrentConfig:
             "character_width",
             "character_maps",
         )
-        problems += among(CELLS, self, "cell") + shares(self, "dropout", "word_dropout")
+        problems += one_of(CELLS, self, "cell") + fractions(self, "dropout", "word_dropout")
         if not 0 <= self.unknown_id < self.vocabulary_size:
             problems.append(
                 f"model.unknown_id must be an id of {self.vocabulary_size}, but is {self.unknown_id}"
             )
-        refuse(problems)
+        raise_problems(problems)
 
     @property
     def directions(self) -> int:

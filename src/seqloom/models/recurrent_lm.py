@@ -28,7 +28,7 @@ from seqloom.layers.recurrent.document_rows import Segments, cut_rows
 from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.layers.recurrent.stack import Recurrent
 from seqloom.layers.recurrent.weight_drop import dropped_recurrent_weights, embed
-from seqloom.models.config_checks import among, at_least, refuse, shares
+from seqloom.models.config_checks import at_least, fractions, one_of, raise_problems
 from seqloom.protocols import OutputLayer, select_rows
 
 
@@ -100,7 +100,7 @@ class RecurrentLMConfig:
 
     def __post_init__(self) -> None:
         problems = at_least(1, self, "vocabulary_size", "embedding_width", "width", "layers")
-        problems += among(CELLS, self, "cell")
+        problems += one_of(CELLS, self, "cell")
         if self.projection is not None and (self.cell != "lstm" or self.projection < 1):
             problems.append(
                 f"model.projection needs model.cell=lstm and at least 1, but is {self.projection} with"
@@ -113,7 +113,7 @@ class RecurrentLMConfig:
                 "model.last_width needs at least 1, model.layers of 2 or more and no model.projection, but"
                 f" is {self.last_width} with layers {self.layers} and projection {self.projection}"
             )
-        problems += shares(
+        problems += fractions(
             self,
             "dropout",
             "input_dropout",
@@ -138,7 +138,7 @@ class RecurrentLMConfig:
                     f"model.maxent_size must be at least the vocabulary's {self.vocabulary_size} (itself at"
                     f" most {LARGEST_ID}) and less than {PRIME}, but is {self.maxent_size}"
                 )
-        refuse(problems)
+        raise_problems(problems)
 
     @property
     def top_width(self) -> int:

@@ -23,7 +23,7 @@ from seqloom.layers.outputs.softmax import FullOutput
 from seqloom.layers.recurrent.cells import CELLS, CellState
 from seqloom.layers.recurrent.layer import StepMask
 from seqloom.layers.recurrent.stack import Recurrent, Stepper, layer_state, stack_states
-from seqloom.models.config_checks import among, at_least, refuse, shares
+from seqloom.models.config_checks import at_least, fractions, one_of, raise_problems
 from seqloom.protocols import Shared
 from seqloom.shapes import reverse_each
 
@@ -96,14 +96,14 @@ class Seq2SeqConfig:
             "decoder_layers",
         )
         problems = at_least(1, self, *sizes, "attention_width", "readout_width")
-        problems += among(CELLS, self, "cell")
+        problems += one_of(CELLS, self, "cell")
         if self.projection is not None and (self.cell != "lstm" or self.projection < 1):
             problems.append(
                 f"model.projection needs model.cell=lstm and at least 1, but is {self.projection} with"
                 f" {self.cell}"
             )
-        problems += shares(self, "dropout", "state_dropout")
-        problems += among((*SCORES, "none"), self, "attention")
+        problems += fractions(self, "dropout", "state_dropout")
+        problems += one_of((*SCORES, "none"), self, "attention")
         if self.attention == "dot" and self.output_width != self.memory_width:
             problems.append(
                 "dot attention needs model.width equal to the encoder's output width, but"
@@ -128,7 +128,7 @@ class Seq2SeqConfig:
                 "model.bridge=backward leaves the forward direction unused where the context enters the first"
                 " state only"
             )
-        refuse(problems)
+        raise_problems(problems)
 
     @property
     def memory_width(self) -> int:
@@ -311,7 +311,7 @@ class Seq2Seq(nn.Module):
         """False where it has one context vector."""
         return self.attention is not None
 
-    def attended(self, tokens: Tensor, state: Seq2SeqState) -> Tensor:
+    def attention_weights(self, tokens: Tensor, state: Seq2SeqState) -> Tensor:
         """`(rows, steps, source)`: where the model looks when it predicts what follows each token."""
         return self._decode(tokens, state)[2]
 

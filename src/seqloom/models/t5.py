@@ -21,18 +21,19 @@ from torch import Tensor, nn
 from seqloom.config import STRICT
 from seqloom.errors import UsageError
 from seqloom.layers.outputs.softmax import FullOutput
-from seqloom.layers.transformer.blocks import AttentionInputs, Block, Stack, make_norm, read_places
-from seqloom.layers.transformer.cross_attention import DecoderState, Looking
+from seqloom.layers.transformer.block_config import BlockConfig
+from seqloom.layers.transformer.blocks import AttentionInputs, Stack, padding_and_positions
+from seqloom.layers.transformer.cross_attention import CrossAttentionInputs, DecoderState
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.layers.transformer.key_value_cache import (
-    Cache,
+    KeyValueCache,
     MaskAndPositions,
-    embedded,
-    extended,
+    embed_tokens,
+    extend_cache,
     mask_and_positions,
 )
 from seqloom.layers.transformer.positions import RelativeBias
-from seqloom.models.config_checks import among, at_least, dividing, refuse, shares
+from seqloom.models.config_checks import at_least, divisors, fractions, one_of, raise_problems
 from seqloom.protocols import EncodedBatch, EncoderTraits, Shared
 
 
@@ -83,42 +84,30 @@ class T5Config:
         problems = (
             at_least(1, self, *sized)
             + at_least(0, self, "decoder_layers")
-            + among(ACTIVATIONS, self, "activation")
+            + one_of(ACTIVATIONS, self, "activation")
         )
-        problems += dividing("width", self, "heads") if self.head_width is None else []
+        problems += divisors("width", self, "heads") if self.head_width is None else []
         if self.buckets < 4 or self.buckets % 4:
             problems.append(f"model.buckets must be a multiple of 4, but is {self.buckets}")
         elif self.furthest <= self.buckets // 2:
             problems.append(f"model.furthest must be above half of model.buckets, but is {self.furthest}")
-        problems += shares(self, "dropout", "attention_dropout")
-        refuse(problems)
+        problems += fractions(self, "dropout", "attention_dropout")
+        raise_problems(problems)
 
     @property
     def traits(self) -> EncoderTraits:
         return EncoderTraits(self.width, "mean", pair="joined")
 
-    def stack(self, *, decoder: bool) -> Stack:
-        """The encoder, or the decoder, which looks at the encoder too."""
-        blocks = [
-            Block(
-                self.width,
-                self.heads,
-                self.feed_forward_width or 4 * self.width,
-                activation=self.activation,
-                gated=self.gated,
-                biases=False,
-                dropout=self.dropout,
-                attention_dropout=self.attention_dropout,
-                hidden_dropout=self.dropout,
-                norm_kind="rms",
-                norm_epsilon=self.norm_epsilon,
-                head_width=self.head_width,
-                scale=1.0,
-                cross=decoder,
-            )
-            for _ in range(self.decoder_layers if decoder else self.encoder_layers)
-        ]
-        return Stack(blocks, make_norm("rms", self.width, self.norm_epsilon))
+    def block(self, *, decoder: bool) -> BlockConfig:
+        """A block of the encoder, or one of the decoder, which looks at the encoder too."""
+        return BlockConfig.of(
+            self,
+            biases=False,
+            hidden_dropout=self.dropout,
+            norm_kind="rms",
+            scaled=False,
+            cross_attention=decoder,
+        )
 
 
 def _published(
@@ -176,11 +165,11 @@ class T5(nn.Module):
         self.config = c = config
         self.embedding = nn.Embedding(c.vocabulary_size, c.width)
         self.dropout = nn.Dropout(c.dropout)
-        self.encoder_bias = RelativeBias(c.heads, c.buckets, c.furthest, both_ways=True)
-        self.encoder = c.stack(decoder=False)
+        self.encoder_bias = RelativeBias(c.heads, c.buckets, c.furthest, bidirectional=True)
+        self.encoder = Stack(c.block(decoder=False), c.encoder_layers)
         if c.decoder_layers:
-            self.decoder_bias = RelativeBias(c.heads, c.buckets, c.furthest, both_ways=False)
-            self.decoder = c.stack(decoder=True)
+            self.decoder_bias = RelativeBias(c.heads, c.buckets, c.furthest, bidirectional=False)
+            self.decoder = Stack(c.block(decoder=True), c.decoder_layers)
             tied: Any = self.embedding.weight if c.tie_output else None
             self.output = FullOutput(c.width, c.vocabulary_size, tied, bias=False)
         self._initialise()
@@ -215,14 +204,14 @@ class T5(nn.Module):
                 " encoder alone"
             )
         memory = self.encoded(source)
-        layers = tuple(block.cross_attention.keys_values(memory) for block in self.decoder.blocks)  # type: ignore[operator, union-attr]
+        layers = self.decoder.keys_values(memory)
         return DecoderState.first(layers, source != self.config.pad_id)
 
     def encoded(self, source: Tensor) -> Tensor:
         """source `(inputs, steps)`, padded anywhere -> `(inputs, steps, width)`: what the encoder makes of
         it."""
-        mask, positions = read_places(source != self.config.pad_id)
-        x = self.dropout(embedded(self.embedding.weight, source, self.config.pad_id))
+        mask, positions = padding_and_positions(source != self.config.pad_id)
+        x = self.dropout(embed_tokens(self.embedding.weight, source, self.config.pad_id))
         memory: Tensor = self.dropout(self.encoder.encode(x, mask, self.encoder_bias(positions, positions)))
         return memory
 
@@ -234,41 +223,38 @@ class T5(nn.Module):
         """tokens `(rows, steps)` -> hidden `(rows, steps, width)`, and the state after those tokens."""
         if not tokens.shape[1]:
             return self.embedding(tokens), state
-        past, looking = state.past, Looking.of(state)
-        x, reading, stood = self._embedded(tokens, past)
-        hidden, layers = self.decoder(x, reading, past and past.layers, looking)
+        past, cross = state.past, CrossAttentionInputs.of(state)
+        call = mask_and_positions(tokens, past, self.config.pad_id)
+        hidden, layers = self.decoder(*self._embed(tokens, past, call), past and past.layers, cross)
         hidden = self.dropout(hidden)
         if self.config.scale_output:
             hidden = hidden * self.config.width**-0.5
-        return hidden, state._replace(past=extended(past, layers, tokens, stood), seats=Shared(looking.seats))
+        past = extend_cache(past, layers, tokens, call)
+        return hidden, state._replace(past=past, groups=Shared(cross.groups))
 
     def forward(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         hidden, state = self.read(tokens, state)
         return self.output.logits(hidden), state
 
-    def attended(self, tokens: Tensor, state: DecoderState) -> Tensor:
+    def attention_weights(self, tokens: Tensor, state: DecoderState) -> Tensor:
         """`(rows, layers, heads, steps, source)`: where each head looks when the model predicts what follows
         each token. The state is that before the first token."""
-        x, reading, _ = self._embedded(tokens, None)
-        return self.decoder.weights(x, reading, Looking.of(state))
+        call = mask_and_positions(tokens, None, self.config.pad_id)
+        return self.decoder.weights(*self._embed(tokens, None, call), CrossAttentionInputs.of(state))
 
-    def _embedded(
-        self, tokens: Tensor, past: Cache | None
-    ) -> tuple[Tensor, AttentionInputs, MaskAndPositions]:
-        """`y_0`; what each token sees, and the bias of its distance; and where the rows stand."""
+    def _embed(
+        self, tokens: Tensor, past: KeyValueCache | None, call: MaskAndPositions
+    ) -> tuple[Tensor, AttentionInputs]:
+        """`y_0`; and what each token sees, with the bias of its distance."""
         pad_id = self.config.pad_id
-        stood = mask_and_positions(tokens, past, pad_id)
-        keys = torch.arange(stood.filled + tokens.shape[1], device=tokens.device)
-        if stood.ragged is not None:
-            known = tokens if past is None else torch.cat([past.tokens[:, : past.filled], tokens], dim=1)
-            keys = (known != pad_id).cumsum(1) - 1
-        bias = self.decoder_bias(stood.positions, keys)
-        if isinstance(stood.seen, Tensor):
-            bias = bias.masked_fill(~stood.seen, -math.inf)
-        elif stood.seen == "causal":
+        key_positions = torch.arange(call.past_length + tokens.shape[1], device=tokens.device)
+        if call.ragged is not None:
+            known = tokens if past is None else torch.cat([past.tokens[:, : past.length], tokens], dim=1)
+            key_positions = (known != pad_id).cumsum(1) - 1
+        bias = self.decoder_bias(call.positions, key_positions)
+        if isinstance(call.mask, Tensor):
+            bias = bias.masked_fill(~call.mask, -math.inf)
+        elif call.mask == "causal":
             bias = bias + torch.full(bias.shape[2:], -math.inf, dtype=bias.dtype, device=bias.device).triu(1)
-        return (
-            self.dropout(embedded(self.embedding.weight, tokens, pad_id)),
-            AttentionInputs(bias, stood.filled),
-            stood,
-        )
+        x = self.dropout(embed_tokens(self.embedding.weight, tokens, pad_id))
+        return x, AttentionInputs(bias, call.past_length)

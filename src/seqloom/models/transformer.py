@@ -20,18 +20,18 @@ from torch import Tensor, nn
 
 from seqloom.config import STRICT
 from seqloom.layers.outputs.softmax import FullOutput
-from seqloom.layers.transformer.blocks import AttentionInputs, Block, Stack, make_norm, read_places
-from seqloom.layers.transformer.cross_attention import DecoderState, Looking
+from seqloom.layers.transformer.block_config import BlockConfig, make_norm
+from seqloom.layers.transformer.blocks import AttentionInputs, Stack, padding_and_positions
+from seqloom.layers.transformer.cross_attention import CrossAttentionInputs, DecoderState
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.layers.transformer.key_value_cache import (
-    Cache,
     MaskAndPositions,
-    embedded,
-    extended,
+    embed_tokens,
+    extend_cache,
     mask_and_positions,
 )
 from seqloom.layers.transformer.positions import LearnedPositions, sinusoids
-from seqloom.models.config_checks import among, at_least, dividing, refuse, shares
+from seqloom.models.config_checks import at_least, divisors, fractions, one_of, raise_problems
 from seqloom.protocols import Shared
 
 SIZED = (
@@ -102,45 +102,21 @@ class TransformerConfig:
         problems = (
             at_least(1, self, *SIZED)
             + at_least(0, self, "position_offset")
-            + among(ACTIVATIONS, self, "activation")
+            + one_of(ACTIVATIONS, self, "activation")
         )
-        problems += dividing("width", self, "heads", "decoder_heads")
-        problems += shares(self, "dropout", "attention_dropout", "hidden_dropout")
-        refuse(problems)
+        problems += divisors("width", self, "heads", "decoder_heads")
+        problems += fractions(self, "dropout", "attention_dropout", "hidden_dropout")
+        raise_problems(problems)
 
-    def block(self, *, decoder: bool) -> Block:
+    def block(self, *, decoder: bool) -> BlockConfig:
         """A block of the encoder, or one of the decoder, which looks at the encoder too."""
-        width = (
-            (self.decoder_feed_forward_width if decoder else None)
-            or self.feed_forward_width
-            or 4 * self.width
-        )
-        return Block(
-            self.width,
-            ((self.decoder_heads if decoder else None) or self.heads),
-            width,
-            activation=self.activation,
-            norm=self.norm,
-            biases=self.biases,
-            dropout=self.dropout,
-            attention_dropout=self.attention_dropout,
-            hidden_dropout=self.hidden_dropout,
-            norm_epsilon=self.norm_epsilon,
-            cross=decoder,
-        )
-
-    def stack(self, *, decoder: bool) -> Stack:
-        final = (
-            make_norm("layer", self.width, self.norm_epsilon, biases=self.biases)
-            if self.norm == "before"
-            else None
-        )
-        return Stack(
-            [
-                self.block(decoder=decoder)
-                for _ in range(self.decoder_layers if decoder else self.encoder_layers)
-            ],
-            final,
+        if not decoder:
+            return BlockConfig.of(self)
+        return BlockConfig.of(
+            self,
+            heads=self.decoder_heads or self.heads,
+            feed_forward_width=self.decoder_feed_forward_width or self.feed_forward_width,
+            cross_attention=True,
         )
 
 
@@ -225,19 +201,12 @@ class Transformer(nn.Module):
         learned = c.positions == "learned"
         self.source_positions = LearnedPositions(c.context, c.width, c.position_offset) if learned else None
         self.positions = LearnedPositions(c.context, c.width, c.position_offset) if learned else None
-        self.source_norm = (
-            make_norm("layer", c.width, c.norm_epsilon, biases=c.biases)
-            if c.embedding_norm
-            else nn.Identity()
-        )
-        self.norm = (
-            make_norm("layer", c.width, c.norm_epsilon, biases=c.biases)
-            if c.embedding_norm
-            else nn.Identity()
-        )
+        block = c.block(decoder=False)
+        self.source_norm = make_norm(block) if c.embedding_norm else nn.Identity()
+        self.norm = make_norm(block) if c.embedding_norm else nn.Identity()
         self.dropout = nn.Dropout(c.dropout)
-        self.encoder = c.stack(decoder=False)
-        self.decoder = c.stack(decoder=True)
+        self.encoder = Stack(c.block(decoder=False), c.encoder_layers)
+        self.decoder = Stack(c.block(decoder=True), c.decoder_layers)
         self.output = FullOutput(
             c.width,
             c.vocabulary_size,
@@ -270,12 +239,11 @@ class Transformer(nn.Module):
 
         Raises UsageError where a source is longer than learned positions reach.
         """
-        mask, positions = read_places(source != self.config.pad_id)
-        x = embedded(self.source_embedding.weight, source, self.config.pad_id)
-        x = self._placed(x, positions, source.shape[1], self.source_positions, self.source_norm)
-        memory = self.encoder.encode(x, mask)
-        layers = tuple(block.cross_attention.keys_values(memory) for block in self.decoder.blocks)  # type: ignore[operator, union-attr]
-        return DecoderState.first(layers, mask)
+        mask, positions = padding_and_positions(source != self.config.pad_id)
+        x = embed_tokens(self.source_embedding.weight, source, self.config.pad_id)
+        x = self._add_positions(x, positions, source.shape[1], self.source_positions)
+        memory = self.encoder.encode(self.dropout(self.source_norm(x)), mask)
+        return DecoderState.first(self.decoder.keys_values(memory), mask)
 
     def read(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """tokens `(rows, steps)` -> hidden `(rows, steps, width)`, and the state after those tokens.
@@ -284,42 +252,36 @@ class Transformer(nn.Module):
         """
         if not tokens.shape[1]:
             return self.embedding(tokens), state
-        x, reading, stood = self._embedded(tokens, state.past)
-        looking = Looking.of(state)
-        hidden, layers = self.decoder(x, reading, state.past and state.past.layers, looking)
-        past = extended(state.past, layers, tokens, stood)
-        return hidden, state._replace(past=past, seats=Shared(looking.seats))
+        past, cross = state.past, CrossAttentionInputs.of(state)
+        call = mask_and_positions(tokens, past, self.config.pad_id)
+        hidden, layers = self.decoder(*self._embed(tokens, call), past and past.layers, cross)
+        past = extend_cache(past, layers, tokens, call)
+        return hidden, state._replace(past=past, groups=Shared(cross.groups))
 
     def forward(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         hidden, state = self.read(tokens, state)
         return self.output.logits(hidden), state
 
-    def attended(self, tokens: Tensor, state: DecoderState) -> Tensor:
+    def attention_weights(self, tokens: Tensor, state: DecoderState) -> Tensor:
         """`(rows, layers, heads, steps, source)`: where each head looks when the model predicts what follows
         each token. The state is that before the first token."""
-        x, reading, _ = self._embedded(tokens, None)
-        return self.decoder.weights(x, reading, Looking.of(state))
+        call = mask_and_positions(tokens, None, self.config.pad_id)
+        return self.decoder.weights(*self._embed(tokens, call), CrossAttentionInputs.of(state))
 
-    def _embedded(
-        self, tokens: Tensor, past: Cache | None
-    ) -> tuple[Tensor, AttentionInputs, MaskAndPositions]:
-        """`y_0`; what each token sees; and where the rows stand."""
-        stood = mask_and_positions(tokens, past, self.config.pad_id)
-        x = embedded(self.embedding.weight, tokens, self.config.pad_id)
-        x = self._placed(x, stood.positions, stood.filled + tokens.shape[1], self.positions, self.norm)
-        return x, AttentionInputs(stood.seen, stood.filled), stood
+    def _embed(self, tokens: Tensor, call: MaskAndPositions) -> tuple[Tensor, AttentionInputs]:
+        """`y_0`, and what each token sees."""
+        x = embed_tokens(self.embedding.weight, tokens, self.config.pad_id)
+        x = self._add_positions(x, call.positions, call.past_length + tokens.shape[1], self.positions)
+        return self.dropout(self.norm(x)), AttentionInputs(call.mask, call.past_length)
 
-    def _placed(
-        self, x: Tensor, positions: Tensor, bound: int, learned: LearnedPositions | None, norm: nn.Module
+    def _add_positions(
+        self, x: Tensor, positions: Tensor, bound: int, learned: LearnedPositions | None
     ) -> Tensor:
         """Embedded tokens `(rows, steps, width)` with their positions, all below `bound`."""
         c = self.config
         if c.scale_embeddings:
             x = x * math.sqrt(c.width)
-        x = x + (
-            sinusoids(positions, c.width, x.dtype, halves=c.positions == "sinusoidal-halves")
-            if learned is None
-            else learned(positions, bound)
-        )
-        placed: Tensor = self.dropout(norm(x))
-        return placed
+        if learned is None:
+            return x + sinusoids(positions, c.width, x.dtype, halves=c.positions == "sinusoidal-halves")
+        vectors: Tensor = learned(positions, bound)
+        return x + vectors

@@ -24,14 +24,15 @@ from torch.nn import functional as F
 from seqloom.config import STRICT
 from seqloom.errors import UsageError
 from seqloom.layers.linear import Linear
-from seqloom.layers.transformer.blocks import AttentionInputs, Block, Stack, make_norm
+from seqloom.layers.transformer.block_config import BlockConfig
+from seqloom.layers.transformer.blocks import AttentionInputs, Stack
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
-from seqloom.models.config_checks import among, at_least, dividing, refuse, shares
+from seqloom.models.config_checks import at_least, divisors, fractions, one_of, raise_problems
 
 STD = 0.02
 """Of patches, positions and [CLS] at the start: a patch must not drown where it stands."""
-READING = AttentionInputs("all")
-"""Each patch sees all."""
+ALL_PATCHES = AttentionInputs("all")
+"""Each patch sees every other."""
 LEVELS = 8
 """Of each channel in the mean colour of a patch: 3 bits."""
 HEADS = ("labels", "patches")
@@ -78,11 +79,11 @@ class ViTConfig:
         problems = at_least(
             1, self, "image_size", "patch_size", "channels", "width", "layers", "heads", "feed_forward_width"
         )
-        problems += dividing("image_size", self, "patch_size") + dividing("width", self, "heads")
+        problems += divisors("image_size", self, "patch_size") + divisors("width", self, "heads")
         problems += (
-            among(ACTIVATIONS, self, "activation")
-            + among(HEADS, self, "head")
-            + shares(self, "dropout", "attention_dropout")
+            one_of(ACTIVATIONS, self, "activation")
+            + one_of(HEADS, self, "head")
+            + fractions(self, "dropout", "attention_dropout")
         )
         if self.norm_epsilon <= 0:
             problems.append(f"model.norm_epsilon must be greater than 0, but is {self.norm_epsilon}")
@@ -96,7 +97,7 @@ class ViTConfig:
                 f"model.patch_size must be below model.image_size={self.image_size} with model.head=patches,"
                 " but is as large"
             )
-        refuse(problems)
+        raise_problems(problems)
 
     @property
     def patches(self) -> int:
@@ -108,20 +109,9 @@ class ViTConfig:
         """Logits of the head: labels, or colours; 0 without a head."""
         return LEVELS**self.channels if self.head == "patches" else len(self.labels)
 
-    def block(self) -> Block:
-        block = Block(
-            self.width,
-            self.heads,
-            self.feed_forward_width or 4 * self.width,
-            activation=self.activation,
-            dropout=self.dropout,
-            hidden_dropout=self.dropout,
-            attention_dropout=self.attention_dropout,
-            norm_epsilon=self.norm_epsilon,
-        )
-        if not self.query_key_value_biases:
-            block.attention.query_key_value = Linear(self.width, 3 * self.width, bias=False)
-        return block
+    @property
+    def block(self) -> BlockConfig:
+        return BlockConfig.of(self, hidden_dropout=self.dropout)
 
 
 def _published(layers: int, width: int, heads: int, patch_size: int) -> dict[str, Any]:
@@ -164,7 +154,10 @@ class ViT(nn.Module):
         self.positions = nn.Parameter(torch.zeros(1, 1 + c.patches, c.width))
         """E_pos: of [CLS], then of the patches line by line."""
         self.dropout = nn.Dropout(c.dropout)
-        self.stack = Stack([c.block() for _ in range(c.layers)], make_norm("layer", c.width, c.norm_epsilon))
+        self.stack = Stack(c.block, c.layers)
+        if not c.query_key_value_biases:
+            for block in self.stack.blocks:
+                block.attention.query_key_value = Linear(c.width, 3 * c.width, bias=False)  # type: ignore[union-attr]
         self.mask = nn.Parameter(torch.zeros(1, 1, c.width)) if c.head == "patches" else None
         """[mask]: what stands for the embedding of a patch that is not seen."""
         self.head = Linear(c.width, c.outputs) if c.outputs else None
@@ -190,7 +183,7 @@ class ViT(nn.Module):
         sources `(rows, patches)`: which patch's embedding stands at each place, -1 for [mask]; by default
         each its own. Raises UsageError where an image is not made of whole patches, or has other channels.
         """
-        hidden: Tensor = self.stack(self._embedded(images, sources), READING)[0]
+        hidden: Tensor = self.stack(self._embed(images, sources), ALL_PATCHES)[0]
         return hidden
 
     def forward(self, images: Tensor, sources: Tensor | None = None) -> Tensor:
@@ -200,11 +193,11 @@ class ViT(nn.Module):
         state = hidden[:, 1:] if self.config.head == "patches" else hidden[:, 0]
         return state if self.head is None else self.head(state)
 
-    def attended(self, images: Tensor) -> Tensor:
+    def attention_weights(self, images: Tensor) -> Tensor:
         """Where each head looks: `(rows, layers, heads, 1 + patches, 1 + patches)`."""
-        return self.stack.weights(self._embedded(images), READING)
+        return self.stack.weights(self._embed(images), ALL_PATCHES)
 
-    def _embedded(self, images: Tensor, sources: Tensor | None = None) -> Tensor:
+    def _embed(self, images: Tensor, sources: Tensor | None = None) -> Tensor:
         """`z_0`."""
         c = self.config
         channels, height, width = images.shape[1:]

@@ -11,9 +11,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from seqloom.layers.transformer.block_config import BlockConfig
 from seqloom.layers.transformer.blocks import AttentionInputs, Block, SelfAttention, Stack
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS, FeedForward, Swish
-from seqloom.layers.transformer.key_value_cache import KeysValues, RaggedCache, Seen, appended, causal_mask
+from seqloom.layers.transformer.key_value_cache import (
+    AttentionMask,
+    KeysValues,
+    RaggedCache,
+    append,
+    causal_mask,
+)
 from seqloom.shapes import prefix_mask
 
 CAUSAL = AttentionInputs("causal")
@@ -27,6 +34,10 @@ PHI: dict[str, Callable[[float], float]] = {
     "swish": lambda x: x / (1 + math.exp(-x)),  # as β is 1 at the start
     "tanh": math.tanh,
 }
+
+
+def config(**options: Any) -> BlockConfig:
+    return BlockConfig(**{"width": WIDTH, "heads": HEADS, "feed_forward_width": 7} | options)
 
 
 def drawn(module: Any) -> Any:
@@ -99,27 +110,27 @@ def written_block(block: Block, x: Tensor, activation: str, mask: Tensor) -> Ten
 @pytest.mark.parametrize("norm", ["before", "after"])
 @pytest.mark.parametrize("activation", [name for name in ACTIVATIONS if name != "swish"])
 def test_a_block_is_the_equations(activation: str, norm: Literal["before", "after"], biases: bool) -> None:
-    block = drawn(Block(WIDTH, HEADS, 7, activation=activation, norm=norm, biases=biases))
+    block = drawn(Block(config(activation=activation, norm=norm, biases=biases)))
     assert biases == any(name.endswith("bias") for name, _ in block.named_parameters())
     x = numbers(2, 5, WIDTH)
-    for reading, mask in ((CAUSAL, torch.ones(5, 5).tril()), (AttentionInputs("all"), torch.ones(5, 5))):
-        found, _ = block(x, reading)
+    for inputs, mask in ((CAUSAL, torch.ones(5, 5).tril()), (AttentionInputs("all"), torch.ones(5, 5))):
+        found, _ = block(x, inputs)
         for row in range(2):
             close(found[row], written_block(block, x[row], activation, mask))
 
 
 @torch.no_grad()
 def test_the_weights_are_those_that_attention_uses() -> None:
-    layer, x = drawn(SelfAttention(WIDTH, HEADS)), numbers(2, 4, WIDTH)
+    layer, x = drawn(SelfAttention(config())), numbers(2, 4, WIDTH)
     mask = torch.tensor([[[1, 0, 0, 0], [0, 0, 0, 0], [0, 1, 1, 0], [1, 1, 1, 1]], [[0, 0, 0, 1]] * 4]).bool()
-    cases: list[tuple[Seen, Tensor]] = [
+    cases: list[tuple[AttentionMask, Tensor]] = [
         (mask[:, None], mask),
         ("causal", torch.ones(2, 4, 4).tril()),
         ("all", torch.ones(2, 4, 4)),
     ]
-    for seen, of_row in cases:
-        found, _ = layer(x, AttentionInputs(seen))
-        looks = layer.weights(x, AttentionInputs(seen))
+    for given, of_row in cases:
+        found, _ = layer(x, AttentionInputs(given))
+        looks = layer.weights(x, AttentionInputs(given))
         for row in range(2):
             mixed, written = written_attention(layer, x[row], of_row[row])
             close(looks[row], written)
@@ -128,7 +139,7 @@ def test_the_weights_are_those_that_attention_uses() -> None:
 
 @torch.no_grad()
 def test_a_prefix_reads_both_ways_and_what_follows_one_way() -> None:
-    stack = drawn(Stack([Block(WIDTH, HEADS, 7) for _ in range(2)], nn.LayerNorm(WIDTH)))
+    stack = drawn(Stack(config(), 2))
     x = numbers(1, 5, WIDTH)
 
     def read(x: Tensor) -> Tensor:
@@ -146,7 +157,7 @@ def test_a_prefix_reads_both_ways_and_what_follows_one_way() -> None:
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 def test_who_sees_nothing_gets_nothing(dropout: float) -> None:
     """0 before W^O, so the bias after it; never NaN, in the gradient neither."""
-    layer = drawn(SelfAttention(WIDTH, HEADS, dropout=dropout)).train()
+    layer = drawn(SelfAttention(config(attention_dropout=dropout))).train()
     x = numbers(1, 3, WIDTH).requires_grad_()
     mask = torch.tensor([[0, 0, 0], [1, 1, 0], [1, 1, 1]]).bool()[None, None]
     found, _ = layer(x, AttentionInputs(mask))
@@ -161,7 +172,7 @@ def test_who_sees_nothing_gets_nothing(dropout: float) -> None:
 @pytest.mark.parametrize("activation", ["gelu", "relu"])
 def test_torchs_layer_is_the_same(activation: str, norm: Literal["before", "after"]) -> None:
     """nn.TransformerEncoderLayer with the same weights and a causal mask: values and gradients."""
-    block = drawn(Block(WIDTH, HEADS, 10, activation=activation, norm=norm))
+    block = drawn(Block(config(feed_forward_width=10, activation=activation, norm=norm)))
     theirs = nn.TransformerEncoderLayer(
         WIDTH, HEADS, 10, 0.0, activation, norm_first=norm == "before", batch_first=True
     ).double()
@@ -193,12 +204,7 @@ def test_torchs_layer_is_the_same(activation: str, norm: Literal["before", "afte
 def test_a_stack_is_block_after_block_and_a_norm_where_norms_come_before() -> None:
     x = numbers(2, 4, WIDTH)
     for norm in ("before", "after"):
-        stack = drawn(
-            Stack(
-                [Block(WIDTH, HEADS, 7, norm=norm) for _ in range(3)],
-                nn.LayerNorm(WIDTH) if norm == "before" else None,
-            )
-        )
+        stack = drawn(Stack(config(norm=norm), 3))
         expected, looks = x, []
         for block in stack.blocks:
             looks.append(block.weights(expected, CAUSAL))
@@ -211,10 +217,10 @@ def test_a_stack_is_block_after_block_and_a_norm_where_norms_come_before() -> No
 
 def test_dropout_is_of_what_is_added_and_of_the_weights_and_in_training_only() -> None:
     x = numbers(1, 4, WIDTH)
-    plain = Block(WIDTH, HEADS, 7)
+    plain = Block(config())
     for dropped in ("dropout", "attention_dropout"):
         options: dict[str, Any] = {dropped: 0.99999}
-        block = Block(WIDTH, HEADS, 7, **options)
+        block = Block(config(**options))
         block.load_state_dict(plain.state_dict())
         drawn(plain), drawn(block)
         close(block(x, CAUSAL)[0], plain(x, CAUSAL)[0])
@@ -225,7 +231,7 @@ def test_dropout_is_of_what_is_added_and_of_the_weights_and_in_training_only() -
         else:
             z = x + block.attention.output.bias
             close(found, z + block.feed_forward(block.feed_forward_norm(z)))
-    after: Block = drawn(Block(WIDTH, HEADS, 7, norm="after", dropout=0.99999)).train()
+    after: Block = drawn(Block(config(norm="after", dropout=0.99999))).train()
     close(after(x, CAUSAL)[0], after.feed_forward_norm(after.attention_norm(x)))
 
 
@@ -245,9 +251,9 @@ def test_where_ragged_rows_stand() -> None:
     """Against a loop over rows and tokens: P is padding, B begins a document, t is any other token."""
     rows = ["BtPtBtPt", "PPBttPtt", "tBBtPPBP", "tttttttt", "PPPPPPPP"]
     before = RaggedCache(torch.tensor([[True, False, True]] * 5), torch.tensor([2, 2, 2, 2, 2]))
-    true = torch.tensor([[token != "P" for token in row] for row in rows])
-    begins = torch.tensor([[token == "B" for token in row] for row in rows])
-    mask, positions, after = before.after(true, begins)
+    is_token = torch.tensor([[token != "P" for token in row] for row in rows])
+    is_start = torch.tensor([[token == "B" for token in row] for row in rows])
+    mask, positions, after = before.after(is_token, is_start)
     assert mask.shape == (5, 1, 8, 11)
     for r, row in enumerate(rows):
         visible, position = {0, 2}, 2
@@ -269,37 +275,37 @@ def test_where_ragged_rows_stand() -> None:
 def test_keys_are_written_in_place_and_buffers_double() -> None:
     new = numbers(2, 3, 40, 4)
     with torch.no_grad():
-        past, filled, buffers = new[:, :, :0], 0, set()
+        past, length, buffers = new[:, :, :0], 0, set()
         for start in range(0, 4000, 40):
-            past = appended(past, filled, new + start)
-            filled += 40
+            past = append(past, length, new + start)
+            length += 40
             buffers.add(past.data_ptr())
         assert len(buffers) <= 8
-        assert past.shape[2] < 2 * filled + 80
-        close(past[:, :, :filled], torch.cat([new + start for start in range(0, 4000, 40)], 2))
+        assert past.shape[2] < 2 * length + 80
+        close(past[:, :, :length], torch.cat([new + start for start in range(0, 4000, 40)], 2))
 
 
 def test_nothing_that_a_gradient_needs_is_written_over() -> None:
     past, new = numbers(1, 1, 4, 2), numbers(1, 1, 2, 2, seed=2).requires_grad_()
-    found = appended(past, 3, new)
+    found = append(past, 3, new)
     close(found, torch.cat([past[:, :, :3], new], 2))
     assert found.data_ptr() != past.data_ptr()
     kept = past.clone()
     with torch.no_grad():
-        assert appended(past, 2, new).data_ptr() == past.data_ptr()
+        assert append(past, 2, new).data_ptr() == past.data_ptr()
     assert not torch.equal(past, kept)
 
 
 def test_a_buffer_of_inference_mode_is_left_alone_outside_it() -> None:
     with torch.inference_mode():
-        past = appended(numbers(1, 1, 0, 2), 0, numbers(1, 1, 2, 2))
+        past = append(numbers(1, 1, 0, 2), 0, numbers(1, 1, 2, 2))
     with torch.no_grad():
-        found = appended(past, 2, numbers(1, 1, 1, 2, seed=3))
+        found = append(past, 2, numbers(1, 1, 1, 2, seed=3))
     close(found[:, :, :3], torch.cat([numbers(1, 1, 2, 2), numbers(1, 1, 1, 2, seed=3)], 2))
 
 
 def test_without_a_past_keys_and_values_are_views_of_the_product() -> None:
-    layer: SelfAttention = drawn(SelfAttention(WIDTH, HEADS))
+    layer: SelfAttention = drawn(SelfAttention(config()))
     _, kept = layer(numbers(2, 5, WIDTH), CAUSAL)
     assert isinstance(kept, KeysValues)
     assert kept.keys.shape == kept.values.shape == (2, HEADS, 5, WIDTH // HEADS)
@@ -326,7 +332,7 @@ def test_the_slope_of_swish_is_trained() -> None:
 
 @torch.no_grad()
 def test_a_gated_layer_multiplies_what_the_gate_lets_through() -> None:
-    layer: FeedForward = drawn(FeedForward(WIDTH, 4, "gelu", gated=True))
+    layer: FeedForward = drawn(FeedForward(config(feed_forward_width=4, gated=True)))
     x = numbers(2, 3, WIDTH)
     gate, kept = (
         x @ w.T + b for w, b in zip(layer.hidden.weight.chunk(2), layer.hidden.bias.chunk(2), strict=True)
@@ -335,7 +341,7 @@ def test_a_gated_layer_multiplies_what_the_gate_lets_through() -> None:
 
 
 def test_hidden_features_are_dropped_in_training_alone() -> None:
-    layer = FeedForward(WIDTH, 4, "relu", dropout=0.99)
+    layer = FeedForward(config(feed_forward_width=4, activation="relu", hidden_dropout=0.99))
     x = torch.randn(4, WIDTH)
     assert not torch.equal(layer.train()(x), layer.eval()(x))
     assert torch.equal(layer(x), layer(x))

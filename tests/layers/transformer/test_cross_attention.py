@@ -11,12 +11,13 @@ import torch
 from tests.models.equations import close, cross_attention, drawn
 from torch import Tensor, nn
 
+from seqloom.layers.transformer.block_config import BlockConfig
 from seqloom.layers.transformer.cross_attention import (
     CrossAttention,
+    CrossAttentionInputs,
     DecoderState,
     KeyValueMemory,
-    Looking,
-    Seats,
+    QueryGroups,
 )
 from seqloom.models.t5 import T5, T5Config
 from seqloom.models.transformer import Transformer, TransformerConfig
@@ -47,13 +48,17 @@ def model(request: pytest.FixtureRequest) -> Any:
     return request.param()
 
 
+def config(**options: Any) -> BlockConfig:
+    return BlockConfig(width=WIDTH, heads=2, **options)
+
+
 def memory_of(layer: CrossAttention, states: Tensor, mask: Tensor | None) -> KeyValueMemory:
     return KeyValueMemory((layer.keys_values(states),), mask, torch.arange(len(states)))
 
 
-def looking(memory: KeyValueMemory, source: Tensor) -> Looking:
-    return Looking(
-        memory, Seats.of(source, memory), None if memory.mask is None else memory.mask[:, None, None]
+def cross_inputs(memory: KeyValueMemory, source: Tensor) -> CrossAttentionInputs:
+    return CrossAttentionInputs(
+        memory, QueryGroups.of(source, memory), None if memory.mask is None else memory.mask[:, None, None]
     )
 
 
@@ -62,17 +67,19 @@ ORDERS = [[0, 1, 2], [2, 0, 1], [0, 0, 1, 1, 2, 2], [1], [2, 2, 2, 2, 0], [0, 1,
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    "options", [{}, {"head_width": 4, "biases": False, "scale": 1.0}, {"memory_width": 5}]
+    "options", [{}, {"head_width": 4, "biases": False, "scaled": False}, {"memory_width": 5}]
 )
 @pytest.mark.parametrize("order", ORDERS)
 def test_rows_in_any_order_and_number_are_the_equation(order: list[int], options: dict[str, Any]) -> None:
-    layer: CrossAttention = drawn(CrossAttention(WIDTH, 2, **options))
-    scale = options.get("scale", (options.get("head_width", WIDTH // 2)) ** -0.5)
-    states = torch.randn(3, 4, options.get("memory_width", WIDTH), dtype=torch.float64)
+    options = dict(options)
+    memory_width = options.pop("memory_width", WIDTH)
+    layer: CrossAttention = drawn(CrossAttention(config(**options), memory_width))
+    scale = options.get("head_width", WIDTH // 2) ** -0.5 if options.get("scaled", True) else 1.0
+    states = torch.randn(3, 4, memory_width, dtype=torch.float64)
     mask = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0], [1, 0, 0, 0]]).bool()
     x = torch.randn(len(order), 2, WIDTH, dtype=torch.float64)
-    how = looking(memory_of(layer, states, mask), torch.tensor(order))
-    found, weights = layer(x, how, 0), layer.weights(x, how, 0)
+    inputs = cross_inputs(memory_of(layer, states, mask), torch.tensor(order))
+    found, weights = layer(x, inputs, 0), layer.weights(x, inputs, 0)
     for row, of in enumerate(order):
         mixed, looks = cross_attention(layer, x[row], states[of][mask[of]], 2, scale)
         close(found[row], mixed)
@@ -82,7 +89,7 @@ def test_rows_in_any_order_and_number_are_the_equation(order: list[int], options
 
 @torch.no_grad()
 def test_torchs_attention_is_the_same() -> None:
-    layer: CrossAttention = drawn(CrossAttention(WIDTH, 2))
+    layer: CrossAttention = drawn(CrossAttention(config()))
     theirs = nn.MultiheadAttention(WIDTH, 2, batch_first=True).double()
     theirs.in_proj_weight.copy_(torch.cat([layer.query.weight, layer.key_value.weight]))
     theirs.in_proj_bias.copy_(torch.cat([layer.query.bias, layer.key_value.bias]))
@@ -91,40 +98,40 @@ def test_torchs_attention_is_the_same() -> None:
     memory = memory_of(layer, states, None)
     expected, weights = theirs(x, states, states, average_attn_weights=False)
     for source in (memory.inputs, memory.inputs.clone()):
-        close(layer(x, looking(memory, source), 0), expected)
-        close(layer.weights(x, looking(memory, source), 0), weights)
+        close(layer(x, cross_inputs(memory, source), 0), expected)
+        close(layer.weights(x, cross_inputs(memory, source), 0), weights)
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_every_row_has_a_seat_of_its_own_beside_those_of_its_input(order: list[int]) -> None:
+def test_every_row_has_a_slot_of_its_own_in_the_group_of_its_input(order: list[int]) -> None:
     source = torch.tensor(order)
     memory = KeyValueMemory((), None, torch.arange(3))
-    seats = Seats.of(source, memory)
-    assert seats.width == max(order.count(of) for of in order)
-    at = list(range(len(order))) if seats.at is None else seats.at.tolist()
-    assert len(set(at)) == len(order)
-    assert [seat // seats.width for seat in at] == order
+    groups = QueryGroups.of(source, memory)
+    assert groups.size == max(order.count(of) for of in order)
+    slots = list(range(len(order))) if groups.slots is None else groups.slots.tolist()
+    assert len(set(slots)) == len(order)
+    assert [slot // groups.size for slot in slots] == order
     for of in range(3):  # in the order of the rows
-        mine = [seat for seat, reads in zip(at, order, strict=True) if reads == of]
+        mine = [slot for slot, reads in zip(slots, order, strict=True) if reads == of]
         assert mine == sorted(mine)
 
 
-def test_seats_that_are_taken_in_order_need_no_table() -> None:
+def test_slots_that_are_filled_in_order_need_no_table() -> None:
     memory = KeyValueMemory((), None, torch.arange(2))
-    assert Seats.of(memory.inputs, memory) == Seats(memory.inputs, 1, None)
-    assert Seats.of(torch.tensor([0, 0, 1, 1]), memory).at is None
-    assert Seats.of(torch.tensor([0, 1, 1, 0]), memory).at is not None
-    assert Seats.of(torch.tensor([0, 1, 1]), memory).at is not None  # a seat stays free
+    assert QueryGroups.of(memory.inputs, memory) == QueryGroups(memory.inputs, 1, None)
+    assert QueryGroups.of(torch.tensor([0, 0, 1, 1]), memory).slots is None
+    assert QueryGroups.of(torch.tensor([0, 1, 1, 0]), memory).slots is not None
+    assert QueryGroups.of(torch.tensor([0, 1, 1]), memory).slots is not None  # a slot stays free
 
 
 def test_dropout_is_of_the_weights_in_training_alone() -> None:
-    layer: CrossAttention = drawn(CrossAttention(WIDTH, 2, dropout=0.99999))
+    layer: CrossAttention = drawn(CrossAttention(config(attention_dropout=0.99999)))
     states, x = torch.randn(1, 4, WIDTH, dtype=torch.float64), torch.randn(1, 2, WIDTH, dtype=torch.float64)
-    how = looking(memory_of(layer, states, None), torch.tensor([0]))
-    before = layer(x, how, 0)
+    inputs = cross_inputs(memory_of(layer, states, None), torch.tensor([0]))
+    before = layer(x, inputs, 0)
     torch.manual_seed(0)
-    close(layer.train()(x, how, 0), layer.output.bias.expand(1, 2, WIDTH))
-    close(layer.eval()(x, how, 0), before)
+    close(layer.train()(x, inputs, 0), layer.output.bias.expand(1, 2, WIDTH))
+    close(layer.eval()(x, inputs, 0), before)
 
 
 # The state of a decoder
@@ -187,29 +194,29 @@ def test_memory_goes_when_half_of_the_inputs_do(model: Any) -> None:
 
 
 @torch.inference_mode()
-def test_hypotheses_share_their_memory_and_rows_that_stay_share_their_seats(model: Any) -> None:
+def test_hypotheses_share_their_memory_and_rows_that_stay_share_their_groups(model: Any) -> None:
     state = model.encode(SOURCES)
     rows = torch.arange(4).repeat_interleave(3)
     beam = select_rows(state, rows)
     assert beam.memory is state.memory
     _, beam = model(torch.full((12, 1), 3), beam)
-    seats = beam.seats
+    groups = beam.groups
     moved = reorder_in_place(
         beam, torch.tensor([1, 0, 2, 3, 5, 4, 6, 6, 6, 9, 9, 11])
     )  # each stays with its input
-    assert moved.seats is seats
+    assert moved.groups is groups
     assert moved.source is beam.source
-    assert moved.seated() is seats.value
+    assert moved.query_groups() is groups.value
     _, after = model(torch.full((12, 1), 4), moved)
-    assert after.seats.value is seats.value
+    assert after.groups.value is groups.value
 
 
-def test_a_state_whose_rows_were_chosen_seats_them_anew(model: Any) -> None:
+def test_a_state_whose_rows_were_chosen_groups_them_again(model: Any) -> None:
     _, state = model(torch.tensor([[3]] * 4), model.encode(SOURCES))
-    assert state.seats.value is not None
+    assert state.groups.value is not None
     for rows in ([3, 2, 1, 0], [0, 0, 1], [0, 1, 2, 3]):
         chosen = select_rows(state, torch.tensor(rows))
-        assert chosen.seated().source.tolist() == rows
+        assert chosen.query_groups().source.tolist() == rows
 
 
 def test_an_empty_source_is_finite_and_disturbs_nobody(model: Any) -> None:

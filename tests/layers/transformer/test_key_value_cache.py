@@ -11,13 +11,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqloom.layers.transformer.key_value_cache import (
-    Cache,
     KeysValues,
+    KeyValueCache,
     RaggedCache,
-    appended,
+    append,
     causal_mask,
-    embedded,
-    extended,
+    embed_tokens,
+    extend_cache,
     mask_and_positions,
 )
 from seqloom.protocols import select_rows
@@ -53,13 +53,13 @@ class Texts:
         self.tokens = [list(self.tokens[row]) for row in rows]
         self.inputs = [self.inputs[row] for row in rows]
 
-    def grow(self, cache: Cache | None, new: list[list[int]]) -> Cache:
+    def grow(self, cache: KeyValueCache | None, new: list[list[int]]) -> KeyValueCache:
         """Reads one more piece of each row, as a model does."""
         for text, more in zip(self.tokens, new, strict=True):
             text += more
         tokens = torch.tensor(new)
         steps = tokens.shape[1]
-        stood = mask_and_positions(tokens, cache, PAD)
+        call = mask_and_positions(tokens, cache, PAD)
         layers = []
         for layer in range(2):
             of_new = KeysValues(*(part[:, :, -steps:].clone() for part in self.keys_values(layer)))
@@ -68,17 +68,17 @@ class Texts:
                 of_new
                 if past is None
                 else KeysValues(
-                    *(appended(one, stood.filled, two) for one, two in zip(past, of_new, strict=True))
+                    *(append(one, call.past_length, two) for one, two in zip(past, of_new, strict=True))
                 )
             )
-        return extended(cache, tuple(layers), tokens, stood)
+        return extend_cache(cache, tuple(layers), tokens, call)
 
-    def check(self, cache: Cache) -> None:
-        assert cache.filled == len(self.tokens[0])
-        assert cache.tokens[:, : cache.filled].tolist() == self.tokens
+    def check(self, cache: KeyValueCache) -> None:
+        assert cache.length == len(self.tokens[0])
+        assert cache.tokens[:, : cache.length].tolist() == self.tokens
         for layer in range(2):
             for found, expected in zip(cache.layers[layer], self.keys_values(layer), strict=True):
-                assert torch.equal(found[:, :, : cache.filled], expected)
+                assert torch.equal(found[:, :, : cache.length], expected)
 
 
 @pytest.mark.parametrize("inference", [True, False])
@@ -134,7 +134,7 @@ def test_where_ragged_rows_stand_moves_with_them(rows: list[int]) -> None:
     for inference in (True, False):
         with torch.inference_mode(inference):
             layers = (KeysValues(layer.keys.clone(), layer.values.clone()),)
-            cache = extended(None, layers, tokens, mask_and_positions(tokens, None, PAD))
+            cache = extend_cache(None, layers, tokens, mask_and_positions(tokens, None, PAD))
             chosen = torch.tensor(rows)
             expected = select_rows(cache, chosen)
             found = cache.reordered(chosen)
@@ -165,28 +165,28 @@ def test_a_buffer_that_one_row_writes_changes_no_other() -> None:
 
 def test_even_rows_cost_no_mask() -> None:
     tokens = torch.tensor([[3, 4, 5], [4, 4, 4]])
-    stood = mask_and_positions(tokens, None, PAD, BEGIN)
-    assert (stood.seen, stood.filled, stood.ragged, stood.positions.tolist()) == (
+    call = mask_and_positions(tokens, None, PAD, BEGIN)
+    assert (call.mask, call.past_length, call.ragged, call.positions.tolist()) == (
         "causal",
         0,
         None,
         [0, 1, 2],
     )
-    cache = Cache((), tokens, 3, None)
-    assert mask_and_positions(tokens[:, :1], cache, PAD, BEGIN).seen == "all"
+    cache = KeyValueCache((), tokens, 3, None)
+    assert mask_and_positions(tokens[:, :1], cache, PAD, BEGIN).mask == "all"
     later = mask_and_positions(tokens, cache, PAD, BEGIN)
-    assert isinstance(later.seen, Tensor)
-    assert later.seen.tolist() == [[[[True] * (4 + step) + [False] * (2 - step) for step in range(3)]]]
+    assert isinstance(later.mask, Tensor)
+    assert later.mask.tolist() == [[[[True] * (4 + step) + [False] * (2 - step) for step in range(3)]]]
     assert later.positions.tolist() == [3, 4, 5]
 
 
 def test_a_document_may_begin_only_where_something_stands_before() -> None:
     tokens = torch.tensor([[BEGIN, 4, 5]])
     assert mask_and_positions(tokens, None, PAD, BEGIN).ragged is None  # the first place begins one anyhow
-    assert mask_and_positions(tokens, Cache((), tokens, 3, None), PAD, BEGIN).positions.tolist() == [
+    assert mask_and_positions(tokens, KeyValueCache((), tokens, 3, None), PAD, BEGIN).positions.tolist() == [
         [0, 1, 2]
     ]
-    assert mask_and_positions(tokens, Cache((), tokens, 3, None), PAD).positions.tolist() == [
+    assert mask_and_positions(tokens, KeyValueCache((), tokens, 3, None), PAD).positions.tolist() == [
         3,
         4,
         5,
@@ -196,21 +196,21 @@ def test_a_document_may_begin_only_where_something_stands_before() -> None:
 
 def test_once_ragged_rows_stay_so() -> None:
     tokens = torch.tensor([[PAD, 3], [4, 4]])
-    stood = mask_and_positions(tokens, None, PAD)
-    assert stood.ragged is not None
-    after = mask_and_positions(torch.tensor([[5], [5]]), Cache((), tokens, 2, stood.ragged), PAD)
-    assert isinstance(after.seen, Tensor)
+    call = mask_and_positions(tokens, None, PAD)
+    assert call.ragged is not None
+    after = mask_and_positions(torch.tensor([[5], [5]]), KeyValueCache((), tokens, 2, call.ragged), PAD)
+    assert isinstance(after.mask, Tensor)
     assert after.positions.tolist() == [[1], [2]]
-    assert after.seen[:, 0, 0].tolist() == [[False, True, True], [True, True, True]]
+    assert after.mask[:, 0, 0].tolist() == [[False, True, True], [True, True, True]]
 
 
 def test_even_rows_are_ragged_ones_that_agree() -> None:
     even = RaggedCache.even(2, 3, CPU)
     true = torch.ones(2, 4, dtype=torch.bool)
-    seen, positions, after = even.after(true, torch.zeros_like(true))
+    found, positions, after = even.after(true, torch.zeros_like(true))
     mask = causal_mask(4, 3, CPU)
     assert isinstance(mask, Tensor)
-    assert torch.equal(seen, mask.expand(2, 1, 4, 7))
+    assert torch.equal(found, mask.expand(2, 1, 4, 7))
     assert positions.tolist() == [[3, 4, 5, 6]] * 2
     assert torch.equal(after.visible, torch.ones(2, 7, dtype=torch.bool))
     assert after.position.tolist() == [7, 7]
@@ -218,8 +218,8 @@ def test_even_rows_are_ragged_ones_that_agree() -> None:
 
 def test_a_pad_below_0_has_no_row_of_the_table() -> None:
     table, ids = torch.randn(5, 3), torch.tensor([[4, -1, 2]])
-    found = embedded(table, ids, -1)
+    found = embed_tokens(table, ids, -1)
     assert torch.equal(found[0, [0, 2]], table[[4, 2]])
-    assert torch.equal(embedded(table, ids.clamp(min=0), 0), F.embedding(ids.clamp(min=0), table))
+    assert torch.equal(embed_tokens(table, ids.clamp(min=0), 0), F.embedding(ids.clamp(min=0), table))
     with pytest.raises(IndexError):
-        embedded(table, ids, 0)  # a wrong id is never hidden
+        embed_tokens(table, ids, 0)  # a wrong id is never hidden

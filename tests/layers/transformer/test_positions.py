@@ -13,9 +13,9 @@ from seqloom.errors import UsageError
 from seqloom.layers.transformer.positions import (
     LearnedPositions,
     RelativeBias,
-    bucket_of_distance,
-    rotate,
-    rotation,
+    apply_rotary,
+    distance_buckets,
+    rotary_angles,
     sinusoids,
 )
 
@@ -78,32 +78,36 @@ def test_a_rotation_turns_each_pair_by_its_angle() -> None:
     """(x_i, x_{i + d/2}) as a complex number, times e^(i p / 10000^(2i/d))."""
     heads = torch.randn(2, 3, 4, 6, dtype=D)
     positions = torch.tensor([[0, 1, 2, 9], [5, 5, 700, 3]])
-    turned = rotate(heads, rotation(positions, 6, D))
+    rotated = apply_rotary(heads, rotary_angles(positions, 6, D))
     for row, head, step, pair in [(0, 0, 0, 0), (0, 2, 3, 1), (1, 1, 2, 2), (1, 0, 1, 0)]:
         x = complex(heads[row, head, step, pair], heads[row, head, step, pair + 3])
         y = x * cmath.exp(1j * int(positions[row, step]) / 10000 ** (2 * pair / 6))
-        found = turned[row, head, step]
+        found = rotated[row, head, step]
         assert complex(found[pair], found[pair + 3]) == pytest.approx(y, abs=1e-12)
-    close(rotate(heads[1:], rotation(positions[1], 6, D)), turned[1:])  # positions of one row, or of each
+    close(
+        apply_rotary(heads[1:], rotary_angles(positions[1], 6, D)), rotated[1:]
+    )  # positions of one row, or of each
 
 
 def test_scores_of_rotated_heads_depend_on_the_distance_only() -> None:
     query, keys = torch.randn(1, 2, 5, 8, dtype=D), torch.randn(1, 2, 5, 8, dtype=D)
 
     def scores(shift: int) -> Tensor:
-        by = rotation(torch.arange(5) + shift, 8, D)
-        return rotate(query, by) @ rotate(keys, by).transpose(2, 3)
+        by = rotary_angles(torch.arange(5) + shift, 8, D)
+        return apply_rotary(query, by) @ apply_rotary(keys, by).transpose(2, 3)
 
     close(scores(0), scores(1234))
     assert not torch.allclose(scores(0), query @ keys.transpose(2, 3))
     assert scores(0)[0, 0, 0, 0] == pytest.approx(
         float(query[0, 0, 0] @ keys[0, 0, 0])
-    )  # position 0 is not turned
+    )  # position 0 is not rotated
 
 
 def test_rotated_heads_keep_their_type() -> None:
     assert (
-        rotate(torch.randn(1, 1, 2, 4).bfloat16(), rotation(torch.arange(2), 4, torch.float32)).dtype
+        apply_rotary(
+            torch.randn(1, 1, 2, 4).bfloat16(), rotary_angles(torch.arange(2), 4, torch.float32)
+        ).dtype
         is torch.bfloat16
     )
 
@@ -111,57 +115,59 @@ def test_rotated_heads_keep_their_type() -> None:
 # Relative positions
 
 
-def buckets_by_rule(distance: int, buckets: int, furthest: int, *, both_ways: bool) -> list[int]:
+def buckets_by_rule(distance: int, buckets: int, max_distance: int, *, bidirectional: bool) -> list[int]:
     """The bucket of a key so far after its query, by the rule of Raffel et al. 2020 (Mesh TensorFlow) in
     whole numbers. At a border, where floating point may fall to either side, both."""
-    count = buckets // 2 if both_ways else buckets
-    first = count if both_ways and distance > 0 else 0
-    far = abs(distance) if both_ways else max(-distance, 0)
+    count = buckets // 2 if bidirectional else buckets
+    first = count if bidirectional and distance > 0 else 0
+    far = abs(distance) if bidirectional else max(-distance, 0)
     exact = count // 2
     if far < exact:
         return [first + far]
     wide = count - exact
-    # log(far / exact) / log(furthest / exact) * wide >= b
-    reached = [b for b in range(wide) if far**wide * exact**b >= furthest**b * exact**wide]
+    # log(far / exact) / log(max_distance / exact) * wide >= b
+    reached = [b for b in range(wide) if far**wide * exact**b >= max_distance**b * exact**wide]
     last = reached[-1]
-    at_border = last > 0 and far**wide * exact**last == furthest**last * exact**wide
+    at_border = last > 0 and far**wide * exact**last == max_distance**last * exact**wide
     return [first + exact + last - 1, first + exact + last] if at_border else [first + exact + last]
 
 
 KINDS = [(32, 128), (4, 5), (8, 6), (12, 40), (64, 100), (4, 3)]
 
 
-@pytest.mark.parametrize("both_ways", [True, False])
-@pytest.mark.parametrize(("buckets", "furthest"), KINDS)
-def test_buckets_are_the_papers(buckets: int, furthest: int, both_ways: bool) -> None:
-    found = bucket_of_distance(buckets, furthest, both_ways, torch.device("cpu")).tolist()
-    assert len(found) == 2 * furthest + 1
-    for distance, bucket in zip(range(-furthest, furthest + 1), found, strict=True):
-        assert bucket in buckets_by_rule(distance, buckets, furthest, both_ways=both_ways), distance
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize(("buckets", "max_distance"), KINDS)
+def test_buckets_are_the_papers(buckets: int, max_distance: int, bidirectional: bool) -> None:
+    found = distance_buckets(buckets, max_distance, bidirectional, torch.device("cpu")).tolist()
+    assert len(found) == 2 * max_distance + 1
+    for distance, bucket in zip(range(-max_distance, max_distance + 1), found, strict=True):
+        assert bucket in buckets_by_rule(distance, buckets, max_distance, bidirectional=bidirectional), (
+            distance
+        )
     assert (min(found), max(found)) == (0, buckets - 1)
 
 
-@pytest.mark.parametrize("both_ways", [True, False])
-@pytest.mark.parametrize(("buckets", "furthest"), KINDS)
-def test_buckets_are_those_of_transformers(buckets: int, furthest: int, both_ways: bool) -> None:
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize(("buckets", "max_distance"), KINDS)
+def test_buckets_are_those_of_transformers(buckets: int, max_distance: int, bidirectional: bool) -> None:
     """To the last border, as checkpoints were trained with it."""
     t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
-    distances = torch.arange(-3 * furthest, 3 * furthest + 1)
-    theirs = t5.T5Attention._relative_position_bucket(distances, both_ways, buckets, furthest)
-    ours = bucket_of_distance(buckets, furthest, both_ways, torch.device("cpu"))
-    assert torch.equal(ours[distances.clamp(-furthest, furthest) + furthest], theirs)
+    distances = torch.arange(-3 * max_distance, 3 * max_distance + 1)
+    theirs = t5.T5Attention._relative_position_bucket(distances, bidirectional, buckets, max_distance)
+    ours = distance_buckets(buckets, max_distance, bidirectional, torch.device("cpu"))
+    assert torch.equal(ours[distances.clamp(-max_distance, max_distance) + max_distance], theirs)
 
 
-@pytest.mark.parametrize("both_ways", [True, False])
-def test_a_bias_is_the_number_of_the_bucket_of_the_distance(both_ways: bool) -> None:
-    bias = RelativeBias(3, 8, 6, both_ways=both_ways).double()
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_a_bias_is_the_number_of_the_bucket_of_the_distance(bidirectional: bool) -> None:
+    bias = RelativeBias(3, 8, 6, bidirectional=bidirectional).double()
     torch.nn.init.normal_(bias.table)
     queries, keys = torch.tensor([4, 0, 30]), torch.tensor([0, 9, 4, 5])
     found = bias(queries, keys)
     assert found.shape == (1, 3, 3, 4)
     for i, query in enumerate(queries.tolist()):
         for j, key in enumerate(keys.tolist()):
-            bucket = buckets_by_rule(max(min(key - query, 6), -6), 8, 6, both_ways=both_ways)[-1]
+            bucket = buckets_by_rule(max(min(key - query, 6), -6), 8, 6, bidirectional=bidirectional)[-1]
             assert torch.equal(found[0, :, i, j], bias.table[bucket])
     rows = torch.stack([keys, keys + 7])  # of rows that stand elsewhere, each by itself
     close(bias(rows, rows), torch.cat([bias(keys, keys), bias(keys, keys)]))
@@ -169,11 +175,11 @@ def test_a_bias_is_the_number_of_the_bucket_of_the_distance(both_ways: bool) -> 
 
 
 def test_buckets_first_asked_for_under_inference_mode_may_be_trained_with() -> None:
-    bucket_of_distance.cache_clear()
-    bias, at = RelativeBias(2, 4, 5, both_ways=True), torch.arange(6)
+    distance_buckets.cache_clear()
+    bias, at = RelativeBias(2, 4, 5, bidirectional=True), torch.arange(6)
     with torch.inference_mode():
         bias(at, at)
-    assert not bucket_of_distance(4, 5, True, torch.device("cpu")).is_inference()
+    assert not distance_buckets(4, 5, True, torch.device("cpu")).is_inference()
     bias(at, at).sum().backward()
     assert bias.table.grad is not None
     assert float(bias.table.grad.sum()) == 2 * 36

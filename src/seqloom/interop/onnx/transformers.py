@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.interop.onnx.graph import SOURCE, Exportable, Graph, Value, general, step_graph
-from seqloom.layers.transformer.blocks import AttentionInputs, Stack, seen_of
+from seqloom.layers.transformer.blocks import AttentionInputs, Stack, padding_mask
 from seqloom.layers.transformer.cross_attention import DecoderState, KeyValueMemory
-from seqloom.layers.transformer.key_value_cache import Cache, KeysValues, RaggedCache
+from seqloom.layers.transformer.key_value_cache import KeysValues, KeyValueCache, RaggedCache
 from seqloom.models.bert import Bert
 from seqloom.models.gpt import GPT
 from seqloom.models.t5 import T5
@@ -22,7 +22,7 @@ from seqloom.protocols import Shared
 
 
 def _cache(layers: int, heads: int, head_width: int) -> tuple[Value, ...]:
-    """The parts of a `Cache`."""
+    """The parts of a `KeyValueCache`."""
     shape = ("rows", heads, "past", head_width)
     parts = (Value(f"{part}_{layer}", shape) for layer in range(layers) for part in ("keys", "values"))
     return Value("visible", ("rows", "past"), torch.bool), Value("position", ("rows",), torch.int64), *parts
@@ -30,16 +30,16 @@ def _cache(layers: int, heads: int, head_width: int) -> tuple[Value, ...]:
 
 def _read_cache(
     tokens: Tensor, pad_id: int, visible: Tensor, position: Tensor, keys_values: Sequence[Tensor]
-) -> Cache:
+) -> KeyValueCache:
     """What stood before `tokens`. Of the ids that were read no model asks more than whether they are padding."""
     known = torch.where(visible, pad_id + 1, pad_id)
     room = torch.zeros_like(tokens)  # a buffer without room would be made larger, in steps
-    return Cache(
+    return KeyValueCache(
         _pairs(keys_values), torch.cat([known, room], dim=1), visible.shape[1], RaggedCache(visible, position)
     )
 
 
-def _cache_parts(cache: Cache) -> tuple[Tensor, ...]:
+def _cache_parts(cache: KeyValueCache) -> tuple[Tensor, ...]:
     assert cache.ragged is not None
     return cache.ragged.visible, cache.ragged.position, *(part for layer in cache.layers for part in layer)
 
@@ -53,7 +53,7 @@ def _see_padding(stack: Stack) -> None:
     what another holds."""
 
     def encode(x: Tensor, mask: Tensor, bias: Tensor | None = None) -> Tensor:
-        hidden: Tensor = stack(x, AttentionInputs(seen_of(mask, bias)))[0]
+        hidden: Tensor = stack(x, AttentionInputs(padding_mask(mask, bias)))[0]
         return hidden
 
     stack.encode = encode  # type: ignore[method-assign, assignment]

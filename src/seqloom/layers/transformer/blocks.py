@@ -14,7 +14,7 @@ without padding.
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple, final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -22,17 +22,18 @@ from torch.nn import functional as F
 
 from seqloom.layers.attention import attention_weights
 from seqloom.layers.linear import Linear
-from seqloom.layers.transformer.cross_attention import CrossAttention, Looking
+from seqloom.layers.transformer.block_config import BlockConfig, make_norm
+from seqloom.layers.transformer.cross_attention import CrossAttention, CrossAttentionInputs
 from seqloom.layers.transformer.feed_forward import FeedForward
-from seqloom.layers.transformer.key_value_cache import KeysValues, Seen, appended
-from seqloom.layers.transformer.positions import Rotation, rotate
+from seqloom.layers.transformer.key_value_cache import AttentionMask, KeysValues, append
+from seqloom.layers.transformer.positions import RotaryAngles, apply_rotary
 
 
 class Packing(NamedTuple):
-    """Which places of `(rows, steps)` hold a token."""
+    """The tokens of `(rows, steps)`, one after the other, without padding."""
 
-    places: Tensor
-    """`(tokens,)`, in order."""
+    indices: Tensor
+    """`(tokens,)`: where each token is in the flattened rows."""
     rows: int
     steps: int
 
@@ -43,178 +44,143 @@ class Packing(NamedTuple):
 
     def pack(self, x: Tensor) -> Tensor:
         """`(rows, steps, width)` -> `(tokens, width)`."""
-        return x.reshape(-1, x.shape[-1]).index_select(0, self.places)
+        return x.reshape(-1, x.shape[-1]).index_select(0, self.indices)
 
     def pad(self, x: Tensor) -> Tensor:
-        """`(tokens, width)` -> `(rows, steps, width)`, 0 where there is no token."""
-        padded = x.new_zeros(self.rows * self.steps, x.shape[-1]).index_copy_(0, self.places, x)
+        """`(tokens, width)` -> `(rows, steps, width)`, 0 at padding."""
+        padded = x.new_zeros(self.rows * self.steps, x.shape[-1]).index_copy_(0, self.indices, x)
         return padded.view(self.rows, self.steps, -1)
 
 
 class AttentionInputs(NamedTuple):
-    """How the tokens of one call are read: the same in all layers."""
+    """What self-attention takes beside the hidden states: the same in all layers of a call."""
 
-    seen: Seen
-    filled: int = 0
-    """Keys that earlier calls left."""
-    rotation: Rotation | None = None
+    mask: AttentionMask
+    past_length: int = 0
+    """Keys from earlier calls."""
+    rotary: RotaryAngles | None = None
     """Of rotary positions."""
     packing: Packing | None = None
-    """Where x is packed."""
+    """Where the hidden states are packed."""
 
 
-def read_places(mask: Tensor) -> tuple[Tensor | None, Tensor]:
+def padding_and_positions(mask: Tensor) -> tuple[Tensor | None, Tensor]:
     """mask `(rows, steps)`, true at tokens -> the mask, None where there is no padding; and the positions of
-    the tokens, `(steps,)` or `(rows, steps)`: padding left, right or none agree."""
-    in_order = torch.arange(mask.shape[1], device=mask.device)
+    the tokens, `(steps,)` or `(rows, steps)`. They count tokens only, so padding left, right or none agree."""
+    positions = torch.arange(mask.shape[1], device=mask.device)
     if bool(mask.all()):
-        return None, in_order
-    return mask, (mask.cumsum(1) - 1).clamp(min=0) if bool((mask[:, 1:] & ~mask[:, :-1]).any()) else in_order
+        return None, positions
+    token_after_padding = mask[:, 1:] & ~mask[:, :-1]
+    if bool(token_after_padding.any()):
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+    return mask, positions
 
 
-def seen_of(mask: Tensor, bias: Tensor | None = None) -> Tensor:
-    """mask `(rows, steps)`, true at tokens -> what every query sees: `(rows, 1, 1, steps)`, or bias `(1 or
-    rows, heads, queries, steps)` and -inf at padding."""
-    seen = mask[:, None, None]
-    return seen if bias is None else bias.masked_fill(~seen, -math.inf)
+def padding_mask(mask: Tensor, bias: Tensor | None = None) -> Tensor:
+    """mask `(rows, steps)`, true at tokens -> the mask of attention `(rows, 1, 1, steps)`; or with a bias `(1
+    or rows, heads, queries, steps)` that bias, -inf at padding."""
+    keys = mask[:, None, None]
+    return keys if bias is None else bias.masked_fill(~keys, -math.inf)
 
 
 @final
 class SelfAttention(nn.Module):
-    """Self-attention with `heads` heads; query, key and value of all heads in one product."""
+    """Self-attention; query, key and value of all heads in one product."""
 
-    def __init__(
-        self,
-        width: int,
-        heads: int,
-        *,
-        head_width: int | None = None,
-        biases: bool = True,
-        dropout: float = 0.0,
-        scale: float | None = None,
-    ) -> None:
+    def __init__(self, config: BlockConfig) -> None:
         super().__init__()
-        self.heads = heads
-        self.dropout = dropout
-        """Share of the weights dropped in training."""
-        inner = heads * (head_width or width // heads)
-        self.scale = scale if scale is not None else 1 / math.sqrt(inner // heads)
-        """By which scores are multiplied: 1/√d_K unless said."""
-        self.query_key_value = Linear(width, 3 * inner, bias=biases)
-        self.output = Linear(inner, width, bias=biases)
+        self.heads = config.heads
+        self.dropout = config.attention_dropout
+        self.scale = config.scale
+        self.query_key_value = Linear(config.width, 3 * config.inner_width, bias=config.biases)
+        self.output = Linear(config.inner_width, config.width, bias=config.biases)
 
     def forward(
-        self, x: Tensor, reading: AttentionInputs, past: KeysValues | None = None
+        self, x: Tensor, inputs: AttentionInputs, past: KeysValues | None = None
     ) -> tuple[Tensor, KeysValues]:
-        """x `(rows, steps, width)` or packed -> the same shape; and the keys and values, those of x behind
-        the ones of `past`."""
-        query, keys, values = self._heads(x, reading)
-        kept = KeysValues(keys, values)  # without a past nothing is copied
+        """x `(rows, steps, width)` or packed -> the same shape; and the keys and values, those of x after the
+        ones of `past`."""
+        query, keys, values = self._project(x, inputs)
+        cache = KeysValues(keys, values)  # without a past nothing is copied
         if past is not None:
-            kept = KeysValues(
-                appended(past.keys, reading.filled, keys), appended(past.values, reading.filled, values)
+            cache = KeysValues(
+                append(past.keys, inputs.past_length, keys), append(past.values, inputs.past_length, values)
             )
-            keys, values = (part[:, :, : reading.filled + x.shape[1]] for part in kept)
-        masked = isinstance(reading.seen, Tensor)
+            length = inputs.past_length + x.shape[1]
+            keys, values = cache.keys[:, :, :length], cache.values[:, :, :length]
+        mask = inputs.mask
         mixed = F.scaled_dot_product_attention(
             query,
             keys,
             values,
-            attn_mask=reading.seen if masked else None,  # type: ignore[arg-type]
-            is_causal=not masked and reading.seen == "causal",
+            attn_mask=mask if isinstance(mask, Tensor) else None,
+            is_causal=isinstance(mask, str) and mask == "causal",
             dropout_p=self.dropout if self.training else 0.0,
             scale=self.scale,
         )
         mixed = mixed.transpose(1, 2).flatten(2)
-        output: Tensor = self.output(mixed if reading.packing is None else reading.packing.pack(mixed))
-        return output, kept
+        if inputs.packing is not None:
+            mixed = inputs.packing.pack(mixed)
+        output: Tensor = self.output(mixed)
+        return output, cache
 
-    def weights(self, x: Tensor, reading: AttentionInputs) -> Tensor:
-        """Where x, read from the start, looks: `(rows, heads, steps, steps)`; 0 at what is not seen."""
-        query, keys, _ = self._heads(x, reading)
+    def weights(self, x: Tensor, inputs: AttentionInputs) -> Tensor:
+        """The weights of attention for x, read from the start: `(rows, heads, steps, steps)`, 0 at what is
+        masked."""
+        query, keys, _ = self._project(x, inputs)
         scores = query @ keys.transpose(2, 3) * self.scale
-        mask = reading.seen
+        mask = inputs.mask
         if not isinstance(mask, Tensor):
-            mask = torch.ones(scores.shape[2:], dtype=torch.bool, device=x.device)
-            mask = mask.tril() if reading.seen == "causal" else mask
+            everything = torch.ones(scores.shape[2:], dtype=torch.bool, device=x.device)
+            mask = everything.tril() if mask == "causal" else everything
         elif mask.dtype != torch.bool:
             scores, mask = scores + mask.clamp(min=torch.finfo(mask.dtype).min), mask > -math.inf
         return attention_weights(scores, mask)
 
-    def _heads(self, x: Tensor, reading: AttentionInputs) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, x: Tensor, inputs: AttentionInputs) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value of each token: `(rows, heads, steps, head_width)` each."""
         parts = self.query_key_value(x)
-        if reading.packing is not None:
-            parts = reading.packing.pad(parts)
+        if inputs.packing is not None:
+            parts = inputs.packing.pad(parts)
         query, keys, values = parts.unflatten(-1, (3, self.heads, -1)).transpose(1, 3).unbind(2)
-        if reading.rotation is not None:
-            query, keys = rotate(query, reading.rotation), rotate(keys, reading.rotation)
+        if inputs.rotary is not None:
+            query, keys = apply_rotary(query, inputs.rotary), apply_rotary(keys, inputs.rotary)
         return query, keys, values
-
-
-def make_norm(kind: Literal["layer", "rms"], width: int, epsilon: float, *, biases: bool = True) -> nn.Module:
-    """layer: γ (x - μ) / √(σ² + ε) + β over the features (Ba et al. 2016); rms: γ x / √(mean x² + ε) (Zhang
-    and Sennrich 2019)."""
-    return nn.RMSNorm(width, eps=epsilon) if kind == "rms" else nn.LayerNorm(width, eps=epsilon, bias=biases)
 
 
 @final
 class Block(nn.Module):
-    """Attention, attention to an encoder (`cross`), feed-forward; each added to what it read, with the norm
-    before or after."""
+    """Attention, attention to an encoder where `cross_attention` says so, feed-forward. Each is added to its
+    input, with the norm before or after."""
 
-    def __init__(
-        self,
-        width: int,
-        heads: int,
-        hidden_width: int,
-        *,
-        activation: str = "gelu",
-        norm: Literal["before", "after"] = "before",
-        biases: bool = True,
-        dropout: float = 0.0,
-        attention_dropout: float = 0.0,
-        hidden_dropout: float = 0.0,
-        norm_kind: Literal["layer", "rms"] = "layer",
-        norm_epsilon: float = 1e-5,
-        head_width: int | None = None,
-        scale: float | None = None,
-        gated: bool = False,
-        cross: bool = False,
-    ) -> None:
+    def __init__(self, config: BlockConfig) -> None:
         super().__init__()
-        self.norm_first = norm == "before"
-        self.attention_norm = make_norm(norm_kind, width, norm_epsilon, biases=biases)
-        self.attention = SelfAttention(
-            width, heads, head_width=head_width, biases=biases, dropout=attention_dropout, scale=scale
-        )
-        if cross:
-            self.cross_attention_norm = make_norm(norm_kind, width, norm_epsilon, biases=biases)
-            self.cross_attention = CrossAttention(
-                width, heads, head_width=head_width, biases=biases, dropout=attention_dropout, scale=scale
-            )
-        self.feed_forward_norm = make_norm(norm_kind, width, norm_epsilon, biases=biases)
-        self.feed_forward = FeedForward(
-            width, hidden_width, activation, gated=gated, biases=biases, dropout=hidden_dropout
-        )
-        self.dropout = nn.Dropout(dropout)
+        self.norm_first = config.norm == "before"
+        self.attention_norm = make_norm(config)
+        self.attention = SelfAttention(config)
+        if config.cross_attention:
+            self.cross_attention_norm = make_norm(config)
+            self.cross_attention = CrossAttention(config)
+        self.feed_forward_norm = make_norm(config)
+        self.feed_forward = FeedForward(config)
+        self.dropout = nn.Dropout(config.dropout)
 
     def forward(
         self,
         x: Tensor,
-        reading: AttentionInputs,
+        inputs: AttentionInputs,
         past: KeysValues | None = None,
-        looking: Looking | None = None,
+        cross: CrossAttentionInputs | None = None,
         layer: int = 0,
     ) -> tuple[Tensor, KeysValues]:
-        """x `(rows, steps, width)` or packed -> the same shape; and the keys and values read so far."""
-        attended, kept = self.attention(self._before(self.attention_norm, x), reading, past)
+        """x `(rows, steps, width)` or packed -> the same shape; and all keys and values so far."""
+        attended, cache = self.attention(self._before(self.attention_norm, x), inputs, past)
         x = self._after(self.attention_norm, x, attended)
-        if looking is not None:
-            looked = self.cross_attention(self._before(self.cross_attention_norm, x), looking, layer)
-            x = self._after(self.cross_attention_norm, x, looked)
+        if cross is not None:
+            attended = self.cross_attention(self._before(self.cross_attention_norm, x), cross, layer)
+            x = self._after(self.cross_attention_norm, x, attended)
         x = self._after(self.feed_forward_norm, x, self.feed_forward(self._before(self.feed_forward_norm, x)))
-        return x, kept
+        return x, cache
 
     def _before(self, norm: nn.Module, x: Tensor) -> Tensor:
         return norm(x) if self.norm_first else x
@@ -223,43 +189,45 @@ class Block(nn.Module):
         x = x + (self.dropout(added) if self.training else added)
         return x if self.norm_first else norm(x)
 
-    def weights(self, x: Tensor, reading: AttentionInputs) -> Tensor:
-        """Where attention looks: `(rows, heads, steps, steps)`."""
-        return self.attention.weights(self._before(self.attention_norm, x), reading)
+    def weights(self, x: Tensor, inputs: AttentionInputs) -> Tensor:
+        """The weights of self-attention: `(rows, heads, steps, steps)`."""
+        return self.attention.weights(self._before(self.attention_norm, x), inputs)
 
-    def cross_weights(self, x: Tensor, reading: AttentionInputs, looking: Looking, layer: int) -> Tensor:
-        """Where it looks at the encoder: `(rows, heads, steps, source)`. x is read from the start."""
-        attended, _ = self.attention(self._before(self.attention_norm, x), reading)
+    def cross_weights(
+        self, x: Tensor, inputs: AttentionInputs, cross: CrossAttentionInputs, layer: int
+    ) -> Tensor:
+        """The weights of attention to the encoder: `(rows, heads, steps, source)`. x is read from the start."""
+        attended, _ = self.attention(self._before(self.attention_norm, x), inputs)
         x = self._after(self.attention_norm, x, attended)
-        return self.cross_attention.weights(self._before(self.cross_attention_norm, x), looking, layer)
+        return self.cross_attention.weights(self._before(self.cross_attention_norm, x), cross, layer)
 
 
 @final
 class Stack(nn.Module):
-    """Blocks one above the other, and a final norm, which a stack has whose norms come before."""
+    """Blocks, one above the other; and a final norm where norms come before."""
 
-    def __init__(self, blocks: list[Block], norm: nn.Module | None) -> None:
+    def __init__(self, config: BlockConfig, layers: int) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(blocks)
-        self.norm = norm or nn.Identity()
+        self.blocks = nn.ModuleList(Block(config) for _ in range(layers))
+        self.norm = make_norm(config) if config.norm == "before" else nn.Identity()
 
     def forward(
         self,
         x: Tensor,
-        reading: AttentionInputs,
+        inputs: AttentionInputs,
         past: tuple[KeysValues, ...] | None = None,
-        looking: Looking | None = None,
+        cross: CrossAttentionInputs | None = None,
     ) -> tuple[Tensor, tuple[KeysValues, ...]]:
         """x `(rows, steps, width)` or packed -> the same shape; and the keys and values of each layer."""
-        kept = []
+        caches = []
         for layer, block in enumerate(self.blocks):
-            x, read = block(x, reading, None if past is None else past[layer], looking, layer)
-            kept.append(read)
-        return self.norm(x), tuple(kept)
+            x, cache = block(x, inputs, None if past is None else past[layer], cross, layer)
+            caches.append(cache)
+        return self.norm(x), tuple(caches)
 
     def encode(self, x: Tensor, mask: Tensor | None, bias: Tensor | None = None) -> Tensor:
-        """x `(rows, steps, width)`, in which every token sees every one -> the same shape, 0 at padding, on
-        which no work is done.
+        """x `(rows, steps, width)`, every token sees every other -> the same shape, 0 at padding, on which no
+        work is done.
 
         mask `(rows, steps)` is true at tokens, None where there is no padding; bias `(1 or rows, heads,
         steps, steps)` is added to the scores.
@@ -267,18 +235,24 @@ class Stack(nn.Module):
         if mask is None:
             return self(x, AttentionInputs("all" if bias is None else bias))[0]  # type: ignore[no-any-return]
         packing = Packing.of(mask)
-        packed, _ = self(packing.pack(x), AttentionInputs(seen_of(mask, bias), packing=packing))
+        packed, _ = self(packing.pack(x), AttentionInputs(padding_mask(mask, bias), packing=packing))
         return packing.pad(packed)
 
-    def weights(self, x: Tensor, reading: AttentionInputs, looking: Looking | None = None) -> Tensor:
-        """Where x, read from the start, looks: `(rows, layers, heads, steps, steps)`; with `looking` at the
-        encoder, `(..., source)`."""
-        looks = []
+    def keys_values(self, memory: Tensor) -> tuple[KeysValues, ...]:
+        """memory `(inputs, source, width)` -> its keys and values for the cross-attention of each layer."""
+        return tuple(block.cross_attention.keys_values(memory) for block in self.blocks)  # type: ignore[operator, union-attr]
+
+    def weights(
+        self, x: Tensor, inputs: AttentionInputs, cross: CrossAttentionInputs | None = None
+    ) -> Tensor:
+        """The weights of attention for x, read from the start: `(rows, layers, heads, steps, steps)`; with
+        `cross` those to the encoder, `(..., source)`."""
+        weights = []
         for layer, block in enumerate(self.blocks):
-            looks.append(
-                block.weights(x, reading)  # type: ignore[operator]
-                if looking is None
-                else block.cross_weights(x, reading, looking, layer)  # type: ignore[operator]
-            )
-            x, _ = block(x, reading, None, looking, layer)
-        return torch.stack(looks, dim=1)
+            assert isinstance(block, Block)
+            if cross is None:
+                weights.append(block.weights(x, inputs))
+            else:
+                weights.append(block.cross_weights(x, inputs, cross, layer))
+            x, _ = block(x, inputs, None, cross, layer)
+        return torch.stack(weights, dim=1)

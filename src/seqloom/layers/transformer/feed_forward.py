@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.layers.linear import Linear
+from seqloom.layers.transformer.block_config import BlockConfig
 
 
 @final
@@ -49,23 +50,15 @@ ACTIVATIONS: dict[str, Callable[[], Callable[[Tensor], Tensor]]] = {
 class FeedForward(nn.Module):
     """`W_2 φ(W_1 x + b_1) + b_2`, or gated, with W_1 above V in one product."""
 
-    def __init__(
-        self,
-        width: int,
-        hidden_width: int,
-        activation: str,
-        *,
-        gated: bool = False,
-        biases: bool = True,
-        dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, config: BlockConfig) -> None:
         super().__init__()
-        self.gated = gated
-        self.dropout = dropout
-        """Share of the hidden features dropped in training."""
-        self.activation = ACTIVATIONS[activation]()
-        self.hidden = Linear(width, (2 if gated else 1) * hidden_width, bias=biases)
-        self.output = Linear(hidden_width, width, bias=biases)
+        self.gated = config.gated
+        self.dropout = config.hidden_dropout
+        self.activation = ACTIVATIONS[config.activation]()
+        self.hidden = Linear(
+            config.width, (2 if config.gated else 1) * config.hidden_width, bias=config.biases
+        )
+        self.output = Linear(config.hidden_width, config.width, bias=config.biases)
 
     def forward(self, x: Tensor) -> Tensor:
         """`(..., width)` -> the same shape."""

@@ -1,7 +1,8 @@
-"""What a causal Transformer has read: the keys and values of each layer, and where its rows stand.
+"""What a causal Transformer has read: the keys and values of each layer, and what the next tokens may see.
 
-The rows of a batch stand alike, which costs nothing, until a `<pad>` or the beginning of a document in the
-middle of a row makes them different; from then on they are `RaggedCache`.
+As long as the rows of a batch have equally many tokens, masks and positions are those of one row and cost
+nothing. A `<pad>`, or the beginning of a document in the middle of a row, makes rows differ: from then on they
+are ragged.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from torch.nn import functional as F
 
 from seqloom.protocols import select_rows
 
-FEWEST_SLOTS = 64
-"""A buffer of keys begins with so many places, then doubles."""
+MIN_SLOTS = 64
+"""The first size of a buffer of keys, which then doubles."""
 
-Seen = Tensor | Literal["all", "causal"]
+AttentionMask = Tensor | Literal["all", "causal"]
 """Which keys a query sees: all, those up to its own place, or a mask `(rows or 1, 1 or heads, steps or 1,
-keys)`: true where it looks, or numbers that are added to the scores, -inf where it does not."""
+keys)`: true where it looks, or numbers that are added to the scores, -inf where it does not look."""
 
 
 class KeysValues(NamedTuple):
@@ -31,155 +32,163 @@ class KeysValues(NamedTuple):
 
 
 class RaggedCache(NamedTuple):
-    """Where rows stand that padding, or an `<s>` in the middle, made different."""
+    """Of rows that padding, or an `<s>` in the middle, made different."""
 
     visible: Tensor
-    """`(rows, filled)`: the keys that the row's next token sees."""
+    """`(rows, length)`: the keys that the row's next token sees."""
     position: Tensor
     """`(rows,)`: the position of the row's next token."""
 
     @classmethod
-    def even(cls, rows: int, filled: int, device: torch.device) -> RaggedCache:
-        """Of rows that have read `filled` tokens each."""
-        visible = torch.ones(rows, filled, dtype=torch.bool, device=device)
-        return cls(visible, torch.full((rows,), filled, device=device))
+    def even(cls, rows: int, length: int, device: torch.device) -> RaggedCache:
+        """Of rows that have read `length` tokens each."""
+        visible = torch.ones(rows, length, dtype=torch.bool, device=device)
+        return cls(visible, torch.full((rows,), length, device=device))
 
-    def after(self, true: Tensor, begins: Tensor) -> tuple[Tensor, Tensor, RaggedCache]:
-        """true, begins `(rows, steps)`: where there is a token, and where it begins a document.
+    def after(self, is_token: Tensor, is_start: Tensor) -> tuple[Tensor, Tensor, RaggedCache]:
+        """is_token, is_start `(rows, steps)`: where there is a token, and where it begins a document.
 
-        Returns the mask `(rows, 1, steps, filled + steps)`, the positions `(rows, steps)`, and where the rows
-        stand then.
+        Returns the mask `(rows, 1, steps, length + steps)`, the positions `(rows, steps)`, and the rows after
+        these steps.
         """
-        document = begins.cumsum(1)  # 0 goes on with what was read before
-        read = true.cumsum(1)
-        origin = (
-            torch.where(begins, read - 1, -self.position[:, None]).cummax(1).values
-        )  # where position 0 would be
-        positions = read - 1 - origin
-        old = self.visible[:, None] & (document == 0)[:, :, None]
-        new = ((document[:, :, None] == document[:, None]) & true[:, None]).tril()
+        document = is_start.cumsum(1)  # 0 continues the document of earlier calls
+        tokens_read = is_token.cumsum(1)
+        # A document's position 0 is where it begins, or lies before these steps: -position then. Starts come in
+        # ascending order, so the last one so far is the largest.
+        starts = torch.where(is_start, tokens_read - 1, -self.position[:, None])
+        positions = tokens_read - 1 - starts.cummax(1).values
+        old_keys = self.visible[:, None] & (document == 0)[:, :, None]
+        same_document = document[:, :, None] == document[:, None]
+        new_keys = (same_document & is_token[:, None]).tril()
         last = document[:, -1:]
-        visible = torch.cat([self.visible & (last == 0), true & (document == last)], dim=1)
+        visible = torch.cat([self.visible & (last == 0), is_token & (document == last)], dim=1)
         return (
-            torch.cat([old, new], dim=2)[:, None],
+            torch.cat([old_keys, new_keys], dim=2)[:, None],
             positions.clamp(min=0),
             RaggedCache(visible, positions[:, -1] + 1),
         )
 
 
-class Cache(NamedTuple):
-    """All that has been read."""
+class KeyValueCache(NamedTuple):
+    """All that has been read. A `ReorderableState`."""
 
     layers: tuple[KeysValues, ...]
     """Keys and values of each layer, `(rows, heads, slots, head_width)`."""
     tokens: Tensor
     """`(rows, slots)`: the ids that they are of."""
-    filled: int
+    length: int
     """How many of the slots are filled."""
     ragged: RaggedCache | None
-    """Where rows stand; None where all have read `filled` tokens and see them all."""
+    """None where all rows have read `length` tokens and see them all."""
 
-    def reordered(self, rows: Tensor, inputs: Tensor | None = None) -> Cache:
-        """These rows `(n,)`, in place. The keys and values of a token are a function of it, of those before
-        it and, where there is one, of the input that the row reads (`inputs`, `(rows,)`): rows that were one
-        text up to some place, such as the hypotheses of a beam, agree so far, and only what comes after is
-        copied."""
+    def reordered(self, rows: Tensor, inputs: Tensor | None = None) -> KeyValueCache:
+        """These rows `(n,)`, in place.
+
+        The keys and values of a token are a function of it, of those before it and, where there is one, of the
+        input that the row reads (`inputs`, `(rows,)`). So rows that had one text up to some slot, such as the
+        hypotheses of a beam, agree so far, and only later slots are copied.
+        """
         ragged = self.ragged and select_rows(self.ragged, rows)
         if len(rows) > len(self.tokens) or not torch.is_inference_mode_enabled():
-            layers, tokens, filled, _ = self
-            kept = tuple(
-                KeysValues(keys[rows, :, :filled], values[rows, :, :filled]) for keys, values in layers
-            )
-            return Cache(kept, tokens[rows, :filled], filled, ragged)
-        at = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
-        if len(at):
-            unlike = self.tokens[rows[at], : self.filled] != self.tokens[at, : self.filled]
-            if inputs is not None:
-                unlike |= (inputs[rows[at]] != inputs[at])[:, None]
-            row, slot = unlike.cummax(dim=1).values.nonzero(as_tuple=True)
-            source, at = rows[at][row], at[row]
-            for part in itertools.chain(*self.layers):
-                part[at, :, slot] = part[source, :, slot]  # all is read before any is written
-            self.tokens[at, slot] = self.tokens[source, slot]
+            return self._selected(rows, ragged)
+        changed = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
+        if len(changed):
+            self._copy_rows(rows[changed], changed, inputs)
         layers = tuple(KeysValues(keys[: len(rows)], values[: len(rows)]) for keys, values in self.layers)
-        return Cache(layers, self.tokens[: len(rows)], self.filled, ragged)
+        return KeyValueCache(layers, self.tokens[: len(rows)], self.length, ragged)
+
+    def _selected(self, rows: Tensor, ragged: RaggedCache | None) -> KeyValueCache:
+        """A copy with these rows."""
+        length = self.length
+        layers = tuple(
+            KeysValues(keys[rows, :, :length], values[rows, :, :length]) for keys, values in self.layers
+        )
+        return KeyValueCache(layers, self.tokens[rows, :length], length, ragged)
+
+    def _copy_rows(self, source: Tensor, target: Tensor, inputs: Tensor | None) -> None:
+        """Rows `source` `(n,)` over rows `target` `(n,)`, from the first slot on where the two differ."""
+        differs = self.tokens[source, : self.length] != self.tokens[target, : self.length]
+        if inputs is not None:
+            differs |= (inputs[source] != inputs[target])[:, None]
+        row, slot = differs.cummax(dim=1).values.nonzero(as_tuple=True)
+        source, target = source[row], target[row]
+        for part in itertools.chain(*self.layers):
+            part[target, :, slot] = part[source, :, slot]  # all is read before any is written
+        self.tokens[target, slot] = self.tokens[source, slot]
 
 
 class MaskAndPositions(NamedTuple):
-    """Where the tokens of one call stand."""
+    """What the tokens of one call see, and their positions."""
 
-    seen: Seen
+    mask: AttentionMask
     positions: Tensor
     """`(steps,)` where all rows agree, else `(rows, steps)`."""
-    filled: int
-    """Keys that earlier calls left."""
+    past_length: int
+    """Keys from earlier calls."""
     ragged: RaggedCache | None
-    """Where the rows stand after these tokens."""
+    """Of the rows after these tokens."""
 
 
 def mask_and_positions(
-    tokens: Tensor, cache: Cache | None, pad_id: int, begin_id: int | None = None
+    tokens: Tensor, cache: KeyValueCache | None, pad_id: int, bos_id: int | None = None
 ) -> MaskAndPositions:
-    """tokens `(rows, steps)`; a `begin_id` begins a document, which sees nothing of what stood before it in
-    its row."""
+    """tokens `(rows, steps)`; a `bos_id` begins a document, which sees nothing before it in its row."""
     rows, steps = tokens.shape
-    filled = cache.filled if cache else 0
+    past_length = cache.length if cache else 0
     ragged = cache.ragged if cache else None
     uneven = tokens == pad_id
-    if begin_id is not None:
-        begins = tokens == begin_id
-        uneven[:, int(not filled) :] |= begins[:, int(not filled) :]
-    if ragged is None and not bool(uneven.any()):  # the one look at the tokens
-        return MaskAndPositions(
-            causal_mask(steps, filled, tokens.device),
-            torch.arange(filled, filled + steps, device=tokens.device),
-            filled,
-            None,
-        )
-    if begin_id is None:
-        begins = torch.zeros_like(uneven)
-    before = ragged or RaggedCache.even(rows, filled, tokens.device)
-    seen, positions, ragged = before.after(tokens != pad_id, begins)
-    return MaskAndPositions(seen, positions, filled, ragged)
+    if bos_id is not None:
+        is_start = tokens == bos_id
+        first = 0 if past_length else 1  # the first token of a row begins its document anyway
+        uneven[:, first:] |= is_start[:, first:]
+    if ragged is None and not bool(uneven.any()):  # the only time that the values of tokens are looked at
+        positions = torch.arange(past_length, past_length + steps, device=tokens.device)
+        return MaskAndPositions(causal_mask(steps, past_length, tokens.device), positions, past_length, None)
+    if bos_id is None:
+        is_start = torch.zeros_like(uneven)
+    before = ragged or RaggedCache.even(rows, past_length, tokens.device)
+    mask, positions, ragged = before.after(tokens != pad_id, is_start)
+    return MaskAndPositions(mask, positions, past_length, ragged)
 
 
-def extended(
-    cache: Cache | None, layers: tuple[KeysValues, ...], tokens: Tensor, stood: MaskAndPositions
-) -> Cache:
-    """The cache after these tokens `(rows, steps)`, of which the layers hold the keys and values already."""
-    known = tokens.clone() if cache is None else appended(cache.tokens, cache.filled, tokens, dim=1)
-    return Cache(layers, known, stood.filled + tokens.shape[1], stood.ragged)
+def extend_cache(
+    cache: KeyValueCache | None, layers: tuple[KeysValues, ...], tokens: Tensor, call: MaskAndPositions
+) -> KeyValueCache:
+    """The cache after these tokens `(rows, steps)`, whose keys and values the layers hold already."""
+    known = tokens.clone() if cache is None else append(cache.tokens, cache.length, tokens, dim=1)
+    return KeyValueCache(layers, known, call.past_length + tokens.shape[1], call.ragged)
 
 
-def causal_mask(steps: int, filled: int, device: torch.device) -> Seen:
-    """What `steps` tokens see after `filled` others: those, and the new ones up to themselves."""
+def causal_mask(steps: int, past_length: int, device: torch.device) -> AttentionMask:
+    """What `steps` tokens see after earlier ones: those, and the new ones up to themselves."""
     if steps == 1:
         return "all"
-    if not filled:
+    if not past_length:
         return "causal"
-    return torch.ones(1, 1, steps, filled + steps, dtype=torch.bool, device=device).tril(filled)
+    mask = torch.ones(1, 1, steps, past_length + steps, dtype=torch.bool, device=device)
+    return mask.tril(past_length)
 
 
-def appended(past: Tensor, filled: int, new: Tensor, dim: int = 2) -> Tensor:
-    """past `(rows, ..., slots, ...)` with `new` `(rows, ..., steps, ...)` behind its first `filled` places of
+def append(past: Tensor, length: int, new: Tensor, dim: int = 2) -> Tensor:
+    """past `(rows, ..., slots, ...)` with `new` `(rows, ..., steps, ...)` after its first `length` slots of
     `dim`.
 
     Written into `past` where it has room and no gradient needs what it held.
     """
     steps = new.shape[dim]
     if torch.is_grad_enabled() and (past.requires_grad or new.requires_grad):
-        return torch.cat([past.narrow(dim, 0, filled), new], dim=dim)
-    if past.shape[dim] < filled + steps or (past.is_inference() and not torch.is_inference_mode_enabled()):
+        return torch.cat([past.narrow(dim, 0, length), new], dim=dim)
+    full = past.shape[dim] < length + steps
+    if full or (past.is_inference() and not torch.is_inference_mode_enabled()):
         shape = list(new.shape)
-        shape[dim] = max(FEWEST_SLOTS, 2 * (filled + steps))
-        roomy = new.new_empty(shape)
-        roomy.narrow(dim, 0, filled).copy_(past.narrow(dim, 0, filled))
-        past = roomy
-    past.narrow(dim, filled, steps).copy_(new)
+        shape[dim] = max(MIN_SLOTS, 2 * (length + steps))
+        larger = new.new_empty(shape)
+        larger.narrow(dim, 0, length).copy_(past.narrow(dim, 0, length))
+        past = larger
+    past.narrow(dim, length, steps).copy_(new)
     return past
 
 
-def embedded(table: Tensor, ids: Tensor, pad_id: int) -> Tensor:
-    """The rows of a table `(vocabulary, width)` at ids `(...)`; a pad id below 0 has none, and what stands
-    there does not matter."""
+def embed_tokens(table: Tensor, ids: Tensor, pad_id: int) -> Tensor:
+    """The rows of a table `(vocabulary, width)` at ids `(...)`. A pad id below 0 has no row: any will do."""
     return F.embedding(ids if pad_id >= 0 else ids.clamp(min=0), table)

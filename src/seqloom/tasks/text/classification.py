@@ -33,7 +33,7 @@ from seqloom.evaluation.classification import (
 from seqloom.evaluation.correlation import number_metrics
 from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
-from seqloom.models.heads import Kind
+from seqloom.models.heads import HeadKind
 from seqloom.runs.progress import Say
 from seqloom.shapes import IGNORE
 from seqloom.tasks.text.task import Answer, TaskReport
@@ -49,7 +49,7 @@ LIKELIEST = 10
 class Classification:
     """Labels (one each, or any number) or numbers of texts."""
 
-    kind: Kind
+    kind: HeadKind
     labels: tuple[str, ...]
     pairs: bool
     either: bool = False

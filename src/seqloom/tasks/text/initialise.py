@@ -42,7 +42,7 @@ def initialise_from_data(
         model.encoder.initialise(frequency, len(items.tokens))
     if fresh and isinstance(model.head, RegressionHead):
         numbers = torch.from_numpy(np.asarray(items.targets))
-        model.head.begin_with(numbers[numbers.isfinite()])
+        model.head.initialise_bias(numbers[numbers.isfinite()])
     if run.train.word_vectors is not None and fresh:
         give_vectors(model, run.train.word_vectors, tokenizer, run.data.normalisation == "lower", say)
 

@@ -18,7 +18,7 @@ from seqloom.errors import DataError, printable
 from seqloom.evaluation.intervals import share_interval
 from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
-from seqloom.models.heads import Kind
+from seqloom.models.heads import HeadKind
 from seqloom.runs.progress import Say
 from seqloom.tasks.text.task import Answer, TaskReport
 
@@ -28,7 +28,7 @@ from seqloom.tasks.text.task import Answer, TaskReport
 class MultipleChoice:
     """Options, one of which is right."""
 
-    kind: Kind = "choice"
+    kind: HeadKind = "choice"
     labels: tuple[str, ...] = ()
     pairs: bool = False
     answers_from: Base | None = None

@@ -18,7 +18,7 @@ from seqloom.errors import DataError, printable
 from seqloom.evaluation.answer_f1 import answer_metrics, answer_scores
 from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
-from seqloom.models.heads import Kind
+from seqloom.models.heads import HeadKind
 from seqloom.runs.progress import Say
 from seqloom.tasks.text.task import Answer, TaskReport
 
@@ -33,7 +33,7 @@ class QuestionAnswering:
 
     may_be_none: bool
     """Whether some questions have no answer."""
-    kind: Kind = "span"
+    kind: HeadKind = "span"
     labels: tuple[str, ...] = ()
     pairs: bool = False
 

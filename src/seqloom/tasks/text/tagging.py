@@ -24,7 +24,7 @@ from seqloom.evaluation.classification import Predictions, confusion, label_metr
 from seqloom.evaluation.entity_f1 import SpanCounts
 from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
-from seqloom.models.heads import Kind
+from seqloom.models.heads import HeadKind
 from seqloom.runs.progress import Say
 from seqloom.tasks.text.task import Answer, TaskReport
 
@@ -35,7 +35,7 @@ class Tagging:
     """Tags of words."""
 
     labels: tuple[str, ...]
-    kind: Kind = "tagging"
+    kind: HeadKind = "tagging"
     pairs: bool = False
 
     @classmethod

@@ -14,7 +14,7 @@ from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.labels import check_known
 from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
-from seqloom.models.heads import Kind
+from seqloom.models.heads import HeadKind
 from seqloom.protocols import StoredTokenizer
 from seqloom.runs.progress import Say
 
@@ -43,7 +43,7 @@ class HeadTask(Protocol):
     """A task of readers."""
 
     @property
-    def kind(self) -> Kind: ...
+    def kind(self) -> HeadKind: ...
 
     @property
     def labels(self) -> tuple[str, ...]: ...

@@ -48,7 +48,7 @@ def explain_image(folder: str | Path, path: str, output: str) -> ImageExplanatio
     read = classifier.preprocessing.scaled(pixels[None]).to(weight.device, weight.dtype)
     with torch.inference_mode():
         probabilities = model(read)[0].softmax(dim=-1)
-        weights = model.attended(read)[0].double().cpu()
+        weights = model.attention_weights(read)[0].double().cpu()
     side = classifier.preprocessing.size // model.config.patch_size
 
     def grid(patches: torch.Tensor) -> NDArray[np.float64]:

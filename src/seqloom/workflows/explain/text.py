@@ -106,7 +106,7 @@ def attention_of(
     ids = written_with(written, special_ids)
     with torch.inference_mode():
         state = model.encode(source_batch([source], special_ids).to(device_of(model)))
-        weights = model.attended(torch.tensor([ids[:-1]], device=device_of(model)), state)[0]
+        weights = model.attention_weights(torch.tensor([ids[:-1]], device=device_of(model)), state)[0]
     pieces, first = bundle.tokenizer.pieces, len(special_ids.bos)
     weights = weights[..., first - 1 :, :]  # what the marks at the beginning were read for is no output
     return AttentionMaps(
