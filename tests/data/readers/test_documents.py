@@ -252,7 +252,7 @@ def test_a_piece_knows_its_line_and_is_not_long(tmp_path: Path, monkeypatch: pyt
 
 def test_white_space_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seqloom.data.readers.documents, "PIECE", 10)
-    monkeypatch.setattr(seqloom.data.readers.documents, "MOST_BLANKS", 1000)
+    monkeypatch.setattr(seqloom.data.readers.documents, "MOST_SPACE", 1000)
     assert len(documents(write(tmp_path, "a.txt", "x" + "\n" * 900 + "y"), document="file")) == 1
     assert "white space must be shorter than 1,000 characters" in refusal(
         lambda: documents(write(tmp_path, "b.txt", "x" + "\n" * 5000 + "y"), document="file")

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.data.tagged_files import read, refusal, write
 
-from seqloom.data.formats.findings import Findings
+from seqloom.config import DataConfig
+from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.tag_scheme import TagCheck, scheme_of
 
@@ -95,10 +96,11 @@ BIO = st.lists(st.sampled_from(["O", "B-X", "I-X", "B-Y", "I-Y", "E-X", "S-X", "
 @given(BIO)
 def test_a_repair_changes_prefixes_alone_and_leaves_nothing_to_repair(tags: list[str]) -> None:
     lines = range(1, len(tags) + 1)
-    findings, report = Findings("a"), ReadReport()
-    found = TagCheck("a", findings, repair=True).checked(tags, lines)
-    findings.say(report)
-    assert TagCheck("a", Findings("a"), repair=False).checked(found, lines) == found
+    report = ReadReport()
+    file = DataFile("a", DataConfig(repair_tags=True), report)
+    found = TagCheck(file).checked(tags, lines)
+    file.note_findings()
+    assert TagCheck(DataFile("a", DataConfig(), ReadReport())).checked(found, lines) == found
     assert [tag[1:] for tag in found] == [tag[1:] for tag in tags]
     changed = sum(one != other for one, other in zip(found, tags, strict=True))
     assert sum(int(remark.split()[0]) for remark in report.notes) == changed

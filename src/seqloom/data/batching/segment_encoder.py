@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import chain, filterfalse
 from typing import final
 
-from seqloom.data.readers.documents import BLANK
+from seqloom.data.readers.documents import WHITE_SPACE
 from seqloom.protocols import Tokenizer
 
 MOST = 2**16
@@ -22,7 +22,7 @@ MOST = 2**16
 LONGEST = 64
 """Characters of a segment that is remembered."""
 
-_SEGMENT = re.compile(f"[{BLANK}]*[^{BLANK}]+|[{BLANK}]+")
+_SEGMENT = re.compile(f"[{WHITE_SPACE}]*[^{WHITE_SPACE}]+|[{WHITE_SPACE}]+")
 
 
 @final

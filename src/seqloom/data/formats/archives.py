@@ -7,16 +7,16 @@ import re
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import BinaryIO, NamedTuple, cast
 
-from seqloom.config import DataConfig
-from seqloom.data.formats.lines import Line, scan_lines
-from seqloom.data.formats.read_report import ReadReport
-from seqloom.errors import DataError, printable
+from seqloom.data.formats.data_file import DataFile
+from seqloom.data.formats.lines import Line
+from seqloom.errors import printable
 from seqloom.files import open_binary
 
 _NOTES = re.compile(r"(readme|licen[cs]e|copying|notice|citation|changelog)\b", re.IGNORECASE)
-"""Beginnings of names of files that tell of the data and are none."""
+"""Beginnings of names of files that are about the data and not data."""
 
 
 class Member(NamedTuple):
@@ -24,18 +24,35 @@ class Member(NamedTuple):
 
     parts: tuple[str, ...]
     """Folders and name, from the root."""
-    path: str
-    """For messages: `texts.zip/pos/1.txt`."""
-    open: Callable[[], BinaryIO]
+    file: DataFile
+    """Its path is for messages: `texts.zip/pos/1.txt`."""
+
+    def lines(self) -> Iterator[Line]:
+        """Every line; there may be none. Raises DataError as `scan_lines` does, and where the archive is
+        damaged."""
+        try:
+            yield from self.file.lines(may_be_empty=True)
+        except (zipfile.BadZipFile, NotImplementedError) as error:
+            raise self.file.error(
+                f"the archive is damaged or of an unknown kind here ({printable(str(error))}); fetch it again"
+            ) from None
+
+
+def member(parts: tuple[str, ...], path: str, open_file: Callable[[], BinaryIO], whole: DataFile) -> Member:
+    """A file that is read as the `whole` is."""
+    return Member(parts, DataFile(path, whole.options, whole.report, open_file, whole.findings))
 
 
 @contextmanager
-def members(path: str) -> Iterator[tuple[list[Member], list[str]]]:
+def members(file: DataFile) -> Iterator[tuple[list[Member], list[str]]]:
     """The files in a folder or `.zip`, however deep, in order of their names, and the names of those left
     out: README and the like; hidden ones are passed over. They can be opened inside the context. Raises
     DataError where an archive is damaged or locked."""
     with ExitStack() as stack:
-        found = _of_archive(path, stack) if path.lower().endswith(".zip") else _of_folder(path)
+        if file.path.lower().endswith(".zip"):
+            found = _of_archive(file, stack)
+        else:
+            found = _of_folder(file)
         found.sort(key=lambda one: one.parts)
         notes = [one.parts[-1] for one in found if _NOTES.match(one.parts[-1])]
         yield [one for one in found if not _NOTES.match(one.parts[-1])], notes
@@ -45,24 +62,24 @@ def _hidden(parts: tuple[str, ...]) -> bool:
     return any(part.startswith(".") or part == "__MACOSX" for part in parts)
 
 
-def _of_folder(path: str) -> list[Member]:
+def _of_folder(whole: DataFile) -> list[Member]:
     found = []
-    for folder, _, names in os.walk(path):
+    for folder, _, names in os.walk(whole.path):
         for name in names:
-            file = os.path.join(folder, name)
-            parts = tuple(os.path.relpath(file, path).split(os.sep))
+            path = os.path.join(folder, name)
+            parts = tuple(os.path.relpath(path, whole.path).split(os.sep))
             if not _hidden(parts):
-                found.append(Member(parts, file, lambda file=file: open_binary(file)))  # type: ignore[misc]  # bound now, not later
+                found.append(member(parts, path, partial(open_binary, path), whole))
     return found
 
 
-def _of_archive(path: str, stack: ExitStack) -> list[Member]:
-    open_binary(path).close()  # what cannot be opened is said as it is everywhere
+def _of_archive(whole: DataFile, stack: ExitStack) -> list[Member]:
+    open_binary(whole.path).close()  # what cannot be opened is reported as it is everywhere
     try:
-        archive = stack.enter_context(zipfile.ZipFile(path))
+        archive = stack.enter_context(zipfile.ZipFile(whole.path))
     except (zipfile.BadZipFile, OSError, ValueError) as error:
-        raise DataError(
-            f"must be a whole ZIP archive, but cannot be read ({printable(str(error))}); fetch it again", path
+        raise whole.error(
+            f"must be a whole ZIP archive, but cannot be read ({printable(str(error))}); fetch it again"
         ) from None
     found = []
     for info in archive.infolist():
@@ -70,32 +87,11 @@ def _of_archive(path: str, stack: ExitStack) -> list[Member]:
         if info.is_dir() or _hidden(parts):
             continue
         if info.flag_bits & 1:
-            raise DataError(
-                f"holds a file that needs a password ({printable(info.filename)}); unpack it first", path
+            raise whole.error(
+                f"holds a file that needs a password ({printable(info.filename)}); unpack it first"
             )
-        found.append(
-            Member(parts, f"{path}/{info.filename}", lambda info=info: cast(BinaryIO, archive.open(info)))  # type: ignore[misc]
-        )
+        open_file = cast(Callable[[], BinaryIO], partial(archive.open, info))
+        found.append(member(parts, f"{whole.path}/{info.filename}", open_file, whole))
     if len({one.parts[0] for one in found}) == 1 and all(len(one.parts) > 1 for one in found):
         found = [one._replace(parts=one.parts[1:]) for one in found]  # one folder that holds all
     return found
-
-
-def member_lines(member: Member, options: DataConfig, report: ReadReport) -> Iterator[Line]:
-    """Every line of a file, which may be empty. Raises DataError as `scan_lines` does, and where its archive
-    is damaged."""
-    try:
-        yield from scan_lines(
-            member.path,
-            report,
-            encoding=options.encoding,
-            on_bad_line=options.on_bad_line,
-            max_line_bytes=options.max_line_bytes,
-            may_be_empty=True,
-            open_file=member.open,
-        )
-    except (zipfile.BadZipFile, NotImplementedError) as error:
-        raise DataError(
-            f"the archive is damaged or of an unknown kind here ({printable(str(error))}); fetch it again",
-            member.path,
-        ) from None

@@ -1,231 +1,204 @@
-"""A record, and which columns or files hold its source and its target, or its text: as told, or guessed with
-a notice."""
+"""The one contract between formats and tasks: a task's schema says which columns of a table it reads, by
+setting or by name, and what record a row makes; each format reads tables of any schema."""
 
 from __future__ import annotations
 
 import difflib
-import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, final
 
-from seqloom.config import DataConfig
-from seqloom.data.formats.lines import REPLACEMENT, Line, scan_lines
-from seqloom.data.formats.read_report import ReadReport
-from seqloom.errors import DataError, place, printable
+from seqloom.data.formats.data_file import DataFile
+from seqloom.errors import DataError, printable
 
 SOURCES = ("source", "src", "input", "text", "document", "article", "dialogue", "question", "mr")
 TARGETS = (
-    "target",
-    "tgt",
-    "trg",
-    "output",
-    "summary",
-    "translation",
-    "highlights",
-    "answer",
-    "reference",
-    "ref",
-)
+    "target", "tgt", "trg", "output", "summary", "translation", "highlights", "answer", "reference", "ref",
+)  # fmt: skip
 TEXTS = ("text", "content", "document", "sentence")
-LANGUAGES = (
+_CODES = (
     "af ar az be bg bn bs ca cmn cs cy da de el en eo es et eu fa fi fr ga gl gu he hi hr hu hy is it ja ka"
     " kk kn ko lt lv mk ml mn mr ms mt nb ne nl nn no pa pl pt ro ru sk sl sq sr sv sw ta te th tl tr uk ur"
     " uz vi zh zu"
 )
-"""Names of columns and suffixes that are known without being told; where two are languages, English is the
-source."""
+LANGUAGES = frozenset(_CODES.split())
+"""Names of columns and suffixes that are recognised; where two are languages, English is the source."""
+
+UNIT = "\x1f"
+"""ASCII's unit separator: after each item of a list that was in one cell."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Named texts, and where they stood (`line` from 1; the first line of a row that spans several)."""
+    """Named texts, and where they are (`line` from 1; the first line of a row that spans several)."""
 
     fields: dict[str, str]
     path: str
     line: int
 
 
-def lines_of(path: str, options: DataConfig, report: ReadReport) -> Iterator[Line]:
-    return scan_lines(
-        path,
-        report,
-        encoding=options.encoding,
-        on_bad_line=options.on_bad_line,
-        max_line_bytes=options.max_line_bytes,
-    )
+def folded(name: str) -> str:
+    return name.strip().casefold()
 
 
-class Wanted(NamedTuple):
-    """What is taken of the rows of a table."""
+@final
+class Header(NamedTuple):
+    """The names of the columns of a table, and where they are."""
 
-    choose: Callable[[list[str], DataConfig, ReadReport, str, int | None], dict[str, str]]
-    """(names of the columns, options, report, path, line) -> role: the column to read; raises DataError where
-    that cannot be told."""
-    record: Callable[[dict[str, str], str, int, ReadReport], Iterator[Record]]
-    """(role: text, path, line, report) -> the record, or none where the texts are blank."""
-    roles: tuple[str, ...]
-    """Settings that name columns; a table without a header has so many, unless they are named by their
-    numbers."""
-    loose: tuple[str, ...] = ()
-    """Roles that may hold something else than text: a number, yes or no, nothing, or a list, whose items UNIT
-    joins."""
-    known: frozenset[str] = frozenset()
-    """Names by which a header is known, where they are not those of pairs or texts."""
-    alone: tuple[str, ...] | None = None
-    """Roles of the columns of a table without a header where nobody named them: those of `roles`; empty where
-    they must be named."""
+    names: list[str]
+    file: DataFile
+    line: int | None
+    what: str = "column"
+    """What has these names."""
 
+    def error(self, message: str) -> DataError:
+        return self.file.error(message, self.line)
 
-UNIT = "\x1f"
-"""ASCII's unit separator: between the items of a list that stood in one place."""
+    def without(self, names: Collection[str | None]) -> Header:
+        return self._replace(names=[name for name in self.names if name not in names])
 
-
-def pair_record(texts: dict[str, str], path: str, line: int, report: ReadReport) -> Iterator[Record]:
-    """The record of a pair, or none where a side is blank."""
-    source, target = texts["source"], texts["target"]
-    if source.strip() and target.strip():
-        yield Record(texts, path, line)
-    elif source.strip() or target.strip():
-        report.skip("one side of the pair is blank", path, line)
-    else:
-        report.skip("blank", path, line)
-
-
-def text_record(texts: dict[str, str], path: str, line: int, report: ReadReport) -> Iterator[Record]:
-    """The record of a text, or none where it is blank."""
-    if texts["text"].strip():
-        yield Record(texts, path, line)
-    else:
-        report.skip("blank", path, line)
-
-
-def numbers_of(options: DataConfig, roles: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """role: the columns that settings name for it, several numbers such as 2,3 apart."""
-    asked = {}
-    for role in roles:
-        value: str | tuple[str, ...] | None = getattr(options, role)
-        if isinstance(value, str):
-            parts = tuple(value.split(","))
-            value = parts if all(part.isdecimal() for part in parts) else (value,)
-        if value:
-            asked[role] = value
-    return asked
-
-
-_UNWRITABLE = re.compile("[\0\ud800-\udfff]")
-
-
-def writable(
-    texts: list[str], options: DataConfig, report: ReadReport, path: str, line: int
-) -> list[str] | None:
-    """The texts without what is no character, as the policy has it; None where the row is skipped."""
-    if not any(_UNWRITABLE.search(text) for text in texts):
-        return texts
-    if options.on_bad_line == "error":
-        raise DataError(
-            r"a text holds half of a surrogate pair (\ud800 to \udfff) or \u0000, which are no characters; "
-            "leave such lines out with --set data.on_bad_line=skip",
-            path,
-            line,
+    def require(self, setting: str, name: str | None) -> None:
+        """Raises DataError where a column that a setting names is missing."""
+        if name is None or name in self.names:
+            return
+        similar = {folded(other): other for other in self.names}
+        near = difflib.get_close_matches(folded(name), similar, n=1, cutoff=0.5)
+        hint = f"; nearest: {listed([similar[near[0]]])}" if near else ""
+        raise self.error(
+            f"there is no {self.what} {name!r} for data.{setting} (found: {listed(self.names)}{hint})"
         )
-    count = report.skip if options.on_bad_line == "skip" else report.replace
-    count("lone surrogate or NUL", path, line)
-    return None if options.on_bad_line == "skip" else [_UNWRITABLE.sub(REPLACEMENT, text) for text in texts]
+
+    def named(self, setting: str) -> str | None:
+        """The column that a setting names. Raises DataError where it is missing."""
+        name: str | None = getattr(self.file.options, setting)
+        self.require(setting, name)
+        return name
+
+    def by_name(self) -> dict[str, str]:
+        """The columns by their names, and by their folded names where no column is called just so."""
+        return {folded(name): name for name in reversed(self.names)} | {name: name for name in self.names}
+
+    def first(self, known: Sequence[str]) -> str | None:
+        """The column of the first of these names that exists."""
+        columns = self.by_name()
+        return next((columns[name] for name in known if name in columns), None)
+
+    def find(self, setting: str, title: str, known: Sequence[str]) -> str:
+        """The column that a setting names, else the first with a known name. Raises DataError where there is
+        none."""
+        column = self.named(setting) or self.first(known)
+        if column is None:
+            raise self.unknown(f"the {title}", [setting])
+        return column
+
+    def unknown(self, title: str, settings: Sequence[str]) -> DataError:
+        """For columns that neither a setting nor their names tell."""
+        which, known = ("columns", "are") if len(settings) > 1 else ("column", "is")
+        advice = " ".join(f"--set data.{setting}=NAME" for setting in settings)
+        return self.error(
+            f"the {which} of {title} {known} not known by name (found: {listed(self.names)}); say which with"
+            f" {advice}"
+        )
 
 
-def choose_columns(
-    names: list[str],
-    options: DataConfig,
-    report: ReadReport,
-    path: str,
-    line: int | None,
-    what: str = "column",
-) -> tuple[str, str] | None:
-    """The names of source and target, by option or by guess; None where neither helps."""
-    require("source", options.source, names, path, line, what)
-    require("target", options.target, names, path, line, what)
-    source, target = options.source, options.target
+@final
+@dataclass(frozen=True, kw_only=True)
+class TableSchema:
+    """Which columns of a table a task reads, and what record a row makes."""
+
+    choose: Callable[[Header], dict[str, str]]
+    """Role -> the column to read; raises DataError where that is not known."""
+    record: Callable[[dict[str, str], DataFile, int], Record | None]
+    """(role -> text, file, line) -> the record; None where the row is left out, which is counted."""
+    settings: tuple[str, ...]
+    """Settings that name columns."""
+    known: frozenset[str]
+    """Names by which a header is recognised."""
+    headerless: tuple[str, ...]
+    """Roles of the columns of a table without a header where no setting names them; empty where settings
+    must."""
+    loose: tuple[str, ...] = ()
+    """Roles that need not be text: a number, yes or no, nothing, or a list, whose items UNIT ends."""
+    of_pairs: bool = False
+    """Source and target, which are also recognised by languages."""
+
+    def records(self, fields: dict[str, str], file: DataFile, line: int) -> Iterator[Record]:
+        """The record of a row whose texts may hold what is not a character, if it makes one."""
+        texts = file.clean(list(fields.values()), line)
+        if texts is not None:
+            record = self.record(dict(zip(fields, texts, strict=True)), file, line)
+            if record is not None:
+                yield record
+
+
+def pair_record(fields: dict[str, str], file: DataFile, line: int) -> Record | None:
+    """The record of a pair, or None where a side is blank."""
+    source, target = fields["source"].strip(), fields["target"].strip()
+    if source and target:
+        return Record(fields, file.path, line)
+    file.skip("one side of the pair is blank" if source or target else "blank", line)
+    return None
+
+
+def text_record(fields: dict[str, str], file: DataFile, line: int) -> Record | None:
+    """The record of a text, or None where it is blank."""
+    if fields["text"].strip():
+        return Record(fields, file.path, line)
+    file.skip("blank", line)
+    return None
+
+
+def source_and_target(header: Header) -> tuple[str, str] | None:
+    """The columns of source and target, by setting or by guess; None where neither helps."""
+    source, target = header.named("source"), header.named("target")
     if source is not None and target is not None:
         return source, target
-    known = {name.strip().casefold(): name for name in names if name not in (source, target)}
-    guess_source = next((known[name] for name in SOURCES if name in known), None)
-    guess_target = next((known[name] for name in TARGETS if name in known), None)
+    free = header.without((source, target))
+    pair = free.first(SOURCES), free.first(TARGETS)
     if source is not None or target is not None:
-        only = (
-            next((name for name in names if name not in (source, target)), None) if len(names) == 2 else None
-        )
-        pair = source or guess_source or only, target or guess_target or only
-    else:
-        pair = guess_source, guess_target
-        languages = sorted(
-            (name for name in known if name in LANGUAGES.split()), key=lambda name: name != "en"
-        )
-        if None in pair and len(languages) == 2:
-            pair = known[languages[0]], known[languages[1]]
+        only = free.names[0] if len(header.names) == 2 and free.names else None
+        pair = source or pair[0] or only, target or pair[1] or only
+    elif None in pair:
+        languages = sorted((name for name in free.names if folded(name) in LANGUAGES), key=_not_english)
+        pair = (languages[0], languages[1]) if len(languages) == 2 else pair
     if pair[0] is None or pair[1] is None:
         return None
-    if pair == ("source", "target"):  # nothing was guessed
-        return pair[0], pair[1]
-    return taken(pair[0], pair[1], report, path)
+    if pair != ("source", "target"):
+        note_pair(pair[0], pair[1], header.file)
+    return pair[0], pair[1]
 
 
-def require(role: str, name: str | None, names: list[str], path: str, line: int | None, what: str) -> None:
-    """Raises DataError where a column that was asked for is not there."""
-    if name is not None and name not in names:
-        folded = {other.strip().casefold(): other for other in names}
-        near = difflib.get_close_matches(name.strip().casefold(), folded, n=1, cutoff=0.5)
-        hint = f"; nearest: {listed([folded[near[0]]])}" if near else ""
-        raise DataError(
-            f"there is no {what} {name!r} for data.{role} (found: {listed(names)}{hint})", path, line
-        )
+def _not_english(name: str) -> bool:
+    return folded(name) != "en"
 
 
-def taken(source: str, target: str, report: ReadReport, path: str) -> tuple[str, str]:
-    report.note(
-        f"{place(path)}: {printable(source)!r} is taken as source and {printable(target)!r} as target; to"
-        f" turn it: --set {shlex.quote('data.source=' + printable(target))} --set"
-        f" {shlex.quote('data.target=' + printable(source))}"
+def note_pair(source: str, target: str, file: DataFile) -> None:
+    """Notes the guessed columns of a pair."""
+    swapped = (f"data.source={printable(target)}", f"data.target={printable(source)}")
+    settings = " ".join(f"--set {shlex.quote(setting)}" for setting in swapped)
+    file.note(
+        f"{printable(source)!r} is taken as source and {printable(target)!r} as target; to turn it: {settings}"
     )
-    return source, target
 
 
-def columns_of(
-    names: list[str], options: DataConfig, report: ReadReport, path: str, line: int | None
-) -> dict[str, str]:
-    pair = choose_columns(names, options, report, path, line)
+def _pair_columns(header: Header) -> dict[str, str]:
+    pair = source_and_target(header)
     if pair is None:
-        raise DataError(
-            f"the columns of source and target are not known by name (found: {listed(names)}); "
-            "say which with --set data.source=NAME --set data.target=NAME",
-            path,
-            line,
-        )
+        raise header.unknown("source and target", ["source", "target"])
     return {"source": pair[0], "target": pair[1]}
 
 
-def text_column(
-    names: list[str], options: DataConfig, report: ReadReport, path: str, line: int | None
-) -> dict[str, str]:
-    """The name of the column of texts, by option or by guess."""
-    require("text", options.text, names, path, line, "column")
-    if options.text is not None:
-        return {"text": options.text}
-    known = {name.strip().casefold(): name for name in names}
-    found = next((known[name] for name in TEXTS if name in known), names[0] if len(names) == 1 else None)
-    if found is None:
-        raise DataError(
-            f"the column of the text is not known by name (found: {listed(names)}); say which with --set"
-            " data.text=NAME",
-            path,
-            line,
-        )
-    if found != "text":  # nothing was guessed
-        report.note(
-            f"{place(path)}: {printable(found)!r} is taken as the text; to take another: --set data.text=NAME"
-        )
-    return {"text": found}
+def _text_column(header: Header) -> dict[str, str]:
+    column = header.named("text")
+    if column is None:
+        only = header.names[0] if len(header.names) == 1 else None
+        column = header.first(TEXTS) or only or header.find("text", "text", TEXTS)
+        if column != "text":
+            header.file.note(
+                f"{printable(column)!r} is taken as the text; to take another: --set data.text=NAME"
+            )
+    return {"text": column}
 
 
 def listed(names: list[str]) -> str:
@@ -233,5 +206,18 @@ def listed(names: list[str]) -> str:
     return shown if len(names) <= 20 else f"{shown} and {len(names) - 20} more"
 
 
-PAIR = Wanted(columns_of, pair_record, ("source", "target"))
-TEXT = Wanted(text_column, text_record, ("text",))
+PAIR = TableSchema(
+    choose=_pair_columns,
+    record=pair_record,
+    settings=("source", "target"),
+    known=frozenset((*SOURCES, *TARGETS)),
+    headerless=("source", "target"),
+    of_pairs=True,
+)
+TEXT = TableSchema(
+    choose=_text_column,
+    record=text_record,
+    settings=("text",),
+    known=frozenset(TEXTS),
+    headerless=("text",),
+)

@@ -7,62 +7,49 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from seqloom.config import DataConfig
-from seqloom.data.formats.columns import PAIR, UNIT, Record, Wanted, lines_of, listed, writable
-from seqloom.data.formats.read_report import ReadReport
-from seqloom.errors import DataError
+from seqloom.data.formats.columns import UNIT, Header, Record, TableSchema, listed
+from seqloom.data.formats.data_file import DataFile
 
 
-def read_json_lines(
-    path: str, options: DataConfig, report: ReadReport, wanted: Wanted = PAIR
-) -> Iterator[Record]:
+def read_json_lines(file: DataFile, schema: TableSchema) -> Iterator[Record]:
     columns: dict[str, str] | None = None
-    for line in lines_of(path, options, report):
-        if line.problem is not None or not line.text.strip():
-            report.skip(line.problem or "blank", path, line.number)
-            continue
-        content = json_object(line.text, path, line.number)
+    for line, content in json_objects(file):
         inner = content.get("translation")  # the form of Hugging Face's translation sets
-        if wanted is PAIR and isinstance(inner, dict) and options.source not in content:
+        if schema.of_pairs and isinstance(inner, dict) and file.options.source not in content:
             content = inner
         if columns is None:
-            columns = wanted.choose(list(content), options, report, path, line.number)
-        yield from object_record(content, columns, options, report, path, line.number, wanted)
+            columns = schema.choose(Header(list(content), file, line))
+        yield from object_record(content, columns, file, line, schema)
+
+
+def json_objects(file: DataFile) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a file with their lines."""
+    for line in file.full_lines():
+        yield line.number, json_object(line.text, file, line.number)
 
 
 def object_record(
-    content: dict[str, Any],
-    columns: dict[str, str],
-    options: DataConfig,
-    report: ReadReport,
-    path: str,
-    line: int,
-    wanted: Wanted,
+    content: dict[str, Any], columns: dict[str, str], file: DataFile, line: int, schema: TableSchema
 ) -> Iterator[Record]:
     """The record of a JSON object whose columns are known, if it makes one."""
-    texts = {role: _text(content, name, path, line, role in wanted.loose) for role, name in columns.items()}
-    if (kept := writable(list(texts.values()), options, report, path, line)) is not None:
-        yield from wanted.record(dict(zip(texts, kept, strict=True)), path, line, report)
-
-
-def _text(content: dict[str, Any], name: str, path: str, line: int, loose: bool) -> str:
-    if name not in content:
-        near = difflib.get_close_matches(name, content, n=1)
-        hint = f"; nearest: {near[0]!r}" if near else ""
-        raise DataError(
-            f"there is no {name!r} in this object (found: {listed(list(content))}{hint})", path, line
-        )
-    value = content[name]
-    if isinstance(value, str):
-        return value
-    text = loose_text(value) if loose else None
-    if text is None:
-        raise DataError(f"{name!r} must be a text, but is {kind_of(value)}", path, line)
-    return text
+    fields = {}
+    for role, name in columns.items():
+        if name not in content:
+            near = difflib.get_close_matches(name, content, n=1)
+            hint = f"; nearest: {near[0]!r}" if near else ""
+            raise file.error(
+                f"there is no {name!r} in this object (found: {listed(list(content))}{hint})", line
+            )
+        value = content[name]
+        text = loose_text(value) if isinstance(value, str) or role in schema.loose else None
+        if text is None:
+            raise file.error(f"{name!r} must be a text, but is {kind_of(value)}", line)
+        fields[role] = text
+    return schema.records(fields, file, line)
 
 
 def loose_text(value: object) -> str | None:
-    """What is no text, as one: `2.5`, `true`, nothing for null, a list of such with UNIT between; None for
+    """A value as text: `2.5`, `true`, nothing for null, a list of such with UNIT after each; None for
     anything else."""
     if isinstance(value, list):
         items = [None if isinstance(item, list) else loose_text(item) for item in value]
@@ -74,64 +61,60 @@ def loose_text(value: object) -> str | None:
     return str(value) if isinstance(value, (str, int, float)) else None
 
 
+_KINDS = {
+    type(None): "null",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+    str: "a text",
+}
+
+
 def kind_of(value: object) -> str:
-    if value is None:
-        return "null"
-    kinds = {
-        bool: "true or false",
-        int: "a number",
-        float: "a number",
-        list: "a list",
-        dict: "an object",
-        str: "a text",
-    }
-    return kinds[type(value)]
+    return _KINDS[type(value)]
 
 
-def json_object(text: str, path: str, line: int) -> dict[str, Any]:
-    """The object that a line of JSONL holds. Raises DataError for anything that Python's reader would take
+def json_object(text: str, file: DataFile, line: int) -> dict[str, Any]:
+    """The object that a line of JSONL holds. Raises DataError for anything that Python's parser would accept
     but should not."""
-    try:
-        content = _loaded(text)
-    except json.JSONDecodeError as error:
-        array = line == 1 and text.lstrip().startswith("[")
-        if array or text.strip() == "{":
-            raise DataError(_several_lines(array), path, line) from None
-        raise DataError(
-            f"is not JSON at column {error.colno}: {error.msg}; every line must be one whole object",
-            path,
-            line,
-        ) from None
-    except RecursionError:
-        raise DataError("is JSON nested too deeply to be read", path, line) from None
-    except ValueError as error:
-        raise DataError(f"is not JSON that can be used: {error}", path, line) from None
+    content = json_value(text, file, line)
     if isinstance(content, list):
-        raise DataError(_several_lines(True), path, line)
+        raise file.error(_several_lines(True), line)
     if not isinstance(content, dict):
-        raise DataError(f"must be a JSON object, but is {kind_of(content)}", path, line)
+        raise file.error(f"must be a JSON object, but is {kind_of(content)}", line)
     return content
 
 
-def json_value(text: str, path: str) -> Any:
-    """The value that a whole file holds. Raises DataError as `json_object` does."""
+def json_value(text: str, file: DataFile, line: int | None = None) -> Any:
+    """The value that a line holds, or a whole file. Raises DataError as `json_object` does."""
     try:
-        return _loaded(text)
+        return json.loads(
+            text,
+            object_pairs_hook=_unique,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+            parse_int=_integer,
+        )
     except json.JSONDecodeError as error:
-        hint = "; one object a line is JSONL: --set data.format=jsonl" if error.msg == "Extra data" else ""
-        raise DataError(
-            f"is not JSON at column {error.colno}: {error.msg}{hint}", path, error.lineno
-        ) from None
+        raise file.error(_syntax_message(error, text, line), line or error.lineno) from None
     except RecursionError:
-        raise DataError("is JSON nested too deeply to be read", path) from None
+        raise file.error("is JSON nested too deeply to be read", line) from None
     except ValueError as error:
-        raise DataError(f"is not JSON that can be used: {error}", path) from None
+        raise file.error(f"is not JSON that can be used: {error}", line) from None
 
 
-def _loaded(text: str) -> Any:
-    return json.loads(
-        text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite, parse_int=_integer
-    )
+def _syntax_message(error: json.JSONDecodeError, text: str, line: int | None) -> str:
+    hint = ""
+    if line is not None:
+        array = line == 1 and text.lstrip().startswith("[")
+        if array or text.strip() == "{":
+            return _several_lines(array)
+        hint = "; every line must be one whole object"
+    elif error.msg == "Extra data":
+        hint = "; one object a line is JSONL: --set data.format=jsonl"
+    return f"is not JSON at column {error.colno}: {error.msg}{hint}"
 
 
 def _several_lines(array: bool) -> str:

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from seqloom.errors import place
+from seqloom.errors import DataError, place
 
 
 @dataclass(slots=True)
 class Count:
-    """How often something was met, and where first (`path:line`)."""
+    """How often something occurred, and where first (`path:line`)."""
 
     number: int
     first: str
+
+
+Counts = dict[str, Count]
+"""By reason."""
+
+
+def count(counts: Counts, reason: str, path: str, line: int) -> None:
+    if reason in counts:
+        counts[reason].number += 1
+    else:
+        counts[reason] = Count(1, place(path, line))
 
 
 @dataclass(slots=True)
@@ -28,12 +41,12 @@ class ReadReport:
     """Rows handed on, repaired or not."""
     rejected: int = 0
     """1 where reading ended with an error that names a line."""
-    skips: dict[str, Count] = field(default_factory=dict)
-    """Rows left out, by reason."""
-    repairs: dict[str, Count] = field(default_factory=dict)
-    """Lines handed on with U+FFFD in place of what was bad, by reason."""
-    oddities: dict[str, Count] = field(default_factory=dict)
-    """Lines handed on as they are, though they look odd, by reason."""
+    skips: Counts = field(default_factory=dict)
+    """Rows left out."""
+    repairs: Counts = field(default_factory=dict)
+    """Lines handed on with U+FFFD in place of what was bad."""
+    oddities: Counts = field(default_factory=dict)
+    """Lines handed on as they are, though they look odd."""
     notes: list[str] = field(default_factory=list)
     """What was guessed, in whole sentences."""
 
@@ -50,35 +63,41 @@ class ReadReport:
         return sum(count.number for count in self.repairs.values())
 
     def skip(self, reason: str, path: str, line: int) -> None:
-        _count(self.skips, reason, path, line)
+        count(self.skips, reason, path, line)
 
     def replace(self, reason: str, path: str, line: int) -> None:
-        _count(self.repairs, reason, path, line)
+        count(self.repairs, reason, path, line)
 
     def keep(self, reason: str, path: str, line: int) -> None:
-        _count(self.oddities, reason, path, line)
+        count(self.oddities, reason, path, line)
 
     def note(self, sentence: str) -> None:
         if sentence not in self.notes:
             self.notes.append(sentence)
 
+    @contextmanager
+    def reading(self, path: str | None, nothing: str | None) -> Iterator[None]:
+        """Counts a row that ends the reading with an error. Raises DataError, with `nothing` as its message,
+        where no row was used; `{rows}` in it becomes the number of rows read."""
+        used, read = self.used, self.read
+        try:
+            yield
+        except DataError as error:
+            self.rejected += error.line is not None
+            raise
+        if nothing is not None and self.used == used:
+            raise DataError(nothing.format(rows=self.read - read), path)
+
     def notices(self) -> list[str]:
-        """All of it in plain words, such as `3 lines skipped: bad UTF-8 (first: train.de:17)`."""
+        """Everything in plain words, such as `3 lines skipped: bad UTF-8 (first: train.de:17)`."""
         kinds = (
             (self.skips, "skipped"),
             (self.repairs, "repaired with U+FFFD"),
             (self.oddities, "kept unchanged"),
         )
-        return self.notes + [
-            f"{count.number} {'line' if count.number == 1 else 'lines'} {what}: {reason} (first:"
-            f" {count.first})"
-            for counts, what in kinds
-            for reason, count in counts.items()
-        ]
-
-
-def _count(counts: dict[str, Count], reason: str, path: str, line: int) -> None:
-    if reason in counts:
-        counts[reason].number += 1
-    else:
-        counts[reason] = Count(1, place(path, line))
+        notices = list(self.notes)
+        for counts, what in kinds:
+            for reason, count in counts.items():
+                lines = "line" if count.number == 1 else "lines"
+                notices.append(f"{count.number} {lines} {what}: {reason} (first: {count.first})")
+        return notices

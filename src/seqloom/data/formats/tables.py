@@ -1,29 +1,28 @@
-"""CSV and TSV to records: an RFC 4180 reader that knows the physical line of every row."""
+"""CSV and TSV (RFC 4180) to records that know the physical line of their row.
+
+The standard library's `csv` is not used: it ends a line at a lone carriage return, which is text here, cannot
+tell where an open quote began, limits cells by a setting of the whole process, and takes one-character
+delimiters only.
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn, final
 
 from seqloom.config import DataConfig
-from seqloom.data.formats.columns import (
-    LANGUAGES,
-    PAIR,
-    SOURCES,
-    TARGETS,
-    TEXT,
-    TEXTS,
-    Record,
-    Wanted,
-    lines_of,
-    numbers_of,
-)
+from seqloom.data.formats.columns import LANGUAGES, SOURCES, TARGETS, Header, Record, TableSchema, folded
+from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.lines import Line
-from seqloom.data.formats.read_report import ReadReport
-from seqloom.errors import DataError, UsageError, place, printable
+from seqloom.errors import UsageError, printable
+
+SPREADSHEET_ERRORS = frozenset({"#N/A", "#NAME?", "#REF!", "#VALUE!", "#DIV/0!", "#NUM!", "#NULL!"})
+_TO_CLOSING_QUOTE = re.compile('([^"]*+(?:""[^"]*+)*+)"')
+_QUOTES = 'write a quote inside a cell as "", or, where quotes are plain text, use --set data.quoting=false'
 
 
 class TableRow(NamedTuple):
@@ -34,280 +33,283 @@ class TableRow(NamedTuple):
     cells: list[str]
     problem: str | None
 
+    @property
+    def blank(self) -> bool:
+        return len(self.cells) == 1 and not self.cells[0].strip()
 
-def read_rows(
-    lines: Iterator[Line], path: str, delimiter: str, quoting: bool, most: int
-) -> Iterator[TableRow]:
-    """Rows of cells. With `quoting`, a cell that begins with `"` ends at the next single `"` (`""` is a quote
-    in it), also lines later (RFC 4180); line ends in it become `\\n`. A quote elsewhere in a cell is text.
-
-    Raises DataError, with the line where the quote opened, where it is never closed, text follows the closing
-    quote, or the row grows over `most` characters.
-    """
-    for line in lines:
-        if quoting and '"' in line.text:
-            yield _quoted_row(line, lines, path, delimiter, most)
-        else:
-            yield TableRow(line.number, line.number, line.text.split(delimiter), line.problem)
+    def __str__(self) -> str:
+        """The row as messages show it."""
+        text = " | ".join(cell[:60] for cell in self.cells[:20])
+        return printable(text if len(text) <= 80 else text[:80] + "…")
 
 
-def _quoted_row(line: Line, lines: Iterator[Line], path: str, delimiter: str, most: int) -> TableRow:
-    first, at, cells, size, problem = line.number, 0, [], len(line.text), line.problem
-    while True:
-        if not line.text.startswith('"', at):
-            end = line.text.find(delimiter, at)
-            end = len(line.text) if end < 0 else end
-            cells.append(line.text[at:end])
-        else:
-            opened, parts, end = line.number, [], at + 1
-            while True:
-                at, end = end, line.text.find('"', end)
-                if end < 0:
-                    parts += [line.text[at:], "\n"]
+@final
+@dataclass(frozen=True)
+class DelimitedText:
+    """How the rows of a file are divided into cells."""
+
+    file: DataFile
+    delimiter: str
+    quoting: bool
+
+    @classmethod
+    def of(cls, file: DataFile, form: str) -> DelimitedText:
+        """By settings, else by the form of the file, csv or tsv."""
+        options = file.options
+        delimiter = options.delimiter or ("," if form == "csv" else "\t")
+        return cls(file, delimiter, form == "csv" if options.quoting is None else options.quoting)
+
+    def rows(self, lines: Iterator[Line]) -> Iterator[TableRow]:
+        """With `quoting`, a cell that begins with `"` ends at the next single `"` (`""` is a quote in it),
+        also lines later; line ends in it become `\\n`. A quote elsewhere in a cell is text.
+
+        Raises DataError, with the line where the quote opened, where it is never closed, text follows the
+        closing quote, or the row exceeds `max_line_bytes` characters.
+        """
+        for line in lines:
+            if self.quoting and '"' in line.text:
+                yield self._quoted_row(line, lines)
+            else:
+                yield TableRow(line.number, line.number, line.text.split(self.delimiter), line.problem)
+
+    def _quoted_row(self, line: Line, lines: Iterator[Line]) -> TableRow:
+        first, cells, start = line.number, [], 0
+        size, problem = len(line.text), line.problem
+        while True:
+            opened = line.number
+            if not line.text.startswith('"', start):
+                end = line.text.find(self.delimiter, start)
+                end = len(line.text) if end < 0 else end
+                cells.append(line.text[start:end])
+            else:
+                start += 1
+                cell = ""
+                while (closed := _TO_CLOSING_QUOTE.match(line.text, start)) is None:
+                    cell += line.text[start:] + "\n"
                     following = next(lines, None)
-                    size += 0 if following is None else len(following.text) + 1
-                    if following is None or size > most:
-                        how = (
-                            "is never closed"
-                            if following is None
-                            else f"is not closed within {most} characters"
+                    if following is None:
+                        self._refuse_quote("is never closed", opened)
+                    size += len(following.text) + 1
+                    if size > self.file.options.max_line_bytes:
+                        self._refuse_quote(
+                            f"is not closed within {self.file.options.max_line_bytes} characters", opened
                         )
-                        raise DataError(f"the quote opened here {how}; {_QUOTES}", path, opened)
-                    line, end, problem = following, 0, problem or following.problem
-                elif line.text.startswith('""', end):
-                    parts.append(line.text[at : end + 1])
-                    end += 2
-                else:
-                    parts.append(line.text[at:end])
-                    end += 1
-                    break
-            if end < len(line.text) and not line.text.startswith(delimiter, end):
-                where = "" if opened == line.number else f" in line {line.number}"
-                after = printable(line.text[end : end + 20])
-                raise DataError(
-                    f"the quote opened here closes{where} before {after!r}, where the cell must end;"
-                    f" {_QUOTES}",
-                    path,
-                    opened,
-                )
-            cells.append("".join(parts))
-        if end >= len(line.text):
-            return TableRow(first, line.number, cells, problem)
-        at = end + len(delimiter)
+                    line, start, problem = following, 0, problem or following.problem
+                end = closed.end()
+                if end < len(line.text) and not line.text.startswith(self.delimiter, end):
+                    where = "" if opened == line.number else f" in line {line.number}"
+                    after = printable(line.text[end : end + 20])
+                    self._refuse_quote(f"closes{where} before {after!r}, where the cell must end", opened)
+                cells.append((cell + closed[1]).replace('""', '"'))
+            if end >= len(line.text):
+                return TableRow(first, line.number, cells, problem)
+            start = end + len(self.delimiter)
+
+    def _refuse_quote(self, problem: str, opened: int) -> NoReturn:
+        raise self.file.error(f"the quote opened here {problem}; {_QUOTES}", opened)
 
 
-_QUOTES = 'write a quote inside a cell as "", or, where quotes are plain text, use --set data.quoting=false'
-
-
-def read_table(
-    path: str, form: str, options: DataConfig, report: ReadReport, wanted: Wanted = PAIR
-) -> Iterator[Record]:
-    lines = lines_of(path, options, report)
-    delimiter = options.delimiter or ("," if form == "csv" else "\t")
-    if any(c in delimiter for c in '"\n\r'):
-        raise UsageError(f"data.delimiter must hold no quote and no line end, but is {delimiter!r}")
-    first = next(lines)
-    marked = re.fullmatch(r'"?sep=(.)"?', first.text) if form == "csv" else None
-    if marked is not None:  # Excel's own line
-        delimiter = options.delimiter or marked[1]
-        report.note(
-            f"{place(path, 1)}: sep={printable(marked[1])} is taken as Excel's mark of the delimiter, not as"
-            " data"
-        )
-        lines = chain(lines)
-    else:
-        lines = chain([first], lines)
-    quoting = form == "csv" if options.quoting is None else options.quoting
-    rows = _filled(read_rows(lines, path, delimiter, quoting, options.max_line_bytes), options, path, report)
+def read_table(file: DataFile, form: str, schema: TableSchema) -> Iterator[Record]:
+    """The records of a csv or tsv file."""
+    text, lines = _opened(file, form)
+    rows = _full_rows(text.rows(lines), file)
     head = next(rows, None)
     if head is None:
         return
-    numbered = False
-    if _is_header(head.cells, options, wanted):
-        _refuse_columns(head, delimiter, path, wanted)
-        columns = {
-            role: head.cells.index(name)
-            for role, name in wanted.choose(head.cells, options, report, path, head.line).items()
-        }
+    has_header = _is_header(head.cells, file.options, schema)
+    numbered = not has_header and _are_numbered(file.options, schema)
+    if has_header:
+        _check_header(head, text, schema)
+        columns = _places(head.cells, head, file, schema)
     else:
         rows = chain([head], rows)
-        numbered = _by_number(options, wanted)
         if numbered:
-            if options.header == "auto":
-                report.note(
-                    f"{place(path, head.line)}: no header; columns are counted from 1, and the first row is"
-                    f" read as data (if it is a header, name its columns): {_shown(head)}"
+            if file.options.header == "auto":
+                file.note(
+                    "no header; columns are counted from 1, and the first row is read as data (if it is a"
+                    f" header, name its columns): {head}",
+                    head.line,
                 )
-            names = [str(at) for at in range(1, len(head.cells) + 1)]
-            columns = {
-                role: int(name) - 1
-                for role, name in wanted.choose(names, options, report, path, head.line).items()
-            }
+            columns = _places([str(number + 1) for number in range(len(head.cells))], head, file, schema)
         else:
-            _accept_headerless(head, delimiter, report, path, wanted)
-            columns = {role: at for at, role in enumerate(_alone(wanted))}
-    last = max(columns.values())
+            _check_headerless(head, text, schema)
+            columns = {role: column for column, role in enumerate(schema.headerless)}
+    width, last = len(head.cells), max(columns.values())
     for row in rows:
-        if numbered and len(row.cells) != len(head.cells) and len(row.cells) > last:
-            report.keep("the row has other cells than the first, but those that are read", path, row.line)
-        elif len(row.cells) != len(head.cells):
-            if options.on_bad_line != "skip":
-                raise DataError(_wrong_width(row, len(head.cells), delimiter), path, row.line)
-            report.skip("wrong number of cells", path, row.line)
-            continue
-        texts = {role: row.cells[column] for role, column in columns.items()}
-        for cell in texts.values():
+        if len(row.cells) != width:
+            if numbered and len(row.cells) > last:
+                file.keep("the row has other cells than the first, but those that are read", row.line)
+            elif file.options.on_bad_line != "skip":
+                raise file.error(_wrong_width(row, width, text.delimiter), row.line)
+            else:
+                file.skip("wrong number of cells", row.line)
+                continue
+        fields = {role: row.cells[column] for role, column in columns.items()}
+        for cell in fields.values():
             if cell in SPREADSHEET_ERRORS:
-                report.keep(f"the cell is {cell}, an error of a spreadsheet", path, row.line)
-        yield from wanted.record(texts, path, row.line, report)
+                file.keep(f"the cell is {cell}, an error of a spreadsheet", row.line)
+        record = schema.record(fields, file, row.line)
+        if record is not None:
+            yield record
 
 
-SPREADSHEET_ERRORS = frozenset({"#N/A", "#NAME?", "#REF!", "#VALUE!", "#DIV/0!", "#NUM!", "#NULL!"})
+def _opened(file: DataFile, form: str) -> tuple[DelimitedText, Iterator[Line]]:
+    """How a file is divided, and its lines, without the one in which Excel says so."""
+    text = DelimitedText.of(file, form)
+    if any(character in text.delimiter for character in '"\n\r'):
+        raise UsageError(f"data.delimiter must hold no quote and no line end, but is {text.delimiter!r}")
+    lines = file.lines()
+    first = next(lines)
+    excel = re.fullmatch(r'"?sep=(.)"?', first.text) if form == "csv" else None
+    if excel is None:
+        return text, chain([first], lines)
+    file.note(f"sep={printable(excel[1])} is taken as Excel's mark of the delimiter, not as data", 1)
+    return DelimitedText(file, file.options.delimiter or excel[1], text.quoting), lines
 
 
-def _filled(
-    rows: Iterator[TableRow], options: DataConfig, path: str, report: ReadReport
-) -> Iterator[TableRow]:
-    """The rows without blank lines and those with a problem, which are counted; the first row must be good,
-    it may name the columns."""
-    first = options.header is not False
+def _full_rows(rows: Iterator[TableRow], file: DataFile) -> Iterator[TableRow]:
+    """The rows without blank ones and those with a problem, which are counted. The first row must be good,
+    for it may name the columns."""
+    first = file.options.header is not False
     for row in rows:
         if row.problem is not None and first:
-            raise DataError(
+            raise file.error(
                 "the first row cannot be skipped, for it may name the columns, but it has a problem:"
                 f" {row.problem}",
-                path,
                 row.line,
             )
-        if row.problem is not None:
-            report.skip(row.problem, path, row.line)
-        elif len(row.cells) == 1 and not row.cells[0].strip():
-            report.skip("blank", path, row.line)
+        if row.problem is not None or row.blank:
+            file.skip(row.problem or "blank", row.line)
         else:
             first = False
             yield row
 
 
-def _is_header(cells: list[str], options: DataConfig, wanted: Wanted) -> bool:
+def _places(names: list[str], head: TableRow, file: DataFile, schema: TableSchema) -> dict[str, int]:
+    """Role -> the column to read, from 0."""
+    chosen = schema.choose(Header(names, file, head.line))
+    return {role: names.index(name) for role, name in chosen.items()}
+
+
+def _named_columns(options: DataConfig, schema: TableSchema) -> dict[str, tuple[str, ...]]:
+    """Setting -> the columns that it names; several numbers such as 2,3 are columns of their own."""
+    named = {}
+    for setting in schema.settings:
+        value: str | tuple[str, ...] | None = getattr(options, setting)
+        if isinstance(value, str):
+            parts = tuple(value.split(","))
+            value = parts if all(part.isdecimal() for part in parts) else (value,)
+        if value:
+            named[setting] = value
+    return named
+
+
+def _is_header(cells: list[str], options: DataConfig, schema: TableSchema) -> bool:
     if options.header != "auto":
         return options.header
-    if not all(name.isdecimal() for names in numbers_of(options, wanted.roles).values() for name in names):
+    if not all(name.isdecimal() for names in _named_columns(options, schema).values() for name in names):
         return True
-    names = [cell.strip().casefold() for cell in cells]
-    if wanted is TEXT:
-        return any(name in TEXTS for name in names)
-    if wanted is not PAIR:
-        return any(name in wanted.known for name in names)
-    known = [name in SOURCES or name in TARGETS or name in LANGUAGES.split() for name in names]
-    return len(cells) > 1 and (all(known) if len(cells) == 2 else sum(known) >= 2)
+    known = [folded(cell) in schema.known for cell in cells]
+    if not schema.of_pairs:
+        return any(known)
+    known = [one or folded(cell) in LANGUAGES for one, cell in zip(known, cells, strict=True)]
+    return len(cells) > 1 and sum(known) >= 2
 
 
-def _refuse_columns(head: TableRow, delimiter: str, path: str, wanted: Wanted) -> None:
-    """Raises DataError where a header has one column of a pair, or two of the same name."""
-    if len(_alone(wanted)) != 1:
-        _refuse_one_column(head, delimiter, path, wanted)
-    twice = next((name for name in head.cells if head.cells.count(name) > 1), None)
-    if twice is not None:
-        raise DataError(
-            f"each column must have a name of its own, but {twice!r} stands twice; rename one",
-            path,
-            head.line,
-        )
+def _are_numbered(options: DataConfig, schema: TableSchema) -> bool:
+    """Whether settings name the columns of a table without a header by number. Raises UsageError where they
+    name them otherwise."""
+    named = _named_columns(options, schema)
+    for setting, names in named.items():
+        if not all(name.isdecimal() for name in names):
+            raise UsageError(
+                f"data.{setting} names a column, so there must be a header; leave out data.header=false, or"
+                " give the column's number, from 1"
+            )
+    return bool(named)
 
 
-def _alone(wanted: Wanted) -> tuple[str, ...]:
-    return wanted.roles if wanted.alone is None else wanted.alone
+def _check_header(head: TableRow, text: DelimitedText, schema: TableSchema) -> None:
+    """Raises DataError where a header has one column and more are read, or two of the same name."""
+    if len(schema.headerless) != 1:
+        _refuse_one_column(head, text, schema)
+    refuse_repeated_names(head, text.file)
 
 
-def _refuse_one_column(head: TableRow, delimiter: str, path: str, wanted: Wanted) -> None:
+def refuse_repeated_names(head: TableRow, file: DataFile) -> None:
+    for name in head.cells:
+        if head.cells.count(name) > 1:
+            raise file.error(
+                f"each column must have a name of its own, but {name!r} stands twice; rename one", head.line
+            )
+
+
+def _refuse_one_column(head: TableRow, text: DelimitedText, schema: TableSchema) -> None:
     if len(head.cells) > 1:
         return
-    other = next((c for c in (";", "\t", ",", "|") if c != delimiter and c in head.cells[0]), None)
+    others = (mark for mark in (";", "\t", ",", "|") if mark != text.delimiter and mark in head.cells[0])
+    other = next(others, None)
     if other is None:
-        advice = (
-            f"{'pairs need two' if wanted is PAIR else 'more are needed'}, with {delimiter!r} between them"
-        )
+        need = "pairs need two" if schema.of_pairs else "more are needed"
+        advice = f"{need}, with {text.delimiter!r} between them"
     else:
         setting = "data.delimiter=" + other.replace("\t", "\\t")
         advice = f"did you mean --set {shlex.quote(setting)} ?"
-    raise DataError(f"one column found; {advice} (the row: {_shown(head)})", path, head.line)
+    raise text.file.error(f"one column found; {advice} (the row: {head})", head.line)
 
 
-def _by_number(options: DataConfig, wanted: Wanted) -> bool:
-    """Whether the columns of a table without a header are named by their numbers. Raises UsageError where
-    they have other names."""
-    asked = numbers_of(options, wanted.roles)
-    if worded := [role for role, names in asked.items() if not all(name.isdecimal() for name in names)]:
-        raise UsageError(
-            f"data.{worded[0]} names a column, so there must be a header; leave out data.header=false, or"
-            " give the column's number, from 1"
-        )
-    return bool(asked)
-
-
-def _accept_headerless(head: TableRow, delimiter: str, report: ReadReport, path: str, wanted: Wanted) -> None:
-    """A table without a header, whose columns nobody named, has as many as are wanted. Raises DataError where
-    it has others."""
-    alone = _alone(wanted)
-    number, columns = len(alone), "column" if len(alone) == 1 else "columns"
-    if number != 1:
-        _refuse_one_column(head, delimiter, path, wanted)
-    if not alone:
-        raise DataError(
+def _check_headerless(head: TableRow, text: DelimitedText, schema: TableSchema) -> None:
+    """Notes how a table without a header is read whose columns no setting names. Raises DataError where it
+    does not have as many as the schema."""
+    roles, file = schema.headerless, text.file
+    if len(roles) != 1:
+        _refuse_one_column(head, text, schema)
+    if not roles:
+        raise file.error(
             "the table has no header, or one without a name that is known; say which columns are which by"
-            f" name or, where there is no header, by number{_likely(head)} (the row: {_shown(head)})",
-            path,
+            f" name or, where there is no header, by number{_likely_columns(head)} (the row: {head})",
             head.line,
         )
-    if len(head.cells) != number:
-        names = " ".join(f"--set data.{role}=NAME" for role in wanted.roles)
-        raise DataError(
-            f"a table {'of texts ' if number == 1 else ''}without a header must have {number} {columns}, but"
+    columns = "column" if len(roles) == 1 else "columns"
+    if len(head.cells) != len(roles):
+        of_texts = "of texts " if len(roles) == 1 else ""
+        names = " ".join(f"--set data.{setting}=NAME" for setting in schema.settings)
+        raise file.error(
+            f"a table {of_texts}without a header must have {len(roles)} {columns}, but"
             f" has {len(head.cells)}; put a header above the first row, or name {columns} of the one it has"
-            f" with {names} (without one, by number: --set data.header=false --set data.{wanted.roles[0]}=1)"
-            f" (the row: {_shown(head)})",
-            path,
+            f" with {names} (without one, by number: --set data.header=false --set"
+            f" data.{schema.settings[0]}=1) (the row: {head})",
             head.line,
         )
     taken = ""
-    if number != 1:
-        known = any(cell.strip().casefold() in (*SOURCES, *TARGETS, *wanted.known) for cell in head.cells)
-        places = (
-            f"the {nth} column as {role}"
-            for nth, role in zip(("first", "second", "third"), alone, strict=False)
-        )
-        taken = f"{', though it looks like a header' if known else ''}, {', '.join(places)}"
-    report.note(
-        f"{place(path, head.line)}: no header; the first row is read as data{taken} (if it is a header: --set"
-        f" data.header=true): {_shown(head)}"
+    if len(roles) != 1:
+        if any(folded(cell) in schema.known.union(SOURCES, TARGETS) for cell in head.cells):
+            taken = ", though it looks like a header"
+        for nth, role in zip(("first", "second", "third"), roles, strict=False):
+            taken += f", the {nth} column as {role}"
+    file.note(
+        f"no header; the first row is read as data{taken} (if it is a header: --set data.header=true): {head}",
+        head.line,
     )
 
 
-def _likely(head: TableRow) -> str:
+def _likely_columns(head: TableRow) -> str:
     """Settings that may fit a row: its longest cell as the text, its shortest as the label."""
-    sizes = [
-        (len(cell.split()), len(cell), at) for at, cell in enumerate(head.cells, start=1) if cell.strip()
-    ]
-    if len(sizes) < 2:
-        return ", such as --set data.text=2 --set data.label=1"
-    return f", such as --set data.text={max(sizes)[2]} --set data.label={min(sizes)[2]}"
+    cells = enumerate(head.cells, start=1)
+    sizes = [(len(cell.split()), len(cell), number) for number, cell in cells if cell.strip()]
+    text, label = (max(sizes)[2], min(sizes)[2]) if len(sizes) > 1 else (2, 1)
+    return f", such as --set data.text={text} --set data.label={label}"
 
 
 def _wrong_width(row: TableRow, width: int, delimiter: str) -> str:
     quoted = ""
     if row.last > row.line:
-        quoted = (
-            f"; a quote makes it go on to line {row.last}: if quotes are plain text, use --set"
-            " data.quoting=false"
-        )
+        quoted = f"; a quote makes it go on to line {row.last}"
     elif any(delimiter in cell for cell in row.cells):
-        quoted = f"; {delimiter!r} stands in quotes: if quotes are plain text, use --set data.quoting=false"
+        quoted = f"; {delimiter!r} stands in quotes"
+    if quoted:
+        quoted += ": if quotes are plain text, use --set data.quoting=false"
     return (
         f"the row must have {width} cells like the first, but has {len(row.cells)}{quoted}; "
-        f"leave such rows out with --set data.on_bad_line=skip (the row: {_shown(row)})"
+        f"leave such rows out with --set data.on_bad_line=skip (the row: {row})"
     )
-
-
-def _shown(row: TableRow) -> str:
-    text = " | ".join(cell[:60] for cell in row.cells[:20])
-    return printable(text if len(text) <= 80 else text[:80] + "…")

@@ -1,152 +1,139 @@
-"""CoNLL-U, the form of Universal Dependencies: ten columns parted by tabs
+"""CoNLL-U, the form of Universal Dependencies: ten columns separated by tabs
 (https://universaldependencies.org/format.html).
 
     ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC
 
 A word is a line whose ID is a whole number. Ranges of several words (`3-4`) and empty nodes (`8.1`) are
-checked, counted and no words.
+checked and counted, and are not words. Trees (HEAD) are not read.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import takewhile
-from typing import NoReturn, final
+from typing import final
 
-from seqloom.config import DataConfig
-from seqloom.data.formats.findings import Findings
+from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.lines import Line
-from seqloom.data.formats.read_report import ReadReport
-from seqloom.data.readers.conll import sentences
+from seqloom.data.readers.conll import sentences, usable
 from seqloom.data.readers.examples import TaggedWords
 from seqloom.errors import DataError, printable
 
 COLUMNS = 10
 TAGS = {"upos": 3, "xpos": 4, "feats": 5, "deprel": 7}
 """Their columns, from 0."""
-_FORM = 1
+_ID, _FORM = 0, 1
 _NEVER_NONE = ("upos", "deprel")
 """Of these `_` says that nobody has filled them in; of the others that there is nothing to say."""
 _RANGE, _EMPTY = re.compile(r"([0-9]{1,9})-([0-9]{1,9})"), re.compile(r"([0-9]{1,9})\.([1-9][0-9]{0,8})")
 _SENTENCE = re.compile(r"#\s*sent_id\s*=\s*(.*\S)")
 
 
-def read_conllu(
-    path: str, options: DataConfig, report: ReadReport, *, answers: bool
-) -> Iterator[TaggedWords]:
-    """The sentences of a file, with the tags `data.tags`; with `answers` false tags need not be there. Trees
-    (HEAD) are not read.
+def read_conllu(file: DataFile, answers: bool) -> Iterator[TaggedWords]:
+    """The sentences of a file, with the tags `data.tags`; with `answers` false tags need not exist.
 
     Raises DataError, with the line and the sentence, for all that is not as the format has it; with
     `data.on_bad_line=skip` such sentences are counted and left out.
     """
-    findings = Findings(path)
-    for number, block in enumerate(sentences(path, options, report, findings), 1):
-        if (bad := next((line for line in block if line.problem is not None), None)) is not None:
-            report.skip(f"sentence with {bad.problem}", path, bad.number)
-            continue
+    for number, block in sentences(file):
         comments = list(takewhile(lambda line: line.text.startswith("#"), block))
-        name = next(
-            (found[1] for line in comments if (found := _SENTENCE.match(line.text))), f"number {number}"
-        )
+        names = [found[1] for line in comments if (found := _SENTENCE.match(line.text))]
         words = block[len(comments) :]
         if not words:
-            report.skip("comments without words", path, block[0].number)
+            file.skip("comments without words", block[0].number)
             continue
-        try:
-            yield _Sentence(path, name).tagged(words, options.tags, findings, answers)
-            report.used += 1
-        except DataError as error:
-            if options.on_bad_line != "skip":
-                raise
-            report.skip("sentence that is not CoNLL-U as it must be", path, error.line or words[0].number)
-    findings.say(report)
+        sentence = _Sentence(file, names[0] if names else f"number {number}", words)
+        reason = "sentence that is not CoNLL-U as it must be"
+        yield from usable(partial(sentence.tagged, answers), file, reason, words[0].number)
 
 
 @final
 class _Sentence:
     """The checks of one sentence."""
 
-    def __init__(self, path: str, name: str) -> None:
-        self._path, self._name = path, name
+    def __init__(self, file: DataFile, name: str, lines: Sequence[Line]) -> None:
+        self._file, self._name, self._lines = file, name, lines
 
-    def _fail(self, message: str, line: int) -> NoReturn:
-        raise DataError(f"sentence {printable(self._name)}: {message}", self._path, line)
+    def _error(self, message: str, line: int) -> DataError:
+        return self._file.error(f"sentence {printable(self._name)}: {message}", line)
 
-    def tagged(self, lines: Sequence[Line], tags: str, findings: Findings, answers: bool) -> TaggedWords:
-        rows = self._words([(line.number, self._cells(line)) for line in lines], findings)
-        if not rows:
-            self._fail("there is no word in it", lines[0].number)
+    def tagged(self, answers: bool) -> TaggedWords:
+        rows = self._words()
         for line, cells in rows:
             if not cells[_FORM].strip(" "):
-                self._fail("the word (FORM) is empty", line)
+                raise self._error("the word (FORM) is empty", line)
         words = tuple(cells[_FORM] for _, cells in rows)
-        if not answers:
-            return TaggedWords(words, (), self._path, rows[0][0])
-        column = TAGS[tags]
-        for line, cells in rows:
-            if not cells[column].strip() or (cells[column] == "_" and tags in _NEVER_NONE):
-                self._fail(
-                    f"the word {printable(cells[_FORM])!r} has no {tags.upper()}"
-                    f" ({printable(cells[column])!r})",
-                    line,
-                )
-        return TaggedWords(words, tuple(cells[column] for _, cells in rows), self._path, rows[0][0])
+        tags = tuple(self._tag(cells, line) for line, cells in rows) if answers else ()
+        return TaggedWords(words, tags, self._file.path, rows[0][0])
+
+    def _tag(self, cells: list[str], line: int) -> str:
+        name = self._file.options.tags
+        tag = cells[TAGS[name]]
+        if not tag.strip() or (tag == "_" and name in _NEVER_NONE):
+            raise self._error(
+                f"the word {printable(cells[_FORM])!r} has no {name.upper()} ({printable(tag)!r})", line
+            )
+        return tag
 
     def _cells(self, line: Line) -> list[str]:
         if line.text.startswith("#"):
-            self._fail(
+            raise self._error(
                 "a comment stands inside of the sentence; comments go before its first word", line.number
             )
         cells = line.text.split("\t")
         if len(cells) != COLUMNS:
             by_space = len(cells) < COLUMNS and " " in line.text
             hint = "; a space where a tab is needed?" if by_space else ""
-            self._fail(
+            raise self._error(
                 f"a word must have {COLUMNS} columns, parted by tabs, but there are {len(cells)}{hint} (the"
                 f" line: {printable(line.text[:80])})",
                 line.number,
             )
         return cells
 
-    def _words(
-        self, rows: Sequence[tuple[int, list[str]]], findings: Findings
-    ) -> list[tuple[int, list[str]]]:
-        """The rows of words, whose numbers must be 1, 2, 3 ...; ranges must stand before their first word,
-        empty nodes after theirs."""
+    def _words(self) -> list[tuple[int, list[str]]]:
+        """The lines and cells of words, whose numbers must be 1, 2, 3 ...; ranges must come before their first
+        word, empty nodes after theirs. There is at least one word."""
         words: list[tuple[int, list[str]]] = []
-        until, empty, line = 0, 0, 0
+        range_end = empty = 0
+        rows = [(line.number, self._cells(line)) for line in self._lines]
         for line, cells in rows:
-            if (found := _RANGE.fullmatch(cells[0])) is not None:
-                begin, end = int(found[1]), int(found[2])
-                if begin >= end:
-                    self._fail(f"a range must go from a word to a later one, but is {cells[0]}", line)
-                if begin != len(words) + 1 or begin <= until:
-                    self._fail(
-                        f"the range {cells[0]} must stand right before word {begin}, and no two may overlap",
-                        line,
-                    )
-                until = end
-                findings.note("a range of several words (such as 3-4), itself no word", line)
-            elif (found := _EMPTY.fullmatch(cells[0])) is not None:
-                if (int(found[1]), int(found[2])) != (len(words), empty + 1):
-                    self._fail(
-                        f"the empty node {cells[0]} must be {len(words)}.{empty + 1} here, after word"
-                        f" {len(words)}",
-                        line,
-                    )
+            if found := _RANGE.fullmatch(cells[_ID]):
+                self._check_range(int(found[1]), int(found[2]), len(words), range_end, line)
+                range_end = int(found[2])
+            elif found := _EMPTY.fullmatch(cells[_ID]):
                 empty += 1
-                findings.note("an empty node (such as 8.1), no word", line)
-            else:
-                if cells[0] != str(len(words) + 1):
-                    self._fail(
-                        f"the ID must be {len(words) + 1}, for words are numbered from 1, but is"
-                        f" {printable(cells[0][:20])!r}",
+                if (int(found[1]), int(found[2])) != (len(words), empty):
+                    raise self._error(
+                        f"the empty node {cells[_ID]} must be {len(words)}.{empty} here, after word {len(words)}",
                         line,
                     )
+                self._file.find("an empty node (such as 8.1), no word", line)
+            elif cells[_ID] == str(len(words) + 1):
                 words.append((line, cells))
                 empty = 0
-        if until > len(words):
-            self._fail(f"a range goes up to word {until}, but there are only {len(words)}", line)
+            else:
+                raise self._error(
+                    f"the ID must be {len(words) + 1}, for words are numbered from 1, but is"
+                    f" {printable(cells[_ID][:20])!r}",
+                    line,
+                )
+        if range_end > len(words):
+            raise self._error(
+                f"a range goes up to word {range_end}, but there are only {len(words)}", rows[-1][0]
+            )
+        if not words:
+            raise self._error("there is no word in it", rows[0][0])
         return words
+
+    def _check_range(self, begin: int, end: int, words: int, range_end: int, line: int) -> None:
+        name = f"{begin}-{end}"
+        if begin >= end:
+            raise self._error(f"a range must go from a word to a later one, but is {name}", line)
+        if begin != words + 1 or begin <= range_end:
+            raise self._error(
+                f"the range {name} must stand right before word {begin}, and no two may overlap", line
+            )
+        self._file.find("a range of several words (such as 3-4), itself no word", line)

@@ -10,18 +10,18 @@ may be empty.
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
 from seqloom.config import DataConfig
-from seqloom.data.formats.columns import lines_of, listed, writable
-from seqloom.data.formats.jsonl import json_object, kind_of
+from seqloom.data.formats.columns import listed
+from seqloom.data.formats.data_file import DataFile
+from seqloom.data.formats.forms import FORMS, ending
+from seqloom.data.formats.jsonl import json_objects, kind_of
 from seqloom.data.formats.read_report import ReadReport
-from seqloom.data.formats.tables import TableRow, read_rows
-from seqloom.data.readers.records import FORMS
+from seqloom.data.formats.tables import DelimitedText, TableRow, refuse_repeated_names
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.files import json_line
 
@@ -62,47 +62,37 @@ def read_nbest(
     `score` names the field of the given score; by default it is `score` where the first hypothesis has that.
     Then all must have it.
 
-    Raises DataError for what is no such list, naming file and line, or where there is none; UsageError for a
-    form that holds none.
+    Raises DataError for what is not such a list, naming file and line, or where there is none; UsageError for
+    a form that holds none.
     """
     form = _form(path, options)
-    lists = (
-        _json_lists(path, options, report) if form == "jsonl" else _table_lists(path, form, options, report)
-    )
-    field = score
+    file = DataFile(path, options, report)
+    lists = _of_json_lines(file) if form == "jsonl" else _of_table(file, form)
+    what = "one line of JSON must be one list"
+    if form != "jsonl":
+        what = "each row below the header must be one hypothesis"
     first = True
-    try:
+    with report.reading(path, f"there are no lists of hypotheses in it; {what}: see docs/rescoring.md"):
         for one, lines in lists:
-            if first and field is None and "score" in one.fields[0]:
-                field = "score"
+            if first and score is None and "score" in one.fields[0]:
+                score = "score"
             first = False
-            if form != "jsonl" and field is not None:
-                one = replace(one, fields=tuple(_with_number(fields, field) for fields in one.fields))
-            yield replace(one, scores=None if field is None else _scores(one, field, lines))
-    except DataError as error:
-        report.rejected += error.line is not None
-        raise
-    if first:
-        what = (
-            "one line of JSON must be one list"
-            if form == "jsonl"
-            else "each row below the header must be one hypothesis"
-        )
-        raise DataError(f"there are no lists of hypotheses in it; {what}: see docs/rescoring.md", path)
+            if score is None:
+                yield one
+                continue
+            if form != "jsonl":
+                one = replace(one, fields=tuple(_with_number(fields, score) for fields in one.fields))
+            yield replace(one, scores=_scores(one, score, lines))
 
 
 def _form(path: str, options: DataConfig) -> str:
-    name = os.path.splitext(path.removesuffix(".gz"))[1].lower()
-    form = (
-        options.format if options.format != "auto" else "jsonl" if path == "-" else FORMS.get(name, "unknown")
-    )
+    form: str = options.format
+    if form == "auto":
+        form = "jsonl" if path == "-" else FORMS.get(ending(path), "unknown")
     if form not in ("jsonl", "tsv", "csv"):
-        shown = printable(name) or "no suffix"
-        what = (
-            f"its name has {shown}"
-            if form == "unknown" or options.format == "auto"
-            else f"data.format is {form}"
-        )
+        what = f"data.format is {form}"
+        if options.format == "auto":
+            what = f"its name has {printable(ending(path)) or 'no suffix'}"
         raise UsageError(
             f"{printable(path)}: n-best lists must be .jsonl or .tsv, but {what}; say which with --set"
             " data.format=jsonl"
@@ -112,191 +102,172 @@ def _form(path: str, options: DataConfig) -> str:
 
 def _scores(one: NBest, field: str, lines: Sequence[int]) -> tuple[float, ...]:
     for number, (fields, line) in enumerate(zip(one.fields, lines, strict=True), start=1):
-        value = fields.get(field)
+        where = f"hypothesis {number} of list {one.id!r}"
         if field not in fields:
             raise DataError(
-                f"hypothesis {number} of list {one.id!r} has no {field!r} (found:"
-                f" {listed([one.text_field, *fields])}); give it to all, or name another field with --score"
-                " FIELD",
+                f"{where} has no {field!r} (found: {listed([one.text_field, *fields])}); give it to all, or"
+                " name another field with --score FIELD",
                 one.path,
                 line,
             )
-        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
-            most = f" of size {LARGEST:g} at most" if type(value) in (int, float) else ""
+        value = fields[field]
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not abs(value) <= LARGEST:
+            most = f" of size {LARGEST:g} at most" if is_number else ""
             shown = repr(value) if isinstance(value, str | int | float) else kind_of(value)
             raise DataError(
-                f"{field!r} of hypothesis {number} of list {one.id!r} must be a finite number{most}, but is"
-                f" {printable(shown[:40])}; correct it, or name another field with --score FIELD",
+                f"{field!r} of {where} must be a finite number{most}, but is {printable(shown[:40])}; correct"
+                " it, or name another field with --score FIELD",
                 one.path,
                 line,
             )
     return tuple(float(fields[field]) for fields in one.fields)
 
 
-Found = tuple[NBest, Sequence[int]]
+ListAndLines = tuple[NBest, Sequence[int]]
 """A list, without scores yet, and the line of each of its hypotheses."""
 
 
-def _json_lists(path: str, options: DataConfig, report: ReadReport) -> Iterator[Found]:
-    name = options.text or "text"
-    for line in lines_of(path, options, report):
-        if line.problem is not None or not line.text.strip():
-            report.skip(line.problem or "blank", path, line.number)
-            continue
-        content = json_object(line.text, path, line.number)
-        hypotheses = _hypotheses(content, name, path, line.number)
+def _of_json_lines(file: DataFile) -> Iterator[ListAndLines]:
+    name = file.options.text or "text"
+    for line, content in json_objects(file):
+        hypotheses = _hypotheses(content, name, file, line)
         reference = next((content[key] for key in REFERENCES if content.get(key) is not None), None)
         if reference is not None and not isinstance(reference, str):
-            raise DataError(f"the reference must be a text, but is {kind_of(reference)}", path, line.number)
-        given = content.get("id", line.number)
+            raise file.error(f"the reference must be a text, but is {kind_of(reference)}", line)
+        given = content.get("id", line)
         if isinstance(given, bool) or not isinstance(given, str | int):
-            raise DataError(
-                f"'id' must be a text or a whole number, but is {kind_of(given)}", path, line.number
-            )
+            raise file.error(f"'id' must be a text or a whole number, but is {kind_of(given)}", line)
         texts = [one[name] for one in hypotheses]
-        kept = writable(
-            texts if reference is None else [*texts, reference], options, report, path, line.number
-        )
+        kept = file.clean(texts if reference is None else [*texts, reference], line)
         if kept is None:
             continue
-        report.used += 1
-        found = NBest(
+        file.report.used += 1
+        one = NBest(
             id=given,
             texts=tuple(kept[: len(texts)]),
-            fields=tuple({key: value for key, value in one.items() if key != name} for one in hypotheses),
+            fields=tuple(_without(one, [name]) for one in hypotheses),
             scores=None,
             reference=None if reference is None else kept[-1],
-            others={key: value for key, value in content.items() if key not in FIRST_FIELDS},
-            path=path,
-            line=line.number,
+            others=_without(content, FIRST_FIELDS),
+            path=file.path,
+            line=line,
             text_field=name,
         )
-        yield found, [line.number] * len(texts)
+        yield one, [line] * len(texts)
 
 
-def _hypotheses(content: dict[str, Any], name: str, path: str, line: int) -> list[dict[str, Any]]:
+def _without(content: dict[str, Any], names: Sequence[str | None]) -> dict[str, Any]:
+    return {key: value for key, value in content.items() if key not in names}
+
+
+def _hypotheses(content: dict[str, Any], name: str, file: DataFile, line: int) -> list[dict[str, Any]]:
     if "nbest" not in content:
-        raise DataError(
+        raise file.error(
             f"there is no 'nbest', the list of hypotheses, in this object (found: {listed(list(content))})",
-            path,
             line,
         )
-    found = content["nbest"]
-    if not isinstance(found, list):
-        raise DataError(f"'nbest' must be a list of hypotheses, but is {kind_of(found)}", path, line)
-    if not found:
-        raise DataError(
+    hypotheses = content["nbest"]
+    if not isinstance(hypotheses, list):
+        raise file.error(f"'nbest' must be a list of hypotheses, but is {kind_of(hypotheses)}", line)
+    if not hypotheses:
+        raise file.error(
             "'nbest' must hold at least one hypothesis, but is empty; leave the line out, or give it"
             ' {"text": ""}',
-            path,
             line,
         )
-    for number, one in enumerate(found, start=1):
+    for number, one in enumerate(hypotheses, start=1):
         if not isinstance(one, dict):
-            raise DataError(
-                f"hypothesis {number} must be an object with {name!r}, but is {kind_of(one)}", path, line
+            raise file.error(
+                f"hypothesis {number} must be an object with {name!r}, but is {kind_of(one)}", line
             )
         if not isinstance(one.get(name), str):
-            what = (
-                f"its {name!r} is {kind_of(one[name])}"
-                if name in one
-                else f"it has none (found: {listed(list(one))})"
-            )
-            raise DataError(
+            what = f"it has none (found: {listed(list(one))})"
+            if name in one:
+                what = f"its {name!r} is {kind_of(one[name])}"
+            raise file.error(
                 f"hypothesis {number} must have a text under {name!r}, but {what}; an empty one is written"
                 ' as ""',
-                path,
                 line,
             )
-    return found
+    return hypotheses
 
 
-def _table_lists(path: str, form: str, options: DataConfig, report: ReadReport) -> Iterator[Found]:
-    delimiter = (options.delimiter or ("," if form == "csv" else "\t")).replace("\\t", "\t")
-    quoting = form == "csv" if options.quoting is None else options.quoting
-    rows = read_rows(lines_of(path, options, report), path, delimiter, quoting, options.max_line_bytes)
+def _of_table(file: DataFile, form: str) -> Iterator[ListAndLines]:
+    text = DelimitedText.of(file, form)
+    rows = text.rows(file.lines())
     head = next(rows)
-    name = options.text or "text"
-    _check_header(head, name, delimiter, path)
-    seen: dict[str, int] = {}
+    name = file.options.text or "text"
+    _check_header(head, name, text)
+    began: dict[str, int] = {}
     some: list[tuple[int, dict[str, str]]] = []
     for row in rows:
-        if row.problem is not None or (len(row.cells) == 1 and not row.cells[0].strip()):
-            report.skip(row.problem or "blank", path, row.line)
+        if row.problem is not None or row.blank:
+            file.skip(row.problem or "blank", row.line)
             continue
         if len(row.cells) != len(head.cells):
-            raise DataError(
+            raise file.error(
                 f"the row must have {len(head.cells)} cells like the header, but has {len(row.cells)}",
-                path,
                 row.line,
             )
         cells = dict(zip(head.cells, row.cells, strict=True))
         if some and some[0][1]["id"] != cells["id"]:
-            yield _table_list(some, name, path)
+            yield _list_of_rows(some, name, file)
             some = []
         if not some:
-            if cells["id"] in seen:
-                where = (
-                    f"but {printable(cells['id'])!r} began in line {seen[cells['id']]} already; sort the rows"
-                    " by id"
+            first = began.setdefault(cells["id"], row.line)
+            if first != row.line:
+                raise file.error(
+                    f"the rows of a list must stand together, but {printable(cells['id'])!r} began in line"
+                    f" {first} already; sort the rows by id",
+                    row.line,
                 )
-                raise DataError(f"the rows of a list must stand together, {where}", path, row.line)
-            seen[cells["id"]] = row.line
-        report.used += 1
+        file.report.used += 1
         some.append((row.line, cells))
     if some:
-        yield _table_list(some, name, path)
+        yield _list_of_rows(some, name, file)
 
 
-def _check_header(head: TableRow, name: str, delimiter: str, path: str) -> None:
+def _check_header(head: TableRow, name: str, text: DelimitedText) -> None:
     if head.problem is not None:
-        raise DataError(
-            f"the first row names the columns, but it has a problem: {head.problem}", path, head.line
+        raise text.file.error(
+            f"the first row names the columns, but it has a problem: {head.problem}", head.line
         )
     missing = [column for column in ("id", name) if column not in head.cells]
     if missing:
-        raise DataError(
-            f"the first row must name the columns, divided by {delimiter!r}, with 'id' and {name!r} among"
-            f" them, but lacks {listed(missing)} (found: {listed([cell[:60] for cell in head.cells])})",
-            path,
+        found = listed([cell[:60] for cell in head.cells])
+        raise text.file.error(
+            f"the first row must name the columns, divided by {text.delimiter!r}, with 'id' and {name!r} among"
+            f" them, but lacks {listed(missing)} (found: {found})",
             head.line,
         )
-    twice = next((cell for cell in head.cells if head.cells.count(cell) > 1), None)
-    if twice is not None:
-        raise DataError(
-            f"each column must have a name of its own, but {twice!r} stands twice; rename one",
-            path,
-            head.line,
-        )
+    refuse_repeated_names(head, text.file)
 
 
-def _table_list(some: Sequence[tuple[int, dict[str, str]]], name: str, path: str) -> Found:
-    first = some[0][1]
+def _list_of_rows(rows: Sequence[tuple[int, dict[str, str]]], name: str, file: DataFile) -> ListAndLines:
+    first_line, first = rows[0]
     column = next((key for key in REFERENCES if key in first), None)
     reference = None if column is None else first[column]  # an empty cell: there is none
-    for line, cells in some:
+    for line, cells in rows:
         if column is not None and cells[column] != reference:
-            raise DataError(
+            raise file.error(
                 f"a list must have one reference, but the {column!r} of this row is another than in line"
-                f" {some[0][0]}",
-                path,
+                f" {first_line}",
                 line,
             )
-    found = NBest(
+    fields = [_without(cells, ("id", name, column)) for _, cells in rows]
+    one = NBest(
         id=first["id"],
-        texts=tuple(cells[name] for _, cells in some),
-        fields=tuple(
-            {key: number_in(cell) for key, cell in cells.items() if key not in ("id", name, column)}
-            for _, cells in some
-        ),
+        texts=tuple(cells[name] for _, cells in rows),
+        fields=tuple({key: number_in(cell) for key, cell in cells.items()} for cells in fields),
         scores=None,
         reference=reference or None,
         others={},
-        path=path,
-        line=some[0][0],
+        path=file.path,
+        line=first_line,
         text_field=name,
     )
-    return found, [line for line, _ in some]
+    return one, [line for line, _ in rows]
 
 
 def number_in(cell: str) -> int | float | str:
@@ -338,32 +309,26 @@ def table(lists: Sequence[NBest]) -> Iterator[str]:
 
     Raises DataError where a text holds a tab or a line break, which have no place in it.
     """
-    referenced = any(one.reference is not None for one in lists)
+    references = ["ref"] if any(one.reference is not None for one in lists) else []
     others = list(dict.fromkeys(key for one in lists for key in one.others))
-    names = list(
-        dict.fromkeys(key for one in lists for fields in one.fields for key in fields if key not in others)
-    )
-    header = ["id", lists[0].text_field, *names, *others, *(["ref"] if referenced else [])]
-    if len(set(header)) < len(header):
-        twice = next(name for name in header if header.count(name) > 1)
-        raise DataError(
-            f"a hypothesis has a field {twice!r} of its own, which a .tsv cannot hold; name an --output"
-            " .jsonl",
-            lists[0].path,
-        )
+    fields = dict.fromkeys(key for one in lists for fields in one.fields for key in fields)
+    names = [key for key in fields if key not in others]
+    header = ["id", lists[0].text_field, *names, *others, *references]
+    for name in header:
+        if header.count(name) > 1:
+            raise DataError(
+                f"a hypothesis has a field {name!r} of its own, which a .tsv cannot hold; name an --output"
+                " .jsonl",
+                lists[0].path,
+            )
     yield "\t".join(header)
     for one in lists:
-        for text, fields in zip(one.texts, one.fields, strict=True):
-            kept = [
-                *(fields.get(key, "") for key in names),
-                *(fields.get(key, one.others.get(key, "")) for key in others),
-            ]
-            cells = [
-                str(one.id),
-                text,
-                *(cell if isinstance(cell, str) else json_line(cell) for cell in kept),
-            ]
-            cells += [one.reference or ""] if referenced else []
+        for text, own in zip(one.texts, one.fields, strict=True):
+            values = {**one.others, **own, **dict.fromkeys(references, one.reference or "")}
+            cells = [str(one.id), text]
+            for key in (*names, *others, *references):
+                value = values.get(key, "")
+                cells.append(value if isinstance(value, str) else json_line(value))
             if any(character in cell for cell in cells for character in "\t\r\n"):
                 raise DataError(
                     "a tab or a line break stands in this list, which a .tsv cannot hold; name an --output"

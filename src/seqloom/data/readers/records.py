@@ -1,6 +1,6 @@
 """Users' text files to records that know their file and line.
 
-Parallel text, TSV, CSV and JSONL give pairs; plain text gives one text a line. What had to be guessed is said
+Parallel text, TSV, CSV and JSONL give pairs; plain text gives one text a line. What had to be guessed is noted
 in the report; a row that cannot be used is an error, or left out and counted.
 """
 
@@ -8,38 +8,27 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
+from typing import NoReturn
 
 from seqloom.config import DataConfig
 from seqloom.data.formats.columns import (
     PAIR,
+    Header,
     Record,
-    Wanted,
-    choose_columns,
-    lines_of,
     listed,
+    note_pair,
     pair_record,
-    taken,
+    source_and_target,
 )
-from seqloom.data.formats.jsonl import read_json_lines
-from seqloom.data.formats.lines import read_lines
-from seqloom.data.formats.parquet import read_parquet
+from seqloom.data.formats.data_file import DataFile
+from seqloom.data.formats.forms import FORMS, ending, read_rows
+from seqloom.data.formats.lines import Line, read_lines
 from seqloom.data.formats.read_report import ReadReport
-from seqloom.data.formats.tables import read_table
 from seqloom.errors import DataError, UsageError, place, printable
 from seqloom.files import open_binary
-
-FORMS: dict[str, str] = {
-    ".tsv": "tsv",
-    ".tab": "tsv",
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-}
-"""What the end of a file's name says about its form (before `.gz`)."""
 
 
 def read_texts(
@@ -62,51 +51,41 @@ def read_texts(
         yield Record({"text": text}, path, number)
 
 
-def read_pairs(
-    paths: Sequence[str], options: DataConfig, report: ReadReport, wanted: Wanted = PAIR
-) -> Iterator[Record]:
-    """One record `{"source", "target"}` for each pair, or what else is wanted of it; a generator that holds
-    one row at a time.
+def plain_texts(file: DataFile) -> Iterator[Record]:
+    """Every line, for who counts it as an example."""
+    for record in read_texts(file.path, file.options, file.report, every_line=True):
+        file.report.used -= 1
+        yield record
+
+
+def read_pairs(paths: Sequence[str], options: DataConfig, report: ReadReport) -> Iterator[Record]:
+    """One record `{"source", "target"}` for each pair; a generator that holds one row at a time.
 
     `paths` is two files of parallel text; a prefix such as `data/train` beside which `data/train.en` and
-    `data/train.de` stand (`.gz` or not); or one table: `.tsv`, `.csv`, `.jsonl`, or any name (`-` too) with
+    `data/train.de` lie (`.gz` or not); or one table: `.tsv`, `.csv`, `.jsonl`, or any name (`-` too) with
     `options.format`. Pairs with a blank side are skipped, both sides together. Texts are kept as they are,
     white space included.
 
     Raises DataError for data that is wrong, also when that shows only at the end (sides of unequal length, no
-    usable pair), and UsageError for paths or options that fit together in no way; both when the first record
-    is asked for.
+    usable pair), and UsageError for paths or options that do not go together; both when the first record is
+    asked for.
     """
-    before, used = report.read, 0
-    try:
-        for record in _pairs(list(paths), options, report, wanted):
-            used += 1
+    nothing = "there are no usable pairs in it (rows read: {rows}, all blank on a side or skipped)"
+    with report.reading(paths[0] if paths else None, nothing):
+        for record in _pairs(list(paths), options, report):
             report.used += 1
             yield record
-    except DataError as error:
-        report.rejected += error.line is not None
-        raise
-    if not used:
-        raise DataError(
-            f"there are no usable pairs in it (rows read: {report.read - before}, all blank on a side or"
-            " skipped)",
-            paths[0],
-        )
 
 
-def _pairs(paths: list[str], options: DataConfig, report: ReadReport, wanted: Wanted) -> Iterator[Record]:
+def _pairs(paths: list[str], options: DataConfig, report: ReadReport) -> Iterator[Record]:
     if not 1 <= len(paths) <= 2:
         raise UsageError(
             f"pairs need one table, two parallel files or their prefix, but {len(paths)} files are given"
         )
     form = _form(paths, options)
-    if wanted is not PAIR and form in ("parallel", "text"):
-        raise UsageError(
-            f"{', '.join(wanted.roles)} must be columns of one table (tsv, csv, jsonl or parquet), but {form}"
-            " text is given"
-        )
     if form == "parallel":
-        return _parallel(paths if len(paths) == 2 else _sides(paths[0], options, report), options, report)
+        sides = paths if len(paths) == 2 else _sides(DataFile(paths[0], options, report))
+        return _parallel([DataFile(path, options, report) for path in sides])
     if len(paths) == 2:
         raise UsageError(f"two files can only be parallel text, but the form is {form}; name one {form} file")
     if form == "text":
@@ -114,13 +93,7 @@ def _pairs(paths: list[str], options: DataConfig, report: ReadReport, wanted: Wa
             "pairs must be parallel, tsv, csv, jsonl or parquet, but data.format is text; two files of lines"
             " are parallel"
         )
-    if form == "parquet":
-        return read_parquet(paths[0], options, report, wanted)
-    return (
-        read_json_lines(paths[0], options, report, wanted)
-        if form == "jsonl"
-        else read_table(paths[0], form, options, report, wanted)
-    )
+    return read_rows(DataFile(paths[0], options, report), form, PAIR)
 
 
 def data_files(paths: Sequence[str], data: DataConfig) -> list[str]:
@@ -130,7 +103,7 @@ def data_files(paths: Sequence[str], data: DataConfig) -> list[str]:
     several times.
     """
     is_prefix = len(paths) == 1 and _form(paths, data) == "parallel"
-    named = _sides(paths[0], data, ReadReport()) if is_prefix else list(paths)
+    named = _sides(DataFile(paths[0], data, ReadReport())) if is_prefix else list(paths)
     for path in named:
         refuse_pipe(path)
         open_binary(path).close()
@@ -152,11 +125,9 @@ def _form(paths: Sequence[str], options: DataConfig) -> str:
         return options.format
     if list(paths) == ["-"]:
         raise UsageError("the form of standard input must be said: --set data.format=tsv (or csv, jsonl)")
-    form = FORMS.get(os.path.splitext(paths[0].removesuffix(".gz"))[1].lower())
-    if form is not None and (
-        len(paths) == 1 or FORMS.get(os.path.splitext(paths[1].removesuffix(".gz"))[1].lower()) == form
-    ):
-        return form
+    forms = [FORMS.get(ending(path)) for path in paths]
+    if forms[0] is not None and forms[0] == forms[-1]:
+        return forms[0]
     if len(paths) == 1 and os.path.exists(paths[0]) and not os.path.isdir(paths[0]):
         raise DataError(
             "its name does not say in which form the pairs are; say it with --set data.format=tsv (or csv,"
@@ -166,33 +137,27 @@ def _form(paths: Sequence[str], options: DataConfig) -> str:
     return "parallel"
 
 
-def _sides(prefix: str, options: DataConfig, report: ReadReport) -> list[str]:
+def _sides(prefix: DataFile) -> list[str]:
     """The two files `prefix.SUFFIX` or `prefix.SUFFIX.gz`, source first."""
-    folder, stem = os.path.split(prefix)
+    folder, stem = os.path.split(prefix.path)
     found: dict[str, list[str]] = {}
-    if os.path.isdir(folder or "."):
-        for name in sorted(os.listdir(folder or ".")):
-            suffix = name[len(stem) + 1 :].removesuffix(".gz")
-            path = os.path.join(folder, name)
-            if (
-                name.startswith(f"{stem}.")
-                and suffix
-                and "." not in suffix
-                and f".{suffix}" not in FORMS
-                and not os.path.isdir(path)
-            ):
-                found.setdefault(suffix, []).append(path)
+    for name in _names_in(folder):
+        suffix = name[len(stem) + 1 :].removesuffix(".gz")
+        is_side = name.startswith(f"{stem}.") and suffix and "." not in suffix and f".{suffix}" not in FORMS
+        path = os.path.join(folder, name)
+        if is_side and not os.path.isdir(path):
+            found.setdefault(suffix, []).append(path)
     if not found:
-        raise _no_sides(prefix, folder, stem)
+        _refuse_prefix(prefix.path, folder, stem)
     names = list(found)
-    pair = choose_columns(names, options, report, prefix, None, "file")
-    if pair is None and len(names) == 2 and options.source is None and options.target is None:
-        pair = taken(names[0], names[1], report, prefix)
+    pair = source_and_target(Header(names, prefix, None, "file"))
+    if pair is None and len(names) == 2 and prefix.options.source is prefix.options.target is None:
+        pair = names[0], names[1]
+        note_pair(*pair, prefix)
     if pair is None:
-        raise DataError(
+        raise prefix.error(
             f"beside it stand {listed(names)}; two must be taken: say which with --set data.source=NAME --set"
-            " data.target=NAME",
-            prefix,
+            " data.target=NAME"
         )
     for side in pair:
         if len(found[side]) > 1:
@@ -201,56 +166,72 @@ def _sides(prefix: str, options: DataConfig, report: ReadReport) -> list[str]:
     return [found[side][0] for side in pair]
 
 
-def _no_sides(prefix: str, folder: str, stem: str) -> DataError:
+def _names_in(folder: str) -> list[str]:
+    return sorted(os.listdir(folder or ".")) if os.path.isdir(folder or ".") else []
+
+
+def _refuse_prefix(prefix: str, folder: str, stem: str) -> NoReturn:
     if os.path.lexists(prefix):
         open_binary(prefix).close()  # a folder or a loop of links says so itself
-        return DataError(
+        raise DataError(
             "parallel text must be two files, or a prefix beside which two files such as PREFIX.en and"
             " PREFIX.de stand",
             prefix,
         )
-    names = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
+    names = _names_in(folder)
     near = difflib.get_close_matches(stem, {name.split(".")[0] for name in names} | set(names), n=3)
     hint = f"; near it: {', '.join(printable(name) for name in near)}" if near else ""
-    return DataError(
+    raise DataError(
         f"there is no such file, nor two files such as {printable(stem)}.en and {printable(stem)}.de{hint}",
         prefix,
     )
 
 
-def _parallel(paths: list[str], options: DataConfig, report: ReadReport) -> Iterator[Record]:
+def _parallel(files: list[DataFile]) -> Iterator[Record]:
     """Pairs of the lines with the same number; their place is that of the source."""
-    if paths[0] == paths[1] == "-":
+    if files[0].path == files[1].path == "-":
         raise UsageError("standard input can be one side of parallel text, not both")
-    sides = [lines_of(path, options, report) for path in paths]
-    one_sided: str | None = None
-    for source, target in zip_longest(*sides):
-        if source is None or target is None:
-            longer = 1 if source is None else 0
-            counts = [(source or target).number - 1] * 2
-            counts[longer] += 1 + sum(1 for _ in sides[longer])
-            hint = f"; the first suspicious line is {one_sided} (blank on one side only)" if one_sided else ""
-            raise DataError(
-                f"ends here, but both sides must have the same number of lines: {printable(paths[0])} has"
-                f" {counts[0]}, {printable(paths[1])} has {counts[1]}{hint}; look where they part, and make"
-                " them line up",
-                paths[1 - longer],
-                counts[1 - longer],
-            )
-        bad = next(
-            (
-                (path, line)
-                for path, line in zip(paths, (source, target), strict=True)
-                if line.problem is not None
-            ),
-            None,
+    one_sided = ""
+
+    def unequal(shorter: int, fewer: int, more: int) -> str:
+        counts = (more, fewer) if shorter else (fewer, more)
+        sides = ", ".join(
+            f"{printable(file.path)} has {count}" for file, count in zip(files, counts, strict=True)
         )
-        if bad is not None:
-            report.skip(f"{bad[1].problem}", bad[0], bad[1].number)
-            continue
-        path = (
-            paths[1] if source.text.strip() and not target.text.strip() else paths[0]
-        )  # of the blank side, if one is
-        if one_sided is None and bool(source.text.strip()) != bool(target.text.strip()):
-            one_sided = place(path, source.number)
-        yield from pair_record({"source": source.text, "target": target.text}, path, source.number, report)
+        hint = f"; the first suspicious line is {one_sided} (blank on one side only)" if one_sided else ""
+        return f"both sides must have the same number of lines: {sides}{hint}"
+
+    for source, target in paired_lines(files, unequal):
+        blank = files[1] if source.text.strip() and not target.text.strip() else files[0]
+        if not one_sided and bool(source.text.strip()) != bool(target.text.strip()):
+            one_sided = place(blank.path, source.number)
+        record = pair_record({"source": source.text, "target": target.text}, blank, source.number)
+        if record is not None:
+            yield record
+
+
+def paired_lines(
+    files: Sequence[DataFile], unequal: Callable[[int, int, int], str]
+) -> Iterator[tuple[Line, Line]]:
+    """The lines of two files that have the same number; a pair with a bad line is skipped.
+
+    Raises DataError where one file ends earlier; `unequal` says what must hold: (which, its lines, those of
+    the other).
+    """
+    sides = [file.lines() for file in files]
+    for first, second in zip_longest(*sides):
+        if first is None or second is None:
+            shorter = 0 if first is None else 1
+            line = (first or second).number
+            more = line + sum(1 for _ in sides[1 - shorter])
+            raise files[shorter].error(
+                f"ends here, but {unequal(shorter, line - 1, more)}; look where they part, and make them line"
+                " up",
+                line - 1,
+            )
+        for file, line in zip(files, (first, second), strict=True):
+            if line.problem is not None:
+                file.skip(line.problem, line.number)
+                break
+        else:
+            yield first, second

@@ -1,7 +1,7 @@
-"""Tags that mark spans, such as B-PER I-PER O, and tags that say something of each word by itself, such as
-NOUN.
+"""Tags that mark spans, such as B-PER I-PER O, and tags of single words, such as NOUN.
 
-BIO (IOB2)     B- begins a span, I- goes on with it, O is outside      Ramshaw and Marcus 1995; Tjong Kim Sang and Veenstra 1999
+BIO (IOB2)     B- begins a span, I- continues it, O is outside
+               (Ramshaw and Marcus 1995; Tjong Kim Sang and Veenstra 1999)
 BIOES, BILOU   E- or L- ends a longer span, S- or U- is one of a single word
 """
 
@@ -11,15 +11,14 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple, final
 
-from seqloom.data.formats.findings import Findings
-from seqloom.errors import DataError, printable
+from seqloom.data.formats.data_file import DataFile
+from seqloom.errors import printable
 
 Scheme = Literal["plain", "BIO", "BIOES"]
 """plain: no spans. BILOU counts as BIOES, for it says the same."""
 
 OUTSIDE = "O"
-_BEGIN, _GO_ON = frozenset("BSU"), frozenset("IEL")
-_CLOSING = frozenset("ESLU")
+_BEGINNING, _CLOSING = frozenset("BSU"), frozenset("ESLU")
 _SPAN = re.compile(r"([BIESLU])(?:-(.+))?")
 
 
@@ -33,97 +32,97 @@ class SpanTag(NamedTuple):
 
     @property
     def begins(self) -> bool:
-        return self.prefix in _BEGIN
+        return self.prefix in _BEGINNING
 
     @property
     def closes(self) -> bool:
-        """Whether nothing may go on with the span after it."""
+        """Whether nothing may continue the span after it."""
         return self.prefix in _CLOSING
 
 
 def span_tag(tag: str) -> SpanTag | None:
-    """None where the tag is O, or no tag of a span."""
+    """None where the tag is O, or not a tag of a span."""
     found = _SPAN.fullmatch(tag)
     return None if found is None else SpanTag(found[1], found[2] or "")
 
 
 def scheme_of(tags: Collection[str]) -> Scheme:
-    """What a set of tags means. They mark spans where each is O or has a prefix, and some begin or go on with
-    a span."""
-    marked = [span_tag(tag) for tag in tags if tag != OUTSIDE]
-    spans = [one for one in marked if one is not None]
-    if len(spans) < len(marked) or not any(one.prefix in "BI" for one in spans):
+    """What a set of tags means. They mark spans where each is O or has a prefix, and some begin or continue a
+    span."""
+    spans: list[SpanTag] = []
+    for tag in tags:
+        span = span_tag(tag)
+        if span is not None:
+            spans.append(span)
+        elif tag != OUTSIDE:
+            return "plain"
+    if not any(span.prefix in "BI" for span in spans):
         return "plain"
-    if any(one.kind for one in spans) != all(one.kind for one in spans) or (
-        not spans[0].kind and OUTSIDE not in tags
-    ):
+    kinds = [bool(span.kind) for span in spans]
+    if any(kinds) != all(kinds) or not (kinds[0] or OUTSIDE in tags):
         return "plain"
     return "BIOES" if any(one.closes for one in spans) else "BIO"
 
 
 @final
 class TagCheck:
-    """Sees to it that the tags of one file, sentence by sentence, are spans as they must be, if they are
-    spans."""
+    """Checks that the tags of one file, sentence by sentence, are valid spans, if they are spans."""
 
-    def __init__(self, path: str, findings: Findings, repair: bool) -> None:
-        self._path, self._findings, self._repair = path, findings, repair
-        self._span: tuple[str, int] | None = (
-            None  # the first tag that shows that these are spans, and its line
-        )
-        self._other: tuple[str, int] | None = None  # the first that is none of a span
+    def __init__(self, file: DataFile) -> None:
+        self._file = file
+        self._span: tuple[str, int] | None = None  # the first tag that shows that these are spans, its line
+        self._other: tuple[str, int] | None = None  # the first that is not a tag of a span
 
     def checked(self, tags: Sequence[str], lines: Sequence[int]) -> tuple[str, ...]:
-        """The tags of a sentence; what goes on with a span that nothing began becomes its begin, where that
-        may be repaired.
+        """The tags of a sentence; a tag that continues a span that nothing began becomes its beginning, where
+        that may be repaired.
 
-        So the first version of the scheme (IOB1, where B- only parts neighbours of one type) becomes the
+        So the first version of the scheme (IOB1, where B- only separates neighbours of one type) becomes the
         second. Raises DataError, with the line, where it may not, and where some tags of the file are of
         spans and some are not.
         """
-        found, before = [], None
+        found: list[str] = []
+        before = None
         for tag, line in zip(tags, lines, strict=True):
-            marked = self._marked(tag, line)
-            if marked is not None and not marked.begins and not _goes_on(before, marked):
-                tag = self._begun(tag, marked, line)
-                marked = span_tag(tag)
+            span = self._span_tag(tag, line)
+            if span is not None and not span.begins and not _continues(before, span):
+                span = self._repaired(span, tag, line)
+                tag = f"{span.prefix}-{span.kind}"
             found.append(tag)
-            before = marked
+            before = span
         return tuple(found)
 
-    def _marked(self, tag: str, line: int) -> SpanTag | None:
+    def _span_tag(self, tag: str, line: int) -> SpanTag | None:
         if tag == OUTSIDE:
             return None
-        marked = span_tag(tag)
-        if marked is not None and not marked.kind:
+        span = span_tag(tag)
+        if span is not None and not span.kind:
             return None  # B alone may be any tag
-        if marked is not None and marked.prefix in "BI" and self._span is None:
-            self._span = tag, line
-        if marked is None and self._other is None:
-            self._other = tag, line
+        if span is None:
+            self._other = self._other or (tag, line)
+        elif span.prefix in "BI":
+            self._span = self._span or (tag, line)
         if self._span is not None and self._other is not None:
-            (span, span_line), (other, other_line) = self._span, self._other
-            raise DataError(
+            (first, first_line), (other, other_line) = self._span, self._other
+            raise self._file.error(
                 f"the tag {printable(other)!r} (line {other_line}) must be O or begin with B- or I-, as"
-                f" {printable(span)!r} (line {span_line}) does; mend the one that is wrong",
-                self._path,
+                f" {printable(first)!r} (line {first_line}) does; mend the one that is wrong",
                 line,
             )
-        return marked
+        return span
 
-    def _begun(self, tag: str, marked: SpanTag, line: int) -> str:
-        if not self._repair:
-            raise DataError(
+    def _repaired(self, span: SpanTag, tag: str, line: int) -> SpanTag:
+        if not self._file.options.repair_tags:
+            raise self._file.error(
                 f"the tag {printable(tag)!r} goes on with a span that nothing before it begins; mend it, or,"
                 " where the file is so throughout (IOB1), have such tags begin a span with --set"
                 " data.repair_tags=true",
-                self._path,
                 line,
             )
-        mended = {"I": "B", "E": "S", "L": "U"}[marked.prefix]
-        self._findings.note(f"a tag {marked.prefix}- that goes on with no span, made {mended}-", line)
-        return f"{mended}-{marked.kind}"
+        prefix = {"I": "B", "E": "S", "L": "U"}[span.prefix]
+        self._file.find(f"a tag {span.prefix}- that goes on with no span, made {prefix}-", line)
+        return SpanTag(prefix, span.kind)
 
 
-def _goes_on(before: SpanTag | None, tag: SpanTag) -> bool:
+def _continues(before: SpanTag | None, tag: SpanTag) -> bool:
     return before is not None and not before.closes and before.kind == tag.kind

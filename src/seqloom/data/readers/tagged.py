@@ -3,23 +3,22 @@ JSONL; or plain words without tags."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from seqloom.config import DataConfig
-from seqloom.data.formats.columns import lines_of, writable
-from seqloom.data.formats.findings import Findings
-from seqloom.data.formats.jsonl import json_object
+from seqloom.data.formats.data_file import DataFile
+from seqloom.data.formats.forms import ending
+from seqloom.data.formats.jsonl import json_objects
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.conll import read_conll
 from seqloom.data.readers.conllu import read_conllu
 from seqloom.data.readers.examples import TaggedWords
-from seqloom.data.readers.records import read_texts
+from seqloom.data.readers.records import plain_texts
 from seqloom.data.readers.tag_scheme import TagCheck
 from seqloom.data.readers.tagged_spans import read_tagged_spans
 from seqloom.data.readers.word_tags import read_word_tags
-from seqloom.errors import DataError, UsageError, place, printable
+from seqloom.errors import UsageError, printable
 
 FORMS = {
     ".conllu": "conllu",
@@ -29,116 +28,91 @@ FORMS = {
     ".zip": "tagged",
     ".pos": "tagged",
 }
-"""What the end of a file's name says about its form (before `.gz`); all else is columns."""
+"""The form of a file by how its name ends (before `.gz`); all else is columns."""
 COLUMNS = (".conll", ".iob", ".iob2", ".bio", ".tsv", ".tab", ".col", ".annotated")
-"""Ends of names that are columns also where no tags are needed; of others a line is then a sentence."""
+"""Ends of names that are columns also where no tags are needed; in others a line is then a sentence."""
 
 WORDS, TAGS = ("tokens", "words"), ("tags", "ner_tags", "pos_tags", "labels")
-"""Names of lists in JSONL that are known."""
+"""Names of lists in JSONL that are recognised."""
 
 
 def read_tagged(
     paths: Sequence[str], options: DataConfig, report: ReadReport, *, answers: bool = True
 ) -> Iterator[TaggedWords]:
-    """The sentences of all files, one after the other; with `answers` false tags need not be there, and plain
+    """The sentences of all files, one after the other; with `answers` false tags need not exist, and plain
     text will do.
 
     Raises what the readers of the forms raise, and DataError where a file has no sentence.
     """
+    nothing = "there is no sentence in it that can be used" if answers else None
     for path in paths:
-        read = _READERS[_form(path, options, report, answers)]
-        before = report.used
-        try:
-            yield from read(path, options, report, answers=answers)
-        except DataError as error:
-            report.rejected += error.line is not None
-            raise
-        if answers and report.used == before:
-            raise DataError("there is no sentence in it that can be used", path)
+        file = DataFile(path, options, report)
+        read = _READERS[_form(file, answers)]
+        with report.reading(path, nothing):
+            for sentence in read(file, answers):
+                report.used += 1
+                yield sentence
+            file.note_findings()
 
 
-def _form(path: str, options: DataConfig, report: ReadReport, answers: bool) -> str:
-    if options.format == "tsv":
+def _form(file: DataFile, answers: bool) -> str:
+    form = file.options.format
+    if form == "tsv":
         return "conll"
-    if options.format != "auto":
-        if options.format not in _READERS:
+    if form != "auto":
+        if form not in _READERS:
             raise UsageError(
-                f"words with tags must be in one of the forms {', '.join(_READERS)}, but data.format is"
-                f" {options.format}"
+                f"words with tags must be in one of the forms {', '.join(_READERS)}, but data.format is {form}"
             )
-        return options.format
-    suffix = os.path.splitext(path.removesuffix(".gz"))[1].lower()
+        return form
+    suffix = ending(file.path)
     if suffix in FORMS:
         return FORMS[suffix]
     if answers or suffix in COLUMNS:
         return "conll"
-    report.note(f"{place(path)}: a line is taken as a sentence; of a word a line: --set data.format=conll")
+    file.note("a line is taken as a sentence; of a word a line: --set data.format=conll")
     return "text"
 
 
-def read_words(path: str, options: DataConfig, report: ReadReport, *, answers: bool) -> Iterator[TaggedWords]:
-    """A sentence a line, its words parted by blanks and without tags; a blank line, or one that is skipped,
-    has no words."""
+def read_words(file: DataFile, answers: bool) -> Iterator[TaggedWords]:
+    """A sentence a line, its words between spaces and without tags; a blank line, or one that is skipped, has
+    no words."""
     if answers:
         raise UsageError(
             "plain text has no tags; name files of words and tags (conll, conllu, tagged or json)"
         )
-    for record in read_texts(path, options, report, every_line=True):
+    for record in plain_texts(file):
         words = record.fields["text"].replace("\t", " ").split(" ")
-        yield TaggedWords(tuple(word for word in words if word), (), path, record.line)
+        yield TaggedWords(tuple(filter(None, words)), (), file.path, record.line)
 
 
-def read_tag_lists(
-    path: str, options: DataConfig, report: ReadReport, *, answers: bool
-) -> Iterator[TaggedWords]:
+def read_tag_lists(file: DataFile, answers: bool) -> Iterator[TaggedWords]:
     """A sentence a line of JSONL, `{"tokens": ["I", "am"], "tags": ["PRON", "AUX"]}`, under the names
     `data.text` and `data.label`, or one of the names WORDS and one of TAGS.
 
     Raises DataError, with the line, where they are no lists of texts or not of one length.
     """
-    findings = Findings(path)
-    check = TagCheck(path, findings, options.repair_tags)
-    for line in lines_of(path, options, report):
-        if line.problem is not None or not line.text.strip():
-            report.skip(line.problem or "blank", path, line.number)
-            continue
-        content = json_object(line.text, path, line.number)
-        words = writable(
-            _texts(content, "words", options.text, WORDS, path, line.number, report),
-            options,
-            report,
-            path,
-            line.number,
-        )
+    check = TagCheck(file)
+    for line, content in json_objects(file):
+        words = file.clean(_texts(content, "words", file, line), line)
         if words is None:
             continue
-        tags = _texts(content, "tags", options.label, TAGS, path, line.number, report) if answers else []
+        tags = _texts(content, "tags", file, line) if answers else []
         if answers and len(tags) != len(words):
-            raise DataError(
-                f"there must be as many tags as words, but there are {len(tags)} for {len(words)}",
-                path,
-                line.number,
+            raise file.error(
+                f"there must be as many tags as words, but there are {len(tags)} for {len(words)}", line
             )
-        report.used += 1
-        yield TaggedWords(tuple(words), check.checked(tags, [line.number] * len(tags)), path, line.number)
-    findings.say(report)
+        yield TaggedWords(tuple(words), check.checked(tags, [line] * len(tags)), file.path, line)
 
 
-def _texts(
-    content: dict[str, Any],
-    what: str,
-    asked: str | None,
-    known: Sequence[str],
-    path: str,
-    line: int,
-    report: ReadReport,
-) -> list[str]:
-    names = [name for name in known if name in content] if asked is None else [asked]
+def _texts(content: dict[str, Any], what: str, file: DataFile, line: int) -> list[str]:
+    """The list of words, or of tags."""
+    setting, known = ("label", TAGS) if what == "tags" else ("text", WORDS)
+    named = file.options.label if what == "tags" else file.options.text
+    names = [name for name in known if name in content] if named is None else [named]
     if len(names) > 1:
-        role = "label" if what == "tags" else "text"
-        report.note(
-            f"{place(path)}: {names[0]!r} is taken as {what}; to take {' or '.join(names[1:])}: --set"
-            f" data.{role}=NAME"
+        file.note(
+            f"{names[0]!r} is taken as {what}; to take {' or '.join(names[1:])}: --set data.{setting}=NAME"
         )
     found = content.get(names[0]) if names else None
     if (
@@ -146,22 +120,15 @@ def _texts(
         or not found
         or not all(isinstance(one, str) and one.strip(" ") for one in found)
     ):
-        wanted = " or ".join(known) if asked is None else printable(asked)
-        raise DataError(
-            f"there must be a list of texts, none of them blank, under {wanted}; tags by name, not by number",
-            path,
+        expected = " or ".join(known) if named is None else printable(named)
+        raise file.error(
+            f"there must be a list of texts, none of them blank, under {expected}; tags by name, not by number",
             line,
         )
     return found
 
 
-class _TaggedReader(Protocol):
-    def __call__(
-        self, path: str, options: DataConfig, report: ReadReport, *, answers: bool
-    ) -> Iterator[TaggedWords]: ...
-
-
-_READERS: dict[str, _TaggedReader] = {
+_READERS: dict[str, Callable[[DataFile, bool], Iterator[TaggedWords]]] = {
     "conll": read_conll,
     "conllu": read_conllu,
     "tagged": read_word_tags,

@@ -9,75 +9,65 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from seqloom.config import DataConfig
-from seqloom.data.formats.columns import writable
-from seqloom.data.formats.findings import Findings
+from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.json_documents import read_document
 from seqloom.data.formats.jsonl import kind_of
-from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import TaggedWords
 from seqloom.data.readers.tag_scheme import OUTSIDE
-from seqloom.errors import DataError
 
 
-def read_tagged_spans(
-    path: str, options: DataConfig, report: ReadReport, *, answers: bool
-) -> Iterator[TaggedWords]:
-    """The sentences of a file; the line of each is its number in the file, from 1. Words are what blanks
-    part, cut where a span begins or ends inside of one.
+def read_tagged_spans(file: DataFile, answers: bool) -> Iterator[TaggedWords]:
+    """The sentences of a file; the line of each is its number in the file, from 1. Words are divided at white
+    space, and where a span begins or ends inside of one.
 
     Raises DataError, with that number, where the content is of another form.
     """
-    content = read_document(path, options, report)
-    findings = Findings(path)
-    for number, item in enumerate(_items(content, path), 1):
-        parts = item.get("data") if isinstance(item, dict) else None
-        if not isinstance(parts, list) or not parts:
-            raise DataError(
-                f"sentence {number} must be an object with a list `data` of parts, but is not", path
-            )
-        kept = writable([_part(part, path, number)[0] for part in parts], options, report, path, number)
-        if kept is None:
+    for number, item in enumerate(_items(read_document(file), file), 1):
+        parts = _parts(item, file, number)
+        texts = file.clean([text for text, _ in parts], number)
+        if texts is None:
             continue
         words: list[str] = []
         tags: list[str] = []
-        inside = False
-        for text, part in zip(kept, parts, strict=True):
-            entity = _part(part, path, number)[1]
-            some = text.split()
-            if some and inside and not text[0].isspace():
-                findings.note("a span that begins or ends inside a word, which is cut there", number)
-            inside = bool(text) and not text[-1].isspace()
-            words += some
-            tags += [
-                OUTSIDE if entity is None else f"{'I' if at else 'B'}-{entity}" for at in range(len(some))
-            ]
-        if not words:
-            report.skip("blank", path, number)
-            continue
-        report.used += 1
-        yield TaggedWords(tuple(words), tuple(tags) if answers else (), path, number)
-    findings.say(report)
+        in_word = False
+        for text, (_, entity) in zip(texts, parts, strict=True):
+            found = text.split()
+            if found and in_word and not text[0].isspace():
+                file.find("a span that begins or ends inside a word, which is cut there", number)
+            in_word = bool(text) and not text[-1].isspace()
+            words += found
+            if entity is None:
+                tags += [OUTSIDE] * len(found)
+            elif found:
+                tags += [f"B-{entity}", *[f"I-{entity}"] * (len(found) - 1)]
+        if words:
+            yield TaggedWords(tuple(words), tuple(tags) if answers else (), file.path, number)
+        else:
+            file.skip("blank", number)
 
 
-def _items(content: Any, path: str) -> Iterator[Any]:
-    lists = list(content.values()) if isinstance(content, dict) else [content]
-    for items in lists:
+def _items(content: Any, file: DataFile) -> Iterator[Any]:
+    for items in content.values() if isinstance(content, dict) else [content]:
         if not isinstance(items, list):
-            raise DataError(
-                f"there must be a list of sentences under each name, but there is {kind_of(items)}", path
+            raise file.error(
+                f"there must be a list of sentences under each name, but there is {kind_of(items)}"
             )
         yield from items
 
 
-def _part(part: Any, path: str, number: int) -> tuple[str, str | None]:
-    """Its text, and the name of its span."""
-    text = part.get("text") if isinstance(part, dict) else None
-    entity = part.get("entity") if isinstance(part, dict) else None
-    if not isinstance(text, str) or not (entity is None or (isinstance(entity, str) and entity.strip())):
-        raise DataError(
-            f"sentence {number}: each part must have a `text`, and an `entity` that is a name where it"
-            " has one",
-            path,
-        )
-    return text, entity
+def _parts(item: Any, file: DataFile, number: int) -> list[tuple[str, str | None]]:
+    """The text of each part of a sentence, and the name of its span."""
+    parts = item.get("data") if isinstance(item, dict) else None
+    if not isinstance(parts, list) or not parts:
+        raise file.error(f"sentence {number} must be an object with a list `data` of parts, but is not")
+    found = []
+    for part in parts:
+        text, entity = (part.get("text"), part.get("entity")) if isinstance(part, dict) else (None, None)
+        named = isinstance(entity, str) and entity.strip()
+        if not isinstance(text, str) or not (entity is None or named):
+            raise file.error(
+                f"sentence {number}: each part must have a `text`, and an `entity` that is a name where it"
+                " has one"
+            )
+        found.append((text, entity))
+    return found

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Literal, final
 
 from seqloom.config import DataConfig
+from seqloom.data.formats.forms import FORMS
 from seqloom.data.readers import tagged
 from seqloom.data.readers.examples import LabelledText
-from seqloom.data.readers.records import FORMS
 from seqloom.errors import DataError, FolderError, UsageError, place, printable
 from seqloom.evaluation.classification import RESAMPLES
 from seqloom.evaluation.predictions import head_outputs
