@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,3 +104,25 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+class _Collecting(logging.Handler):
+    def __init__(self, messages: list[str]) -> None:
+        super().__init__(logging.INFO)
+        self.messages = messages
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+@pytest.fixture
+def notices() -> Iterator[list[str]]:
+    """What seqloom logs during the test, line by line; a test may clear it."""
+    package = logging.getLogger("seqloom")
+    level, messages = package.level, list[str]()
+    handler = _Collecting(messages)
+    package.addHandler(handler)
+    package.setLevel(logging.INFO)
+    yield messages
+    package.removeHandler(handler)
+    package.setLevel(level)

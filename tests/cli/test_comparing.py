@@ -30,16 +30,14 @@ class Toy:
     def __init__(self) -> None:
         self.stop_at, self.trained = 0, 0
 
-    def train(
-        self, place: Path, entry: Any, settings: list[str], plan: Any, say: Any, progress: Any
-    ) -> CellRun:
+    def train(self, place: Path, entry: Any, settings: list[str], plan: Any, progress: Any) -> CellRun:
         self.trained += 1
         if self.trained == self.stop_at:
             return CellRun("SIGTERM", 1, 9, {}, 0.1, 1)
         place.mkdir(parents=True, exist_ok=True)
         return CellRun("max_steps", 9, 9, {"accuracy": 0.5, "loss": 0.7}, 2.0, 100)
 
-    def measure(self, place: Path, plan: Any, say: Any) -> CellResult:
+    def measure(self, place: Path, plan: Any) -> CellResult:
         right = [1.0, 1.0, float(place.name.startswith("rec")), 0.0]
         return CellResult({"accuracy": sum(right) / 4, "loss": 0.5}, right, 1234, 2.0, "t")
 

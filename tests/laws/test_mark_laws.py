@@ -378,10 +378,10 @@ def test_human_and_decoded_texts_are_scored_alike(name: str) -> None:
     ):
         assert float(written.log_probs.sum()) == pytest.approx(one.log_probability, rel=1e-4)
     begin = len(MARKS[name].bos)
-    most = _fitting(bundle, 10, 65 - 10 - begin, lambda _: None)  # all but the last token is read
+    most = _fitting(bundle, 10, 65 - 10 - begin)  # all but the last token is read
     assert most + 10 + begin - 1 == 64
     with pytest.raises(UsageError, match="must sum"):
-        _fitting(bundle, 10, most + 1, lambda _: None)
+        _fitting(bundle, 10, most + 1)
 
 
 @pytest.mark.usefixtures("one_thread")

@@ -67,12 +67,14 @@ def test_a_variable_switches_them_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("fresh")
-def test_who_trains_without_them_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_trains_without_them_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notices: list[str]
+) -> None:
     """And only who would have something of them."""
     monkeypatch.delenv(OFF, raising=False)
     monkeypatch.setattr("seqloom.native.library.load", lambda path: None)
     for name in ("recurrent_lm", "gpt"):
-        said: list[str] = []
+        notices.clear()
         (tmp_path / "text.txt").write_text("a few words of text\n" * 40)
         settings = ["data.tokenizer=bytes", "train.max_steps=1"]
         text, folder = str(tmp_path / "text.txt"), tmp_path / name
@@ -82,9 +84,8 @@ def test_who_trains_without_them_is_told(tmp_path: Path, monkeypatch: pytest.Mon
             output_dir=folder,
             model=f"{name}:tiny",
             settings=settings,
-            say=said.append,
         )
-        assert any("python -m seqloom.native" in line for line in said) == (name == "recurrent_lm")
+        assert any("python -m seqloom.native" in line for line in notices) == (name == "recurrent_lm")
 
 
 def test_each_processor_has_its_library() -> None:

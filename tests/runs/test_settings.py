@@ -105,13 +105,9 @@ def test_the_learning_rate_may_be_changed_on_resume(stopped: Path) -> None:
 def test_a_model_is_measured_in_the_direction_it_was_trained_for(stopped: Path) -> None:
     seqloom.train(resume=stopped)
     pairs = str(stopped.parent / "pairs.tsv")
-    same = evaluate(stopped, [pairs], {}, {"beam": 1, "n_best": 1}, lambda _: None)
-    said = evaluate(
-        stopped, [pairs], {"source": "there", "target": "here"}, {"beam": 1, "n_best": 1}, lambda _: None
-    )
-    turned = evaluate(
-        stopped, [pairs], {"source": "here", "target": "there"}, {"beam": 1, "n_best": 1}, lambda _: None
-    )
+    same = evaluate(stopped, [pairs], {}, {"beam": 1, "n_best": 1})
+    said = evaluate(stopped, [pairs], {"source": "there", "target": "here"}, {"beam": 1, "n_best": 1})
+    turned = evaluate(stopped, [pairs], {"source": "here", "target": "there"}, {"beam": 1, "n_best": 1})
     assert same.metrics == said.metrics
     assert same.metrics["loss"] != turned.metrics["loss"]
 

@@ -33,9 +33,8 @@ def few_phrases(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("few_phrases")
-def test_the_demo_gives_scores_examples_and_pictures(tmp_path: Path) -> None:
-    said: list[str] = []
-    result = demo(str(tmp_path / "demo"), 4, said.append, lambda _: None)
+def test_the_demo_gives_scores_examples_and_pictures(tmp_path: Path, notices: list[str]) -> None:
+    result = demo(str(tmp_path / "demo"), 4, lambda _: None)
     assert result.summary.keys() == {
         "exact_match",
         "exact_match_new_forms",
@@ -46,10 +45,10 @@ def test_the_demo_gives_scores_examples_and_pictures(tmp_path: Path) -> None:
     assert Path(str(result.summary["heatmap"])).read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "demo" / "heatmap.svg").exists()
     assert len({written for written, _, _ in result.examples}) == len(result.examples) > 1
-    assert any("left out" in line for line in said)
-    again = demo(str(tmp_path / "demo"), 2, said.append, lambda _: None)
+    assert any("left out" in line for line in notices)
+    again = demo(str(tmp_path / "demo"), 2, lambda _: None)
     assert again.summary["output_dir"] == str(tmp_path / "demo-2" / "model")
-    assert any("holds something already" in line for line in said)
+    assert any("holds something already" in line for line in notices)
 
 
 @pytest.mark.usefixtures("few_phrases")
@@ -72,7 +71,7 @@ def test_what_chooses_the_checkpoint_is_not_reported_on(
     monkeypatch.setattr(module, "evaluate_pairs", watched)
     monkeypatch.setattr(module, "attention_of", looked)
     monkeypatch.setattr(module, "draw_attention", lambda *_, **__: None)
-    result = demo(str(tmp_path / "demo"), 1, lambda _: None, lambda _: None)
+    result = demo(str(tmp_path / "demo"), 1, lambda _: None)
     chosen_by = [
         json.loads(line)["source"]
         for line in (tmp_path / "demo" / "data" / "validation.jsonl").read_text("utf-8").splitlines()
@@ -94,7 +93,7 @@ def test_a_demo_that_is_stopped_gives_no_score(number: signal.Signals, tmp_path:
         if now.step == 2:
             os.kill(os.getpid(), number)
 
-    result = demo(str(tmp_path / "demo"), 50, lambda _: None, stop)
+    result = demo(str(tmp_path / "demo"), 50, stop)
     assert result.stopped == number.name
     assert result.summary == {"stopped": number.name, "output_dir": str(tmp_path / "demo" / "model")}
     assert result.examples == []

@@ -112,9 +112,10 @@ def bart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_directory_is_opened_as_it_is_and_as_a_run_folder_alike(gpt2: Path, tmp_path: Path) -> None:
-    said: list[str] = []
-    result = import_model(str(gpt2), str(tmp_path / "run"), said.append)
+def test_a_directory_is_opened_as_it_is_and_as_a_run_folder_alike(
+    gpt2: Path, tmp_path: Path, notices: list[str]
+) -> None:
+    result = import_model(str(gpt2), str(tmp_path / "run"))
     assert (result["model"], result["task"]) == ("gpt", "text-generation")
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert names >= {
@@ -146,7 +147,7 @@ def test_a_language_model_scores_as_transformers_does(gpt2: Path) -> None:
 
 
 def test_an_encoder_decoder_writes_what_transformers_writes(bart: Path, tmp_path: Path) -> None:
-    import_model(str(bart), str(tmp_path / "run"), lambda _: None)
+    import_model(str(bart), str(tmp_path / "run"))
     bundle = run_folder.load_run(tmp_path / "run")
     assert (bundle.task, bundle.decode.beam, bundle.decode.max_length) == ("translation", 2, 7)
     assert bundle.tokenizer.special_ids.bos == (2, 0)
@@ -175,8 +176,8 @@ def test_in_and_out_is_the_same_checkpoint(
     source: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     folder: Path = request.getfixturevalue(source)
-    import_model(str(folder), str(tmp_path / "run"), lambda _: None)
-    result = export_model(str(tmp_path / "run"), str(tmp_path / "out"), lambda _: None)
+    import_model(str(folder), str(tmp_path / "run"))
+    result = export_model(str(tmp_path / "run"), str(tmp_path / "out"))
     assert result["files"] == ["model.safetensors"]
     assert (tmp_path / "out" / "model.safetensors").stat().st_size == pytest.approx(
         (folder / "model.safetensors").stat().st_size, rel=0.01
@@ -192,7 +193,7 @@ def test_in_and_out_is_the_same_checkpoint(
 
 
 def test_shards_are_written_where_asked(gpt2: Path, tmp_path: Path) -> None:
-    export_model(str(gpt2), str(tmp_path / "out"), lambda _: None, shard_mib=1)
+    export_model(str(gpt2), str(tmp_path / "out"), shard_mib=1)
     again = hf.GPT2LMHeadModel.from_pretrained(tmp_path / "out")
     assert torch.equal(
         again.transformer.wte.weight, hf.GPT2LMHeadModel.from_pretrained(gpt2).transformer.wte.weight
@@ -209,7 +210,7 @@ def test_a_model_of_our_own_opens_in_transformers(tmp_path: Path) -> None:
         model="gpt:tiny",
         settings=settings,
     )
-    export_model(str(tmp_path / "run"), str(tmp_path / "out"), lambda _: None)
+    export_model(str(tmp_path / "run"), str(tmp_path / "out"))
     ours = run_folder.load_run(tmp_path / "run")
     theirs, tokenizer = (
         hf.GPT2LMHeadModel.from_pretrained(tmp_path / "out").eval(),
@@ -241,7 +242,7 @@ def test_an_encoder_and_a_model_of_images_are_imported(tmp_path: Path) -> None:
     }
     hf.PreTrainedTokenizerFast(tokenizer_object=made, **special).save_pretrained(tmp_path / "bert")
     sharpened(hf.BertModel(hf.BertConfig(**{**BERT, "vocab_size": 11})), tmp_path / "bert")
-    result = import_model(str(tmp_path / "bert"), str(tmp_path / "run"), lambda _: None)
+    result = import_model(str(tmp_path / "bert"), str(tmp_path / "run"))
     assert result["task"] == "feature-extraction"
     bundle = run_folder.load_run(tmp_path / "run")
     assert bundle.tokenizer.special_ids[4:8] == ((2,), (3,), (3,), 4)
@@ -249,9 +250,9 @@ def test_an_encoder_and_a_model_of_images_are_imported(tmp_path: Path) -> None:
     (tmp_path / "vit" / "preprocessor_config.json").write_text(
         '{"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}'
     )
-    import_model(str(tmp_path / "vit"), str(tmp_path / "vit-run"), lambda _: None)
+    import_model(str(tmp_path / "vit"), str(tmp_path / "vit-run"))
     assert run_folder.open_model(tmp_path / "vit-run").model.config.labels == ("cat", "dog", "a b")  # type: ignore[union-attr]
-    export_model(str(tmp_path / "vit-run"), str(tmp_path / "vit-out"), lambda _: None)
+    export_model(str(tmp_path / "vit-run"), str(tmp_path / "vit-out"))
     assert hf.ViTForImageClassification.from_pretrained(tmp_path / "vit-out").config.id2label == {
         0: "cat",
         1: "dog",
@@ -270,23 +271,23 @@ def test_an_id_that_the_tokenizer_has_and_the_model_not_is_refused(gpt2: Path, t
 def test_what_is_neither_a_directory_of_the_hub_nor_arpa_is_refused(gpt2: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="must be a Hugging Face directory"):
-        import_model(str(tmp_path / "empty"), str(tmp_path / "run"), lambda _: None)
+        import_model(str(tmp_path / "empty"), str(tmp_path / "run"))
     (tmp_path / "text.txt").write_text("no arpa")
     with pytest.raises(UsageError, match="--dtype"):
-        import_model(str(tmp_path / "text.txt"), str(tmp_path / "run"), lambda _: None, "float32")
+        import_model(str(tmp_path / "text.txt"), str(tmp_path / "run"), "float32")
     with pytest.raises(UsageError, match="--dtype must be one of"):
-        import_model(str(gpt2), str(tmp_path / "run"), lambda _: None, "int8")
+        import_model(str(gpt2), str(tmp_path / "run"), "int8")
     with pytest.raises(UsageError, match="--format must be one of huggingface, arpa, onnx"):
-        export_model(str(gpt2), str(tmp_path / "out"), lambda _: None, "tensorflow")
+        export_model(str(gpt2), str(tmp_path / "out"), "tensorflow")
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").touch()
     for ask in (import_model, export_model):
         with pytest.raises(UsageError, match="must be new or empty"):
-            ask(str(gpt2), str(tmp_path / "taken"), lambda _: None)
+            ask(str(gpt2), str(tmp_path / "taken"))
 
 
 def test_only_hf_names_touch_the_network_and_offline_says_so(
-    gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notices: list[str]
 ) -> None:
     import huggingface_hub
 
@@ -302,9 +303,8 @@ def test_only_hf_names_touch_the_network_and_offline_says_so(
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     assert run_folder.load_run("hf://someone/gpt2@v1").folder == gpt2
     assert run_folder.task_of(Path("hf://someone/gpt2@v1")) == "text-generation"
-    said: list[str] = []
-    import_model("hf://someone/gpt2", str(tmp_path / "run"), said.append)
-    assert said[0] == "hf://someone/gpt2 is commit gpt2"
+    import_model("hf://someone/gpt2", str(tmp_path / "run"))
+    assert notices[0] == "hf://someone/gpt2 is commit gpt2"
     assert asked == [("someone/gpt2", "v1"), ("someone/gpt2", "v1"), ("someone/gpt2", None)]
     monkeypatch.undo()
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
@@ -354,13 +354,14 @@ def test_a_number_of_groups_that_is_none_is_said() -> None:
     assert "groups" in notes[0]
 
 
-def test_config_json_says_how_it_decodes_where_no_other_file_does(bart: Path, tmp_path: Path) -> None:
+def test_config_json_says_how_it_decodes_where_no_other_file_does(
+    bart: Path, tmp_path: Path, notices: list[str]
+) -> None:
     copied = shutil.copytree(bart, tmp_path / "bart")
     (copied / "generation_config.json").unlink()
     rewrite(copied / "config.json", early_stopping=True, num_beams=3)
-    said: list[str] = []
-    import_model(str(copied), str(tmp_path / "run"), said.append)
-    assert any("early_stopping" in line for line in said)
+    import_model(str(copied), str(tmp_path / "run"))
+    assert any("early_stopping" in line for line in notices)
 
 
 def test_what_is_not_true_of_what_is_written_is_left_out(gpt2: Path, tmp_path: Path) -> None:
@@ -372,7 +373,7 @@ def test_what_is_not_true_of_what_is_written_is_left_out(gpt2: Path, tmp_path: P
         _name_or_path="/home/a",
         mine=3,
     )
-    export_model(str(copied), str(tmp_path / "out"), lambda _: None)
+    export_model(str(copied), str(tmp_path / "out"))
     content = json.loads((tmp_path / "out" / "config.json").read_text())
     assert not content.keys() & {"auto_map", "quantization_config", "_name_or_path"}
     assert content["mine"] == 3
@@ -386,7 +387,7 @@ def test_weights_that_are_not_finite_leave_no_folder(gpt2: Path, tmp_path: Path)
     with pytest.raises(
         FolderError, match=r"weights must be finite, but those of positions\.embedding\.weight are not"
     ):
-        import_model(str(copied), str(tmp_path / "run"), lambda _: None)
+        import_model(str(copied), str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
@@ -401,7 +402,7 @@ def test_a_model_of_images_without_its_preparation_leaves_no_folder(
     if content is not None:
         (tmp_path / "vit" / "preprocessor_config.json").write_text(content)
     with pytest.raises(FolderError, match=rf"preprocessor_config\.json: .*{said}"):
-        import_model(str(tmp_path / "vit"), str(tmp_path / "run"), lambda _: None)
+        import_model(str(tmp_path / "vit"), str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
@@ -416,13 +417,13 @@ def test_an_export_has_the_special_tokens_that_its_source_took_for_granted(
     (tmp_path / "bert" / "vocab.txt").write_text("\n".join(WORDS))
     if settings is not None:
         (tmp_path / "bert" / "tokenizer_config.json").write_text(json.dumps(settings))
-    import_model(str(tmp_path / "bert"), str(tmp_path / "run"), lambda _: None)
+    import_model(str(tmp_path / "bert"), str(tmp_path / "run"))
     assert (
         run_folder.load_run(tmp_path / "run").tokenizer.special_ids
         == run_folder.load_run(tmp_path / "bert").tokenizer.special_ids
     )
     for source in ("bert", "run"):
-        export_model(str(tmp_path / source), str(tmp_path / f"of-{source}"), lambda _: None)
+        export_model(str(tmp_path / source), str(tmp_path / f"of-{source}"))
         tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path / f"of-{source}")
         names = (
             tokenizer.pad_token,
@@ -442,7 +443,7 @@ def test_a_language_model_has_no_marks_of_an_encoder(gpt2: Path, tmp_path: Path)
     copied = shutil.copytree(gpt2, tmp_path / "gpt2")
     (copied / "tokenizer_config.json").unlink()
     rewrite(copied / "config.json", pad_token_id=5)
-    export_model(str(copied), str(tmp_path / "out"), lambda _: None)
+    export_model(str(copied), str(tmp_path / "out"))
     tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path / "out")
     assert (tokenizer.bos_token, tokenizer.eos_token, tokenizer.cls_token, tokenizer.sep_token) == (
         "<|endoftext|>",
@@ -514,8 +515,8 @@ def marian(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.filterwarnings("ignore:.*sacremoses:UserWarning")
 def test_marian_keeps_its_two_languages_on_the_way_in_and_out(marian: Path, tmp_path: Path) -> None:
-    import_model(str(marian), str(tmp_path / "run"), lambda _: None)
-    export_model(str(tmp_path / "run"), str(tmp_path / "out"), lambda _: None)
+    import_model(str(marian), str(tmp_path / "run"))
+    export_model(str(tmp_path / "run"), str(tmp_path / "out"))
     assert not (tmp_path / "out" / "tokenizer.json").exists()
     theirs = hf.AutoTokenizer.from_pretrained(marian)
     again = hf.AutoTokenizer.from_pretrained(tmp_path / "out")
@@ -544,7 +545,7 @@ def test_marian_keeps_its_two_languages_on_the_way_in_and_out(marian: Path, tmp_
 def test_the_loss_and_the_looks_of_marian_are_at_what_its_target_language_spells(
     marian: Path, tmp_path: Path
 ) -> None:
-    import_model(str(marian), str(tmp_path / "run"), lambda _: None)
+    import_model(str(marian), str(tmp_path / "run"))
     model, tokenizer = (
         hf.MarianMTModel.from_pretrained(marian).eval(),
         hf.AutoTokenizer.from_pretrained(marian),
@@ -557,7 +558,7 @@ def test_the_loss_and_the_looks_of_marian_are_at_what_its_target_language_spells
         count += both["labels"].numel()
     (tmp_path / "pairs.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS))
     for folder in (marian, tmp_path / "run"):
-        found = evaluate(folder, [str(tmp_path / "pairs.tsv")], {}, {"max_length": 3}, lambda _: None).metrics
+        found = evaluate(folder, [str(tmp_path / "pairs.tsv")], {}, {"max_length": 3}).metrics
         assert found["tokens"] == count
         assert found["loss"] == pytest.approx(total / count, abs=1e-5)
         bundle = run_folder.load_run(folder)

@@ -70,8 +70,8 @@ def saved(folder: Path, head: str, **changes: Any) -> None:
 
 def through(folder: Path, tmp_path: Path) -> Path:
     """In and out again."""
-    import_model(str(folder), str(tmp_path / "run"), silent)
-    export_model(str(tmp_path / "run"), str(tmp_path / "out"), silent)
+    import_model(str(folder), str(tmp_path / "run"))
+    export_model(str(tmp_path / "run"), str(tmp_path / "out"))
     return tmp_path / "out"
 
 
@@ -172,7 +172,7 @@ def test_spans_are_those_of_their_model(tmp_path: Path) -> None:
         assert torch.equal(given.input_ids, tokens)
 
 
-def test_a_cosine_begins_as_good_as_the_vectors_of_its_encoder(tmp_path: Path) -> None:
+def test_a_cosine_begins_as_good_as_the_vectors_of_its_encoder(tmp_path: Path, notices: list[str]) -> None:
     """What the hub's heads have over two texts in one row, a hidden layer and [CLS], is not for texts apart."""
     saved(tmp_path / "theirs", "MaskedLM")
     rows = [("the cat sleeps", "the dog sleeps", 4.0), ("a dog runs", "the big house", 1.0)] * 6
@@ -180,7 +180,6 @@ def test_a_cosine_begins_as_good_as_the_vectors_of_its_encoder(tmp_path: Path) -
     (tmp_path / "data.tsv").write_text("sentence1\tsentence2\tscore\n" + lines)
     settings = ["head.pair=cosine", "train.max_steps=1", "train.learning_rate=1e-9"]
     args = [str(tmp_path / "data.tsv")]
-    said: list[str] = []
     start = tmp_path / "theirs"
     pooled_as(start, "mean_tokens")
     seqloom.train(
@@ -189,13 +188,10 @@ def test_a_cosine_begins_as_good_as_the_vectors_of_its_encoder(tmp_path: Path) -
         output_dir=tmp_path / "one",
         start=start,
         settings=settings[1:],
-        say=said.append,
     )
-    assert sum("--set head.pair=cosine begins as good" in line for line in said) == 1
+    assert sum("--set head.pair=cosine begins as good" in line for line in notices) == 1
     seqloom.train("sentence-similarity", args, output_dir=tmp_path / "run", start=start, settings=settings)
-    vectors = SentenceEncoder(run_folder.load_run(tmp_path / "theirs"), silent).encode(
-        [*rows[0][:2], *rows[1][:2]]
-    )
+    vectors = SentenceEncoder(run_folder.load_run(tmp_path / "theirs")).encode([*rows[0][:2], *rows[1][:2]])
     near = [
         float(cosine(u[None].astype(np.float64), v[None].astype(np.float64))[0])
         for u, v in (vectors[:2], vectors[2:])
@@ -259,7 +255,7 @@ def test_a_reader_of_our_own_gives_the_same_labels_in_the_pipeline(
     seqloom.train(
         "text-classification", [data], output_dir=tmp_path / "run", model="bert:tiny", settings=settings
     )
-    result = export_model(str(tmp_path / "run"), str(tmp_path / "out"), silent)
+    result = export_model(str(tmp_path / "run"), str(tmp_path / "out"))
     assert result["architecture"] == "BertForSequenceClassification"
     found = pipeline_pairs(tmp_path / "out", PAIRS)
     assert same(found, ours(tmp_path / "run", PAIRS))
@@ -291,7 +287,7 @@ def test_a_tagger_of_our_own_gives_the_same_tags_in_the_pipeline(kind: str, tmp_
         model="bert:tiny",
         settings=settings,
     )
-    export_model(str(tmp_path / "run"), str(tmp_path / "out"), silent)
+    export_model(str(tmp_path / "run"), str(tmp_path / "out"))
     words = [tuple(one) for one in sentences[:8]]
     replies = load_reader(tmp_path / "run").ask([TaggedWords(one, (), "text", 1) for one in words])
     for one, reply, pieces in zip(
@@ -323,7 +319,7 @@ def test_a_causal_reader_of_our_own_gives_the_same_labels_in_the_pipeline(
         settings=settings,
     )
     assert (
-        export_model(str(tmp_path / "run"), str(tmp_path / "out"), silent)["architecture"]
+        export_model(str(tmp_path / "run"), str(tmp_path / "out"))["architecture"]
         == "GPT2ForSequenceClassification"
     )
     assert same(pipeline_pairs(tmp_path / "out", PAIRS), ours(tmp_path / "run", PAIRS))
@@ -346,14 +342,13 @@ def test_what_the_hub_has_no_place_for_is_refused_before_anything_is_written(tmp
     with pytest.raises(
         UsageError, match=r"head.pooling=first, but this model has mean: it cannot be written as one"
     ):
-        export_model(str(tmp_path / "run"), str(tmp_path / "out"), silent)
+        export_model(str(tmp_path / "run"), str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
-def test_a_checkpoint_that_was_fine_tuned_goes_back(tmp_path: Path) -> None:
+def test_a_checkpoint_that_was_fine_tuned_goes_back(tmp_path: Path, notices: list[str]) -> None:
     """From masked tokens to labels: another head, other labels, the tokenizer that came."""
     saved(tmp_path / "theirs", "MaskedLM")
-    told: list[str] = []
     settings = ["train.max_steps=2", "train.evaluate_every=2"]
     seqloom.train(
         "text-classification",
@@ -361,14 +356,13 @@ def test_a_checkpoint_that_was_fine_tuned_goes_back(tmp_path: Path) -> None:
         output_dir=tmp_path / "run",
         start=tmp_path / "theirs",
         settings=settings,
-        say=told.append,
     )
-    assert "not read: the head of masked tokens (5 tensors), which the model here has not got" in told
+    assert "not read: the head of masked tokens (5 tensors), which the model here has not got" in notices
     assert (
         "new, and to be trained: head.hidden.weight, head.hidden.bias, head.output.weight, head.output.bias"
-        in told
+        in notices
     )
-    export_model(str(tmp_path / "run"), str(tmp_path / "out"), silent)
+    export_model(str(tmp_path / "run"), str(tmp_path / "out"))
     assert same(pipeline_pairs(tmp_path / "out", PAIRS), ours(tmp_path / "run", PAIRS))
     assert hf.AutoConfig.from_pretrained(tmp_path / "out").architectures == ["BertForSequenceClassification"]
     assert tokenizers.Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json")).get_vocab_size() == len(
@@ -376,7 +370,7 @@ def test_a_checkpoint_that_was_fine_tuned_goes_back(tmp_path: Path) -> None:
     )
 
 
-def test_a_head_of_the_same_labels_comes_along_in_its_own_order(tmp_path: Path) -> None:
+def test_a_head_of_the_same_labels_comes_along_in_its_own_order(tmp_path: Path, notices: list[str]) -> None:
     """Which is no order of ours; and it goes on with it when it was stopped."""
     saved(tmp_path / "theirs", "SequenceClassification")
     expected = ours(tmp_path / "theirs", TEXTS)
@@ -386,7 +380,6 @@ def test_a_head_of_the_same_labels_comes_along_in_its_own_order(tmp_path: Path) 
         "train.learning_rate=1e-30",
         "train.weight_decay=0",
     ]
-    told: list[str] = []
     data, run = table(tmp_path), tmp_path / "run"
     whole = seqloom.train(
         "text-classification",
@@ -394,9 +387,8 @@ def test_a_head_of_the_same_labels_comes_along_in_its_own_order(tmp_path: Path) 
         output_dir=run,
         start=tmp_path / "theirs",
         settings=settings,
-        say=told.append,
     )
-    assert not any("new, and to be trained" in one for one in told)
+    assert not any("new, and to be trained" in one for one in notices)
     assert load_reader(run).work.labels == LABELS
     assert same(ours(run, TEXTS), expected)
     (run / files.MANIFEST).unlink()
@@ -465,7 +457,7 @@ def test_a_causal_checkpoint_that_was_fine_tuned_goes_back_with_its_marks(
         start=tmp_path / "theirs",
         settings=settings,
     )
-    export_model(str(tmp_path / "run"), str(tmp_path / "out"), silent)
+    export_model(str(tmp_path / "run"), str(tmp_path / "out"))
     asked: list[Any] = PAIRS if pairs else TEXTS
     expected = (
         pipeline_pairs(tmp_path / "out", asked)

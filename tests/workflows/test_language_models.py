@@ -124,9 +124,7 @@ def test_a_folder_gives_the_numbers_of_its_training(
     trained = metrics_log.validation(
         folder, max(line["step"] for line in metrics_log.read(folder) if "validation_loss" in line)
     )
-    metrics = evaluate(
-        folder, [str(texts / "val.txt")], {}, {}, lambda _: None, stride=8 if "gpt" in model else None
-    ).metrics
+    metrics = evaluate(folder, [str(texts / "val.txt")], {}, {}, stride=8 if "gpt" in model else None).metrics
     best = min(line["validation_loss"] for line in metrics_log.read(folder) if "validation_loss" in line)
     assert metrics["loss"] == pytest.approx(best, rel=1e-5)
     assert metrics["perplexity"] < 12  # 24 words and an end: it has learnt something
@@ -217,8 +215,9 @@ def test_micro_batches_change_nothing(model: str, texts: Path, tmp_path: Path) -
             torch.testing.assert_close(other[name], one[name], rtol=1e-7, atol=1e-9)
 
 
-def test_without_validation_files_documents_are_held_out(texts: Path, tmp_path: Path) -> None:
-    said: list[str] = []
+def test_without_validation_files_documents_are_held_out(
+    texts: Path, tmp_path: Path, notices: list[str]
+) -> None:
     data = [str(texts / "train.txt")]
     train(
         "text-generation",
@@ -226,9 +225,8 @@ def test_without_validation_files_documents_are_held_out(texts: Path, tmp_path: 
         output_dir=tmp_path / "run",
         model="ngram:bigram",
         settings=["data.tokenizer=words"],
-        say=said.append,
     )
-    assert any("4 documents held out by seed 0" in line for line in said)
+    assert any("4 documents held out by seed 0" in line for line in notices)
     content = json.loads((tmp_path / "run" / run_folder.DATA).read_text())
     assert (content["training"]["documents"], content["validation"]["documents"]) == (196, 4)
 
@@ -238,14 +236,13 @@ def test_mixtures_with_given_and_with_tuned_weights(
 ) -> None:
     members = [str(folder) for folder in folders.values()]
     dev = str(texts / "val.txt")
-    given = mix(members, str(tmp_path / "given"), "1,1,2", (), DataConfig(), lambda _: None)
+    given = mix(members, str(tmp_path / "given"), "1,1,2", (), DataConfig())
     assert list(given["weights"].values()) == [0.25, 0.25, 0.5]
-    tuned = mix(members, str(tmp_path / "tuned"), None, [dev], DataConfig(), lambda _: None)
+    tuned = mix(members, str(tmp_path / "tuned"), None, [dev], DataConfig())
     losses = [
-        evaluate(folder, [dev], {}, {}, lambda _: None).metrics["loss"]
-        for folder in [*members, str(tmp_path / "given")]
+        evaluate(folder, [dev], {}, {}).metrics["loss"] for folder in [*members, str(tmp_path / "given")]
     ]
-    loss = evaluate(tmp_path / "tuned", [dev], {}, {}, lambda _: None).metrics["loss"]
+    loss = evaluate(tmp_path / "tuned", [dev], {}, {}).metrics["loss"]
     assert loss == pytest.approx(tuned["loss"], rel=1e-6)
     assert loss < min(losses) + 1e-6  # no single member and no other weights do better
     assert load_run(tmp_path / "tuned").model_type == "ensemble"
@@ -276,12 +273,12 @@ def test_pairs_are_told_apart_by_group(folders: dict[str, Path], tmp_path: Path)
     (tmp_path / "other.jsonl").write_text(json.dumps(rows[0]) + "\n")
     paths = [str(tmp_path / "pairs.jsonl"), str(tmp_path / "other.jsonl")]
     ngram = str(folders["ngram:trigram"])
-    (found,) = contrast([ngram], paths, "good", "bad", "kind", DataConfig(), lambda _: None)
+    (found,) = contrast([ngram], paths, "good", "bad", "kind", DataConfig())
     assert found.pairs == {"agreement": 3, "order": 1, "tie": 1}
     assert found.accuracy("agreement")[0] == 100
     assert found.accuracy("tie")[0] == 50
     assert found.accuracy()[0] == pytest.approx(90)
-    turned, _ = contrast([ngram, ngram], paths, "bad", "good", None, DataConfig(), lambda _: None)
+    turned, _ = contrast([ngram, ngram], paths, "bad", "good", None, DataConfig())
     assert turned.pairs == {"pairs": 4, "other": 1}
     assert turned.accuracy()[0] == pytest.approx(10)
 
@@ -301,19 +298,17 @@ def test_what_cannot_be_is_said_in_a_line(folders: dict[str, Path], texts: Path,
     def silent(_: str) -> None:
         pass
 
-    assert "at least 2 run folders" in refusal(
-        lambda: mix([ngram], str(tmp_path / "a"), None, (), quiet, silent)
-    )
-    assert "not both" in refusal(lambda: mix([ngram, gpt], str(tmp_path / "b"), "1,1", ["x"], quiet, silent))
+    assert "at least 2 run folders" in refusal(lambda: mix([ngram], str(tmp_path / "a"), None, (), quiet))
+    assert "not both" in refusal(lambda: mix([ngram, gpt], str(tmp_path / "b"), "1,1", ["x"], quiet))
     for weights in ("1", "1,-1", "a,b", "0,0", "1,nan"):
         with pytest.raises(UsageError, match="--weights must be 2 numbers"):
-            mix([ngram, gpt], str(tmp_path / "c"), weights, (), quiet, silent)
+            mix([ngram, gpt], str(tmp_path / "c"), weights, (), quiet)
     assert "an n-gram model, but this is a gpt" in refusal(lambda: export_arpa(gpt, str(tmp_path / "x.arpa")))
     assert "not.arpa:1" in refusal(lambda: import_arpa(str(tmp_path / "not.arpa"), str(tmp_path / "d")))
     assert "stride must be from 1" in refusal(
-        lambda: evaluate(gpt, [str(texts / "val.txt")], {}, {}, silent, stride=99)
+        lambda: evaluate(gpt, [str(texts / "val.txt")], {}, {}, stride=99)
     )
-    assert "no documents" in refusal(lambda: evaluate(gpt, [str(tmp_path / "empty.txt")], {}, {}, silent))
+    assert "no documents" in refusal(lambda: evaluate(gpt, [str(tmp_path / "empty.txt")], {}, {}))
     window = ["train.window=99", "data.tokenizer=words"]
     said = refusal(
         lambda: train(
@@ -346,12 +341,10 @@ def test_gradient_flow_of_a_language_model_is_that_of_its_training(
     folders: dict[str, Path], texts: Path, tmp_path: Path
 ) -> None:
     run, val = folders["recurrent_lm:tiny"], [str(texts / "val.txt")]
-    report = explain_gradient_flow(
-        [run], val, {}, rows=40, output=str(tmp_path / "flow.svg"), say=lambda _: None
-    )
+    report = explain_gradient_flow([run], val, {}, rows=40, output=str(tmp_path / "flow.svg"))
     assert report.rows == 40
     (flow,) = report.flows.values()
-    assert flow.loss == pytest.approx(evaluate(run, val, {}, {}, lambda _: None).metrics["loss"], rel=1e-4)
+    assert flow.loss == pytest.approx(evaluate(run, val, {}, {}).metrics["loss"], rel=1e-4)
     (tmp_path / "book.txt").write_text((texts / "val.txt").read_text())
     book = {"document": "file"}
     report = explain_gradient_flow(
@@ -360,10 +353,7 @@ def test_gradient_flow_of_a_language_model_is_that_of_its_training(
         book,
         rows=2,
         output=str(tmp_path / "book.svg"),
-        say=lambda _: None,
     )
     assert report.rows == 2  # of one document
     with pytest.raises(UsageError, match="recurrent"):
-        explain_gradient_flow(
-            [folders["gpt:tiny"]], val, {}, output=str(tmp_path / "none.svg"), say=lambda _: None
-        )
+        explain_gradient_flow([folders["gpt:tiny"]], val, {}, output=str(tmp_path / "none.svg"))

@@ -20,6 +20,7 @@ from tests.tasks.images.test_training_data import outcome, run, squares
 from seqloom.errors import DataError, FolderError, UsageError
 from seqloom.models.vit import ViT, ViTConfig
 from seqloom.runs import run_folder
+from seqloom.runs.progress import collected
 from seqloom.runs.settings import resolve
 from seqloom.tasks.images.training_data import PreparedPatches, prepare_patches, start_vit
 from seqloom.training.loop import Progress
@@ -57,31 +58,26 @@ def write(path: Path, seed: int, count: int) -> str:
     return str(path)
 
 
-def go_on(
-    folder: Path, stop: Callable[[int], None] = lambda step: None, said: list[str] | None = None
-) -> TrainResult:
+def go_on(folder: Path, stop: Callable[[int], None] = lambda step: None) -> TrainResult:
     """Starts the run in `folder` or goes on with it; `stop` is called after each step."""
 
     def progress(now: Progress) -> None:
         stop(now.step)
 
-    say = (said if said is not None else []).append
     if (folder / run_folder.RUN).exists():
-        return train(resume=folder, progress=progress, say=say)
+        return train(resume=folder, progress=progress)
     data = write(folder.parent / "train.npz", 1, 200)
-    return train(
-        TASK, [data], output_dir=folder, model="vit:tiny", settings=SETTINGS, progress=progress, say=say
-    )
+    return train(TASK, [data], output_dir=folder, model="vit:tiny", settings=SETTINGS, progress=progress)
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run that nothing disturbed."""
     folder = tmp_path_factory.mktemp("patches") / "run"
-    said: list[str] = []
-    assert go_on(folder, said=said).stopped == "max_steps"
-    assert said[0] == "no validation data given: 20 images split off by seed 0"
-    assert said[1].endswith(" parameters) on 180 images of 16 patches (20 for validation) for 100 steps")
+    with collected() as notices:
+        assert go_on(folder).stopped == "max_steps"
+    assert notices[0] == "no validation data given: 20 images split off by seed 0"
+    assert notices[1].endswith(" parameters) on 180 images of 16 patches (20 for validation) for 100 steps")
     return folder
 
 
@@ -91,12 +87,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_learns(trained: Path) -> None:
     """Far above the commonest of eight colours."""
     data = write(trained.parent / "test.npz", 2, 100)
-    found = evaluate(trained, [data], {}, {}, lambda _: None).metrics
+    found = evaluate(trained, [data], {}, {}).metrics
     assert found.keys() == {"loss", "accuracy", "baseline_accuracy", "patches"}
     assert found["patches"] == 100 * 8
     assert found["accuracy"] > 0.6
     assert found["baseline_accuracy"] < 0.25
-    assert evaluate(trained, [data], {}, {}, lambda _: None).metrics == found
+    assert evaluate(trained, [data], {}, {}).metrics == found
 
 
 def test_a_run_folder_holds_a_head_and_a_mask(trained: Path) -> None:
@@ -137,7 +133,7 @@ def prepared(
     given = ["model.image_size=8", "model.patch_size=2", "train.batch_rows=8", *settings]
     run_config = resolve(TASK, data, tmp_path / "run", "vit:tiny", validation, given, None)
     (tmp_path / "run").mkdir(parents=True, exist_ok=True)
-    return prepare_patches(run_config, tmp_path / "run", True, lambda _: None)
+    return prepare_patches(run_config, tmp_path / "run", True)
 
 
 def test_a_batch_is_a_function_of_its_rows(tmp_path: Path) -> None:
@@ -199,7 +195,7 @@ def test_validation_is_always_on_the_same_corruption(tmp_path: Path, trained: Pa
         prepared(tmp_path / str(seed), [data], f"train.seed={seed}", validation=(held,)).validate(model)
         for seed in (0, 1)
     ]
-    assert found[0] == found[1] == evaluate(trained, [held], {}, {}, lambda _: None).metrics
+    assert found[0] == found[1] == evaluate(trained, [held], {}, {}).metrics
 
 
 @pytest.mark.parametrize(

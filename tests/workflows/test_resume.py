@@ -56,7 +56,6 @@ def go_on(
     folder: Path,
     stop: Stop = lambda step: None,
     settings: tuple[str, ...] = (),
-    say: Callable[[str], None] = lambda _: None,
 ) -> TrainResult:
     """Starts the run in `folder` or goes on with it; `stop` is called after each step."""
 
@@ -64,7 +63,7 @@ def go_on(
         stop(now.step)
 
     if (folder / run_folder.RUN).exists():
-        return train(resume=folder, progress=progress, say=say)
+        return train(resume=folder, progress=progress)
     data, validation = (
         [str(folder.parent / f"{name}.{side}") for side in "ab"] for name in ("train", "validation")
     )
@@ -76,7 +75,6 @@ def go_on(
         validation=validation,
         settings=[*SETTINGS, *settings],
         progress=progress,
-        say=say,
     )
 
 
@@ -271,14 +269,13 @@ def test_killed_between_steps(place: Path, never_stopped: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stopped_twice_in_one_epoch_by_a_signal(
-    place: Path, never_stopped: Path, number: signal.Signals
+    place: Path, never_stopped: Path, number: signal.Signals, notices: list[str]
 ) -> None:
     folder = place / "run"
     for step in (5, 6, 10, 16):
-        said: list[str] = []
-        result = go_on(folder, kill_at_step(step, number), say=said.append)
+        result = go_on(folder, kill_at_step(step, number))
         assert (result.stopped, result.step) == (number.name, step)
-        assert f"{number.name}: saving and stopping after this step (once more to stop at once)" in said
+        assert f"{number.name}: saving and stopping after this step (once more to stop at once)" in notices
         assert read_state(checkpoints(folder)[0]).step == step
         assert not (folder / files.MANIFEST).exists()
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
@@ -323,17 +320,16 @@ def stopped(place: Path, step: int) -> Path:
     return place / "run"
 
 
-def test_a_finished_run_is_left_alone_and_that_is_said(never_stopped: Path) -> None:
+def test_a_finished_run_is_left_alone_and_that_is_said(never_stopped: Path, notices: list[str]) -> None:
     before = {
         path: (path.read_bytes(), path.stat().st_mtime_ns)
         for path in never_stopped.rglob("*")
         if path.is_file()
     }
-    said: list[str] = []
-    result = go_on(never_stopped, say=said.append)
+    result = go_on(never_stopped)
     assert (result.stopped, result.step, result.best_step) == ("finished", 24, 24)
     assert result.metrics["loss"] == pytest.approx(read_state(never_stopped / "checkpoint-24").best)
-    assert said == [
+    assert notices == [
         (
             f"{never_stopped}: this run is finished (step 24), so there is nothing to do; for a longer one, train"
             " a new run"
@@ -368,16 +364,15 @@ def emptied(path: Path) -> None:
     [(WEIGHTS, torn), (OPTIMIZER, flipped), (STATE, emptied), (files.MANIFEST, Path.unlink)],
 )
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_goes_on(
-    place: Path, never_stopped: Path, name: str, damage: Callable[[Path], None]
+    place: Path, never_stopped: Path, name: str, damage: Callable[[Path], None], notices: list[str]
 ) -> None:
     folder = stopped(place, 15)
     damage(folder / "checkpoint-15" / name)
-    said: list[str] = []
-    go_on(folder, say=said.append)
+    go_on(folder)
     assert any(
-        line.startswith("skipped a damaged checkpoint: checkpoint-15: ") and name in line for line in said
+        line.startswith("skipped a damaged checkpoint: checkpoint-15: ") and name in line for line in notices
     )
-    assert any("at step 12 of 24" in line for line in said)
+    assert any("at step 12 of 24" in line for line in notices)
     assert_same(folder, never_stopped)
 
 
@@ -405,14 +400,13 @@ def test_half_a_line_of_metrics_goes(place: Path, never_stopped: Path) -> None:
     assert_same(folder, never_stopped)
 
 
-def test_a_best_checkpoint_that_is_damaged_is_not_sealed(place: Path) -> None:
+def test_a_best_checkpoint_that_is_damaged_is_not_sealed(place: Path, notices: list[str]) -> None:
     folder = place / "run"
     settings = ("train.learning_rate=1e-12",)  # nothing changes, so the first validation stays the best
     go_on(folder, kill_at_step(20, signal.SIGTERM), settings)
     flipped(folder / "checkpoint-6" / WEIGHTS)
-    said: list[str] = []
-    result = go_on(folder, say=said.append)
-    assert said[-1].startswith(
+    result = go_on(folder)
+    assert notices[-1].startswith(
         "the best checkpoint (step 6) is damaged, so the last one (step 24) takes its place: "
     )
     assert result.best_step == 24
@@ -476,24 +470,24 @@ def test_resume_takes_nothing_else(never_stopped: Path) -> None:
 
 
 def test_a_run_that_goes_on_with_other_arithmetic_says_so(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+    place: Path, monkeypatch: pytest.MonkeyPatch, notices: list[str]
 ) -> None:
-    folder, said = place / "run", list[str]()
+    folder = place / "run"
     go_on(folder, kill_at_step(3, signal.SIGTERM))
     kernels = (
         f"torch {torch.__version__} on {torch.backends.cpu.get_cpu_capability()},"
         f" {'compiled' if library() else 'no compiled'} loops"
     )
     assert read_state(checkpoints(folder)[0]).kernels == kernels
-    go_on(folder, kill_at_step(4, signal.SIGTERM), say=said.append)
-    assert not [line for line in said if "last bits" in line]
+    go_on(folder, kill_at_step(4, signal.SIGTERM))
+    assert not [line for line in notices if "last bits" in line]
     monkeypatch.setattr("seqloom.workflows.train.kernels_of", lambda _: "an abacus")
-    go_on(folder, kill_at_step(5, signal.SIGTERM), say=said.append)
+    go_on(folder, kill_at_step(5, signal.SIGTERM))
     told = (
         f"this run began with {kernels} and goes on with an abacus: the same order of data, but not the same"
         " last bits"
     )
-    assert [line for line in said if "last bits" in line] == [told]
+    assert [line for line in notices if "last bits" in line] == [told]
     assert read_state(checkpoints(folder)[0]).kernels == "an abacus"
 
 

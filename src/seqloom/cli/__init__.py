@@ -26,6 +26,7 @@ from seqloom.cli import (
     scoring,
     searching,
 )
+from seqloom.cli.terminal import notices_on_standard_error
 from seqloom.errors import SeqloomError, printable
 
 app = cyclopts.App(
@@ -79,7 +80,8 @@ def main(arguments: list[str] | None = None) -> None:
             )
         )
     try:
-        code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
+        with notices_on_standard_error():
+            code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except cyclopts.CycloptsError as error:
         code = _refuse(" ".join(str(error).split()) + " (see seqloom --help)", 2)
     except SeqloomError as error:

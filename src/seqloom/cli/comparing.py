@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+
 from seqloom.cli.options import EXIT_CODES, Data, Flag, Settings, Several
-from seqloom.cli.terminal import progress_bar, put, put_json, put_table, say
+from seqloom.cli.terminal import progress_bar, put, put_json, put_table
+
+logger = logging.getLogger(__name__)
 
 
 def compare(
@@ -64,7 +68,7 @@ def compare(
         grid=grid,
     )
     with progress_bar("compare") as progress:
-        result = run_compare(config, say=say, progress=progress)
+        result = run_compare(config, progress=progress)
     found = result.leaderboard
     if json:
         put_json(
@@ -81,7 +85,7 @@ def compare(
             put(note)
         put(f"folder: {result.folder}")
     if result.stopped is not None:
-        say("go on with the same command")
+        logger.info("go on with the same command")
         return EXIT_CODES[result.stopped]
     return 0
 

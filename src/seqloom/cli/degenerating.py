@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from seqloom.cli.options import Data, Flag, Settings, reading
-from seqloom.cli.terminal import put, put_json, put_table, say
+from seqloom.cli.terminal import put, put_json, put_table
 from seqloom.errors import UsageError
 
 
@@ -59,7 +59,6 @@ def degeneration(
         limit=limit,
         strategies=STRATEGIES if strategies is None else [name.strip() for name in strategies.split(",")],
         seed=seed,
-        say=say,
     )
     if json:
         put_json(report.summary())

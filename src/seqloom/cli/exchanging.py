@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from seqloom.cli.options import Flag
-from seqloom.cli.terminal import put_json, put_table, say
+from seqloom.cli.terminal import put_json, put_table
 
 
 def import_model(place: str, folder: str, /, *, dtype: str | None = None, json: Flag = False) -> None:
@@ -24,7 +24,7 @@ def import_model(place: str, folder: str, /, *, dtype: str | None = None, json: 
     """
     from seqloom.workflows.exchange import import_model as run_import
 
-    _put(folder, run_import(place, folder, say, dtype), json)
+    _put(folder, run_import(place, folder, dtype), json)
 
 
 def export(
@@ -49,7 +49,7 @@ def export(
     """
     from seqloom.workflows.exchange import export_model
 
-    _put(out, export_model(folder, out, say, form, shard_size), json)
+    _put(out, export_model(folder, out, form, shard_size), json)
 
 
 def _put(where: str, result: dict[str, Any], json: bool) -> None:

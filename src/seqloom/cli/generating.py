@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -12,8 +13,10 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from seqloom.cli.options import Data, Flag, Settings, reading
-from seqloom.cli.terminal import put_json, say
+from seqloom.cli.terminal import notices_afterwards, put_json
 from seqloom.errors import UsageError
+
+logger = logging.getLogger(__name__)
 
 Prompts = Annotated[
     list[str] | None, Parameter(negative="", consume_multiple=False, allow_leading_hyphen=True)
@@ -51,11 +54,10 @@ def generate(
     from seqloom.tasks.translation.predictor import new_file
     from seqloom.workflows.trace import traced
 
-    notices: list[str] = []  # said after the text in whose midst they come up
     place = None if trace is None else new_file(trace)
-    writer = load_generator(folder, say=notices.append)
+    writer = load_generator(folder)
     given = writer.bundle.decode_with(decode)
-    prompts = (prompt or [""]) if file is None else each_text(file, data_config, say)
+    prompts = (prompt or [""]) if file is None else each_text(file, data_config)
     first = True
 
     def tell(texts: list[Continuation]) -> None:
@@ -81,22 +83,19 @@ def generate(
         () if place else _batches(prompts, 1 if file == "-" and sys.stdin.isatty() else given.batch_rows)
     ):
         if len(some) == 1 and given.n_best == 1 and not json:
-            pieces = writer.stream(some[0], **decode)
-            begun = next(pieces, "")  # what is refused is refused before anything is written
-            _write(some[0], begins=True, first=first)
-            _write(begun)
-            for piece in pieces:
-                _write(piece)
-            _write("\n")
+            with notices_afterwards():
+                pieces = writer.stream(some[0], **decode)
+                begun = next(pieces, "")  # what is refused is refused before anything is written
+                _write(some[0], begins=True, first=first)
+                _write(begun)
+                for piece in pieces:
+                    _write(piece)
+                _write("\n")
             first = False
         else:
             with _counter() as progress:
                 found = writer.generate(some, progress, **decode)
             tell([one for outputs in found for one in outputs])
-        while notices:
-            say(notices.pop())
-    while notices:
-        say(notices.pop())
 
 
 def _batches(prompts: Iterable[str], size: int) -> Iterator[list[str]]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from seqloom.cli.options import EXIT_CODES, Data, Flag, Settings, Several, reading
-from seqloom.cli.terminal import progress_bar, put, put_json, put_table, say
+from seqloom.cli.terminal import progress_bar, put, put_json, put_table
 from seqloom.errors import UsageError, printable
+
+logger = logging.getLogger(__name__)
 
 
 def demo(*, output_dir: str = "seqloom-demo", steps: int = 900, json: Flag = False) -> int:
@@ -23,7 +26,7 @@ def demo(*, output_dir: str = "seqloom-demo", steps: int = 900, json: Flag = Fal
     from seqloom.workflows.demo import demo as run_demo
 
     with progress_bar("demo") as progress:
-        result = run_demo(output_dir, steps, say, progress)
+        result = run_demo(output_dir, steps, progress)
     code = _stopped(result.stopped, result.summary["output_dir"])
     if not json and not code:
         put_table("Dates it never saw", result.examples, ("written", "read as", "right"))
@@ -81,7 +84,6 @@ def train(
             config=config,
             resume=resume,
             start=start,
-            say=say,
             progress=progress,
         )
     if not result.first:  # another worker speaks for all
@@ -132,7 +134,7 @@ def evaluate(
     given, decode, _ = reading(settings)
     if outputs is not None:
         new_file(outputs)  # said before the work, not after it
-    result = run_evaluate(folder, data, given, decode, say, stride)
+    result = run_evaluate(folder, data, given, decode, stride)
     if json:
         put_json(
             result.metrics
@@ -157,7 +159,7 @@ def evaluate(
 def _stopped(reason: str, folder: str) -> int:
     """The exit code of a training that ended for this reason; after a signal, how to go on is said."""
     if reason in EXIT_CODES:
-        say(f"go on with: seqloom train --resume {shlex.quote(folder)}")
+        logger.info(f"go on with: seqloom train --resume {shlex.quote(folder)}")
     return EXIT_CODES.get(reason, 0)
 
 

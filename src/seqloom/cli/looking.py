@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from seqloom.cli.options import Data, Flag, Folders, Settings, Several, reading
-from seqloom.cli.terminal import put, put_json, put_table, say
+from seqloom.cli.terminal import put, put_json, put_table
 from seqloom.errors import UsageError, printable
 
 
@@ -98,9 +98,7 @@ def _gradient_flow(
         )
     from seqloom.workflows.explain.text import LEGEND, explain_gradient_flow
 
-    report = explain_gradient_flow(
-        folders, data, given, rows=rows, output=output or "gradient-flow.png", say=say
-    )
+    report = explain_gradient_flow(folders, data, given, rows=rows, output=output or "gradient-flow.png")
     if json:
         put_json(report.summary())
     else:
@@ -139,9 +137,7 @@ def check(
     """
     from seqloom.workflows.data_report.check import check as run_check
 
-    report = run_check(
-        task, data, validation or (), test or (), settings or [], say, model=model, start=start
-    )
+    report = run_check(task, data, validation or (), test or (), settings or [], model=model, start=start)
     if json:
         put_json(report.to_json())
     else:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from seqloom.cli.options import Data, Flag, Settings, reading
-from seqloom.cli.terminal import put, put_json, say
+from seqloom.cli.terminal import put, put_json
 from seqloom.config import DataConfig
 from seqloom.errors import UsageError, printable
+
+logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from seqloom.runs.run_folder import LoadedRun
@@ -56,7 +59,7 @@ def predict(
     place = None if trace is None else new_file(trace)
     model = load(folder)
     for note in model.bundle.notes:
-        say(note)
+        logger.info(note)
     (name,) = file or ("-",)
     interactive = name == "-" and sys.stdin.isatty()
     if isinstance(model.bundle.model, EncoderWithHead):
@@ -80,7 +83,7 @@ def predict(
             sys.stdout.flush()
 
     try:
-        texts = each_text(name, data_config, say)
+        texts = each_text(name, data_config)
         if place is not None:
             bundle = model.bundle
             traced(
@@ -129,7 +132,7 @@ def _predict_read(
             " them out"
         )
     try:
-        for reply in predictor.TextPredictor(bundle, given, say).stream(
+        for reply in predictor.TextPredictor(bundle, given).stream(
             [name], 1 if interactive else predictor.CHUNK
         ):
             if json:
@@ -161,10 +164,10 @@ def _predict_encoded(
                 else "; leave it out"
             )
         )
-    texts = each_text(name, data, say)
+    texts = each_text(name, data)
     try:
         if masked:
-            with tallied(say) as tally:
+            with tallied() as tally:
                 skipped = tally if data.on_bad_line == "skip" else None
                 filler, most = fill_mask.MaskFiller(bundle), decode.get("n_best", fill_mask.LIKELIEST)
                 for filled in filler.fill(
@@ -182,7 +185,7 @@ def _predict_encoded(
                     if interactive:
                         sys.stdout.flush()
             return
-        for vector in sentence_vectors.SentenceEncoder(bundle, say).stream(
+        for vector in sentence_vectors.SentenceEncoder(bundle).stream(
             texts, 1 if interactive else sentence_vectors.CHUNK
         ):
             numbers = vector.tolist()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from seqloom.cli.options import EXIT_CODES, Flag
-from seqloom.cli.terminal import progress_bar, put, put_json, put_table, say
+from seqloom.cli.terminal import progress_bar, put, put_json, put_table
 from seqloom.errors import UsageError, printable
+
+logger = logging.getLogger(__name__)
 
 
 def probe(
@@ -50,7 +53,6 @@ def probe(
             cells=_words(cells),
             distances=_numbers(distances) if distances is not None else (),
             settings=settings,
-            say=say,
             progress=progress,
         )
     if json:
@@ -66,7 +68,7 @@ def probe(
         )
         put(f"folder: {report.folder}")
     if report.stopped is not None:
-        say("go on with the same command")
+        logger.info("go on with the same command")
         return EXIT_CODES[report.stopped]
     return 0
 

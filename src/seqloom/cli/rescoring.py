@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from seqloom.cli.options import Data, Flag, Folders, Settings, reading
-from seqloom.cli.terminal import put, put_json, put_table, say
+from seqloom.cli.terminal import put, put_json, put_table
+
+logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from seqloom.workflows.analysis.rescore import Rescored, Rescoring
@@ -58,7 +61,6 @@ def rescore(
         metric=metric,
         output=output,
         data=reads.config,
-        say=say,
     )
     if result.results:
         if json:
@@ -69,7 +71,7 @@ def rescore(
         (
             put_json(result.summary() | {"output": output})
             if json
-            else say(f"{len(result.lists):,} lists written to {output}")
+            else logger.info(f"{len(result.lists):,} lists written to {output}")
         )
     else:
         for line in result.json_lines() if json else [one.texts[0] for one in result.lists]:

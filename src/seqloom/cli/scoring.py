@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from seqloom.cli.options import Data, Flag, Folders, Settings, Several, reading
-from seqloom.cli.terminal import put, put_json, put_table, say
+from seqloom.cli.terminal import put, put_json, put_table
 from seqloom.config import DataConfig
 from seqloom.errors import UsageError
+
+logger = logging.getLogger(__name__)
 
 Texts = Annotated[list[str] | None, Parameter(negative="", consume_multiple=False, allow_leading_hyphen=True)]
 
@@ -69,9 +72,9 @@ def score(
 
     scorer = Scorer(folder)
     for note in scorer.bundle.notes:
-        say(note)
-    say(convention(scorer.bundle.model, stride, scorer.bundle.tokenizer))
-    texts = chain(text) if text else each_text(file[0] if file else "-", data_config, say)
+        logger.info(note)
+    logger.info(convention(scorer.bundle.model, stride, scorer.bundle.tokenizer))
+    texts = chain(text) if text else each_text(file[0] if file else "-", data_config)
     scores = scorer.score(texts, prompt=prompt, tokens=tokens, stride=stride)
     if json:
         for one in scores:
@@ -136,7 +139,7 @@ def _pairs(
         raise UsageError(f"--pairs must be two columns such as sentence_good,sentence_bad, but is {pairs!r}")
     if not files:
         raise UsageError("--pairs needs files: seqloom score FOLDER FILES --pairs BETTER,WORSE")
-    results = contrast(folders, files, better.strip(), worse.strip(), by, data_config, say)
+    results = contrast(folders, files, better.strip(), worse.strip(), by, data_config)
     groups = sorted(results[0].pairs)
     if json:
         put_json(
@@ -190,7 +193,7 @@ def ensemble(
     from seqloom.tasks.language_modeling.mixture import mix
 
     data_config = reading(settings, ("data",)).config
-    result = mix(folders, output_dir, weights, tune or (), data_config, say)
+    result = mix(folders, output_dir, weights, tune or (), data_config)
     if json:
         put_json(result)
     else:

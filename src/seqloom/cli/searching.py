@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from seqloom.cli.generating import Prompts
 from seqloom.cli.options import Data, Flag, Settings, reading
-from seqloom.cli.terminal import put, put_json, put_table, say
+from seqloom.cli.terminal import put, put_json, put_table
 from seqloom.errors import UsageError, printable
 
 if TYPE_CHECKING:
@@ -68,7 +68,6 @@ def exact(
         length_penalty=length_penalty,
         budget=SearchBudget(nodes=nodes, seconds=seconds),
         decode=decode,
-        say=say,
     )
     task = searcher.bundle.task
     if prompt and task != TASK and not all(text.strip() for text in prompt):
@@ -80,7 +79,7 @@ def exact(
     texts = (
         given[:limit]
         if file is None and given is not None
-        else inputs_of(file or "-", data_config, task, limit, say)
+        else inputs_of(file or "-", data_config, task, limit)
     )
     rows: list[Compared] = []
     for row in _counted(kept(searcher.compare(texts), output), len(texts)):

@@ -1,7 +1,9 @@
-"""What the verbs say, and where: results on standard output, everything else on standard error."""
+"""What the verbs print: results on standard output, notices and progress on standard error."""
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,11 +12,52 @@ from typing import Any
 from seqloom import files
 from seqloom.errors import printable
 
+logger = logging.getLogger(__name__)
 
-def say(message: str) -> None:
-    """A notice."""
-    sys.stderr.write(printable(message) + "\n")
-    sys.stderr.flush()
+
+class Notices(logging.Handler):
+    """Writes what seqloom logs to standard error, each notice on a line."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.waiting: list[str] | None = None
+        """Notices that are written later, where there is such a time."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.waiting is not None:
+            self.waiting.append(record.getMessage())
+            return
+        sys.stderr.write(printable(record.getMessage()) + "\n")
+        sys.stderr.flush()
+
+
+@contextmanager
+def notices_on_standard_error() -> Iterator[None]:
+    """While it lasts, what seqloom logs is written to standard error; of several workers, by the first."""
+    package = logging.getLogger("seqloom")
+    handler, level = Notices(), package.level
+    package.addHandler(handler)
+    package.setLevel(logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING)
+    try:
+        yield
+    finally:
+        package.removeHandler(handler)
+        package.setLevel(level)
+
+
+@contextmanager
+def notices_afterwards() -> Iterator[None]:
+    """Notices that come up in the middle of a text are written after it."""
+    handlers = [one for one in logging.getLogger("seqloom").handlers if isinstance(one, Notices)]
+    for handler in handlers:
+        handler.waiting = []
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            waiting, handler.waiting = handler.waiting, None
+            for message in waiting or []:
+                logger.info(message)
 
 
 def put(text: str) -> None:

@@ -1,10 +1,11 @@
-"""Files to pairs, with all that must be said about them."""
+"""Reading with notices: what was guessed, repaired and left out is logged, and so is how far reading is."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from typing import TypeVar
 
@@ -14,61 +15,115 @@ from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.records import read_pairs, read_texts
 from seqloom.errors import SeqloomError
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
-Say = Callable[[str], None]
-"""Tells the user something, on standard error."""
+
+Receive = Callable[[logging.LogRecord, Callable[[logging.LogRecord], None]], None]
+"""(a record, what passes it on to where it would have gone)"""
 
 
-def silent(_: str) -> None:
-    """Tells nobody."""
+class _Redirection(logging.Handler):
+    """Hands every record to a function, in place of the handlers before it."""
+
+    def __init__(self, receive: Receive, handlers: list[logging.Handler], level: int) -> None:
+        super().__init__()
+        self.receive, self.handlers, self.least = receive, handlers, level
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.receive(record, self.forward)
+
+    def forward(self, record: logging.LogRecord) -> None:
+        for handler in self.handlers:
+            if record.levelno >= max(handler.level, self.least):
+                handler.handle(record)
 
 
 @contextmanager
-def tallied(say: Say) -> Iterator[ReadReport]:
-    """A tally; at the end, or at an error, what it has noticed is said."""
+def redirected(receive: Receive) -> Iterator[None]:
+    """While it lasts, what seqloom logs goes to this function instead of the handlers."""
+    package = logging.getLogger("seqloom")
+    before = package.handlers, package.level, package.propagate
+    outer = [*package.handlers, *(logging.getLogger().handlers if package.propagate else ())]
+    package.handlers = [_Redirection(receive, outer, package.getEffectiveLevel())]
+    package.setLevel(logging.INFO)
+    package.propagate = False
+    try:
+        yield
+    finally:
+        package.handlers, level, package.propagate = before
+        package.setLevel(level)
+
+
+def muted() -> AbstractContextManager[None]:
+    """Nothing is logged while it lasts: for work that is done a second time, or by every worker alike."""
+    return redirected(lambda record, forward: None)
+
+
+@contextmanager
+def collected() -> Iterator[list[str]]:
+    """What is logged while it lasts, as a list."""
+    notices: list[str] = []
+    with redirected(lambda record, forward: notices.append(record.getMessage())):
+        yield notices
+
+
+def once_each(seen: set[str]) -> AbstractContextManager[None]:
+    """Each notice is logged once, in all places together that share the set of those that were seen."""
+
+    def receive(record: logging.LogRecord, forward: Callable[[logging.LogRecord], None]) -> None:
+        if record.getMessage() not in seen:
+            seen.add(record.getMessage())
+            forward(record)
+
+    return redirected(receive)
+
+
+@contextmanager
+def tallied(notices: bool = True) -> Iterator[ReadReport]:
+    """A tally of what was repaired, guessed and left out; it is logged at the end, or at an error."""
     tally = ReadReport()
     try:
         yield tally
     finally:
-        for notice in tally.notices():
-            say(notice)
+        if notices:
+            for notice in tally.notices():
+                logger.info(notice)
 
 
-def each_pair(
-    paths: Sequence[str], data: DataConfig, say: Say = lambda _: None
-) -> Generator[Record, None, None]:
+def each_pair(paths: Sequence[str], data: DataConfig, notices: bool = True) -> Generator[Record, None, None]:
     """The pairs of files, one at a time; at the end, or at an error, what was guessed, repaired and left out
-    is said."""
-    with tallied(say) as tally:
+    is logged, unless this is a second pass (`notices`)."""
+    with tallied(notices) as tally:
         yield from read_pairs(paths, data, tally)
 
 
-def read_pair_list(paths: Sequence[str], data: DataConfig, say: Say) -> list[tuple[str, str]]:
+def read_pair_list(paths: Sequence[str], data: DataConfig) -> list[tuple[str, str]]:
     """All pairs of files, for what must hold them all anyway."""
-    return [(record.fields["source"], record.fields["target"]) for record in each_pair(paths, data, say)]
+    return [(record.fields["source"], record.fields["target"]) for record in each_pair(paths, data)]
 
 
-def each_text(path: str, data: DataConfig, say: Say) -> Iterator[str]:
+def each_text(path: str, data: DataConfig) -> Iterator[str]:
     """The lines of a text that must each be answered: a blank or a skipped one is an empty text, an empty
     file has none."""
-    with tallied(say) as tally:
+    with tallied() as tally:
         for record in read_texts(path, data, tally, every_line=True):
             yield record.fields["text"]
 
 
 def split_note(count: int, what: str, seed: int) -> str:
-    """What is said of a validation part that nobody gave; `what` is one of it."""
+    """The notice about a validation part that was split off; `what` names one example."""
     return f"no validation data given: {count:,} {what}{'s' if count > 1 else ''} split off by seed {seed}"
 
 
-def counted(records: Iterable[T], what: str, say: Say, every: float = 5.0) -> Iterator[T]:
-    """The same records; how many there were is said every few seconds."""
-    said = time.monotonic()
+def counted(records: Iterable[T], what: str, every: float = 5.0) -> Iterator[T]:
+    """The same records; their number is logged every few seconds."""
+    logged = time.monotonic()
     for number, record in enumerate(records, start=1):
-        if number % 1000 == 0 and time.monotonic() - said > every:
-            say(f"{number:,} {what}")
-            said = time.monotonic()
+        if number % 1000 == 0 and time.monotonic() - logged > every:
+            logger.info(f"{number:,} {what}")
+            logged = time.monotonic()
         yield record
 
 

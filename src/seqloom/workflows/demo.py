@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -13,13 +14,14 @@ from typing import Any, final
 
 from seqloom import files
 from seqloom.data.synthetic.pairs import DatePair, date_phrases
-from seqloom.runs.progress import Say
 from seqloom.runs.run_folder import load_run
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
 from seqloom.tasks.translation.predictor import Predictor
 from seqloom.training.loop import Progress
 from seqloom.workflows.explain.text import attention_of, draw_attention
 from seqloom.workflows.train import train
+
+logger = logging.getLogger(__name__)
 
 SETTINGS = (
     "data.tokenizer=characters",
@@ -47,7 +49,7 @@ class DemoResult:
     """How the training ended, as in TrainResult."""
 
 
-def demo(output_dir: str, steps: int, say: Say, progress: Callable[[Progress], None]) -> DemoResult:
+def demo(output_dir: str, steps: int, progress: Callable[[Progress], None]) -> DemoResult:
     """Makes the data, trains on it, measures on years and on written forms that it never saw, draws one heat
     map.
 
@@ -56,7 +58,7 @@ def demo(output_dir: str, steps: int, say: Say, progress: Callable[[Progress], N
     phrases = date_phrases(held_out=REPORTED + VALIDATED)
     years, forms = phrases.held_out_years[:REPORTED], phrases.held_out_forms[:REPORTED]
     validation = phrases.held_out_years[REPORTED:]
-    say(
+    logger.info(
         f"date phrases of {len(phrases.locales)} locales: {len(phrases.train):,} to train on, {len(years):,}"
         f" of years and {len(forms):,} of written forms that are held out, {len(validation):,} to choose the"
         f" best checkpoint by; {phrases.ambiguous:,} of {phrases.considered:,} were left out, because two"
@@ -64,7 +66,7 @@ def demo(output_dir: str, steps: int, say: Say, progress: Callable[[Progress], N
     )
     folder = free_folder(Path(output_dir))
     if str(folder) != output_dir:
-        say(f"{output_dir} holds something already; this run goes to {folder}")
+        logger.info(f"{output_dir} holds something already; this run goes to {folder}")
     run, known, unknown = (
         folder / "model",
         folder / "data" / "train.jsonl",
@@ -80,7 +82,6 @@ def demo(output_dir: str, steps: int, say: Say, progress: Callable[[Progress], N
         model="seq2seq:tiny",
         validation=[str(unknown)],
         settings=[*SETTINGS, f"train.max_steps={steps}", f"train.evaluate_every={max(steps // 4, 1)}"],
-        say=say,
         progress=progress,
     )
     seconds = time.perf_counter() - began

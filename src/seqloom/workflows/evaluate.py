@@ -3,13 +3,14 @@ training."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from seqloom.errors import UsageError, printable
 from seqloom.models.encoder_with_head import EncoderWithHead
-from seqloom.runs.progress import Say, read_pair_list
+from seqloom.runs.progress import read_pair_list
 from seqloom.runs.run_folder import IMAGES, OF_IMAGES, load_run, task_of
 from seqloom.runs.settings import as_trained
 from seqloom.runs.verbs import refuse_other_task
@@ -21,6 +22,8 @@ from seqloom.tasks.results import Evaluation
 from seqloom.tasks.text.predictor import TextPredictor
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
 
+logger = logging.getLogger(__name__)
+
 ENCODED = ("fill-mask", "feature-extraction", "sentence-similarity")
 """Tasks of models that read texts and write none."""
 
@@ -30,7 +33,6 @@ def evaluate(
     paths: Sequence[str],
     given: Mapping[str, Any],
     decode: dict[str, Any],
-    say: Say,
     stride: int | None = None,
 ) -> Evaluation:
     """The verb: the model of a run folder on files of pairs, in the direction that it was trained for; a
@@ -47,14 +49,14 @@ def evaluate(
                 " leave them out"
             )
         if task != IMAGES:
-            return Evaluation(evaluate_patches(folder, paths, say), {}, [])
-        found = evaluate_images(folder, paths, say)
+            return Evaluation(evaluate_patches(folder, paths), {}, [])
+        found = evaluate_images(folder, paths)
         return Evaluation(
             found.metrics, {}, found.predicted, {"labels": list(found.labels), "confusion": found.confusion}
         )
     bundle = load_run(folder)
     for note in bundle.notes:
-        say(note)
+        logger.info(note)
     reads = isinstance(bundle.model, EncoderWithHead)
     if (reads or bundle.task in ENCODED) and (decode or stride is not None):
         raise UsageError(
@@ -62,15 +64,15 @@ def evaluate(
             " them out"
         )
     if reads:
-        report, replies = TextPredictor(bundle, given, say).report(paths)
+        report, replies = TextPredictor(bundle, given).report(paths)
         return Evaluation(
             report.metrics, {}, [reply.text for reply in replies], report.details, report.by_example
         )
     data = as_trained(Path(folder), given)
     if bundle.task in ENCODED:
         if bundle.task == "fill-mask":
-            return Evaluation(evaluate_masked(bundle, paths, data, say), {}, [])
-        similarity = evaluate_similarity(bundle, paths, data, say)
+            return Evaluation(evaluate_masked(bundle, paths, data), {}, [])
+        similarity = evaluate_similarity(bundle, paths, data)
         return Evaluation(similarity.metrics, {}, [f"{one:.6f}" for one in similarity.cosines])
     if bundle.task != "text-generation":
         refuse_other_task(bundle, "evaluate", "translation")
@@ -81,8 +83,8 @@ def evaluate(
                 "--set can change data.* here, but not decode.*: a language model is evaluated without"
                 " decoding"
             )
-        say(convention(bundle.model, stride, bundle.tokenizer))
-        documents = each_document(paths, data, bundle.tokenizer, say)
+        logger.info(convention(bundle.model, stride, bundle.tokenizer))
+        documents = each_document(paths, data, bundle.tokenizer)
         metrics = evaluate_documents(
             bundle.model, documents, stride_of(bundle.model, stride), bundle.tokenizer.special_ids
         )
@@ -92,5 +94,5 @@ def evaluate(
             f"--stride belongs to language models, but {printable(str(folder))} is one of {bundle.task};"
             " leave it out"
         )
-    pairs = read_pair_list(paths, data, say)
+    pairs = read_pair_list(paths, data)
     return evaluate_pairs(bundle.model, bundle.tokenizer, pairs, settings)

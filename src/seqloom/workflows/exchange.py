@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -35,6 +35,8 @@ from seqloom.tasks.language_modeling.arpa import SUFFIXES, export_arpa, import_a
 from seqloom.tasks.registry import TASKS
 from seqloom.text.special_tokens import SPECIAL_TOKENS
 
+logger = logging.getLogger(__name__)
+
 FORMATS = ("huggingface", "arpa", "onnx")
 DTYPES = {
     "float32": torch.float32,
@@ -45,10 +47,8 @@ DTYPES = {
 """What weights may be made on the way."""
 ENCODER_DECODERS = ("transformer", "t5")
 
-Say = Callable[[str], None]
 
-
-def import_model(place: str, output_dir: str, say: Say, dtype: str | None = None) -> dict[str, Any]:
+def import_model(place: str, output_dir: str, dtype: str | None = None) -> dict[str, Any]:
     """Makes a run folder of a Hugging Face directory, of `hf://NAME@REVISION` or of an ARPA file; returns
     what it holds.
 
@@ -58,7 +58,7 @@ def import_model(place: str, output_dir: str, say: Say, dtype: str | None = None
     if dtype is not None and dtype not in DTYPES:
         raise UsageError(f"--dtype must be one of {', '.join(DTYPES)}, but is {printable(dtype)}")
     if is_hub_name(place) or Path(place).is_dir():
-        return _import_folder(place, Path(output_dir), say, None if dtype is None else DTYPES[dtype])
+        return _import_folder(place, Path(output_dir), None if dtype is None else DTYPES[dtype])
     if dtype is not None:
         raise UsageError(
             f"--dtype belongs to Hugging Face directories, but {printable(place)} is none; leave it out"
@@ -66,10 +66,10 @@ def import_model(place: str, output_dir: str, say: Say, dtype: str | None = None
     return {"output": output_dir, "ngrams": import_arpa(place, output_dir)}
 
 
-def _import_folder(place: str, folder: Path, say: Say, dtype: torch.dtype | None) -> dict[str, Any]:
+def _import_folder(place: str, folder: Path, dtype: torch.dtype | None) -> dict[str, Any]:
     source = run_folder.located(place)
     if is_hub_name(place):
-        say(f"{printable(place)} is commit {printable(source.name)}")
+        logger.info(f"{printable(place)} is commit {printable(source.name)}")
     if not is_hub_folder(source):
         raise UsageError(
             f"{printable(place)}: must be a Hugging Face directory (config.json, model.safetensors) or an"
@@ -85,7 +85,7 @@ def _import_folder(place: str, folder: Path, say: Say, dtype: torch.dtype | None
         decode, said = origin.decoding(TASKS[found.task].decode if found.task in TASKS else {}, tokenizer)
         notes += said
     for note in notes:
-        say(note)
+        logger.info(note)
     if found.task == run_folder.IMAGES:
         read_preprocessing(source, found.config)  # said before anything is written
     check_finite(first_names(found.model), source)
@@ -122,7 +122,7 @@ class _Source(NamedTuple):
 
 
 def export_model(
-    folder: str, out: str, say: Say, form: str | None = None, shard_mib: int | None = None
+    folder: str, out: str, form: str | None = None, shard_mib: int | None = None
 ) -> dict[str, Any]:
     """Writes the model of a run folder in a format of the field; returns what was written.
 
@@ -139,7 +139,7 @@ def export_model(
     if form == "onnx":
         from seqloom.workflows.onnx import export_onnx
 
-        return export_onnx(folder, out, say)
+        return export_onnx(folder, out)
     source = _opened(folder)
     if form is None and isinstance(source.model, Ngram):
         return {"output": out, "ngrams": export_arpa(folder, out)}

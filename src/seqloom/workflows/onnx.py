@@ -11,6 +11,7 @@ Every graph is compared with the model before the folder is there.
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
 from pathlib import Path
@@ -23,8 +24,9 @@ from seqloom.interop.onnx.graph import Exportable, require_onnx, write_graph
 from seqloom.interop.onnx.models import exportable
 from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.runs import run_folder
-from seqloom.runs.progress import Say
 from seqloom.version import VERSION
+
+logger = logging.getLogger(__name__)
 
 ABOUT = "onnx.json"
 
@@ -95,7 +97,7 @@ tokens = special_ids["bos"]"""
 FROM_PROMPT = 'tokens = [*special_ids["bos"], *ids]'
 
 
-def export_onnx(folder: str, out: str, say: Say = lambda _: None) -> dict[str, Any]:
+def export_onnx(folder: str, out: str) -> dict[str, Any]:
     """Writes the model of a run folder as ONNX graphs into the new folder `out`; returns what was written and
     how well it agrees.
 
@@ -121,7 +123,7 @@ def export_onnx(folder: str, out: str, say: Say = lambda _: None) -> dict[str, A
         place.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".tmp", dir=place.parent))
     try:
-        found, worst = _write_graphs(model.float(), beside, say)
+        found, worst = _write_graphs(model.float(), beside)
         about = {
             "seqloom_version": VERSION,
             "model": type(model).__name__,
@@ -152,14 +154,14 @@ def export_onnx(folder: str, out: str, say: Say = lambda _: None) -> dict[str, A
     }
 
 
-def _write_graphs(model: Any, folder: Path, say: Say) -> tuple[Exportable, float]:
+def _write_graphs(model: Any, folder: Path) -> tuple[Exportable, float]:
     """The graphs of a model, written and compared with it, and the largest difference."""
     expected = cases(model)  # first, for the graphs take the model apart
     found = exportable(model)
     for graph in found.graphs:
-        say(f"writing {graph.file}")
+        logger.info(f"writing {graph.file}")
         write_graph(graph, folder)
-    say("comparing with the model")
+    logger.info("comparing with the model")
     return found, check(found, expected, folder)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,6 @@ from seqloom.protocols import FittedModel, Objective, State
 from seqloom.run_file import run_file_text
 from seqloom.runs import run_folder
 from seqloom.runs.model_card import write_card
-from seqloom.runs.progress import Say
 from seqloom.runs.settings import (
     STANDARD_INPUT,
     check_unchanged,
@@ -69,6 +69,8 @@ from seqloom.training.loop import Progress, Trainer
 from seqloom.training.optimisation import make_optimizer
 from seqloom.training.stream_states import stream_states_of
 
+logger = logging.getLogger(__name__)
+
 
 @final
 @dataclass(frozen=True)
@@ -98,7 +100,6 @@ def train(
     config: str | None = None,
     resume: str | Path | None = None,
     start: str | Path | None = None,
-    say: Say = lambda _: None,
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> TrainResult:
     """Trains a model into a new run folder, or goes on with one that was stopped (`resume`).
@@ -119,7 +120,6 @@ def train(
         run_config = resolve(task, data, output_dir, model, validation, settings, config, start)
         folder = Path(run_config.output_dir)
     with joined_world() as world:
-        quiet: Say = say if world.first else lambda _: None
         if run_config.train.threads:
             torch.set_num_threads(run_config.train.threads)
         taken = (
@@ -137,10 +137,10 @@ def train(
                 run_config = keep_standard_input(run_config, folder)
                 files.write_atomic(folder / run_folder.RUN, run_file_text(run_config))
             world.barrier()
-            done = finished(folder, world, quiet)
+            done = finished(folder, world)
             try:
                 return done or _train(
-                    read_resumed(folder), folder, world, quiet, progress if world.first else lambda _: None
+                    read_resumed(folder), folder, world, progress if world.first else lambda _: None
                 )
             except (DataError, UsageError):
                 if resume is None and world.first and not run_folder.has_weights(folder):
@@ -180,20 +180,18 @@ MATERIALS: dict[str, Prepare[Any]] = {
 
 
 def _train(
-    run_config: RunConfig, folder: Path, world: World, say: Say, progress: Callable[[Progress], None]
+    run_config: RunConfig, folder: Path, world: World, progress: Callable[[Progress], None]
 ) -> TrainResult:
-    material = prepared(MATERIALS[run_config.task], run_config, folder, world, say)
+    material = prepared(MATERIALS[run_config.task], run_config, folder, world)
     name, size = run_config.model["name"], run_config.model["size"]
     tokenizer, fields = material.tokenizer, model_fields(run_config.model)
     vocabulary = tokenizer.vocabulary_size if tokenizer is not None else 0
     if issubclass(model_family(name)[1], FittedModel):
         with world.together():
             if world.first:
-                fit(
-                    run_config, folder, run_folder.model_config(name, size, vocabulary, fields), material, say
-                )
+                fit(run_config, folder, run_folder.model_config(name, size, vocabulary, fields), material)
         world.barrier()
-        return finish(run_config, folder, world, read_state(checkpoint_path(folder, 1)), say)
+        return finish(run_config, folder, world, read_state(checkpoint_path(folder, 1)))
     config = run_config.train
     fresh = not (folder / run_folder.CONFIG).exists()  # the last of the model's files
     torch.manual_seed(config.seed)
@@ -218,24 +216,26 @@ def _train(
     optimizer = make_optimizer(model, config)
     material.initialise(model)
     with world.together():
-        state = restore(folder, world, model, optimizer, objective, say)
+        state = restore(folder, world, model, optimizer, objective)
         state.settings = check_unchanged(folder, state.settings, fixed_settings(run_config))
     state.total_steps = state.total_steps or total_steps(config, material)
     sizes = f"{sum(p.numel() for p in model.parameters()):,} parameters" + (
         f", vocabulary {vocabulary:,}" if vocabulary else ""
     )
-    say(f"training {described(run_config)} ({sizes}) on {material.about()} for {state.total_steps:,} steps")
+    logger.info(
+        f"training {described(run_config)} ({sizes}) on {material.about()} for {state.total_steps:,} steps"
+    )
     if missing() and runs_loops(model):
-        say(
+        logger.info(
             "its recurrent layers run without compiled loops, which are faster: python -m seqloom.native"
             " makes them (with a C++ compiler)"
         )
-    with stop_signals(say) as interrupted:
+    with stop_signals() as interrupted:
         trainer = make_trainer(
             run_config, folder, world, material, objective, model, optimizer, state, progress, interrupted
         )
         trainer.run(state)
-    return finish(run_config, folder, world, state, say)
+    return finish(run_config, folder, world, state)
 
 
 def described(run_config: RunConfig) -> str:
@@ -245,11 +245,11 @@ def described(run_config: RunConfig) -> str:
     return f"{name}:{run_config.model['size']}" if start is None else f"{name} from {printable(str(start))}"
 
 
-def fit(run_config: RunConfig, folder: Path, config: Any, material: TrainingData, say: Say) -> None:
+def fit(run_config: RunConfig, folder: Path, config: Any, material: TrainingData) -> None:
     """A model without gradients: it takes the data in one go. Its only checkpoint is that of step 1."""
     name = run_config.model["name"]
-    say(f"fitting {name}:{run_config.model['size']} on {material.about()}")
-    model: nn.Module = material.fit(model_family(name)[1], config, say)
+    logger.info(f"fitting {name}:{run_config.model['size']} on {material.about()}")
+    model: nn.Module = material.fit(model_family(name)[1], config)
     model.eval()
     run_folder.write_model_files(
         folder, run_config.task, name, model.config, material.tokenizer, run_config.decode
@@ -325,12 +325,12 @@ def make_trainer(
     )
 
 
-def finish(run_config: RunConfig, folder: Path, world: World, state: TrainerState, say: Say) -> TrainResult:
+def finish(run_config: RunConfig, folder: Path, world: World, state: TrainerState) -> TrainResult:
     """Seals the folder where training is over."""
     over = state.stopped in ("max_steps", "patience")
     best = state.step if state.best_step is None else state.best_step
     if over and (problem := files.manifest_problem(checkpoint_path(folder, best))):
-        say(
+        logger.info(
             f"the best checkpoint (step {best}) is damaged, so the last one (step {state.step}) takes its"
             f" place: {problem}"
         )
@@ -346,13 +346,13 @@ def finish(run_config: RunConfig, folder: Path, world: World, state: TrainerStat
     return TrainResult(folder, state.step, state.best_step, str(state.stopped), metrics, world.first)
 
 
-def finished(folder: Path, world: World, say: Say) -> TrainResult | None:
+def finished(folder: Path, world: World) -> TrainResult | None:
     """The result of a run that is over, sealed and whole; None where there is something left to do."""
     if not (folder / files.MANIFEST).exists() or files.manifest_problem(folder) is not None:
         return None
     best = checkpoint_step(Path(files.read_json(folder / files.MANIFEST)["best"]))
     step = max((record["step"] for record in metrics_log.read(folder)), default=best)
-    say(
+    logger.info(
         f"{printable(str(folder))}: this run is finished (step {step}), so there is nothing to do; for a"
         " longer one, train a new run"
     )
@@ -365,13 +365,12 @@ def restore(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     objective: Objective,
-    say: Say,
 ) -> TrainerState:
     """The state of the newest whole checkpoint, its weights and memory loaded; a new one where there is none
     yet."""
     newest, skipped = newest_checkpoint(folder)
     for reason in skipped:
-        say(f"skipped a damaged checkpoint: {reason}")
+        logger.info(f"skipped a damaged checkpoint: {reason}")
     threads, kernels = torch.get_num_threads(), kernels_of(model)
     if world.first:
         for path in files.leftovers(folder):
@@ -384,13 +383,13 @@ def restore(
     if (stream_states := stream_states_of(objective)) is not None:
         stream_states.load(first_state(model), read_stream_states(newest))
     state = read_state(newest)
-    say(f"resuming {printable(str(folder))} at step {state.step} of {state.total_steps}")
+    logger.info(f"resuming {printable(str(folder))} at step {state.step} of {state.total_steps}")
     for before, now in (
         (f"{state.threads} threads", f"{threads} threads"),
         (state.kernels or kernels, kernels),
     ):
         if before != now:
-            say(
+            logger.info(
                 f"this run began with {before} and goes on with {now}: the same order of data, but not the"
                 " same last bits"
             )
@@ -418,7 +417,7 @@ def first_state(model: Any) -> State:
 
 
 @contextlib.contextmanager
-def stop_signals(say: Say) -> Iterator[Callable[[], int]]:
+def stop_signals() -> Iterator[Callable[[], int]]:
     """While it lasts, SIGTERM and Ctrl-C ask to save and stop; a second one stops at once. Gives which one
     asked, or 0."""
     asked: list[int] = []
@@ -431,7 +430,7 @@ def stop_signals(say: Say) -> Iterator[Callable[[], int]]:
         with contextlib.suppress(
             OSError, RuntimeError
         ):  # a notice that cannot be written now must not keep us from saving
-            say(
+            logger.info(
                 f"{signal.Signals(number).name}: saving and stopping after this step (once more to stop at"
                 " once)"
             )

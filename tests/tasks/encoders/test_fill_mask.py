@@ -130,7 +130,7 @@ def test_pseudo_log_probs_are_those_of_each_token_masked_alone(
             assert log_probs[at] == pytest.approx(wanted, abs=1e-5)
             total += wanted
     (tmp_path / "t.txt").write_text("\n".join(TEXTS) + "\n")
-    metrics = evaluate(tmp_path, [str(tmp_path / "t.txt")], {}, {}, lambda _: None).metrics
+    metrics = evaluate(tmp_path, [str(tmp_path / "t.txt")], {}, {}).metrics
     tokens = sum(map(len, ids))
     assert metrics["tokens"] == tokens
     assert metrics["pseudo_perplexity"] == pytest.approx(math.exp(-total / tokens), rel=1e-5)
@@ -142,10 +142,7 @@ def test_a_long_text_is_read_in_parts(tmp_path: Path) -> None:
     part = "the cat sits on the mat and the dog runs in the house ."  # 14 tokens have room
     (tmp_path / "t.txt").write_text(f"{part} {part}\n")
     (tmp_path / "u.txt").write_text(f"{part}\n{part}\n")
-    one, two = (
-        evaluate(tmp_path, [str(tmp_path / name)], {}, {}, lambda _: None).metrics
-        for name in ("t.txt", "u.txt")
-    )
+    one, two = (evaluate(tmp_path, [str(tmp_path / name)], {}, {}).metrics for name in ("t.txt", "u.txt"))
     assert one["pseudo_loss"] == pytest.approx(two["pseudo_loss"])
     assert one["tokens"] == two["tokens"] == 28
 

@@ -78,21 +78,21 @@ def test_modes_stand_side_by_side_in_the_order_of_the_reference(tmp_path: Path) 
     assert np.abs(seqloom.load(tmp_path).vectors(TEXTS) - wanted).max() < 1e-5
 
 
-def test_without_its_files_the_mean_is_taken_and_said(tmp_path: Path) -> None:
-    model, said = saved(tmp_path), list[str]()
-    encoder = SentenceEncoder(load_run(tmp_path), said.append)
+def test_without_its_files_the_mean_is_taken_and_said(tmp_path: Path, notices: list[str]) -> None:
+    model = saved(tmp_path)
+    encoder = SentenceEncoder(load_run(tmp_path))
     assert np.abs(encoder.encode(TEXTS) - reference(tmp_path, model, TEXTS)).max() < 1e-5
-    assert "the mean over all tokens is taken" in said[0]
+    assert "the mean over all tokens is taken" in notices[0]
     assert encoder.encode([]).shape == (0, 12)
 
 
-def test_what_is_too_long_is_cut_and_counted(tmp_path: Path) -> None:
-    model, said = saved(tmp_path), list[str]()
+def test_what_is_too_long_is_cut_and_counted(tmp_path: Path, notices: list[str]) -> None:
+    model = saved(tmp_path)
     pooled_as(tmp_path, "mean_tokens", normalise=False, max_seq_length=5)
-    encoder = SentenceEncoder(load_run(tmp_path), said.append)
+    encoder = SentenceEncoder(load_run(tmp_path))
     found = list(encoder.stream(iter(TEXTS), chunk=2))
     assert np.abs(np.stack(found) - reference(tmp_path, model, TEXTS, most=5)).max() < 1e-5
-    assert said == ["4 texts were cut to 5 tokens"]
+    assert notices == ["4 texts were cut to 5 tokens"]
     pooled_as(tmp_path, "mean_tokens", max_seq_length=1)
     with pytest.raises(FolderError, match="must have room for its marks"):
         SentenceEncoder(load_run(tmp_path))
@@ -166,7 +166,9 @@ def test_what_is_written_is_read(tmp_path: Path, pooling: Pooling) -> None:
     assert (read_pooling(tmp_path) or pooling).modes == ("cls", "mean-sqrt")
 
 
-def test_similarity_of_a_table_without_header(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_similarity_of_a_table_without_header(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], notices: list[str]
+) -> None:
     model = saved(tmp_path)
     (tmp_path / "sts.csv").write_text(TABLE)
     rows = [line.split("\t") for line in TABLE.splitlines()]
@@ -176,15 +178,14 @@ def test_similarity_of_a_table_without_header(tmp_path: Path, capfd: pytest.Capt
         [float(row[1]) for row in rows],
     )
     data = {"format": "tsv", "header": False, "text": "3", "second": "4", "score": "2"}
-    said: list[str] = []
-    found = evaluate(tmp_path, [str(tmp_path / "sts.csv")], data, {}, said.append)
+    found = evaluate(tmp_path, [str(tmp_path / "sts.csv")], data, {})
     assert found.metrics["pearson"] == pytest.approx(100 * stats.pearsonr(cosines, scores)[0], abs=1e-3)
     assert found.metrics["spearman"] == pytest.approx(100 * stats.spearmanr(cosines, scores)[0])
     assert found.metrics["pairs"] == 4
     assert np.allclose([float(text) for text in found.outputs], cosines, atol=1e-5)
     assert any(
         "1 line kept unchanged: the row has other cells than the first" in one and "sts.csv:2" in one
-        for one in said
+        for one in notices
     )
     with pytest.raises(SystemExit, match="2"):
         main(["evaluate", str(tmp_path), str(tmp_path / "sts.csv"), "--set", "decode.beam=2"])
@@ -201,9 +202,7 @@ def test_columns_are_known_by_name(tmp_path: Path) -> None:
         '{"sentence_A": "the log", "sentence_B": "a log", "score": "5"}\n'
         '{"sentence_A": "mat", "sentence_B": "house", "score": 2.5}\n'
     )
-    one, two = (
-        evaluate(tmp_path, [str(tmp_path / name)], {}, {}, lambda _: None) for name in ("a.csv", "a.jsonl")
-    )
+    one, two = (evaluate(tmp_path, [str(tmp_path / name)], {}, {}) for name in ("a.csv", "a.jsonl"))
     assert one == two
     assert one.metrics["pairs"] == 3
 
@@ -243,7 +242,7 @@ def test_tables_that_are_wrong_are_refused(
     saved(tmp_path)
     (tmp_path / "sts.tsv").write_text(text)
     with pytest.raises((DataError, UsageError), match=message):
-        evaluate(tmp_path, [str(tmp_path / "sts.tsv")], settings, {}, lambda _: None)
+        evaluate(tmp_path, [str(tmp_path / "sts.tsv")], settings, {})
 
 
 def test_the_verb_writes_one_vector_a_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -272,8 +271,8 @@ def test_cosine() -> None:
 def test_pooling_goes_through_import_and_export(tmp_path: Path) -> None:
     saved(tmp_path / "hub")
     pooled_as(tmp_path / "hub", "cls_token", normalise=False)
-    import_model(str(tmp_path / "hub"), str(tmp_path / "run"), lambda _: None)
-    export_model(str(tmp_path / "run"), str(tmp_path / "again"), lambda _: None)
+    import_model(str(tmp_path / "hub"), str(tmp_path / "run"))
+    export_model(str(tmp_path / "run"), str(tmp_path / "again"))
     first, *others = (
         SentenceEncoder(load_run(tmp_path / name)).encode(TEXTS) for name in ("hub", "run", "again")
     )

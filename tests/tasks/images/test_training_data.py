@@ -19,6 +19,7 @@ from seqloom import files
 from seqloom.cli import main
 from seqloom.errors import DataError, FolderError, SeqloomError, UsageError
 from seqloom.runs import run_folder
+from seqloom.runs.progress import collected
 from seqloom.tasks.images.classify import ImageClassifier
 from seqloom.training import metrics_log
 from seqloom.training.loop import Progress
@@ -59,17 +60,14 @@ def write(path: Path, seed: int, count: int) -> str:
     return str(path)
 
 
-def go_on(
-    folder: Path, stop: Callable[[int], None] = lambda step: None, said: list[str] | None = None
-) -> TrainResult:
+def go_on(folder: Path, stop: Callable[[int], None] = lambda step: None) -> TrainResult:
     """Starts the run in `folder` or goes on with it; `stop` is called after each step."""
 
     def progress(now: Progress) -> None:
         stop(now.step)
 
-    say = (said if said is not None else []).append
     if (folder / run_folder.RUN).exists():
-        return train(resume=folder, progress=progress, say=say)
+        return train(resume=folder, progress=progress)
     data = write(folder.parent / "train.npz", 1, 200)
     return train(
         "image-classification",
@@ -78,7 +76,6 @@ def go_on(
         model="vit:tiny",
         settings=SETTINGS,
         progress=progress,
-        say=say,
     )
 
 
@@ -86,11 +83,11 @@ def go_on(
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run that nothing disturbed."""
     folder = tmp_path_factory.mktemp("images") / "run"
-    said: list[str] = []
-    assert go_on(folder, said=said).stopped == "max_steps"
-    assert said[0] == "no validation data given: 20 images split off by seed 0, of each label its share"
-    assert said[1].startswith("training vit:tiny (")
-    assert said[1].endswith(" parameters) on 180 images of 4 labels (20 for validation) for 40 steps")
+    with collected() as notices:
+        assert go_on(folder).stopped == "max_steps"
+    assert notices[0] == "no validation data given: 20 images split off by seed 0, of each label its share"
+    assert notices[1].startswith("training vit:tiny (")
+    assert notices[1].endswith(" parameters) on 180 images of 4 labels (20 for validation) for 40 steps")
     return folder
 
 
@@ -105,7 +102,7 @@ def test_data(trained: Path) -> str:
 def test_it_learns(trained: Path, test_data: str) -> None:
     losses = [record["loss"] for record in metrics_log.read(trained) if "loss" in record]
     assert losses[-1] < 0.5 * losses[0]
-    found = ImageClassifier.load(trained).evaluate([test_data], lambda _: None)
+    found = ImageClassifier.load(trained).evaluate([test_data])
     assert found.metrics["accuracy"] > 0.9
     assert found.metrics["accuracy_low"] > 0.8
 
@@ -202,7 +199,7 @@ def test_what_cannot_be_trained_is_refused_and_leaves_nothing(
     assert left in ([], [".lock"])
 
 
-def test_validation_data_have_the_labels_of_the_training(tmp_path: Path) -> None:
+def test_validation_data_have_the_labels_of_the_training(tmp_path: Path, notices: list[str]) -> None:
     images, labels = squares(0, 40)
     np.savez(tmp_path / "t.npz", images=images, labels=labels)
     np.savez(
@@ -210,7 +207,6 @@ def test_validation_data_have_the_labels_of_the_training(tmp_path: Path) -> None
         images=np.stack([images[:3]] * 3, axis=-1).repeat(2, 1).repeat(2, 2),
         labels=[3, 9, 3],
     )
-    said: list[str] = []
 
     def trained_on(validation: str, out: str) -> TrainResult:
         return train(
@@ -220,7 +216,6 @@ def test_validation_data_have_the_labels_of_the_training(tmp_path: Path) -> None
             model="vit:tiny",
             validation=[validation],
             settings=[*SETTINGS, "train.max_steps=1"],
-            say=said.append,
         )
 
     with pytest.raises(
@@ -228,8 +223,8 @@ def test_validation_data_have_the_labels_of_the_training(tmp_path: Path) -> None
         match=r"v.npz:2: the label must be one of those of the training \('0', '1', '2', '3'\), but is '9'",
     ):
         trained_on(str(tmp_path / "v.npz"), "one")
-    assert "validation: 3 of 3 images are resized to 8 x 8 (model.image_size)" in said
-    assert "validation: 3 of 3 images change colours (model.channels)" in said
+    assert "validation: 3 of 3 images are resized to 8 x 8 (model.image_size)" in notices
+    assert "validation: 3 of 3 images change colours (model.channels)" in notices
     assert trained_on(str(tmp_path / "t.npz"), "two").metrics["images"] == 40
 
 
@@ -320,7 +315,7 @@ def test_labels_that_a_model_does_not_know_are_named(trained: Path, tmp_path: Pa
     with pytest.raises(
         DataError, match=r"t.npz:2: the label must be one of those of the training .* but is 'middle'"
     ):
-        ImageClassifier.load(trained).evaluate([str(tmp_path / "t.npz")], lambda _: None)
+        ImageClassifier.load(trained).evaluate([str(tmp_path / "t.npz")])
 
 
 def test_a_damaged_folder_is_refused(trained: Path, tmp_path: Path) -> None:

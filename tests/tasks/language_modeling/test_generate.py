@@ -18,6 +18,7 @@ from seqloom.config import DecodeConfig
 from seqloom.errors import UsageError
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from seqloom.runs.progress import collected
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.tasks.language_modeling.generate import Pieces, TextGenerator, text_after
 from seqloom.tasks.translation.translate import decode_texts
@@ -28,9 +29,7 @@ TEXTS = ["ein Hund läuft", "zwei Hunde laufen 🐕🐕", "日本語の犬 runs"
 KINDS = {kind: train_tokenizer(TEXTS, kind, 300) for kind in ("bpe", "bytes", "characters", "words")}
 
 
-def writer(
-    model: Any, tokenizer: TextTokenizer, notices: list[str] | None = None, **decode: Any
-) -> TextGenerator:
+def writer(model: Any, tokenizer: TextTokenizer, **decode: Any) -> TextGenerator:
     bundle = LoadedRun(
         folder=Path("runs/tales"),
         task="text-generation",
@@ -40,7 +39,7 @@ def writer(
         decode=DecodeConfig(**{"strategy": "sample"} | decode),
         weights=Path("none"),
     )
-    return TextGenerator(bundle, say=print if notices is None else notices.append)
+    return TextGenerator(bundle)
 
 
 class Dictated:
@@ -186,10 +185,10 @@ def test_a_translation_model_can_sample_too() -> None:
 # Windows
 
 
-def test_a_window_that_slides_is_said_once() -> None:
-    model, notices = Remembering(KINDS["bpe"].vocabulary_size, context=12), list[str]()
+def test_a_window_that_slides_is_said_once(notices: list[str]) -> None:
+    model = Remembering(KINDS["bpe"].vocabulary_size, context=12)
     model.table[:, EOS] = -99
-    writing = writer(model, KINDS["bpe"], notices, n_best=3)
+    writing = writer(model, KINDS["bpe"], n_best=3)
     writing.generate(["ab", "cd"], max_length=10)  # 3 tokens and 9 more are read
     assert notices == []
     writing.generate(["ab", "cd"], max_length=11)
@@ -212,9 +211,10 @@ def test_a_window_that_slides_is_said_once() -> None:
     "changes", [{"seed": 3}, {"strategy": "beam", "beam": 1}, {"strategy": "beam", "beam": 3}]
 )
 def test_a_stream_is_the_text_in_pieces(changes: dict[str, Any], gpt: GPT) -> None:
-    streamed, whole = list[str](), list[str]()
-    pieces = list(writer(gpt, KINDS["bpe"], streamed, max_length=40).stream("a dog", **changes))
-    ((one, *_),) = writer(gpt, KINDS["bpe"], whole, max_length=40).generate(["a dog"], **changes)
+    with collected() as streamed:
+        pieces = list(writer(gpt, KINDS["bpe"], max_length=40).stream("a dog", **changes))
+    with collected() as whole:
+        ((one, *_),) = writer(gpt, KINDS["bpe"], max_length=40).generate(["a dog"], **changes)
     assert "".join(pieces) == one.text
     assert (len(pieces) > 10) == (changes.get("beam") != 3)
     assert streamed == whole

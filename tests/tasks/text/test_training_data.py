@@ -148,7 +148,7 @@ def test_a_trained_reader_is_measured_and_asked_from_its_folder(
 ) -> None:
     folder, data = runs[case]
     task = CASES[case][0]
-    found = evaluate(folder, [str(data)], {}, {}, lambda _: None)
+    found = evaluate(folder, [str(data)], {}, {})
     best = {"sentence-similarity": "spearman", "question-answering": "f1", "token-classification": "f1"}.get(
         task, "accuracy"
     )
@@ -226,20 +226,19 @@ def test_answers_are_parts_of_the_context(runs: dict[str, tuple[Path, Path]]) ->
 
 
 def test_a_label_that_only_the_test_has_is_an_error_or_counted(
-    runs: dict[str, tuple[Path, Path]], tmp_path: Path
+    runs: dict[str, tuple[Path, Path]], tmp_path: Path, notices: list[str]
 ) -> None:
     folder, _ = runs["labels, convolution"]
     file = written(tmp_path / "test.csv", "text,label\nthe cat says meow,meow\nthe ox,mooo\n")
     with pytest.raises(DataError, match=r"test\.csv:3: .*mooo"):
-        evaluate(folder, [str(file)], {}, {}, lambda _: None)
-    said: list[str] = []
-    found = evaluate(folder, [str(file)], {"unseen_labels": "ignore"}, {}, said.append)
+        evaluate(folder, [str(file)], {}, {})
+    found = evaluate(folder, [str(file)], {"unseen_labels": "ignore"}, {})
     assert found.metrics["unseen"] == 1
     assert found.metrics["accuracy"] <= 0.5
-    assert any("mooo" in one for one in said)
+    assert any("mooo" in one for one in notices)
 
 
-def test_a_text_that_is_too_long_is_cut_only_by_option(tmp_path: Path) -> None:
+def test_a_text_that_is_too_long_is_cut_only_by_option(tmp_path: Path, notices: list[str]) -> None:
     rows = [f"{'word ' * (300 if i == 5 else 3)}{i},{SAYS[i % 2]}" for i in range(12)]
     data = written(tmp_path / "train.csv", "text,label\n" + "\n".join(rows) + "\n")
     with pytest.raises(
@@ -253,41 +252,39 @@ def test_a_text_that_is_too_long_is_cut_only_by_option(tmp_path: Path) -> None:
             "text-classification", [str(data)], output_dir=tmp_path / "run", model="bert:tiny", settings=FAST
         )
     assert not (tmp_path / "run" / "config.json").exists()
-    said: list[str] = []
     train(
         "text-classification",
         [str(data)],
         output_dir=tmp_path / "run",
         model="bert:tiny",
         settings=[*FAST, "data.max_length=128"],
-        say=said.append,
     )
-    assert any("1 texts are cut" in one for one in said)
+    assert any("1 texts are cut" in one for one in notices)
 
 
 # --- fine-tuning
 # -----------------------------------------------------------------------------------------------------
 
 
-def test_a_run_begins_with_the_encoder_of_another(runs: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+def test_a_run_begins_with_the_encoder_of_another(
+    runs: dict[str, tuple[Path, Path]], tmp_path: Path, notices: list[str]
+) -> None:
     """Its tokenizer comes along, its head does not where the labels are others, and what is new is named."""
     before, _ = runs["labels, transformer"]
     data = written(
         tmp_path / "new.csv", "text,label\n" + "".join(f"the cat {i},{'ab'[i % 2]}\n" for i in range(12))
     )
-    said: list[str] = []
     train(
         "text-classification",
         [str(data)],
         output_dir=tmp_path / "run",
         start=before,
         settings=[*FAST[:-1], "train.freeze=[encoder]"],
-        say=said.append,
     )
     assert (tmp_path / "run" / "tokenizer.json").read_bytes() == (before / "tokenizer.json").read_bytes()
     old, new = (read_tensors(folder / "model.safetensors") for folder in (before, tmp_path / "run"))
     assert all(torch.equal(old[name], new[name]) for name in new if name.startswith("encoder."))
-    assert any("head.output.weight" in one and "new" in one for one in said)
+    assert any("head.output.weight" in one and "new" in one for one in notices)
     model = run_folder.load_run(tmp_path / "run").model
     assert isinstance(model, EncoderWithHead)
     assert model.config.labels == ("a", "b")
@@ -550,10 +547,12 @@ def test_plain_text_is_answered_whatever_columns_the_training_had(tmp_path: Path
     plain = written(tmp_path / "new.txt", "the cat 3\n\nthe cat, 4\n")
     replies = list(load_reader(tmp_path / "run").stream([str(plain)]))
     assert [bool(reply.text) for reply in replies] == [True, False, True]
-    assert evaluate(tmp_path / "run", [str(data)], {}, {}, lambda _: None).metrics["examples"] == 12
+    assert evaluate(tmp_path / "run", [str(data)], {}, {}).metrics["examples"] == 12
 
 
-def test_a_file_whose_name_says_nothing_is_read_as_the_training_was_told(tmp_path: Path) -> None:
+def test_a_file_whose_name_says_nothing_is_read_as_the_training_was_told(
+    tmp_path: Path, notices: list[str]
+) -> None:
     """As the SMS spam collection, which is a tsv without an ending; a line that is typed is a text still."""
     rows = "".join(f"{'ab'[i % 2]}\tthe cat {i}\n" for i in range(12))
     data = written(tmp_path / "collection", rows)
@@ -565,16 +564,15 @@ def test_a_file_whose_name_says_nothing_is_read_as_the_training_was_told(tmp_pat
         model="bag_of_words:tiny",
         settings=settings,
     )
-    said: list[str] = []
-    reader = load_reader(tmp_path / "run", say=said.append)
+    reader = load_reader(tmp_path / "run")
     asked = [reply.content["probabilities"] for reply in reader.stream([data])]
     assert asked == [one["probabilities"] for one in reader.label([f"the cat {i}" for i in range(12)])]
-    assert said == [
+    assert notices == [
         f"{data}: read as data.format=tsv, as in the training; of plain text: --set data.format=text"
     ]
-    plain = load_reader(tmp_path / "run", {"format": "text"}, say=said.append)
+    plain = load_reader(tmp_path / "run", {"format": "text"})
     assert len(list(plain.stream([str(written(tmp_path / "new.txt", "the cat\nthe dog\n"))]))) == 2
-    assert len(said) == 1
+    assert len(notices) == 1
 
 
 @pytest.mark.parametrize(("name", "given"), [("a.bio", {}), ("a.txt", {"format": "conll"}), ("a.tsv", {})])
@@ -591,7 +589,7 @@ def test_columns_of_words_are_those_of_the_training(name: str, given: dict[str, 
         settings=settings,
     )
     assert next(load_reader(tmp_path / "run", given).stream([str(data)])).content["words"] == ["the", "cat0"]
-    assert "f1" in evaluate(tmp_path / "run", [str(data)], given, {}, lambda _: None).metrics
+    assert "f1" in evaluate(tmp_path / "run", [str(data)], given, {}).metrics
 
 
 def test_files_named_as_those_of_the_training_are_read_as_those(tmp_path: Path) -> None:
@@ -606,7 +604,7 @@ def test_files_named_as_those_of_the_training_are_read_as_those(tmp_path: Path) 
         model="bag_of_words:tiny",
         settings=settings,
     )
-    assert evaluate(tmp_path / "run", [str(test)], {}, {}, lambda _: None).metrics["examples"] == 12
+    assert evaluate(tmp_path / "run", [str(test)], {}, {}).metrics["examples"] == 12
 
 
 def test_a_folder_without_a_model_is_nothing_to_begin_with(tmp_path: Path) -> None:
@@ -664,32 +662,29 @@ def numbered(path: Path, labels: str) -> Path:
     [("121212", [], 1), ("010101", [], 0), ("111111", [], 0), ("111111", ["data.answers_from=1"], 1)],
 )
 def test_numbers_of_options_count_in_all_files_as_in_those_of_the_training(
-    labels: str, told: list[str], base: int, tmp_path: Path
+    labels: str, told: list[str], base: int, tmp_path: Path, notices: list[str]
 ) -> None:
     data, small, other = (
         numbered(tmp_path / f"{at}.csv", those) for at, those in enumerate([labels, "1", str(2 * (1 - base))])
     )
-    said: list[str] = []
-    given: dict[str, Any] = {"model": "bag_of_words:tiny", "settings": [*FAST, *told], "say": said.append}
+    given: dict[str, Any] = {"model": "bag_of_words:tiny", "settings": [*FAST, *told], "say": notices.append}
     train("multiple-choice", [str(data)], validation=[str(small)], output_dir=tmp_path / "run", **given)
-    assert sum("answers are taken as numbers" in one for one in said) == (not told)
+    assert sum("answers are taken as numbers" in one for one in notices) == (not told)
     chosen = (
         load_reader(tmp_path / "run")
         .ask([ChoiceQuestion("the cat 0", ("moo", "runs"), None, "asked", 1)])[0]
         .content["choice"]
     )
     hit = float(chosen == 1 - base)
-    assert evaluate(tmp_path / "run", [str(small)], {}, {}, said.append).metrics["accuracy"] == hit
+    assert evaluate(tmp_path / "run", [str(small)], {}, {}).metrics["accuracy"] == hit
     assert (
-        evaluate(tmp_path / "run", [str(small)], {"answers_from": 1 - base}, {}, said.append).metrics[
-            "accuracy"
-        ]
+        evaluate(tmp_path / "run", [str(small)], {"answers_from": 1 - base}, {}).metrics["accuracy"]
         == 1 - hit
     )
     with pytest.raises(
         DataError, match=rf"2\.csv:2: .*answers count from {base}.*data\.answers_from={1 - base}"
     ):
-        evaluate(tmp_path / "run", [str(other)], {}, {}, said.append)
+        evaluate(tmp_path / "run", [str(other)], {}, {})
     with pytest.raises(DataError, match=rf"2\.csv:2: .*data\.answers_from={1 - base}"):
         train("multiple-choice", [str(data)], validation=[str(other)], output_dir=tmp_path / "no", **given)
 

@@ -19,7 +19,7 @@ from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLM, RecurrentLMConfig
 from seqloom.runs.decoding_names import strategy_settings
 from seqloom.runs.decoding_options import Decoding
-from seqloom.runs.progress import silent
+from seqloom.runs.progress import collected
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.tasks.language_modeling.generate import TextGenerator
 from seqloom.text.special_tokens import EOS, UNK
@@ -115,7 +115,7 @@ def test_rules_that_leave_nothing_are_an_error(
 
 def test_no_strategy_at_all_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="needs a strategy such as greedy"):
-        module.degeneration("none", ["none"], {}, output=str(tmp_path / "x.png"), strategies=[], say=silent)
+        module.degeneration("none", ["none"], {}, output=str(tmp_path / "x.png"), strategies=[])
 
 
 # What is read
@@ -125,16 +125,15 @@ def read(
     tmp_path: Path, lines: list[str], prompt: int, new: int, limit: int = 50, kind: str = "words"
 ) -> tuple[list[Excerpt], int, list[str]]:
     (tmp_path / "texts.txt").write_text("".join(line + "\n" for line in lines), "utf-8")
-    notices = list[str]()
-    some, short = read_excerpts(
-        bundle_of(None, "words"),
-        [str(tmp_path / "texts.txt")],
-        DataConfig(),
-        prompt,
-        new,
-        limit,
-        notices.append,
-    )
+    with collected() as notices:
+        some, short = read_excerpts(
+            bundle_of(None, "words"),
+            [str(tmp_path / "texts.txt")],
+            DataConfig(),
+            prompt,
+            new,
+            limit,
+        )
     return some, short, notices
 
 
@@ -190,15 +189,14 @@ def test_people_end_where_their_text_does(bundle: LoadedRun) -> None:
     assert ended.log_probs[-1] == pytest.approx(float(logits[0, -1].log_softmax(-1)[EOS]), rel=1e-5)
 
 
-def test_what_fits_the_context_is_read_at_once(bundle: LoadedRun) -> None:
+def test_what_fits_the_context_is_read_at_once(bundle: LoadedRun, notices: list[str]) -> None:
     context = getattr(bundle.model, "context", None)
-    said = list[str]()
     if context is None:
-        assert module._fitting(bundle, 900, None, said.append) == 100
+        assert module._fitting(bundle, 900, None) == 100
         return
-    assert module._fitting(bundle, 4, None, said.append) == CONTEXT - 4
-    assert said == ["20 new tokens instead of 100: the model looks at 24 tokens"]
-    assert module._fitting(bundle, 4, 20, silent) == 20
+    assert module._fitting(bundle, 4, None) == CONTEXT - 4
+    assert notices == ["20 new tokens instead of 100: the model looks at 24 tokens"]
+    assert module._fitting(bundle, 4, 20) == 20
     for prompt, new in ((4, 21), (24, None)):
         with pytest.raises(SeqloomError, match="must sum to at most the model's context of 24 tokens"):
-            module._fitting(bundle, prompt, new, silent)
+            module._fitting(bundle, prompt, new)

@@ -167,10 +167,9 @@ def test_the_beams_are_where_the_search_starts(translator: Seq2Seq) -> None:
     assert any(row.tokens for row in rows)
 
 
-def test_a_folder_that_samples_has_no_search_of_its_own(translator: Seq2Seq) -> None:
-    notices = list[str]()
+def test_a_folder_that_samples_has_no_search_of_its_own(translator: Seq2Seq, notices: list[str]) -> None:
     bundle = bundle_of(translator, "translation", strategy="sample", temperature=9.0, max_length=4)
-    sampling = ExactSearcher(bundle, beams=[2], say=notices.append)
+    sampling = ExactSearcher(bundle, beams=[2])
     assert len(notices) == 1
     assert list(sampling.searches) == ["beam 2"]
     plain = ExactSearcher(bundle_of(translator, "translation", max_length=4), beams=[2])
@@ -228,10 +227,10 @@ def test_settings_that_would_change_nothing_are_refused(
         ExactSearcher(bundle_of(translator, "translation", strategy=strategy), decode=changes)
 
 
-def test_blank_lines_are_inputs_of_a_language_model_only(tmp_path: Path) -> None:
-    path, notices = tmp_path / "inputs.txt", list[str]()
+def test_blank_lines_are_inputs_of_a_language_model_only(tmp_path: Path, notices: list[str]) -> None:
+    path = tmp_path / "inputs.txt"
     path.write_text("a\n\nb\n \n")
-    options: dict[str, Any] = {"path": str(path), "data": DataConfig(), "say": notices.append}
+    options: dict[str, Any] = {"path": str(path), "data": DataConfig()}
     assert inputs_of(task="translation", **options) == ["a", "b"]
     assert notices == [f"2 lines skipped: blank (first: {path}:2)"]
     assert inputs_of(task="translation", limit=2, **options) == ["a"]

@@ -39,18 +39,15 @@ def probed(
     cells: tuple[str, ...] = ("elman", "attention"),
     distances: tuple[int, ...] = (2, 6),
     *,
-    said: list[str] | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
     **settings: Any,
 ) -> ProbeReport:
-    say = (said if said is not None else []).append
     return run_probe(
         task,
         output=str(folder),
         cells=cells,
         distances=distances,
         settings=SMALL | settings,
-        say=say,
         progress=progress,
     )
 
@@ -62,11 +59,10 @@ def results(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_every_pair_has_a_line_and_they_make_the_table_and_the_chart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notices: list[str]
 ) -> None:
     monkeypatch.setattr(workflow, "_draw", DRAW)
-    said: list[str] = []
-    report = probed(tmp_path / "p", said=said)
+    report = probed(tmp_path / "p")
     rows = results(tmp_path / "p")
     assert [(row["cell"], row["distance"]) for row in rows] == [
         ("elman", 2),
@@ -82,18 +78,20 @@ def test_every_pair_has_a_line_and_they_make_the_table_and_the_chart(
     assert lines[0][2] == (f"in {rows[0]['steps']}" if rows[0]["learned"] else f"{rows[0]['accuracy']:.1%}")
     assert lines[2][2:] == ("10.0%", "10.0%")
     assert (tmp_path / "p" / CHART).read_bytes().startswith(b"\x89PNG")
-    assert [line.split(":")[0] for line in said] == [
+    assert [line.split(":")[0] for line in notices] == [
         "elman at 2",
         "attention at 2",
         "elman at 6",
         "attention at 6",
     ]
-    assert "3 to go, 1 min at most" in said[0]
-    assert "to go" not in said[-1]
+    assert "3 to go, 1 min at most" in notices[0]
+    assert "to go" not in notices[-1]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_probe_goes_on_to_the_same_results(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_stopped_probe_goes_on_to_the_same_results(
+    tmp_path: Path, number: signal.Signals, notices: list[str]
+) -> None:
     probed(tmp_path / "whole")
     calls: list[int] = []
 
@@ -107,9 +105,8 @@ def test_a_stopped_probe_goes_on_to_the_same_results(tmp_path: Path, number: sig
     assert [(row["cell"], row["distance"]) for row in report.rows] == [("elman", 2)]
     assert results(tmp_path / "cut") == results(tmp_path / "whole")[:1]
     assert calls[-1] == 35
-    said: list[str] = []
-    assert probed(tmp_path / "cut", said=said).stopped is None
-    assert "has 1 of these results already" in said[0]
+    assert probed(tmp_path / "cut").stopped is None
+    assert "has 1 of these results already" in notices[0]
     assert results(tmp_path / "cut") == results(tmp_path / "whole")
 
 
@@ -148,13 +145,12 @@ def test_the_last_noun_and_the_error_of_adding_have_their_place(tmp_path: Path) 
 
 
 def test_an_error_that_is_not_finite_is_said_and_not_drawn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notices: list[str]
 ) -> None:
     monkeypatch.setattr(workflow, "_draw", DRAW)
-    said: list[str] = []
-    probed(tmp_path, "adding", ("elman-relu", "elman"), (9,), learning_rate=1e30, said=said)
+    probed(tmp_path, "adding", ("elman-relu", "elman"), (9,), learning_rate=1e30)
     assert results(tmp_path)[0]["mse"] is None
-    assert "elman-relu at 9: not finite" in said[0]
+    assert "elman-relu at 9: not finite" in notices[0]
     _, lines = probed(tmp_path, "adding", ("elman-relu",), (9,), learning_rate=1e30).table()
     assert next(line for line in lines if line[0] == "elman-relu")[2] == "not finite"
 
@@ -213,15 +209,14 @@ def test_two_processes_do_not_probe_into_one_folder(tmp_path: Path) -> None:
 
 
 def test_without_the_extra_plot_there_is_everything_but_the_chart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notices: list[str]
 ) -> None:
     def missing() -> None:
         raise MissingExtraError("a picture", "plot")
 
     monkeypatch.setattr(workflow, "_draw", DRAW)
     monkeypatch.setattr(seqloom.explaining.charts, "require_extra", missing)
-    said: list[str] = []
-    report = probed(tmp_path, cells=("elman",), distances=(2,), said=said)
+    report = probed(tmp_path, cells=("elman",), distances=(2,))
     assert len(report.rows) == 1
-    assert said[-1].startswith("no chart: ")
+    assert notices[-1].startswith("no chart: ")
     assert sorted(path.name for path in tmp_path.iterdir()) == [LOCK, RESULTS]

@@ -71,7 +71,7 @@ def ran(
 ) -> Rescored:
     if "development" in options:
         options["development"] = str(place / options["development"])
-    changed: dict[str, Any] = {"data": DataConfig(), "say": lambda _: None} | options
+    changed: dict[str, Any] = {"data": DataConfig()} | options
     return rescore([str(place / name) for name in models], str(place / path), **changed)
 
 
@@ -132,7 +132,9 @@ def test_a_table_gives_the_result_of_its_lists(place: Path, tmp_path: Path) -> N
     assert [one.texts for one in table.lists] == [one.texts for one in lines.lists]
 
 
-def test_without_references_lists_are_rescored_and_not_measured(place: Path, tmp_path: Path) -> None:
+def test_without_references_lists_are_rescored_and_not_measured(
+    place: Path, tmp_path: Path, notices: list[str]
+) -> None:
     lines = [json.loads(line) for line in (place / "test.jsonl").read_text().splitlines()]
     (tmp_path / "bare.jsonl").write_text(
         "".join(json.dumps({"id": line["id"], "nbest": line["nbest"]}) + "\n" for line in lines)
@@ -146,17 +148,15 @@ def test_without_references_lists_are_rescored_and_not_measured(place: Path, tmp
         ran(place, development=str(tmp_path / "bare.jsonl"))
     del lines[0]["ref"]
     (tmp_path / "some.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    said: list[str] = []
-    assert ran(place, tmp_path / "some.jsonl", say=said.append).results[0].lists == 29
-    assert any("1 of 30 lists have no reference" in one for one in said)
+    assert ran(place, tmp_path / "some.jsonl").results[0].lists == 29
+    assert any("1 of 30 lists have no reference" in one for one in notices)
 
 
 def test_the_default_is_half_and_half_and_without_a_score_the_models_alone(
-    place: Path, tmp_path: Path
+    place: Path, tmp_path: Path, notices: list[str]
 ) -> None:
-    said: list[str] = []
-    assert ran(place, say=said.append).weights == {"given": 0.5, "spaced": 0.25, "letters": 0.25, "words": 0}
-    assert any("--tune" in one for one in said)
+    assert ran(place).weights == {"given": 0.5, "spaced": 0.25, "letters": 0.25, "words": 0}
+    assert any("--tune" in one for one in notices)
     assert half_and_half(["a", "b", "words"]).tolist() == [0.5, 0.5, 0]
     (tmp_path / "bare.jsonl").write_text(
         '{"nbest": [{"text": "cat the it likes"}, {"text": "the cat likes it"}, {"text": ""}]}\n'

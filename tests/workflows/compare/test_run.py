@@ -4,6 +4,7 @@ chosen."""
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import signal
@@ -71,7 +72,6 @@ class Toy:
         entry: ModelEntry,
         settings: list[str],
         plan: ComparisonPlan,
-        say: Callable[[str], None],
         progress: Callable[[Progress], None],
     ) -> CellRun:
         told = self.settings[place.name] = {one.partition("=")[0]: one.partition("=")[2] for one in settings}
@@ -92,7 +92,7 @@ class Toy:
             raise TrainingError("step 1: the gradient must be finite, but is not")
         if len(self.events) == self.stop_at:
             return CellRun("SIGINT", 1, steps, {}, 0.1, 32)
-        say("the data are read")
+        logging.getLogger("seqloom.tests").info("the data are read")
         progress(Progress(steps, steps, 0.5, 1000.0))
         name = known(entry.name)
         score = RIGHT[name] - 0.05 * abs(math.log(max(rate, 1e-9) / BEST_RATE[name])) - 0.001 * seed
@@ -101,7 +101,7 @@ class Toy:
         kept.write_text(json.dumps(metrics))
         return CellRun("max_steps", steps, steps, metrics, steps * PACE[known(entry.name)], 32 * steps)
 
-    def measure(self, place: Path, plan: ComparisonPlan, say: Callable[[str], None]) -> CellResult:
+    def measure(self, place: Path, plan: ComparisonPlan) -> CellResult:
         self.events.append(("measure", place.name))
         name = known(place.name)
         seed = int(place.name[-1])
@@ -140,9 +140,7 @@ def data(tmp_path: Path) -> dict[str, list[str]]:
     }
 
 
-def compared(
-    folder: Path, data: dict[str, list[str]], toy: Toy, said: list[str] | None = None, **more: Any
-) -> Comparison:
+def compared(folder: Path, data: dict[str, list[str]], toy: Toy, **more: Any) -> Comparison:
     options: dict[str, Any] = {
         "models": MODELS,
         "seeds": 2,
@@ -150,9 +148,8 @@ def compared(
         **data,
         **more,
     }
-    say = (said if said is not None else []).append
     config = CompareConfig(task=TASK, output_dir=folder, **options)
-    return run_compare(config, say=say, cells=toy.cells)
+    return run_compare(config, cells=toy.cells)
 
 
 def without_times(folder: Path) -> Any:
@@ -160,10 +157,10 @@ def without_times(folder: Path) -> Any:
 
 
 def test_every_model_has_the_same_budget_and_the_rate_that_suits_it(
-    tmp_path: Path, data: dict[str, list[str]]
+    tmp_path: Path, data: dict[str, list[str]], notices: list[str]
 ) -> None:
-    toy, said = Toy(), list[str]()
-    compared(tmp_path / "c", data, toy, said)
+    toy = Toy()
+    compared(tmp_path / "c", data, toy)
     cells = {name: settings for name, settings in toy.settings.items() if name[-6:-1] == "-seed"}
     assert sorted(cells) == sorted(
         f"{name}-seed{s}"
@@ -184,8 +181,10 @@ def test_every_model_has_the_same_budget_and_the_rate_that_suits_it(
     assert {settings["train.seed"] for settings in tried} == {"0"}
     assert cells["recurrent-tiny-cell-gru-seed0"]["model.cell"] == "gru"
     assert "model.cell" not in cells["convolution-seed0"]
-    assert said.count("the data are read") == 1
-    assert sum("an end of its grid" in line for line in said) == 2  # of the recurrent one and the convolution
+    assert notices.count("the data are read") == 1
+    assert (
+        sum("an end of its grid" in line for line in notices) == 2
+    )  # of the recurrent one and the convolution
 
 
 def test_the_test_is_read_when_everything_is_trained_and_once(
@@ -240,14 +239,13 @@ def test_the_same_seconds_for_all(tmp_path: Path, data: dict[str, list[str]], se
 
 @pytest.mark.parametrize("parameters", [None, 40_000])
 def test_the_same_parameters_for_all(
-    tmp_path: Path, data: dict[str, list[str]], parameters: int | None
+    tmp_path: Path, data: dict[str, list[str]], parameters: int | None, notices: list[str]
 ) -> None:
-    toy, said = Toy(), list[str]()
+    toy = Toy()
     compared(
         tmp_path / "c",
         data,
         toy,
-        said,
         match="parameters",
         parameters=parameters,
         models=MODELS.replace("words", "words+width=60", 1),
@@ -258,50 +256,51 @@ def test_the_same_parameters_for_all(
         assert 5000 + 1000 * width == pytest.approx(wanted, rel=0.05)
     first = toy.settings["bag_of_words-width-60-seed0"]
     assert first["model.width"] == ("60" if parameters is None else "35")
-    assert any("parameters at width" in line for line in said)
+    assert any("parameters at width" in line for line in notices)
 
 
-def test_a_rate_that_does_not_stay_finite_is_left_out(tmp_path: Path, data: dict[str, list[str]]) -> None:
-    toy, said = Toy(diverges=4e-3), list[str]()
-    found = compared(tmp_path / "c", data, toy, said).leaderboard
+def test_a_rate_that_does_not_stay_finite_is_left_out(
+    tmp_path: Path, data: dict[str, list[str]], notices: list[str]
+) -> None:
+    toy = Toy(diverges=4e-3)
+    found = compared(tmp_path / "c", data, toy).leaderboard
     assert found is not None
     assert {row.model: row.learning_rate for row in found.rows} == {
         "bag_of_words": 3.33e-3,
         "recurrent:tiny+cell=gru": 3e-3,
         "convolution": 3.33e-4,
     }
-    assert sum("is too high" in line for line in said) == 2
+    assert sum("is too high" in line for line in notices) == 2
     with pytest.raises(TrainingError, match="no model of the comparison could be trained"):
         compared(tmp_path / "d", data, Toy(diverges=1e-5))
 
 
 @pytest.mark.parametrize("breaks", ["recurrent-tiny-cell-gru-seed1", "recurrent-tiny-cell-gru-"])
 def test_a_model_that_cannot_be_trained_is_left_out_and_said(
-    breaks: str, tmp_path: Path, data: dict[str, list[str]]
+    breaks: str, tmp_path: Path, data: dict[str, list[str]], notices: list[str]
 ) -> None:
     """In one of its cells, or at every learning rate."""
-    toy, said = Toy(breaks=breaks), list[str]()
-    found = compared(tmp_path / "c", data, toy, said).leaderboard
+    toy = Toy(breaks=breaks)
+    found = compared(tmp_path / "c", data, toy).leaderboard
     assert found is not None
     (gone,) = set(found.plan.names) - {row.model for row in found.rows}
-    assert any(line.startswith(f"{gone} is left out: ") for line in said)
+    assert any(line.startswith(f"{gone} is left out: ") for line in notices)
     assert f"left out, as the loss did not stay finite: {gone}" in found.notes()
-    again = compared(tmp_path / "c", data, toy, said).leaderboard
+    again = compared(tmp_path / "c", data, toy).leaderboard
     assert again is not None
     assert again.notes() == found.notes()
 
 
 def test_a_model_that_breaks_is_named_once_and_not_waited_for(
-    tmp_path: Path, data: dict[str, list[str]]
+    tmp_path: Path, data: dict[str, list[str]], notices: list[str]
 ) -> None:
-    said = list[str]()
-    compared(tmp_path / "c", data, Toy(breaks="recurrent-tiny-cell-gru-seed0"), said)
-    (gone,) = [line for line in said if "is left out" in line]
+    compared(tmp_path / "c", data, Toy(breaks="recurrent-tiny-cell-gru-seed0"))
+    (gone,) = [line for line in notices if "is left out" in line]
     assert (
         gone == "recurrent:tiny+cell=gru is left out: seed 0: step 1: the gradient must be finite, but is not"
     )
     assert [
-        line.partition("; ")[2] for line in said[said.index(gone) :] if "seed" in line and "; " in line
+        line.partition("; ")[2] for line in notices[notices.index(gone) :] if "seed" in line and "; " in line
     ] == [
         "2 runs to go, about 1 s",
         "1 run to go, about 1 s",
@@ -328,14 +327,16 @@ def test_what_is_ahead_goes_by_each_models_own_pace() -> None:
     assert not str(remaining)
 
 
-def test_without_a_grid_and_without_files_for_validation(tmp_path: Path, data: dict[str, list[str]]) -> None:
-    toy, said = Toy(), list[str]()
-    found = compared(tmp_path / "c", {"data": data["data"]}, toy, said, grid=1).leaderboard
+def test_without_a_grid_and_without_files_for_validation(
+    tmp_path: Path, data: dict[str, list[str]], notices: list[str]
+) -> None:
+    toy = Toy()
+    found = compared(tmp_path / "c", {"data": data["data"]}, toy, grid=1).leaderboard
     assert [kind for kind, _ in toy.events] == ["train"] * 6 + ["measure"] * 6
     assert {settings["data.split_seed"] for settings in toy.settings.values()} == {"0"}
     assert found is not None
     assert "also chose" in found.notes()[0]
-    assert "measured by accuracy on the validation part" in said[0]
+    assert "measured by accuracy on the validation part" in notices[0]
     assert all("data.split_seed" not in one for one in _settings(tmp_path / "d", data))
 
 
@@ -677,7 +678,7 @@ def test_a_cell_is_a_run_folder_and_its_numbers_are_those_of_evaluate(
     assert {row["model"] for row in rows} == set(REAL.split(","))
     for row in rows:
         (name,) = row["folders"]
-        found = evaluate(folder / "c" / name, data["test"], {}, {}, lambda _: None)
+        found = evaluate(folder / "c" / name, data["test"], {}, {})
         assert found.by_example is not None
         assert row["scores"] == [found.metrics["accuracy"]]
         lines = (folder / "c" / name / "predictions.jsonl").read_text().splitlines()
@@ -708,7 +709,7 @@ def test_on_the_validation_part_the_score_is_that_of_the_training(
     folder, data = whole
     place = folder / "c" / "bag_of_words-tiny-seed0"
     plan = plan_of(data=tuple(data["data"]), validation=tuple(data["validation"]), test=())
-    found = cells_module.measure_cell(place, plan, lambda _: None)
+    found = cells_module.measure_cell(place, plan)
     best = metrics_log.validation(place, read_state(next(place.glob("checkpoint-9"))).best_step or 9)
     assert found.metrics["accuracy"] == best["accuracy"] == np.mean(found.by_item)
     assert found.metrics["loss"] == pytest.approx(best["loss"], abs=1e-6)

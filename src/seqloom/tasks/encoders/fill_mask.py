@@ -9,6 +9,7 @@ The text of a user that spells the mask (`[MASK]`, `<mask>`) means it here, and 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, final
@@ -25,10 +26,12 @@ from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.perplexity import CorpusLikelihood, TextScore
 from seqloom.models.bert import Bert
 from seqloom.protocols import SpecialIds, device_of
-from seqloom.runs.progress import Say, in_chunks, silent
+from seqloom.runs.progress import in_chunks
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.tasks.encoders.sentence_vectors import batches, encoded
 from seqloom.tasks.language_modeling.documents import chunks, each_document
+
+logger = logging.getLogger(__name__)
 
 CHUNK = 512
 """Texts that are in memory at one time."""
@@ -175,7 +178,7 @@ def _mask_of(bundle: LoadedRun) -> int:
     return mask
 
 
-def evaluate_masked(bundle: LoadedRun, paths: Sequence[str], data: DataConfig, say: Say) -> dict[str, float]:
+def evaluate_masked(bundle: LoadedRun, paths: Sequence[str], data: DataConfig) -> dict[str, float]:
     """Pseudo-perplexity and its kin over documents: pseudo_loss (nats a token), pseudo_perplexity, ... with
     their intervals.
 
@@ -186,7 +189,7 @@ def evaluate_masked(bundle: LoadedRun, paths: Sequence[str], data: DataConfig, s
     special_ids = bundle.tokenizer.special_ids
     room = model.context - len(special_ids.prefix) - len(special_ids.suffix)
     corpus = CorpusLikelihood.empty(special_ids._replace(eos=None))
-    for some in chunks(each_document(paths, data, bundle.tokenizer, say)):
+    for some in chunks(each_document(paths, data, bundle.tokenizer)):
         cut = [
             (at, one.ids[first : first + room].tolist())
             for at, one in enumerate(some)
@@ -194,7 +197,7 @@ def evaluate_masked(bundle: LoadedRun, paths: Sequence[str], data: DataConfig, s
         ]
         scores: list[list[Floats]] = [[np.zeros(0)] for _ in some]
         for (at, _), log_probs in zip(
-            cut, pseudo_log_probs(model, [ids for _, ids in cut], special_ids, mask, say), strict=True
+            cut, pseudo_log_probs(model, [ids for _, ids in cut], special_ids, mask), strict=True
         ):
             scores[at].append(log_probs)
         for document, parts in zip(some, scores, strict=True):
@@ -210,7 +213,7 @@ def evaluate_masked(bundle: LoadedRun, paths: Sequence[str], data: DataConfig, s
 
 @torch.inference_mode()
 def pseudo_log_probs(
-    model: Bert, texts: Sequence[Sequence[int]], special_ids: SpecialIds, mask: int, say: Say = silent
+    model: Bert, texts: Sequence[Sequence[int]], special_ids: SpecialIds, mask: int
 ) -> list[Floats]:
     """Of each text of ids (without marks) log p of every token, which alone is masked: `(tokens,)` in nats.
     How far it is is said every few seconds."""
@@ -234,6 +237,6 @@ def pseudo_log_probs(
             found[at][place] = log_prob
         done += len(batch)
         if time.monotonic() - said > EVERY:
-            say(f"{done:,} of {len(places):,} tokens scored")
+            logger.info(f"{done:,} of {len(places):,} tokens scored")
             said = time.monotonic()
     return found

@@ -6,6 +6,7 @@ similarity of two texts: v · w / (|v| |w|)          Reimers and Gurevych: Sente
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, final
@@ -23,8 +24,10 @@ from seqloom.evaluation.correlation import correlations
 from seqloom.interop.sentence_transformers import Pooling, pooling_of
 from seqloom.models.bert import Bert
 from seqloom.protocols import device_of
-from seqloom.runs.progress import Say, in_chunks, silent, tallied
+from seqloom.runs.progress import in_chunks, tallied
 from seqloom.runs.run_folder import LoadedRun
+
+logger = logging.getLogger(__name__)
 
 CHUNK = 4096
 """Texts that are in memory at one time, and sorted by length together."""
@@ -41,15 +44,14 @@ class SentenceEncoder:
     SentenceEncoder(load_bundle("runs/minilm")).encode(["A dog runs.", "A cat sleeps."])
 
     Raises UsageError where the model is no encoder of texts, FolderError where the files on its pooling are
-    damaged. `say` is told what is not as one might think: texts that were cut, pooling that nobody named.
+    damaged. Logs what is not as one might think: texts that were cut, pooling that nobody named.
     """
 
-    def __init__(self, bundle: LoadedRun, say: Say = silent) -> None:
+    def __init__(self, bundle: LoadedRun) -> None:
         self.model, self.tokenizer = encoder_of(bundle), bundle.tokenizer
-        self.say = say
         pooling = pooling_of(bundle.folder)
         if pooling is None:
-            say(
+            logger.info(
                 f"{printable(str(bundle.folder))} does not say how states become one vector: the mean over"
                 " all tokens is taken"
             )
@@ -85,7 +87,7 @@ class SentenceEncoder:
 
     def _tell(self, cut: int) -> None:
         if cut:
-            self.say(f"{cut:,} {'text was' if cut == 1 else 'texts were'} cut to {self.longest} tokens")
+            logger.info(f"{cut:,} {'text was' if cut == 1 else 'texts were'} cut to {self.longest} tokens")
 
     @torch.inference_mode()
     def _encode(self, texts: Sequence[str]) -> tuple[Vectors, int]:
@@ -153,16 +155,16 @@ class Similarity(NamedTuple):
     """Of each pair."""
 
 
-def evaluate_similarity(bundle: LoadedRun, paths: Sequence[str], data: DataConfig, say: Say) -> Similarity:
+def evaluate_similarity(bundle: LoadedRun, paths: Sequence[str], data: DataConfig) -> Similarity:
     """How well the cosine of two texts agrees with the score that people gave them.
 
     Raises DataError and UsageError as `read_labelled` does, and DataError for fewer than two pairs.
     """
-    with tallied(say) as tally:
+    with tallied() as tally:
         pairs = list(read_labelled(paths, data, tally, pairs=True, number=True))
     if len(pairs) < 2:
         raise DataError("a correlation needs at least two pairs, but there is one; give more", pairs[0].path)
-    encoder = SentenceEncoder(bundle, say)
+    encoder = SentenceEncoder(bundle)
     texts = [one.text for one in pairs] + [str(one.second) for one in pairs]
     cosines = cosine(*np.split(encoder.encode(texts).astype(np.float64), 2))
     scores = np.array([float(one.labels[0]) for one in pairs])

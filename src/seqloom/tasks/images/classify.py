@@ -23,7 +23,7 @@ from seqloom.evaluation.classification import Predictions, confusion, label_metr
 from seqloom.models.vit import LEVELS
 from seqloom.protocols import device_of
 from seqloom.runs import run_folder
-from seqloom.runs.progress import Say, counted
+from seqloom.runs.progress import counted
 from seqloom.shapes import IGNORE
 
 CHUNK = 256
@@ -133,12 +133,12 @@ class ImageClassifier:
                 best = max(range(len(probabilities)), key=probabilities.__getitem__)
                 yield ImageLabel(picture.place, self.labels[best], probabilities[best], named)
 
-    def evaluate(self, paths: Sequence[str], say: Say) -> ImageEvaluation:
+    def evaluate(self, paths: Sequence[str]) -> ImageEvaluation:
         """How good it is on labelled images. Raises DataError where a label is none of its own."""
         number = {label: at for at, label in enumerate(self.labels)}
 
         def batches() -> Iterator[Labelled]:
-            for pictures in _chunks(counted(read_pictures(paths), "images read", say), CHUNK):
+            for pictures in _chunks(counted(read_pictures(paths), "images read"), CHUNK):
                 for picture in pictures:
                     if picture.label not in number:
                         raise DataError(f"{picture.place}: {unknown_label(str(picture.label), self.labels)}")
@@ -173,12 +173,12 @@ def _chunks(pictures: Iterable[Picture], size: int) -> Iterator[list[Picture]]:
         yield chunk
 
 
-def evaluate_images(folder: str | Path, paths: Sequence[str], say: Say) -> ImageEvaluation:
+def evaluate_images(folder: str | Path, paths: Sequence[str]) -> ImageEvaluation:
     """The verb: the model of a run folder on labelled images."""
-    return ImageClassifier.load(folder).evaluate(paths, say)
+    return ImageClassifier.load(folder).evaluate(paths)
 
 
-def evaluate_patches(folder: str | Path, paths: Sequence[str], say: Say) -> dict[str, float]:
+def evaluate_patches(folder: str | Path, paths: Sequence[str]) -> dict[str, float]:
     """The verb for masked patch prediction: the metrics of `told_colours` on images, whose labels are not
     read. The corruption is always the same. Raises FolderError where the folder holds no such model,
     DataError where there is no image."""
@@ -191,7 +191,7 @@ def evaluate_patches(folder: str | Path, paths: Sequence[str], say: Say) -> dict
 
     def batches() -> Iterator[MaskedPatchBatch]:
         read = 0
-        for pictures in _chunks(counted(read_pictures(paths, labelled=False), "images read", say), CHUNK):
+        for pictures in _chunks(counted(read_pictures(paths, labelled=False), "images read"), CHUNK):
             at = np.arange(read, read + len(pictures))
             read += len(pictures)
             pixels = np.stack([preprocessing.fitted(picture.pixels) for picture in pictures])

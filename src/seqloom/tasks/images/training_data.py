@@ -5,6 +5,7 @@ begins with it."""
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +28,14 @@ from seqloom.errors import FolderError, UsageError, printable
 from seqloom.evaluation.classification import label_metrics
 from seqloom.models.vit import LEVELS, ViT, ViTConfig
 from seqloom.runs import run_folder
-from seqloom.runs.progress import Say, counted, split_note
+from seqloom.runs.progress import counted, split_note
 from seqloom.runs.settings import model_fields
 from seqloom.shapes import IGNORE
 from seqloom.tasks.images.classify import CHUNK, classified, read_preprocessing, told_colours
 from seqloom.tasks.translation.training_data import check_same_data
 from seqloom.training.objectives import ImageClassification, MaskedPatchPrediction
+
+logger = logging.getLogger(__name__)
 
 MAY_CHANGE = ("image_size", "dropout", "attention_dropout")
 """Fields that may be set when a ViT begins with the weights of another."""
@@ -62,7 +65,6 @@ class _Images:
     """Of the model, labels aside."""
     begun: ViTStart | None
     """What the model begins with."""
-    say: Say
     tokenizer: None = None
 
     @property
@@ -76,7 +78,7 @@ class _Images:
         model = ViT(config)
         if self.begun is not None:
             model.load_state_dict({**model.state_dict(), **self.begun.tensors})
-            self.say(f"new, and to be trained: {', '.join(self.begun.new)}")
+            logger.info(f"new, and to be trained: {', '.join(self.begun.new)}")
         return model, config
 
     def batches(self, epoch: int, start: int) -> Iterator[Rows]:
@@ -91,7 +93,7 @@ class _Images:
     def initialise(self, model: nn.Module) -> None:
         pass
 
-    def fit(self, model_class: Any, config: Any, say: Say) -> nn.Module:
+    def fit(self, model_class: Any, config: Any) -> nn.Module:
         raise UsageError(f"a {model_class.__name__} cannot be made of images")
 
     def held_in_chunks(self) -> Iterator[Rows]:
@@ -157,17 +159,17 @@ class PreparedPatches(_Images):
         return told_colours(model, batches)
 
 
-def prepare_images(run_config: RunConfig, folder: Path, first: bool, say: Say) -> PreparedImages:
+def prepare_images(run_config: RunConfig, folder: Path, first: bool) -> PreparedImages:
     """Reads labelled images, holds a part out of each label, makes the stores."""
-    return PreparedImages(**_read(run_config, folder, first, say, "labels"))
+    return PreparedImages(**_read(run_config, folder, first, "labels"))
 
 
-def prepare_patches(run_config: RunConfig, folder: Path, first: bool, say: Say) -> PreparedPatches:
+def prepare_patches(run_config: RunConfig, folder: Path, first: bool) -> PreparedPatches:
     """Reads images without their labels, holds a part out, makes the stores."""
-    return PreparedPatches(**_read(run_config, folder, first, say, "patches"))
+    return PreparedPatches(**_read(run_config, folder, first, "patches"))
 
 
-def _read(run_config: RunConfig, folder: Path, first: bool, say: Say, head: str) -> dict[str, Any]:
+def _read(run_config: RunConfig, folder: Path, first: bool, head: str) -> dict[str, Any]:
     """The parts of `_Images`, for a model with such a head."""
     data, train, labelled = run_config.data, run_config.train, head == "labels"
     config, preprocessing, begun = _read_as(run_config, folder, head)
@@ -183,11 +185,11 @@ def _read(run_config: RunConfig, folder: Path, first: bool, say: Say, head: str)
         identity = {"paths": list(paths), "files": files_of} | ({} if labelled else {"labelled": False})
 
         def pictures() -> Iterator[Picture]:
-            return counted(read_pictures(paths, labelled=labelled), "images read", say)
+            return counted(read_pictures(paths, labelled=labelled), "images read")
 
         store = build_image_store(pictures, preprocessing, identity, cache_folder(Path(paths[0])))
         for how, number in store.changed.items():
-            say(f"{what}: {number:,} of {len(store):,} images {how}")
+            logger.info(f"{what}: {number:,} of {len(store):,} images {how}")
         return store
 
     store = build(data.train, used, "training")
@@ -207,7 +209,7 @@ def _read(run_config: RunConfig, folder: Path, first: bool, say: Say, head: str)
         validation, held = store, held_out_evenly(np.asarray(store.labels), train.seed)
         trained = np.setdiff1d(np.arange(len(store)), held)
         how = ", of each label its share" if labelled else ""
-        say(split_note(len(held), "image", train.seed) + how)
+        logger.info(split_note(len(held), "image", train.seed) + how)
     if first and not (folder / run_folder.DATA).exists():
         files.write_json(folder / run_folder.PREPROCESSOR, preprocessing.to_json())
         files.write_json(
@@ -223,8 +225,14 @@ def _read(run_config: RunConfig, folder: Path, first: bool, say: Say, head: str)
         batch_rows=rows,
         shift=train.shift,
     )
-    parts = {"run": run_config, "plan": plan, "validation": validation, "held_out": held, "config": config}
-    return parts | {"begun": begun, "say": say}
+    return {
+        "run": run_config,
+        "plan": plan,
+        "validation": validation,
+        "held_out": held,
+        "config": config,
+        "begun": begun,
+    }
 
 
 def _read_as(

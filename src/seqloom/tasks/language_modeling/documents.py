@@ -3,6 +3,7 @@ training share."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -15,11 +16,13 @@ from seqloom.data.batching.token_store import fingerprint
 from seqloom.data.readers.documents import DocumentPiece, corpus_files, read_documents
 from seqloom.evaluation.perplexity import CorpusLikelihood, score_texts
 from seqloom.protocols import SpecialIds, Tokenizer
-from seqloom.runs.progress import Say, tallied
+from seqloom.runs.progress import tallied
 from seqloom.text.special_tokens import SPECIAL_IDS
 
 CHUNK = 2**16
 """Tokens of documents that are scored together."""
+
+logger = logging.getLogger(__name__)
 
 
 class Document(NamedTuple):
@@ -30,20 +33,21 @@ class Document(NamedTuple):
     bytes: int
 
 
-def each_piece(paths: Sequence[str], data: DataConfig, say: Say) -> Generator[DocumentPiece, None, None]:
+def each_piece(
+    paths: Sequence[str], data: DataConfig, notices: bool = True
+) -> Generator[DocumentPiece, None, None]:
     """The documents of what was named, in pieces; at the end, or at an error, what was guessed, repaired and
-    left out is said."""
-    with tallied(say) as tally:
-        yield from read_documents(corpus_files(paths, data, say), data, tally)
+    left out is logged, unless this is a second pass (`notices`)."""
+    with tallied(notices) as tally:
+        files = corpus_files(paths, data, logger.info) if notices else corpus_files(paths, data)
+        yield from read_documents(files, data, tally)
 
 
-def each_document(
-    paths: Sequence[str], data: DataConfig, tokenizer: Tokenizer, say: Say
-) -> Iterator[Document]:
+def each_document(paths: Sequence[str], data: DataConfig, tokenizer: Tokenizer) -> Iterator[Document]:
     """The documents of what was named as ids, one at a time."""
     ids: list[int] = []
     texts: list[str] = []
-    for piece in each_piece(paths, data, say):
+    for piece in each_piece(paths, data):
         ids += tokenizer.encode([piece.text])[0]
         texts.append(piece.text)
         if piece.last:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -17,9 +18,10 @@ from seqloom.errors import UsageError
 from seqloom.packed_weights import packed_weights
 from seqloom.protocols import Tokenizer, context_of
 from seqloom.runs.decoding_options import Decoding, decoding_of, found_or_refused
-from seqloom.runs.progress import Say
 from seqloom.runs.run_folder import LoadedRun, load_run
 from seqloom.runs.verbs import refuse_other_task
+
+logger = logging.getLogger(__name__)
 
 TASK = "text-generation"
 NEW_TOKENS = 200
@@ -57,13 +59,13 @@ class TextGenerator:
     a batch.
     """
 
-    def __init__(self, bundle: LoadedRun, say: Say = lambda _: None) -> None:
+    def __init__(self, bundle: LoadedRun) -> None:
         """Raises UsageError for a model of another task."""
         refuse_other_task(bundle, "generate", TASK)
         self.bundle = bundle
-        self._say = say
+        self._noticed = False
         for note in bundle.notes:
-            say(note)
+            logger.info(note)
         self._context = context_of(bundle.model)
 
     @packed_weights()
@@ -163,12 +165,12 @@ class TextGenerator:
 
     def _notice(self, length: int) -> None:
         """Says, once, that a text of so many tokens did not fit the context; the last of them was not read."""
-        if self._context is not None and window_start(length - 1, self._context):
-            self._say(
+        if not self._noticed and self._context is not None and window_start(length - 1, self._context):
+            logger.info(
                 f"the model looks at {self._context:,} tokens at most: where a text was longer, "
                 f"it went on from the last {max(1, self._context // 2):,}, read afresh"
             )
-            self._say = lambda _: None
+            self._noticed = True
 
 
 @final
@@ -215,7 +217,7 @@ def text_after(tokenizer: Tokenizer, before: Sequence[int], tokens: Sequence[int
     return tokenizer.decode([*before, *tokens])[len(tokenizer.decode(before)) :]
 
 
-def load_generator(folder: str | Path, device: str = "auto", say: Say = lambda _: None) -> TextGenerator:
+def load_generator(folder: str | Path, device: str = "auto") -> TextGenerator:
     """Opens a run folder. Raises FolderError where it is none, or is damaged; UsageError where its task is
     another."""
-    return TextGenerator(load_run(folder, device), say)
+    return TextGenerator(load_run(folder, device))

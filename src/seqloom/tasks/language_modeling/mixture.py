@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from seqloom.errors import UsageError, printable
 from seqloom.evaluation.perplexity import score_texts
 from seqloom.models.ensemble import Ensemble, EnsembleConfig, mixture_weights
 from seqloom.run_file import to_plain
-from seqloom.runs.progress import Say
 from seqloom.runs.write_run import write_finished_run
 from seqloom.tasks.language_modeling.documents import (
     each_document,
@@ -24,6 +24,8 @@ from seqloom.tasks.language_modeling.documents import (
 )
 from seqloom.tasks.language_modeling.score import language_model
 
+logger = logging.getLogger(__name__)
+
 
 def mix(
     folders: Sequence[str],
@@ -31,7 +33,6 @@ def mix(
     weights: str | None,
     tune: Sequence[str],
     data: DataConfig,
-    say: Say,
 ) -> dict[str, Any]:
     """Writes the run folder; returns what it holds. Raises UsageError for members that do not fit together,
     or bad weights."""
@@ -69,8 +70,8 @@ def mix(
     model.eval()
     metrics: dict[str, float] = {}
     if tune:
-        say(f"tuning the weights of {len(folders)} models")
-        documents = list(each_document(tune, data, first.tokenizer, say))
+        logger.info(f"tuning the weights of {len(folders)} models")
+        documents = list(each_document(tune, data, first.tokenizer))
         parts = []
         for one in members:
             scores = score_texts(

@@ -3,6 +3,7 @@ likelier."""
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,9 +18,11 @@ from seqloom.errors import UsageError, printable
 from seqloom.evaluation.intervals import share_interval
 from seqloom.evaluation.perplexity import TextScore, score_texts
 from seqloom.protocols import Tokenizer
-from seqloom.runs.progress import Say, each_pair, silent
+from seqloom.runs.progress import each_pair
 from seqloom.runs.run_folder import LoadedRun, load_run
 from seqloom.tasks.language_modeling.documents import stride_of
+
+logger = logging.getLogger(__name__)
 
 CHUNK = 512
 """Texts that are in memory at one time."""
@@ -93,10 +96,10 @@ class Scorer:
     def __init__(self, folder: str | Path) -> None:
         self.bundle = language_model(folder)
 
-    def notice(self, say: Say) -> None:
+    def notice(self) -> None:
         """Says where texts that differ in their first token are not compared by it."""
         if not self.bundle.tokenizer.special_ids.bos:
-            say(
+            logger.info(
                 f"{printable(str(self.bundle.folder))}: nothing begins a text of this model: its first token"
                 " is read and not scored"
             )
@@ -182,7 +185,6 @@ def contrast(
     worse: str,
     by: str | None,
     data: DataConfig,
-    say: Say,
 ) -> list[Contrast]:
     """For each model the accuracy on minimal pairs (Warstadt et al. 2020: the full-sentence log-probability
     decides), by group.
@@ -192,17 +194,16 @@ def contrast(
     """
     models = [(folder, Scorer(folder)) for folder in folders]
     for _, scorer in models:
-        scorer.notice(say)
+        scorer.notice()
     found = [Contrast(folder=folder, hits={}, halves={}, pairs={}) for folder in folders]
     for path in paths:
-        said = say if path == paths[0] else silent
-        pairs = list(each_pair([path], replace(data, source=better, target=worse), said))
+        pairs = list(each_pair([path], replace(data, source=better, target=worse), notices=path == paths[0]))
         if by is None:
             groups = [Path(path).name.split(".")[0]] * len(pairs)
         else:
             named = {
                 record.line: record.fields["target"]
-                for record in each_pair([path], replace(data, source=better, target=by))
+                for record in each_pair([path], replace(data, source=better, target=by), notices=False)
             }
             groups = [named.get(record.line, "") for record in pairs]
         texts = [record.fields[side] for record in pairs for side in ("source", "target")]

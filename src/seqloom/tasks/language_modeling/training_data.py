@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,13 +28,15 @@ from seqloom.models import model_family
 from seqloom.protocols import FittedModel, FrequencyOutput, NeuralDecodable, context_of
 from seqloom.run_file import to_plain
 from seqloom.runs import run_folder
-from seqloom.runs.progress import Say, counted, silent
+from seqloom.runs.progress import counted
 from seqloom.runs.settings import model_fields
 from seqloom.tasks.language_modeling.documents import Document, each_piece, score_documents
 from seqloom.tasks.translation.training_data import check_same_data, learned_tokenizer
 from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training.objectives import LanguageModelling
 from seqloom.training.stream_states import StreamStates
+
+logger = logging.getLogger(__name__)
 
 STREAM_WINDOW = 64
 """Tokens between two updates of a model that carries its state on, unless train.window says otherwise."""
@@ -93,7 +96,7 @@ class PreparedCorpus:
             counts += np.bincount(self.corpus.tokens[at : at + COUNTED], minlength=len(counts))
         return counts
 
-    def fit(self, model_class: Any, config: Any, say: Say) -> nn.Module:
+    def fit(self, model_class: Any, config: Any) -> nn.Module:
         model: nn.Module = model_class.fit(config, self.corpus.tokens)
         return model
 
@@ -108,7 +111,7 @@ class PreparedCorpus:
         return corpus.metrics()
 
 
-def prepare_corpus(run_config: RunConfig, folder: Path, first: bool, say: Say) -> PreparedCorpus:
+def prepare_corpus(run_config: RunConfig, folder: Path, first: bool) -> PreparedCorpus:
     """Reads the texts, learns the tokenizer from the training part alone (or takes the folder's), makes the
     stores."""
     data, seed = run_config.data, run_config.train.seed
@@ -118,24 +121,24 @@ def prepare_corpus(run_config: RunConfig, folder: Path, first: bool, say: Say) -
     check_same_data(folder, prints)
     held = HeldOut()
     if not others:
-        held = hold_out(each_piece(data.train, data, silent), seed)
-        say(f"no validation data given: {held} held out" + (f" by seed {seed}" if held.documents else ""))
-
-    def training(say: Say = silent) -> Iterator[DocumentPiece]:
-        return kept(each_piece(data.train, data, say), held, False)
-
-    def validating(say: Say = silent) -> Iterator[DocumentPiece]:
-        return (
-            each_piece(data.validation, data, say)
-            if others
-            else kept(each_piece(data.train, data, say), held, True)
+        held = hold_out(each_piece(data.train, data, notices=False), seed)
+        logger.info(
+            f"no validation data given: {held} held out" + (f" by seed {seed}" if held.documents else "")
         )
+
+    def training(notices: bool = False) -> Iterator[DocumentPiece]:
+        return kept(each_piece(data.train, data, notices), held, False)
+
+    def validating(notices: bool = False) -> Iterator[DocumentPiece]:
+        if others:
+            return each_piece(data.validation, data, notices)
+        return kept(each_piece(data.train, data, notices), held, True)
 
     def texts() -> Iterator[str]:
         left = math.inf if data.tokenizer == "characters" else data.learn_from
-        for piece in counted(training(say), "texts read for the tokenizer", say):
+        for piece in counted(training(notices=True), "texts read for the tokenizer"):
             if left <= 0:
-                say(
+                logger.info(
                     f"the tokenizer is learned from the first {data.learn_from:,} characters"
                     " (data.learn_from)"
                 )
@@ -143,7 +146,7 @@ def prepare_corpus(run_config: RunConfig, folder: Path, first: bool, say: Say) -
             left -= len(piece.text)
             yield piece.text
 
-    tokenizer = learned_tokenizer(folder, data, texts, first, say)
+    tokenizer = learned_tokenizer(folder, data, texts, first)
     read = {
         key: value
         for key, value in to_plain(data).items()
@@ -162,7 +165,7 @@ def prepare_corpus(run_config: RunConfig, folder: Path, first: bool, say: Say) -
             tokenizer,
             {"files": hashes, "part": part, **common},
             cache_folder(Path(paths[0])),
-            progress(part, say),
+            progress(part),
         )
 
     corpus = build(training, "training", used)
@@ -172,15 +175,13 @@ def prepare_corpus(run_config: RunConfig, folder: Path, first: bool, say: Say) -
             folder / run_folder.DATA,
             {"files": prints, "training": asdict(corpus.totals), "validation": asdict(validation.totals)},
         )
-    plan = planned(run_config, tokenizer.vocabulary_size, corpus, say)
+    plan = planned(run_config, tokenizer.vocabulary_size, corpus)
     return PreparedCorpus(
         run=run_config, tokenizer=tokenizer, corpus=corpus, validation=validation, plan=plan
     )
 
 
-def planned(
-    run_config: RunConfig, vocabulary_size: int, corpus: CorpusStore, say: Say
-) -> WindowPlan | StreamPlan:
+def planned(run_config: RunConfig, vocabulary_size: int, corpus: CorpusStore) -> WindowPlan | StreamPlan:
     """How the corpus is cut into batches for a model: a stream where it carries its state on, shuffled
     windows where not."""
     train, model = run_config.train, run_config.model
@@ -200,7 +201,7 @@ def planned(
     if carries:
         most = max(len(corpus.tokens) // window, 1)
         if rows > most and not issubclass(family, FittedModel):
-            say(
+            logger.info(
                 f"the text is too short for {rows:,} streams of windows of {window} tokens: {most:,} are read"
                 " side by side"
             )
@@ -208,13 +209,13 @@ def planned(
     return WindowPlan(seed=train.seed, window=window, rows=rows)
 
 
-def progress(part: str, say: Say, every: float = 5.0) -> Callable[[Totals], None]:
+def progress(part: str, every: float = 5.0) -> Callable[[Totals], None]:
     """Says every few seconds how far the tokenising is."""
     said = [time.monotonic()]
 
     def show(totals: Totals) -> None:
         if time.monotonic() - said[0] > every:
-            say(f"{part}: {totals.bytes / 1e6:,.0f} MB, {totals.ids:,} tokens")
+            logger.info(f"{part}: {totals.bytes / 1e6:,.0f} MB, {totals.ids:,} tokens")
             said[0] = time.monotonic()
 
     return show

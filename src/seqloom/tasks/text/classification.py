@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -34,9 +35,10 @@ from seqloom.evaluation.correlation import number_metrics
 from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.models.heads import HeadKind
-from seqloom.runs.progress import Say
 from seqloom.shapes import IGNORE
 from seqloom.tasks.text.task import Answer, TaskReport
+
+logger = logging.getLogger(__name__)
 
 MOST_LABELS = 2000
 """Labels of which a table of who is taken for whom is made, at most."""
@@ -56,14 +58,14 @@ class Classification:
     """Whether it reads two texts as it reads one: joined. What a file holds decides then."""
 
     @classmethod
-    def of(cls, task: str, examples: Sequence[LabelledText], data: DataConfig, say: Say) -> Classification:
+    def of(cls, task: str, examples: Sequence[LabelledText], data: DataConfig) -> Classification:
         """What the training examples say of the work."""
         pairs = any(one.second is not None for one in examples)
         if task == "sentence-similarity":
             check_numbers(examples)
             return cls(kind="regression", labels=(), pairs=pairs)
         for note in check_labels(examples):
-            say(note)
+            logger.info(note)
         several = data.label_separator is not None or any(len(one.labels) != 1 for one in examples)
         order = label_order(label for one in examples for label in one.labels)
         return cls(kind="multi-label" if several else "classification", labels=order, pairs=pairs)

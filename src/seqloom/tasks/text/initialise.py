@@ -3,6 +3,8 @@ the mean of numbers."""
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -15,15 +17,16 @@ from seqloom.models.convolution import Convolution
 from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.models.heads import RegressionHead
 from seqloom.protocols import Tokenizer, device_of
-from seqloom.runs.progress import Say
 from seqloom.text.vectors.word_vectors import read_word_vectors
+
+logger = logging.getLogger(__name__)
 
 SOME = 1024
 """Rows whose words are counted at a time."""
 
 
 def initialise_from_data(
-    model: nn.Module, run: RunConfig, tokenizer: Tokenizer, items: EncodedDataset, fresh: bool, say: Say
+    model: nn.Module, run: RunConfig, tokenizer: Tokenizer, items: EncodedDataset, fresh: bool
 ) -> None:
     """Sets what a model takes from the data and training does not change, and where it is `fresh` what it
     begins with."""
@@ -44,7 +47,7 @@ def initialise_from_data(
         numbers = torch.from_numpy(np.asarray(items.targets))
         model.head.initialise_bias(numbers[numbers.isfinite()])
     if run.train.word_vectors is not None and fresh:
-        give_vectors(model, run.train.word_vectors, tokenizer, run.data.normalisation == "lower", say)
+        give_vectors(model, run.train.word_vectors, tokenizer, run.data.normalisation == "lower")
 
 
 def class_weights(items: EncodedDataset, labels: int) -> Tensor:
@@ -60,7 +63,7 @@ def class_weights(items: EncodedDataset, labels: int) -> Tensor:
 
 
 @torch.no_grad()
-def give_vectors(model: EncoderWithHead, path: str, tokenizer: Tokenizer, lower: bool, say: Say) -> None:
+def give_vectors(model: EncoderWithHead, path: str, tokenizer: Tokenizer, lower: bool) -> None:
     """The vectors of a file become the embeddings of the words that it has; the others keep their start.
     Raises UsageError where they do not fit."""
     embedding = getattr(model.encoder, "embedding", None)
@@ -85,6 +88,8 @@ def give_vectors(model: EncoderWithHead, path: str, tokenizer: Tokenizer, lower:
     embedding.weight[rows] = torch.from_numpy(found.vectors).to(embedding.weight)
     if isinstance(model.encoder, Convolution):
         model.encoder.settle_static()
-    say(f"{printable(path)}: vectors of {len(found.words):,} of {len(words):,} words of the vocabulary")
+    logger.info(
+        f"{printable(path)}: vectors of {len(found.words):,} of {len(words):,} words of the vocabulary"
+    )
     for note in found.facts:
-        say(note)
+        logger.info(note)

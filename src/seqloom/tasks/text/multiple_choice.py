@@ -19,7 +19,6 @@ from seqloom.evaluation.intervals import share_interval
 from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.models.heads import HeadKind
-from seqloom.runs.progress import Say
 from seqloom.tasks.text.task import Answer, TaskReport
 
 
@@ -35,7 +34,7 @@ class MultipleChoice:
     """What answers that are numbers count from in the training files; None where that is not known."""
 
     @classmethod
-    def of(cls, examples: Sequence[ChoiceQuestion], data: DataConfig, say: Say) -> MultipleChoice:
+    def of(cls, examples: Sequence[ChoiceQuestion], data: DataConfig) -> MultipleChoice:
         """What the training files, which are read once more, say of the work."""
         return cls(answers_from=counted_from(data.train, data))
 

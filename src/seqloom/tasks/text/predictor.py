@@ -7,6 +7,7 @@ reader.label(["A wonderful film."])
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,12 +23,14 @@ from seqloom.evaluation.classification import RESAMPLES
 from seqloom.evaluation.predictions import head_outputs
 from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.run_file import parse
-from seqloom.runs.progress import Say, counted, in_chunks, silent, tallied
+from seqloom.runs.progress import counted, in_chunks, tallied
 from seqloom.runs.run_folder import LoadedRun, load_run
 from seqloom.runs.settings import kept, refuse_unread, trained_on
 from seqloom.tasks.text.classification import Classification
 from seqloom.tasks.text.task import Answer, TaskReport, encode_examples, encoding_options
 from seqloom.tasks.text.text_tasks import TASK_DATA
+
+logger = logging.getLogger(__name__)
 
 PLAIN: dict[str, Literal["text", "jsonl"]] = {
     "text-classification": "text",
@@ -57,13 +60,13 @@ class TextPredictor:
     """A reader that is ready to be asked; `given` are settings of `DataConfig`. Raises UsageError where the
     model of a folder is none."""
 
-    def __init__(self, bundle: LoadedRun, given: Mapping[str, Any] | None = None, say: Say = silent) -> None:
+    def __init__(self, bundle: LoadedRun, given: Mapping[str, Any] | None = None) -> None:
         if not isinstance(bundle.model, EncoderWithHead):
             raise UsageError(
                 f"{printable(str(bundle.folder))} is a {bundle.model_type} and no reader; make one with:"
                 " seqloom train"
             )
-        self.bundle, self.model, self.say = bundle, bundle.model, say
+        self.bundle, self.model = bundle, bundle.model
         self.given = given or {}
         if bundle.task not in TASK_DATA:
             raise FolderError(
@@ -120,13 +123,13 @@ class TextPredictor:
         paths = _listed(paths)
         data = self._reading(paths, answers=False)
         if "format" not in self.given and data.format in TOLD and _named(self.bundle.task, paths) is None:
-            self.say(
+            logger.info(
                 f"{place(paths[0])}: read as data.format={data.format}, as in the training; of plain text:"
                 " --set data.format=text"
             )
         if paths == ["-"] and data.format == "auto" and not self.work.pairs:
             data = replace(data, format=PLAIN.get(self.bundle.task, "auto"))
-        with tallied(self.say) as tally:
+        with tallied() as tally:
             for some in in_chunks(self.work.read(paths, data, tally, answers=False), chunk):
                 for one, reply in zip(some, self.ask(some), strict=True):
                     yield (
@@ -135,7 +138,7 @@ class TextPredictor:
                         else reply._replace(content={"line": one.line, **reply.content})
                     )
         for note in self.how.notes.said():
-            self.say(note)
+            logger.info(note)
 
     def report(
         self, paths: Sequence[str | os.PathLike[str]], resamples: int = RESAMPLES
@@ -146,23 +149,23 @@ class TextPredictor:
         if not paths:
             raise UsageError("evaluate needs data: name its files after the folder")
         data = self._reading(paths, answers=True)
-        with tallied(self.say) as tally:
-            examples = list(counted(self.work.read(paths, data, tally), "examples read", self.say))
+        with tallied() as tally:
+            examples = list(counted(self.work.read(paths, data, tally), "examples read"))
         if not examples:
             raise DataError("there must be an example to measure, but there is none", paths[0])
-        items = encode_examples(self.work, examples, self.how, data, self.say)
+        items = encode_examples(self.work, examples, self.how, data)
         for note in self.how.notes.said():
-            self.say(note)
+            logger.info(note)
         found = head_outputs(self.model, items)
         return self.work.report(examples, items, found, resamples), self.work.replies(examples, items, found)
 
 
 def load_reader(
-    folder: str | Path, given: Mapping[str, Any] | None = None, device: str = "auto", say: Say = silent
+    folder: str | Path, given: Mapping[str, Any] | None = None, device: str = "auto"
 ) -> TextPredictor:
     """The reader of a run folder or of a Hugging Face directory; `given` says how files are read, as in
     {"text": "review"}."""
-    return TextPredictor(load_run(folder, device), given, say)
+    return TextPredictor(load_run(folder, device), given)
 
 
 def read_as_trained(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
@@ -19,8 +20,9 @@ from seqloom.evaluation.answer_f1 import answer_metrics, answer_scores
 from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.models.heads import HeadKind
-from seqloom.runs.progress import Say
 from seqloom.tasks.text.task import Answer, TaskReport
+
+logger = logging.getLogger(__name__)
 
 N_BEST = 5
 """Answers that are told of each question."""
@@ -38,7 +40,7 @@ class QuestionAnswering:
     pairs: bool = False
 
     @classmethod
-    def of(cls, examples: Sequence[Question], data: DataConfig, say: Say) -> QuestionAnswering:
+    def of(cls, examples: Sequence[Question], data: DataConfig) -> QuestionAnswering:
         without = sum(not one.answers for one in examples)
         if without == len(examples):
             raise DataError(
@@ -47,7 +49,7 @@ class QuestionAnswering:
                 examples[0].path,
             )
         if without:
-            say(f"{without:,} of {len(examples):,} questions have no answer, and that is learned too")
+            logger.info(f"{without:,} of {len(examples):,} questions have no answer, and that is learned too")
         return cls(may_be_none=without > 0)
 
     @classmethod

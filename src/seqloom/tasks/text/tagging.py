@@ -25,7 +25,6 @@ from seqloom.evaluation.entity_f1 import SpanCounts
 from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.models.heads import HeadKind
-from seqloom.runs.progress import Say
 from seqloom.tasks.text.task import Answer, TaskReport
 
 
@@ -39,7 +38,7 @@ class Tagging:
     pairs: bool = False
 
     @classmethod
-    def of(cls, examples: Sequence[TaggedWords], data: DataConfig, say: Say) -> Tagging:
+    def of(cls, examples: Sequence[TaggedWords], data: DataConfig) -> Tagging:
         labels = label_order(tag for one in examples for tag in one.tags)
         if len(labels) < 2:
             raise DataError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -16,7 +17,8 @@ from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.models.heads import HeadKind
 from seqloom.protocols import StoredTokenizer
-from seqloom.runs.progress import Say
+
+logger = logging.getLogger(__name__)
 
 
 class Answer(NamedTuple):
@@ -97,11 +99,11 @@ def encoding_options(
 
 
 def encode_examples(
-    work: HeadTask, examples: Sequence[Any], how: EncodingOptions, data: DataConfig, say: Say
+    work: HeadTask, examples: Sequence[Any], how: EncodingOptions, data: DataConfig
 ) -> EncodedDataset:
     """The rows of these examples. Labels that the model has not got are said, or are errors
     (`data.unseen_labels`)."""
     if work.labels:
         for note in check_known(examples, work.labels, data.unseen_labels):
-            say(note)
+            logger.info(note)
     return work.encode(examples, how)

@@ -18,7 +18,6 @@ from seqloom.data.readers.multiple_choice import read_choices
 from seqloom.data.readers.squad import read_questions
 from seqloom.data.readers.tagged import read_tagged
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
-from seqloom.runs.progress import Say
 from seqloom.tasks.text.classification import Classification
 from seqloom.tasks.text.multiple_choice import MultipleChoice
 from seqloom.tasks.text.question_answering import QuestionAnswering
@@ -32,7 +31,7 @@ class TaskData(NamedTuple):
 
     read: Callable[[Sequence[str], DataConfig, ReadReport], Iterator[Any]]
     """Training files -> examples."""
-    of: Callable[[Sequence[Any], DataConfig, Say], HeadTask]
+    of: Callable[[Sequence[Any], DataConfig], HeadTask]
     """What the training examples say of the work."""
     again: Callable[[EncoderWithHeadConfig], HeadTask]
     """The work that a trained model was trained for."""

@@ -3,6 +3,7 @@ model."""
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +31,7 @@ from seqloom.models.encoder_with_head import EncoderWithHead, EncoderWithHeadCon
 from seqloom.protocols import EncodedBatch, StoredTokenizer
 from seqloom.run_file import parse, to_plain
 from seqloom.runs import run_folder
-from seqloom.runs.progress import Say, counted, split_note, tallied
+from seqloom.runs.progress import counted, split_note, tallied
 from seqloom.runs.settings import model_fields
 from seqloom.tasks.text.initialise import initialise_from_data
 from seqloom.tasks.text.task import HeadTask, encode_examples, encoding_options
@@ -38,6 +39,8 @@ from seqloom.tasks.text.text_tasks import TASK_DATA
 from seqloom.tasks.translation.training_data import check_same_data, learned_tokenizer
 from seqloom.text.word_characters import alphabet_of
 from seqloom.training.objectives import HeadObjective
+
+logger = logging.getLogger(__name__)
 
 ANEW: dict[str, dict[str, Any]] = {
     "bert": {"head": "none", "pooler": False, "next_sentence": False},
@@ -59,7 +62,6 @@ class EncodedExamples:
     """What it begins with."""
     origin: HubOrigin | None
     """The files of others that its tokenizer comes with."""
-    say: Say
     fresh: bool
     """Whether there are no weights of its own yet."""
     items: EncodedDataset
@@ -103,26 +105,26 @@ class EncodedExamples:
         model = EncoderWithHead(self.configured)
         if self.started is not None:
             for note in load_pretrained(model, self.started):
-                self.say(note)
+                logger.info(note)
         return model, self.configured
 
     def initialise(self, model: nn.Module) -> None:
-        initialise_from_data(model, self.run, self.tokenizer, self.items, self.fresh, self.say)
+        initialise_from_data(model, self.run, self.tokenizer, self.items, self.fresh)
 
-    def fit(self, model_class: Any, config: Any, say: Say) -> nn.Module:
+    def fit(self, model_class: Any, config: Any) -> nn.Module:
         raise UsageError(f"a {model_class.__name__} cannot be made of labelled texts")
 
     def validate(self, model: nn.Module) -> dict[str, float]:
         return self.work.report(self.validation, self.held_out, head_outputs(model, self.held_out), 0).metrics
 
 
-def prepare_examples(run_config: RunConfig, folder: Path, first: bool, say: Say) -> EncodedExamples:
+def prepare_examples(run_config: RunConfig, folder: Path, first: bool) -> EncodedExamples:
     """Reads the examples, holds a part out, learns the tokenizer or takes that of the start, lays all out as
     rows."""
     data, train = run_config.data, run_config.train
     prints = [fingerprint(path) for path in files_behind([*data.train, *data.validation])]
     check_same_data(folder, prints)
-    work, examples, validation = read_examples(run_config, say)
+    work, examples, validation = read_examples(run_config)
     started, start = None, run_config.model.get("from")
     if (folder / run_folder.CONFIG).exists() and (
         start is None or run_folder.has_weights(folder)
@@ -137,13 +139,13 @@ def prepare_examples(run_config: RunConfig, folder: Path, first: bool, say: Say)
         if started.kind == work.kind:
             work = in_order(work, started.labels)  # so that its head comes along
         for note in started.notes:
-            say(note)
+            logger.info(note)
         if (
             work.kind == "regression"
             and run_config.head.pair == "auto"
             and (run_folder.located(start) / MODULES).is_file()
         ):
-            say(
+            logger.info(
                 f"the vectors of {printable(start)} were made to be compared: --set head.pair=cosine begins"
                 " as good as they are"
             )
@@ -160,14 +162,14 @@ def prepare_examples(run_config: RunConfig, folder: Path, first: bool, say: Say)
             started = replace(started, encoder_tensors=tensors, encoder_fields=fields)
         configured = configure(run_config, work, tokenizer, examples, started)
     else:
-        texts = work.texts(counted(examples, "examples read for the tokenizer", say))
-        tokenizer, origin = learned_tokenizer(folder, data, lambda: texts, first, say), None
+        texts = work.texts(counted(examples, "examples read for the tokenizer"))
+        tokenizer, origin = learned_tokenizer(folder, data, lambda: texts, first), None
         configured = configure(run_config, work, tokenizer, examples, None)
     how = encoding_options(configured, tokenizer, data)
-    items = encode_examples(work, examples, how, data, say)
-    held_out = encode_examples(work, validation, how, data, say)
+    items = encode_examples(work, examples, how, data)
+    held_out = encode_examples(work, validation, how, data)
     for note in how.notes.said():
-        say(note)
+        logger.info(note)
     if first and not (folder / run_folder.DATA).exists():
         counts = {
             "examples": len(examples),
@@ -182,7 +184,6 @@ def prepare_examples(run_config: RunConfig, folder: Path, first: bool, say: Say)
         configured=configured,
         started=started,
         origin=origin,
-        say=say,
         fresh=not run_folder.has_weights(folder),
         items=items,
         examples=examples,
@@ -198,19 +199,19 @@ def in_order(work: HeadTask, labels: tuple[str, ...]) -> HeadTask:
     return replace(changed, labels=labels) if set(labels) == set(work.labels) else work
 
 
-def read_examples(run_config: RunConfig, say: Say) -> tuple[HeadTask, Sequence[Any], Sequence[Any]]:
+def read_examples(run_config: RunConfig) -> tuple[HeadTask, Sequence[Any], Sequence[Any]]:
     """(the work, training examples, validation examples)"""
     data, beginning = run_config.data, TASK_DATA[run_config.task]
-    with tallied(say) as tally:
-        examples = list(counted(beginning.read(data.train, data, tally), "examples read", say))
-    work = beginning.of(examples, data, say)
+    with tallied() as tally:
+        examples = list(counted(beginning.read(data.train, data, tally), "examples read"))
+    work = beginning.of(examples, data)
     if data.validation:
-        with tallied(say) as tally:
+        with tallied() as tally:
             return work, examples, list(work.read(data.validation, data, tally))
     seed = run_config.train.seed if data.split_seed is None else data.split_seed
     held = beginning.split(examples, seed)
     chosen = set(held.tolist())
-    say(split_note(len(held), "example", seed))
+    logger.info(split_note(len(held), "example", seed))
     return work, [one for at, one in enumerate(examples) if at not in chosen], [examples[at] for at in held]
 
 

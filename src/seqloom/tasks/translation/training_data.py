@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -23,12 +24,14 @@ from seqloom.errors import FolderError, UsageError, printable
 from seqloom.protocols import StoredTokenizer
 from seqloom.run_file import to_plain
 from seqloom.runs import run_folder
-from seqloom.runs.progress import Say, counted, each_pair, read_pair_list, split_note
+from seqloom.runs.progress import counted, each_pair, muted, read_pair_list, split_note
 from seqloom.tasks.registry import task_named
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
 from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
 from seqloom.training.distributed import World
 from seqloom.training.objectives import Translation
+
+logger = logging.getLogger(__name__)
 
 M = TypeVar("M")
 
@@ -70,7 +73,7 @@ class TrainingData(Protocol):
         """Tells a new model what it must know of the data, such as how frequent each id is."""
         ...
 
-    def fit(self, model_class: Any, config: Any, say: Say) -> nn.Module:
+    def fit(self, model_class: Any, config: Any) -> nn.Module:
         """A model without gradients, made of the data."""
         ...
 
@@ -127,7 +130,7 @@ class PreparedPairs:
     def initialise(self, model: nn.Module) -> None:
         pass
 
-    def fit(self, model_class: Any, config: Any, say: Say) -> nn.Module:
+    def fit(self, model_class: Any, config: Any) -> nn.Module:
         raise UsageError(f"a {model_class.__name__} cannot be made of pairs")
 
     def validate(self, model: nn.Module) -> dict[str, float]:
@@ -141,44 +144,44 @@ def total_steps(config: TrainConfig, material: TrainingData) -> int:
     return config.max_steps or max(math.ceil(config.epochs * material.batches_an_epoch()), config.min_steps)
 
 
-Prepare = Callable[[RunConfig, Path, bool, Say], M]
-"""(run, folder, whether this is the first worker, which writes, say) -> material."""
+Prepare = Callable[[RunConfig, Path, bool], M]
+"""(run, folder, whether this is the first worker, which writes) -> training data."""
 
 
-def prepared(prepare: Prepare[M], run_config: RunConfig, folder: Path, world: World, say: Say) -> M:
+def prepared(prepare: Prepare[M], run_config: RunConfig, folder: Path, world: World) -> M:
     """Reads the data, learns the tokenizer from the training text alone (or takes the folder's), makes the
     store.
 
     The first worker does it and writes; then the others read what it made. What stops one of them stops all.
     """
     with world.together():
-        material = prepare(run_config, folder, True, say) if world.first else None
-    with (
-        world.together()
-    ):  # nobody goes on, and perhaps fails and clears the folder, while another still reads it
-        return material or prepare(run_config, folder, False, lambda _: None)
+        material = prepare(run_config, folder, True) if world.first else None
+    # nobody goes on, and perhaps fails and clears the folder, while another still reads it
+    with world.together(), muted():
+        return material or prepare(run_config, folder, False)
 
 
-def prepare_pairs(run_config: RunConfig, folder: Path, first: bool, say: Say) -> PreparedPairs:
+def prepare_pairs(run_config: RunConfig, folder: Path, first: bool) -> PreparedPairs:
     data, columns = run_config.data, task_named(run_config.task).columns
     used = data_files(data.train, data) + (data_files(data.validation, data) if data.validation else [])
     prints = [fingerprint(path) for path in used]
     check_same_data(folder, prints)
     if data.validation:
         held: set[int] = set()
-        validation = read_pair_list(data.validation, data, say)
+        validation = read_pair_list(data.validation, data)
     else:
-        held, validation = split_off(data, run_config.train.seed, say)
-        say(split_note(len(validation), "pair", run_config.train.seed))
+        held, validation = split_off(data, run_config.train.seed)
+        logger.info(split_note(len(validation), "pair", run_config.train.seed))
 
-    def training(say: Say = lambda _: None) -> Iterator[Record]:
-        return (record for at, record in enumerate(each_pair(data.train, data, say)) if at not in held)
+    def training(notices: bool = False) -> Iterator[Record]:
+        records = enumerate(each_pair(data.train, data, notices))
+        return (record for at, record in records if at not in held)
 
     def texts() -> Iterator[str]:
-        records = counted(training(say), "pairs read for the tokenizer", say)
+        records = counted(training(notices=True), "pairs read for the tokenizer")
         return (text for record in records for text in (record.fields[name] for name in columns))
 
-    tokenizer = learned_tokenizer(folder, data, texts, first, say)
+    tokenizer = learned_tokenizer(folder, data, texts, first)
     identity = {
         "files": [one["sha256"] for one in prints],
         "read": {
@@ -190,13 +193,13 @@ def prepare_pairs(run_config: RunConfig, folder: Path, first: bool, say: Say) ->
         "tokenizer": tokenizer.fingerprint,
     }
     store = build_store(
-        lambda: counted(training(), "pairs tokenised", say),
+        lambda: counted(training(), "pairs tokenised"),
         columns,
         tokenizer,
         identity,
         cache_folder(Path(used[0])),
     )
-    say_truncated(store, data, say)
+    say_truncated(store, data)
     if first and not (folder / run_folder.DATA).exists():
         files.write_json(
             folder / run_folder.DATA,
@@ -206,7 +209,7 @@ def prepare_pairs(run_config: RunConfig, folder: Path, first: bool, say: Say) ->
 
 
 def learned_tokenizer(
-    folder: Path, data: DataConfig, texts: Callable[[], Iterator[str]], first: bool, say: Say
+    folder: Path, data: DataConfig, texts: Callable[[], Iterator[str]], first: bool
 ) -> TextTokenizer:
     """The folder's tokenizer; where there is none yet, the first worker learns it from these texts and writes
     it."""
@@ -217,7 +220,7 @@ def learned_tokenizer(
         data.tokenizer in ("bpe", "words", "whitespace", "wordpiece", "unigram")
         and tokenizer.vocabulary_size < data.vocabulary
     ):
-        say(
+        logger.info(
             f"the text allows {tokenizer.vocabulary_size:,} pieces, fewer than"
             f" data.vocabulary={data.vocabulary:,}"
         )
@@ -241,20 +244,20 @@ def check_same_data(folder: Path, prints: list[dict[str, Any]]) -> None:
         )
 
 
-def split_off(data: DataConfig, seed: int, say: Say) -> tuple[set[int], list[tuple[str, str]]]:
+def split_off(data: DataConfig, seed: int) -> tuple[set[int], list[tuple[str, str]]]:
     """(numbers of the held-out records, their pairs): chosen by seed among all records."""
-    count = sum(1 for _ in each_pair(data.train, data))
+    count = sum(1 for _ in each_pair(data.train, data, notices=False))
     if count < 2:
         raise UsageError(
             f"validation needs pairs of its own, but there is only {count}; name more data or --validation"
             " files"
         )
     held = set(held_out(count, seed))
-    records = enumerate(each_pair(data.train, data))
+    records = enumerate(each_pair(data.train, data, notices=False))
     return held, [(record.fields["source"], record.fields["target"]) for at, record in records if at in held]
 
 
-def say_truncated(store: TokenStore, data: DataConfig, say: Say) -> None:
+def say_truncated(store: TokenStore, data: DataConfig) -> None:
     """How many texts `data.max_length` cuts, and the longest."""
     if data.max_length is None:
         return
@@ -264,7 +267,7 @@ def say_truncated(store: TokenStore, data: DataConfig, say: Say) -> None:
         lengths = np.stack([store.lengths(rows, column) for column in range(len(store.columns))])
         cut, longest = cut + int((lengths > data.max_length).sum()), max(longest, int(lengths.max()))
     if cut:
-        say(
+        logger.info(
             f"{cut:,} texts are longer than data.max_length={data.max_length} and are cut (the longest has"
             f" {longest:,} ids)"
         )

@@ -7,6 +7,7 @@ for as many tokens; then the same model says of all of them, without any rule, h
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +29,6 @@ from seqloom.explaining.degeneration import Mean, ProbabilityCurve, degeneration
 from seqloom.protocols import context_of
 from seqloom.runs.decoding_names import strategy_settings
 from seqloom.runs.decoding_options import decoding_of, found_or_refused
-from seqloom.runs.progress import Say
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.runs.settings import as_trained
 from seqloom.tasks.language_modeling.documents import each_document
@@ -36,6 +36,8 @@ from seqloom.tasks.language_modeling.generate import text_after
 from seqloom.tasks.language_modeling.score import language_model
 from seqloom.tasks.translation.predictor import new_file
 from seqloom.workflows.explain.text import PICTURES
+
+logger = logging.getLogger(__name__)
 
 HUMAN = "human"
 STRATEGIES = (
@@ -128,7 +130,6 @@ def degeneration(
     limit: int = 50,
     strategies: Sequence[str] = STRATEGIES,
     seed: int = 0,
-    say: Say,
 ) -> Degeneration:
     """The verb. The table, the chart in `output`, and where asked for every text as a line of JSON.
 
@@ -152,16 +153,16 @@ def degeneration(
         )
     require_extra()  # said before the work, not after it
     bundle = language_model(folder)
-    new_tokens = _fitting(bundle, prompt_tokens, new_tokens, say)
+    new_tokens = _fitting(bundle, prompt_tokens, new_tokens)
     excerpts, too_short = read_excerpts(
-        bundle, paths, as_trained(Path(folder), given), prompt_tokens, new_tokens, limit, say
+        bundle, paths, as_trained(Path(folder), given), prompt_tokens, new_tokens, limit
     )
     texts = {HUMAN: _scored(bundle, excerpts, [(one.tokens, one.finished) for one in excerpts])}
     for number, (name, settings) in enumerate(checked.items(), start=1):
         began = time.monotonic()
         made = continue_excerpts(bundle, excerpts, settings, new_tokens)
         texts[name] = _scored(bundle, excerpts, [(one.tokens, one.finished) for one in made])
-        say(
+        logger.info(
             f"{number} of {len(checked)}: {name}, {sum(len(one.tokens) for one in made):,} tokens in"
             f" {time.monotonic() - began:.1f} s"
         )
@@ -196,7 +197,6 @@ def read_excerpts(
     prompt_tokens: int,
     new_tokens: int,
     limit: int,
-    say: Say,
 ) -> tuple[list[Excerpt], int]:
     """The first `limit` documents that are long enough, and how many were too short before the last of them.
 
@@ -206,7 +206,7 @@ def read_excerpts(
     found: list[Excerpt] = []
     lengths: list[int] = []
     end = ends_of(bundle)
-    for number, document in enumerate(each_document(paths, data, bundle.tokenizer, say)):
+    for number, document in enumerate(each_document(paths, data, bundle.tokenizer)):
         ids: list[int] = document.ids.tolist()
         if len(ids) + len(end) < prompt_tokens + new_tokens:
             lengths.append(len(ids) + len(end))
@@ -223,12 +223,12 @@ def read_excerpts(
             f" and all, but {longest}; ask for fewer with --new-tokens, or for longer documents with --set"
             " data.document=paragraph or file"
         )
-    say(
+    logger.info(
         f"{len(found):,} texts: the first {prompt_tokens} tokens of each are the prompt, {new_tokens} more"
         f" are compared; {len(lengths):,} documents were too short"
     )
     if unknown := unknown_tokens(bundle, found):
-        say(f"{unknown:,} tokens of the human texts are <unk>: scored as such, and never decoded")
+        logger.info(f"{unknown:,} tokens of the human texts are <unk>: scored as such, and never decoded")
     return found, len(lengths)
 
 
@@ -272,7 +272,7 @@ def continue_excerpts(
     return made
 
 
-def _fitting(bundle: LoadedRun, prompt_tokens: int, new_tokens: int | None, say: Say) -> int:
+def _fitting(bundle: LoadedRun, prompt_tokens: int, new_tokens: int | None) -> int:
     """How many new tokens: none may be read without all that stands before it. Raises UsageError where so
     many do not fit the context."""
     context = context_of(bundle.model)
@@ -284,7 +284,7 @@ def _fitting(bundle: LoadedRun, prompt_tokens: int, new_tokens: int | None, say:
             f"but are {prompt_tokens} and {new_tokens or 1}; ask for fewer"
         )
     if new_tokens is None and room < NEW_TOKENS:
-        say(f"{room} new tokens instead of {NEW_TOKENS}: the model looks at {context} tokens")
+        logger.info(f"{room} new tokens instead of {NEW_TOKENS}: the model looks at {context} tokens")
     return new_tokens or int(min(room, NEW_TOKENS))
 
 

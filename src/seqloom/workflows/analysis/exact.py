@@ -3,6 +3,7 @@ beside it."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -30,12 +31,14 @@ from seqloom.errors import UsageError, place
 from seqloom.packed_weights import packed_weights
 from seqloom.protocols import State, context_of, device_of
 from seqloom.runs.decoding_options import decoding_of
-from seqloom.runs.progress import Say, silent, tallied
+from seqloom.runs.progress import tallied
 from seqloom.runs.run_folder import IDLE, LoadedRun, load_run
 from seqloom.runs.verbs import refuse_other_task
 from seqloom.tasks.language_modeling.generate import NEW_TOKENS, TASK, begun, text_after
 from seqloom.tasks.translation.predictor import new_file
 from seqloom.tasks.translation.translate import longest_output
+
+logger = logging.getLogger(__name__)
 
 TOLERANCE = 1e-3
 """In the unit of the score: a beam that is worse by no more found something as good. Rounding of float32
@@ -111,7 +114,6 @@ class ExactSearcher:
         length_penalty: float = 0.0,
         budget: SearchBudget = UNLIMITED,
         decode: dict[str, Any] | None = None,
-        say: Say = silent,
     ) -> None:
         """`decode` changes the folder's settings; their rules hold in every search. Raises UsageError for
         what cannot be."""
@@ -156,7 +158,7 @@ class ExactSearcher:
         if self.settings.strategy == "beam":
             self.searches[f"its own: beam {usual.beam}, α {usual.length_penalty:g}"] = strategy
         else:
-            say(
+            logger.info(
                 "decode.strategy of this folder is sample: what it decodes with is not among the searches,"
                 " only beams are"
             )
@@ -260,12 +262,10 @@ class ExactSearcher:
         )
 
 
-def inputs_of(
-    path: str, data: DataConfig, task: str, limit: int | None = None, say: Say = silent
-) -> list[str]:
+def inputs_of(path: str, data: DataConfig, task: str, limit: int | None = None) -> list[str]:
     """The first lines of a file; a translation model is asked for no blank one, and of those that are left
     out there is a notice. Raises UsageError where no input is left, and what `read_texts` raises."""
-    with tallied(say) as tally:
+    with tallied() as tally:
         try:
             texts = [
                 record.fields["text"]

@@ -4,6 +4,7 @@ comes."""
 from __future__ import annotations
 
 import json
+import logging
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,9 +18,10 @@ from seqloom.errors import DataError, FolderError, MissingExtraError, UsageError
 from seqloom.explaining.charts import MOST_SERIES, line_chart, save_chart
 from seqloom.explaining.memory_probe import READERS, TEST_ROWS, ProbeBudget, probe, reader_named
 from seqloom.run_file import parse
-from seqloom.runs.progress import Say
 from seqloom.training.loop import Progress
 from seqloom.workflows.train import stop_signals
+
+logger = logging.getLogger(__name__)
 
 RESULTS, CHART = "results.jsonl", "chart.png"
 STEPS_OF_OVERHEAD = 20
@@ -70,7 +72,6 @@ def run_probe(
     cells: Sequence[str],
     distances: Sequence[int],
     settings: dict[str, Any],
-    say: Say,
     progress: Callable[[Progress], None],
 ) -> ProbeReport:
     """Probes every cell at every distance that the folder has no result of yet, and draws the chart.
@@ -94,14 +95,14 @@ def run_probe(
             (cell, distance) for distance in distances for cell in cells if (cell, distance) not in known
         ]
         if len(wanted) < len(cells) * len(distances):
-            say(
+            logger.info(
                 f"{printable(str(folder))} has {len(cells) * len(distances) - len(wanted)} of these results"
                 " already"
             )
-        stopped = _run(task, task_name, budget, wanted, rows, folder, say, progress)
+        stopped = _run(task, task_name, budget, wanted, rows, folder, progress)
         report = ProbeReport(task=task, folder=folder, budget=budget, rows=rows, stopped=stopped)
         if rows:
-            _draw(report, task_name, say)
+            _draw(report, task_name)
     return report
 
 
@@ -112,12 +113,11 @@ def _run(
     wanted: list[tuple[str, int]],
     rows: list[Row],
     folder: Path,
-    say: Say,
     progress: Callable[[Progress], None],
 ) -> str | None:
     """Adds a row for each wanted pair, in the file too; a signal ends it before the next update and is
     returned."""
-    with stop_signals(say) as interrupted:
+    with stop_signals() as interrupted:
         for at, (cell, distance) in enumerate(wanted):
 
             def show(now: Progress, done: int = at * budget.steps) -> None:
@@ -137,7 +137,7 @@ def _run(
             left = wanted[at + 1 :]
             rest = f"; {len(left)} to go, {_at_most(rows, left)} at most" if left else ""
             reached = "learned" if result.learned else _shown(rows[-1])
-            say(
+            logger.info(
                 f"{cell} at {distance}: {reached} after {result.steps:,} updates, {result.seconds:.0f}"
                 f" s{rest}"
             )
@@ -227,7 +227,7 @@ def _shown(row: Row) -> str:
     )
 
 
-def _draw(report: ProbeReport, task_name: str, say: Say) -> None:
+def _draw(report: ProbeReport, task_name: str) -> None:
     """The chart of all rows, in the folder; a notice where the extra `plot` is not installed."""
     task, budget = report.task, report.budget
     rows = [
@@ -256,4 +256,4 @@ def _draw(report: ProbeReport, task_name: str, say: Say) -> None:
         )
         save_chart(chart, report.folder / CHART)
     except MissingExtraError as error:
-        say(f"no chart: {error}")
+        logger.info(f"no chart: {error}")

@@ -3,6 +3,7 @@ that is."""
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,9 +18,11 @@ from seqloom.data.readers.nbest import LARGEST, NBest, json_list, read_nbest, wr
 from seqloom.decoding.rescoring import Lists, oracle, tune
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.word_errors import METRICS, Metric, difference_interval
-from seqloom.runs.progress import Say, counted, tallied
+from seqloom.runs.progress import counted, tallied
 from seqloom.tasks.language_modeling.score import Scorer
 from seqloom.tasks.translation.predictor import new_file
+
+logger = logging.getLogger(__name__)
 
 GIVEN, WORDS, MEAN = "given", "words", "lm"
 """Features and what stands for all language models in --weights."""
@@ -97,7 +100,6 @@ def rescore(
     metric: str = "wer",
     output: str | None = None,
     data: DataConfig,
-    say: Say,
 ) -> Rescored:
     """Rescores the lists of a file, writes them where `output` is named, and measures where there are
     references.
@@ -117,12 +119,12 @@ def rescore(
             " the lists"
         )
     paths = [path] if development is None else [development, path]
-    read = [_read(one, data, score, say) for one in paths]
+    read = [_read(one, data, score) for one in paths]
     _same_scores(read)
     features = [*([GIVEN] if read[0][0].scores is not None else []), *models, WORDS]
     chosen = None if weights is None else parsed_weights(weights, features, models)
-    tables = _features(folders, models, read, say)
-    known = [_with_reference(one, say) for one in tables]
+    tables = _features(folders, models, read)
+    known = [_with_reference(one) for one in tables]
     if development is not None and known[0] is None:
         raise DataError(
             "no list has a reference (ref), which tuning needs; give references, or --weights", development
@@ -132,12 +134,16 @@ def rescore(
         assert known[0] is not None
         assert counts[0] is not None
         if os.path.abspath(development) == os.path.abspath(path):
-            say("the weights are tuned on the lists that they are measured on: the result flatters them")
-        say(f"tuning {len(features)} weights for the {METRICS[metric].title} on {len(known[0].lists)} lists")
+            logger.info(
+                "the weights are tuned on the lists that they are measured on: the result flatters them"
+            )
+        logger.info(
+            f"tuning {len(features)} weights for the {METRICS[metric].title} on {len(known[0].lists)} lists"
+        )
         chosen = tune(known[0].rows, counts[0], METRICS[metric].cost, starting_points(features))
     elif chosen is None:
         chosen = half_and_half(features)
-        say(
+        logger.info(
             "weights: "
             + ", ".join(f"{name} {weight:g}" for name, weight in zip(features, chosen, strict=True))
             + "; tune them with --tune DEV"
@@ -212,8 +218,8 @@ def starting_points(features: Sequence[str]) -> Floats:
     return np.stack([np.zeros(len(features)), *alone, half_and_half(features)])
 
 
-def _read(path: str, data: DataConfig, score: str | None, say: Say) -> list[NBest]:
-    with tallied(say) as tally:
+def _read(path: str, data: DataConfig, score: str | None) -> list[NBest]:
+    with tallied() as tally:
         return list(read_nbest(path, data, tally, score))
 
 
@@ -228,16 +234,14 @@ def _same_scores(read: Sequence[list[NBest]]) -> None:
         )
 
 
-def _features(
-    folders: Sequence[str], names: Sequence[str], read: Sequence[list[NBest]], say: Say
-) -> list[_File]:
+def _features(folders: Sequence[str], names: Sequence[str], read: Sequence[list[NBest]]) -> list[_File]:
     """Each text is scored once by each model, however often it stands in the lists."""
     texts = list(dict.fromkeys(text for lists in read for one in lists for text in one.texts))
     scores = []
     for folder, name in zip(folders, names, strict=True):
         scorer = Scorer(folder)
-        scorer.notice(say)
-        found = counted(scorer.score(texts), f"of {len(texts):,} texts scored by {name}", say, every=15)
+        scorer.notice()
+        found = counted(scorer.score(texts), f"of {len(texts):,} texts scored by {name}", every=15)
         scores.append({one.text: max(one.log_probability, IMPOSSIBLE) for one in found})
 
     def columns(one: NBest) -> list[Iterable[float]]:
@@ -259,12 +263,12 @@ def _split(file: _File) -> list[Floats]:
     return np.split(file.rows.features, file.rows.starts[1:])
 
 
-def _with_reference(file: _File, say: Say) -> _File | None:
+def _with_reference(file: _File) -> _File | None:
     """The lists that have a reference; None where none has."""
     kept = [one.reference is not None for one in file.lists]
     if all(kept) or not any(kept):
         return file if all(kept) else None
-    say(
+    logger.info(
         f"{printable(file.lists[0].path)}: {len(kept) - sum(kept)} of {len(kept)} lists have no reference and"
         " are not measured"
     )

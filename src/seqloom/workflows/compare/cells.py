@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -23,7 +24,7 @@ from seqloom.interop.checkpoint import empty_model
 from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.run_file import apply_settings
 from seqloom.runs import run_folder
-from seqloom.runs.progress import Say, silent
+from seqloom.runs.progress import muted
 from seqloom.runs.settings import absolute, model_fields, read_resumed, resolve
 from seqloom.tasks.registry import TASKS
 from seqloom.tasks.text.predictor import TextPredictor, load_reader, read_as_trained
@@ -99,14 +100,14 @@ def train_cell(
     entry: ModelEntry,
     settings: list[str],
     plan: ComparisonPlan,
-    say: Say,
     progress: Callable[[Progress], None],
 ) -> CellRun:
     """Trains a run folder with `workflows.train`: starts a new one, resumes one, or reads a finished one."""
     started = time.perf_counter()
     if (folder / run_folder.RUN).is_file():
         finished = (folder / files.MANIFEST).is_file()
-        result = train(resume=folder, say=silent if finished else say, progress=progress)
+        with muted() if finished else nullcontext():
+            result = train(resume=folder, progress=progress)
     else:
         result = train(
             plan.task,
@@ -116,7 +117,6 @@ def train_cell(
             validation=plan.validation,
             settings=settings,
             start=absolute(entry.checkpoint),
-            say=say,
             progress=progress,
         )
     elapsed = time.perf_counter() - started
@@ -135,14 +135,14 @@ def trained_in(folder: Path) -> tuple[int, float]:
     return int(last["tokens"]), last["tokens"] / last["tokens_per_second"]
 
 
-def measure_cell(folder: Path, plan: ComparisonPlan, say: Say) -> CellResult:
+def measure_cell(folder: Path, plan: ComparisonPlan) -> CellResult:
     """Measures on the test files, or on the validation part. Test labels that training did not have are
     reported, and count as wrong."""
-    reader = load_reader(folder, _data_settings(plan), say=say)
+    reader = load_reader(folder, _data_settings(plan))
     if plan.test:
         report, _ = reader.report(plan.test)
     else:
-        data = prepare_examples(read_resumed(folder), folder, False, silent)
+        data = prepare_examples(read_resumed(folder), folder, False)
         outputs = head_outputs(reader.model, data.held_out)
         report = data.work.report(data.validation, data.held_out, outputs, RESAMPLES)
     by_item = [] if report.by_example is None else np.asarray(report.by_example, np.float64).tolist()
@@ -268,9 +268,9 @@ def _next_count(count: Callable[[int], int | None], width: int) -> int:
 class CellFunctions(NamedTuple):
     """The work on a cell, as functions that a test can replace."""
 
-    train: Callable[
-        [Path, ModelEntry, list[str], ComparisonPlan, Say, Callable[[Progress], None]], CellRun
-    ] = train_cell
-    measure: Callable[[Path, ComparisonPlan, Say], CellResult] = measure_cell
+    train: Callable[[Path, ModelEntry, list[str], ComparisonPlan, Callable[[Progress], None]], CellRun] = (
+        train_cell
+    )
+    measure: Callable[[Path, ComparisonPlan], CellResult] = measure_cell
     latency: Callable[[Path, ComparisonPlan], float] = cell_latency
     parameters: Callable[[ModelEntry, list[str], Path, ComparisonPlan], ParameterCount] = parameter_count

@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -20,10 +21,11 @@ from seqloom.evaluation.significance import Difference, mean_interval, paired_bo
 from seqloom.explaining.charts import save_chart
 from seqloom.explaining.leaderboard import MOST_MODELS, RankedModel, leaderboard_chart
 from seqloom.run_file import to_plain
-from seqloom.runs.progress import Say
 from seqloom.version import VERSION
 from seqloom.workflows.compare.cells import TOLERANCE
 from seqloom.workflows.compare.plan import ComparisonPlan, TrainingChoice
+
+logger = logging.getLogger(__name__)
 
 NAME = "leaderboard"
 SCORE, PREDICTIONS = "score.json", "predictions.jsonl"
@@ -268,7 +270,7 @@ def holm(values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def write_leaderboard(folder: Path, board: Leaderboard, say: Say) -> None:
+def write_leaderboard(folder: Path, board: Leaderboard) -> None:
     """leaderboard.json and .csv, and the chart."""
     files.write_atomic(folder / f"{NAME}.json", files.json_line(board.to_json()) + "\n")
     text = io.StringIO()
@@ -278,10 +280,10 @@ def write_leaderboard(folder: Path, board: Leaderboard, say: Say) -> None:
         fields = vars(row)
         writer.writerow([*map(fields.get, COLUMNS), *row.scores])
     files.write_atomic(folder / f"{NAME}.csv", text.getvalue())
-    draw(folder, board, say)
+    draw(folder, board)
 
 
-def draw(folder: Path, board: Leaderboard, say: Say) -> None:
+def draw(folder: Path, board: Leaderboard) -> None:
     """The chart in each of PICTURES; a notice where the extra `plot` is not installed."""
     plan = board.plan
     ranked = [
@@ -309,4 +311,4 @@ def draw(folder: Path, board: Leaderboard, say: Say) -> None:
         for suffix in PICTURES:
             save_chart(chart, folder / f"{NAME}{suffix}")
     except MissingExtraError as error:
-        say(f"no chart: {error}")
+        logger.info(f"no chart: {error}")

@@ -13,6 +13,7 @@ resumed. A model whose loss does not stay finite is reported and left out.
 
 from __future__ import annotations
 
+import logging
 import math
 import shutil
 import signal
@@ -28,7 +29,7 @@ from seqloom import files
 from seqloom.config import TrainConfig
 from seqloom.errors import TrainingError, UsageError, printable
 from seqloom.run_file import to_plain
-from seqloom.runs.progress import Say
+from seqloom.runs.progress import once_each
 from seqloom.runs.settings import resolve
 from seqloom.tasks.registry import READING_TASKS
 from seqloom.training.loop import Progress
@@ -58,6 +59,8 @@ from seqloom.workflows.compare.plan import (
 )
 from seqloom.workflows.locked_folder import locked_folder
 from seqloom.workflows.train import stop_signals
+
+logger = logging.getLogger(__name__)
 
 GRID, CHOICES = "grid", "choices.json"
 SHORTENING = 3
@@ -92,7 +95,6 @@ class StoppedBySignal(Exception):
 def run_compare(
     config: CompareConfig,
     *,
-    say: Say = lambda _: None,
     progress: Callable[[Progress], None] = lambda _: None,
     cells: CellFunctions | None = None,
 ) -> Comparison:
@@ -117,12 +119,12 @@ def run_compare(
     threads_given = set_value(config.settings, "train.threads") is not None
     with (
         locked_folder(folder, PLAN, kind="comparison", activity="comparing"),
-        stop_signals(say) as signal_number,
+        stop_signals() as signal_number,
     ):
         plan = started_plan(folder, plan, threads_given)
         torch.set_num_threads(plan.threads)
         first, functions = runs[0].train, cells or CellFunctions()
-        runner = _Runner(folder, plan, entries, first, functions, say, progress, signal_number)
+        runner = _Runner(folder, plan, entries, first, functions, progress, signal_number)
         try:
             return Comparison(folder=folder, plan=plan, leaderboard=runner.run(), stopped=None)
         except StoppedBySignal as stopped:
@@ -140,15 +142,14 @@ class _Runner:
         entries: list[ModelEntry],
         first: TrainConfig,
         cells: CellFunctions,
-        say: Say,
         progress: Callable[[Progress], None],
         signal_number: Callable[[], int],
     ) -> None:
         """`first` is how the first model is trained."""
         self.folder, self.plan, self.entries, self.first, self.cells = folder, plan, entries, first, cells
-        self.say, self.progress, self.signal_number = say, progress, signal_number
+        self.progress, self.signal_number = progress, signal_number
         self.messages: set[str] = set()
-        """That cells have sent."""
+        """Notices of the trainings so far; each is logged once, as their data are the same."""
         self.remaining = RemainingRuns(plan.names, plan.grid if plan.grid > 1 else 0, plan.seeds)
         self.left_out: set[str] = set()
         """Models that could not be trained."""
@@ -173,7 +174,7 @@ class _Runner:
                 scores.append(self._score(entry, seed, choices[entry.name], run))
                 self._stop_if_asked()
         board = leaderboard(self.plan, [entry.name for entry in entries], scores)
-        write_leaderboard(self.folder, board, self.say)
+        write_leaderboard(self.folder, board)
         return board
 
     def _trainable(self) -> list[ModelEntry]:
@@ -182,7 +183,7 @@ class _Runner:
     def _leave_out(self, entry: ModelEntry, reason: str) -> None:
         self.left_out.add(entry.name)
         self.remaining.drop(entry.name)
-        self.say(f"{entry.name} is left out: {reason}")
+        logger.info(f"{entry.name} is left out: {reason}")
 
     def _say_plan(self) -> None:
         plan = self.plan
@@ -192,7 +193,7 @@ class _Runner:
             split = "validation files given"
         if plan.test:
             measured_on = "the test files, read once at the end"
-        self.say(
+        logger.info(
             f"comparing {len(self.entries)} models, {plan.seeds} seed{'s' if plan.seeds > 1 else ''},"
             f" {BUDGETS[plan.match]}, threads: {plan.threads}; {split}; measured by {plan.metric} on"
             f" {measured_on}"
@@ -251,7 +252,7 @@ class _Runner:
             if choice.learning_rate in (rates[0], rates[-1]):
                 edge = ", an end of its grid: a better one may lie beyond"
             width = "".join(f", {setting}" for setting in _model_settings(fields))
-            self.say(
+            logger.info(
                 f"{entry.name}: learning rate {choice.learning_rate:g} of {len(tried)}{edge};"
                 f" {own_steps:,} steps{width}"
             )
@@ -273,7 +274,7 @@ class _Runner:
             run = self._train(self.folder / GRID / f"{entry.slug}-{rate:g}", entry, settings)
         except TrainingError as error:
             self.remaining.finish(entry.name, short=True, seconds=None)
-            self.say(f"{entry.name}: learning rate {rate:g} is too high, and is left out ({error})")
+            logger.info(f"{entry.name}: learning rate {rate:g} is too high, and is left out ({error})")
             return None
         self._report(entry, run, f"learning rate {rate:g}", short=True)
         return run
@@ -296,7 +297,7 @@ class _Runner:
         if entry is first and plan.parameters is None:
             return {}
         if entry.checkpoint is not None:
-            self.say(f"{entry.name}: a checkpoint is as large as it is; its parameters stay as they are")
+            logger.info(f"{entry.name}: a checkpoint is as large as it is; its parameters stay as they are")
             return {}
         # one step of any model trained from scratch: its folder says what the data are (vocabulary, labels)
         like = self.folder / GRID / "sizes"
@@ -309,7 +310,7 @@ class _Runner:
         settings = settings_of(entry, plan.settings)
         count = self.cells.parameters(entry, settings, like, plan)
         solved = solve_width(entry.name, lambda width: count(fields_at(entry, settings, width)), wanted)
-        self.say(
+        logger.info(
             f"{entry.name}: {solved.parameters:,} parameters at width {solved.width} (asked for: {wanted:,})"
         )
         return fields_at(entry, settings, solved.width)
@@ -354,7 +355,8 @@ class _Runner:
             self.progress(now._replace(step=finished * steps + now.step, total_steps=total))
 
         try:
-            run = self.cells.train(folder, entry, settings, plan, self._say_once, show)
+            with once_each(self.messages):
+                run = self.cells.train(folder, entry, settings, plan, show)
         except UsageError as error:
             raise UsageError(f"{printable(entry.name)}: {error}") from None
         if run.stopped in SIGNALS:
@@ -368,7 +370,7 @@ class _Runner:
         self.remaining.finish(entry.name, short=short, seconds=None if resumed else run.seconds)
         if not resumed:
             score = run.metrics.get(self.plan.metric, math.nan)
-            self.say(
+            logger.info(
                 f"{entry.name}, {name}: {self.plan.metric} {score:.4g} in {run.seconds:.0f} s{self.remaining}"
             )
 
@@ -379,7 +381,8 @@ class _Runner:
         path, measured_on = folder / SCORE, to_plain(fingerprints(plan.test))
         score = files.read_json(path) if path.is_file() else {}
         if not score or score.get("measured_on") != measured_on:
-            result = self.cells.measure(folder, plan, self._say_once)
+            with once_each(self.messages):
+                result = self.cells.measure(folder, plan)
             score = {
                 "measured_on": measured_on,
                 "metrics": result.metrics,
@@ -394,12 +397,6 @@ class _Runner:
             files.write_atomic(folder / PREDICTIONS, "".join(lines))
             files.write_atomic(path, files.json_line(score) + "\n")
         return CellScore.read(folder, entry.name, seed, choice)
-
-    def _say_once(self, message: str) -> None:
-        """Passes on each message of the trainings once: their data are the same."""
-        if message not in self.messages:
-            self.messages.add(message)
-            self.say(message)
 
     def _stop_if_asked(self) -> None:
         if number := self.signal_number():

@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 from seqloom.config import DataConfig, RunConfig, TrainConfig
 from seqloom.errors import UsageError
 from seqloom.run_file import apply_settings, parse
-from seqloom.runs.progress import Say, silent
 from seqloom.runs.settings import keep_standard_input, resolve
 from seqloom.tasks.registry import READING_TASKS, task_named
 from seqloom.workflows.data_report.documents import check_documents
@@ -18,12 +17,12 @@ from seqloom.workflows.data_report.labelled import check_labelled
 from seqloom.workflows.data_report.pairs import check_pairs
 from seqloom.workflows.data_report.report import DataReport
 
-CHECKS: dict[str, Callable[[RunConfig, Sequence[str], Path, Say], DataReport]] = {
+CHECKS: dict[str, Callable[[RunConfig, Sequence[str], Path], DataReport]] = {
     "translation": check_pairs,
     "text-generation": check_documents,
     **dict.fromkeys(READING_TASKS, check_labelled),
 }
-"""task -> what examines its data: (run, test files, a temporary folder, say) -> report."""
+"""task -> what examines its data: (run, test files, a temporary folder) -> report."""
 
 
 def check(
@@ -32,7 +31,6 @@ def check(
     validation: Sequence[str],
     test: Sequence[str],
     settings: Sequence[str],
-    say: Say = silent,
     *,
     model: str | None = None,
     start: str | None = None,
@@ -60,7 +58,7 @@ def check(
     else:
         run = _run_without_model(task, data, validation, settings)
     with TemporaryDirectory() as folder:
-        return CHECKS[task](keep_standard_input(run, Path(folder)), test, Path(folder), say)
+        return CHECKS[task](keep_standard_input(run, Path(folder)), test, Path(folder))
 
 
 def _run_without_model(

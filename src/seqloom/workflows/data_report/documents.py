@@ -17,7 +17,7 @@ from seqloom.config import RunConfig
 from seqloom.data.batching.corpus_store import CorpusStore
 from seqloom.data.readers.documents import DocumentPiece
 from seqloom.errors import place
-from seqloom.runs.progress import Say, silent
+from seqloom.runs.progress import muted
 from seqloom.tasks.language_modeling.documents import each_document, each_piece
 from seqloom.tasks.language_modeling.training_data import PreparedCorpus, prepare_corpus
 from seqloom.tasks.registry import task_named
@@ -40,17 +40,18 @@ MOST_PLACES = 2**20
 """Documents whose first line is remembered."""
 
 
-def check_documents(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -> DataReport:
+def check_documents(run: RunConfig, test: Sequence[str], folder: Path) -> DataReport:
     """Examines documents as a training with these settings would read them."""
     model = {"name": task_named(run.task).models[0], "size": "small"}
     run = replace(run, output_dir="", model=model)
-    corpus = prepared(prepare_corpus, run, folder, World(), say)
+    corpus = prepared(prepare_corpus, run, folder, World())
     tokenizer, stores = corpus.tokenizer, {"train": corpus.corpus, "validation": corpus.validation}
     splits = {name: _store_sizes(store) for name, store in stores.items()}
     lengths = {name: quantiles(np.diff(store.offsets)) for name, store in stores.items()}
     if test:
         ended = corpus.corpus.ended
-        documents = list(each_document(test, run.data, tokenizer, silent))
+        with muted():
+            documents = list(each_document(test, run.data, tokenizer))
         lengths["test"] = quantiles(np.asarray([len(one.ids) + ended for one in documents]))
         splits["test"] = _sizes(
             len(documents),
@@ -62,7 +63,9 @@ def check_documents(run: RunConfig, test: Sequence[str], folder: Path, say: Say)
         )
     files = {"train": run.data.train, "validation": run.data.validation, "test": test}
     texts = {
-        name: DocumentHashes.of(each_piece(paths, run.data, silent)) for name, paths in files.items() if paths
+        name: DocumentHashes.of(each_piece(paths, run.data, notices=False))
+        for name, paths in files.items()
+        if paths
     }
     train = texts.pop("train")
     findings = [

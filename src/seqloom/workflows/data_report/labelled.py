@@ -19,7 +19,7 @@ from seqloom.data.readers.examples import ChoiceQuestion, LabelledText, TaggedWo
 from seqloom.data.readers.labels import check_known, check_leak
 from seqloom.errors import place
 from seqloom.protocols import Objective
-from seqloom.runs.progress import Say, tallied
+from seqloom.runs.progress import collected, tallied
 from seqloom.tasks.text.training_data import EncodedExamples, prepare_examples
 from seqloom.tasks.translation.training_data import prepared, total_steps
 from seqloom.training.distributed import World
@@ -45,15 +45,15 @@ MOST_TAGS = 16
 MEBIBYTE = 2**20
 
 
-def check_labelled(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -> DataReport:
+def check_labelled(run: RunConfig, test: Sequence[str], folder: Path) -> DataReport:
     """Examines examples as a training with these settings would read them, and takes a few steps of it."""
-    notices: list[str] = []
-    data = prepared(prepare_examples, run, folder, World(), notices.append)
+    with collected() as notices:
+        data = prepared(prepare_examples, run, folder, World())
     tokenizer, validation = data.tokenizer, "validation" if run.data.validation else SPLIT_OFF
     examples = {"train": data.examples, validation: data.validation}
     lengths = {"train": data.items.tokens.lengths, validation: data.held_out.tokens.lengths}
     if test:
-        with tallied(say) as tally:
+        with tallied() as tally:
             examples["test"] = list(data.work.read(test, run.data, tally))
         if data.work.labels:
             notices += check_known(examples["test"], data.work.labels, "ignore")
@@ -67,11 +67,13 @@ def check_labelled(run: RunConfig, test: Sequence[str], folder: Path, say: Say) 
     labels = count_labels(examples)
     row_lengths = {name: quantiles(some) for name, some in lengths.items() if len(some)}
     unknown = unknown_percent(data.items.tokens.values, tokenizer.special_ids)
+    with collected() as more:
+        cost = training_cost(data, run)
     training = {
         "examples": len(data.examples),
         "batches_an_epoch": data.batches_an_epoch(),
         "steps": total_steps(run.train, data),
-        **training_cost(data, run),
+        **cost,
     }
     first_batch = batch_view(data)
     about = f"{tokenizer.kind}, {tokenizer.vocabulary_size:,} pieces, {unknown:.2f} % unknown"
@@ -80,7 +82,7 @@ def check_labelled(run: RunConfig, test: Sequence[str], folder: Path, say: Say) 
         splits=splits,
         labels=labels,
         lengths={"tokens": row_lengths},
-        notices=notices,
+        notices=notices + more,
         tokenizer={
             "kind": tokenizer.kind,
             "vocabulary": tokenizer.vocabulary_size,

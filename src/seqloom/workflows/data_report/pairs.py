@@ -5,6 +5,7 @@ The tokenizer and the token store are made as `train` makes them, so the trainin
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from seqloom.data.batching.pair_batches import TranslationBatch, costs
 from seqloom.data.batching.token_store import TokenStore
 from seqloom.errors import place
 from seqloom.protocols import Tokenizer
-from seqloom.runs.progress import Say, read_pair_list, silent
+from seqloom.runs.progress import muted, read_pair_list
 from seqloom.shapes import IGNORE
 from seqloom.tasks.translation.training_data import PreparedPairs, prepare_pairs, prepared, total_steps
 from seqloom.training.distributed import World
@@ -42,21 +43,25 @@ from seqloom.workflows.data_report.report import (
     unknown_percent,
 )
 
+logger = logging.getLogger(__name__)
+
 BATCH_LABELS = {"source": "reads", "inputs": "is fed", "targets": "is to write"}
 
 
-def check_pairs(run: RunConfig, test: Sequence[str], folder: Path, say: Say) -> DataReport:
+def check_pairs(run: RunConfig, test: Sequence[str], folder: Path) -> DataReport:
     """Examines pairs as a training with these settings would read them."""
     files = {"train": run.data.train, "validation": run.data.validation, "test": test}
     splits = [read_split(name, paths, run.data) for name, paths in files.items() if paths]
     train = splits[0]
     for note in dict.fromkeys(note for split in splits for note in split.read_report.notes):
-        say(note)
-    pairs = prepared(prepare_pairs, run, folder, World(), silent)
+        logger.info(note)
+    with muted():
+        pairs = prepared(prepare_pairs, run, folder, World())
     store, plan, max_length = pairs.store, pairs.plan, run.data.max_length
     texts = {"validation" if run.data.validation else SPLIT_OFF: pairs.validation}
     if test:
-        texts["test"] = read_pair_list(test, run.data, silent)
+        with muted():
+            texts["test"] = read_pair_list(test, run.data)
     lengths, tokenizer = _tokenized(pairs, texts, train)
     words = {
         f"{split.name} {side}": quantiles(np.asarray(numbers))

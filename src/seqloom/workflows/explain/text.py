@@ -32,7 +32,7 @@ from seqloom.explaining.gradient_flow import STATES, GradientFlow, LayerFlow, No
 from seqloom.explaining.head_maps import head_heat_maps
 from seqloom.protocols import AttentiveEncoderDecoder, device_of
 from seqloom.run_file import parse, read_run_file
-from seqloom.runs.progress import Say, each_pair
+from seqloom.runs.progress import each_pair
 from seqloom.runs.run_folder import RUN, LoadedRun, load_run
 from seqloom.runs.settings import as_trained
 from seqloom.shapes import IGNORE
@@ -184,7 +184,6 @@ def explain_gradient_flow(
     *,
     rows: int = 64,
     output: str = "gradient-flow.png",
-    say: Say,
 ) -> FlowReport:
     """The verb: the gradient of the training's objective on the first `rows` pairs, in float64, for each run
     folder; of language models on the first documents, those longer than STEPS tokens cut into rows of so
@@ -209,11 +208,11 @@ def explain_gradient_flow(
     data = as_trained(Path(folders[0]), given)
     batches: dict[str, tuple[Any, Any]]
     if next(iter(bundles.values())).task == "text-generation":
-        with closing(each_piece(paths, data, say)) as pieces:
+        with closing(each_piece(paths, data)) as pieces:
             texts = _first_texts(pieces, rows)
         batches = {run: _text_rows(bundle, texts, rows) for run, bundle in bundles.items()}
     else:
-        with closing(each_pair(paths, data, say)) as records:  # it says at its end what it left out
+        with closing(each_pair(paths, data)) as records:  # it says at its end what it left out
             pairs = [(record.fields["source"], record.fields["target"]) for record in islice(records, rows)]
         batches = {run: _pair_rows(bundle, pairs, data.max_length) for run, bundle in bundles.items()}
     flows = {run: _flow_of(bundle, *batches[run]) for run, bundle in bundles.items()}
