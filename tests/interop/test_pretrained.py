@@ -223,7 +223,7 @@ def test_a_reader_of_ours_begins_another(tmp_path: Path) -> None:
             {key: tensor.contiguous() for key, tensor in made.state_dict().items()},
             tmp_path / "model.safetensors",
         )
-        content = {"model_type": "reader", "task": "text-classification", **to_plain(made.config)}
+        content = {"model_type": "encoder_with_head", "task": "text-classification", **to_plain(made.config)}
         started = pretrained_of_run(content, tmp_path / "model.safetensors")
         same = new_reader(started, "classification", ("z", "a", "b"))
         assert load_pretrained(same, started) == []

@@ -28,7 +28,7 @@ def test_scores_are_theirs(name: str, tmp_path: Path) -> None:
         ours, expected = found.model(batch), ask_theirs(name, theirs.to(dtype), batch)
         true = batch.places >= 0 if batch.places.shape[1] else ...
         assert close(ours[true], expected[true], tolerance)
-    assert found.model_type == "reader"
+    assert found.model_type == "encoder_with_head"
     assert (found.config.kind, found.task) == (kind_of(name), TASKS[kind_of(name)])
     assert found.task == read_family(tmp_path)[2].task
     named = kind_of(name) in ("classification", "multi-label", "tagging")
@@ -198,14 +198,14 @@ def test_a_head_that_is_not_ours_is_refused(
 def test_a_reader_that_has_no_counterpart_is_refused_in_one_line(model: Any, said: str) -> None:
     made = model()
     with pytest.raises(UsageError) as refusal:
-        target_of("reader", made.config, "text-classification")
+        target_of("encoder_with_head", made.config, "text-classification")
     assert said in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
 
 def test_a_bias_that_theirs_has_not_got_must_be_nothing() -> None:
     made = reader(encoder={"model_type": "gpt"})
-    target = target_of("reader", made.config, "text-classification")
+    target = target_of("encoder_with_head", made.config, "text-classification")
     assert target.architecture == "GPT2ForSequenceClassification"
     nn.init.zeros_(made.head.output.bias)
     assert "score.weight" in their_tensors(made, made.config, target)
@@ -219,7 +219,7 @@ def test_a_bias_that_theirs_has_not_got_must_be_nothing() -> None:
 def test_the_weights_of_labels_in_the_loss_stay_here(tmp_path: Path) -> None:
     made: Any = reader()
     made.head.set_weights(torch.tensor([1.0, 2.0, 3.0]))
-    target = target_of("reader", made.config, "text-classification")
+    target = target_of("encoder_with_head", made.config, "text-classification")
     write_checkpoint(tmp_path, made, made.config, target)
     again: Any = read_checkpoint(tmp_path).model
     assert again.config.labels == ("z", "a", "b")

@@ -26,7 +26,7 @@ from seqloom.run_file import parse
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 RANDOM_STARTS = {"normal_", "uniform_", "kaiming_uniform_", "xavier_uniform_", "trunc_normal_"}
-READER = "reader"
+ENCODER_WITH_HEAD = "encoder_with_head"
 
 
 @final
@@ -191,7 +191,7 @@ def _planned(
         body = config = parse(config_class, fields, prefix="")
         _check_layers(body, family, weights, where)
         if architecture.head is not None:
-            model_type = READER
+            model_type = ENCODER_WITH_HEAD
             config_class, model_class, _ = model_family(model_type)
             config = parse(
                 config_class, _reader(content, printable(where), family, architecture.head, fields), prefix=""
@@ -216,7 +216,7 @@ def _filled(
     """The model with its tensors; those that are `missing` begin as training begins them, those that theirs
     has not got are 0."""
     model = plan.empty
-    if missing or plan.model_type == READER:  # whose head has buffers that no file holds
+    if missing or plan.model_type == ENCODER_WITH_HEAD:  # whose head has buffers that no file holds
         with nullcontext() if missing else _NoStart():
             model = plan.make(plan.config)
         fresh = first_names(model)

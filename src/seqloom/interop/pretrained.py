@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.errors import UsageError, printable
-from seqloom.interop.checkpoint import READER, read_checkpoint, read_family
+from seqloom.interop.checkpoint import ENCODER_WITH_HEAD, read_checkpoint, read_family
 from seqloom.interop.families import FAMILIES, Family
 from seqloom.interop.hub_origin import HubOrigin, hub_tokenizer
 from seqloom.interop.tensor_mapping import check_finite, first_names, listed
-from seqloom.models import encoder_families, model_family
+from seqloom.models import encoder_families, family_name, model_family
 from seqloom.models.encoder_with_head import EncoderWithHead, resolved_head
 from seqloom.protocols import StoredTokenizer
 from seqloom.run_file import to_plain
@@ -69,7 +69,7 @@ def pretrained_encoder(folder: Path) -> Pretrained:
         name: tensor for name, tensor in first_names(found.model).items() if isinstance(tensor, nn.Parameter)
     }
     check_finite(tensors, folder)
-    if found.model_type == READER:
+    if found.model_type == ENCODER_WITH_HEAD:
         started = _of_reader(to_plain(found.config), tensors)
     else:
         started = _of_encoder(family.model_type, to_plain(found.config), tensors)
@@ -87,13 +87,13 @@ def pretrained_of_run(content: Mapping[str, Any], weights: Path) -> Pretrained:
     """The encoder of a run folder, whose config.json holds `content`: that of a reader, or a model that can
     be one. Raises FolderError where the weights are damaged, UsageError where the model does not read for a
     head."""
-    model_type = str(content.get("model_type"))
-    if model_type not in (READER, *encoder_families()):
+    model_type = family_name(str(content.get("model_type")))
+    if model_type not in (ENCODER_WITH_HEAD, *encoder_families()):
         raise _no_encoder(str(weights.parent), model_type)
     tensors = finite_tensors(weights)
     hub = content.get("hub")
     family = FAMILIES.get(str(hub["config"].get("model_type"))) if isinstance(hub, dict) else None
-    if model_type == READER:
+    if model_type == ENCODER_WITH_HEAD:
         started = _of_reader(content, tensors)
     else:
         known = set(model_family(model_type)[0].__dataclass_fields__)

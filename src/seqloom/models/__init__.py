@@ -20,17 +20,30 @@ MODELS: dict[str, tuple[str, str, str]] = {
     "bag_of_words": ("seqloom.models.bag_of_words", "BagOfWordsConfig", "BagOfWords"),
     "convolution": ("seqloom.models.convolution", "ConvolutionConfig", "Convolution"),
     "recurrent": ("seqloom.models.recurrent", "RecurrentConfig", "RecurrentEncoder"),
-    "reader": ("seqloom.models.encoder_with_head", "EncoderWithHeadConfig", "EncoderWithHead"),
+    "encoder_with_head": (
+        "seqloom.models.encoder_with_head",
+        "EncoderWithHeadConfig",
+        "EncoderWithHead",
+    ),
     "ensemble": ("seqloom.models.ensemble", "EnsembleConfig", "Ensemble"),
 }
 """model_type -> (module, configuration, class). The only registry."""
 
+FORMER_NAMES = {"reader": "encoder_with_head"}
+"""Names in folders of earlier versions."""
+
+
+def family_name(model_type: str) -> str:
+    """The name of a family today; an unknown one stays as it is."""
+    return FORMER_NAMES.get(model_type, model_type)
+
 
 def model_family(model_type: str) -> tuple[Any, Any, dict[str, dict[str, Any]]]:
     """(configuration class, model class, named sizes) of a family. Raises UsageError for an unknown one."""
-    if model_type not in MODELS:
+    name = family_name(model_type)
+    if name not in MODELS:
         raise UsageError(f"model must be one of {', '.join(MODELS)}, but is {model_type!r}")
-    module_name, config, model = MODELS[model_type]
+    module_name, config, model = MODELS[name]
     module = importlib.import_module(module_name)
     return getattr(module, config), getattr(module, model), module.SIZES
 

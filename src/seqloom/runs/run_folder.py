@@ -32,6 +32,7 @@ from seqloom import files
 from seqloom.config import DecodeConfig
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.interop.checkpoint import (
+    ENCODER_WITH_HEAD,
     assign,
     empty_model,
     endless_layers,
@@ -44,7 +45,7 @@ from seqloom.interop.hub import fetched, is_hub_name
 from seqloom.interop.hub_origin import TOKENIZER_CONFIG, HubOrigin, hub_tokenizer
 from seqloom.interop.pretrained import Pretrained, pretrained_encoder, pretrained_of_run
 from seqloom.interop.weights import INDEX
-from seqloom.models import model_family
+from seqloom.models import family_name, model_family
 from seqloom.protocols import StoredTokenizer
 from seqloom.run_file import parse, to_plain
 from seqloom.tasks.registry import TASKS
@@ -238,7 +239,7 @@ def load_run(folder: str | Path, device: str = "auto") -> LoadedRun:
     return LoadedRun(
         folder=folder,
         task=str(content["task"]),
-        model_type=str(content["model_type"]),
+        model_type=family_name(str(content["model_type"])),
         model=model,
         tokenizer=tokenizer,
         decode=decode,
@@ -298,8 +299,9 @@ def encoder_of(folder: str | Path) -> str:
     if is_hub_folder(folder):
         return read_family(folder)[1].model_type
     content = files.read_json(folder / CONFIG)
-    encoder = content.get("encoder") if content.get("model_type") == "reader" else None
-    return str(encoder.get("model_type") if isinstance(encoder, dict) else content.get("model_type"))
+    model_type = family_name(str(content.get("model_type")))
+    encoder = content.get("encoder") if model_type == ENCODER_WITH_HEAD else None
+    return str(encoder.get("model_type")) if isinstance(encoder, dict) else model_type
 
 
 def task_of(folder: str | Path) -> str | None:

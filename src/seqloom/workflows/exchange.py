@@ -24,6 +24,7 @@ from seqloom.interop.hub_origin import TOKENIZER_CONFIG, HubOrigin, hub_tokenize
 from seqloom.interop.post_processor import framed, with_entries, with_first_blank
 from seqloom.interop.sentence_transformers import write_pooling
 from seqloom.interop.tensor_mapping import check_finite, first_names
+from seqloom.models import family_name
 from seqloom.models.bert import Bert
 from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.models.ngram import Ngram
@@ -152,7 +153,7 @@ def _opened(folder: str) -> _Source:
         opened = run_folder.open_model(place)
         model, model_type, task, bundle = (
             opened.model,
-            str(opened.content["model_type"]),
+            family_name(str(opened.content["model_type"])),
             run_folder.IMAGES,
             None,
         )

@@ -18,6 +18,7 @@ from seqloom import files
 from seqloom.config import RunConfig
 from seqloom.data.batching.order import Rows
 from seqloom.errors import DataError, FolderError, UsageError, printable
+from seqloom.interop.checkpoint import ENCODER_WITH_HEAD
 from seqloom.interop.hub_origin import TOKENIZER_CONFIG
 from seqloom.layers.recurrent.stack import runs_loops
 from seqloom.models import model_family
@@ -202,7 +203,7 @@ def _train(
         else run_folder.build_model(name, size, vocabulary, fields, material.labels)
     )
     model_type, origin = (
-        ("reader", material.origin) if isinstance(material, EncodedExamples) else (name, None)
+        (ENCODER_WITH_HEAD, material.origin) if isinstance(material, EncodedExamples) else (name, None)
     )
     with world.together():
         if fresh and world.first:

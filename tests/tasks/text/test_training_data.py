@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.runs.test_run_folder import change, reseal
 
 from seqloom import files
 from seqloom.data.readers.examples import ChoiceQuestion, LabelledText
@@ -193,6 +195,22 @@ def test_labels_keep_their_order(runs: dict[str, tuple[Path, Path]]) -> None:
     (answer,) = reader.label(["the cat says meow"])
     assert set(answer["probabilities"]) == set(SAYS)
     assert sum(answer["probabilities"].values()) == pytest.approx(1, abs=1e-5)
+
+
+def test_a_folder_of_an_earlier_version_still_opens(
+    runs: dict[str, tuple[Path, Path]], tmp_path: Path
+) -> None:
+    """Its config.json says "reader" where it says "encoder_with_head" today."""
+    folder, data = runs["labels, transformer"]
+    former = Path(shutil.copytree(folder, tmp_path / "former"))
+    assert json.loads((former / "config.json").read_text())["model_type"] == "encoder_with_head"
+    change(former / "config.json", model_type="reader")
+    reseal(former)
+    assert run_folder.load_run(former).model_type == "encoder_with_head"
+    assert run_folder.encoder_of(former) == run_folder.encoder_of(folder)
+    assert run_folder.pretrained_from(former).kind == "classification"
+    replies = [[reply.text for reply in load_reader(one).stream([str(data)])] for one in (folder, former)]
+    assert replies[0] == replies[1]
 
 
 def test_a_text_gets_the_same_answer_alone_and_among_others(runs: dict[str, tuple[Path, Path]]) -> None:
