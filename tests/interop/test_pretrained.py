@@ -267,7 +267,8 @@ def test_what_does_not_read_for_a_head_is_refused(tmp_path: Path) -> None:
     for name, folder in (("vit", tmp_path / "vit"), ("bart", tmp_path / "bart")):
         published.saved(name, folder)
         with pytest.raises(
-            UsageError, match=r"a reader begins with a reader, or with one of .*bert, gpt, t5, but this is a"
+            UsageError,
+            match=r"starts from another one, or from one of t5, bert, gpt, .*recurrent, but this is a",
         ):
             pretrained_encoder(folder)
     with pytest.raises(UsageError, match="but this is a seq2seq"):

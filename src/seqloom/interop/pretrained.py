@@ -105,8 +105,9 @@ def pretrained_of_run(content: Mapping[str, Any], weights: Path) -> Pretrained:
 
 
 def _no_encoder(place: str, model_type: str) -> UsageError:
+    known = ", ".join(encoder_families())
     return UsageError(
-        f"{printable(place)}: a reader begins with a reader, or with one of {', '.join(encoder_families())}, but this"
+        f"{printable(place)}: an encoder with a head starts from another one, or from one of {known}, but this"
         f" is a {printable(model_type)}"
     )
 
