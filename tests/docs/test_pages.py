@@ -7,16 +7,19 @@ from pathlib import Path
 
 import pytest
 
+import seqloom
 from seqloom.version import VERSION
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "src" / "seqloom"
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 HISTORY = {"CHANGELOG.md"}
 """Pages that name files of the past."""
 NAMED_FILE = re.compile(r"`((?:[\w.]+/)*[\w.]+\.(?:py|h|cpp))(?:::\w+)?`")
 NAMED_FOLDER = re.compile(r"`((?:src|tests|docs|benchmarks|examples|scripts)/[\w/]*)`")
-NAMED_MODULE = re.compile(r"\b(?:from|import|python -m) (seqloom(?:\.\w+)+|benchmarks\.\w+|scripts\.\w+)")
+NAMED_MODULE = re.compile(
+    r"\b(?:from|import|python -m|automodule::) (seqloom(?:\.\w+)+|benchmarks\.\w+|scripts\.\w+)"
+)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -76,3 +79,9 @@ def test_each_term_of_the_glossary_says_where_it_lives() -> None:
     for term in terms:
         assert re.fullmatch(r"\*\*[^*]+\*\*: .+", term.split("\n\n")[0].strip(), re.DOTALL), term
         assert NAMED_FILE.search(term), f"no file is named: {term}"
+
+
+def test_the_reference_lists_all_public_names() -> None:
+    page = (ROOT / "docs" / "api" / "python.md").read_text(encoding="utf-8")
+    listed = re.findall(r"auto\w+:: seqloom\.(\w+)", page)
+    assert sorted([*listed, "__version__"]) == sorted(seqloom.__all__)

@@ -58,7 +58,7 @@ def train(
             images and labels, or a folder with a folder of image files for each label; for
             masked-image-modeling the same, without labels too. For tasks with labels, tags, answers or
             choices: tables, a folder with a folder or file for each label, __label__ lines, CoNLL and
-            CoNLL-U, SQuAD; docs/reading.md says all.
+            CoNLL-U, SQuAD; docs/encoder-tasks.md lists them all.
         model: NAME or NAME:SIZE; seqloom models lists them.
         output_dir: The new run folder.
         validation: Validation files in the same form; without them 2 % (of what has labels 10 %), at most
