@@ -11,7 +11,7 @@ from seqloom.cli.terminal import put, put_json, put_table
 logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
-    from seqloom.workflows.analysis.rescore import Rescored, Rescoring
+    from seqloom.workflows.analysis.rescore import Rescored, SystemScores
 
 
 def rescore(
@@ -50,11 +50,12 @@ def rescore(
         json: One JSON line instead of the table; without references one a list.
     """
     reads = reading(settings, ("data",))
+    from seqloom.workflows.analysis.rescore import RescoreConfig
     from seqloom.workflows.analysis.rescore import rescore as run_rescore
 
-    result = run_rescore(
-        [folder, *(beside or ())],
-        nbest,
+    config = RescoreConfig(
+        folders=[folder, *(beside or ())],
+        path=nbest,
         development=tune,
         weights=weights,
         score=score,
@@ -62,6 +63,7 @@ def rescore(
         output=output,
         data=reads.config,
     )
+    result = run_rescore(config)
     if result.results:
         if json:
             put_json(result.summary())
@@ -82,7 +84,7 @@ def _put_results(result: Rescored) -> None:
     from seqloom.evaluation.word_errors import METRICS
 
     names = {"first": "first hypotheses", "rescored": "rescored", "oracle": "oracle: the best in the lists"}
-    parts = result.parts()
+    parts = result.results
     systems = next(iter(parts.values())).systems
     rows = [
         (names.get(name, name), *(f"{one.systems[name]:.2f}" for one in parts.values())) for name in systems
@@ -96,7 +98,7 @@ def _put_results(result: Rescored) -> None:
     )
 
 
-def _difference(one: Rescoring) -> str:
+def _difference(one: SystemScores) -> str:
     return "{:+.2f} ({:+.2f} to {:+.2f})".format(*one.difference)
 
 

@@ -13,7 +13,7 @@ from seqloom.cli.terminal import put, put_json, put_table
 from seqloom.errors import UsageError, printable
 
 if TYPE_CHECKING:
-    from seqloom.workflows.analysis.exact import Compared, ExactReport
+    from seqloom.workflows.analysis.exact import ExactReport, SearchResult
 
 
 def exact(
@@ -59,7 +59,7 @@ def exact(
     widths = _widths(beams)
     from seqloom.decoding.exact_search import SearchBudget
     from seqloom.tasks.language_modeling.generate import TASK
-    from seqloom.workflows.analysis.exact import inputs_of, kept, load_searcher, report_of
+    from seqloom.workflows.analysis.exact import load_searcher, make_report, read_inputs, saved
 
     decode |= {"max_length": max_length} if max_length is not None else {}
     searcher = load_searcher(
@@ -79,10 +79,10 @@ def exact(
     texts = (
         given[:limit]
         if file is None and given is not None
-        else inputs_of(file or "-", data_config, task, limit)
+        else read_inputs(file or "-", data_config, task, limit)
     )
-    rows: list[Compared] = []
-    for row in _counted(kept(searcher.compare(texts), output), len(texts)):
+    rows: list[SearchResult] = []
+    for row in _counted(saved(searcher.compare(texts), output), len(texts)):
         rows.append(row)
         if json:
             put_json(row.summary())
@@ -90,9 +90,9 @@ def exact(
             _put(row)
         sys.stdout.flush()
     if json:
-        put_json({"report": asdict(report_of(rows))})
+        put_json({"report": asdict(make_report(rows))})
     else:
-        _put_report(report_of(rows), length_penalty)
+        _put_report(make_report(rows), length_penalty)
 
 
 def _widths(text: str) -> list[int]:
@@ -104,7 +104,7 @@ def _widths(text: str) -> list[int]:
         ) from None
 
 
-def _put(row: Compared) -> None:
+def _put(row: SearchResult) -> None:
     """The best output, and below it each beam that found something else."""
     found = "proven" if row.proven else "gap unknown" if row.gap is None else f"gap {row.gap:.3f}"
     number = "" if row.log_probability is None else f"{row.log_probability:.4f}"
@@ -141,7 +141,7 @@ def _put_report(report: ExactReport, length_penalty: float) -> None:
         )
 
 
-def _counted(rows: Iterator[Compared], total: int) -> Iterator[Compared]:
+def _counted(rows: Iterator[SearchResult], total: int) -> Iterator[SearchResult]:
     """The same rows, with a running count; silent where standard error is no terminal."""
     if not sys.stderr.isatty():
         yield from rows

@@ -25,7 +25,14 @@ from seqloom.tasks.translation.translate import decode_texts
 from seqloom.text.special_tokens import BOS, EOS, SPECIAL_TOKENS
 from seqloom.text.tokenizers import train_tokenizer
 from seqloom.workflows.analysis import exact as workflow
-from seqloom.workflows.analysis.exact import BeamOutput, Compared, ExactSearcher, inputs_of, kept, report_of
+from seqloom.workflows.analysis.exact import (
+    BeamOutput,
+    ExactSearcher,
+    SearchResult,
+    make_report,
+    read_inputs,
+    saved,
+)
 
 TOKENIZER = train_tokenizer(["a dog runs", "ein Hund läuft"], "characters", 100)
 TEXTS = ["a dog", "ein Hund läuft", "runs a"]
@@ -231,10 +238,10 @@ def test_blank_lines_are_inputs_of_a_language_model_only(tmp_path: Path, notices
     path = tmp_path / "inputs.txt"
     path.write_text("a\n\nb\n \n")
     options: dict[str, Any] = {"path": str(path), "data": DataConfig()}
-    assert inputs_of(task="translation", **options) == ["a", "b"]
+    assert read_inputs(task="translation", **options) == ["a", "b"]
     assert notices == [f"2 lines skipped: blank (first: {path}:2)"]
-    assert inputs_of(task="translation", limit=2, **options) == ["a"]
-    assert inputs_of(task="text-generation", **options) == ["a", "", "b", " "]
+    assert read_inputs(task="translation", limit=2, **options) == ["a"]
+    assert read_inputs(task="text-generation", **options) == ["a", "", "b", " "]
     assert notices[-1].startswith("2 lines kept unchanged: blank")
 
 
@@ -245,7 +252,7 @@ def test_a_file_without_inputs_is_refused(tmp_path: Path, text: str, task: str) 
     path = tmp_path / "inputs.txt"
     path.write_text(text)
     with pytest.raises(UsageError, match=r"^there must be an input, but .*inputs.txt has none$"):
-        inputs_of(str(path), DataConfig(), task)
+        read_inputs(str(path), DataConfig(), task)
 
 
 # The report
@@ -253,8 +260,8 @@ def test_a_file_without_inputs_is_refused(tmp_path: Path, text: str, task: str) 
 
 def compared(
     tokens: list[int] | None, total: float, proven: bool, gap: float | None, beam: BeamOutput | None
-) -> Compared:
-    return Compared(
+) -> SearchResult:
+    return SearchResult(
         input="x",
         text=None if tokens is None else "y",
         tokens=tokens,
@@ -282,7 +289,7 @@ def test_the_report_counts_what_the_rows_say() -> None:
         compared([26], -5.0, True, 0.0, None),
         compared(None, 0.0, True, None, None),
     ]
-    report = report_of(rows)
+    report = make_report(rows)
     (beam,) = report.searches
     assert (report.inputs, report.found, report.proven, report.empty, report.largest_gap) == (6, 5, 4, 1, 0.5)
     assert (report.mean_log_probability, report.mean_empty_log_probability, report.mean_length) == (
@@ -298,30 +305,30 @@ def test_the_report_counts_what_the_rows_say() -> None:
     header, table = report.table()
     assert all(len(row) == len(header) for row in table)
     assert [row[:2] for row in table] == [("exact", "0"), ("beam 1", "2")]
-    assert report_of([]).searches == []
+    assert make_report([]).searches == []
 
 
 def test_results_are_kept_as_they_come_also_where_it_ends_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workflow, "KEPT_EVERY", -1.0)
+    monkeypatch.setattr(workflow, "SAVE_SECONDS", -1.0)
     path = tmp_path / "results.jsonl"
     rows = [compared([20], -2.0, True, 0.0, output([20], 0.0)), compared([], -4.0, True, 0.0, None)]
 
-    def stopping() -> Iterator[Compared]:
+    def stopping() -> Iterator[SearchResult]:
         yield from rows
         raise KeyboardInterrupt
 
-    results = kept(stopping(), str(path))
+    results = saved(stopping(), str(path))
     for number in (1, 2):
         next(results)
         assert len(path.read_text().splitlines()) == number
-    monkeypatch.setattr(workflow, "KEPT_EVERY", 9.0)
+    monkeypatch.setattr(workflow, "SAVE_SECONDS", 9.0)
     with pytest.raises(KeyboardInterrupt):
         next(results)
     assert [json.loads(line) for line in path.read_text().splitlines()] == [
         json.loads(files.json_line(row.summary())) for row in rows
     ]
     with pytest.raises(UsageError, match="new file"):
-        next(kept(iter(rows), str(path)))
-    assert list(kept(iter(rows), None)) == rows
+        next(saved(iter(rows), str(path)))
+    assert list(saved(iter(rows), None)) == rows

@@ -12,7 +12,14 @@ import pytest
 from seqloom.config import DataConfig
 from seqloom.errors import DataError, UsageError
 from seqloom.tasks.language_modeling.score import Scorer
-from seqloom.workflows.analysis.rescore import Rescored, half_and_half, model_names, parsed_weights, rescore
+from seqloom.workflows.analysis.rescore import (
+    RescoreConfig,
+    Rescored,
+    half_and_half,
+    model_names,
+    parsed_weights,
+    rescore,
+)
 from seqloom.workflows.train import train
 
 WHO, VERB, WHAT = ("the cat", "a dog", "the bird"), ("sees", "likes"), ("it", "us", "them")
@@ -72,14 +79,15 @@ def ran(
     if "development" in options:
         options["development"] = str(place / options["development"])
     changed: dict[str, Any] = {"data": DataConfig()} | options
-    return rescore([str(place / name) for name in models], str(place / path), **changed)
+    folders = [str(place / name) for name in models]
+    return rescore(RescoreConfig(folders=folders, path=str(place / path), **changed))
 
 
 @pytest.mark.parametrize("metric", ["wer", "cer", "exact_match", "bleu"])
 def test_tuned_is_never_worse_on_its_own_lists_and_the_oracle_is_the_best(place: Path, metric: str) -> None:
     result = ran(place, development="dev.jsonl", metric=metric)
     better = 1 if metric in ("bleu", "exact_match") else -1
-    for part, one in result.parts().items():
+    for part, one in result.results.items():
         systems = one.systems
         assert list(systems) == [
             "first",
@@ -97,7 +105,7 @@ def test_tuned_is_never_worse_on_its_own_lists_and_the_oracle_is_the_best(place:
                 if name != "oracle"
             )
     assert (
-        better * result.parts()["test"].systems["rescored"] > better * result.parts()["test"].systems["first"]
+        better * result.results["test"].systems["rescored"] > better * result.results["test"].systems["first"]
     )
 
 
@@ -128,7 +136,7 @@ def test_lists_come_best_first_with_their_totals(place: Path, tmp_path: Path) ->
 def test_a_table_gives_the_result_of_its_lists(place: Path, tmp_path: Path) -> None:
     ran(place, weights="given=1", output=str(tmp_path / "test.tsv"))
     table, lines = ran(place, tmp_path / "test.tsv"), ran(place)
-    assert table.results[0].systems == lines.results[0].systems
+    assert table.results["test"].systems == lines.results["test"].systems
     assert [one.texts for one in table.lists] == [one.texts for one in lines.lists]
 
 
@@ -140,7 +148,7 @@ def test_without_references_lists_are_rescored_and_not_measured(
         "".join(json.dumps({"id": line["id"], "nbest": line["nbest"]}) + "\n" for line in lines)
     )
     result = ran(place, tmp_path / "bare.jsonl", development="dev.jsonl")
-    assert list(result.parts()) == ["tuning"]
+    assert list(result.results) == ["tuning"]
     assert [one.texts for one in result.lists] == [
         one.texts for one in ran(place, development="dev.jsonl").lists
     ]
@@ -148,7 +156,7 @@ def test_without_references_lists_are_rescored_and_not_measured(
         ran(place, development=str(tmp_path / "bare.jsonl"))
     del lines[0]["ref"]
     (tmp_path / "some.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert ran(place, tmp_path / "some.jsonl").results[0].lists == 29
+    assert ran(place, tmp_path / "some.jsonl").results["test"].lists == 29
     assert any("1 of 30 lists have no reference" in one for one in notices)
 
 
@@ -163,7 +171,7 @@ def test_the_default_is_half_and_half_and_without_a_score_the_models_alone(
     )
     result = ran(place, tmp_path / "bare.jsonl", models=("spaced",))
     assert result.lists[0].texts[0] == "the cat likes it"
-    assert (result.results, result.parts()) == ([], {})
+    assert result.results == {}
     with pytest.raises(DataError, match="have no score, but those of"):
         ran(place, tmp_path / "bare.jsonl", development="dev.jsonl")
 

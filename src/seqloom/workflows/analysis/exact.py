@@ -1,5 +1,5 @@
-"""How far beam search is from the most likely output: exact search on each input, and beams of several widths
-beside it."""
+"""How far beam search is from the most likely output: an exact search for each input, and beams of several
+widths for comparison."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, cast, final
 
 import torch
 
@@ -17,19 +17,13 @@ from seqloom import files
 from seqloom.config import DataConfig
 from seqloom.data.batching.pair_batches import source_batch
 from seqloom.data.readers.records import read_texts
-from seqloom.decoding.exact_search import (
-    UNLIMITED,
-    ExactResult,
-    SearchBudget,
-    check_length_penalty,
-    exact_search,
-)
+from seqloom.decoding.exact_search import UNLIMITED, SearchBudget, check_length_penalty, exact_search
 from seqloom.decoding.generate import generate
 from seqloom.decoding.live_rows import Hypothesis
 from seqloom.decoding.strategies import Beam, Strategy
 from seqloom.errors import UsageError, place
 from seqloom.packed_weights import packed_weights
-from seqloom.protocols import State, context_of, device_of
+from seqloom.protocols import Decodable, EncoderDecoder, State, context_of, device_of
 from seqloom.runs.decoding_options import decoding_of
 from seqloom.runs.progress import tallied
 from seqloom.runs.run_folder import IDLE, LoadedRun, load_run
@@ -41,29 +35,30 @@ from seqloom.tasks.translation.translate import longest_output
 logger = logging.getLogger(__name__)
 
 TOLERANCE = 1e-3
-"""In the unit of the score: a beam that is worse by no more found something as good. Rounding of float32
-differs from batch to batch."""
-KEPT_EVERY = 5.0
-"""Seconds between two writings of the results."""
+"""In the unit of the score: a beam whose output is worse by no more has found an equally good one. float32
+rounds differently in different batches."""
+WIDEST_BEAM = 1000
+SAVE_SECONDS = 5.0
+"""Between two writings of the results."""
 
 
 class BeamOutput(NamedTuple):
-    """What one beam search made of one input."""
+    """The output of one beam search for one input."""
 
     text: str
     tokens: list[int]
     log_probability: float
     score: float
-    """In the measure of the exact search."""
+    """As the exact search scores it."""
     finished: bool
     """False where the maximum length cut it off: then it is no complete sequence, and has no shortfall."""
     shortfall: float | None
-    """How much worse its score is than the best that is known."""
+    """How much worse its score is than the best known one."""
     seconds: float
 
 
-class Compared(NamedTuple):
-    """One input."""
+class SearchResult(NamedTuple):
+    """What was found for one input."""
 
     input: str
     text: str | None
@@ -73,7 +68,7 @@ class Compared(NamedTuple):
     score: float | None
     proven: bool
     gap: float | None
-    """How much better the score of another could be: 0 where proven, None where nothing is known."""
+    """How much better the score of another output could be: 0 where proven, None where no output is known."""
     empty_log_probability: float
     nodes: int
     seconds: float
@@ -81,20 +76,19 @@ class Compared(NamedTuple):
     """By the name of the search; None where it found nothing at all."""
 
     def summary(self) -> dict[str, Any]:
-        """As a line of JSON has it."""
-        return self._asdict() | {
-            "beams": {name: beam and beam._asdict() for name, beam in self.beams.items()}
-        }
+        """For a line of JSON."""
+        beams = {name: beam and beam._asdict() for name, beam in self.beams.items()}
+        return self._asdict() | {"beams": beams}
 
 
-class _Start(NamedTuple):
-    """What decoding an input begins with."""
+class _SearchStart(NamedTuple):
+    """What decoding an input starts from."""
 
     state: Callable[[], State]
     """A new one for each search, since a state is used once."""
     prompt: list[int]
-    cap: int
-    """New tokens, the end mark counted."""
+    max_new_tokens: int
+    """The end mark counted."""
 
 
 @final
@@ -102,8 +96,8 @@ class ExactSearcher:
     """A model whose most likely outputs are searched for.
 
     searcher = load_searcher("runs/captions", beams=[1, 5])
-    rows = list(searcher.compare(["A dog runs."]))
-    print(report_of(rows))
+    results = list(searcher.compare(["A dog runs."]))
+    print(make_report(results))
     """
 
     def __init__(
@@ -116,20 +110,12 @@ class ExactSearcher:
         decode: dict[str, Any] | None = None,
     ) -> None:
         """`decode` changes the folder's settings; their rules hold in every search. Raises UsageError for
-        what cannot be."""
+        settings that do not fit an exact search."""
         check_length_penalty(length_penalty)
-        idle = (
-            "strategy",
-            "n_best",
-            *IDLE["beam"],
-            *(IDLE["sample"] if bundle.decode.strategy == "sample" else ()),
-        )
-        if given := [name for name in idle if name in (decode or {})]:
-            raise UsageError(
-                f"decode.{given[0]} changes nothing in an exact search, which is for the most likely text;"
-                " leave it out"
-            )
-        if bundle.task != "text-generation":
+        changes, widths = decode or {}, sorted(set(beams))
+        self.bundle, self.length_penalty, self.budget = bundle, length_penalty, budget
+        self._check_changes(changes)
+        if bundle.task != TASK:
             refuse_other_task(bundle, "exact", "translation")
         special_ids = bundle.tokenizer.special_ids
         if special_ids.eos is None:
@@ -137,119 +123,91 @@ class ExactSearcher:
                 "exact search is for texts that end, but nothing ends a text of this model; use: seqloom"
                 " generate"
             )
-        self._end, self._marks = special_ids.eos, special_ids
-        self.bundle, self.length_penalty, self.budget = bundle, length_penalty, budget
-        self.settings = bundle.decode_with({"n_best": 1} | (decode or {}))
+        self._eos, self._special_ids = special_ids.eos, special_ids
+        self._model = cast(Decodable, bundle.model)
+        self.settings = bundle.decode_with({"n_best": 1} | changes)
         if self.settings.stop:
             raise UsageError(
                 "exact search is for texts that end by </s>, but decode.stop is set; use: --set"
                 " decode.stop=[]"
             )
-        widths = sorted(set(beams))
-        if not all(1 <= width <= 1000 for width in widths):
+        if not all(1 <= width <= WIDEST_BEAM for width in widths):
             raise UsageError(
-                f"the widths of beams must be from 1 to 1000, but are {', '.join(map(str, widths))}"
+                f"the widths of beams must be from 1 to {WIDEST_BEAM}, but are {', '.join(map(str, widths))}"
             )
         self.searches: dict[str, Strategy] = {
             f"beam {width}": Beam(width=width, length_penalty=length_penalty) for width in widths
         }
-        usual = replace(self.settings, n_best=1, strategy="beam")
-        strategy, self._rules, _ = decoding_of(usual, bundle.tokenizer)
+        beam = replace(self.settings, n_best=1, strategy="beam")
+        strategy, self._rules, _ = decoding_of(beam, bundle.tokenizer)
         if self.settings.strategy == "beam":
-            self.searches[f"its own: beam {usual.beam}, α {usual.length_penalty:g}"] = strategy
+            self.searches[f"its own: beam {beam.beam}, α {beam.length_penalty:g}"] = strategy
         else:
             logger.info(
                 "decode.strategy of this folder is sample: what it decodes with is not among the searches,"
                 " only beams are"
             )
 
-    def compare(self, texts: Iterable[str]) -> Iterator[Compared]:
-        """Each input in turn. A translation model is asked for no blank text. Raises UsageError for a prompt
-        that fills the context."""
+    def _check_changes(self, changes: dict[str, Any]) -> None:
+        idle = ["strategy", "n_best", *IDLE["beam"]]
+        if self.bundle.decode.strategy == "sample":
+            idle += IDLE["sample"]
+        if given := [name for name in idle if name in changes]:
+            raise UsageError(
+                f"decode.{given[0]} changes nothing in an exact search, which is for the most likely text;"
+                " leave it out"
+            )
+
+    def compare(self, texts: Iterable[str]) -> Iterator[SearchResult]:
+        """Searches for each input in turn; a translation model skips blank ones. Raises UsageError for a
+        prompt that fills the context."""
         for text in texts:
             if text.strip() or self.bundle.task == TASK:
-                yield self._compare(text, self._start(text))
+                yield self._search(text, self._start(text))
 
-    def _start(self, text: str) -> _Start:
-        model: Any = self.bundle.model
+    def _start(self, text: str) -> _SearchStart:
+        model = self.bundle.model
         (ids,) = self.bundle.tokenizer.encode([text])
         if self.bundle.task != TASK:
-            source = source_batch([ids], self._marks).to(device_of(model))
-            return _Start(
-                lambda: model.encode(source),
-                [*self._marks.bos],
-                longest_output(model, len(ids), self.settings, self._marks),
-            )
+            source = source_batch([ids], self._special_ids).to(device_of(self._model))
+            longest = longest_output(model, len(ids), self.settings, self._special_ids)
+            encode = cast(EncoderDecoder, model).encode
+            return _SearchStart(lambda: encode(source), [*self._special_ids.bos], longest)
         prompt, context = begun(self.bundle.tokenizer, ids), context_of(model)
-        cap = self.settings.max_length or NEW_TOKENS
+        longest = self.settings.max_length or NEW_TOKENS
         if context is not None:
             room = max(0, context + 1 - len(prompt))  # the last token is not read
-            cap = self.settings.max_length or min(cap, room)
-            if not 1 <= cap <= room:
+            longest = self.settings.max_length or min(longest, room)
+            if not 1 <= longest <= room:
                 raise UsageError(
                     f"the model looks at {context:,} tokens: after a prompt of {len(prompt):,} an exact"
-                    f" search reaches {room:,} more, not {cap or 1:,}; make decode.max_length or the prompt"
-                    " shorter"
+                    f" search reaches {room:,} more, not {longest or 1:,}; make decode.max_length or the"
+                    " prompt shorter"
                 )
-        return _Start(lambda: None, prompt, cap)
+        return _SearchStart(lambda: None, prompt, longest)
 
     @torch.inference_mode()
     @packed_weights()
-    def _compare(self, text: str, start: _Start) -> Compared:
+    def _search(self, text: str, start: _SearchStart) -> SearchResult:
         beams = {name: self._beam(start, strategy) for name, strategy in self.searches.items()}
-        model: Any = self.bundle.model
         found = exact_search(
-            model,
+            self._model,
             start.state(),
             start.prompt,
-            max_new_tokens=start.cap,
-            eos=self._end,
+            max_new_tokens=start.max_new_tokens,
+            eos=self._eos,
             rules=self._rules,
             length_penalty=self.length_penalty,
             known=[beam for beam, _ in beams.values() if beam],
             budget=self.budget,
         )
-        return self._compared(text, start, found, beams)
-
-    def _beam(self, start: _Start, strategy: Strategy) -> tuple[Hypothesis | None, float]:
-        model: Any = self.bundle.model
-        began = time.monotonic()
-        (found,) = generate(
-            model,
-            start.state(),
-            [start.prompt],
-            strategy=strategy,
-            max_new_tokens=[start.cap],
-            eos=self._end,
-            pad=self._marks.pad,
-            rules=self._rules,
-        )
-        return next(iter(found), None), time.monotonic() - began
-
-    def _compared(
-        self, text: str, start: _Start, found: ExactResult, beams: dict[str, tuple[Hypothesis | None, float]]
-    ) -> Compared:
         best = found.best
-
-        def text_of(tokens: list[int]) -> str:
-            return text_after(self.bundle.tokenizer, start.prompt, tokens)
-
-        def beside(beam: Hypothesis, seconds: float) -> BeamOutput:
-            score = beam.log_probability / float((len(beam.tokens) + beam.finished) ** self.length_penalty)
-            shortfall = max(0.0, best.score - score) if best and beam.finished else None
-            return BeamOutput(
-                text_of(beam.tokens),
-                beam.tokens,
-                beam.log_probability,
-                score,
-                beam.finished,
-                shortfall,
-                seconds,
-            )
-
-        return Compared(
+        outputs: dict[str, BeamOutput | None] = {}
+        for name, (beam, seconds) in beams.items():
+            outputs[name] = self._output(beam, start, best and best.score, seconds) if beam else None
+        return SearchResult(
             input=text,
-            text=text_of(best.tokens) if best else None,
+            text=self._text(start, best.tokens) if best else None,
             tokens=best and best.tokens,
             log_probability=best and best.log_probability,
             score=best and best.score,
@@ -258,22 +216,53 @@ class ExactSearcher:
             empty_log_probability=found.empty,
             nodes=found.nodes,
             seconds=found.seconds,
-            beams={name: beside(beam, seconds) if beam else None for name, (beam, seconds) in beams.items()},
+            beams=outputs,
         )
 
+    def _beam(self, start: _SearchStart, strategy: Strategy) -> tuple[Hypothesis | None, float]:
+        """(the best hypothesis of a beam search, seconds)"""
+        started = time.monotonic()
+        (hypotheses,) = generate(
+            self._model,
+            start.state(),
+            [start.prompt],
+            strategy=strategy,
+            max_new_tokens=[start.max_new_tokens],
+            eos=self._eos,
+            pad=self._special_ids.pad,
+            rules=self._rules,
+        )
+        return next(iter(hypotheses), None), time.monotonic() - started
 
-def inputs_of(path: str, data: DataConfig, task: str, limit: int | None = None) -> list[str]:
-    """The first lines of a file; a translation model is asked for no blank one, and of those that are left
-    out there is a notice. Raises UsageError where no input is left, and what `read_texts` raises."""
-    with tallied() as tally:
+    def _output(
+        self, beam: Hypothesis, start: _SearchStart, best_score: float | None, seconds: float
+    ) -> BeamOutput:
+        length = len(beam.tokens) + beam.finished
+        score = beam.log_probability / float(length**self.length_penalty)
+        return BeamOutput(
+            text=self._text(start, beam.tokens),
+            tokens=beam.tokens,
+            log_probability=beam.log_probability,
+            score=score,
+            finished=beam.finished,
+            shortfall=None if best_score is None or not beam.finished else max(0.0, best_score - score),
+            seconds=seconds,
+        )
+
+    def _text(self, start: _SearchStart, tokens: list[int]) -> str:
+        return text_after(self.bundle.tokenizer, start.prompt, tokens)
+
+
+def read_inputs(path: str, data: DataConfig, task: str, limit: int | None = None) -> list[str]:
+    """The first lines of a file. A translation model skips blank ones, which is reported. Raises UsageError
+    where no input is left, and what `read_texts` raises."""
+    with tallied() as report:
         try:
-            texts = [
-                record.fields["text"]
-                for record in islice(read_texts(path, data, tally, every_line=True), limit)
-            ]
+            records = islice(read_texts(path, data, report, every_line=True), limit)
+            texts = [record.fields["text"] for record in records]
         finally:
-            if task != TASK and "blank" in tally.oddities:
-                tally.skips["blank"] = tally.oddities.pop("blank")
+            if task != TASK and "blank" in report.oddities:
+                report.skips["blank"] = report.oddities.pop("blank")
     if inputs := [text for text in texts if text.strip() or task == TASK]:
         return inputs
     raise UsageError(f"there must be an input, but {place(path, None)} has none")
@@ -288,12 +277,11 @@ def load_searcher(folder: str | Path, device: str = "auto", **options: Any) -> E
 @final
 @dataclass(frozen=True, kw_only=True)
 class SearchErrors:
-    """One search over all inputs with a known best output."""
+    """One beam search over all inputs with a known best output."""
 
     search: str
     errors: int
-    """Inputs where a complete output is known whose score is better than that of its own, by more than
-    TOLERANCE."""
+    """Inputs where the score of its output is worse than the best known one by more than TOLERANCE."""
     cut_off: int
     """Inputs where its output is not complete, or where it has none; they are not among the errors."""
     same: int
@@ -304,6 +292,28 @@ class SearchErrors:
     mean_length: float
     """Tokens, the end mark not counted."""
     seconds: float
+
+    @classmethod
+    def of(cls, name: str, results: Sequence[SearchResult]) -> SearchErrors:
+        outputs = [(result, result.beams[name]) for result in results]
+        beams = [beam for _, beam in outputs if beam is not None]
+        shortfalls = [beam.shortfall for beam in beams if beam.shortfall is not None]
+        return cls(
+            search=name,
+            errors=sum(shortfall > TOLERANCE for shortfall in shortfalls),
+            cut_off=len(results) - len(shortfalls),
+            same=sum(beam.tokens == result.tokens for result, beam in outputs if beam and beam.finished),
+            mean_shortfall=_mean(shortfalls),
+            largest_shortfall=max(shortfalls, default=0.0),
+            mean_length=_mean([len(beam.tokens) for beam in beams]),
+            seconds=sum(beam.seconds for beam in beams),
+        )
+
+    def shown(self) -> tuple[str, ...]:
+        """As a row of the table."""
+        counts = map(str, (self.errors, self.cut_off, self.same))
+        shortfalls = f"{self.mean_shortfall:.3f}", f"{self.largest_shortfall:.3f}"
+        return (self.search, *counts, *shortfalls, f"{self.mean_length:.2f}")
 
 
 @final
@@ -330,55 +340,24 @@ class ExactReport:
         """(header, rows): the exact search, then each beam."""
         header = ("search", "errors", "cut off", "same", "mean short", "largest", "length")
         exact = ("exact", "0", "0", str(self.found), "0.000", "0.000", f"{self.mean_length:.2f}")
-        rows = [
-            (
-                one.search,
-                str(one.errors),
-                str(one.cut_off),
-                str(one.same),
-                f"{one.mean_shortfall:.3f}",
-                f"{one.largest_shortfall:.3f}",
-                f"{one.mean_length:.2f}",
-            )
-            for one in self.searches
-        ]
-        return header, [exact, *rows]
+        return header, [exact, *(one.shown() for one in self.searches)]
 
 
-def report_of(rows: Sequence[Compared]) -> ExactReport:
-    known = [row for row in rows if row.tokens is not None]
-    names = list(rows[0].beams) if rows else []
+def make_report(results: Sequence[SearchResult]) -> ExactReport:
+    known = [result for result in results if result.tokens is not None]
+    names = list(results[0].beams) if results else []
     return ExactReport(
-        inputs=len(rows),
-        proven=sum(row.proven for row in rows),
+        inputs=len(results),
+        proven=sum(result.proven for result in results),
         found=len(known),
-        empty=sum(not row.tokens for row in known),
-        mean_log_probability=_mean([row.log_probability or 0.0 for row in known]),
-        mean_empty_log_probability=_mean([row.empty_log_probability for row in known]),
-        mean_length=_mean([len(row.tokens or ()) for row in known]),
-        largest_gap=max((row.gap or 0.0 for row in known), default=0.0),
-        nodes=sum(row.nodes for row in rows),
-        seconds=sum(row.seconds for row in rows),
-        searches=[_search_errors(name, known) for name in names],
-    )
-
-
-def _search_errors(name: str, known: Sequence[Compared]) -> SearchErrors:
-    outputs = [(row, row.beams[name]) for row in known]
-    complete = [
-        (row, beam, beam.shortfall)
-        for row, beam in outputs
-        if beam is not None and beam.shortfall is not None
-    ]
-    return SearchErrors(
-        search=name,
-        errors=sum(shortfall > TOLERANCE for _, _, shortfall in complete),
-        cut_off=len(known) - len(complete),
-        same=sum(beam.tokens == row.tokens for row, beam, _ in complete),
-        mean_shortfall=_mean([shortfall for _, _, shortfall in complete]),
-        largest_shortfall=max((shortfall for _, _, shortfall in complete), default=0.0),
-        mean_length=_mean([len(beam.tokens) for _, beam in outputs if beam is not None]),
-        seconds=sum(beam.seconds for _, beam in outputs if beam is not None),
+        empty=sum(not result.tokens for result in known),
+        mean_log_probability=_mean([result.log_probability or 0.0 for result in known]),
+        mean_empty_log_probability=_mean([result.empty_log_probability for result in known]),
+        mean_length=_mean([len(result.tokens or ()) for result in known]),
+        largest_gap=max((result.gap or 0.0 for result in known), default=0.0),
+        nodes=sum(result.nodes for result in results),
+        seconds=sum(result.seconds for result in results),
+        searches=[SearchErrors.of(name, known) for name in names],
     )
 
 
@@ -386,20 +365,20 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def kept(rows: Iterable[Compared], path: str | None) -> Iterator[Compared]:
-    """The same rows, and where a path is given a new file of them, one JSON object a line: whole at any time,
-    and up to date at the end, also where it ends early. Raises UsageError as `new_file` does, before the
-    first row."""
+def saved(results: Iterable[SearchResult], path: str | None) -> Iterator[SearchResult]:
+    """Passes the results on, and saves them in a new file where a path is given, one JSON object a line. The
+    file is whole at any time, and up to date at the end, also where the results end early. Raises UsageError
+    as `new_file` does, before the first result."""
     output = None if path is None else new_file(path)
     lines: list[str] = []
     written = time.monotonic()
     try:
-        for row in rows:
-            lines.append(files.json_line(row.summary()) + "\n")
-            if output is not None and time.monotonic() - written > KEPT_EVERY:
+        for result in results:
+            lines.append(files.json_line(result.summary()) + "\n")
+            if output is not None and time.monotonic() - written > SAVE_SECONDS:
                 files.write_atomic(output, "".join(lines))
                 written = time.monotonic()
-            yield row
+            yield result
     finally:
         if output is not None and lines:
             files.write_atomic(output, "".join(lines))

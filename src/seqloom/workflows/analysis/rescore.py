@@ -1,20 +1,21 @@
-"""N-best lists rescored by language models: which hypothesis each list should begin with, and how much better
-that is."""
+"""Rescores n-best lists with language models: which hypothesis of each list is best, and how much better than
+the first one it is."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, final
+from functools import cached_property
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqloom import files
 from seqloom.config import DataConfig
-from seqloom.data.readers.nbest import LARGEST, NBest, json_list, read_nbest, written
+from seqloom.data.readers.nbest import LARGEST, Form, NBest, json_list, read_nbest, written
 from seqloom.decoding.rescoring import Lists, oracle, tune
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.word_errors import METRICS, Metric, difference_interval
@@ -25,7 +26,7 @@ from seqloom.tasks.translation.predictor import new_file
 logger = logging.getLogger(__name__)
 
 GIVEN, WORDS, MEAN = "given", "words", "lm"
-"""Features and what stands for all language models in --weights."""
+"""Two features, and the name for all language models in --weights."""
 IMPOSSIBLE = -1e4
 """Log-probability of a text that a model holds impossible: a weight can still be multiplied by it."""
 
@@ -35,8 +36,27 @@ Ints = NDArray[np.int64]
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Rescoring:
-    """How well each way to choose does on the lists of one file that have references, in percent."""
+class RescoreConfig:
+    """What is rescored, and how. The weights are `weights` ("given=1,lm=20,words=-20"), or tuned on
+    `development`, or half the given score and half the models."""
+
+    folders: Sequence[str]
+    """Of the language models."""
+    path: str
+    """The n-best lists."""
+    development: str | None = None
+    weights: str | None = None
+    score: str | None = None
+    """The field of the given score."""
+    metric: str = "wer"
+    output: str | None = None
+    data: DataConfig
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SystemScores:
+    """How good each way to choose is, in percent, on the lists of one file that have references."""
 
     path: str
     lists: int
@@ -50,137 +70,129 @@ class Rescoring:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Rescored:
-    """What came out."""
+    """The rescored lists, and how good they are."""
 
     metric: str
     weights: dict[str, float]
     lists: list[NBest]
     """Each with the best first, and `total` and `log_probability_NAME` in the fields of each hypothesis."""
-    results: list[Rescoring]
-    """Of the tuning file, if there is one, and of the lists, where they have references."""
+    results: dict[str, SystemScores]
+    """tuning and test, as far as these lists have references."""
 
     def summary(self) -> dict[str, Any]:
-        results = {
-            part: {
+        content: dict[str, Any] = {
+            "metric": self.metric,
+            "weights": self.weights,
+            "lists": len(self.lists),
+        }
+        for part, one in self.results.items():
+            value, low, high = one.difference
+            content[part] = {
                 "file": one.path,
                 "lists": one.lists,
                 **one.systems,
-                "difference": one.difference[0],
-                "difference_low": one.difference[1],
-                "difference_high": one.difference[2],
+                "difference": value,
+                "difference_low": low,
+                "difference_high": high,
             }
-            for part, one in self.parts().items()
-        }
-        return {"metric": self.metric, "weights": self.weights, "lists": len(self.lists), **results}
-
-    def parts(self) -> dict[str, Rescoring]:
-        """tuning and test, as far as there are such results."""
-        tuned = len(self.results) > 1 or (bool(self.results) and self.results[0].path != self.lists[0].path)
-        return dict(zip(("tuning", "test") if tuned else ("test",), self.results, strict=False))
+        return content
 
     def json_lines(self) -> list[str]:
         return [json_list(one) for one in self.lists]
 
 
-class _File(NamedTuple):
-    """A file of lists as numbers."""
+@final
+@dataclass(frozen=True)
+class ScoredLists:
+    """The lists of a file, and for each the features of its hypotheses."""
 
     lists: list[NBest]
-    rows: Lists
-    """Its features: given (where there is one), each model, words."""
+    tables: list[Floats]
+    """`(hypotheses, features)` for each list: the given score (if there is one), each model, words."""
+
+    @cached_property
+    def rows(self) -> Lists:
+        """The hypotheses of all lists in one table."""
+        sizes = [len(table) for table in self.tables]
+        return Lists(features=np.concatenate(self.tables), starts=np.cumsum([0, *sizes[:-1]]))
 
 
-def rescore(
-    folders: Sequence[str],
-    path: str,
-    *,
-    development: str | None = None,
-    weights: str | None = None,
-    score: str | None = None,
-    metric: str = "wer",
-    output: str | None = None,
-    data: DataConfig,
-) -> Rescored:
-    """Rescores the lists of a file, writes them where `output` is named, and measures where there are
-    references.
-
-    The weights are those given ("given=1,lm=20,words=-20"), or tuned on the file `development`, or half and
-    half. Raises UsageError, DataError and FolderError.
-    """
-    if weights is not None and development is not None:
+def rescore(config: RescoreConfig) -> Rescored:
+    """Rescores the lists, writes them where `output` is named, and measures where there are references.
+    Raises UsageError, DataError and FolderError."""
+    if config.weights is not None and config.development is not None:
         raise UsageError("the weights are given or tuned, not both: leave out --weights or --tune")
-    if metric not in METRICS:
-        raise UsageError(f"--metric must be one of {', '.join(METRICS)}, but is {printable(metric)!r}")
-    place = None if output is None else new_file(output, (".jsonl", ".tsv"))
-    models = model_names(folders)
-    if data.text in ("total", *(f"log_probability_{name}" for name in models)):
+    if config.metric not in METRICS:
+        raise UsageError(f"--metric must be one of {', '.join(METRICS)}, but is {printable(config.metric)!r}")
+    output = None if config.output is None else new_file(config.output, (".jsonl", ".tsv"))
+    models = model_names(config.folders)
+    if config.data.text in ("total", *(f"log_probability_{name}" for name in models)):
         raise UsageError(
-            f"data.text is {printable(data.text)!r}, under which results are written; rename that field of"
-            " the lists"
+            f"data.text is {printable(config.data.text)!r}, under which results are written; rename that"
+            " field of the lists"
         )
-    paths = [path] if development is None else [development, path]
-    read = [_read(one, data, score) for one in paths]
-    _same_scores(read)
+    parts = {"test": config.path}
+    if config.development is not None:
+        parts = {"tuning": config.development, **parts}
+    read = [_read(path, config) for path in parts.values()]
+    _check_given_scores(read)
     features = [*([GIVEN] if read[0][0].scores is not None else []), *models, WORDS]
-    chosen = None if weights is None else parsed_weights(weights, features, models)
-    tables = _features(folders, models, read)
-    known = [_with_reference(one) for one in tables]
-    if development is not None and known[0] is None:
+    weights = None if config.weights is None else parsed_weights(config.weights, features, models)
+    scored = dict(zip(parts, _score(config.folders, models, read), strict=True))
+    with_references = {part: _with_references(one) for part, one in scored.items()}
+    if config.development is not None and not with_references["tuning"].lists:
         raise DataError(
-            "no list has a reference (ref), which tuning needs; give references, or --weights", development
+            "no list has a reference (ref), which tuning needs; give references, or --weights",
+            config.development,
         )
-    counts = [None if one is None else _statistics(one, METRICS[metric]) for one in known]
-    if development is not None:
-        assert known[0] is not None
-        assert counts[0] is not None
-        if os.path.abspath(development) == os.path.abspath(path):
+    metric = METRICS[config.metric]
+    measured = {part: (one, _statistics(one, metric)) for part, one in with_references.items() if one.lists}
+    if config.development is not None:
+        if os.path.abspath(config.development) == os.path.abspath(config.path):
             logger.info(
                 "the weights are tuned on the lists that they are measured on: the result flatters them"
             )
-        logger.info(
-            f"tuning {len(features)} weights for the {METRICS[metric].title} on {len(known[0].lists)} lists"
-        )
-        chosen = tune(known[0].rows, counts[0], METRICS[metric].cost, starting_points(features))
-    elif chosen is None:
-        chosen = half_and_half(features)
-        logger.info(
-            "weights: "
-            + ", ".join(f"{name} {weight:g}" for name, weight in zip(features, chosen, strict=True))
-            + "; tune them with --tune DEV"
-        )
-    results = [
-        measured(part, table, METRICS[metric], features, chosen)
-        for part, table in zip(known, counts, strict=True)
-        if part is not None and table is not None
-    ]
-    ordered = _reordered(tables[-1], chosen, features, models)
-    if place is not None:
-        files.write_atomic(place, written(ordered, "tsv" if place.suffix.lower() == ".tsv" else "jsonl"))
-    named = dict(zip(features, map(float, chosen), strict=True))
-    return Rescored(metric=metric, weights=named, lists=ordered, results=results)
+        lists, counts = measured["tuning"]
+        logger.info(f"tuning {len(features)} weights for the {metric.title} on {len(lists.lists)} lists")
+        weights = tune(lists.rows, counts, metric.cost, starting_points(features))
+    elif weights is None:
+        weights = half_and_half(features)
+        chosen = ", ".join(f"{name} {weight:g}" for name, weight in zip(features, weights, strict=True))
+        logger.info(f"weights: {chosen}; tune them with --tune DEV")
+    results = {part: measure(*one, metric, features, weights) for part, one in measured.items()}
+    ordered = _best_first(scored["test"], weights, features, models)
+    if output is not None:
+        form: Form = "tsv" if output.suffix.lower() == ".tsv" else "jsonl"
+        files.write_atomic(output, written(ordered, form))
+    named = dict(zip(features, map(float, weights), strict=True))
+    return Rescored(metric=config.metric, weights=named, lists=ordered, results=results)
 
 
 def model_names(folders: Sequence[str]) -> list[str]:
-    """A short name for each model: the last part of its folder, or all of it where that would be ambiguous.
-    Raises UsageError."""
-    places = [os.path.abspath(one) for one in folders]
-    twice = next((one for one, place in zip(folders, places, strict=True) if places.count(place) > 1), None)
-    if twice is not None:
-        raise UsageError(f"each language model must be given once, but {printable(twice)} is given twice")
-    short = [os.path.basename(place) for place in places]
-    # A whole folder has a / in it, and so is no short name and no feature: ./given
-    whole = [one if os.sep in one else os.path.join(os.curdir, one) for one in map(os.path.normpath, folders)]
-    return [
-        one if short.count(one) == 1 and one not in (GIVEN, WORDS, MEAN) else long
-        for one, long in zip(short, whole, strict=True)
-    ]
+    """A short name for each model: the last part of its folder, or the whole path where that is ambiguous.
+    Raises UsageError where a folder is given twice."""
+    paths = [os.path.abspath(folder) for folder in folders]
+    for folder, path in zip(folders, paths, strict=True):
+        if paths.count(path) > 1:
+            raise UsageError(
+                f"each language model must be given once, but {printable(folder)} is given twice"
+            )
+    short = [os.path.basename(path) for path in paths]
+    names = []
+    for name, folder in zip(short, map(os.path.normpath, folders), strict=True):
+        if short.count(name) == 1 and name not in (GIVEN, WORDS, MEAN):
+            names.append(name)
+        else:
+            # with a separator in it, it is neither a short name nor a feature: ./given
+            names.append(folder if os.sep in folder else os.path.join(os.curdir, folder))
+    return names
 
 
 def parsed_weights(text: str, features: Sequence[str], models: Sequence[str]) -> Floats:
-    """The weight of each feature; `lm` is shared by all models alike, what is not named weighs 0. Raises
-    UsageError."""
-    found = dict.fromkeys(features, 0.0)
-    known = [*features, *([MEAN] if MEAN not in features else [])]
+    """The weight of each feature; `lm` is shared equally by all models, and a feature that is not named
+    weighs 0. Raises UsageError."""
+    weights = dict.fromkeys(features, 0.0)
+    known = list(dict.fromkeys([*features, MEAN]))
     for part in text.split(","):
         name, equals, number = (piece.strip() for piece in part.rpartition("="))
         try:
@@ -196,89 +208,84 @@ def parsed_weights(text: str, features: Sequence[str], models: Sequence[str]) ->
         if name not in known:
             hint = "; the lists have no given score" if name == GIVEN else ""
             raise UsageError(f"--weights can name {', '.join(known)}, but names {printable(name)!r}{hint}")
-        for feature in models if name == MEAN else [name]:
-            found[feature] += weight / len(models) if name == MEAN else weight
-    return np.array([found[name] for name in features])
+        if name == MEAN:
+            for model in models:
+                weights[model] += weight / len(models)
+        else:
+            weights[name] += weight
+    return np.array([weights[name] for name in features])
 
 
 def half_and_half(features: Sequence[str]) -> Floats:
     """Half the given score and half the mean log-probability of the models; without a given score the models
     alone."""
+    given = 0.5 if GIVEN in features else 0.0
     models = len(features) - 1 - (GIVEN in features)
-    share = 0.5 if GIVEN in features else 1.0
-    return np.array(
-        [share if name == GIVEN else 0.0 if name == WORDS else share / models for name in features]
-    )
+    special = {GIVEN: given, WORDS: 0.0}
+    return np.array([special.get(name, (1.0 - given) / models) for name in features])
 
 
 def starting_points(features: Sequence[str]) -> Floats:
-    """Where tuning begins, and what it is never worse than: the first hypotheses, each feature alone but
+    """Where tuning starts, and what it is never worse than: the first hypotheses, each feature alone except
     words, half and half."""
-    alone = [row for row, name in zip(np.eye(len(features)), features, strict=True) if name != WORDS]
-    return np.stack([np.zeros(len(features)), *alone, half_and_half(features)])
+    return np.stack([np.zeros(len(features)), *_alone(features).values(), half_and_half(features)])
 
 
-def _read(path: str, data: DataConfig, score: str | None) -> list[NBest]:
-    with tallied() as tally:
-        return list(read_nbest(path, data, tally, score))
+def _alone(features: Sequence[str]) -> dict[str, Floats]:
+    """Weights with which one feature alone chooses; words alone would say nothing."""
+    units = dict(zip(features, np.eye(len(features)), strict=True))
+    del units[WORDS]
+    return units
 
 
-def _same_scores(read: Sequence[list[NBest]]) -> None:
-    scored = [lists[0].scores is not None for lists in read]
-    if len(set(scored)) > 1:
-        one, other = (read[scored.index(which)][0] for which in (False, True))
+def _read(path: str, config: RescoreConfig) -> list[NBest]:
+    with tallied() as report:
+        return list(read_nbest(path, config.data, report, config.score))
+
+
+def _check_given_scores(read: Sequence[list[NBest]]) -> None:
+    """Raises DataError where one file has given scores and the other has not."""
+    without = next((lists[0] for lists in read if lists[0].scores is None), None)
+    having = next((lists[0] for lists in read if lists[0].scores is not None), None)
+    if without is not None and having is not None:
         raise DataError(
-            f"the hypotheses have no score, but those of {printable(other.path)} do; give it to both",
-            one.path,
-            one.line,
+            f"the hypotheses have no score, but those of {printable(having.path)} do; give it to both",
+            without.path,
+            without.line,
         )
 
 
-def _features(folders: Sequence[str], names: Sequence[str], read: Sequence[list[NBest]]) -> list[_File]:
-    """Each text is scored once by each model, however often it stands in the lists."""
+def _score(folders: Sequence[str], names: Sequence[str], read: Sequence[list[NBest]]) -> list[ScoredLists]:
+    """Each model scores each text once, however often it occurs in the lists."""
     texts = list(dict.fromkeys(text for lists in read for one in lists for text in one.texts))
-    scores = []
+    models = []
     for folder, name in zip(folders, names, strict=True):
         scorer = Scorer(folder)
         scorer.notice()
-        found = counted(scorer.score(texts), f"of {len(texts):,} texts scored by {name}", every=15)
-        scores.append({one.text: max(one.log_probability, IMPOSSIBLE) for one in found})
+        scores = counted(scorer.score(texts), f"of {len(texts):,} texts scored by {name}", every=15)
+        models.append({one.text: max(one.log_probability, IMPOSSIBLE) for one in scores})
 
-    def columns(one: NBest) -> list[Iterable[float]]:
-        given = [] if one.scores is None else [one.scores]
-        return [
-            *given,
-            *([model[text] for text in one.texts] for model in scores),
-            [float(len(text.split())) for text in one.texts],
-        ]
+    def table(one: NBest) -> Floats:
+        columns: list[Sequence[float]] = [] if one.scores is None else [one.scores]
+        columns += [[model[text] for text in one.texts] for model in models]
+        columns.append([len(text.split()) for text in one.texts])
+        return np.array(columns, np.float64).T
 
-    return [_File(lists, _rows([np.array(columns(one), np.float64).T for one in lists])) for lists in read]
+    return [ScoredLists(lists, list(map(table, lists))) for lists in read]
 
 
-def _rows(tables: Sequence[Floats]) -> Lists:
-    return Lists(features=np.concatenate(tables), starts=np.cumsum([0, *(len(one) for one in tables[:-1])]))
+def _with_references(file: ScoredLists) -> ScoredLists:
+    """The lists that have a reference."""
+    kept = [pair for pair in zip(file.lists, file.tables, strict=True) if pair[0].reference is not None]
+    if 0 < len(kept) < len(file.lists):
+        logger.info(
+            f"{printable(file.lists[0].path)}: {len(file.lists) - len(kept)} of {len(file.lists)} lists have"
+            " no reference and are not measured"
+        )
+    return ScoredLists([one for one, _ in kept], [table for _, table in kept])
 
 
-def _split(file: _File) -> list[Floats]:
-    return np.split(file.rows.features, file.rows.starts[1:])
-
-
-def _with_reference(file: _File) -> _File | None:
-    """The lists that have a reference; None where none has."""
-    kept = [one.reference is not None for one in file.lists]
-    if all(kept) or not any(kept):
-        return file if all(kept) else None
-    logger.info(
-        f"{printable(file.lists[0].path)}: {len(kept) - sum(kept)} of {len(kept)} lists have no reference and"
-        " are not measured"
-    )
-    pairs = [
-        (one, table) for one, table in zip(file.lists, _split(file), strict=True) if one.reference is not None
-    ]
-    return _File([one for one, _ in pairs], _rows([table for _, table in pairs]))
-
-
-def _statistics(file: _File, metric: Metric) -> Ints:
+def _statistics(file: ScoredLists, metric: Metric) -> Ints:
     counts = np.concatenate([metric.statistics(one.reference or "", one.texts) for one in file.lists])
     if not np.isfinite(metric.cost(counts[file.rows.starts].sum(axis=0))):
         raise DataError(
@@ -288,44 +295,37 @@ def _statistics(file: _File, metric: Metric) -> Ints:
     return counts
 
 
-def measured(
-    file: _File, counts: Ints, metric: Metric, features: Sequence[str], weights: Floats
-) -> Rescoring:
+def measure(
+    file: ScoredLists, counts: Ints, metric: Metric, features: Sequence[str], weights: Floats
+) -> SystemScores:
     """All ways to choose, side by side."""
     rows = file.rows
-    alone = {
-        f"{name} alone": rows.chosen(unit)
-        for name, unit in zip(features, np.eye(len(features)), strict=True)
-        if name != WORDS
-    }
-    choices = {"first": rows.starts, **alone, "rescored": rows.chosen(weights)}
-    values = {name: float(metric.value(counts[rows].sum(axis=0))) for name, rows in choices.items()}
-    best = min(choices, key=lambda name: -values[name] if metric.higher_is_better else values[name])
-    values["oracle"] = float(
-        metric.value(counts[oracle(rows, counts, metric.cost, choices[best])].sum(axis=0))
-    )
+    choices = {"first": rows.starts}
+    choices |= {f"{name} alone": rows.chosen(unit) for name, unit in _alone(features).items()}
+    choices["rescored"] = rows.chosen(weights)
+    scores = {name: float(metric.value(counts[chosen].sum(axis=0))) for name, chosen in choices.items()}
+    sign = -1 if metric.higher_is_better else 1
+    best = min(scores, key=lambda name: sign * scores[name])
+    ideal = oracle(rows, counts, metric.cost, choices[best])
+    scores["oracle"] = float(metric.value(counts[ideal].sum(axis=0)))
     low, high = difference_interval(metric, counts[choices["first"]], counts[choices["rescored"]])
-    difference = (values["rescored"] - values["first"], low, high)
-    return Rescoring(path=file.lists[0].path, lists=len(file.lists), systems=values, difference=difference)
+    difference = (scores["rescored"] - scores["first"], low, high)
+    return SystemScores(path=file.lists[0].path, lists=len(file.lists), systems=scores, difference=difference)
 
 
-def _reordered(file: _File, weights: Floats, features: Sequence[str], models: Sequence[str]) -> list[NBest]:
-    """The lists with the best first; of equal ones the earlier first."""
+def _best_first(
+    file: ScoredLists, weights: Floats, features: Sequence[str], models: Sequence[str]
+) -> list[NBest]:
+    """The lists in the order of their totals; of equal ones the earlier first."""
     totals = np.split(file.rows.totals(weights), file.rows.starts[1:])
-    found = []
-    for one, table, total in zip(file.lists, _split(file), totals, strict=True):
+    ordered = []
+    for one, table, total in zip(file.lists, file.tables, totals, strict=True):
         order = np.argsort(-total, kind="stable").tolist()
-        added = [
-            {"total": float(total[at])}
-            | {f"log_probability_{name}": float(table[at, features.index(name)]) for name in models}
-            for at in range(len(total))
-        ]
-        found.append(
-            replace(
-                one,
-                texts=tuple(one.texts[at] for at in order),
-                fields=tuple(one.fields[at] | added[at] for at in order),
-                scores=None if one.scores is None else tuple(one.scores[at] for at in order),
-            )
-        )
-    return found
+        fields = []
+        for index in order:
+            scores = {f"log_probability_{name}": float(table[index, features.index(name)]) for name in models}
+            fields.append(one.fields[index] | {"total": float(total[index])} | scores)
+        texts = tuple(one.texts[index] for index in order)
+        given = None if one.scores is None else tuple(one.scores[index] for index in order)
+        ordered.append(replace(one, texts=texts, fields=tuple(fields), scores=given))
+    return ordered
