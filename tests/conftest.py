@@ -62,7 +62,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "training/test_checkpoints.py": (),
     "training/test_loop.py": (),
     "training/test_optimisation.py": (),
-    "workflows/data_report": (),
+    "workflows/compare": (),
 }
 """The tests of `make quick`: files and folders, and which of their tests: those whose name contains one of
 these words, or all where there are none. The rest of the files is not even imported."""

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from seqloom.tasks.language_modeling.generate import load_generator
     from seqloom.tasks.language_modeling.score import Scorer
     from seqloom.tasks.text.predictor import TextPredictor, load_reader
-    from seqloom.tasks.translation.predictor import Predictor, load
+    from seqloom.tasks.translation.translator import Predictor, load
     from seqloom.workflows.analysis.exact import load_searcher
     from seqloom.workflows.train import train
 
 _PUBLIC = {
     "SeqloomError": "seqloom.errors",
-    "Predictor": "seqloom.tasks.translation.predictor",
+    "Predictor": "seqloom.tasks.translation.translator",
     "Scorer": "seqloom.tasks.language_modeling.score",
     "TextPredictor": "seqloom.tasks.text.predictor",
-    "load": "seqloom.tasks.translation.predictor",
+    "load": "seqloom.tasks.translation.translator",
     "load_completer": "seqloom.tasks.language_modeling.complete",
     "load_generator": "seqloom.tasks.language_modeling.generate",
     "load_reader": "seqloom.tasks.text.predictor",

@@ -27,16 +27,19 @@ The loss
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeGuard, TypeVar, runtime_checkable
+from pathlib import Path
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeGuard, TypeVar, final, runtime_checkable
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from seqloom.config import Pooling
+from seqloom.config import Pooling, RunConfig
 from seqloom.shapes import IGNORE
 
 State = Any
@@ -243,6 +246,160 @@ class Objective(Protocol):
     def __call__(self, model: nn.Module, batch: Any, /) -> Loss:
         """The loss of a batch, which is of the objective's own kind."""
         ...
+
+
+Rows = NDArray[np.int64]
+"""Numbers of examples, in the order in which they are trained on."""
+
+
+class NewModel(NamedTuple):
+    """A model that is to be trained."""
+
+    model: nn.Module
+    config: Any
+    """Its configuration: what config.json of the run folder holds."""
+    model_type: str
+    """Its family, as config.json names it."""
+    origin: Any = None
+    """The checkpoint of the hub that its tokenizer comes from; None where it is ours."""
+
+
+class TrainingData(Protocol):
+    """What the training loop needs of the data of a task."""
+
+    @property
+    def tokenizer(self) -> StoredTokenizer | None:
+        """None where no text is read."""
+        ...
+
+    def about(self) -> str:
+        """How much there is, in words."""
+        ...
+
+    def build(self) -> NewModel:
+        """A new model, with the weights that it begins with."""
+        ...
+
+    def batches(self, epoch: int, start: int) -> Iterator[Rows]:
+        """The global batches of an epoch from the `start`-th on."""
+        ...
+
+    def batches_an_epoch(self) -> int: ...
+
+    def load(self, rows: Rows, whole: Rows) -> Any:
+        """Rows of a worker's share, rows of the global batch -> a NamedTuple of tensors."""
+        ...
+
+    def describe(self, rows: Rows) -> str:
+        """Where the rows of a batch come from, for messages."""
+        ...
+
+    def objective(self) -> Objective: ...
+
+    def initialise(self, model: nn.Module) -> None:
+        """Sets what a new model takes from the data, such as the frequency of each id."""
+        ...
+
+    def fit(self, model_class: Any, config: Any) -> nn.Module:
+        """A model that is counted and not trained by gradients. Raises UsageError where the data allow none."""
+        ...
+
+    def validate(self, model: nn.Module) -> dict[str, float]:
+        """Metrics of a model in evaluation mode on the validation data."""
+        ...
+
+
+class Answer(NamedTuple):
+    """What a model answers to one input."""
+
+    text: str
+    """On one line, for people."""
+    content: Mapping[str, Any]
+    """All of it, for programs: one JSON object."""
+
+
+@final
+@dataclass(frozen=True)
+class Evaluation:
+    """How good a model is."""
+
+    metrics: dict[str, float]
+    """Name -> value; the ends of an interval are `NAME_low` and `NAME_high`."""
+    signatures: dict[str, str] = field(default_factory=dict)
+    """How sacreBLEU computed its scores."""
+    outputs: list[str] = field(default_factory=list)
+    """The model's answers, one line each, in the order of the examples; empty where there are none."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """What is too long for a table: the scores of each label, and the confusion of labels."""
+    by_example: NDArray[Any] | None = None
+    """`(examples,)`: how right each answer is, larger is better; for tests of two models on the same examples."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a user asks of a trained model, beside the files."""
+
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of reading (`DataConfig`) that were given; others are as in the training."""
+    decode: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of decoding (`DecodeConfig`) that were given; others are the folder's."""
+    stride: int | None = None
+    """Of a language model: by how much the windows over a long text move on."""
+    trace: str | None = None
+    """A new file for every step of decoding."""
+    interactive: bool = False
+    """Whether each input must be answered before the next one is read."""
+
+
+class TaskModel(Protocol):
+    """A trained model, ready to be asked. What else it can do is up to its task."""
+
+    def evaluate(self, paths: Sequence[str], request: Request = ...) -> Evaluation:
+        """How good it is on files of known examples."""
+        ...
+
+    def answers(self, paths: Sequence[str], request: Request = ...) -> Iterator[Answer]:
+        """The answer to each input of these files, in order."""
+        ...
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """Everything that is particular to one task. Every verb is written once, over this object."""
+
+    name: str
+    """As the field's hubs call it: token-classification."""
+    summary: str
+    """What goes in and what comes out, in a line."""
+    models: tuple[str, ...]
+    """Families that can do it, the default first."""
+    settings: frozenset[str]
+    """Settings that it reads, such as train.window. Another one would change nothing, and is refused."""
+    reading: frozenset[str]
+    """Of data.*, what says how files are read: `evaluate` and `predict` take these too."""
+    open: Callable[[Path, str], TaskModel]
+    """(folder, device) -> the trained model."""
+    training_data: Callable[[RunConfig, Path, bool], TrainingData] | None = None
+    """(run, folder, whether this worker is the first, which writes) -> what is trained on; None where models are
+    only imported."""
+    check: Callable[[RunConfig, Sequence[str], Path], Any] | None = None
+    """(run, test files, a temporary folder) -> the report of `seqloom check`."""
+    check_with_model: bool = False
+    """Whether `check` also measures what a training of the model would cost."""
+    best: tuple[str, ...] = ("loss",)
+    """What may choose the best checkpoint."""
+    defaults: Callable[[Mapping[str, Any]], Mapping[str, Mapping[str, Any]]] = lambda content: {}
+    """The content of a run file -> defaults by section, where the task has others than the schema."""
+    unused: Callable[[RunConfig], Mapping[str, str]] = lambda run: {}
+    """Settings that it reads but that change nothing in this run -> why, as a sentence."""
+    pretrained: bool = False
+    """Whether a model can begin with the weights of another (--from)."""
+    comparable: bool = False
+    """Whether `compare` can train and measure its models."""
+    verb: str = "predict"
+    """What its models are mainly for."""
 
 
 class SpecialIds(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-import seqloom.tasks.translation.predictor
+import seqloom.tasks.translation.translator
 import seqloom.workflows.evaluate
 from seqloom.cli import main
 from seqloom.cli.terminal import put_table
@@ -248,7 +248,7 @@ def test_a_skipped_line_keeps_its_place(command: Any, trained: Path, monkeypatch
 def test_what_came_before_a_bad_line_is_written(
     chunk: int, command: Any, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seqloom.tasks.translation.predictor, "CHUNK", chunk)
+    monkeypatch.setattr(seqloom.tasks.translation.translator, "CHUNK", chunk)
     good = predicted(command, monkeypatch, trained, b"a b\nc\n", "-")
     ran = predicted(command, monkeypatch, trained, b"a b\nc\n\xff\nd\n", "-")
     assert ran.out == good.out

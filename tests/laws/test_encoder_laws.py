@@ -15,12 +15,7 @@ from tests.laws.conftest import draw_parameters
 from torch import Tensor
 
 from seqloom.layers.transformer.block_config import BlockConfig
-from seqloom.layers.transformer.blocks import (
-    AttentionInputs,
-    Stack,
-    padding_and_positions,
-    padding_mask,
-)
+from seqloom.layers.transformer.blocks import AttentionInputs, Stack, padding_and_positions, padding_mask
 from seqloom.models.bert import Bert, BertConfig
 
 SMALL: dict[str, Any] = {"vocabulary_size": 11, "context": 12, "width": 8, "layers": 2, "heads": 2}

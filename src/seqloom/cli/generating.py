@@ -50,9 +50,9 @@ def generate(
         raise UsageError("generate takes --prompt or FILE, but both are given; leave one out")
     _, decode, data_config = reading(settings, ("decode",) if file is None else ("data", "decode"))
     from seqloom.runs.progress import each_text
+    from seqloom.runs.tracing import traced
     from seqloom.tasks.language_modeling.generate import Continuation, load_generator
-    from seqloom.tasks.translation.predictor import new_file
-    from seqloom.workflows.trace import traced
+    from seqloom.tasks.translation.translator import new_file
 
     place = None if trace is None else new_file(trace)
     writer = load_generator(folder)

@@ -135,7 +135,7 @@ def check(
             model.*.
         json: One JSON line instead of tables.
     """
-    from seqloom.workflows.data_report.check import check as run_check
+    from seqloom.workflows.check import check as run_check
 
     report = run_check(task, data, validation or (), test or (), settings or [], model=model, start=start)
     if json:

@@ -39,10 +39,10 @@ def predict(
     from seqloom.models.encoder_with_head import EncoderWithHead
     from seqloom.runs.progress import each_text
     from seqloom.runs.run_folder import IMAGES, task_of
-    from seqloom.tasks.translation.predictor import CHUNK, load, new_file
+    from seqloom.runs.tracing import traced
     from seqloom.tasks.translation.translate import DecodedText
+    from seqloom.tasks.translation.translator import CHUNK, load, new_file
     from seqloom.workflows.evaluate import ENCODED
-    from seqloom.workflows.trace import traced
 
     if task_of(folder) == IMAGES:
         if settings or trace is not None:

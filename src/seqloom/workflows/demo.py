@@ -16,7 +16,7 @@ from seqloom import files
 from seqloom.data.synthetic.pairs import DatePair, date_phrases
 from seqloom.runs.run_folder import load_run
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
-from seqloom.tasks.translation.predictor import Predictor
+from seqloom.tasks.translation.translator import Predictor
 from seqloom.training.loop import Progress
 from seqloom.workflows.explain.text import attention_of, draw_attention
 from seqloom.workflows.train import train

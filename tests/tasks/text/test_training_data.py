@@ -23,7 +23,7 @@ from seqloom.runs import run_folder
 from seqloom.runs.settings import resolve
 from seqloom.tasks.text.predictor import load_reader
 from seqloom.training.checkpoints import read_tensors
-from seqloom.workflows.data_report.check import check
+from seqloom.workflows.check import check
 from seqloom.workflows.evaluate import evaluate
 from seqloom.workflows.onnx import export_onnx
 from seqloom.workflows.train import train

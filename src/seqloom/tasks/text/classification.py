@@ -36,7 +36,7 @@ from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.models.heads import HeadKind
 from seqloom.shapes import IGNORE
-from seqloom.tasks.text.task import Answer, TaskReport
+from seqloom.tasks.text.head_task import Answer, TaskReport
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from seqloom.evaluation.intervals import share_interval
 from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.models.heads import HeadKind
-from seqloom.tasks.text.task import Answer, TaskReport
+from seqloom.tasks.text.head_task import Answer, TaskReport
 
 
 @final

@@ -27,7 +27,7 @@ from seqloom.runs.progress import counted, in_chunks, tallied
 from seqloom.runs.run_folder import LoadedRun, load_run
 from seqloom.runs.settings import kept, refuse_unread, trained_on
 from seqloom.tasks.text.classification import Classification
-from seqloom.tasks.text.task import Answer, TaskReport, encode_examples, encoding_options
+from seqloom.tasks.text.head_task import Answer, TaskReport, encode_examples, encoding_options
 from seqloom.tasks.text.text_tasks import TASK_DATA
 
 logger = logging.getLogger(__name__)

@@ -19,10 +19,10 @@ from seqloom.data.readers.squad import read_questions
 from seqloom.data.readers.tagged import read_tagged
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.tasks.text.classification import Classification
+from seqloom.tasks.text.head_task import HeadTask
 from seqloom.tasks.text.multiple_choice import MultipleChoice
 from seqloom.tasks.text.question_answering import QuestionAnswering
 from seqloom.tasks.text.tagging import Tagging
-from seqloom.tasks.text.task import HeadTask
 
 
 @final

@@ -33,8 +33,8 @@ from seqloom.run_file import parse, to_plain
 from seqloom.runs import run_folder
 from seqloom.runs.progress import counted, split_note, tallied
 from seqloom.runs.settings import model_fields
+from seqloom.tasks.text.head_task import HeadTask, encode_examples, encoding_options
 from seqloom.tasks.text.initialise import initialise_from_data
-from seqloom.tasks.text.task import HeadTask, encode_examples, encoding_options
 from seqloom.tasks.text.text_tasks import TASK_DATA
 from seqloom.tasks.translation.training_data import check_same_data, learned_tokenizer
 from seqloom.text.word_characters import alphabet_of

@@ -23,12 +23,7 @@ from seqloom.files import read_json
 from seqloom.protocols import SpecialIds
 from seqloom.text.byte_symbols import readable
 from seqloom.text.hub.pipeline import Model, Pipeline, added_entries, entries_of
-from seqloom.text.hub.special_ids import (
-    TokenizerSpecials,
-    special_ids_of,
-    special_token_names,
-    template_of,
-)
+from seqloom.text.hub.special_ids import TokenizerSpecials, special_ids_of, special_token_names, template_of
 from seqloom.text.hub.token_bytes import token_bytes_of
 from seqloom.text.hub.tokenizer_files import (
     JSON,

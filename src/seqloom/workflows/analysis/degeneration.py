@@ -34,7 +34,7 @@ from seqloom.runs.settings import as_trained
 from seqloom.tasks.language_modeling.documents import each_document
 from seqloom.tasks.language_modeling.generate import text_after
 from seqloom.tasks.language_modeling.score import language_model
-from seqloom.tasks.translation.predictor import new_file
+from seqloom.tasks.translation.translator import new_file
 from seqloom.workflows.explain.text import PICTURES
 
 logger = logging.getLogger(__name__)

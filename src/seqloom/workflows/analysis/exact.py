@@ -29,8 +29,8 @@ from seqloom.runs.progress import tallied
 from seqloom.runs.run_folder import IDLE, LoadedRun, load_run
 from seqloom.runs.verbs import refuse_other_task
 from seqloom.tasks.language_modeling.generate import NEW_TOKENS, TASK, begun, text_after
-from seqloom.tasks.translation.predictor import new_file
 from seqloom.tasks.translation.translate import longest_output
+from seqloom.tasks.translation.translator import new_file
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.word_errors import METRICS, Metric, difference_interval
 from seqloom.runs.progress import counted, tallied
 from seqloom.tasks.language_modeling.score import Scorer
-from seqloom.tasks.translation.predictor import new_file
+from seqloom.tasks.translation.translator import new_file
 
 logger = logging.getLogger(__name__)
 

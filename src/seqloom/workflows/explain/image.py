@@ -15,7 +15,7 @@ from seqloom.errors import DataError
 from seqloom.explaining.charts import save_chart
 from seqloom.explaining.patch_attention import patch_panels, rollout
 from seqloom.tasks.images.classify import ImageClassifier
-from seqloom.tasks.translation.predictor import new_file
+from seqloom.tasks.translation.translator import new_file
 from seqloom.workflows.explain.text import PICTURES
 
 

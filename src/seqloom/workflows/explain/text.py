@@ -37,8 +37,8 @@ from seqloom.runs.run_folder import RUN, LoadedRun, load_run
 from seqloom.runs.settings import as_trained
 from seqloom.shapes import IGNORE
 from seqloom.tasks.language_modeling.documents import each_piece
-from seqloom.tasks.translation.predictor import new_file
 from seqloom.tasks.translation.translate import decode_texts, target_tokenizer
+from seqloom.tasks.translation.translator import new_file
 from seqloom.training.objectives import LanguageModelling, Translation
 
 STEPS = 100

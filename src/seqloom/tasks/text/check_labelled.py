@@ -20,11 +20,7 @@ from seqloom.data.readers.labels import check_known, check_leak
 from seqloom.errors import place
 from seqloom.protocols import Objective
 from seqloom.runs.progress import collected, tallied
-from seqloom.tasks.text.training_data import EncodedExamples, prepare_examples
-from seqloom.tasks.translation.training_data import prepared, total_steps
-from seqloom.training.distributed import World
-from seqloom.training.optimisation import make_optimizer
-from seqloom.workflows.data_report.report import (
+from seqloom.tasks.data_report import (
     SPLIT_OFF,
     DataReport,
     Row,
@@ -35,6 +31,10 @@ from seqloom.workflows.data_report.report import (
     training_table,
     unknown_percent,
 )
+from seqloom.tasks.text.training_data import EncodedExamples, prepare_examples
+from seqloom.tasks.translation.training_data import prepared, total_steps
+from seqloom.training.distributed import World
+from seqloom.training.optimisation import make_optimizer
 
 TIMED_STEPS = 5
 """On batches of medium length."""

@@ -22,18 +22,12 @@ from seqloom.data.batching.pair_batches import pair_batch
 from seqloom.data.formats.columns import Record
 from seqloom.errors import DataError, UsageError
 from seqloom.shapes import IGNORE
+from seqloom.tasks.data_report import DataReport, Finding
+from seqloom.tasks.translation.check_pairs import batch_errors
+from seqloom.tasks.translation.pair_findings import PairSplit, oddities, read_split, repeats, text_findings
 from seqloom.text.special_tokens import EOS
 from seqloom.text.tokenizers import train_tokenizer
-from seqloom.workflows.data_report.check import check
-from seqloom.workflows.data_report.pair_findings import (
-    PairSplit,
-    oddities,
-    read_split,
-    repeats,
-    text_findings,
-)
-from seqloom.workflows.data_report.pairs import batch_errors
-from seqloom.workflows.data_report.report import DataReport, Finding
+from seqloom.workflows.check import check
 from seqloom.workflows.train import train
 
 WORDS = "data.tokenizer=words"

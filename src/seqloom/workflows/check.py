@@ -11,11 +11,11 @@ from seqloom.config import DataConfig, RunConfig, TrainConfig
 from seqloom.errors import UsageError
 from seqloom.run_file import apply_settings, parse
 from seqloom.runs.settings import keep_standard_input, resolve
+from seqloom.tasks.data_report import DataReport
+from seqloom.tasks.language_modeling.check_documents import check_documents
 from seqloom.tasks.registry import READING_TASKS, task_named
-from seqloom.workflows.data_report.documents import check_documents
-from seqloom.workflows.data_report.labelled import check_labelled
-from seqloom.workflows.data_report.pairs import check_pairs
-from seqloom.workflows.data_report.report import DataReport
+from seqloom.tasks.text.check_labelled import check_labelled
+from seqloom.tasks.translation.check_pairs import check_pairs
 
 CHECKS: dict[str, Callable[[RunConfig, Sequence[str], Path], DataReport]] = {
     "translation": check_pairs,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from seqloom.errors import UsageError
-from seqloom.workflows.data_report.check import check
-from seqloom.workflows.data_report.report import DataReport
+from seqloom.tasks.data_report import DataReport
+from seqloom.workflows.check import check
 
 WORDS = ("data.tokenizer=words", "train.window=8", "train.batch_rows=4", "train.max_steps=7")
 

@@ -18,12 +18,7 @@ from seqloom.data.batching.corpus_store import CorpusStore
 from seqloom.data.readers.documents import DocumentPiece
 from seqloom.errors import place
 from seqloom.runs.progress import muted
-from seqloom.tasks.language_modeling.documents import each_document, each_piece
-from seqloom.tasks.language_modeling.training_data import PreparedCorpus, prepare_corpus
-from seqloom.tasks.registry import task_named
-from seqloom.tasks.translation.training_data import prepared, total_steps
-from seqloom.training.distributed import World
-from seqloom.workflows.data_report.report import (
+from seqloom.tasks.data_report import (
     DataReport,
     Finding,
     count_unknown,
@@ -35,6 +30,11 @@ from seqloom.workflows.data_report.report import (
     table_of,
     training_table,
 )
+from seqloom.tasks.language_modeling.documents import each_document, each_piece
+from seqloom.tasks.language_modeling.training_data import PreparedCorpus, prepare_corpus
+from seqloom.tasks.registry import task_named
+from seqloom.tasks.translation.training_data import prepared, total_steps
+from seqloom.training.distributed import World
 
 MOST_PLACES = 2**20
 """Documents whose first line is remembered."""

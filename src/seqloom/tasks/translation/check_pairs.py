@@ -19,16 +19,7 @@ from seqloom.errors import place
 from seqloom.protocols import Tokenizer
 from seqloom.runs.progress import muted, read_pair_list
 from seqloom.shapes import IGNORE
-from seqloom.tasks.translation.training_data import PreparedPairs, prepare_pairs, prepared, total_steps
-from seqloom.training.distributed import World
-from seqloom.workflows.data_report.pair_findings import (
-    SIDES,
-    PairSplit,
-    read_split,
-    store_findings,
-    text_findings,
-)
-from seqloom.workflows.data_report.report import (
+from seqloom.tasks.data_report import (
     SPLIT_OFF,
     DataReport,
     Row,
@@ -42,6 +33,15 @@ from seqloom.workflows.data_report.report import (
     training_table,
     unknown_percent,
 )
+from seqloom.tasks.translation.pair_findings import (
+    SIDES,
+    PairSplit,
+    read_split,
+    store_findings,
+    text_findings,
+)
+from seqloom.tasks.translation.training_data import PreparedPairs, prepare_pairs, prepared, total_steps
+from seqloom.training.distributed import World
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from seqloom.data.formats.columns import Record
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.records import data_files, read_pairs
 from seqloom.errors import place
-from seqloom.workflows.data_report.report import Finding
+from seqloom.tasks.data_report import Finding
 
 SIDES = ("source", "target")
 

@@ -1,0 +1,63 @@
+"""Every task that a user can name, and where it is. Imports no torch: a task is imported when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from seqloom.errors import UsageError
+
+if TYPE_CHECKING:
+    from seqloom.protocols import Task
+
+TASKS: dict[str, str] = {
+    "translation": "seqloom.tasks.translation.task:TRANSLATION",
+    "text-generation": "seqloom.tasks.language_modeling.task:TEXT_GENERATION",
+    "text-classification": "seqloom.tasks.text.head_task:TEXT_CLASSIFICATION",
+    "sentence-similarity": "seqloom.tasks.text.head_task:SENTENCE_SIMILARITY",
+    "token-classification": "seqloom.tasks.text.head_task:TOKEN_CLASSIFICATION",
+    "question-answering": "seqloom.tasks.text.head_task:QUESTION_ANSWERING",
+    "multiple-choice": "seqloom.tasks.text.head_task:MULTIPLE_CHOICE",
+    "image-classification": "seqloom.tasks.images.task:IMAGE_CLASSIFICATION",
+    "masked-image-modeling": "seqloom.tasks.images.task:MASKED_IMAGE_MODELING",
+    "fill-mask": "seqloom.tasks.encoders.task:FILL_MASK",
+    "feature-extraction": "seqloom.tasks.encoders.task:FEATURE_EXTRACTION",
+}
+"""task -> module:object"""
+_registered: dict[str, Task] = {}
+
+
+def register_task(task: Task) -> None:
+    """Makes a task of one's own known, for this process. Raises UsageError where the name is taken."""
+    if task.name in TASKS or task.name in _registered:
+        raise UsageError(f"a task must have a name of its own, but there is a task {task.name!r} already")
+    _registered[task.name] = task
+
+
+def task_names() -> list[str]:
+    return [*TASKS, *_registered]
+
+
+def find_task(name: str) -> Task | None:
+    """The task of this name; None where there is none."""
+    if name in _registered:
+        return _registered[name]
+    if name not in TASKS:
+        return None
+    module, _, attribute = TASKS[name].partition(":")
+    task: Task = getattr(importlib.import_module(module), attribute)
+    return task
+
+
+def all_tasks() -> list[Task]:
+    return [task for name in task_names() if (task := find_task(name)) is not None]
+
+
+def task_to_train(name: str) -> Task:
+    """The task of this name. Raises UsageError where there is none, or where its models are only imported."""
+    task = find_task(name)
+    if task is None or task.training_data is None:
+        trained = ", ".join(one.name for one in all_tasks() if one.training_data is not None)
+        why = "" if task is None else "; models for that task are imported: seqloom import"
+        raise UsageError(f"TASK must be one of {trained}, but is {name!r}{why}")
+    return task

@@ -1,0 +1,110 @@
+"""A trained model of any task: what all of them have in common, and how one is opened."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, ClassVar
+
+from torch import nn
+
+from seqloom.config import DataConfig
+from seqloom.errors import FolderError, UsageError, printable
+from seqloom.protocols import Request, TaskModel
+from seqloom.registry import all_tasks, find_task, task_names
+from seqloom.run_file import parse
+from seqloom.runs.run_folder import located, open_model, task_of
+
+logger = logging.getLogger(__name__)
+
+VERBS = ("predict", "evaluate", "generate", "score", "complete", "explain", "n_best", "stream")
+"""Methods that some models have and others do not."""
+
+
+class NoSuchVerb(UsageError, AttributeError):
+    """A model was asked for what its task gives no meaning to."""
+
+
+class TrainedModel:
+    """The base of what `seqloom.load` returns: it knows its task and folder, and refuses what it cannot do."""
+
+    reads: ClassVar[Mapping[str, frozenset[str]]] = {}
+    """verb -> what of a `Request` it reads: data, decode or decode.NAME, stride, trace."""
+
+    def __init__(self, folder: Path, task: str, model: nn.Module, model_type: str) -> None:
+        self.folder, self.task, self.model, self.model_type = folder, task, model, model_type
+
+    def __repr__(self) -> str:
+        parameters = sum(one.numel() for one in self.model.parameters())
+        able = ", ".join(name for name in VERBS if hasattr(type(self), name))
+        return (
+            f"<{self.task}: {self.model_type} of {parameters:,} parameters in {printable(str(self.folder))};"
+            f" {able}>"
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name in (*VERBS, "answers"):
+            raise refused(self.folder, self.task, "predict" if name == "answers" else name)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def check(self, verb: str, request: Request) -> None:
+        """Raises UsageError where something of a request would change nothing."""
+        reads = self.reads[verb]
+        refuse_unread_data(self.task, request.data)
+        unread = [f"decode.{name}" for name in request.decode if not {"decode", f"decode.{name}"} & reads]
+        if request.data and "data" not in reads:
+            unread.append(f"data.{next(iter(request.data))}")
+        if request.stride is not None and "stride" not in reads:
+            unread.append("--stride")
+        if request.trace is not None and "trace" not in reads:
+            unread.append("--trace")
+        if unread:
+            folder = printable(str(self.folder))
+            raise UsageError(
+                f"{unread[0]} changes nothing in {verb} of {folder}, a model of {self.task}; leave it out"
+            )
+
+
+def refused(folder: str | Path, task: str, verb: str) -> NoSuchVerb:
+    """The error of a verb that means nothing to a model."""
+    known = find_task(task)
+    better = (
+        "" if known is None or known.verb == verb else f"; use: seqloom {known.verb} {printable(str(folder))}"
+    )
+    return NoSuchVerb(f"{printable(str(folder))}: a model of {printable(task)} cannot {verb}{better}")
+
+
+def refuse_unread_data(name: str, given: Mapping[str, Any]) -> None:
+    """Raises UsageError where a setting of reading is given that changes nothing for this task."""
+    data, task = parse(DataConfig, dict(given), "data."), find_task(name)
+    for one in fields(DataConfig):
+        if task is None or one.name not in given or getattr(data, one.name) == one.default:
+            continue
+        if f"data.{one.name}" not in task.reading:
+            raise UsageError(unread_line(f"data.{one.name}", name))
+
+
+def unread_line(setting: str, task: str) -> str:
+    """The error line of a setting that changes nothing for a task."""
+    others = [other.name for other in all_tasks() if setting in other.settings]
+    whose = f" (it is for {', '.join(others)})" if others else ""
+    return f"{setting} changes nothing for {task}{whose}; leave it out"
+
+
+def load(folder: str | Path, device: str = "auto") -> TaskModel:
+    """Opens a run folder, a Hugging Face directory or hf://NAME: the model of whatever task it is for.
+
+    Raises FolderError where it is neither, is damaged, or is of a task that is not known here.
+    """
+    place = located(folder)
+    name = task_of(place)
+    task = None if name is None else find_task(name)
+    if task is None:
+        open_model(place, "cpu")  # says what is wrong with it
+        raise FolderError(
+            f"{printable(str(place))}: its task must be one of {', '.join(task_names())}, but is"
+            f" {printable(repr(name))}; a task of one's own is made known with --plugin"
+        )
+    return task.open(place, device)

@@ -1,0 +1,32 @@
+"""The names of settings, in the groups in which tasks read them."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from seqloom.config import DecodeConfig, HeadConfig
+
+
+def data(*names: str) -> frozenset[str]:
+    return frozenset(f"data.{name}" for name in names)
+
+
+FILES = data("format", "encoding", "on_bad_line", "max_line_bytes")
+"""How any file of text is read."""
+TABLE = data("delimiter", "header", "quoting", "part")
+"""How any table is read."""
+TRAINED_ON = data("train", "validation")
+TOKENIZER = data("tokenizer", "vocabulary", "normalisation")
+DECODE = frozenset(f"decode.{one.name}" for one in fields(DecodeConfig))
+HEAD = frozenset(f"head.{one.name}" for one in fields(HeadConfig))
+TRAIN = frozenset(
+    f"train.{name}"
+    for name in (
+        *("max_steps", "epochs", "min_steps", "batch_tokens", "batch_rows", "accumulate"),
+        *("learning_rate", "schedule", "warmup_steps", "layer_decay", "freeze"),
+        *("beta2", "weight_decay", "clip_norm", "label_smoothing"),
+        *("evaluate_every", "best", "patience", "log_every", "tensorboard"),
+        *("dtype", "device", "threads", "seed"),
+    )
+)
+"""What the training loop reads, whatever the task."""
