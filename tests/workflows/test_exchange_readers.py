@@ -21,7 +21,7 @@ from torch import nn
 
 import seqloom
 from seqloom import files
-from seqloom.data.encoding.encoded_dataset import row_layout
+from seqloom.data.encoding.encoded_dataset import row_template
 from seqloom.data.readers.examples import TaggedWords
 from seqloom.errors import UsageError
 from seqloom.protocols import EncodedBatch
@@ -156,11 +156,11 @@ def test_spans_are_those_of_their_model(tmp_path: Path) -> None:
         hf.AutoTokenizer.from_pretrained(out),
     )
     bundle = run_folder.load_run(tmp_path / "run")
-    layout = row_layout(bundle.tokenizer.special_ids, "bert", False, bundle.tokenizer.vocabulary_size)
+    layout = row_template(bundle.tokenizer.special_ids, "bert", False, bundle.tokenizer.vocabulary_size)
     for pair in PAIRS:
         row = layout.joined(*bundle.tokenizer.encode(pair))
         tokens, places = torch.tensor([row.tokens]), torch.arange(len(row.tokens))[None]
-        segments = (places >= row.second).long()
+        segments = (places >= row.second_start).long()
         batch = EncodedBatch(
             tokens, segments, tokens.new_zeros(1, 0, 0), tokens.new_zeros(1), places, tokens.new_zeros(1, 2)
         )

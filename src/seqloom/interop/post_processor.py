@@ -1,7 +1,8 @@
 """What a model reads beside a text, told to the readers of a tokenizer.json: marks around it, and a blank
 before its first word.
 
-Our own tokenizers leave both to the layout of rows (`data/reading.py`, `data/tagging.py`).
+Our own tokenizers leave both to the template of rows (`data/encoding/encoded_dataset.py`,
+`data/encoding/encode_words.py`).
 """
 
 from __future__ import annotations

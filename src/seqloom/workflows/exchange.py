@@ -13,8 +13,8 @@ from torch import nn
 from seqloom import files
 from seqloom.config import DataConfig, DecodeConfig, RunConfig
 from seqloom.data.batching.token_store import fingerprint
-from seqloom.data.encoding.encode_words import blank_begins_words
-from seqloom.data.encoding.encoded_dataset import CAUSAL_MARKS, row_layout
+from seqloom.data.encoding.encode_words import space_begins_words
+from seqloom.data.encoding.encoded_dataset import CAUSAL_MARKS, row_template
 from seqloom.errors import UsageError, printable
 from seqloom.interop.checkpoint import CONFIG, GENERATION, is_hub_folder, read_checkpoint
 from seqloom.interop.export import Target, target_of, their_tensors, write_checkpoint
@@ -226,11 +226,11 @@ def _write_layout(
     words with tags, the most that it reads. One that came with the same head does so already."""
     content = tokenizer.to_json()
     if not tokenizer.pretrained:
-        layout = row_layout(tokenizer.special_ids, reader.model_type, True, tokenizer.vocabulary_size)
+        template = row_template(tokenizer.special_ids, reader.model_type, True, tokenizer.vocabulary_size)
         encoder: Any = reader.encoder
         segments = getattr(encoder.config, "segments", 1) > 1
         content = framed(
-            content, layout.before, layout.between, layout.after, SPECIAL_TOKENS, segments=segments
+            content, template.prefix, template.separator, template.suffix, SPECIAL_TOKENS, segments=segments
         )
         if reader.context is not None:
             _change_tokenizer_config(out, {"model_max_length": reader.context})
@@ -241,7 +241,7 @@ def _write_layout(
     came = [] if origin is None else origin.content.get("architectures") or []
     if (
         reader.config.kind == "tagging"
-        and blank_begins_words(tokenizer)
+        and space_begins_words(tokenizer)
         and not any("TokenClassification" in str(one) for one in came)
     ):
         content = with_first_blank(content)

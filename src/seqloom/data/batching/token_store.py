@@ -37,6 +37,7 @@ CHUNK = 1024
 """Records that are in memory at one time."""
 
 Store = TypeVar("Store")
+Item = TypeVar("Item")
 
 
 @final
@@ -204,8 +205,8 @@ def _as_npy(raw: Path, path: Path) -> None:
     raw.unlink()
 
 
-def chunked(records: Iterable[Record], size: int) -> Iterator[list[Record]]:
-    iterator = iter(records)
+def chunked(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    iterator = iter(items)
     while chunk := list(islice(iterator, size)):
         yield chunk
 

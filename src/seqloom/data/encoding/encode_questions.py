@@ -1,4 +1,4 @@
-"""Questions about contexts as the rows of a reader (`reading.py`).
+"""Questions about contexts as encoded rows (`encoded_dataset.py`).
 
 A row is the question joined with a window of its context. The first place of a row is its first step, which
 stands for no answer; the others are the tokens of the context. A window is trained to give the answer where
@@ -7,13 +7,13 @@ it holds all of it, else none (Devlin et al. 2019).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from seqloom.data.encoding.encode_texts import CHUNK, EncodingOptions
-from seqloom.data.encoding.encoded_dataset import EncodedDataset, RaggedRows
+from seqloom.data.batching.token_store import chunked
+from seqloom.data.encoding.encode_texts import CHUNK, EncodingOptions, truncated
+from seqloom.data.encoding.encoded_dataset import EncodedDataset, Origin, SequenceBuilder
 from seqloom.data.encoding.sliding_windows import Window, windows
 from seqloom.data.readers.examples import Question
 from seqloom.errors import DataError
@@ -26,49 +26,51 @@ LONGEST_QUESTION = 64
 Offsets = Sequence[tuple[int, int]]
 
 
-def question_set(examples: Iterable[Question], how: EncodingOptions) -> EncodedDataset:
+def encode_questions(examples: Iterable[Question], options: EncodingOptions) -> EncodedDataset:
     """The first of several answers is the one that is trained. Raises UsageError where windows would not move
     on (`data.stride`), DataError where a question leaves no room for its context."""
-    where: list[tuple[str, int | None]] = []
+    origins: list[Origin] = []
     cuts: list[list[Window]] = []
     offsets: list[Offsets] = []
-    example_of, second, places, targets = [], [], [], []
-    remaining = iter(examples)
-
-    def rows() -> Iterator[list[int]]:
-        while some := list(islice(remaining, CHUNK)):
-            for one, question, (context, spans) in zip(
-                some, _questions(some, how), contexts(some, how.tokenizer), strict=True
-            ):
-                cut = windows_of(len(context), len(question), one, how)
-                where.append((one.path, one.line))
-                cuts.append(cut)
-                offsets.append(spans)
-                answer = (
-                    covering(spans, one.answers[0].start, one.answers[0].start + len(one.answers[0].text))
-                    if one.answers
-                    else None
-                )
-                for begin, end in cut:
-                    row = how.layout.joined(question, context[begin:end])
-                    example_of.append(len(where) - 1)
-                    second.append(row.second)
-                    places.append([0, *range(row.second, row.second + end - begin)])
-                    targets.append(_target(answer, begin, end))
-                    yield row.tokens
-
-    tokens = RaggedRows.of(rows())
+    tokens, places = SequenceBuilder(), SequenceBuilder()
+    example_of, second_start, targets = [], [], []
+    for some in chunked(examples, CHUNK):
+        questions = options.tokenizer.encode([one.question for one in some])
+        contexts = encode_contexts(some, options.tokenizer)
+        for one, encoded in zip(some, questions, strict=True):
+            question = truncated(encoded, LONGEST_QUESTION, options)
+            context, spans = contexts[one.context]
+            cuts.append(windows_of(len(context), len(question), one, options))
+            origins.append((one.path, one.line))
+            offsets.append(spans)
+            answer = _answer_tokens(one, spans)
+            for begin, end in cuts[-1]:
+                row = options.template.joined(question, context[begin:end])
+                tokens.add(row.tokens)
+                places.add([0, *range(row.second_start, row.second_start + end - begin)])
+                example_of.append(len(origins) - 1)
+                second_start.append(row.second_start)
+                targets.append(_target(answer, begin, end))
+    rows = tokens.build()
     return EncodedDataset(
-        tokens=tokens,
-        second=np.array(second, np.int64),
-        first_row=np.arange(len(tokens) + 1),
+        tokens=rows,
+        second_start=np.array(second_start, np.int64),
+        row_offsets=np.arange(len(rows) + 1),
         targets=np.array(targets, np.int64).reshape(-1, 2),
-        places=RaggedRows.of(places),
-        example=np.array(example_of, np.int64),
-        cuts=cuts,
+        places=places.build(),
+        example_of=np.array(example_of, np.int64),
+        windows=cuts,
         offsets=offsets,
-        where=where,
+        origins=origins,
     )
+
+
+def _answer_tokens(question: Question, spans: Offsets) -> tuple[int, int] | None:
+    """The first and the last token of the first answer, in the context."""
+    if not question.answers:
+        return None
+    start, text = question.answers[0]
+    return covering(spans, start, start + len(text))
 
 
 def _target(answer: tuple[int, int] | None, begin: int, end: int) -> tuple[int, int]:
@@ -78,30 +80,24 @@ def _target(answer: tuple[int, int] | None, begin: int, end: int) -> tuple[int, 
     return answer[0] - begin + 1, answer[1] - begin + 1
 
 
-def _questions(examples: Sequence[Question], how: EncodingOptions) -> list[list[int]]:
-    found = how.tokenizer.encode([one.question for one in examples])
-    for at, ids in enumerate(found):
-        if len(ids) > LONGEST_QUESTION:
-            how.notes.count(len(ids))
-            found[at] = ids[:LONGEST_QUESTION]
-    return found
-
-
-def contexts(examples: Sequence[Question], tokenizer: StoredTokenizer) -> Iterator[tuple[list[int], Offsets]]:
-    """The ids of each context, and where they stand in it; one that several questions share is cut up once."""
+def encode_contexts(
+    examples: Sequence[Question], tokenizer: StoredTokenizer
+) -> dict[str, tuple[list[int], Offsets]]:
+    """The ids of each context, and their code points; one that several questions share is encoded once."""
     texts = list(dict.fromkeys(one.context for one in examples))
-    known = dict(
-        zip(texts, zip(tokenizer.encode(texts), offsets_of(tokenizer, texts), strict=True), strict=True)
-    )
-    return (known[one.context] for one in examples)
+    encoded = zip(tokenizer.encode(texts), offsets_of(tokenizer, texts), strict=True)
+    return dict(zip(texts, encoded, strict=True))
 
 
-def windows_of(length: int, question: int, one: Question, how: EncodingOptions) -> list[Window]:
+def windows_of(length: int, question: int, one: Question, options: EncodingOptions) -> list[Window]:
     """Windows over the tokens of a context."""
-    limits = [limit for limit in (how.longest, how.cut and how.cut + how.layout.size(2)) if limit is not None]
+    special = options.template.size(2)
+    limits = [] if options.model_max_length is None else [options.model_max_length]
+    if options.max_length is not None:
+        limits.append(options.max_length + special)
     if not limits:
         return [(0, length)]
-    room = min(limits) - how.layout.size(2) - question
+    room = min(limits) - special - question
     if room < 1:
         raise DataError(
             "a row must have room for the question and some of its context, but the question alone has"
@@ -109,4 +105,4 @@ def windows_of(length: int, question: int, one: Question, how: EncodingOptions) 
             one.path,
             one.line,
         )
-    return windows(length, room, min(room // 4, 128) if how.stride is None else how.stride)
+    return windows(length, room, min(room // 4, 128) if options.stride is None else options.stride)

@@ -1,16 +1,22 @@
-"""Labelled texts, pairs and choices as the rows of a reader (`reading.py`)."""
+"""Labelled texts, pairs and choices as encoded rows (`encoded_dataset.py`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any, NamedTuple, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 
 from seqloom.config import APART
-from seqloom.data.encoding.encoded_dataset import EncodedDataset, EncodedRow, RaggedRows, RowLayout
+from seqloom.data.batching.token_store import chunked
+from seqloom.data.encoding.encoded_dataset import (
+    EncodedDataset,
+    EncodedRow,
+    Origin,
+    RowTemplate,
+    SequenceBuilder,
+)
 from seqloom.data.readers.examples import ChoiceQuestion, LabelledText
 from seqloom.errors import DataError
 from seqloom.protocols import StoredTokenizer
@@ -19,6 +25,8 @@ from seqloom.shapes import IGNORE
 CHUNK = 4096
 """Examples whose texts are tokenised at a time."""
 
+Example = TypeVar("Example", LabelledText, ChoiceQuestion)
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -26,198 +34,179 @@ class EncodingOptions:
     """How texts become rows."""
 
     tokenizer: StoredTokenizer
-    layout: RowLayout
+    template: RowTemplate
     pair: str = "joined"
     """joined, compared, cosine or both_orders."""
-    longest: int | None = None
-    """Tokens of a row, marks included, that the model reads at most."""
-    cut: int | None = None
+    model_max_length: int | None = None
+    """Tokens of a row, special ones included, that the model reads at most."""
+    max_length: int | None = None
     """Tokens of a text that are kept (`data.max_length`)."""
     stride: int | None = None
     """Tokens that two windows share."""
     alphabet: tuple[str, ...] = ()
-    """Letters that are read beside the words; none where they are not read."""
-    notes: Notes = field(default_factory=lambda: Notes())
+    """Characters that are read beside the words; none where they are not read."""
+    truncation: Truncation = field(default_factory=lambda: Truncation())
 
 
 @final
 @dataclass
-class Notes:
-    """What was cut on the way."""
+class Truncation:
+    """The texts that were truncated."""
 
-    cut: int = 0
-    """Texts of which only the begin is read."""
+    texts: int = 0
     longest: int = 0
     """Tokens of the longest of them."""
 
     def count(self, length: int) -> None:
-        self.cut += 1
+        self.texts += 1
         self.longest = max(self.longest, length)
 
-    def said(self) -> list[str]:
-        return (
-            [f"{self.cut:,} texts are cut to what is read at most (the longest has {self.longest:,} tokens)"]
-            if self.cut
-            else []
-        )
+    def notices(self) -> list[str]:
+        if not self.texts:
+            return []
+        return [
+            f"{self.texts:,} texts are cut to what is read at most (the longest has {self.longest:,} tokens)"
+        ]
 
 
-class TooLong(NamedTuple):
-    """Rows that are longer than the model reads, where nothing may be cut."""
-
-    number: int
-    longest: int
-    first: tuple[str, int | None]
-
-
-def labelled_set(
+def encode_labelled(
     examples: Iterable[LabelledText],
-    reading: EncodingOptions,
+    options: EncodingOptions,
     targets: Callable[[Sequence[LabelledText]], Any],
 ) -> EncodedDataset:
     """Texts, or pairs of them, each with its label. `targets`: the examples -> what `EncodedBatch.targets`
     has.
 
-    Raises DataError where a text is longer than the model reads and `data.max_length` cuts nothing.
+    Raises DataError where a text is longer than the model reads and `data.max_length` truncates nothing.
     """
 
-    def rows_of(some: Sequence[LabelledText]) -> list[list[EncodedRow]]:
-        first = kept(reading.tokenizer.encode([one.text for one in some]), reading)
-        second = kept(
-            reading.tokenizer.encode([one.second or "" for one in some if one.second is not None]), reading
-        )
-        seconds = iter(second)
-        return [
-            pair_rows(ids, None if one.second is None else next(seconds), reading)
-            for ids, one in zip(first, some, strict=True)
-        ]
+    def rows_of(some: Sequence[LabelledText]) -> Iterator[list[EncodedRow]]:
+        first = encode_truncated([one.text for one in some], options)
+        second = iter(encode_truncated([one.second for one in some if one.second is not None], options))
+        for ids, one in zip(first, some, strict=True):
+            yield pair_rows(ids, None if one.second is None else next(second), options)
 
-    return _set(examples, reading, rows_of, targets)
+    return _encode(examples, options, rows_of, targets)
 
 
-def choice_set(examples: Iterable[ChoiceQuestion], reading: EncodingOptions) -> EncodedDataset:
-    """A row for each option. Raises DataError as `labelled_set` does."""
+def encode_choices(examples: Iterable[ChoiceQuestion], options: EncodingOptions) -> EncodedDataset:
+    """A row for each option. Raises DataError as `encode_labelled` does."""
 
-    def rows_of(some: Sequence[ChoiceQuestion]) -> list[list[EncodedRow]]:
-        texts = kept(reading.tokenizer.encode([one.text for one in some]), reading)
-        options = iter(
-            kept(reading.tokenizer.encode([option for one in some for option in one.options]), reading)
-        )
-        return [
-            [shortened(ids, next(options), reading) for _ in one.options]
-            for ids, one in zip(texts, some, strict=True)
-        ]
+    def rows_of(some: Sequence[ChoiceQuestion]) -> Iterator[list[EncodedRow]]:
+        texts = encode_truncated([one.text for one in some], options)
+        choices = iter(encode_truncated([option for one in some for option in one.options], options))
+        for ids, one in zip(texts, some, strict=True):
+            yield [truncated_row(ids, next(choices), options) for _ in one.options]
 
-    def answers(some: Sequence[ChoiceQuestion]) -> Any:
+    def targets(some: Sequence[ChoiceQuestion]) -> Any:
         return np.array([IGNORE if one.answer is None else one.answer for one in some], np.int64)
 
-    return _set(examples, reading, rows_of, answers)
+    return _encode(examples, options, rows_of, targets)
 
 
-def _set(
-    examples: Iterable[Any],
-    reading: EncodingOptions,
-    rows_of: Callable[[Sequence[Any]], list[list[EncodedRow]]],
-    targets: Any,
+def _encode(
+    examples: Iterable[Example],
+    options: EncodingOptions,
+    rows_of: Callable[[Sequence[Example]], Iterator[list[EncodedRow]]],
+    targets_of: Callable[[Sequence[Example]], Any],
 ) -> EncodedDataset:
-    where: list[tuple[str, int | None]] = []
-    first_row, second, answers = [0], [], []
-    too_long: list[TooLong] = []
-    remaining = iter(examples)
-
-    def tokens() -> Iterable[Sequence[int]]:
-        while some := list(islice(remaining, CHUNK)):
-            answers.append(targets(some))
-            for example, rows in zip(some, rows_of(some), strict=True):
-                where.append((example.path, example.line))
-                first_row.append(first_row[-1] + len(rows))
-                for row in rows:
-                    if reading.longest is not None and len(row.tokens) > reading.longest:
-                        too_long.append(TooLong(1, len(row.tokens), where[-1]))
-                    second.append(row.second)
-                    yield row.tokens or [reading.tokenizer.special_ids.unk or 0]  # a row must have a step
-
-    ragged = RaggedRows.of(tokens())
-    refuse_too_long(too_long, reading)
-    return EncodedDataset(
-        tokens=ragged,
-        second=np.array(second, np.int64),
-        first_row=np.array(first_row, np.int64),
-        targets=np.concatenate(answers) if answers else np.zeros(0, np.int64),
-        where=where,
-    )
-
-
-def refuse_too_long(found: Sequence[TooLong], reading: EncodingOptions) -> None:
-    """Raises DataError where there are rows that the model cannot read."""
-    if found:
-        longest = max(one.longest for one in found)
+    tokens, origins = SequenceBuilder(), list[Origin]()
+    row_offsets, second_start, targets = [0], [], []
+    too_long: list[tuple[int, Origin]] = []
+    limit = options.model_max_length
+    for some in chunked(examples, CHUNK):
+        targets.append(targets_of(some))
+        for example, rows in zip(some, rows_of(some), strict=True):
+            origins.append((example.path, example.line))
+            row_offsets.append(row_offsets[-1] + len(rows))
+            for row in rows:
+                if limit is not None and len(row.tokens) > limit:
+                    too_long.append((len(row.tokens), origins[-1]))
+                second_start.append(row.second_start)
+                # A row must have a step.
+                tokens.add(row.tokens or [options.tokenizer.special_ids.unk or 0])
+    if too_long:
+        longest = max(length for length, _ in too_long)
         raise DataError(
-            f"a text must have at most {reading.longest} tokens to be read, marks included, but"
-            f" {len(found):,} have more (the longest {longest:,}); read the begin of each: --set"
-            f" data.max_length={reading.longest}",
-            *found[0].first,
+            f"a text must have at most {limit} tokens to be read, marks included, but {len(too_long):,} have"
+            f" more (the longest {longest:,}); read the beginning of each: --set data.max_length={limit}",
+            *too_long[0][1],
         )
-
-
-def kept(ids: list[list[int]], reading: EncodingOptions) -> list[list[int]]:
-    """Each text cut to `reading.cut`, or to what a row has room for where that is less; counted."""
-    if reading.cut is None:
-        return ids
-    most = (
-        reading.cut if reading.longest is None else min(reading.cut, reading.longest - reading.layout.size(1))
+    return EncodedDataset(
+        tokens=tokens.build(),
+        second_start=np.array(second_start, np.int64),
+        row_offsets=np.array(row_offsets, np.int64),
+        targets=np.concatenate(targets) if targets else np.zeros(0, np.int64),
+        origins=origins,
     )
-    for at, one in enumerate(ids):
-        if len(one) > most:
-            reading.notes.count(len(one))
-            ids[at] = one[:most]
-    return ids
 
 
-def pair_rows(first: list[int], second: list[int] | None, reading: EncodingOptions) -> list[EncodedRow]:
+def encode_truncated(texts: Sequence[str], options: EncodingOptions) -> list[list[int]]:
+    """The ids of each text, truncated to `max_length`, or to what a row has room for where that is less."""
+    encoded = options.tokenizer.encode(texts)
+    most = options.max_length
+    if most is None:
+        return encoded
+    if options.model_max_length is not None:
+        most = min(most, options.model_max_length - options.template.size(1))
+    return [truncated(ids, most, options) for ids in encoded]
+
+
+def truncated(ids: list[int], most: int, options: EncodingOptions) -> list[int]:
+    """The first `most` ids; a longer text is counted."""
+    if len(ids) <= most:
+        return ids
+    options.truncation.count(len(ids))
+    return ids[:most]
+
+
+def pair_rows(first: list[int], second: list[int] | None, options: EncodingOptions) -> list[EncodedRow]:
     """The rows of one text or of a pair."""
-    if second is None or reading.pair in APART:
-        return [shortened(one, None, reading) for one in ([first] if second is None else [first, second])]
-    rows = [shortened(first, second, reading)]
-    return rows if reading.pair == "joined" else [*rows, shortened(second, first, reading)]
+    if second is not None and options.pair in APART:
+        return [truncated_row(first, None, options), truncated_row(second, None, options)]
+    rows = [truncated_row(first, second, options)]
+    if second is not None and options.pair != "joined":
+        rows.append(truncated_row(second, first, options))
+    return rows
 
 
-def shortened(first: list[int], second: list[int] | None, reading: EncodingOptions) -> EncodedRow:
-    """A row; where texts may be cut (`reading.cut`), at most as long as the model reads: the longer text
-    gives way (Devlin et al. 2019)."""
-    if reading.cut is not None and reading.longest is not None:
-        after = 0 if second is None else len(second)
-        room = reading.longest - reading.layout.size(1 if second is None else 2)
+def truncated_row(first: list[int], second: list[int] | None, options: EncodingOptions) -> EncodedRow:
+    """A row; where `max_length` allows truncation, at most as long as the model reads: the longer text is
+    shortened first (Devlin et al. 2019)."""
+    if options.max_length is not None and options.model_max_length is not None:
+        after = len(second or ())
+        room = options.model_max_length - options.template.size(1 if second is None else 2)
         if len(first) + after > room:
-            reading.notes.count(len(first) + after)
+            options.truncation.count(len(first) + after)
             first = first[: max(room - after, (room + 1) // 2)]
             second = second if second is None else second[: room - len(first)]
-    return reading.layout.joined(first, second)
+    return options.template.joined(first, second)
 
 
-# --- answers as numbers
-# ----------------------------------------------------------------------------------------------
+# --- targets as numbers
 
 
-def label_numbers(order: Sequence[str]) -> Callable[[Sequence[LabelledText]], Any]:
+def label_ids(order: Sequence[str]) -> Callable[[Sequence[LabelledText]], Any]:
     """The number of each example's label, IGNORE where it has none or one that is not in `order`."""
-    known = {name: at for at, name in enumerate(order)}
-    return lambda some: np.array(
-        [known.get(one.labels[0], IGNORE) if one.labels else IGNORE for one in some], np.int64
-    )
+    ids = {name: index for index, name in enumerate(order)}
+
+    def targets(some: Sequence[LabelledText]) -> Any:
+        return np.array([ids.get(one.labels[0], IGNORE) if one.labels else IGNORE for one in some], np.int64)
+
+    return targets
 
 
-def label_sets(order: Sequence[str]) -> Callable[[Sequence[LabelledText]], Any]:
+def multi_hot_labels(order: Sequence[str]) -> Callable[[Sequence[LabelledText]], Any]:
     """`(examples, labels)` of 0 and 1."""
-    known = {name: at for at, name in enumerate(order)}
+    ids = {name: index for index, name in enumerate(order)}
 
-    def sets(some: Sequence[LabelledText]) -> Any:
-        found = np.zeros((len(some), len(order)), np.int64)
-        for row, one in zip(found, some, strict=True):
-            row[[known[label] for label in one.labels if label in known]] = 1
-        return found
+    def targets(some: Sequence[LabelledText]) -> Any:
+        multi_hot = np.zeros((len(some), len(order)), np.int64)
+        for row, one in zip(multi_hot, some, strict=True):
+            row[[ids[label] for label in one.labels if label in ids]] = 1
+        return multi_hot
 
-    return sets
+    return targets
 
 
 def scores_of(some: Sequence[LabelledText]) -> Any:

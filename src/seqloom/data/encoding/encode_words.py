@@ -1,20 +1,26 @@
-"""Words with tags as the rows of a reader (`reading.py`): a word is asked for at its first token, whatever
-the tokenizer.
+"""Words with tags as encoded rows (`encoded_dataset.py`): a word is tagged at its first token, whatever the
+tokenizer.
 
 A text that is longer than the model reads is cut into windows of whole words that overlap; each word is
-answered once (`stitching.py`).
+answered once (`sliding_windows.py`).
 """
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate, islice
+from itertools import chain
 
 import numpy as np
 
+from seqloom.data.batching.token_store import chunked
 from seqloom.data.encoding.encode_texts import CHUNK, EncodingOptions
-from seqloom.data.encoding.encoded_dataset import EncodedDataset, RaggedRows, WordCharacters
+from seqloom.data.encoding.encoded_dataset import (
+    EncodedDataset,
+    Origin,
+    SequenceArray,
+    SequenceBuilder,
+    WordCharacters,
+)
 from seqloom.data.encoding.sliding_windows import Window, word_windows
 from seqloom.data.readers.examples import TaggedWords
 from seqloom.protocols import Tokenizer
@@ -22,131 +28,103 @@ from seqloom.shapes import IGNORE
 from seqloom.text.word_characters import character_ids
 
 
-def tagged_set(
-    examples: Iterable[TaggedWords], how: EncodingOptions, number: Callable[[TaggedWords, int], int]
+def encode_tagged(
+    examples: Iterable[TaggedWords], options: EncodingOptions, tag_id: Callable[[TaggedWords, int], int]
 ) -> EncodedDataset:
-    """`number`: (example, which of its words) -> the number of its tag, IGNORE where it has none that is
-    known.
+    """`tag_id`: (example, number of the word) -> the id of its tag, IGNORE where it has none that is known.
 
     Raises UsageError where windows would not move on (`data.stride`).
     """
-    where: list[tuple[str, int | None]] = []
-    cuts: list[list[Window]] = []
+    origins: list[Origin] = []
+    windows: list[list[Window]] = []
     example_of: list[int] = []
-    places, targets, words = _Sequences(), _Sequences(), _Sequences()
-    known: dict[str, int] = {}
-    remaining = iter(examples)
-    shift = len(how.layout.before)
-
-    def rows() -> Iterator[list[int]]:
-        while some := list(islice(remaining, CHUNK)):
-            for example, ids in zip(some, ids_of_words(some, how.tokenizer), strict=True):
-                cut = windows_of(ids, how)
-                where.append((example.path, example.line))
-                cuts.append(cut)
-                for begin, end in cut:
-                    room = room_of(how)
-                    kept = [one if room is None else one[:room] for one in ids[begin:end]]
-                    starts = (
-                        [shift + before for before in accumulate((len(one) for one in kept[:-1]), initial=0)]
-                        if kept
-                        else []
-                    )
-                    example_of.append(len(where) - 1)
-                    places.add(starts)
-                    targets.add([number(example, at) for at in range(begin, end)])
-                    row = how.layout.joined([i for one in kept for i in one]).tokens or [
-                        unknown(how.tokenizer)
-                    ]
-                    if how.alphabet:
-                        words.add(
-                            _at(
-                                starts,
-                                [known.setdefault(word, len(known)) for word in example.words[begin:end]],
-                                len(row),
-                            )
-                        )
-                    yield row
-
-    tokens = RaggedRows.of(rows())
-    spelled = RaggedRows.of(character_ids(list(known), how.alphabet)) if how.alphabet else None
+    tokens, places, targets, words = (SequenceBuilder() for _ in range(4))
+    word_numbers: dict[str, int] = {}
+    room = window_room(options)
+    for some in chunked(examples, CHUNK):
+        for example, ids in zip(some, ids_of_words(some, options.tokenizer), strict=True):
+            windows.append(windows_of(ids, options))
+            origins.append((example.path, example.line))
+            for begin, end in windows[-1]:
+                kept = [one[:room] for one in ids[begin:end]]
+                starts = _first_tokens(kept, len(options.template.prefix))
+                row = options.template.joined(list(chain.from_iterable(kept))).tokens
+                row = row or [unknown_id(options.tokenizer)]
+                example_of.append(len(origins) - 1)
+                tokens.add(row)
+                places.add(starts)
+                targets.add([tag_id(example, word) for word in range(begin, end)])
+                if options.alphabet:
+                    at_steps = [-1] * len(row)
+                    for start, word in zip(starts, example.words[begin:end], strict=True):
+                        at_steps[start] = word_numbers.setdefault(word, len(word_numbers))
+                    words.add(at_steps)
+    characters = None
+    if options.alphabet:
+        ids_of_characters = SequenceArray.of(character_ids(list(word_numbers), options.alphabet))
+        characters = WordCharacters(words=words.build(), characters=ids_of_characters)
+    rows = tokens.build()
     return EncodedDataset(
-        tokens=tokens,
-        second=tokens.lengths,
-        first_row=np.arange(len(tokens) + 1),
-        targets=targets.ragged(),
-        places=places.ragged(),
-        letters=None if spelled is None else WordCharacters(words=words.ragged(), token_bytes=spelled),
-        example=np.array(example_of, np.int64),
-        cuts=cuts,
-        where=where,
+        tokens=rows,
+        second_start=rows.lengths,
+        row_offsets=np.arange(len(rows) + 1),
+        targets=targets.build(),
+        places=places.build(),
+        characters=characters,
+        example_of=np.array(example_of, np.int64),
+        windows=windows,
+        origins=origins,
     )
 
 
+def _first_tokens(words: Sequence[Sequence[int]], start: int) -> list[int]:
+    """The step of the first token of each word, of words that begin at `start`."""
+    steps = []
+    for word in words:
+        steps.append(start)
+        start += len(word)
+    return steps
+
+
 def ids_of_words(examples: Sequence[TaggedWords], tokenizer: Tokenizer) -> Iterator[list[list[int]]]:
-    """The ids of each word of each example; a word that no token spells is unknown, so that it keeps its
-    place."""
-    lead = " " if blank_begins_words(tokenizer) else ""
+    """The ids of each word of each example; a word without tokens is unknown, so that it keeps its place."""
+    lead = " " if space_begins_words(tokenizer) else ""
     ids = iter(tokenizer.encode([lead + word for one in examples for word in one.words]))
     for one in examples:
-        yield [next(ids) or [unknown(tokenizer)] for _ in one.words]
+        yield [next(ids) or [unknown_id(tokenizer)] for _ in one.words]
 
 
-def blank_begins_words(tokenizer: Tokenizer) -> bool:
-    """Whether a word inside of a text is spelled with the blank before it, as byte-level BPE does."""
+def space_begins_words(tokenizer: Tokenizer) -> bool:
+    """Whether the tokens of a word inside of a text include the space before it, as in byte-level BPE."""
     return not tokenizer.space_prefix and any(
         piece.startswith(b" ") and len(piece) > 1 for piece in tokenizer.token_bytes
     )
 
 
-def unknown(tokenizer: Tokenizer) -> int:
+def unknown_id(tokenizer: Tokenizer) -> int:
     special_ids = tokenizer.special_ids
-    return (
-        special_ids.unk
-        if special_ids.unk is not None
-        else special_ids.suffix[-1]
-        if special_ids.suffix
-        else 0
-    )
+    if special_ids.unk is not None:
+        return special_ids.unk
+    return special_ids.suffix[-1] if special_ids.suffix else 0
 
 
-def room_of(how: EncodingOptions) -> int | None:
-    """Tokens of a window, marks not counted; None where there is no limit."""
-    limits = [
-        limit for limit in (how.longest and how.longest - how.layout.size(1), how.cut) if limit is not None
-    ]
+def window_room(options: EncodingOptions) -> int | None:
+    """Tokens of a window, special ones not counted; None where there is no limit."""
+    limits = [] if options.max_length is None else [options.max_length]
+    if options.model_max_length is not None:
+        limits.append(options.model_max_length - options.template.size(1))
     return min(limits, default=None)
 
 
-def windows_of(ids: Sequence[Sequence[int]], how: EncodingOptions) -> list[Window]:
-    room = room_of(how)
+def windows_of(ids: Sequence[Sequence[int]], options: EncodingOptions) -> list[Window]:
+    room = window_room(options)
     if room is None:
         return [(0, len(ids))]
-    return word_windows([len(one) for one in ids], room, room // 4 if how.stride is None else how.stride)
+    stride = room // 4 if options.stride is None else options.stride
+    return word_windows([len(one) for one in ids], room, stride)
 
 
-def tag_numbers(order: Sequence[str]) -> Callable[[TaggedWords, int], int]:
-    """The number of a word's tag; IGNORE where it has none, or one that is not in `order`."""
-    known = {name: at for at, name in enumerate(order)}
-    return lambda example, at: known.get(example.tags[at], IGNORE) if example.tags else IGNORE
-
-
-def _at(starts: Sequence[int], words: Sequence[int], steps: int) -> list[int]:
-    row = [-1] * steps
-    for start, word in zip(starts, words, strict=True):
-        row[start] = word
-    return row
-
-
-class _Sequences:
-    """Sequences that become a `RaggedRows` in the end."""
-
-    def __init__(self) -> None:
-        self.values, self.offsets = array("i"), array("q", [0])
-
-    def add(self, sequence: Sequence[int]) -> None:
-        self.values.extend(sequence)
-        self.offsets.append(len(self.values))
-
-    def ragged(self) -> RaggedRows:
-        return RaggedRows(np.asarray(self.values, np.int32), np.asarray(self.offsets, np.int64))
+def tag_ids(order: Sequence[str]) -> Callable[[TaggedWords, int], int]:
+    """The id of a word's tag; IGNORE where it has none, or one that is not in `order`."""
+    ids = {name: index for index, name in enumerate(order)}
+    return lambda example, word: ids.get(example.tags[word], IGNORE) if example.tags else IGNORE

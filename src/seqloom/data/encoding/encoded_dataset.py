@@ -1,14 +1,14 @@
-"""Texts as rows of ids that a reader is given, and their batches.
+"""Encoded examples: rows of token ids for an encoder with a task head, and their batches.
 
-    a text                 before a after                    [CLS] a [SEP]           <s> a </s>
-    two texts, joined      before a between b after          [CLS] a [SEP] b [SEP]   <s> a <delim> b </s>
-    two texts, compared    a row for each                    Conneau et al. 2017
-    both orders            a row for a b, one for b a        GPT-1's similarity, Radford et al. 2018
+    a text                 prefix a suffix                       [CLS] a [SEP]           <s> a </s>
+    two texts, joined      prefix a separator b suffix           [CLS] a [SEP] b [SEP]   <s> a <delim> b </s>
+    two texts, compared    a row for each                        Conneau et al. 2017
+    both orders            a row for a b, one for b a            GPT-1's similarity, Radford et al. 2018
     options to choose from a row for each, the text joined with it
-    words with tags        one row, or windows over it (`tagging.py`)
-    a question             the question joined with each window of its context (`answering.py`)
+    words with tags        one row, or windows over it (`encode_words.py`)
+    a question             the question joined with each window of its context (`encode_questions.py`)
 
-What is drawn into batches is an item: an example with all of its rows, or a window.
+An item of a batch is an example with all of its rows, or a window.
 """
 
 from __future__ import annotations
@@ -33,142 +33,158 @@ from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import BOS, DELIMITER, EOS
 
 CAUSAL_MARKS = ("<start>", "<delimiter>", "<extract>")
-"""Marks that a causal reader of others' tokens has beyond their vocabulary, in this order (Radford et al.
-2018)."""
+"""Special tokens that a causal encoder with pretrained tokens has beyond their vocabulary, in this order
+(Radford et al. 2018)."""
+
+Origin = tuple[str, int | None]
+"""(file, line) of an example."""
 
 
-class RowLayout(NamedTuple):
-    """The marks of a row."""
+class RowTemplate(NamedTuple):
+    """The special tokens of a row."""
 
-    before: tuple[int, ...]
-    between: tuple[int, ...]
-    after: tuple[int, ...]
+    prefix: tuple[int, ...]
+    separator: tuple[int, ...]
+    suffix: tuple[int, ...]
 
     def size(self, texts: int) -> int:
-        """How many steps the marks of so many texts take."""
-        return len(self.before) + len(self.after) + (texts - 1) * len(self.between)
+        """How many special tokens a row of so many texts has."""
+        return len(self.prefix) + len(self.suffix) + (texts - 1) * len(self.separator)
 
     def joined(self, first: Sequence[int], second: Sequence[int] | None = None) -> EncodedRow:
-        """One text, or two, with their marks."""
-        if second is None:
-            row = [*self.before, *first, *self.after]
-            return EncodedRow(row, len(row))
-        start = [*self.before, *first, *self.between]
-        return EncodedRow([*start, *second, *self.after], len(start))
+        """One text, or two, with their special tokens."""
+        row = [*self.prefix, *first]
+        if second is not None:
+            row += self.separator
+        start = len(row)
+        row += [*(second or ()), *self.suffix]
+        return EncodedRow(row, len(row) if second is None else start)
 
 
 class EncodedRow(NamedTuple):
-    """What an encoder reads at a time."""
+    """A row that an encoder reads."""
 
     tokens: list[int]
-    second: int
+    second_start: int
     """Where the second text begins; the end where there is none."""
 
 
-def row_layout(special_ids: SpecialIds, encoder: str, own: bool, size: int) -> RowLayout:
+def row_template(special_ids: SpecialIds, encoder: str, own: bool, size: int) -> RowTemplate:
     """Of a family of encoders. `own`: whether seqloom made the tokenizer, whose `size` is that of its
     vocabulary."""
     if encoder in ("bag_of_words", "convolution", "recurrent"):
-        return RowLayout((), (DELIMITER,) if own else special_ids.separator, ())
+        return RowTemplate((), (DELIMITER,) if own else special_ids.separator, ())
     if own:
-        return RowLayout((BOS,) if encoder != "t5" else (), (DELIMITER,), (EOS,))
+        return RowTemplate((BOS,) if encoder != "t5" else (), (DELIMITER,), (EOS,))
     if encoder == "gpt":
-        return RowLayout((size,), (size + 1,), (size + 2,))
-    return RowLayout(special_ids.prefix, special_ids.separator, special_ids.suffix)
+        return RowTemplate((size,), (size + 1,), (size + 2,))
+    return RowTemplate(special_ids.prefix, special_ids.separator, special_ids.suffix)
 
 
 @final
 @dataclass(frozen=True)
-class RaggedRows:
-    """Sequences of numbers of different length, one after the other."""
+class SequenceArray:
+    """Sequences of numbers of different lengths in one array, one after the other."""
 
     values: NDArray[np.int32]
     offsets: NDArray[np.int64]
 
     @classmethod
-    def of(cls, sequences: Iterable[Sequence[int]]) -> RaggedRows:
-        values, offsets = array("i"), array("q", [0])
+    def of(cls, sequences: Iterable[Sequence[int]]) -> SequenceArray:
+        builder = SequenceBuilder()
         for sequence in sequences:
-            values.extend(sequence)
-            offsets.append(len(values))
-        return cls(np.asarray(values, np.int32), np.asarray(offsets, np.int64))
+            builder.add(sequence)
+        return builder.build()
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, at: int) -> NDArray[np.int32]:
-        return self.values[self.offsets[at] : self.offsets[at + 1]]
+    def __getitem__(self, index: int) -> NDArray[np.int32]:
+        return self.values[self.offsets[index] : self.offsets[index + 1]]
 
     @property
     def lengths(self) -> NDArray[np.int64]:
         return np.diff(self.offsets)
 
     def padded(self, rows: NDArray[np.int64], value: int) -> Tensor:
-        """`(rows, longest)`, filled up on the right; no step where all are empty."""
+        """`(rows, longest)`, padded on the right; no step where all are empty."""
         chosen = [self[int(row)] for row in rows]
         return pad(chosen, value) if len(chosen) else torch.zeros(0, 0, dtype=torch.long)  # type: ignore[arg-type]
 
 
 @final
+class SequenceBuilder:
+    """Collects sequences."""
+
+    def __init__(self) -> None:
+        self._values, self._offsets = array("i"), array("q", [0])
+
+    def add(self, sequence: Sequence[int]) -> None:
+        self._values.extend(sequence)
+        self._offsets.append(len(self._values))
+
+    def build(self) -> SequenceArray:
+        return SequenceArray(np.asarray(self._values, np.int32), np.asarray(self._offsets, np.int64))
+
+
+@final
 @dataclass(frozen=True, kw_only=True)
 class WordCharacters:
-    """The letters of words: of each different word once."""
+    """The characters of words: of each different word once."""
 
-    words: RaggedRows
-    """For each row and step the number of a word in `spelled`, -1 where none is read."""
-    token_bytes: RaggedRows
-    """The ids of its letters."""
+    words: SequenceArray
+    """For each row and step the number of a word in `characters`, -1 where none is read."""
+    characters: SequenceArray
+    """The ids of its characters."""
 
     def batch(self, rows: NDArray[np.int64], steps: int) -> Tensor:
-        """`(rows, steps, letters)`, -1 at padding."""
+        """`(rows, steps, characters)`, -1 at padding."""
         words = np.full((len(rows), steps), -1, np.int64)
-        for at, row in enumerate(rows):
+        for index, row in enumerate(rows):
             numbers = self.words[int(row)]
-            words[at, : len(numbers)] = numbers
-        used, back = np.unique(words, return_inverse=True)
-        letters = self.token_bytes.padded(used[used >= 0], -1)
-        table = torch.full((len(used), max(letters.shape[1], 1)), -1, dtype=torch.long)
-        table[torch.from_numpy(used >= 0), : letters.shape[1]] = letters
-        return table[torch.from_numpy(back.reshape(words.shape))]
+            words[index, : len(numbers)] = numbers
+        used, inverse = np.unique(words, return_inverse=True)
+        characters = self.characters.padded(used[used >= 0], -1)
+        table = torch.full((len(used), max(characters.shape[1], 1)), -1, dtype=torch.long)
+        table[torch.from_numpy(used >= 0), : characters.shape[1]] = characters
+        return table[torch.from_numpy(inverse.reshape(words.shape))]
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class EncodedDataset:
-    """Items that are ready to be batched. `items` of them, each one or more rows."""
+    """Items that are ready to be batched, each one or more rows."""
 
-    tokens: RaggedRows
-    """Of each row, marks included."""
-    second: NDArray[np.int64]
+    tokens: SequenceArray
+    """Of each row, special tokens included."""
+    second_start: NDArray[np.int64]
     """`(rows,)`: where the second text begins."""
-    first_row: NDArray[np.int64]
-    """`(items + 1,)`"""
+    row_offsets: NDArray[np.int64]
+    """`(items + 1,)`: the first row of each item, and the number of rows."""
     targets: Any
-    """By item: `(items, ...)` as `EncodedBatch.targets` has it; of tags a `RaggedRows`."""
-    places: RaggedRows | None = None
+    """By item: `(items, ...)` as `EncodedBatch.targets` has it; of tags a `SequenceArray`."""
+    places: SequenceArray | None = None
     """By row."""
-    letters: WordCharacters | None = None
-    example: NDArray[np.int64] | None = None
-    """Of windows: `(items,)`, the example that each is of."""
-    cuts: Sequence[Sequence[Window]] = ()
-    """Of windows, by example: which part of it each sees, in words, or in tokens of the context."""
+    characters: WordCharacters | None = None
+    example_of: NDArray[np.int64] | None = None
+    """Of windows: `(items,)`, the example of each."""
+    windows: Sequence[Sequence[Window]] = ()
+    """Of windows, by example: the part of it that each sees, in words, or in tokens of the context."""
     offsets: Sequence[Sequence[tuple[int, int]]] = ()
-    """Of questions, by example: where each token of the context stands in it, in code points."""
-    where: Sequence[tuple[str, int | None]] = ()
-    """(file, line) of each example."""
+    """Of questions, by example: the code points of each token of the context."""
+    origins: Sequence[Origin] = ()
+    """Of each example."""
 
     def __len__(self) -> int:
-        return len(self.first_row) - 1
+        return len(self.row_offsets) - 1
 
     @cached_property
     def costs(self) -> NDArray[np.int64]:
         """`(items,)`: the steps of each: its rows times the longest."""
-        longest = (
-            np.maximum.reduceat(self.tokens.lengths, self.first_row[:-1])
-            if len(self)
-            else np.zeros(0, np.int64)
-        )
-        return np.asarray(longest * np.diff(self.first_row))
+        if not len(self):
+            return np.zeros(0, np.int64)
+        longest = np.maximum.reduceat(self.tokens.lengths, self.row_offsets[:-1])
+        return np.asarray(longest * np.diff(self.row_offsets))
 
     def lengths(self, rows: Rows, column: int) -> NDArray[np.int64]:
         """What `BatchPlan` asks of a store of two columns; items have but one."""
@@ -176,48 +192,41 @@ class EncodedDataset:
 
     def batch(self, items: Rows) -> EncodedBatch:
         """The items of these numbers."""
-        counts = self.first_row[items + 1] - self.first_row[items]
-        rows = np.concatenate([np.arange(self.first_row[i], self.first_row[i + 1]) for i in items])
+        counts = self.row_offsets[items + 1] - self.row_offsets[items]
+        rows = np.concatenate([np.arange(self.row_offsets[i], self.row_offsets[i + 1]) for i in items])
         tokens = self.tokens.padded(rows, -1)
         steps = torch.arange(tokens.shape[1])
-        segments = (steps >= torch.from_numpy(self.second[rows])[:, None]) & (tokens >= 0)
-        if isinstance(self.targets, RaggedRows):
+        segments = (steps >= torch.from_numpy(self.second_start[rows])[:, None]) & (tokens >= 0)
+        if isinstance(self.targets, SequenceArray):
             targets = self.targets.padded(items, IGNORE)
         else:
             targets = torch.from_numpy(np.asarray(self.targets[items]))
+        characters = torch.zeros(*tokens.shape, 0, dtype=torch.long)
+        if self.characters is not None:
+            characters = self.characters.batch(rows, tokens.shape[1])
+        places = torch.zeros(len(rows), 0, dtype=torch.long)
+        if self.places is not None:
+            places = self.places.padded(rows, -1)
         return EncodedBatch(
             tokens=tokens,
             segments=segments.long(),
-            characters=(
-                torch.zeros(*tokens.shape, 0, dtype=torch.long)
-                if self.letters is None
-                else self.letters.batch(rows, tokens.shape[1])
-            ),
+            characters=characters,
             owner=torch.from_numpy(np.repeat(np.arange(len(items)), counts)),
-            places=(
-                self.places.padded(rows, -1)
-                if self.places is not None
-                else torch.zeros(len(rows), 0, dtype=torch.long)
-            ),
+            places=places,
             targets=targets,
         )
 
     def load(self, items: Rows, whole: Rows) -> EncodedBatch:
-        """The batch of a share. No items: the first of the `whole` batch with nothing trained, since a worker
-        must take part."""
+        """The batch of a worker's items. Without items: the first of the `whole` batch with nothing trained,
+        since a worker must take part."""
         if len(items):
             return self.batch(items)
         batch = self.batch(whole[:1])
-        nothing = torch.full_like(
-            batch.targets, float("nan") if batch.targets.is_floating_point() else IGNORE
-        )
-        return batch._replace(targets=nothing)
+        nothing = float("nan") if batch.targets.is_floating_point() else IGNORE
+        return batch._replace(targets=torch.full_like(batch.targets, nothing))
 
     def describe(self, items: Rows) -> str:
         """Where items come from, for messages."""
-        examples = items if self.example is None else self.example[items]
-        return (
-            "the examples "
-            + ", ".join(place(*self.where[int(at)]) for at in examples[:8])
-            + ", ..." * (len(examples) > 8)
-        )
+        examples = items if self.example_of is None else self.example_of[items]
+        shown = ", ".join(place(*self.origins[int(example)]) for example in examples[:8])
+        return f"the examples {shown}" + ", ..." * (len(examples) > 8)

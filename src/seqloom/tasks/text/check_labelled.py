@@ -189,14 +189,14 @@ def batch_view(data: EncodedExamples) -> list[dict[str, Any]]:
     by_cost = rows[np.argsort(items.costs[rows], kind="stable")].tolist()
     view = []
     for item in dict.fromkeys((by_cost[-1], by_cost[len(by_cost) // 2], by_cost[0])):
-        example = item if items.example is None else int(items.example[item])
+        example = item if items.example_of is None else int(items.example_of[item])
         pieces = []
-        for token in items.tokens[int(items.first_row[item])].tolist():
+        for token in items.tokens[int(items.row_offsets[item])].tolist():
             # ids beyond the vocabulary are marks that the model has added
             is_mark = token >= tokenizer.vocabulary_size
             pieces.append("(mark)" if is_mark else tokenizer.pieces([token])[0])
         target = _target(data.examples[example])
-        view.append({"line": place(*items.where[example]), "tokens": pieces, "target": target})
+        view.append({"line": place(*items.origins[example]), "tokens": pieces, "target": target})
     return view
 
 

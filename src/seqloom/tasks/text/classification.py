@@ -12,9 +12,9 @@ import numpy as np
 from seqloom.config import DataConfig
 from seqloom.data.encoding.encode_texts import (
     EncodingOptions,
-    label_numbers,
-    label_sets,
-    labelled_set,
+    encode_labelled,
+    label_ids,
+    multi_hot_labels,
     scores_of,
 )
 from seqloom.data.encoding.encoded_dataset import EncodedDataset
@@ -108,9 +108,9 @@ class Classification:
                 "this reader was trained on single texts, but was given a pair of them; give one text each"
             )
         if self.kind == "regression":
-            return labelled_set(examples, how, scores_of)
-        numbers = label_numbers if self.kind == "classification" else label_sets
-        return labelled_set(examples, how, numbers(self.labels))
+            return encode_labelled(examples, how, scores_of)
+        numbers = label_ids if self.kind == "classification" else multi_hot_labels
+        return encode_labelled(examples, how, numbers(self.labels))
 
     def report(
         self, examples: Sequence[LabelledText], items: EncodedDataset, found: HeadOutputs, resamples: int

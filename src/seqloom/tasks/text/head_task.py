@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from seqloom.config import DataConfig
 from seqloom.data.encoding.encode_texts import EncodingOptions
-from seqloom.data.encoding.encoded_dataset import EncodedDataset, RowLayout, row_layout
+from seqloom.data.encoding.encoded_dataset import EncodedDataset, RowTemplate, row_template
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.labels import check_known
 from seqloom.evaluation.predictions import HeadOutputs
@@ -82,17 +82,19 @@ def encoding_options(
         and encoder["model_type"] == "gpt"
         and encoder["vocabulary_size"] == configured.vocabulary_size
     ):
-        layout = RowLayout(*tokenizer.template)  # it came with its head
+        template = RowTemplate(*tokenizer.template)  # it came with its head
     else:
         own = not tokenizer.pretrained
-        layout = row_layout(tokenizer.special_ids, str(encoder["model_type"]), own, tokenizer.vocabulary_size)
+        template = row_template(
+            tokenizer.special_ids, str(encoder["model_type"]), own, tokenizer.vocabulary_size
+        )
     pair = configured.head.pair
     return EncodingOptions(
         tokenizer=tokenizer,
-        layout=layout,
+        template=template,
         pair="joined" if pair == "auto" else pair,
-        longest=encoder.get("context"),
-        cut=data.max_length,
+        model_max_length=encoder.get("context"),
+        max_length=data.max_length,
         stride=data.stride,
         alphabet=tuple(encoder.get("alphabet") or ()),
     )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.config import RunConfig
-from seqloom.data.encoding.encoded_dataset import EncodedDataset, RaggedRows
+from seqloom.data.encoding.encoded_dataset import EncodedDataset, SequenceArray
 from seqloom.errors import UsageError, printable
 from seqloom.models.bag_of_words import BagOfWords
 from seqloom.models.convolution import Convolution
@@ -53,7 +53,7 @@ def initialise_from_data(
 def class_weights(items: EncodedDataset, labels: int) -> Tensor:
     """`(labels,)`: examples / (labels × examples of the label), as `class_weights=balanced` of scikit-learn."""
     targets = torch.from_numpy(
-        np.asarray(items.targets.values if isinstance(items.targets, RaggedRows) else items.targets)
+        np.asarray(items.targets.values if isinstance(items.targets, SequenceArray) else items.targets)
     )
     if targets.dim() == 2:
         counts = targets.clamp(min=0).sum(dim=0)

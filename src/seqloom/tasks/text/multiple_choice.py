@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 
 from seqloom.config import DataConfig
-from seqloom.data.encoding.encode_texts import EncodingOptions, choice_set
+from seqloom.data.encoding.encode_texts import EncodingOptions, encode_choices
 from seqloom.data.encoding.encoded_dataset import EncodedDataset
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import ChoiceQuestion
@@ -62,7 +62,7 @@ class MultipleChoice:
                 raise DataError(
                     f"a choice needs at least two options, but has {len(one.options)}", one.path, one.line
                 )
-        return choice_set(examples, how)
+        return encode_choices(examples, how)
 
     def report(
         self, examples: Sequence[ChoiceQuestion], items: EncodedDataset, found: HeadOutputs, resamples: int

@@ -137,7 +137,7 @@ class TextPredictor:
                         if one.line is None
                         else reply._replace(content={"line": one.line, **reply.content})
                     )
-        for note in self.how.notes.said():
+        for note in self.how.truncation.notices():
             logger.info(note)
 
     def report(
@@ -154,7 +154,7 @@ class TextPredictor:
         if not examples:
             raise DataError("there must be an example to measure, but there is none", paths[0])
         items = encode_examples(self.work, examples, self.how, data)
-        for note in self.how.notes.said():
+        for note in self.how.truncation.notices():
             logger.info(note)
         found = head_outputs(self.model, items)
         return self.work.report(examples, items, found, resamples), self.work.replies(examples, items, found)

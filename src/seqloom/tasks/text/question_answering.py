@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import final
 
 from seqloom.config import DataConfig
-from seqloom.data.encoding.encode_questions import question_set
+from seqloom.data.encoding.encode_questions import encode_questions
 from seqloom.data.encoding.encode_texts import EncodingOptions
 from seqloom.data.encoding.encoded_dataset import EncodedDataset
 from seqloom.data.formats.read_report import ReadReport
@@ -72,7 +72,7 @@ class QuestionAnswering:
             before = one.context
 
     def encode(self, examples: Sequence[Question], how: EncodingOptions) -> EncodedDataset:
-        return question_set(examples, how)
+        return encode_questions(examples, how)
 
     def report(
         self, examples: Sequence[Question], items: EncodedDataset, found: HeadOutputs, resamples: int
@@ -106,7 +106,7 @@ class QuestionAnswering:
         self, examples: Sequence[Question], items: EncodedDataset, found: HeadOutputs
     ) -> Iterator[Answers]:
         first = 0
-        for one, cut, offsets in zip(examples, items.cuts, items.offsets, strict=True):
+        for one, cut, offsets in zip(examples, items.windows, items.offsets, strict=True):
             scores = found.likely[first : first + len(cut)]
             first += len(cut)
             windows = [offsets[begin:end] for begin, end in cut]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from seqloom.config import DataConfig
 from seqloom.data.encoding.encode_texts import EncodingOptions
-from seqloom.data.encoding.encode_words import tag_numbers, tagged_set
+from seqloom.data.encoding.encode_words import encode_tagged, tag_ids
 from seqloom.data.encoding.encoded_dataset import EncodedDataset
 from seqloom.data.encoding.sliding_windows import merge_windows
 from seqloom.data.formats.read_report import ReadReport
@@ -63,7 +63,7 @@ class Tagging:
         return (" ".join(one.words) for one in examples)
 
     def encode(self, examples: Sequence[TaggedWords], how: EncodingOptions) -> EncodedDataset:
-        return tagged_set(examples, how, tag_numbers(self.labels))
+        return encode_tagged(examples, how, tag_ids(self.labels))
 
     def report(
         self, examples: Sequence[TaggedWords], items: EncodedDataset, found: HeadOutputs, resamples: int
@@ -115,7 +115,7 @@ class Tagging:
         self, examples: Sequence[TaggedWords], items: EncodedDataset, answers: Sequence[Any]
     ) -> list[list[Any]]:
         whole, first = [], 0
-        for one, cut in zip(examples, items.cuts, strict=True):
+        for one, cut in zip(examples, items.windows, strict=True):
             whole.append(merge_windows(cut, answers[first : first + len(cut)], len(one.words)))
             first += len(cut)
         return whole

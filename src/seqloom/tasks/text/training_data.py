@@ -168,7 +168,7 @@ def prepare_examples(run_config: RunConfig, folder: Path, first: bool) -> Encode
     how = encoding_options(configured, tokenizer, data)
     items = encode_examples(work, examples, how, data)
     held_out = encode_examples(work, validation, how, data)
-    for note in how.notes.said():
+    for note in how.truncation.notices():
         logger.info(note)
     if first and not (folder / run_folder.DATA).exists():
         counts = {
