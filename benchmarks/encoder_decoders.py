@@ -20,9 +20,9 @@ from torch import Tensor
 from benchmarks import report
 from benchmarks.hub_models import same_weights, sharpened
 from benchmarks.measuring import interleaved
-from seqloom.decoding.generate import generate
-from seqloom.decoding.rules import forbid
-from seqloom.decoding.strategies import Beam
+from seqloom.decoding.generate import GenerationOptions, generate
+from seqloom.decoding.logits_processors import forbid
+from seqloom.decoding.strategies import BeamSearch
 
 OURS, PEER = "seqloom", "transformers"
 WIDTH, LAYERS, HEADS, VOCABULARY, SOURCE, NEW = 256, 4, 4, 8000, 32, 64
@@ -75,7 +75,7 @@ WIDTHS = {"greedy": 1, "beam4": 4}
 
 
 def our_run(model: Any, way: str, source: Tensor, begin: int) -> Callable[[], list[list[int]]]:
-    strategy = Beam(width=WIDTHS[way])
+    strategy = BeamSearch(width=WIDTHS[way])
 
     def run() -> list[list[int]]:
         with torch.inference_mode():
@@ -84,11 +84,8 @@ def our_run(model: Any, way: str, source: Tensor, begin: int) -> Callable[[], li
             model,
             state,
             [[begin]] * len(source),
-            strategy=strategy,
-            max_new_tokens=[NEW] * len(source),
-            eos=EOS,
-            pad=-1,
-            rules=[forbid([EOS])],
+            [NEW] * len(source),
+            GenerationOptions(strategy=strategy, eos=EOS, pad=-1, processors=[forbid([EOS])]),
         )
         return [hypotheses[0].tokens for hypotheses in found]
 

@@ -24,9 +24,9 @@ from benchmarks import report
 from benchmarks.gpt import CONTEXT, HEADS, LAYERS, OURS, PEER, VOCABULARY, WIDTH, transformers_model
 from benchmarks.measuring import interleaved
 from seqloom.config import DecodeConfig
-from seqloom.decoding.generate import generate
-from seqloom.decoding.rules import rules_of
-from seqloom.decoding.strategies import Beam, Sample, Strategy
+from seqloom.decoding.generate import GenerationOptions, generate
+from seqloom.decoding.logits_processors import logits_processors
+from seqloom.decoding.strategies import BeamSearch, Sampling, Strategy
 from seqloom.models.gpt import GPT, GPTConfig
 
 PLAIN = "plain loop"
@@ -89,17 +89,23 @@ def peer_model(ours: GPT) -> Any:
 
 def our_run(model: GPT, way: str, read: Tensor) -> Run:
     strategies: dict[str, Strategy] = {
-        "greedy": Beam(width=1),
-        "beam4": Beam(width=4),
-        "sample": Sample(seed=0),
+        "greedy": BeamSearch(width=1),
+        "beam4": BeamSearch(width=4),
+        "sample": Sampling(seed=0),
     }
     decode = DecodeConfig(strategy="sample", top_k=TOP_K) if way == "sample" else DecodeConfig()
-    rules = rules_of(decode, [EOS], EOS)  # without an end: 128 tokens each, as the peer is told to make
+    rules = logits_processors(
+        decode, [EOS], EOS
+    )  # without an end: 128 tokens each, as the peer is told to make
     texts, limits = read.tolist(), [NEW] * len(read)
 
     def run() -> list[list[int]]:
         found = generate(
-            model, None, texts, strategy=strategies[way], max_new_tokens=limits, eos=EOS, pad=PAD, rules=rules
+            model,
+            None,
+            texts,
+            limits,
+            GenerationOptions(strategy=strategies[way], eos=EOS, pad=PAD, processors=rules),
         )
         return [hypotheses[0].tokens for hypotheses in found]
 

@@ -16,16 +16,18 @@ from tests.decoding.toys import BOS, EOS, PAD, Chain, Remembering
 from torch import Tensor
 
 from seqloom.decoding import exact_search as exact_module
-from seqloom.decoding.exact_search import ExactResult, SearchBudget, exact_search
-from seqloom.decoding.generate import Beam, Hypothesis, generate
-from seqloom.decoding.live_rows import Live
-from seqloom.decoding.rules import Rule, forbid
+from seqloom.decoding.exact_search import ExactResult, ExactSearchOptions, SearchBudget, exact_search
+from seqloom.decoding.generate import GenerationOptions, generate
+from seqloom.decoding.hypotheses import Hypothesis, LiveHypotheses
+from seqloom.decoding.logits_processors import LogitsProcessor, forbid
+from seqloom.decoding.strategies import BeamSearch
 from seqloom.errors import SeqloomError, UsageError
 from seqloom.protocols import State
 
 VOCABULARY = 6
 LIVE = (3, 4, 5)
 RULES = [forbid([PAD, BOS])]
+FIVE_TOKENS = ExactSearchOptions(max_new_tokens=5, eos=EOS)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -58,13 +60,19 @@ class Uniform:
 
 
 def exact(
-    model: Any, prompt: Sequence[int] = (BOS,), cap: int = 5, rules: Sequence[Rule] = RULES, **options: Any
+    model: Any,
+    prompt: Sequence[int] = (BOS,),
+    cap: int = 5,
+    rules: Sequence[LogitsProcessor] = RULES,
+    known: Sequence[Hypothesis] = (),
+    **changes: Any,
 ) -> ExactResult:
-    return exact_search(model, None, prompt, max_new_tokens=cap, eos=EOS, rules=rules, **options)
+    options = ExactSearchOptions(max_new_tokens=cap, eos=EOS, processors=rules, **changes)
+    return exact_search(model, None, prompt, options, known)
 
 
 def every(
-    model: Any, prompt: Sequence[int], cap: int, rules: Sequence[Rule] = RULES
+    model: Any, prompt: Sequence[int], cap: int, rules: Sequence[LogitsProcessor] = RULES
 ) -> dict[tuple[int, ...], float]:
     """Σ log p of every complete sequence, read whole, added up as a search does."""
     found: dict[tuple[int, ...], float] = {}
@@ -78,7 +86,8 @@ def every(
             for rule in rules:
                 zeros = torch.zeros(len(rows), dtype=torch.long)
                 log_probs = rule(
-                    Live(zeros, zeros, zeros, totals, tokens[:, :step], torch.tensor([prompt])), log_probs
+                    LiveHypotheses(zeros, zeros, zeros, totals, tokens[:, :step], torch.tensor([prompt])),
+                    log_probs,
                 )
             following = tokens[:, step] if step < n else torch.full((len(rows),), EOS)
             totals = totals + log_probs.gather(1, following[:, None])[:, 0]
@@ -141,7 +150,8 @@ def test_a_budget_that_ends_first_leaves_a_gap_that_holds(
 
 
 def test_one_node_proves_nothing_and_says_how_much_is_left() -> None:
-    """p(end) = 0.2, p(3) = 0.8: the empty sequence is known, and one that begins with 3 could have log 0.8."""
+    """p(end) = 0.2, p(3) = 0.8: the empty sequence is known, and one that begins with 3 could have log
+    0.8."""
     model = Chain({BOS: [0, 0, 0.2, 0.8, 0, 0], 3: [0, 0, 0.9, 0.1, 0, 0]})
     found = exact(model, budget=SearchBudget(nodes=1))
     assert found.best is not None
@@ -222,11 +232,10 @@ def test_a_good_start_saves_work_and_changes_nothing() -> None:
         model,
         None,
         [[BOS]],
-        strategy=Beam(width=20, length_penalty=0),
-        max_new_tokens=[9],
-        eos=EOS,
-        pad=PAD,
-        rules=RULES,
+        [9],
+        GenerationOptions(
+            strategy=BeamSearch(width=20, length_penalty=0), eos=EOS, pad=PAD, processors=RULES
+        ),
     )
     alone, seeded = exact(model, cap=9), exact(model, cap=9, known=beam)
     assert alone.best is not None
@@ -253,9 +262,14 @@ def test_it_reads_no_more_than_the_bound_allows() -> None:
 def test_rules_see_the_rows_as_in_a_beam() -> None:
     """A rule of what stands in the text, its prompt too: no token twice."""
 
-    def once(live: Live, log_probs: Tensor) -> Tensor:
-        assert live.tokens.shape[0] == log_probs.shape[0] == live.total.shape[0] == live.new.shape[0]
-        result = log_probs.scatter(1, live.text, -math.inf)
+    def once(live: LiveHypotheses, log_probs: Tensor) -> Tensor:
+        assert (
+            live.tokens.shape[0]
+            == log_probs.shape[0]
+            == live.sum_log_probs.shape[0]
+            == live.new_length.shape[0]
+        )
+        result = log_probs.scatter(1, live.sequences, -math.inf)
         result[:, EOS] = log_probs[:, EOS] - 3
         return result
 
@@ -272,14 +286,14 @@ def test_rules_see_the_rows_as_in_a_beam() -> None:
 
 
 def test_with_little_room_the_longest_go_first_and_the_answer_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = list[int]()  # frames that wait
-    choose = exact_module._next
+    held = list[int]()  # open prefixes
+    choose = exact_module._most_promising
 
     def watched(waiting: Sequence[Any]) -> Any:
         held.append(len(waiting))
         return choose(waiting)
 
-    monkeypatch.setattr(exact_module, "_next", watched)
+    monkeypatch.setattr(exact_module, "_most_promising", watched)
     budget = SearchBudget(nodes=300)
     exact(Uniform(), cap=9, length_penalty=2.0, chunk=2, budget=budget)
     most = max(held)
@@ -302,42 +316,44 @@ def test_what_is_counted_is_what_is_held_and_leaves_when_it_is_taken() -> None:
     """64 rows with a state of 400 bytes each, 1,000 continuations each, of which those of the first row are
     the likeliest."""
     rows, vocabulary = 64, 1000
-    state, goal = torch.zeros(rows, 100), exact_module._Goal(5, 0.0, [])
-    live = Live.first(torch.ones(1, 1, dtype=torch.long)).select(torch.zeros(rows, dtype=torch.long))
+    state, incumbent = torch.zeros(rows, 100), exact_module._Incumbent(FIVE_TOKENS, [])
+    live = LiveHypotheses.initial(torch.ones(1, 1, dtype=torch.long)).select(
+        torch.zeros(rows, dtype=torch.long)
+    )
     live = live._replace(tokens=torch.arange(rows)[:, None])
     log_probs = (
         torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
         - torch.arange(rows)[:, None] * 100
     )
-    frame = exact_module._children(state, live, log_probs, goal)
+    prefixes = exact_module._expand(state, live, log_probs, incumbent)
     assert (
-        frame.bytes
-        == storage([frame.state, frame.places, frame.log_probs])
+        prefixes.bytes
+        == storage([prefixes.state, prefixes.index, prefixes.log_probs])
         == rows * 400 + rows * vocabulary * 8
     )
     order = log_probs.flatten().argsort(descending=True, stable=True)
     taken = list[tuple[int, int]]()
     for left in (60_000, 30_000, 900, 1):
-        part, went = frame.take(len(frame.places) - left)
+        part, went = prefixes.pop(len(prefixes.index) - left)
         assert len(part) == len(went.tokens)
-        assert went.total.equal(log_probs.double()[went.tokens[:, 0], went.tokens[:, 1]])
+        assert went.sum_log_probs.equal(log_probs.double()[went.tokens[:, 0], went.tokens[:, 1]])
         taken += [(first, second) for first, second in went.tokens.tolist()]
-        held = storage([frame.state, frame.places, frame.log_probs])
-        assert frame.bytes == held
+        held = storage([prefixes.state, prefixes.index, prefixes.log_probs])
+        assert prefixes.bytes == held
         assert held <= 2 * (left * 8 + -(-left // vocabulary) * 400 + 400)
-        assert frame.head == float(frame.totals()[0])
+        assert prefixes.highest == float(prefixes.totals()[0])
     assert taken == [divmod(int(place), vocabulary) for place in order[:-1]]
 
 
 def test_what_can_no_longer_become_the_answer_frees_its_memory() -> None:
-    goal = exact_module._Goal(5, 0.0, [Hypothesis(-2.0, -2.0, [3], finished=True)])
-    live = Live.first(torch.ones(1, 1, dtype=torch.long))
-    frame = exact_module._children(None, live, torch.linspace(-1.0, -1.99, 1000)[None], goal)
-    assert frame.bytes == 8000
-    goal._offer(-1.05, [4])
-    goal.prune(frame)
-    assert 0 < len(frame.places) < 60
-    assert frame.bytes == 8 * len(frame.places)
+    incumbent = exact_module._Incumbent(FIVE_TOKENS, [Hypothesis(-2.0, -2.0, [3], finished=True)])
+    live = LiveHypotheses.initial(torch.ones(1, 1, dtype=torch.long))
+    prefixes = exact_module._expand(None, live, torch.linspace(-1.0, -1.99, 1000)[None], incumbent)
+    assert prefixes.bytes == 8000
+    incumbent._offer(-1.05, [4])
+    prefixes.keep(slice(incumbent.count_promising(prefixes)))
+    assert 0 < len(prefixes.index) < 60
+    assert prefixes.bytes == 8 * len(prefixes.index)
 
 
 @pytest.mark.parametrize(

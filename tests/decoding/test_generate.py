@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from seqloom.decoding.generate import Beam, Hypothesis, generate
-from seqloom.decoding.live_rows import Live
-from seqloom.decoding.rules import forbid, no_repeat_ngram
-from seqloom.decoding.strategies import Sample
-from seqloom.decoding.string_rules import Spelling, stops
+from seqloom.decoding.generate import GenerationOptions, generate
+from seqloom.decoding.hypotheses import Hypothesis, LiveHypotheses
+from seqloom.decoding.logits_processors import forbid, no_repeat_ngram
+from seqloom.decoding.strategies import BeamSearch, Sampling
+from seqloom.decoding.string_constraints import Spelling, stop_strings
 from seqloom.decoding.trace import Trace
 from seqloom.errors import SeqloomError, UsageError
 from seqloom.protocols import State
@@ -77,7 +77,11 @@ def decode(
     **beam: Any,
 ) -> list[list[Hypothesis]]:
     return generate(
-        model, state, prompts, strategy=Beam(**beam), max_new_tokens=limits, eos=EOS, pad=PAD, rules=rules
+        model,
+        state,
+        prompts,
+        limits,
+        GenerationOptions(strategy=BeamSearch(**beam), eos=EOS, pad=PAD, processors=rules),
     )
 
 
@@ -88,12 +92,16 @@ class Partial(NamedTuple):
     log_probs: Tensor
 
 
-def plain_beam(model: Toy, state: Tensor, prompt: Sequence[int], limit: int, beam: Beam) -> list[Hypothesis]:
+def plain_beam(
+    model: Toy, state: Tensor, prompt: Sequence[int], limit: int, beam: BeamSearch
+) -> list[Hypothesis]:
     """One input, one hypothesis at a time, never stopped before no hypothesis lives."""
 
     def read(tokens: Sequence[int], state: Tensor) -> tuple[Tensor, Tensor]:
         logits, state = model(torch.tensor([tokens]), state)
-        return RULES[0](Live.first(torch.tensor([tokens])), logits[0, -1:].log_softmax(-1))[0], state
+        return RULES[0](LiveHypotheses.initial(torch.tensor([tokens])), logits[0, -1:].log_softmax(-1))[
+            0
+        ], state
 
     log_probs, state = read(prompt, state)
     live, ended = [Partial(0.0, [], state, log_probs)], list[Hypothesis]()
@@ -138,17 +146,17 @@ def test_search_is_a_plain_beam_search(
     best: int,
     length_penalty: float,
 ) -> None:
-    model, beam = Toy(seed, levels), Beam(width=width, n_best=min(best, width), length_penalty=length_penalty)
+    model, beam = (
+        Toy(seed, levels),
+        BeamSearch(width=width, n_best=min(best, width), length_penalty=length_penalty),
+    )
     prompts, limits = [[BOS, *prompt] for prompt in prompts], limits[: len(prompts)]
     found = generate(
         model,
         start(len(prompts)),
         prompts,
-        strategy=beam,
-        max_new_tokens=limits,
-        eos=EOS,
-        pad=PAD,
-        rules=RULES,
+        limits,
+        GenerationOptions(strategy=beam, eos=EOS, pad=PAD, processors=RULES),
     )
     for row, hypotheses in enumerate(found):
         expected = plain_beam(model, start(len(prompts))[row : row + 1], prompts[row], limits[row], beam)
@@ -219,9 +227,9 @@ def test_rows_that_finish_leave() -> None:
 def test_rules_see_the_new_tokens_and_what_stood_before() -> None:
     seen, texts = [], []
 
-    def note(live: Live, log_probs: Tensor) -> Tensor:
+    def note(live: LiveHypotheses, log_probs: Tensor) -> Tensor:
         seen.append(live.tokens.tolist())
-        texts.append(live.text.tolist())
+        texts.append(live.sequences.tolist())
         return forbid([PAD, BOS, EOS])(live, log_probs)
 
     (found,) = decode(Toy(5), start(1), [[BOS, 3, 4]], [3], [note])
@@ -233,7 +241,7 @@ def test_rules_see_the_new_tokens_and_what_stood_before() -> None:
 def test_what_is_impossible_never_comes() -> None:
     """Where nothing may come next, a hypothesis dies; others of its input go on."""
 
-    def nothing_after_3(live: Live, log_probs: Tensor) -> Tensor:
+    def nothing_after_3(live: LiveHypotheses, log_probs: Tensor) -> Tensor:
         return log_probs.masked_fill((live.tokens == 3).any(dim=1, keepdim=True), -math.inf)
 
     model = Spelled({(): {3: 0.9, 4: 0.1}, (3,): {EOS: 1.0}, (4,): {EOS: 1.0}})
@@ -244,18 +252,14 @@ def test_what_is_impossible_never_comes() -> None:
         assert [(h.tokens, h.finished) for h in found] == [([4], True)]
         assert found[0].score == pytest.approx(math.log(0.1) / 2)
     assert decode(model, torch.zeros(1, 0).long(), [[BOS]], [5], [nothing_after_3]) == [[]]
-    stop = stops(Spelling(pieces=[b"", b"", b"", b"c", b"d", b"e"], text_separator=b""), ["e"])
-    beam = Beam()
+    stop = stop_strings(Spelling(token_bytes=[b"", b"", b"", b"c", b"d", b"e"], text_separator=b""), ["e"])
+    beam = BeamSearch()
     assert generate(
         model,
         torch.zeros(1, 0).long(),
         [[BOS]],
-        strategy=beam,
-        max_new_tokens=[5],
-        eos=EOS,
-        pad=PAD,
-        rules=[nothing_after_3],
-        stop=stop,
+        [5],
+        GenerationOptions(strategy=beam, eos=EOS, pad=PAD, processors=[nothing_after_3], stop=stop),
     ) == [[]]
 
 
@@ -282,11 +286,11 @@ def test_what_is_wrong_is_refused() -> None:
         with pytest.raises(
             UsageError, match=f"n_best must be from 1 to the beam's width {width}, but is {n_best}"
         ):
-            Beam(width=width, n_best=n_best)
+            BeamSearch(width=width, n_best=n_best)
     with pytest.raises(
         UsageError, match="length_penalty must be from 0 to 10 and diversity at least 0, but they are -1"
     ):
-        Beam(length_penalty=-1)
+        BeamSearch(length_penalty=-1)
 
 
 def test_no_prompts_have_no_outputs() -> None:
@@ -356,12 +360,8 @@ def test_a_row_ends_where_the_stop_says_so_and_its_tokens_stay() -> None:
             Toy(1),
             start(3),
             PROMPTS,
-            strategy=Beam(**beam),
-            max_new_tokens=[9] * 3,
-            eos=EOS,
-            pad=PAD,
-            rules=RULES,
-            stop=stop,
+            [9] * 3,
+            GenerationOptions(strategy=BeamSearch(**beam), eos=EOS, pad=PAD, processors=RULES, stop=stop),
         )
         for h in (h for hypotheses in found for h in hypotheses):
             assert 4 not in h.tokens[:-1]
@@ -384,7 +384,7 @@ def test_a_trace_says_why_each_candidate_fell() -> None:
         (3, 4): {EOS: 1.0},
     }
     lines: list[str] = []
-    beam, rules = Beam(width=2, length_penalty=0.0), [*RULES, no_repeat_ngram(1, EOS)]
+    beam, rules = BeamSearch(width=2, length_penalty=0.0), [*RULES, no_repeat_ngram(1, EOS)]
     names = ["<pad>", "<s>", "</s>", "c", "d", "e"]
     trace = Trace(lines.append, lambda ids: [names[i] for i in ids], beam, rules)
     state = torch.zeros(1, 0).long()
@@ -392,12 +392,9 @@ def test_a_trace_says_why_each_candidate_fell() -> None:
         Spelled(table),
         state,
         [[BOS]],
-        strategy=beam,
-        max_new_tokens=[5],
-        eos=EOS,
-        pad=PAD,
-        rules=rules,
-        watch=trace,
+        [5],
+        GenerationOptions(strategy=beam, eos=EOS, pad=PAD, processors=rules),
+        observer=trace,
     )
     assert found[0].tokens == [4]
     text = "\n".join(" ".join(line.split()) for line in lines)
@@ -422,8 +419,8 @@ def test_a_trace_says_why_each_candidate_fell() -> None:
 
 def test_a_trace_of_samples_and_of_groups() -> None:
     for strategy, said in (
-        (Sample(seed=0, samples=20), "is not drawn"),
-        (Beam(width=4, groups=2, diversity=9.0), "groups before this one"),
+        (Sampling(seed=0, samples=20), "is not drawn"),
+        (BeamSearch(width=4, groups=2, diversity=9.0), "groups before this one"),
     ):
         lines: list[str] = []
         trace = Trace(lines.append, lambda ids: [str(i) for i in ids], strategy, RULES)
@@ -431,12 +428,9 @@ def test_a_trace_of_samples_and_of_groups() -> None:
             Toy(0),
             start(1),
             [[BOS]],
-            strategy=strategy,
-            max_new_tokens=[4],
-            eos=EOS,
-            pad=PAD,
-            rules=RULES,
-            watch=trace,
+            [4],
+            GenerationOptions(strategy=strategy, eos=EOS, pad=PAD, processors=RULES),
+            observer=trace,
         )
         assert any(said in line for line in lines)
         assert any("goes on" in line for line in lines)

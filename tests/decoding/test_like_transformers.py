@@ -19,9 +19,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqloom.decoding.generate import generate
-from seqloom.decoding.live_rows import Hypothesis
-from seqloom.decoding.strategies import Beam
+from seqloom.decoding.generate import GenerationOptions, generate
+from seqloom.decoding.hypotheses import Hypothesis
+from seqloom.decoding.strategies import BeamSearch
 from seqloom.interop.checkpoint import read_checkpoint
 from seqloom.protocols import select_rows
 
@@ -175,10 +175,14 @@ def ours_found(
         model,
         state,
         prompts,
-        strategy=Beam(width=width, length_penalty=penalty, end=family.end if refill else None),
-        max_new_tokens=[LONGEST] * len(rows),
-        eos=family.end,
-        pad=-1,
+        [LONGEST] * len(rows),
+        GenerationOptions(
+            strategy=BeamSearch(
+                width=width, length_penalty=penalty, refill_eos=family.end if refill else None
+            ),
+            eos=family.end,
+            pad=-1,
+        ),
     )
     return [hypotheses[0] for hypotheses in found]
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.decoding.toys import BOS, EOS, PAD, Chain, Remembering
 
-from seqloom.decoding.generate import finish, generate, steps
-from seqloom.decoding.live_rows import Hypothesis
+from seqloom.decoding.generate import GenerationOptions, finish, generate, steps
+from seqloom.decoding.hypotheses import Hypothesis
+from seqloom.decoding.logits_processors import forbid
 from seqloom.decoding.long_context import generate_windows, window_start
-from seqloom.decoding.rules import forbid
-from seqloom.decoding.strategies import Beam, Sample, Strategy
+from seqloom.decoding.strategies import BeamSearch, Sampling, Strategy
 
 RULES = [forbid([PAD, BOS])]
 
@@ -24,12 +24,9 @@ def long(
     made = generate_windows(
         model,
         prompts,
-        strategy=strategy,
-        max_new_tokens=limit,
+        limit,
+        GenerationOptions(strategy=strategy, eos=EOS, pad=PAD, processors=RULES),
         context=model.context,
-        eos=EOS,
-        pad=PAD,
-        rules=RULES,
     )
     return finish(made)
 
@@ -54,14 +51,18 @@ def test_each_token_comes_from_its_window_alone() -> None:
     """A text is what a model with no memory gives, if it is shown the window before each token."""
     for context in (1, 2, 5, 8):
         model = Remembering(context=context)
-        ((found,),) = long(model, [[BOS, 7]], 40, Beam())
+        ((found,),) = long(model, [[BOS, 7]], 40, BeamSearch())
         text = [BOS, 7, *found.tokens, *[EOS] * found.finished]
         assert len(text) > 3 * context
         assert model.begun == len({window_start(length, context) for length in range(2, len(text))})
         for length in range(2, len(text)):
             window = text[window_start(length, context) : length]
             ((one,),) = generate(
-                model, None, [window], strategy=Beam(), max_new_tokens=[1], eos=EOS, pad=PAD, rules=RULES
+                model,
+                None,
+                [window],
+                [1],
+                GenerationOptions(strategy=BeamSearch(), eos=EOS, pad=PAD, processors=RULES),
             )
             assert (one.tokens or [EOS]) == [text[length]]
 
@@ -80,11 +81,11 @@ def test_windows_do_not_change_what_seeds_promise(
     model, prompts, strategy = (
         Remembering(context=context),
         [[BOS, *prompt] for prompt in prompts],
-        Sample(seed=9, samples=samples),
+        Sampling(seed=9, samples=samples),
     )
     found = long(model, prompts, limit, strategy)
     assert found == [long(model, [prompt], limit, strategy)[0] for prompt in prompts]
-    assert [texts[:1] for texts in found] == long(model, prompts, limit, strategy.one())
+    assert [texts[:1] for texts in found] == long(model, prompts, limit, strategy.single())
     for texts in found:
         assert [h.sample for h in texts] == list(range(samples))
         assert all(len(h.tokens) + 1 <= limit if h.finished else len(h.tokens) == limit for h in texts)
@@ -94,12 +95,12 @@ def test_windows_do_not_change_what_seeds_promise(
 @given(prompt=st.lists(st.integers(3, 20), max_size=20), context=st.integers(1, 9), first=st.integers(1, 20))
 def test_going_on_with_a_text_is_never_having_stopped(prompt: list[int], context: int, first: int) -> None:
     model = Remembering(context=context)
-    ((whole,),) = long(model, [[BOS, *prompt]], 30, Beam())
-    ((begin,),) = long(model, [[BOS, *prompt]], first, Beam())
+    ((whole,),) = long(model, [[BOS, *prompt]], 30, BeamSearch())
+    ((begin,),) = long(model, [[BOS, *prompt]], first, BeamSearch())
     if begin.finished:
         assert begin == whole
     else:
-        ((rest,),) = long(model, [[BOS, *prompt, *begin.tokens]], 30 - first, Beam())
+        ((rest,),) = long(model, [[BOS, *prompt, *begin.tokens]], 30 - first, BeamSearch())
         assert begin.tokens + rest.tokens == whole.tokens
         assert begin.log_probability + rest.log_probability == pytest.approx(whole.log_probability)
         assert rest.finished == whole.finished
@@ -108,7 +109,7 @@ def test_going_on_with_a_text_is_never_having_stopped(prompt: list[int], context
 def test_random_numbers_go_on_from_window_to_window() -> None:
     """A chain needs the last token only, so its texts are the same with and without windows."""
     even = {i: [0, 0, 0.02, *[0.98 / 20] * 20] for i in [BOS, *range(3, 23)]}
-    strategy = Sample(seed=4, samples=5)
+    strategy = Sampling(seed=4, samples=5)
     texts = [long(Chain(even, context), [[BOS, 3], [BOS]], 60, strategy) for context in (None, 1, 2, 7)]
     assert [[h.tokens for found in text for h in found] for text in texts] == [
         [h.tokens for found in texts[0] for h in found]
@@ -119,25 +120,22 @@ def test_random_numbers_go_on_from_window_to_window() -> None:
 def test_a_text_of_a_diverse_beam_goes_on_in_its_group() -> None:
     """After the first window each text is a beam of its own, as wide as its group."""
     model, prompts = Remembering(context=6), [[BOS, 4], [BOS, 9, 5]]
-    beam = Beam(width=6, n_best=6, groups=3, diversity=2.0)
+    beam = BeamSearch(width=6, n_best=6, groups=3, diversity=2.0)
     for prompt, texts in zip(prompts, long(model, prompts, 20, beam), strict=True):
         first = finish(
             steps(
                 model,
                 None,
                 [prompt],
-                strategy=beam,
-                max_new_tokens=[7 - len(prompt)],
-                eos=EOS,
-                pad=PAD,
-                rules=RULES,
+                [7 - len(prompt)],
+                GenerationOptions(strategy=beam, eos=EOS, pad=PAD, processors=RULES),
             )
         )[0]
         for h in first:
             if h.finished:
                 assert h in texts
                 continue
-            rest = long(model, [[*prompt, *h.tokens]], 20 - len(h.tokens), Beam(width=2))[0][0]
+            rest = long(model, [[*prompt, *h.tokens]], 20 - len(h.tokens), BeamSearch(width=2))[0][0]
             (whole,) = (text for text in texts if text.tokens[: len(h.tokens)] == h.tokens)
             assert whole.tokens == [*h.tokens, *rest.tokens]
             assert whole.sample == h.sample
@@ -145,9 +143,13 @@ def test_a_text_of_a_diverse_beam_goes_on_in_its_group() -> None:
 
 def test_what_fits_is_one_window() -> None:
     model, prompts = Remembering(context=40), [[BOS], [BOS, 4, 5]]
-    for strategy in (Sample(seed=1, samples=3), Beam(width=4, n_best=3)):
+    for strategy in (Sampling(seed=1, samples=3), BeamSearch(width=4, n_best=3)):
         expected = generate(
-            model, None, prompts, strategy=strategy, max_new_tokens=[20, 20], eos=EOS, pad=PAD, rules=RULES
+            model,
+            None,
+            prompts,
+            [20, 20],
+            GenerationOptions(strategy=strategy, eos=EOS, pad=PAD, processors=RULES),
         )
         found = long(model, prompts, 20, strategy)
         assert [[h.tokens for h in texts] for texts in found] == [
@@ -159,14 +161,14 @@ def test_what_fits_is_one_window() -> None:
 
 
 def test_the_score_of_a_long_text_is_that_of_all_its_tokens() -> None:
-    for strategy in (Beam(width=3, n_best=2, length_penalty=0.7), Sample(samples=2)):
+    for strategy in (BeamSearch(width=3, n_best=2, length_penalty=0.7), Sampling(samples=2)):
         (texts,) = long(Remembering(context=6), [[BOS]], 25, strategy)
         assert len(texts) == 2
         for h in texts:
             assert h.score == pytest.approx(strategy.score(h.log_probability, len(h.tokens) + h.finished))
-        if isinstance(strategy, Beam):
+        if isinstance(strategy, BeamSearch):
             assert texts[0].score >= texts[1].score
 
 
 def test_no_prompts_have_no_texts() -> None:
-    assert long(Remembering(context=6), [], 25, Beam()) == []
+    assert long(Remembering(context=6), [], 25, BeamSearch()) == []

@@ -25,7 +25,8 @@ def rate(sums: Ints) -> Floats:
 
 @st.composite
 def problems(draw: st.DrawFn, features: int = 2) -> tuple[Lists, Ints]:
-    """A few lists of whole-numbered features, with ties and copies, and (errors, length) of each hypothesis."""
+    """A few lists of whole-numbered features, with ties and copies, and (errors, length) of each
+    hypothesis."""
     sizes = draw(st.lists(st.integers(1, 6), min_size=1, max_size=5))
     numbers = st.lists(st.integers(-4, 4), min_size=features, max_size=features)
     rows = draw(st.lists(numbers, min_size=sum(sizes), max_size=sum(sizes)))

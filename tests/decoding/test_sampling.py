@@ -15,10 +15,10 @@ from tests.decoding.toys import BOS, EOS, PAD, Chain, Remembering, fits
 from torch import Tensor
 
 from seqloom.config import DecodeConfig
-from seqloom.decoding.generate import Begun, finish, generate, steps
-from seqloom.decoding.live_rows import Hypothesis
-from seqloom.decoding.rules import forbid, rules_of
-from seqloom.decoding.strategies import Beam, Sample, draw, strategy_of, uniform
+from seqloom.decoding.generate import Earlier, GenerationOptions, finish, generate, steps
+from seqloom.decoding.hypotheses import Hypothesis
+from seqloom.decoding.logits_processors import forbid, logits_processors
+from seqloom.decoding.strategies import BeamSearch, Sampling, draw, strategy_of, uniform
 from seqloom.errors import UsageError
 
 FORBIDDEN = [PAD, BOS]
@@ -29,16 +29,13 @@ def decode(
 ) -> list[list[Hypothesis]]:
     config = DecodeConfig(**{"strategy": "sample"} | changes)
     limits = [limit] * len(prompts)
-    rules = rules_of(config, FORBIDDEN, EOS)
+    rules = logits_processors(config, FORBIDDEN, EOS)
     return generate(
         model,
         None,
         prompts,
-        strategy=strategy_of(config),
-        max_new_tokens=limits,
-        eos=EOS,
-        pad=PAD,
-        rules=rules,
+        limits,
+        GenerationOptions(strategy=strategy_of(config), eos=EOS, pad=PAD, processors=rules),
     )
 
 
@@ -281,23 +278,18 @@ def test_nothing_else_in_the_batch_changes_a_text(
 
 def test_a_text_goes_on_where_it_was_cut() -> None:
     """Sample 2 of a text, cut after 5 tokens and gone on with, is the text that was never cut."""
-    model, strategy, rules = Remembering(), Sample(seed=3, samples=4), [forbid([*FORBIDDEN, EOS])]
+    model, strategy, rules = Remembering(), Sampling(seed=3, samples=4), [forbid([*FORBIDDEN, EOS])]
     whole = generate(
-        model, None, [[BOS, 4]], strategy=strategy, max_new_tokens=[15], eos=EOS, pad=PAD, rules=rules
-    )[0][2]
-    assert len(whole.tokens) == 15
-    prompt, one = [BOS, 4, *whole.tokens[:5]], strategy.one()
-    rest = steps(
         model,
         None,
-        [prompt],
-        strategy=one,
-        max_new_tokens=[10],
-        eos=EOS,
-        pad=PAD,
-        rules=rules,
-        begun=[Begun(sample=2, drawn=5)],
-    )
+        [[BOS, 4]],
+        [15],
+        GenerationOptions(strategy=strategy, eos=EOS, pad=PAD, processors=rules),
+    )[0][2]
+    assert len(whole.tokens) == 15
+    prompt, one = [BOS, 4, *whole.tokens[:5]], strategy.single()
+    options = GenerationOptions(strategy=one, eos=EOS, pad=PAD, processors=rules)
+    rest = steps(model, None, [prompt], [10], options, earlier=[Earlier(sample=2, generated=5)])
     assert finish(rest)[0][0].tokens == whole.tokens[5:]
 
 
@@ -323,20 +315,17 @@ def test_what_is_forbidden_never_comes() -> None:
     even = Chain({i: [1 / 8] * 8 for i in range(8)})
     (found,) = decode(even, [[BOS]], 30, n_best=300)
     assert {token for h in found for token in h.tokens} == {3, 4, 5, 6, 7}
-    limits = {"strategy": Sample(samples=3), "max_new_tokens": [5], "eos": EOS, "pad": PAD}
-    assert generate(even, None, [[BOS]], rules=[forbid(range(8))], **limits) == [[]]  # type: ignore[arg-type]  # nothing may come: it dies
+    nothing = [forbid(range(8))]
+    options = GenerationOptions(strategy=Sampling(samples=3), eos=EOS, pad=PAD, processors=nothing)
+    assert generate(even, None, [[BOS]], [5], options) == [[]]  # no token may come: the row dies
 
 
 def test_steps_yield_each_token_as_it_comes() -> None:
     model, seen = Remembering(), list[list[int]]()
-    limits: Any = {
-        "strategy": Sample(samples=2, seed=1),
-        "max_new_tokens": [6],
-        "eos": EOS,
-        "pad": PAD,
-        "rules": [forbid([0, 1, 2])],
-    }
-    found = finish(steps(model, None, [[BOS]], **limits), lambda new: seen.append(new.tolist()))
+    options = GenerationOptions(
+        strategy=Sampling(samples=2, seed=1), eos=EOS, pad=PAD, processors=[forbid([0, 1, 2])]
+    )
+    found = finish(steps(model, None, [[BOS]], [6], options), lambda new: seen.append(new.tolist()))
     assert [list(texts) for texts in zip(*seen, strict=True)] == [h.tokens for h in found[0]]
 
 
@@ -344,8 +333,8 @@ def test_steps_yield_each_token_as_it_comes() -> None:
 
 
 def test_strategies_come_from_the_settings() -> None:
-    assert strategy_of(DecodeConfig(strategy="sample", seed=4, n_best=7)) == Sample(seed=4, samples=7)
-    assert strategy_of(DecodeConfig(beam=3, n_best=2, length_penalty=0.5)) == Beam(
+    assert strategy_of(DecodeConfig(strategy="sample", seed=4, n_best=7)) == Sampling(seed=4, samples=7)
+    assert strategy_of(DecodeConfig(beam=3, n_best=2, length_penalty=0.5)) == BeamSearch(
         width=3, n_best=2, length_penalty=0.5
     )
 
@@ -353,4 +342,4 @@ def test_strategies_come_from_the_settings() -> None:
 @pytest.mark.parametrize(("samples", "seed"), [(0, 0), (1, -1), (1, 2**63)])
 def test_a_sampling_that_cannot_be_is_refused(samples: int, seed: int) -> None:
     with pytest.raises(UsageError, match=r"samples must be at least 1 and the seed from 0 to 2\^63 - 1"):
-        Sample(samples=samples, seed=seed)
+        Sampling(samples=samples, seed=seed)

@@ -17,8 +17,10 @@ import torch
 from torch import Tensor
 
 from seqloom.config import DecodeConfig
-from seqloom.decoding.generate import Beam, Hypothesis, Sample, generate
-from seqloom.decoding.rules import forbid, rules_of
+from seqloom.decoding.generate import GenerationOptions, generate
+from seqloom.decoding.hypotheses import Hypothesis
+from seqloom.decoding.logits_processors import forbid, logits_processors
+from seqloom.decoding.strategies import BeamSearch, Sampling
 from seqloom.layers.outputs.adaptive_softmax import AdaptiveOutput
 from seqloom.protocols import (
     NeuralDecodable,
@@ -276,11 +278,8 @@ def decode(
         subject.model,
         start(subject, inputs),
         prompts,
-        strategy=Beam(**beam),
-        max_new_tokens=limits,
-        eos=EOS,
-        pad=PAD,
-        rules=RULES,
+        limits,
+        GenerationOptions(strategy=BeamSearch(**beam), eos=EOS, pad=PAD, processors=RULES),
     )
 
 
@@ -350,20 +349,21 @@ def test_a_beam_as_wide_as_the_space_is_exhaustive_search(subject: Subject) -> N
 
 def test_every_rule_holds_with_every_model(subject: Subject) -> None:
     """What each rule promises, in beams and samples of several inputs."""
-    rules = rules_of(
+    rules = logits_processors(
         DecodeConfig(min_length=3, no_repeat_ngram=2, repetition_penalty=1.5), [PAD, BOS, 6], EOS
     )
-    for strategy in (Beam(width=3, n_best=3), Beam(width=4, n_best=4, groups=2), Sample(seed=1, samples=5)):
+    for strategy in (
+        BeamSearch(width=3, n_best=3),
+        BeamSearch(width=4, n_best=4, groups=2),
+        Sampling(seed=1, samples=5),
+    ):
         limits = [8, 5, 6]
         found = generate(
             subject.model,
             start(subject, INPUTS),
             TOKENS,
-            strategy=strategy,
-            max_new_tokens=limits,
-            eos=EOS,
-            pad=PAD,
-            rules=rules,
+            limits,
+            GenerationOptions(strategy=strategy, eos=EOS, pad=PAD, processors=rules),
         )
         for prompt, hypotheses in zip(TOKENS, found, strict=True):
             assert hypotheses

@@ -15,8 +15,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqloom.decoding.generate import Hypothesis, Sample, generate
-from seqloom.decoding.rules import forbid
+from seqloom.decoding.generate import GenerationOptions, generate
+from seqloom.decoding.hypotheses import Hypothesis
+from seqloom.decoding.logits_processors import forbid
+from seqloom.decoding.strategies import Sampling
 from seqloom.evaluation.perplexity import score_texts
 from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import BOS, EOS, PAD
@@ -167,23 +169,20 @@ def test_gradients_of_packed_documents_are_the_sum_over_documents(lm: Subject) -
 
 
 def drawn(
-    lm: Subject, prompts: Sequence[Sequence[int]], strategy: Sample, limit: int
+    lm: Subject, prompts: Sequence[Sequence[int]], strategy: Sampling, limit: int
 ) -> list[list[Hypothesis]]:
     limits = [limit] * len(prompts)
     return generate(
         lm.model,
         None,
         prompts,
-        strategy=strategy,
-        max_new_tokens=limits,
-        eos=EOS,
-        pad=PAD,
-        rules=[forbid([PAD, BOS])],
+        limits,
+        GenerationOptions(strategy=strategy, eos=EOS, pad=PAD, processors=[forbid([PAD, BOS])]),
     )
 
 
 def test_a_sample_is_the_same_in_any_batch(lm: Subject) -> None:
-    prompts, strategy = [[BOS, *text] for text in TEXTS], Sample(seed=3, samples=2)
+    prompts, strategy = [[BOS, *text] for text in TEXTS], Sampling(seed=3, samples=2)
     together = drawn(lm, prompts, strategy, 6)
     for prompt, expected in zip(prompts, together, strict=True):
         (alone,) = drawn(lm, [prompt], strategy, 6)
@@ -196,7 +195,7 @@ def test_samples_are_as_frequent_as_the_model_says(lm: Subject) -> None:
     """Pearson's chi-square over what follows a prompt; beyond 24.3 by chance once in 5,000 times with 5
     degrees of freedom."""
     count, prompt = 3000, [BOS, 4]
-    (samples,) = drawn(lm, [prompt], Sample(seed=1, samples=count), 1)
+    (samples,) = drawn(lm, [prompt], Sampling(seed=1, samples=count), 1)
     found = torch.bincount(
         torch.tensor([one.tokens[0] if one.tokens else EOS for one in samples]), minlength=7
     ).double()

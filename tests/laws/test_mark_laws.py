@@ -21,7 +21,7 @@ from seqloom.evaluation.teacher_forcing import teacher_forced
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.transformer import Transformer, TransformerConfig
 from seqloom.protocols import SpecialIds
-from seqloom.runs.decoding_options import decoding_of
+from seqloom.runs.decoding_options import generation_options
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.shapes import IGNORE
 from seqloom.tasks.language_modeling.complete import Completer
@@ -430,6 +430,6 @@ def test_marks_stand_around_what_is_read_and_written() -> None:
 
 def test_rules_forbid_the_marks_of_the_tokenizer() -> None:
     for name, special_ids in MARKS.items():
-        _, rules, _ = decoding_of(DecodeConfig(), Letters(special_ids))
+        rules = generation_options(DecodeConfig(), Letters(special_ids)).processors
         left = rules[0](None, torch.zeros(1, SIZE))[0]  # type: ignore[arg-type]
         assert (left == -float("inf")).nonzero()[:, 0].tolist() == sorted(special_ids.forbidden), name

@@ -8,16 +8,18 @@ Logits are made float32 before the search, which in another batch rounds otherwi
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from seqloom.decoding.exact_search import ExactResult, SearchBudget, exact_search
-from seqloom.decoding.generate import Beam, Hypothesis, generate
-from seqloom.decoding.live_rows import Live
-from seqloom.decoding.rules import forbid
+from seqloom.decoding.exact_search import ExactResult, ExactSearchOptions, SearchBudget, exact_search
+from seqloom.decoding.generate import GenerationOptions, generate
+from seqloom.decoding.hypotheses import Hypothesis, LiveHypotheses
+from seqloom.decoding.logits_processors import forbid
+from seqloom.decoding.strategies import BeamSearch
 from seqloom.protocols import select_rows
 from seqloom.text.special_tokens import BOS, EOS, PAD
 
@@ -34,7 +36,7 @@ PENALTIES = (0.0, 1.0)
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def reluctant(_: Live, log_probs: Tensor) -> Tensor:
+def reluctant(_: LiveHypotheses, log_probs: Tensor) -> Tensor:
     """The end mark is far less likely than a random model has it, or the empty sequence would be the answer
     too often."""
     result = log_probs.clone()
@@ -45,26 +47,26 @@ def reluctant(_: Live, log_probs: Tensor) -> Tensor:
 RULES = [forbid([PAD, BOS]), reluctant]
 
 
-def exact(subject: Subject, length_penalty: float, **options: Any) -> ExactResult:
+def exact(
+    subject: Subject, length_penalty: float, known: Sequence[Hypothesis] = (), **changes: Any
+) -> ExactResult:
     state = subject.start(torch.tensor([INPUT]))
-    return exact_search(
-        subject.model,
-        state,
-        PROMPT,
-        max_new_tokens=CAP,
-        eos=EOS,
-        rules=RULES,
-        length_penalty=length_penalty,
-        **options,
+    options = ExactSearchOptions(
+        max_new_tokens=CAP, eos=EOS, processors=RULES, length_penalty=length_penalty, **changes
     )
+    return exact_search(subject.model, state, PROMPT, options, known)
 
 
 def beam(subject: Subject, width: int, length_penalty: float) -> list[Hypothesis]:
     """The finished hypotheses of a beam, best first."""
     state = subject.start(torch.tensor([INPUT]))
-    strategy = Beam(width=width, n_best=width, length_penalty=length_penalty)
+    strategy = BeamSearch(width=width, n_best=width, length_penalty=length_penalty)
     (found,) = generate(
-        subject.model, state, [PROMPT], strategy=strategy, max_new_tokens=[CAP], eos=EOS, pad=PAD, rules=RULES
+        subject.model,
+        state,
+        [PROMPT],
+        [CAP],
+        GenerationOptions(strategy=strategy, eos=EOS, pad=PAD, processors=RULES),
     )
     return [one for one in found if one.finished]
 

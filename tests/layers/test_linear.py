@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqloom.decoding.generate import generate
-from seqloom.decoding.strategies import Beam
+from seqloom.decoding.generate import GenerationOptions, generate
+from seqloom.decoding.strategies import BeamSearch
 from seqloom.layers import linear as module
 from seqloom.layers.linear import LARGE, MOST_ROWS, MUCH, Linear, linear
 from seqloom.models.gpt import GPT, GPTConfig
@@ -143,7 +143,9 @@ def test_it_packs_where_that_pays_and_once(packed: list[int]) -> None:
 
 def test_decoding_packs_each_weight_once(packed: list[int]) -> None:
     model = GPT(GPTConfig(vocabulary_size=LARGE // 64, context=16, width=64, layers=1, heads=2)).eval()
-    generate(model, None, [[1], [1, 2]], strategy=Beam(width=2), max_new_tokens=[5, 5], eos=2, pad=0)
+    generate(
+        model, None, [[1], [1, 2]], [5, 5], GenerationOptions(strategy=BeamSearch(width=2), eos=2, pad=0)
+    )
     assert packed == [LARGE // 64]  # the output layer; no other weight is large
     assert current() is None
 

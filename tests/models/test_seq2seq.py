@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seqloom.decoding.generate import Beam, generate
-from seqloom.decoding.rules import forbid
+from seqloom.decoding.generate import GenerationOptions, generate
+from seqloom.decoding.logits_processors import forbid
+from seqloom.decoding.strategies import BeamSearch
 from seqloom.errors import UsageError
 from seqloom.layers.attention import AdditiveScores, BilinearScores
 from seqloom.layers.recurrent.cells import CELLS
@@ -316,11 +317,10 @@ def test_a_beam_reads_the_one_memory_of_its_input(attention: str) -> None:
         watched,
         state,
         [[BOS]],
-        strategy=Beam(width=5, n_best=5),
-        max_new_tokens=[6],
-        eos=EOS,
-        pad=PAD,
-        rules=[forbid([PAD, BOS])],
+        [6],
+        GenerationOptions(
+            strategy=BeamSearch(width=5, n_best=5), eos=EOS, pad=PAD, processors=[forbid([PAD, BOS])]
+        ),
     )
     assert len(found) == 5
     assert max(watched.rows) > 3

@@ -18,7 +18,8 @@ import torch
 from torch import nn
 
 from seqloom.config import DataConfig, DecodeConfig, RunConfig
-from seqloom.decoding.generate import Beam, generate
+from seqloom.decoding.generate import GenerationOptions, generate
+from seqloom.decoding.strategies import BeamSearch
 from seqloom.errors import MissingExtraError, SeqloomError, UsageError
 from seqloom.interop.onnx import check
 from seqloom.interop.onnx import graph as graph_module
@@ -213,7 +214,7 @@ def greedy(folder: Path, prompt: list[int], source: list[int] | None) -> list[in
 
 def generated(model: Any, state: Any, prompt: list[int]) -> list[int]:
     ((best,),) = generate(
-        model, state, [prompt], strategy=Beam(width=1), max_new_tokens=[MOST], eos=EOS, pad=PAD
+        model, state, [prompt], [MOST], GenerationOptions(strategy=BeamSearch(width=1), eos=EOS, pad=PAD)
     )
     return [*best.tokens, *([EOS] if best.finished else [])]
 

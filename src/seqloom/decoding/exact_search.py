@@ -1,13 +1,15 @@
 """Exact MAP: the most likely complete sequence, proven, by branch and bound.
 
-    argmax  Σ log p(y_t | y_<t) / n^α   over all sequences y_1 .. y_n that end in </s>, the end mark counted, n at most the cap
+    argmax  Σ log p(y_t | y_<t) / n^α
+    over all sequences y_1 .. y_n that end in </s>, the end mark counted, with n at most the maximum length
 
-The empty sequence (</s> alone) is one of them; one that the cap cuts off is not. A log-probability is at most
-0, so a prefix with the sum L can end no better than L / cap^α, and where that is no better than a sequence
-already found, nothing that begins with the prefix needs to be looked at. With α = 0 this is exact inference
-of Stahlberg and Byrne 2019 (arXiv:1908.10090); the most promising prefix first is best-first search (Meister,
-Vieira and Cotterell 2020, arXiv:2007.03909). Prefixes of one length exclude each other, so fewer than 1 /
-p(best) of one length are more likely than the best sequence: a proof reads at most cap / p(best) of them.
+The empty sequence (</s> alone) is one of them; one that the maximum length cuts off is not. A log-probability
+is at most 0, so a prefix with the sum L can end no better than L / maximum^α. Where that is no better than
+the best sequence so far (the incumbent), nothing that begins with the prefix needs to be looked at. With α =
+0 this is exact inference of Stahlberg and Byrne 2019 (arXiv:1908.10090); the most promising prefix first is
+best-first search (Meister, Vieira and Cotterell 2020, arXiv:2007.03909). Prefixes of one length exclude each
+other, so fewer than 1 / p(best) of one length are more likely than the best sequence: a proof reads at most
+maximum / p(best) of them.
 
 Of equally good sequences the shortest is the answer, of these the one with the lowest ids.
 """
@@ -23,8 +25,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from seqloom.decoding.live_rows import NOT_NUMBERS, Hypothesis, Live
-from seqloom.decoding.rules import Rule
+from seqloom.decoding.hypotheses import NAN_LOGITS, Hypothesis, LiveHypotheses
+from seqloom.decoding.logits_processors import LogitsProcessor
 from seqloom.errors import SeqloomError, UsageError
 from seqloom.packed_weights import packed_weights
 from seqloom.protocols import Decodable, State, device_of, next_logits, select_rows, tensors_of
@@ -32,10 +34,10 @@ from seqloom.protocols import Decodable, State, device_of, next_logits, select_r
 CHUNK = 64
 """Prefixes that the model reads in one step."""
 MOST_BYTES = 3 * 2**27
-"""Of what waits, states and continuations. With more, the longest prefixes go first: then at most one chunk
-for each length is added."""
+"""Of the open prefixes and their states. With more, the longest prefixes are read first: then at most one
+chunk for each length is added."""
 SLACK = 1e-3
-"""Nats by which a first look in float32 may err; the second, in float64, decides."""
+"""Nats by which a first comparison in float32 may err; the second, in float64, decides."""
 
 
 @final
@@ -59,13 +61,55 @@ UNLIMITED = SearchBudget()
 
 @final
 @dataclass(frozen=True, kw_only=True)
+class ExactSearchOptions:
+    """What an exact search looks for, and for how long."""
+
+    max_new_tokens: int
+    """The end mark counted."""
+    eos: int
+    length_penalty: float = 0.0
+    """α."""
+    processors: Sequence[LogitsProcessor] = ()
+    """They may only lower log-probabilities, or keep them at most 0."""
+    budget: SearchBudget = UNLIMITED
+    chunk: int = CHUNK
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 1:
+            raise UsageError(NEEDS_TOKENS)
+        if self.chunk < 1:
+            raise UsageError(f"chunk must be at least 1, but is {self.chunk}")
+        check_length_penalty(self.length_penalty)
+        if self.length_penalty * math.log(self.max_new_tokens) > 600:  # length^α would overflow
+            raise UsageError(
+                f"length_penalty must be smaller for a maximum of {self.max_new_tokens:,} new tokens, but is"
+                f" {self.length_penalty:g}"
+            )
+
+    @property
+    def longest_divisor(self) -> float:
+        """maximum^α."""
+        return float(self.max_new_tokens**self.length_penalty)
+
+
+NEEDS_TOKENS = "exact search needs a prompt of at least one token and a maximum of at least 1 new token"
+
+
+def check_length_penalty(length_penalty: float) -> None:
+    """Raises UsageError for one that no search can have."""
+    if not 0 <= length_penalty <= 100:  # NaN is not
+        raise UsageError(f"length_penalty must be a number from 0 to 100, but is {length_penalty}")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
 class ExactResult:
-    """The best complete sequence, or the best that was found and how much better one could be."""
+    """The best complete sequence, or the best so far and how much better one could be."""
 
     best: Hypothesis | None
     """None where none was found; where that is proven too, none is possible."""
     proven: bool
-    """Whether nothing is better, but for the rounding of the model's float32."""
+    """Whether nothing is better, up to the rounding of the model's float32."""
     bound: float
     """No complete sequence has a higher score."""
     empty: float
@@ -89,140 +133,114 @@ def exact_search(
     model: Decodable,
     state: State,
     prompt: Sequence[int],
-    *,
-    max_new_tokens: int,
-    eos: int,
-    rules: Sequence[Rule] = (),
-    length_penalty: float = 0.0,
+    options: ExactSearchOptions,
     known: Sequence[Hypothesis] = (),
-    budget: SearchBudget = UNLIMITED,
-    chunk: int = CHUNK,
 ) -> ExactResult:
-    """The best continuation of one prompt that ends in `eos` within `max_new_tokens`, the end mark counted.
+    """The best continuation of one prompt that ends in `eos` within the maximum length.
 
-    `state` has one row, or is None. `known` are hypotheses of the same prompt and rules, such as those of
-    beams: the finished ones are a first lower bound, so the answer is never worse than any of them. Rules may
-    only lower log-probabilities, or keep them at most 0. Raises UsageError for an empty prompt or a number
-    out of range, SeqloomError where a logit is NaN or a rule gives more than 0.
+    `state` has one row, or is None. `known` are hypotheses of the same prompt and logits processors, such as
+    those of beams: the finished ones are a first lower bound, so the answer is never worse than any of them.
+    Raises UsageError for an empty prompt, SeqloomError where a logit is NaN or a processor returns more than
+    0.
     """
-    _check(prompt, max_new_tokens, length_penalty, chunk)
-    began = time.monotonic()
-    device = device_of(model)
-    goal = _Goal(max_new_tokens, length_penalty, known)
-    live = Live.first(torch.tensor([list(prompt)], device=device))
-    tokens, waiting, nodes, empty = live.given, list[_Frame](), 0, -math.inf
+    if not prompt:
+        raise UsageError(NEEDS_TOKENS)
+    start, device, budget = time.monotonic(), device_of(model), options.budget
+    eos = torch.tensor([options.eos], device=device)
+    incumbent = _Incumbent(options, known)
+    live = LiveHypotheses.initial(torch.tensor([list(prompt)], device=device))
+    tokens, frontier, nodes, empty = live.prompts, list[_OpenPrefixes](), 0, -math.inf
     while True:
         logits, state = next_logits(model, tokens, state)
-        allowed = _allowed(logits, live, rules)
+        processed = _processed(logits, live, options.processors)
         nodes += len(tokens)
         if nodes == 1:
-            empty = float(allowed[0, eos])
-        better = goal.see(live, live.total + allowed[:, eos])
-        new = _children(
-            state, live, allowed.index_fill(1, torch.tensor([eos], device=device), -math.inf), goal
-        )
-        for frame in [*waiting, new] if better else [new]:
-            goal.prune(frame)
-        waiting = [frame for frame in [*waiting, new] if len(frame.places)]
-        room = chunk if budget.nodes is None else min(chunk, budget.nodes - nodes)
-        late = budget.seconds is not None and time.monotonic() - began >= budget.seconds
-        if not waiting or room < 1 or late:
+            empty = float(processed[0, options.eos])
+        # the sequences that end here may be the best; all other continuations are open
+        improved = incumbent.offer_ended(live, live.sum_log_probs + processed[:, options.eos])
+        expanded = _expand(state, live, processed.index_fill(1, eos, -math.inf), incumbent)
+        frontier.append(expanded)
+        for prefixes in frontier if improved else [expanded]:
+            prefixes.keep(slice(incumbent.count_promising(prefixes)))
+        frontier = [prefixes for prefixes in frontier if len(prefixes.index)]
+        room = options.chunk
+        if budget.nodes is not None:
+            room = min(room, budget.nodes - nodes)
+        late = budget.seconds is not None and time.monotonic() - start >= budget.seconds
+        if not frontier or room < 1 or late:
             break
-        frame = _next(waiting)
-        state, live = frame.take(room)
+        state, live = _most_promising(frontier).pop(room)
         tokens = live.tokens[:, -1:]
-    best, score = goal.best, goal.best.score if goal.best else -math.inf
-    bound = max([score, *(goal.bound(frame.head) for frame in waiting)])
+    best = incumbent.hypothesis
+    bounds = [prefixes.highest / options.longest_divisor for prefixes in frontier]
     return ExactResult(
-        best=best, proven=not waiting, bound=bound, empty=empty, nodes=nodes, seconds=time.monotonic() - began
+        best=best,
+        proven=not frontier,
+        bound=max([*bounds, -math.inf if best is None else best.score]),
+        empty=empty,
+        nodes=nodes,
+        seconds=time.monotonic() - start,
     )
 
 
-def _check(prompt: Sequence[int], max_new_tokens: int, length_penalty: float, chunk: int) -> None:
-    if not prompt or max_new_tokens < 1:
-        raise UsageError(
-            "exact search needs a prompt of at least one token and a maximum of at least 1 new token"
-        )
-    if chunk < 1:
-        raise UsageError(f"chunk must be at least 1, but is {chunk}")
-    check_length_penalty(length_penalty)
-    if length_penalty * math.log(max_new_tokens) > 600:  # length^α is no float then
-        raise UsageError(
-            f"length_penalty must be smaller for a maximum of {max_new_tokens:,} new tokens, but is"
-            f" {length_penalty:g}"
-        )
-
-
-def check_length_penalty(length_penalty: float) -> None:
-    """Raises UsageError for one that no search can have."""
-    if not 0 <= length_penalty <= 100:  # NaN is not
-        raise UsageError(f"length_penalty must be a number from 0 to 100, but is {length_penalty}")
-
-
-def _allowed(logits: Tensor, live: Live, rules: Sequence[Rule]) -> Tensor:
+def _processed(logits: Tensor, live: LiveHypotheses, processors: Sequence[LogitsProcessor]) -> Tensor:
     """Log-probabilities `(rows, vocabulary)`, the same numbers as in a beam."""
-    allowed = logits.float().log_softmax(dim=-1)
-    for rule in rules:
-        allowed = rule(live, allowed)
-    highest = float(allowed.amax())
-    if not highest <= 0:
+    processed = logits.float().log_softmax(dim=-1)
+    for processor in processors:
+        processed = processor(live, processed)
+    highest = float(processed.amax())
+    if math.isnan(highest):
+        raise SeqloomError(NAN_LOGITS)
+    if highest > 0:
         raise SeqloomError(
-            NOT_NUMBERS
-            if math.isnan(highest)
-            else (
-                f"rules of an exact search must keep log-probabilities at most 0, but one is {highest}; leave"
-                " that rule out"
-            )
+            f"rules of an exact search must keep log-probabilities at most 0, but one is {highest}; leave"
+            " that rule out"
         )
-    return allowed
+    return processed
 
 
 @final
-class _Goal:
-    """What is searched for: the best so far, and what could be better."""
+class _Incumbent:
+    """The best complete sequence so far, and which prefixes could still be better."""
 
-    def __init__(self, cap: int, length_penalty: float, known: Sequence[Hypothesis]) -> None:
-        self.cap, self.length_penalty = cap, length_penalty
-        self.best: Hypothesis | None = None
-        for one in known:
-            if one.finished and len(one.tokens) < cap:
-                self._offer(one.log_probability, one.tokens)
+    def __init__(self, options: ExactSearchOptions, known: Sequence[Hypothesis]) -> None:
+        self.options = options
+        self.hypothesis: Hypothesis | None = None
+        for hypothesis in known:
+            if hypothesis.finished and len(hypothesis.tokens) < options.max_new_tokens:
+                self._offer(hypothesis.log_probability, hypothesis.tokens)
 
-    def bound(self, total: float) -> float:
-        """The best score that a prefix with this Σ log p can end with."""
-        return total / float(self.cap**self.length_penalty)
-
-    def see(self, live: Live, ended: Tensor) -> bool:
-        """Sequences that end after these rows, with Σ log p `(rows,)`, the end mark's too; whether one is
-        better than the best so far."""
-        before, scores = self.best, ended / float((live.tokens.shape[1] + 1) ** self.length_penalty)
-        for row in ((scores == scores.max()) & (ended > -math.inf)).nonzero()[:, 0].tolist():
-            self._offer(float(ended[row]), live.tokens[row].tolist())
-        return self.best is not before
+    def offer_ended(self, live: LiveHypotheses, totals: Tensor) -> bool:
+        """Sequences that end after these rows, with Σ log p `(rows,)`, that of the end mark included. Returns
+        whether one is better than the best so far."""
+        before = self.hypothesis
+        scores = totals / float((live.tokens.shape[1] + 1) ** self.options.length_penalty)
+        for row in ((scores == scores.max()) & (totals > -math.inf)).nonzero()[:, 0].tolist():
+            self._offer(float(totals[row]), live.tokens[row].tolist())
+        return self.hypothesis is not before
 
     def _offer(self, total: float, tokens: list[int]) -> None:
-        length = len(tokens) + 1
-        new = Hypothesis(total / float(length**self.length_penalty), total, tokens, finished=True)
-        if self.best is None or _rank(new) < _rank(self.best):
-            self.best = new
+        score = total / float((len(tokens) + 1) ** self.options.length_penalty)
+        new = Hypothesis(score, total, tokens, finished=True)
+        if self.hypothesis is None or _rank(new) < _rank(self.hypothesis):
+            self.hypothesis = new
 
-    def floor(self) -> float:
+    def lowest_total(self) -> float:
         """The Σ log p below which no prefix can become better."""
-        return -math.inf if self.best is None else self.best.score * float(self.cap**self.length_penalty)
+        return -math.inf if self.hypothesis is None else self.hypothesis.score * self.options.longest_divisor
 
-    def alive(self, totals: Tensor, length: int) -> Tensor:
-        """`(n,)`: whether prefixes of `length` tokens with Σ log p `(n,)` can still become the answer."""
-        if length >= self.cap:  # there is no room for the end mark
-            return torch.zeros_like(totals, dtype=torch.bool)
-        if self.best is None:
-            return totals > -math.inf
-        bounds = totals / float(self.cap**self.length_penalty)
-        ties_count = length <= len(self.best.tokens)  # one that is as good but longer is not the answer
-        return bounds >= self.best.score if ties_count else bounds > self.best.score
-
-    def prune(self, frame: _Frame) -> None:
-        """Only what is alive stays in the frame."""
-        frame.keep(slice(int(self.alive(frame.totals(), frame.length).sum())))
+    def count_promising(self, prefixes: _OpenPrefixes) -> int:
+        """How many of the prefixes, which are sorted, can still become the answer."""
+        if prefixes.length >= self.options.max_new_tokens:  # there is no room for the end mark
+            return 0
+        totals = prefixes.totals()
+        if self.hypothesis is None:
+            return int((totals > -math.inf).sum())
+        bounds, score = totals / self.options.longest_divisor, self.hypothesis.score
+        # among equally good sequences a longer one is not the answer
+        if prefixes.length <= len(self.hypothesis.tokens):
+            return int((bounds >= score).sum())
+        return int((bounds > score).sum())
 
 
 def _rank(hypothesis: Hypothesis) -> tuple[float, int, list[int]]:
@@ -231,78 +249,80 @@ def _rank(hypothesis: Hypothesis) -> tuple[float, int, list[int]]:
 
 
 @final
-class _Frame:
-    """Rows that were read, and their continuations by one token that wait to be read, the most likely first.
+class _OpenPrefixes:
+    """Prefixes of one length that wait to be read, the most likely first: continuations by one token of rows
+    that were read together.
 
-    There are up to rows x vocabulary of these, so each is kept in 8 bytes: where it stands in `(rows,
-    vocabulary)`, and log p of its last token, `(n,)` both.
+    There are up to rows x vocabulary of them, so each takes 8 bytes: its index in `(rows, vocabulary)`, and
+    log p of its last token, `(n,)` both.
     """
 
-    def __init__(self, state: State, live: Live, vocabulary: int, places: Tensor, log_probs: Tensor) -> None:
+    def __init__(
+        self, state: State, live: LiveHypotheses, vocabulary: int, index: Tensor, log_probs: Tensor
+    ) -> None:
         self.state, self.live, self.vocabulary = state, live, vocabulary
-        self.places, self.log_probs = places, log_probs
+        self.index, self.log_probs = index, log_probs
         self.length = live.tokens.shape[1] + 1
-        """Tokens of a continuation."""
-        self.head = -math.inf
-        """Σ log p of the most likely one that waits."""
+        """Tokens of a prefix."""
+        self.highest = -math.inf
+        """Σ log p of the most likely one."""
         self.bytes = 0
-        """Of all that it holds, what views leave unused too."""
+        """Of all tensors that are kept, with the unused rest of their storages."""
         self.keep(slice(None))
 
     def totals(self, some: slice = slice(None)) -> Tensor:
         """Σ log p `(n,)`."""
-        return self.live.total[self.places[some] // self.vocabulary] + self.log_probs[some]
+        return self.live.sum_log_probs[self.index[some] // self.vocabulary] + self.log_probs[some]
 
     def keep(self, some: slice) -> None:
-        """The others leave, and where that is half of what is held, its memory is given back."""
-        self.places, self.log_probs = self.places[some], self.log_probs[some]
-        if 0 < 2 * self.places.nbytes <= self.places.untyped_storage().nbytes():
-            self.places, self.log_probs = self.places.clone(), self.log_probs.clone()
-            self._keep_rows()
-        self.head = float(self.totals(slice(1))[0]) if len(self.places) else -math.inf
-        storages = [part.untyped_storage() for part in (*tensors_of(self.state), self.places, self.log_probs)]
+        """Drops the others, and gives their memory back where that is half of what is kept."""
+        self.index, self.log_probs = self.index[some], self.log_probs[some]
+        if 0 < 2 * self.index.nbytes <= self.index.untyped_storage().nbytes():
+            self.index, self.log_probs = self.index.clone(), self.log_probs.clone()
+            self._drop_unused_rows()
+        self.highest = float(self.totals(slice(1))[0]) if len(self.index) else -math.inf
+        # slices share a storage, so each storage counts once
+        storages = [part.untyped_storage() for part in (*tensors_of(self.state), self.index, self.log_probs)]
         self.bytes = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
-    def _keep_rows(self) -> None:
-        """Rows that nothing waits for leave, where they are half of all."""
-        parents = self.places.long() // self.vocabulary
-        used = torch.zeros(len(self.live.tokens), dtype=torch.bool, device=parents.device).index_fill(
-            0, parents, True
-        )
+    def _drop_unused_rows(self) -> None:
+        """Drops the rows that no prefix continues, where they are half of all."""
+        parents = self.index.long() // self.vocabulary
+        used = torch.zeros(len(self.live.tokens), dtype=torch.bool, device=parents.device)
+        used.index_fill_(0, parents, True)
         rows = used.nonzero()[:, 0]
         if 2 * len(rows) <= len(used):
             self.state, self.live = select_rows(self.state, rows), self.live.select(rows)
             parents = (used.cumsum(0) - 1)[parents]
-            self.places = (parents * self.vocabulary + self.places % self.vocabulary).to(self.places.dtype)
+            self.index = (parents * self.vocabulary + self.index % self.vocabulary).to(self.index.dtype)
 
-    def take(self, count: int) -> tuple[State, Live]:
-        """The most likely `count` leave: the states that they go on from, and what they are now."""
-        parents, ids = (
-            self.places[:count].long() // self.vocabulary,
-            self.places[:count].long() % self.vocabulary,
-        )
-        live, zeros, totals = self.live, torch.zeros_like(parents), self.totals(slice(count))
-        state, tokens = (
-            select_rows(self.state, parents),
-            torch.cat([live.tokens[parents], ids[:, None]], dim=1),
-        )
+    def pop(self, count: int) -> tuple[State, LiveHypotheses]:
+        """Removes the most likely `count`; returns the states that they continue, and their tokens."""
+        first = self.index[:count].long()
+        parents, ids = first // self.vocabulary, first % self.vocabulary
+        live = self.live.select(parents)
+        tokens = torch.cat([live.tokens, ids[:, None]], dim=1)
+        live = live._replace(sum_log_probs=self.totals(slice(count)), tokens=tokens)
+        state = select_rows(self.state, parents)
         self.keep(slice(count, None))
-        return state, Live(zeros, zeros, zeros, totals, tokens, live.given)
+        return state, live
 
 
-def _children(state: State, live: Live, allowed: Tensor, goal: _Goal) -> _Frame:
-    """All continuations of the rows that can still become the answer; of equals that of the first row, then
+def _expand(state: State, live: LiveHypotheses, processed: Tensor, incumbent: _Incumbent) -> _OpenPrefixes:
+    """All continuations of the rows that may still become the answer; of equals that of the first row, then
     the lowest id."""
-    least = (goal.floor() - live.total - SLACK).to(allowed.dtype)
-    places = ((allowed >= least[:, None]) & (allowed > -math.inf)).flatten().nonzero()[:, 0]
-    log_probs = allowed.flatten()[places]
-    order = (live.total[places // allowed.shape[1]] + log_probs).argsort(descending=True, stable=True)
-    small = torch.int32 if allowed.numel() < 2**31 else torch.int64
-    return _Frame(state, live, allowed.shape[1], places[order].to(small), log_probs[order])
+    vocabulary = processed.shape[1]
+    # most continuations are hopeless: drop them in float32 before anything is sorted
+    least = (incumbent.lowest_total() - live.sum_log_probs - SLACK).to(processed.dtype)
+    index = ((processed >= least[:, None]) & (processed > -math.inf)).flatten().nonzero()[:, 0]
+    log_probs = processed.flatten()[index]
+    order = (live.sum_log_probs[index // vocabulary] + log_probs).argsort(descending=True, stable=True)
+    dtype = torch.int32 if processed.numel() < 2**31 else torch.int64
+    return _OpenPrefixes(state, live, vocabulary, index[order].to(dtype), log_probs[order])
 
 
-def _next(waiting: Sequence[_Frame]) -> _Frame:
-    """Best first; but the longest first, of these the best, where much is held."""
-    if sum(frame.bytes for frame in waiting) > MOST_BYTES:
-        return max(waiting, key=lambda frame: (frame.length, frame.head))
-    return max(waiting, key=lambda frame: frame.head)
+def _most_promising(frontier: Sequence[_OpenPrefixes]) -> _OpenPrefixes:
+    """Best first; but the longest first, of these the best, where much memory is used."""
+    if sum(prefixes.bytes for prefixes in frontier) > MOST_BYTES:
+        return max(frontier, key=lambda prefixes: (prefixes.length, prefixes.highest))
+    return max(frontier, key=lambda prefixes: prefixes.highest)

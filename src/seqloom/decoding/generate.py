@@ -1,7 +1,7 @@
 """The one loop that turns any next-token model into text.
 
-A row is a live hypothesis. At each step a strategy (`strategies.py`) says which continuations of the rows
-live on; rows that have ended leave, and the state follows by `select_rows`. Greedy search is a beam of one.
+A row is a live hypothesis. At each step a strategy (`strategies.py`) chooses which continuations of the rows
+live on; hypotheses that end leave, and the state is reordered like its rows. Greedy search is a beam of one.
 
     score of a hypothesis = Σ log p / length^α, the end mark counted
 
@@ -14,75 +14,78 @@ that would be returned: never earlier.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar, final
 
 import torch
 from torch import Tensor
 
-from seqloom.decoding.live_rows import NOTHING, Chosen, Hypothesis, Live, Step, Stop
-from seqloom.decoding.rules import Rule
-from seqloom.decoding.strategies import Beam, Sample, Strategy
+from seqloom.decoding.hypotheses import NO_TOKEN, DecodingStep, Hypothesis, LiveHypotheses, StoppingCriterion
+from seqloom.decoding.logits_processors import LogitsProcessor
+from seqloom.decoding.strategies import Strategy
 from seqloom.errors import UsageError
 from seqloom.packed_weights import PackedWeights
 from seqloom.protocols import Decodable, State, device_of, next_logits, reorder_in_place, select_rows
 
-__all__ = ["Beam", "Begun", "Hypothesis", "Sample", "finish", "generate", "steps"]
-
+Observer = Callable[[DecodingStep], None]
+Steps = Generator[Tensor, None, list[list[Hypothesis]]]
+"""Yields the new token of each row `(rows,)` as it comes, returns the hypotheses of each prompt."""
 T = TypeVar("T")
 
 
-class Begun(NamedTuple):
-    """Where the random numbers of a prompt begin: elsewhere than at 0 where a text is gone on with."""
+@final
+@dataclass(frozen=True, kw_only=True)
+class GenerationOptions:
+    """How a model is decoded."""
+
+    strategy: Strategy
+    eos: int | None
+    """The end mark; None where no token ends a text."""
+    pad: int
+    processors: Sequence[LogitsProcessor] = ()
+    stop: StoppingCriterion | None = None
+    """Makes a hypothesis complete besides the end mark."""
+
+
+class Earlier(NamedTuple):
+    """What precedes a prompt that continues a generated text."""
 
     sample: int = 0
-    drawn: int = 0
+    """The number of its first sample."""
+    generated: int = 0
+    """How many tokens before the new ones were generated: the next random number is the one after theirs."""
+    tokens: Sequence[int] = ()
+    """Tokens before the prompt, which logits processors see, but not the model."""
 
 
 def generate(
     model: Decodable,
     state: State,
     prompts: Sequence[Sequence[int]],
-    *,
-    strategy: Strategy,
     max_new_tokens: Sequence[int],
-    eos: int | None,
-    pad: int,
-    rules: Sequence[Rule] = (),
-    stop: Stop | None = None,
-    watch: Callable[[Step], None] | None = None,
+    options: GenerationOptions,
+    observer: Observer | None = None,
 ) -> list[list[Hypothesis]]:
-    """For each prompt its hypotheses: of a beam the best first, at most `n_best`; of sampling its samples in
-    order.
+    """For each prompt its hypotheses: of beam search the best first, at most `n_best`; of sampling its
+    samples in order.
 
     `state` has one row per prompt, or is None. Prompts may differ in length (they are padded on the left: a
-    `<pad>` is a step that does not happen) but none is empty. `max_new_tokens` counts the end mark. A row
-    ends with the token that makes `stop` true, as with the end mark; with `eos` None there is no such mark.
-    Raises UsageError for an empty prompt, or a maximum below 1; SeqloomError where a logit is NaN.
+    `<pad>` is a step that does not happen) but none is empty. `max_new_tokens` counts the end mark. Raises
+    UsageError for an empty prompt, or a maximum below 1; SeqloomError where a logit is NaN.
     """
-    return finish(
-        steps(
-            model,
-            state,
-            prompts,
-            strategy=strategy,
-            max_new_tokens=max_new_tokens,
-            eos=eos,
-            pad=pad,
-            rules=rules,
-            stop=stop,
-            watch=watch,
-        )
-    )
+    return finish(steps(model, state, prompts, max_new_tokens, options, observer))
 
 
-def finish(working: Generator[Tensor, None, T], watch: Callable[[Tensor], None] = lambda _: None) -> T:
-    """What a generator returns when it has run to its end; `watch` sees what it yields."""
+def finish(generator: Generator[Tensor, None, T], observer: Callable[[Tensor], None] | None = None) -> T:
+    """Runs a generator to its end and gives what it returns; `observer` sees what it yields."""
     while True:
         try:
-            watch(next(working))
-        except StopIteration as ended:
-            result: T = ended.value
+            yielded = next(generator)
+        except StopIteration as end:
+            result: T = end.value
             return result
+        if observer is not None:
+            observer(yielded)
 
 
 @torch.inference_mode()
@@ -90,153 +93,151 @@ def steps(
     model: Decodable,
     state: State,
     prompts: Sequence[Sequence[int]],
-    *,
-    strategy: Strategy,
     max_new_tokens: Sequence[int],
-    eos: int | None,
-    pad: int,
-    rules: Sequence[Rule] = (),
-    stop: Stop | None = None,
-    watch: Callable[[Step], None] | None = None,
-    begun: Sequence[Begun] | None = None,
-    before: Sequence[Sequence[int]] | None = None,
-) -> Generator[Tensor, None, list[list[Hypothesis]]]:
-    """`generate`, one step at a time: yields the new token of each row `(rows,)` as it comes, returns the
-    hypotheses.
-
-    Sample j of a prompt draws its numbers as sample `begun.sample + j` does, from number `begun.drawn` on.
-    `before` is what stood before each prompt: the model does not read it, the rules do; the last
-    `begun.drawn` tokens before the new ones were made too.
-    """
+    options: GenerationOptions,
+    observer: Observer | None = None,
+    earlier: Sequence[Earlier] | None = None,
+) -> Steps:
+    """`generate`, one step at a time. `earlier` tells what precedes each prompt of a continued text."""
     if not all(prompts) or not len(prompts) == len(max_new_tokens) or min(max_new_tokens, default=1) < 1:
         raise UsageError("every prompt must have at least one token and a maximum of at least 1 new token")
-    ended: list[list[Hypothesis]] = [[] for _ in prompts]
+    ended_hypotheses: list[list[Hypothesis]] = [[] for _ in prompts]
     if not prompts:
-        return ended
-    device = device_of(model)
-    read = _padded(prompts, pad, device)
-    given = _padded(
-        [[*one, *prompt] for one, prompt in zip(before or [()] * len(prompts), prompts, strict=True)],
-        NOTHING,
-        device,
-    )
-    limits = torch.tensor(list(max_new_tokens), device=device)
-    shortest = min(max_new_tokens)
-    live = _first_rows(begun or [Begun()] * len(prompts), strategy.rows, given)
-    weights = PackedWeights()  # opened at each call of the model: a caller may do anything between two steps
-    with weights:
-        logits, state = next_logits(model, read, state)
-    if strategy.rows > 1:
-        logits, state = logits[live.owner], select_rows(state, live.owner)
-    rows = _Rows(model, state, len(logits), weights)
+        return ended_hypotheses
+    strategy, device = options.strategy, device_of(model)
+    limits, shortest_limit = torch.tensor(list(max_new_tokens), device=device), min(max_new_tokens)
+    live = _initial_rows(prompts, earlier or [Earlier()] * len(prompts), strategy.rows_per_input, device)
+    decoder = _Decoder(model, state)
+    # prefill: the model reads each prompt once, then the state is repeated for the rows of each input
+    logits = decoder.prefill(_left_padded(prompts, options.pad, device))
+    if strategy.rows_per_input > 1:
+        logits = decoder.repeat(logits, live.input_index)
     while True:
-        log_probs = allowed = logits.float().log_softmax(dim=-1)
-        for rule in rules:
-            allowed = rule(live, allowed)
-        chosen = strategy.choose(live, log_probs, allowed, ended)
-        going = _with_tokens(live, chosen)
-        finished = torch.zeros_like(chosen.ids, dtype=torch.bool) if eos is None else chosen.ids == eos
-        if stop is not None:
-            finished = finished | stop(going)
-        over = (
-            finished
-            if going.tokens.shape[1] < shortest
-            else finished | (going.tokens.shape[1] >= limits[going.owner])
-        )
-        if bool(over.any()):  # here a GPU is waited for
-            _end(going, over, finished, ended, strategy, eos)
-        kept = ~over & ~strategy.prunable(going, limits, ended) if any(ended) else ~over
-        if watch is not None:
-            watch(Step(live, log_probs, allowed, chosen, going, over, finished, kept))
+        log_probs = processed = logits.float().log_softmax(dim=-1)
+        for processor in options.processors:
+            processed = processor(live, processed)
+        chosen = strategy.choose(live, log_probs, processed, ended_hypotheses)
+        extended = live.extended(chosen)
+        # a hypothesis ends by the end mark, by the stopping criterion, or at its maximum length
+        if options.eos is None:
+            finished = torch.zeros_like(chosen.ids, dtype=torch.bool)
+        else:
+            finished = chosen.ids == options.eos
+        if options.stop is not None:
+            finished = finished | options.stop(extended)
+        ended = finished
+        if extended.tokens.shape[1] >= shortest_limit:
+            ended = finished | (extended.tokens.shape[1] >= limits[extended.input_index])
+        if bool(ended.any()):  # the one place of a step that waits for a GPU
+            _collect(extended, ended, finished, ended_hypotheses, options)
+        kept = ~ended
+        if any(ended_hypotheses):
+            kept = kept & ~strategy.prunable(extended, limits, ended_hypotheses)
+        if observer is not None:
+            observer(DecodingStep(live, log_probs, processed, chosen, extended, ended, finished, kept))
         yield chosen.ids
-        parents, live = chosen.parents, going
-        if any(ended) and not bool(kept.all()):
-            lives = kept.nonzero()[:, 0]
-            if not len(lives):
-                return [strategy.ranked(found) for found in ended]
-            parents, live = lives if parents is None else parents[lives], live.select(lives)
-        elif not len(live.owner):  # nothing could follow
-            return [strategy.ranked(found) for found in ended]
-        logits = rows.read(live.tokens[:, -1:], parents)
+        # the next step continues the rows that live on
+        parents, live = chosen.parents, extended
+        if any(ended_hypotheses) and not bool(kept.all()):
+            rows = kept.nonzero()[:, 0]
+            parents, live = rows if parents is None else parents[rows], live.select(rows)
+        if not len(live.input_index):
+            return [strategy.ranked(hypotheses) for hypotheses in ended_hypotheses]
+        logits = decoder.step(live.tokens[:, -1:], parents)
 
 
-class _Rows:
-    """The model and its state. A row stays where it stands in the state as long as it lives; what takes the
-    place of a row that died is copied there."""
+class _Decoder:
+    """A model and its state.
 
-    def __init__(self, model: Decodable, state: State, count: int, weights: PackedWeights) -> None:
-        self._model = model
-        self._weights = weights
-        self._state = state
-        self._place = list(range(count))
-        """Where each live row stands."""
+    A row keeps its slot in the state for as long as it lives, so its cache is not copied; only a further
+    child of a row is copied, into the slot of a row that died.
+    """
+
+    def __init__(self, model: Decodable, state: State) -> None:
+        self._model, self._state = model, state
+        self._weights = (
+            PackedWeights()
+        )  # open during calls only: the caller may do anything between two steps
+        self._slots: list[int] = []
+        """The slot of each live row."""
         self._order: Tensor | None = None
-        """The same as a tensor, unless all stand in order."""
+        """The same as a tensor; None where row k is in slot k."""
 
-    def read(self, tokens: Tensor, parents: Tensor | None) -> Tensor:
-        """tokens `(rows, 1)` of rows that go on from `parents` -> logits `(rows, vocabulary)`."""
+    def prefill(self, prompts: Tensor) -> Tensor:
+        """prompts `(rows, longest)` -> logits `(rows, vocabulary)`."""
+        self._slots = list(range(len(prompts)))
+        with self._weights:
+            logits, self._state = next_logits(self._model, prompts, self._state)
+        return logits
+
+    def repeat(self, logits: Tensor, rows: Tensor) -> Tensor:
+        """The same for the given rows `(n,)`, whose states are copies."""
+        self._slots = list(range(len(rows)))
+        self._state = select_rows(self._state, rows)
+        return logits[rows]
+
+    def step(self, tokens: Tensor, parents: Tensor | None) -> Tensor:
+        """tokens `(rows, 1)` that continue the rows `parents` -> logits `(rows, vocabulary)`."""
         if parents is not None:
-            self._move(parents.tolist(), tokens.device)
+            self._reorder(parents.tolist(), tokens.device)
         if self._order is not None:
             tokens = torch.empty_like(tokens).index_copy_(0, self._order, tokens)
         with self._weights:
             logits, self._state = next_logits(self._model, tokens, self._state, self._order)
         return logits
 
-    def _move(self, parents: list[int], device: torch.device) -> None:
-        before, old = len(self._place), [self._place[parent] for parent in parents]
-        first: dict[int, int] = {}  # the child that stays
-        for child, at in enumerate(old):
-            if at < len(old):
-                first.setdefault(at, child)
-        free = (at for at in range(len(old)) if at not in first)
-        self._place = [at if first.get(at) == child else next(free) for child, at in enumerate(old)]
-        sources = [0] * len(old)
-        for at, source in zip(self._place, old, strict=True):
-            sources[at] = source
-        if sources != list(range(before)):
+    def _reorder(self, parents: list[int], device: torch.device) -> None:
+        slots_before, count = len(self._slots), len(parents)
+        parent_slots = [self._slots[parent] for parent in parents]
+        # the first child of each parent stays in its slot, unless the state gets too short for that slot
+        first_child: dict[int, int] = {}
+        for child, slot in enumerate(parent_slots):
+            if slot < count:
+                first_child.setdefault(slot, child)
+        # every other child takes a free slot, and its parent's state is copied there
+        free = (slot for slot in range(count) if slot not in first_child)
+        self._slots, sources = [], [0] * count
+        for child, parent_slot in enumerate(parent_slots):
+            slot = parent_slot if first_child.get(parent_slot) == child else next(free)
+            self._slots.append(slot)
+            sources[slot] = parent_slot
+        if sources != list(range(slots_before)):
             self._state = reorder_in_place(self._state, torch.tensor(sources, device=device))
-        self._order = (
-            None if self._place == list(range(len(old))) else torch.tensor(self._place, device=device)
-        )
+        in_order = self._slots == list(range(count))
+        self._order = None if in_order else torch.tensor(self._slots, device=device)
 
 
-def _padded(prompts: Sequence[Sequence[int]], pad: int, device: torch.device) -> Tensor:
-    """`(prompts, longest)`, padded on the left."""
+def _left_padded(prompts: Sequence[Sequence[int]], pad: int, device: torch.device) -> Tensor:
+    """`(prompts, longest)`"""
     longest = max(len(prompt) for prompt in prompts)
     return torch.tensor([[pad] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=device)
 
 
-def _first_rows(begun: Sequence[Begun], each: int, given: Tensor) -> Live:
-    """The rows before any new token: `each` of them for a prompt."""
-    live = Live.first(given)
-    live = live.select(live.owner.repeat_interleave(each))
-    first, drawn = torch.tensor(begun, device=given.device)[live.owner].unbind(1)
-    return live._replace(
-        sample=first + torch.arange(each, device=given.device).repeat(len(begun)), drawn=drawn
-    )
+def _initial_rows(
+    prompts: Sequence[Sequence[int]], earlier: Sequence[Earlier], rows_per_input: int, device: torch.device
+) -> LiveHypotheses:
+    """The rows before any new token."""
+    sequences = [[*before.tokens, *prompt] for before, prompt in zip(earlier, prompts, strict=True)]
+    live = LiveHypotheses.initial(_left_padded(sequences, NO_TOKEN, device))
+    live = live.select(live.input_index.repeat_interleave(rows_per_input))
+    counts = torch.tensor([(before.sample, before.generated) for before in earlier], device=device)
+    first_sample, generated = counts[live.input_index].unbind(1)
+    samples = torch.arange(rows_per_input, device=device).repeat(len(earlier))
+    return live._replace(sample_index=first_sample + samples, generated_before=generated)
 
 
-def _with_tokens(live: Live, chosen: Chosen) -> Live:
-    """The rows that the chosen tokens make."""
-    if chosen.parents is not None:
-        live = live.select(chosen.parents)
-    return live._replace(total=chosen.totals, tokens=torch.cat([live.tokens, chosen.ids[:, None]], dim=1))
-
-
-def _end(
-    live: Live,
-    over: Tensor,
+def _collect(
+    live: LiveHypotheses,
+    ended: Tensor,
     finished: Tensor,
-    ended: list[list[Hypothesis]],
-    strategy: Strategy,
-    eos: int | None,
+    hypotheses: list[list[Hypothesis]],
+    options: GenerationOptions,
 ) -> None:
-    """Moves the rows that are over to `ended`."""
-    for row in over.nonzero()[:, 0].tolist():
-        total, new = float(live.total[row]), live.tokens[row].tolist()
-        score = strategy.score(total, len(new))
-        tokens = new[:-1] if new[-1] == eos else new
-        ended[int(live.owner[row])].append(
-            Hypothesis(score, total, tokens, bool(finished[row]), int(live.sample[row]))
-        )
+    """Adds the rows that ended to the hypotheses of their inputs."""
+    for row in ended.nonzero()[:, 0].tolist():
+        total, tokens = float(live.sum_log_probs[row]), live.tokens[row].tolist()
+        score = options.strategy.score(total, len(tokens))
+        if tokens[-1] == options.eos:
+            tokens = tokens[:-1]
+        hypothesis = Hypothesis(score, total, tokens, bool(finished[row]), int(live.sample_index[row]))
+        hypotheses[int(live.input_index[row])].append(hypothesis)

@@ -1,23 +1,20 @@
-"""Text that is longer than what a model can look at, window by window.
+"""Text that is longer than the context of a model, window by window.
 
 A model with a context of C tokens reads the text so far until it has C tokens; then it forgets it and reads
 the last C // 2 tokens as a fresh window. Where a window begins depends on the length of the text alone
-(`window_start`), so a text that is gone on with continues as if it had never stopped, and a prompt longer
-than C is read as if it had been written here.
+(`window_start`), so a continued text is the same as one that was never interrupted, and a prompt longer than
+C is read as if it had been generated.
 
-A beam searches each window on its own, and the next one goes on from each of the hypotheses that it returned.
+A beam searches each window on its own, and the next one continues each of the hypotheses that it returned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 
-from torch import Tensor
-
-from seqloom.decoding.generate import Begun, steps
-from seqloom.decoding.live_rows import Hypothesis, Step, Stop
-from seqloom.decoding.rules import Rule
+from seqloom.decoding.generate import Earlier, GenerationOptions, Observer, Steps, steps
+from seqloom.decoding.hypotheses import Hypothesis
 from seqloom.decoding.strategies import Strategy
 from seqloom.protocols import Decodable
 
@@ -33,71 +30,48 @@ def window_start(length: int, context: int | None) -> int:
 def generate_windows(
     model: Decodable,
     prompts: Sequence[Sequence[int]],
-    *,
-    strategy: Strategy,
     max_new_tokens: int,
+    options: GenerationOptions,
     context: int | None,
-    eos: int | None,
-    pad: int,
-    rules: Sequence[Rule] = (),
-    stop: Stop | None = None,
-    watch: Callable[[Step], None] | None = None,
-) -> Generator[Tensor, None, list[list[Hypothesis]]]:
+    observer: Observer | None = None,
+) -> Steps:
     """As `generate.steps`, for a language model of any context: yields new tokens as they come, returns the
     hypotheses.
 
-    The rules see the whole text. Raises as `generate` does.
+    Logits processors see the whole text. Raises as `generate` does.
     """
-    texts = [_Text(prompt=at, so_far=Hypothesis(0.0, 0.0, [], False)) for at in range(len(prompts))]
     ended: list[list[Hypothesis]] = [[] for _ in prompts]
-    every = strategy  # in the first window; then each of its hypotheses goes on alone
-    while texts:
-        known = [[*prompts[text.prompt], *text.so_far.tokens] for text in texts]
-        windows = [tokens[window_start(len(tokens), context) :] for tokens in known]
-        left = [max_new_tokens - len(text.so_far.tokens) for text in texts]
-        room = [max_new_tokens if context is None else context + 1 - len(window) for window in windows]
-        found = yield from steps(
-            model,
-            None,
-            windows,
-            strategy=every,
-            max_new_tokens=[min(pair) for pair in zip(left, room, strict=True)],
-            eos=eos,
-            pad=pad,
-            rules=rules,
-            stop=stop,
-            watch=watch,
-            begun=[Begun(text.so_far.sample, len(text.so_far.tokens)) for text in texts],
-            before=[
-                tokens[: len(tokens) - len(window)] for tokens, window in zip(known, windows, strict=True)
-            ],
-        )
-        longer = [
-            _Text(prompt=text.prompt, so_far=_joined(text.so_far, hypothesis, strategy))
-            for text, hypotheses in zip(texts, found, strict=True)
-            for hypothesis in hypotheses
-        ]
-        texts = []
-        for text in longer:
-            if text.so_far.finished or len(text.so_far.tokens) >= max_new_tokens:
-                ended[text.prompt].append(text.so_far)
-            else:
-                texts.append(text)
-        every = strategy.one()
-    return [strategy.ranked(hypotheses) for hypotheses in ended]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Text:
-    """One continuation of a prompt."""
-
-    prompt: int
-    so_far: Hypothesis
+    unfinished = [(number, Hypothesis(0.0, 0.0, [], False)) for number in range(len(prompts))]
+    window_options = options
+    while unfinished:
+        windows, limits, earlier = [], [], []
+        for number, hypothesis in unfinished:
+            text = [*prompts[number], *hypothesis.tokens]
+            start = window_start(len(text), context)
+            window, generated = text[start:], len(hypothesis.tokens)
+            limit = max_new_tokens - generated
+            if context is not None:
+                limit = min(limit, context + 1 - len(window))  # the last token is not read
+            windows.append(window)
+            limits.append(limit)
+            earlier.append(Earlier(hypothesis.sample, generated, text[:start]))
+        found = yield from steps(model, None, windows, limits, window_options, observer, earlier)
+        continued = []
+        for (number, before), hypotheses in zip(unfinished, found, strict=True):
+            for new in hypotheses:
+                joined = _joined(before, new, options.strategy)
+                if joined.finished or len(joined.tokens) >= max_new_tokens:
+                    ended[number].append(joined)
+                else:
+                    continued.append((number, joined))
+        unfinished = continued
+        # after the first window each of its hypotheses continues alone
+        window_options = replace(options, strategy=options.strategy.single())
+    return [options.strategy.ranked(hypotheses) for hypotheses in ended]
 
 
 def _joined(before: Hypothesis, new: Hypothesis, strategy: Strategy) -> Hypothesis:
     total = before.log_probability + new.log_probability
     tokens = [*before.tokens, *new.tokens]
-    return Hypothesis(
-        strategy.score(total, len(tokens) + new.finished), total, tokens, new.finished, new.sample
-    )
+    score = strategy.score(total, len(tokens) + new.finished)
+    return Hypothesis(score, total, tokens, new.finished, new.sample)

@@ -1,5 +1,5 @@
-"""How rows go on, step by step: a beam keeps the most likely, sampling draws. The loop (`generate.py`) asks
-nothing else of them.
+"""How hypotheses continue, step by step: beam search keeps the most likely, sampling draws. The loop
+(`generate.py`) needs nothing else of them.
 
 Sampling has no generator that could be disturbed. The random number of a row is a function of (seed, sample,
 step), the counter-based SplitMix64 (Steele, Lea and Flood 2014), so a text does not depend on what else is in
@@ -13,24 +13,29 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import TypeVar, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from seqloom.config import DecodeConfig
-from seqloom.decoding.live_rows import NOT_NUMBERS, Chosen, Hypothesis, Live
-from seqloom.decoding.rules import most_likely
+from seqloom.decoding.hypotheses import NAN_LOGITS, Hypothesis, LiveHypotheses, NextTokens
+from seqloom.decoding.logits_processors import most_likely
 from seqloom.errors import SeqloomError, UsageError
+
+Ended = Sequence[Sequence[Hypothesis]]
+"""The hypotheses of each input that have ended."""
+Integers = TypeVar("Integers", NDArray[np.int64], Tensor)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Beam:
+class BeamSearch:
     """Keeps the `width` most likely hypotheses of each input; one that ends keeps its place in the beam until
-    the end (Bahdanau et al. 2015), or, where `end` is given, the next best one takes it, and only the first
-    `width` may end (transformers, fairseq).
+    the end (Bahdanau et al. 2015), or, where `refill_eos` is given, the next best one takes it, and only the
+    first `width` may end (transformers, fairseq).
 
     With several `groups` it is diverse beam search (Vijayakumar et al. 2018, arXiv:1610.02424, algorithm 1,
     Hamming diversity): each group is a beam of width / groups, and for the choice, though not for the score,
@@ -45,8 +50,8 @@ class Beam:
     groups: int = 1
     diversity: float = 0.5
     """λ."""
-    end: int | None = None
-    """The id whose hypotheses give up their places."""
+    refill_eos: int | None = None
+    """The end mark, where hypotheses that end with it give up their places."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_best <= self.width:
@@ -60,143 +65,160 @@ class Beam:
             raise UsageError(f"groups must divide the beam's width {self.width}, but are {self.groups}")
 
     @property
-    def rows(self) -> int:
+    def rows_per_input(self) -> int:
         """Rows that an input begins with."""
         return self.groups
 
-    def one(self) -> Beam:
+    @property
+    def group_width(self) -> int:
+        return self.width // self.groups
+
+    def single(self) -> BeamSearch:
         """The same for one output, which is of one group."""
-        return replace(self, n_best=1, groups=1, width=self.width // self.groups)
+        return replace(self, n_best=1, groups=1, width=self.group_width)
 
     def score(self, log_probability: float, length: int) -> float:
         return log_probability / float(max(length, 1) ** self.length_penalty)
 
-    def choose(self, live: Live, _: Tensor, allowed: Tensor, ended: Sequence[Sequence[Hypothesis]]) -> Chosen:
+    def choose(self, live: LiveHypotheses, _: Tensor, processed: Tensor, ended: Ended) -> NextTokens:
         """For each input its best continuations, as many as places are free in its beam; impossible ones
         never."""
         if self.groups == 1:
-            parents, ids = _best(live, allowed, self.width, ended, self.end)
+            parents, ids = _best_continuations(live, processed, self.width, ended, self.refill_eos)
         else:
-            parents, ids = self._by_groups(live, allowed, ended)
+            parents, ids = self._choose_by_group(live, processed, ended)
         if parents is None:
-            return Chosen(None, ids, live.total + allowed.gather(1, ids[:, None])[:, 0])
-        return Chosen(parents, ids, live.total[parents] + allowed[parents, ids])
+            return NextTokens(None, ids, live.sum_log_probs + processed.gather(1, ids[:, None])[:, 0])
+        return NextTokens(parents, ids, live.sum_log_probs[parents] + processed[parents, ids])
 
-    def _by_groups(
-        self, live: Live, allowed: Tensor, ended: Sequence[Sequence[Hypothesis]]
+    def _choose_by_group(
+        self, live: LiveHypotheses, processed: Tensor, ended: Ended
     ) -> tuple[Tensor, Tensor]:
-        costs = torch.zeros(len(ended), allowed.shape[1], dtype=allowed.dtype, device=allowed.device)
-        found = []
+        costs = torch.zeros(len(ended), processed.shape[1], dtype=processed.dtype, device=processed.device)
+        chosen = []
         for group in range(self.groups):
-            rows = (live.sample == group).nonzero()[:, 0]
+            rows = (live.sample_index == group).nonzero()[:, 0]
             if not len(rows):
                 continue
-            mine = live.select(rows)
-            over = [[h for h in hypotheses if h.sample == group] for hypotheses in ended]
-            parents, ids = _best(
-                mine, allowed[rows] - costs[mine.owner], self.width // self.groups, over, self.end
+            members = live.select(rows)
+            parents, ids = _best_continuations(
+                members,
+                processed[rows] - costs[members.input_index],
+                self.group_width,
+                [self._of_group(hypotheses, group) for hypotheses in ended],
+                self.refill_eos,
             )
             parents = rows if parents is None else rows[parents]
-            costs.index_put_((live.owner[parents], ids), costs.new_tensor(self.diversity), accumulate=True)
-            found.append((parents, ids))
-        parents, ids = (torch.cat(parts) for parts in zip(*found, strict=True))
-        order = live.owner[parents].argsort(stable=True)
+            # from now on these tokens cost more, for the groups that choose after this one
+            cost = costs.new_tensor(self.diversity)
+            costs.index_put_((live.input_index[parents], ids), cost, accumulate=True)
+            chosen.append((parents, ids))
+        parents, ids = (torch.cat(parts) for parts in zip(*chosen, strict=True))
+        order = live.input_index[parents].argsort(stable=True)
         return parents[order], ids[order]
 
-    def prunable(self, live: Live, limits: Tensor, ended: Sequence[Sequence[Hypothesis]]) -> Tensor:
-        """`(rows,)`: rows that cannot become better than what would be returned of their input, or of their
-        group, already."""
-        wanted = min(self.n_best, self.width // self.groups)
-        mine = [
-            [[h for h in found if self.groups == 1 or h.sample == group] for group in range(self.groups)]
-            for found in ended
-        ]
-        scores = [[sorted((h.score for h in one), reverse=True) for one in groups] for groups in mine]
-        bars = [[(one[wanted - 1 :] or [-math.inf])[0] for one in groups] for groups in scores]
-        bar = torch.tensor(bars, dtype=torch.float64, device=live.total.device)[
-            live.owner, live.sample if self.groups > 1 else 0
-        ]
-        prunable = live.total / limits[live.owner].double() ** self.length_penalty <= bar
-        if self.end is None:
-            return prunable
-        beams = live.owner * self.groups + (
-            live.sample if self.groups > 1 else 0
-        )  # one that went would leave its place to a worse one
-        hoping = torch.zeros(len(ended) * self.groups, dtype=torch.bool, device=beams.device).index_fill_(
-            0, beams[~prunable], True
-        )
-        return ~hoping[beams]
+    def _of_group(self, hypotheses: Sequence[Hypothesis], group: int) -> Sequence[Hypothesis]:
+        if self.groups == 1:
+            return hypotheses
+        return [hypothesis for hypothesis in hypotheses if hypothesis.sample == group]
 
-    def ranked(self, found: Sequence[Hypothesis]) -> list[Hypothesis]:
-        """What is returned, best first; what several groups found is returned once."""
-        best = sorted(found, key=lambda h: -h.score)
+    def prunable(self, live: LiveHypotheses, limits: Tensor, ended: Ended) -> Tensor:
+        """`(rows,)`: rows that cannot become better than what is returned already of their input, or of their
+        group."""
+        # the bar of a beam is the worst score that would be returned of it: none while it has too few that
+        # ended
+        wanted = min(self.n_best, self.group_width)
+        bars = []
+        for hypotheses in ended:
+            for group in range(self.groups):
+                scores = sorted((h.score for h in self._of_group(hypotheses, group)), reverse=True)
+                bars.append(scores[wanted - 1] if len(scores) >= wanted else -math.inf)
+        beams = live.input_index
         if self.groups > 1:
-            once: dict[tuple[tuple[int, ...], bool], Hypothesis] = {}
-            for h in best:
-                once.setdefault((tuple(h.tokens), h.finished), h)
-            best = list(once.values())
-            rank = [
-                sum(other.sample == h.sample for other in best[:place]) for place, h in enumerate(best)
-            ]  # in its group
-            best = [h for _, h in sorted(zip(rank, best, strict=True), key=lambda one: one[0])]
+            beams = beams * self.groups + live.sample_index
+        # Σ log p can only fall and the length only grow to its limit, so this is the best possible score
+        reachable = live.sum_log_probs / limits[live.input_index].double() ** self.length_penalty
+        prunable = reachable <= torch.tensor(bars, dtype=torch.float64, device=beams.device)[beams]
+        if self.refill_eos is None:
+            return prunable
+        # a row that leaves would leave its place to a worse one: only whole beams are pruned
+        promising = torch.zeros(len(bars), dtype=torch.bool, device=beams.device)
+        promising.index_fill_(0, beams[~prunable], True)
+        return ~promising[beams]
+
+    def ranked(self, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
+        """What is returned, best first; what several groups found is returned once."""
+        best = sorted(hypotheses, key=lambda h: -h.score)
+        if self.groups > 1:
+            unique: dict[tuple[tuple[int, ...], bool], Hypothesis] = {}
+            for hypothesis in best:
+                unique.setdefault((tuple(hypothesis.tokens), hypothesis.finished), hypothesis)
+            # the best of each group, then the seconds of each group, and so on
+            of_group: Counter[int] = Counter()
+            ranks = []
+            for hypothesis in unique.values():
+                ranks.append((of_group[hypothesis.sample], hypothesis))
+                of_group[hypothesis.sample] += 1
+            best = [hypothesis for _, hypothesis in sorted(ranks, key=lambda ranked: ranked[0])]
         return best[: self.n_best]
 
 
-def _best(
-    live: Live, allowed: Tensor, width: int, ended: Sequence[Sequence[Hypothesis]], end: int | None
+def _best_continuations(
+    live: LiveHypotheses, processed: Tensor, width: int, ended: Ended, refill_eos: int | None
 ) -> tuple[Tensor | None, Tensor]:
-    """For each input the parents and the tokens of its best continuations; for one row each the parents may
-    be None (themselves)."""
-    looked = width if end is None or width == 1 else 2 * width
-    k = min(looked, allowed.shape[1])
-    values, ids = most_likely(allowed, k)
-    possible = _possible(values[:, 0])
+    """For each input the parents and the tokens of its best continuations. Parents may be None where each row
+    continues itself."""
+    # where ended hypotheses give up their places, `width` of twice as many candidates cannot have ended
+    candidates = width if refill_eos is None or width == 1 else 2 * width
+    k = min(candidates, processed.shape[1])
+    values, ids = most_likely(processed, k)
+    possible = _possible_rows(values[:, 0])
     if width == 1:
         return (None, ids[:, 0]) if possible is None else (possible, ids[possible, 0])
-    totals = live.total[:, None] + values  # (rows, k)
-    owners = live.owner.tolist()
-    sizes = Counter(owners)  # in the order of the inputs
-    first = [0, *itertools.accumulate(sizes.values())][: len(sizes)]
-    widest = max(sizes.values(), default=0)
-    if widest * len(sizes) == len(owners):
-        table = totals.view(len(sizes), widest * k)
-    else:
-        table = totals.new_full((len(sizes), widest, k), -math.inf)
-        group = [at for at, size in enumerate(sizes.values()) for _ in range(size)]
-        table[group, [row - first[at] for row, at in enumerate(group)]] = totals
+    # the k best tokens of each row contain the k best continuations of an input: a table with a line per
+    # input
+    totals = live.sum_log_probs[:, None] + values  # (rows, k)
+    input_of_row = live.input_index.tolist()
+    sizes = Counter(input_of_row)  # rows of each input, in the order of the inputs
+    first_rows = [0, *itertools.accumulate(sizes.values())][: len(sizes)]
+    most_rows = max(sizes.values(), default=0)
+    if most_rows * len(sizes) == len(input_of_row):
+        table = totals.view(len(sizes), most_rows * k)
+    else:  # inputs have different numbers of rows: fill up with -inf
+        table = totals.new_full((len(sizes), most_rows, k), -math.inf)
+        line = [number for number, size in enumerate(sizes.values()) for _ in range(size)]
+        table[line, [row - first_rows[number] for row, number in enumerate(line)]] = totals
         table = table.flatten(1)
-    best, at = most_likely(table, min(looked, table.shape[1]))
-    parents = torch.tensor(first, device=totals.device)[:, None] + at // k
-    chosen = ids[
-        parents.clamp(max=len(ids) - 1), at % k
-    ]  # a place of the table that no row has is never taken
+    best, index = most_likely(table, min(candidates, table.shape[1]))
+    parents = torch.tensor(first_rows, device=totals.device)[:, None] + index // k
+    tokens = ids[parents.clamp(max=len(ids) - 1), index % k]  # clamped: filled-up rows, which are never taken
     rank = torch.arange(best.shape[1], device=totals.device)
-    if end is None:
-        taken = (
-            rank < torch.tensor([width - len(ended[owner]) for owner in sizes], device=totals.device)[:, None]
-        )
-    else:
-        ends = chosen == end
+    if refill_eos is None:
+        free = [width - len(ended[index]) for index in sizes]
+        taken = rank < torch.tensor(free, device=totals.device)[:, None]
+    else:  # the first `width` may end, and `width` that do not end live on
+        ends = tokens == refill_eos
         taken = torch.where(ends, rank < width, (~ends).cumsum(1) <= width)
     taken = taken & (best > -math.inf)
-    return parents[taken], chosen[taken]
+    return parents[taken], tokens[taken]
 
 
-def _possible(best: Tensor) -> Tensor | None:
-    """Which rows something may follow, from their best log-probabilities `(rows,)`; None for all. Raises
+def _possible_rows(best: Tensor) -> Tensor | None:
+    """The rows that any token may follow, given their best log-probabilities `(rows,)`; None for all. Raises
     SeqloomError at NaN."""
     possible = best > -math.inf
     if bool(possible.all()):
         return None
     if bool(best.isnan().any()):
-        raise SeqloomError(NOT_NUMBERS)
+        raise SeqloomError(NAN_LOGITS)
     return possible.nonzero()[:, 0]
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Sample:
-    """Draws `samples` texts for each input from what the rules leave of the model's distribution."""
+class Sampling:
+    """Draws `samples` texts for each input from what the logits processors leave of the model's
+    distribution."""
 
     seed: int = 0
     samples: int = 1
@@ -209,64 +231,60 @@ class Sample:
             )
 
     @property
-    def rows(self) -> int:
+    def rows_per_input(self) -> int:
         """Rows that an input begins with."""
         return self.samples
 
-    def one(self) -> Sample:
+    def single(self) -> Sampling:
         """The same for one output."""
         return replace(self, samples=1)
 
     def score(self, log_probability: float, _: int) -> float:
         return log_probability
 
-    def choose(
-        self, live: Live, log_probs: Tensor, allowed: Tensor, _: Sequence[Sequence[Hypothesis]]
-    ) -> Chosen:
-        """One token for each row. A row that nothing may follow dies."""
-        ids = draw(allowed, uniform(self.seed, live.sample, live.drawn + live.tokens.shape[1]))
-        totals = live.total + log_probs.gather(1, ids[:, None])[:, 0]
-        parents = _possible(allowed.amax(dim=-1))
-        return (
-            Chosen(None, ids, totals) if parents is None else Chosen(parents, ids[parents], totals[parents])
-        )
+    def choose(self, live: LiveHypotheses, log_probs: Tensor, processed: Tensor, _: Ended) -> NextTokens:
+        """One token for each row. A row that no token may follow dies."""
+        ids = draw(processed, uniform(self.seed, live.sample_index, live.new_length))
+        totals = live.sum_log_probs + log_probs.gather(1, ids[:, None])[:, 0]
+        parents = _possible_rows(processed.amax(dim=-1))
+        if parents is None:
+            return NextTokens(None, ids, totals)
+        return NextTokens(parents, ids[parents], totals[parents])
 
-    def prunable(self, live: Live, _: Tensor, __: Sequence[Sequence[Hypothesis]]) -> Tensor:
-        """No row: each is a sample, good or bad."""
-        return torch.zeros_like(live.owner, dtype=torch.bool)
+    def prunable(self, live: LiveHypotheses, _: Tensor, __: Ended) -> Tensor:
+        """No row: sampling never prunes."""
+        return torch.zeros_like(live.input_index, dtype=torch.bool)
 
-    def ranked(self, found: Sequence[Hypothesis]) -> list[Hypothesis]:
+    def ranked(self, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
         """What is returned, in the order of the samples."""
-        return sorted(found, key=lambda h: h.sample)
+        return sorted(hypotheses, key=lambda h: h.sample)
 
 
-Strategy = Beam | Sample
+Strategy = BeamSearch | Sampling
 
 
-def strategy_of(decode: DecodeConfig, end: int | None = None) -> Strategy:
-    """`end` is the id that ends a text."""
+def strategy_of(decode: DecodeConfig, eos: int | None = None) -> Strategy:
+    """The strategy that the settings describe; `eos` is the id that ends a text."""
     if decode.strategy == "sample":
-        return Sample(seed=decode.seed, samples=decode.n_best)
-    return Beam(
+        return Sampling(seed=decode.seed, samples=decode.n_best)
+    return BeamSearch(
         width=decode.beam,
         length_penalty=decode.length_penalty,
         n_best=decode.n_best,
         groups=decode.groups,
         diversity=decode.diversity,
-        end=end if decode.refill else None,
+        refill_eos=eos if decode.refill else None,
     )
 
 
 def draw(log_probs: Tensor, u: Tensor) -> Tensor:
     """The first id whose share of the cumulated probability exceeds u `(rows,)`: ids `(rows,)`. Shares are
     added in float64, and what is impossible is never drawn, unless nothing is possible."""
-    shares = (
-        log_probs.softmax(dim=-1).double().cumsum(dim=-1)
-    )  # exp is slow at -inf, and a cumsum that changes the type too
+    # softmax first: exp is slow at -inf, and so is a cumsum that changes the type
+    shares = log_probs.softmax(dim=-1).double().cumsum(dim=-1)
     total = shares[:, -1]
-    point = torch.minimum(
-        u * total, total.nextafter(torch.zeros_like(total))
-    )  # rounding must not lead to what comes after the last
+    # below the total, since rounding must not lead past the last possible id
+    point = torch.minimum(u * total, total.nextafter(torch.zeros_like(total)))
     return torch.searchsorted(shares, point[:, None], right=True)[:, 0].clamp(max=log_probs.shape[1] - 1)
 
 
@@ -274,27 +292,27 @@ def uniform(seed: int, samples: Tensor, steps: Tensor) -> Tensor:
     """A number of [0, 1) for each row, float64, a multiple of 2^-53: step `(rows,)` of the stream of (seed,
     sample `(rows,)`)."""
     if samples.device.type == "cpu":  # NumPy needs a third of the time for a few rows
-        return torch.from_numpy(_mixed(np.int64(seed), samples.numpy(), steps.numpy()) * 2.0**-53)
-    numbers: Tensor = _mixed(torch.tensor(seed, device=samples.device), samples, steps)
-    return numbers.double() * 2.0**-53
+        bits = _random_bits(np.asarray(seed, np.int64), samples.numpy(), steps.numpy())
+        return torch.from_numpy(bits * 2.0**-53)
+    return _random_bits(torch.tensor(seed, device=samples.device), samples, steps).double() * 2.0**-53
 
 
-def _mixed(seed: Any, samples: Any, steps: Any) -> Any:
+def _random_bits(seed: Integers, samples: Integers, steps: Integers) -> Integers:
     """53 bits, in the int64 of NumPy or torch."""
     with np.errstate(over="ignore"):  # it wraps around
         stream = _mix(_mix(seed + _GAMMA) + (samples + 1) * _GAMMA)
-        return _shifted(_mix(stream + (steps + 1) * _GAMMA), 11)
+        return _shift_right(_mix(stream + (steps + 1) * _GAMMA), 11)
 
 
-def _mix(values: Any) -> Any:
+def _mix(values: Integers) -> Integers:
     """The finaliser of SplitMix64, in int64 that wraps around."""
-    values = (values ^ _shifted(values, 30)) * (0xBF58476D1CE4E5B9 - 2**64)
-    values = (values ^ _shifted(values, 27)) * (0x94D049BB133111EB - 2**64)
-    return values ^ _shifted(values, 31)
+    values = (values ^ _shift_right(values, 30)) * (0xBF58476D1CE4E5B9 - 2**64)
+    values = (values ^ _shift_right(values, 27)) * (0x94D049BB133111EB - 2**64)
+    return values ^ _shift_right(values, 31)
 
 
-def _shifted(values: Any, bits: int) -> Any:
-    """To the right, with zeros from the left."""
+def _shift_right(values: Integers, bits: int) -> Integers:
+    """With zeros from the left."""
     return (values >> bits) & ((1 << (64 - bits)) - 1)
 
 

@@ -1,4 +1,5 @@
-"""Every step of a search as text: the candidates of each row, which of them go on, and why the others fall."""
+"""Every step of a search as text: the candidates of each row, which of them go on, and why the others
+fall."""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from seqloom.decoding.live_rows import Step
-from seqloom.decoding.rules import Rule, most_likely
-from seqloom.decoding.strategies import Sample, Strategy
+from seqloom.decoding.hypotheses import DecodingStep
+from seqloom.decoding.logits_processors import LogitsProcessor, most_likely
+from seqloom.decoding.strategies import Sampling, Strategy
 
 SHOWN = 8
 """Candidates of a row, at least, the most likely ones."""
@@ -18,10 +19,10 @@ SHOWN = 8
 
 @final
 class Trace:
-    """Looks on while one input is decoded (`watch` of `generate`) and writes what it sees, a line at a time.
+    """An observer of `generate` for one input, which writes what happens, a line at a time.
 
-    `pieces` says what ids spell; `strategy` and `rules` are those of the search, to tell why a candidate was
-    not taken.
+    `pieces` gives the text of ids; `strategy` and `processors` are those of the search, to tell why a
+    candidate was not taken.
     """
 
     def __init__(
@@ -29,84 +30,88 @@ class Trace:
         write: Callable[[str], object],
         pieces: Callable[[Sequence[int]], list[str]],
         strategy: Strategy,
-        rules: Sequence[Rule],
+        processors: Sequence[LogitsProcessor],
     ) -> None:
         self._write = write
         self._pieces = pieces
         self._strategy = strategy
-        self._rules = rules
+        self._processors = processors
 
-    def __call__(self, step: Step) -> None:
-        new, text = step.live.new.tolist(), step.live.text.tolist()
-        self._write(f"step {max(new, default=0) + 1}: {_counted(len(new), 'row')}")
-        after = self._after_each_rule(step)
-        for row in range(len(new)):
-            tokens = text[row][len(text[row]) - new[row] :]
-            begun = "".join(self._pieces(tokens)) if tokens else ""
-            self._write(f"  {begun!r}  log p {float(step.live.total[row]):.4f}")
-            for line in self._candidates(step, row, after):
+    def __call__(self, step: DecodingStep) -> None:
+        lengths, sequences = step.live.new_length.tolist(), step.live.sequences.tolist()
+        rows = "1 row" if len(lengths) == 1 else f"{len(lengths)} rows"
+        self._write(f"step {max(lengths, default=0) + 1}: {rows}")
+        processed = self._after_each_processor(step)
+        for row, (length, sequence) in enumerate(zip(lengths, sequences, strict=True)):
+            text = "".join(self._pieces(sequence[-length:])) if length else ""
+            self._write(f"  {text!r}  log p {float(step.live.sum_log_probs[row]):.4f}")
+            for line in self._candidates(step, row, processed):
                 self._write(f"    {line}")
 
-    def _after_each_rule(self, step: Step) -> list[tuple[str, Tensor]]:
-        left, found = step.log_probs, []
-        for rule in self._rules:
-            left = rule(step.live, left)
-            found.append((rule.__qualname__.partition(".")[0], left))
-        return found
+    def _after_each_processor(self, step: DecodingStep) -> list[tuple[str, Tensor]]:
+        log_probs, after = step.log_probs, []
+        for processor in self._processors:
+            log_probs = processor(step.live, log_probs)
+            after.append((processor.__qualname__.partition(".")[0], log_probs))
+        return after
 
-    def _candidates(self, step: Step, row: int, after: list[tuple[str, Tensor]]) -> Iterator[str]:
+    def _candidates(self, step: DecodingStep, row: int, after: list[tuple[str, Tensor]]) -> Iterator[str]:
+        """A line for each candidate, the likeliest first: those that the model and the processed
+        probabilities prefer, and those that were taken."""
         fates = _fates(step, row)
+        ids = set(fates)
         shown = min(SHOWN, step.log_probs.shape[1])
-        likely = torch.cat(
-            [most_likely(part[row : row + 1], shown)[1][0] for part in (step.log_probs, step.allowed)]
-        ).tolist()
-        ids = sorted(
-            {*likely, *fates}, key=lambda i: (-float(step.allowed[row, i]), -float(step.log_probs[row, i]), i)
-        )
-        for i, piece in zip(ids, self._pieces(ids), strict=True):
-            model, left = float(step.log_probs[row, i]), float(step.allowed[row, i])
-            if model == left == float("-inf"):
+        for log_probs in (step.log_probs, step.processed):
+            ids |= set(most_likely(log_probs[row : row + 1], shown)[1][0].tolist())
+        before, left = step.log_probs[row].tolist(), step.processed[row].tolist()
+        ranked = sorted(ids, key=lambda i: (-left[i], -before[i], i))
+        for i, piece in zip(ranked, self._pieces(ranked), strict=True):
+            if before[i] == left[i] == float("-inf"):
                 continue
-            changed = "" if model == left or left == float("-inf") else f" (ruled to {left:.4f})"
-            if left == float("-inf"):
-                fate = "ruled out by " + next(name for name, part in after if float(part[row, i]) == left)
+            changed = ""
+            if left[i] == float("-inf"):
+                fate = "ruled out by " + next(name for name, part in after if float(part[row, i]) == left[i])
             else:
-                fate = fates.get(i) or (
-                    "is not drawn" if isinstance(self._strategy, Sample) else _fall(step, row, left)
-                )
-            yield f"{piece!r:<16} {model:9.4f}{changed}  {fate}"
+                if before[i] != left[i]:
+                    changed = f" (ruled to {left[i]:.4f})"
+                fate = fates.get(i) or self._why_not_taken(step, row, left[i])
+            yield f"{piece!r:<16} {before[i]:9.4f}{changed}  {fate}"
+
+    def _why_not_taken(self, step: DecodingStep, row: int, log_prob: float) -> str:
+        """Why a candidate that was possible was not taken."""
+        if isinstance(self._strategy, Sampling):
+            return "is not drawn"
+        live, parents = step.live, _parents(step)
+        same_input = live.input_index[parents] == live.input_index[row]
+        rivals = same_input & (live.sample_index[parents] == live.sample_index[row])
+        if not bool(rivals.any()):
+            return "falls: its beam is full of what has ended"
+        total = float(live.sum_log_probs[row]) + log_prob
+        worst = float(step.next_tokens.sum_log_probs[rivals].min())
+        if total > worst:
+            return f"falls: log p {total:.4f}, but groups before this one took the token"
+        return f"falls: log p {total:.4f}, the last that is taken has {worst:.4f}"
 
 
-def _fates(step: Step, row: int) -> dict[int, str]:
-    """What became of the chosen children of a row, by their ids."""
-    parents = range(len(step.chosen.ids)) if step.chosen.parents is None else step.chosen.parents.tolist()
+def _parents(step: DecodingStep) -> Tensor:
+    parents = step.next_tokens.parents
+    return torch.arange(len(step.next_tokens.ids)) if parents is None else parents
+
+
+def _fates(step: DecodingStep, row: int) -> dict[int, str]:
+    """id -> what became of the hypothesis that continues the row with it."""
     fates = {}
-    for child, (parent, i) in enumerate(zip(parents, step.chosen.ids.tolist(), strict=True)):
+    for child, parent in enumerate(_parents(step).tolist()):
         if parent != row:
             continue
-        if bool(step.over[child]):
-            how = "ends" if bool(step.finished[child]) else "is as long as it may be"
-            fates[i] = f"{how}, log p {float(step.going.total[child]):.4f}"
+        total = f"log p {float(step.extended.sum_log_probs[child]):.4f}"
+        if bool(step.finished[child]):
+            fate = f"ends, {total}"
+        elif bool(step.ended[child]):
+            fate = f"is as long as it may be, {total}"
         elif bool(step.kept[child]):
-            fates[i] = f"goes on, log p {float(step.going.total[child]):.4f}"
+            fate = f"goes on, {total}"
         else:
-            fates[i] = "falls: it cannot become better than what has ended"
+            fate = "falls: it cannot become better than what has ended"
+        fates[int(step.next_tokens.ids[child])] = fate
     return fates
-
-
-def _fall(step: Step, row: int, log_prob: float) -> str:
-    """Why a candidate of a beam that was possible was not taken."""
-    live, chosen = step.live, step.chosen
-    parents = torch.arange(len(chosen.ids)) if chosen.parents is None else chosen.parents
-    rivals = (live.owner[parents] == live.owner[row]) & (live.sample[parents] == live.sample[row])
-    total = float(live.total[row]) + log_prob
-    if not bool(rivals.any()):
-        return "falls: its beam is full of what has ended"
-    worst = float(chosen.totals[rivals].min())
-    if total > worst:
-        return f"falls: log p {total:.4f}, but groups before this one took the token"
-    return f"falls: log p {total:.4f}, the last that is taken has {worst:.4f}"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"

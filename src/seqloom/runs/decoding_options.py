@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from seqloom.config import DecodeConfig
-from seqloom.decoding.live_rows import Hypothesis, Stop
-from seqloom.decoding.rules import Rule, rules_of
-from seqloom.decoding.strategies import Sample, Strategy, strategy_of
-from seqloom.decoding.string_rules import Spelling, ban, begin, stops
+from seqloom.decoding.generate import GenerationOptions
+from seqloom.decoding.hypotheses import Hypothesis
+from seqloom.decoding.logits_processors import logits_processors
+from seqloom.decoding.strategies import Sampling, Strategy, strategy_of
+from seqloom.decoding.string_constraints import Spelling, ban, begin, stop_strings
 from seqloom.errors import SeqloomError
 from seqloom.protocols import Tokenizer
 
 
 def found_or_refused(found: Sequence[Hypothesis], strategy: Strategy) -> Sequence[Hypothesis]:
     """The hypotheses of an input. Raises SeqloomError where the rules left none, or not every sample."""
-    if len(found) < (strategy.samples if isinstance(strategy, Sample) else 1):
+    if len(found) < (strategy.samples if isinstance(strategy, Sampling) else 1):
         raise SeqloomError(
             "the rules must leave a token that may come next, but they left none; "
             "make decode.ban, begin, min_length or no_repeat_ngram weaker"
@@ -24,23 +24,18 @@ def found_or_refused(found: Sequence[Hypothesis], strategy: Strategy) -> Sequenc
     return found
 
 
-class Decoding(NamedTuple):
-    strategy: Strategy
-    rules: Sequence[Rule]
-    stop: Stop | None
-
-
-def decoding_of(decode: DecodeConfig, tokenizer: Tokenizer) -> Decoding:
+def generation_options(decode: DecodeConfig, tokenizer: Tokenizer) -> GenerationOptions:
     """Raises UsageError where the tokenizer cannot spell `decode.begin`."""
-    spelling = Spelling.of(tokenizer)
-    spelled = []
+    spelling, special_ids = Spelling.from_tokenizer(tokenizer), tokenizer.special_ids
+    constraints = []
     if decode.ban:
-        spelled.append(ban(spelling, decode.ban))
+        constraints.append(ban(spelling, decode.ban))
     if decode.begin:
-        spelled.append(begin(spelling, decode.begin))
-    rules = rules_of(decode, tokenizer.special_ids.forbidden, tokenizer.special_ids.eos, spelled)
-    return Decoding(
-        strategy_of(decode, tokenizer.special_ids.eos),
-        rules,
-        stops(spelling, decode.stop) if decode.stop else None,
+        constraints.append(begin(spelling, decode.begin))
+    return GenerationOptions(
+        strategy=strategy_of(decode, special_ids.eos),
+        eos=special_ids.eos,
+        pad=special_ids.pad,
+        processors=logits_processors(decode, special_ids.forbidden, special_ids.eos, constraints),
+        stop=stop_strings(spelling, decode.stop) if decode.stop else None,
     )

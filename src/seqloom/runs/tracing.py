@@ -8,9 +8,9 @@ from typing import BinaryIO, TypeVar
 
 from seqloom import files
 from seqloom.config import DecodeConfig
-from seqloom.decoding.live_rows import Step
+from seqloom.decoding.hypotheses import DecodingStep
 from seqloom.decoding.trace import Trace
-from seqloom.runs.decoding_options import decoding_of
+from seqloom.runs.decoding_options import generation_options
 from seqloom.runs.run_folder import LoadedRun
 
 T = TypeVar("T")
@@ -21,12 +21,12 @@ def traced(
     texts: Iterable[str],
     bundle: LoadedRun,
     settings: DecodeConfig,
-    run: Callable[[str, Callable[[Step], None]], T],
+    run: Callable[[str, Callable[[DecodingStep], None]], T],
     tell: Callable[[T], object],
 ) -> None:
     """Runs each text by itself, `run(text, watch)`, writes its trace to the file `place`, and tells its
     result."""
-    strategy, rules, _ = decoding_of(settings, bundle.tokenizer)
+    options = generation_options(settings, bundle.tokenizer)
 
     def write(file: BinaryIO) -> None:
         def line(text: str) -> None:
@@ -34,7 +34,7 @@ def traced(
 
         for text in texts:
             line(f"input: {text}")
-            tell(run(text, Trace(line, bundle.tokenizer.pieces, strategy, rules)))
+            tell(run(text, Trace(line, bundle.tokenizer.pieces, options.strategy, options.processors)))
             line("")
 
     files.write_atomic(place, write)

@@ -12,13 +12,13 @@ import torch
 from tests.tasks.language_modeling.test_generate import KINDS
 
 from seqloom.config import DataConfig, DecodeConfig
-from seqloom.decoding.live_rows import Hypothesis
-from seqloom.decoding.strategies import Beam
+from seqloom.decoding.generate import GenerationOptions
+from seqloom.decoding.hypotheses import Hypothesis
+from seqloom.decoding.strategies import BeamSearch
 from seqloom.errors import DataError, SeqloomError, UsageError
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLM, RecurrentLMConfig
 from seqloom.runs.decoding_names import strategy_settings
-from seqloom.runs.decoding_options import Decoding
 from seqloom.runs.progress import collected
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.tasks.language_modeling.generate import TextGenerator
@@ -107,8 +107,9 @@ def test_each_text_draws_numbers_of_its_own_those_of_generate(bundle: LoadedRun)
 def test_rules_that_leave_nothing_are_an_error(
     bundle: LoadedRun, excerpts: list[Excerpt], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nothing = Decoding(Beam(), [lambda _, log_probs: torch.full_like(log_probs, -torch.inf)], None)
-    monkeypatch.setattr(module, "decoding_of", lambda *_: nothing)
+    impossible = [lambda _, log_probs: torch.full_like(log_probs, -torch.inf)]
+    nothing = GenerationOptions(strategy=BeamSearch(), eos=2, pad=0, processors=impossible)
+    monkeypatch.setattr(module, "generation_options", lambda *_: nothing)
     with pytest.raises(SeqloomError, match="must leave a token that may come next"):
         continue_excerpts(bundle, excerpts, strategy_settings("greedy", 0), 10)
 

@@ -16,8 +16,8 @@ from tests.decoding.toys import Remembering
 from seqloom import files
 from seqloom.config import DataConfig, DecodeConfig
 from seqloom.data.batching.pair_batches import source_batch
-from seqloom.decoding.exact_search import SearchBudget, exact_search
-from seqloom.decoding.rules import forbid
+from seqloom.decoding.exact_search import ExactSearchOptions, SearchBudget, exact_search
+from seqloom.decoding.logits_processors import forbid
 from seqloom.errors import UsageError
 from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from seqloom.runs.run_folder import LoadedRun
@@ -82,7 +82,9 @@ def test_a_translation_is_searched_for_and_beams_stand_beside_it(translator: Seq
     for row in rows:
         assert list(row.beams) == ["beam 1", "beam 4", "its own: beam 3, α 1"]
         state = translator.encode(source_batch(TOKENIZER.encode([row.input])))
-        alone = exact_search(translator, state, [BOS], max_new_tokens=6, eos=EOS, rules=rules)
+        alone = exact_search(
+            translator, state, [BOS], ExactSearchOptions(max_new_tokens=6, eos=EOS, processors=rules)
+        )
         assert alone.best is not None
         assert row.tokens == alone.best.tokens
         assert row.log_probability == row.score == pytest.approx(alone.best.log_probability, abs=1e-4)
@@ -114,9 +116,9 @@ def test_the_cap_is_that_of_the_folder_or_by_the_source(
 ) -> None:
     caps = list[int]()
 
-    def watched(*args: Any, **options: Any) -> Any:
-        caps.append(options["max_new_tokens"])
-        return exact_search(*args, **options)
+    def watched(model: Any, state: Any, prompt: Any, options: ExactSearchOptions, known: Any) -> Any:
+        caps.append(options.max_new_tokens)
+        return exact_search(model, state, prompt, options, known)
 
     monkeypatch.setattr(workflow, "exact_search", watched)
     budget = SearchBudget(nodes=1)

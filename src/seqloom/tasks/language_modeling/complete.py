@@ -23,9 +23,9 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
-from seqloom.decoding.live_rows import NOT_NUMBERS
+from seqloom.decoding.hypotheses import NAN_LOGITS
 from seqloom.decoding.long_context import window_start
-from seqloom.decoding.string_rules import Lexicon, Spelling
+from seqloom.decoding.string_constraints import Lexicon, Spelling
 from seqloom.errors import SeqloomError, UsageError
 from seqloom.packed_weights import PackedWeights
 from seqloom.protocols import State, StoredTokenizer, context_of, device_of, fork, next_logits, select_rows
@@ -84,7 +84,7 @@ class Completer:
 
     def __init__(self, model: Any, tokenizer: StoredTokenizer, bounds: Bounds | None = None) -> None:
         self._tokenizer = tokenizer
-        self._spelling = Spelling.of(tokenizer)
+        self._spelling = Spelling.from_tokenizer(tokenizer)
         self._bounds = bounds or Bounds()
         self._model = model
         self._context = context_of(model)
@@ -171,7 +171,7 @@ class Completer:
     def _probabilities(self, logits: Tensor) -> Tensor:
         """`(rows, vocabulary)`, on the CPU, where the search is."""
         if bool(logits.isnan().any()):
-            raise SeqloomError(NOT_NUMBERS)
+            raise SeqloomError(NAN_LOGITS)
         return logits.float().index_fill(1, self._never, float("-inf")).softmax(dim=-1).cpu()
 
 
@@ -210,8 +210,8 @@ class _Search:
         self._inside = inside
         """Whether the typed text ends inside of a word."""
         self._words, self._n = words, n
-        self._lexicon = spelling.later if follows else spelling.first
-        self._later = spelling.later
+        self._lexicon = spelling.later_tokens if follows else spelling.first_tokens
+        self._later = spelling.later_tokens
         self._joined = bool(spelling.text_separator)
         self._typed = 0.0 if rest else 1.0
         """The mass of all that begins as the typed text does."""
@@ -231,7 +231,7 @@ class _Search:
             if len(row.text) < len(self._rest):
                 self._cover(lexicon, self._rest[len(row.text) :], mass[at])
             elif self._in_last_word(row.text):
-                breaks = _BREAKS[lexicon.firsts]
+                breaks = _BREAKS[lexicon.first_bytes]
                 self._add(row.text, False, ends[at] + float(mass[at, breaks].sum()))
                 mass[at, breaks] = 0
             else:
@@ -261,8 +261,10 @@ class _Search:
 
     def _cover(self, lexicon: Lexicon, rest: bytes, mass: Tensor) -> None:
         """Leaves what goes on with the rest of the typed text: what reaches its end, or a part of it."""
-        over = lexicon.starting(rest)
-        part = [] if self._joined else lexicon.inside(rest)  # where pieces are joined, the rest is one piece
+        over = lexicon.with_prefix(rest)
+        part = (
+            [] if self._joined else lexicon.prefixes_of(rest)
+        )  # where pieces are joined, the rest is one piece
         kept = torch.zeros_like(mass)
         kept[over], kept[part] = mass[over], mass[part]
         mass.copy_(kept)

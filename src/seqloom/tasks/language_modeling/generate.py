@@ -10,14 +10,14 @@ from typing import Any, NamedTuple, final
 from torch import Tensor
 
 from seqloom.config import DecodeConfig
-from seqloom.decoding.generate import finish
-from seqloom.decoding.live_rows import Hypothesis, Step
+from seqloom.decoding.generate import GenerationOptions, finish
+from seqloom.decoding.hypotheses import DecodingStep, Hypothesis
 from seqloom.decoding.long_context import generate_windows, window_start
-from seqloom.decoding.string_rules import cut, may_begin
+from seqloom.decoding.string_constraints import cut_at, possible_stop_length
 from seqloom.errors import UsageError
 from seqloom.packed_weights import packed_weights
 from seqloom.protocols import Tokenizer, context_of
-from seqloom.runs.decoding_options import Decoding, decoding_of, found_or_refused
+from seqloom.runs.decoding_options import found_or_refused, generation_options
 from seqloom.runs.run_folder import LoadedRun, load_run
 from seqloom.runs.verbs import refuse_other_task
 
@@ -73,7 +73,7 @@ class TextGenerator:
         self,
         prompts: Sequence[str],
         progress: Progress = lambda _: None,
-        watch: Callable[[Step], None] | None = None,
+        watch: Callable[[DecodingStep], None] | None = None,
         **decode: Any,
     ) -> list[list[Continuation]]:
         """For each prompt its `n_best` texts: samples in order, or of a beam the best first. A prompt may be
@@ -83,18 +83,18 @@ class TextGenerator:
         sees each step.
         """
         settings = self.bundle.decode_with(decode)
-        decoding = decoding_of(settings, self.bundle.tokenizer)
+        options = generation_options(settings, self.bundle.tokenizer)
         read = self._read(prompts)
         found: list[list[Hypothesis]] = []
         for at in range(0, len(read), settings.batch_rows):
             found += finish(
-                self._steps(read[at : at + settings.batch_rows], settings, decoding, watch),
+                self._steps(read[at : at + settings.batch_rows], settings, options, watch),
                 lambda new: progress(len(new)),
             )
         return [
             [
                 self._continuation(prompt, ids, number, hypothesis, settings.stop)
-                for number, hypothesis in enumerate(found_or_refused(hypotheses, decoding.strategy))
+                for number, hypothesis in enumerate(found_or_refused(hypotheses, options.strategy))
             ]
             for prompt, ids, hypotheses in zip(prompts, read, found, strict=True)
         ]
@@ -103,13 +103,13 @@ class TextGenerator:
         """The new text of one output, in pieces as they come; of a wide beam, which may change its mind, all
         at once."""
         settings = self.bundle.decode_with(decode | {"n_best": 1})
-        decoding = decoding_of(settings, self.bundle.tokenizer)
+        options = generation_options(settings, self.bundle.tokenizer)
         (ids,) = self._read([prompt])
         pieces = Pieces(self.bundle.tokenizer, ids)
-        steps = self._steps([ids], settings, decoding)
+        steps = self._steps([ids], settings, options)
         if settings.strategy == "beam" and settings.beam > 1:
             (found,) = finish(steps)
-            hypothesis = found_or_refused(found, decoding.strategy)[0]
+            hypothesis = found_or_refused(found, options.strategy)[0]
             yield self._continuation(prompt, ids, 0, hypothesis, settings.stop).text
             return
         made, open_ = 0, ""
@@ -117,18 +117,20 @@ class TextGenerator:
             try:
                 new = next(steps)
             except StopIteration as over:
-                found_or_refused(over.value[0], decoding.strategy)
+                found_or_refused(over.value[0], options.strategy)
                 break
             for token in new.tolist():
                 made += 1
                 open_ += pieces.add(token)
                 sure = (
-                    0 if cut(open_, settings.stop) != open_ else len(open_) - may_begin(open_, settings.stop)
+                    0
+                    if cut_at(open_, settings.stop) != open_
+                    else len(open_) - possible_stop_length(open_, settings.stop)
                 )
                 if sure:
                     yield open_[:sure]
                 open_ = open_[sure:]
-        if rest := cut(open_ + pieces.rest(), settings.stop):
+        if rest := cut_at(open_ + pieces.rest(), settings.stop):
             yield rest
         self._notice(len(ids) + made)
 
@@ -139,28 +141,19 @@ class TextGenerator:
         self,
         prompts: list[list[int]],
         settings: DecodeConfig,
-        decoding: Decoding,
-        watch: Callable[[Step], None] | None = None,
+        options: GenerationOptions,
+        watch: Callable[[DecodingStep], None] | None = None,
     ) -> Generator[Tensor, None, list[list[Hypothesis]]]:
         model: Any = self.bundle.model
         return generate_windows(
-            model,
-            prompts,
-            strategy=decoding.strategy,
-            max_new_tokens=settings.max_length or NEW_TOKENS,
-            context=self._context,
-            eos=self.bundle.tokenizer.special_ids.eos,
-            pad=self.bundle.tokenizer.special_ids.pad,
-            rules=decoding.rules,
-            stop=decoding.stop,
-            watch=watch,
+            model, prompts, settings.max_length or NEW_TOKENS, options, self._context, watch
         )
 
     def _continuation(
         self, prompt: str, ids: list[int], number: int, made: Hypothesis, stop: Sequence[str]
     ) -> Continuation:
         self._notice(len(ids) + len(made.tokens) + made.finished)
-        text = cut(text_after(self.bundle.tokenizer, ids, made.tokens), stop)
+        text = cut_at(text_after(self.bundle.tokenizer, ids, made.tokens), stop)
         return Continuation(prompt, number, text, made.tokens, made.log_probability, made.finished)
 
     def _notice(self, length: int) -> None:

@@ -12,11 +12,11 @@ from torch import nn
 from seqloom.config import DecodeConfig
 from seqloom.data.batching.pair_batches import TranslationBatch, cuts, marks_of_pair, pair_batch, source_batch
 from seqloom.decoding.generate import generate
-from seqloom.decoding.live_rows import Step
-from seqloom.decoding.string_rules import cut
+from seqloom.decoding.hypotheses import DecodingStep
+from seqloom.decoding.string_constraints import cut_at
 from seqloom.packed_weights import packed_weights
 from seqloom.protocols import SpecialIds, Tokenizer, context_of, device_of
-from seqloom.runs.decoding_options import decoding_of, found_or_refused
+from seqloom.runs.decoding_options import found_or_refused, generation_options
 
 
 class DecodedText(NamedTuple):
@@ -35,7 +35,7 @@ def decode_texts(
     tokenizer: Tokenizer,
     texts: Sequence[str],
     decode: DecodeConfig,
-    watch: Callable[[Step], None] | None = None,
+    watch: Callable[[DecodingStep], None] | None = None,
 ) -> list[list[DecodedText]]:
     """For each text its `n_best` outputs, best first, or samples in order; a blank text gives one empty
     output.
@@ -46,7 +46,7 @@ def decode_texts(
     sources, special_ids = tokenizer.encode(texts), tokenizer.special_ids
     outputs = [[DecodedText("", 0.0, True)] for _ in texts]
     waiting = sorted((i for i, text in enumerate(texts) if text.strip()), key=lambda i: (len(sources[i]), i))
-    strategy, rules, stop = decoding_of(decode, tokenizer)
+    options = generation_options(decode, tokenizer)
     encoder_decoder: Any = model
     for at in range(0, len(waiting), decode.batch_rows):
         rows = waiting[at : at + decode.batch_rows]
@@ -54,22 +54,14 @@ def decode_texts(
             state = encoder_decoder.encode(
                 source_batch([sources[i] for i in rows], special_ids).to(device_of(model))
             )
-        found = generate(
-            encoder_decoder,
-            state,
-            [[*special_ids.bos]] * len(rows),
-            strategy=strategy,
-            max_new_tokens=[longest_output(model, len(sources[i]), decode, special_ids) for i in rows],
-            eos=special_ids.eos,
-            pad=special_ids.pad,
-            rules=rules,
-            stop=stop,
-            watch=watch,
-        )
+        lengths = [longest_output(model, len(sources[i]), decode, special_ids) for i in rows]
+        prompts = [[*special_ids.bos]] * len(rows)
+        found = generate(encoder_decoder, state, prompts, lengths, options, watch)
         for i, hypotheses in zip(rows, found, strict=True):
-            kept = found_or_refused(hypotheses, strategy)
+            kept = found_or_refused(hypotheses, options.strategy)
             outputs[i] = [
-                DecodedText(cut(tokenizer.decode(h.tokens), decode.stop), h.score, h.finished) for h in kept
+                DecodedText(cut_at(tokenizer.decode(h.tokens), decode.stop), h.score, h.finished)
+                for h in kept
             ]
     return outputs
 

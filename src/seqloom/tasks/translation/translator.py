@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqloom import files
-from seqloom.decoding.live_rows import Step
+from seqloom.decoding.hypotheses import DecodingStep
 from seqloom.errors import UsageError, printable
 from seqloom.runs.progress import in_chunks
 from seqloom.runs.run_folder import LoadedRun, load_run
@@ -40,7 +40,7 @@ class Predictor:
         return [outputs[0].text for outputs in self.n_best(texts, **decode | {"n_best": 1})]
 
     def n_best(
-        self, texts: Sequence[str], watch: Callable[[Step], None] | None = None, **decode: Any
+        self, texts: Sequence[str], watch: Callable[[DecodingStep], None] | None = None, **decode: Any
     ) -> list[list[DecodedText]]:
         """The `n_best` outputs for each text, best first, with scores. `watch` sees each step
         (`decoding.trace`)."""

@@ -19,8 +19,8 @@ import numpy as np
 
 from seqloom import files
 from seqloom.config import DataConfig, DecodeConfig
-from seqloom.decoding.generate import Begun, finish, steps
-from seqloom.decoding.live_rows import Hypothesis
+from seqloom.decoding.generate import Earlier, finish, steps
+from seqloom.decoding.hypotheses import Hypothesis
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.perplexity import score_texts
 from seqloom.evaluation.repetition import RepetitionStatistics, Written, loop_at_end, repeated_share
@@ -28,7 +28,7 @@ from seqloom.explaining.charts import require_extra, save_chart
 from seqloom.explaining.degeneration import Mean, ProbabilityCurve, degeneration_chart
 from seqloom.protocols import context_of
 from seqloom.runs.decoding_names import strategy_settings
-from seqloom.runs.decoding_options import decoding_of, found_or_refused
+from seqloom.runs.decoding_options import found_or_refused, generation_options
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.runs.settings import as_trained
 from seqloom.tasks.language_modeling.documents import each_document
@@ -250,25 +250,16 @@ def continue_excerpts(
     """The best hypothesis, or a sample, for each prompt. Text number i draws its random numbers as sample i
     of the seed does."""
     model: Any = bundle.model
-    strategy, rules, stop = decoding_of(settings, bundle.tokenizer)
-    special_ids = bundle.tokenizer.special_ids
+    options = generation_options(settings, bundle.tokenizer)
+    bos = bundle.tokenizer.special_ids.bos
     rows = ROWS if settings.strategy == "sample" else max(ROWS // settings.beam, 1)
     made: list[Hypothesis] = []
-    for at in range(0, len(excerpts), rows):
-        some = excerpts[at : at + rows]
-        working = steps(
-            model,
-            None,
-            [[*special_ids.bos, *one.prompt] for one in some],
-            strategy=strategy,
-            max_new_tokens=[new_tokens] * len(some),
-            eos=special_ids.eos,
-            pad=special_ids.pad,
-            rules=rules,
-            stop=stop,
-            begun=[Begun(sample=at + number) for number in range(len(some))],
-        )
-        made += [found_or_refused(hypotheses, strategy)[0] for hypotheses in finish(working)]
+    for first in range(0, len(excerpts), rows):
+        some = excerpts[first : first + rows]
+        prompts = [[*bos, *excerpt.prompt] for excerpt in some]
+        earlier = [Earlier(sample=first + number) for number in range(len(some))]
+        found = finish(steps(model, None, prompts, [new_tokens] * len(some), options, earlier=earlier))
+        made += [found_or_refused(hypotheses, options.strategy)[0] for hypotheses in found]
     return made
 
 

@@ -17,14 +17,20 @@ from seqloom import files
 from seqloom.config import DataConfig
 from seqloom.data.batching.pair_batches import source_batch
 from seqloom.data.readers.records import read_texts
-from seqloom.decoding.exact_search import UNLIMITED, SearchBudget, check_length_penalty, exact_search
+from seqloom.decoding.exact_search import (
+    UNLIMITED,
+    ExactSearchOptions,
+    SearchBudget,
+    check_length_penalty,
+    exact_search,
+)
 from seqloom.decoding.generate import generate
-from seqloom.decoding.live_rows import Hypothesis
-from seqloom.decoding.strategies import Beam, Strategy
+from seqloom.decoding.hypotheses import Hypothesis
+from seqloom.decoding.strategies import BeamSearch, Strategy
 from seqloom.errors import UsageError, place
 from seqloom.packed_weights import packed_weights
 from seqloom.protocols import Decodable, EncoderDecoder, State, context_of, device_of
-from seqloom.runs.decoding_options import decoding_of
+from seqloom.runs.decoding_options import generation_options
 from seqloom.runs.progress import tallied
 from seqloom.runs.run_folder import IDLE, LoadedRun, load_run
 from seqloom.runs.verbs import refuse_other_task
@@ -136,12 +142,12 @@ class ExactSearcher:
                 f"the widths of beams must be from 1 to {WIDEST_BEAM}, but are {', '.join(map(str, widths))}"
             )
         self.searches: dict[str, Strategy] = {
-            f"beam {width}": Beam(width=width, length_penalty=length_penalty) for width in widths
+            f"beam {width}": BeamSearch(width=width, length_penalty=length_penalty) for width in widths
         }
         beam = replace(self.settings, n_best=1, strategy="beam")
-        strategy, self._rules, _ = decoding_of(beam, bundle.tokenizer)
+        self._options = generation_options(beam, bundle.tokenizer)
         if self.settings.strategy == "beam":
-            self.searches[f"its own: beam {beam.beam}, α {beam.length_penalty:g}"] = strategy
+            self.searches[f"its own: beam {beam.beam}, α {beam.length_penalty:g}"] = self._options.strategy
         else:
             logger.info(
                 "decode.strategy of this folder is sample: what it decodes with is not among the searches,"
@@ -190,17 +196,15 @@ class ExactSearcher:
     @packed_weights()
     def _search(self, text: str, start: _SearchStart) -> SearchResult:
         beams = {name: self._beam(start, strategy) for name, strategy in self.searches.items()}
-        found = exact_search(
-            self._model,
-            start.state(),
-            start.prompt,
+        options = ExactSearchOptions(
             max_new_tokens=start.max_new_tokens,
             eos=self._eos,
-            rules=self._rules,
             length_penalty=self.length_penalty,
-            known=[beam for beam, _ in beams.values() if beam],
+            processors=self._options.processors,
             budget=self.budget,
         )
+        known = [beam for beam, _ in beams.values() if beam]
+        found = exact_search(self._model, start.state(), start.prompt, options, known)
         best = found.best
         outputs: dict[str, BeamOutput | None] = {}
         for name, (beam, seconds) in beams.items():
@@ -222,16 +226,9 @@ class ExactSearcher:
     def _beam(self, start: _SearchStart, strategy: Strategy) -> tuple[Hypothesis | None, float]:
         """(the best hypothesis of a beam search, seconds)"""
         started = time.monotonic()
-        (hypotheses,) = generate(
-            self._model,
-            start.state(),
-            [start.prompt],
-            strategy=strategy,
-            max_new_tokens=[start.max_new_tokens],
-            eos=self._eos,
-            pad=self._special_ids.pad,
-            rules=self._rules,
-        )
+        options = replace(self._options, strategy=strategy)
+        lengths = [start.max_new_tokens]
+        (hypotheses,) = generate(self._model, start.state(), [start.prompt], lengths, options)
         return next(iter(hypotheses), None), time.monotonic() - started
 
     def _output(

@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqloom.config import DecodeConfig
-from seqloom.decoding.live_rows import Live
-from seqloom.decoding.rules import (
-    Rule,
+from seqloom.decoding.hypotheses import LiveHypotheses
+from seqloom.decoding.logits_processors import (
+    LogitsProcessor,
     forbid,
+    logits_processors,
     min_length,
     min_p,
     most_likely,
     no_repeat_ngram,
     repetition_penalty,
-    rules_of,
     temperature,
     top_k,
     top_p,
@@ -38,7 +38,10 @@ def test_most_likely_is_a_stable_sort(data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.lists(VALUES, min_size=columns, max_size=columns), min_size=1, max_size=3))
     k = data.draw(st.integers(1, columns))
     values, ids = most_likely(torch.tensor(rows), k)
-    expected = [sorted(range(columns), key=lambda i, row=row: (-row[i], i))[:k] for row in rows]  # type: ignore[misc]
+    expected = []
+    for row in rows:
+        pairs = sorted((-value, i) for i, value in enumerate(row))
+        expected.append([i for _, i in pairs][:k])
     for found, best, row in zip(ids.tolist(), expected, rows, strict=True):
         possible = [i for i in best if row[i] > -math.inf]
         assert found[: len(possible)] == possible
@@ -60,10 +63,12 @@ def test_most_likely_of_many_is_a_stable_sort(k: int) -> None:
 def test_forbidden_ids_never_come_and_others_keep_their_log_probability() -> None:
     log_probs = torch.tensor([[-1.0, -2.0, -3.0], [-4.0, -5.0, -6.0]])
     before = log_probs.clone()
-    after = forbid([0, 2])(Live.first(torch.zeros(2, 0, dtype=torch.long)), log_probs)
+    after = forbid([0, 2])(LiveHypotheses.initial(torch.zeros(2, 0, dtype=torch.long)), log_probs)
     assert after.tolist() == [[-math.inf, -2.0, -math.inf], [-math.inf, -5.0, -math.inf]]
     assert torch.equal(log_probs, before)
-    assert torch.equal(forbid([])(Live.first(torch.zeros(2, 0, dtype=torch.long)), log_probs), before)
+    assert torch.equal(
+        forbid([])(LiveHypotheses.initial(torch.zeros(2, 0, dtype=torch.long)), log_probs), before
+    )
 
 
 # The rules of sampling
@@ -82,10 +87,10 @@ ROWS = st.integers(1, 40).flatmap(
 """Logits with many equals and much that is impossible."""
 
 
-def after(rule: Rule, log_probs: torch.Tensor) -> torch.Tensor:
+def after(rule: LogitsProcessor, log_probs: torch.Tensor) -> torch.Tensor:
     """What a rule gives, and that it changed nothing in place and sums to 1."""
     before = log_probs.clone()
-    ruled = rule(Live.first(torch.zeros(len(log_probs), 0, dtype=torch.long)), log_probs)
+    ruled = rule(LiveHypotheses.initial(torch.zeros(len(log_probs), 0, dtype=torch.long)), log_probs)
     assert torch.equal(log_probs, before)
     assert ruled.dtype == log_probs.dtype
     assert ruled.double().exp().sum(dim=-1).tolist() == pytest.approx([1.0] * len(log_probs), abs=1e-5)
@@ -183,9 +188,9 @@ def test_the_rules_of_long_rows(size: int, k: int, p: float) -> None:
 
 
 @pytest.mark.parametrize("rule", [temperature(0.5), top_k(2), top_p(0.5)])
-def test_where_nothing_may_come_next_it_stays_so(rule: Rule) -> None:
+def test_where_nothing_may_come_next_it_stays_so(rule: LogitsProcessor) -> None:
     ruled = rule(
-        Live.first(torch.zeros(2, 0, dtype=torch.long)),
+        LiveHypotheses.initial(torch.zeros(2, 0, dtype=torch.long)),
         torch.tensor([[-math.inf] * 3, [-math.inf, 0.0, -math.inf]]),
     )
     assert ruled.tolist() == [[-math.inf] * 3, [-math.inf, 0.0, -math.inf]]
@@ -198,8 +203,8 @@ def test_the_order_of_the_rules() -> None:
 
     def left(**changes: object) -> list[float]:
         ruled = log_probs
-        for rule in rules_of(DecodeConfig(**changes), [0], 2):  # type: ignore[arg-type]
-            ruled = rule(Live.first(torch.zeros(1, 0, dtype=torch.long)), ruled)
+        for rule in logits_processors(DecodeConfig(**changes), [0], 2):  # type: ignore[arg-type]
+            ruled = rule(LiveHypotheses.initial(torch.zeros(1, 0, dtype=torch.long)), ruled)
         return [round(x, 6) for x in ruled.softmax(-1)[0].tolist()]
 
     assert left(strategy="sample") == [0, 0.4, 0.3, 0.2, 0.1]
@@ -227,10 +232,13 @@ def test_rules_that_cannot_be_are_refused() -> None:
 # Length and repetition
 
 
-def prefix(prompt: list[list[int]], new: list[list[int]], drawn: list[int] | None = None) -> Live:
+def prefix(
+    prompt: list[list[int]], new: list[list[int]], generated_before: list[int] | None = None
+) -> LiveHypotheses:
     """Rows of one input each."""
-    return Live.first(torch.tensor(prompt, dtype=torch.long))._replace(
-        tokens=torch.tensor(new, dtype=torch.long), drawn=torch.tensor(drawn or [0] * len(prompt))
+    return LiveHypotheses.initial(torch.tensor(prompt, dtype=torch.long))._replace(
+        tokens=torch.tensor(new, dtype=torch.long),
+        generated_before=torch.tensor(generated_before or [0] * len(prompt)),
     )
 
 

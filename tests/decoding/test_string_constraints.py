@@ -12,8 +12,16 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from seqloom.decoding.live_rows import NOTHING, Live
-from seqloom.decoding.string_rules import Lexicon, Spelling, ban, begin, cut, may_begin, stops
+from seqloom.decoding.hypotheses import NO_TOKEN, LiveHypotheses
+from seqloom.decoding.string_constraints import (
+    Lexicon,
+    Spelling,
+    ban,
+    begin,
+    cut_at,
+    possible_stop_length,
+    stop_strings,
+)
 from seqloom.errors import UsageError
 from seqloom.text.special_tokens import EOS
 from seqloom.text.tokenizers import KINDS, TextTokenizer, train_tokenizer
@@ -33,7 +41,7 @@ def tokenizer_of(kind: str) -> TextTokenizer:
 
 @functools.cache
 def spelling_of(kind: str) -> Spelling:
-    return Spelling.of(tokenizer_of(kind))
+    return Spelling.from_tokenizer(tokenizer_of(kind))
 
 
 @functools.cache
@@ -52,16 +60,17 @@ def texts(draw: st.DrawFn, kinds: st.SearchStrategy[str] = KIND) -> tuple[str, l
     return kind, [1, *prompt], draw(st.lists(st.sampled_from(useful(kind)), max_size=8))
 
 
-def live(rows: Sequence[tuple[Sequence[int], Sequence[int]]], drawn: int = 0) -> Live:
-    """Rows of (prompt, new ids), as many new ids in each; `drawn` of the last of each prompt are new too."""
+def live(rows: Sequence[tuple[Sequence[int], Sequence[int]]], generated_before: int = 0) -> LiveHypotheses:
+    """Rows of (prompt, new ids), as many new ids in each; `generated_before` of the last of each prompt are new too."""
     longest = max(len(prompt) for prompt, _ in rows)
-    first = Live.first(
+    first = LiveHypotheses.initial(
         torch.tensor(
-            [[NOTHING] * (longest - len(prompt)) + list(prompt) for prompt, _ in rows], dtype=torch.long
+            [[NO_TOKEN] * (longest - len(prompt)) + list(prompt) for prompt, _ in rows], dtype=torch.long
         )
     )
     return first._replace(
-        tokens=torch.tensor([list(new) for _, new in rows], dtype=torch.long), drawn=first.drawn + drawn
+        tokens=torch.tensor([list(new) for _, new in rows], dtype=torch.long),
+        generated_before=first.generated_before + generated_before,
     )
 
 
@@ -97,8 +106,8 @@ def test_the_rows_of_a_batch_do_not_touch_each_other(
     steps = min(len(new) for _, _, new in rows)
     spelling = spelling_of("bpe")
     pairs = [(prompt, new[:steps]) for _, prompt, new in rows]
-    log_probs = torch.randn(len(rows), len(spelling.pieces))
-    rule, stop = ban(spelling, phrases), stops(spelling, phrases)
+    log_probs = torch.randn(len(rows), len(spelling.token_bytes))
+    rule, stop = ban(spelling, phrases), stop_strings(spelling, phrases)
     alone = [
         (rule(live([pair]), log_probs[row : row + 1]), stop(live([pair]))) for row, pair in enumerate(pairs)
     ]
@@ -130,14 +139,14 @@ def test_banned_strings_never_come_about_and_the_rest_does(kind: str) -> None:
     ("unigram", [1, 16], [16]), [" "], 0
 )  # only the first lead of a text is dropped, and the prompt has it
 def test_a_text_stops_when_its_new_part_first_holds_a_string(
-    text: tuple[str, list[int], list[int]], phrases: list[str], drawn: int
+    text: tuple[str, list[int], list[int]], phrases: list[str], generated_before: int
 ) -> None:
     kind, prompt, new = text
     tokenizer = tokenizer_of(kind)
-    stop = stops(spelling_of(kind), phrases)
+    stop = stop_strings(spelling_of(kind), phrases)
     for n in range(len(new) + 1):
-        known = min(drawn, n)
-        found = stop(live([([*prompt, *new[:known]], new[known:n])], drawn=known))
+        known = min(generated_before, n)
+        found = stop(live([([*prompt, *new[:known]], new[known:n])], generated_before=known))
         after = tokenizer.decode([*prompt, *new[:n]])[len(tokenizer.decode(prompt)) :]
         expected = any(phrase in after for phrase in phrases)
         assert found.tolist() == [expected]
@@ -207,17 +216,17 @@ def useful_pieces(kind: str, target: bytes, first: bool) -> list[bytes]:
 
 def test_where_nothing_stands_nothing_is_spelled() -> None:
     """Not even the last id, which -1 would be the place of."""
-    spelling = Spelling(pieces=[b"a", b"b"], text_separator=b"")
+    spelling = Spelling(token_bytes=[b"a", b"b"], text_separator=b"")
     together, alone = live([([0], [0]), ([1, 1, 1, 1], [1])]), live([([0], [0])])
     zeros = torch.zeros(2, 2)
     for phrase in ("baab", "baaa", "aab"):
         assert torch.equal(
             ban(spelling, [phrase])(together, zeros)[:1], ban(spelling, [phrase])(alone, zeros[:1])
         )
-    joined = Spelling(pieces=[b"a", b"b"], text_separator=b" ")
+    joined = Spelling(token_bytes=[b"a", b"b"], text_separator=b" ")
     for phrase in (" a", "a"):
         for rows in (live([([], [0]), ([1, 1], [1])]), live([([], [0])])):
-            assert stops(joined, [phrase])(rows)[:1].tolist() == [phrase == "a"]
+            assert stop_strings(joined, [phrase])(rows)[:1].tolist() == [phrase == "a"]
 
 
 def test_what_cannot_be_spelled_is_said_at_once() -> None:
@@ -230,7 +239,7 @@ def test_what_cannot_be_spelled_is_said_at_once() -> None:
         begin(characters, "éxb")
     with pytest.raises(UsageError, match="half a character"):
         begin(characters, "a\ud800")
-    for rule in (ban, stops):
+    for rule in (ban, stop_strings):
         with pytest.raises(UsageError, match="at least one character, but one of 2 has none"):
             rule(words, ["a", ""])
         with pytest.raises(UsageError, match="half a character"):
@@ -239,11 +248,11 @@ def test_what_cannot_be_spelled_is_said_at_once() -> None:
 
 @given(st.text("ab", max_size=12), st.lists(st.text("ab", min_size=1, max_size=5), max_size=3))
 def test_cut_and_held_back(text: str, phrases: list[str]) -> None:
-    before = cut(text, phrases)
+    before = cut_at(text, phrases)
     assert text.startswith(before)
     assert before == text or any(text.startswith(phrase, len(before)) for phrase in phrases)
     assert not any(text.startswith(phrase, at) for phrase in phrases for at in range(len(before)))
-    held = may_begin(text, phrases)
+    held = possible_stop_length(text, phrases)
     kept = [
         n
         for n in range(len(text) + 1)
@@ -258,13 +267,13 @@ def test_cut_and_held_back(text: str, phrases: list[str]) -> None:
 )
 def test_a_lexicon_finds_what_a_look_at_all_finds(spelled: list[bytes], wanted: bytes, string: str) -> None:
     lexicon = Lexicon(spelled)
-    assert set(lexicon.ids[lexicon.starting(wanted)].tolist()) == {
+    assert set(lexicon.ids[lexicon.with_prefix(wanted)].tolist()) == {
         i for i, p in enumerate(spelled) if p and p.startswith(wanted)
     }
-    assert [lexicon.texts[at] for at in lexicon.inside(wanted)] == sorted(
+    assert [lexicon.texts[at] for at in lexicon.prefixes_of(wanted)] == sorted(
         p for p in spelled if p and wanted.startswith(p) and p != wanted
     )
-    assert set(lexicon.holding(string.encode()).tolist()) == {
+    assert set(lexicon.containing(string.encode()).tolist()) == {
         i for i, p in enumerate(spelled) if string.encode() in p
     }
 
@@ -272,7 +281,7 @@ def test_a_lexicon_finds_what_a_look_at_all_finds(spelled: list[bytes], wanted: 
 def test_before_the_first_word_of_a_text_stands_no_blank() -> None:
     tokenizer = tokenizer_of("words")
     (ab,) = tokenizer.encode(["ab"])[0]
-    rule, stop = ban(spelling_of("words"), [" ab"]), stops(spelling_of("words"), [" ab"])
+    rule, stop = ban(spelling_of("words"), [" ab"]), stop_strings(spelling_of("words"), [" ab"])
     for prompt, blank in (([1], False), ([1, 3], False), ([1, ab], True)):
         after = rule(live([(prompt, [])]), torch.zeros(1, tokenizer.vocabulary_size))
         assert bool(after[0, ab] == -math.inf) == blank
