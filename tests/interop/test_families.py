@@ -25,7 +25,7 @@ from torch import Tensor
 from seqloom.interop.checkpoint import read_checkpoint
 from seqloom.interop.export import target_of, write_checkpoint
 from seqloom.interop.families import FAMILIES
-from seqloom.interop.tensor_mapping import first_names
+from seqloom.interop.tensor_mapping import unique_tensors
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PADDINGS = ("none", "left", "right")
@@ -83,7 +83,7 @@ def test_gradients_are_theirs(name: str, tmp_path: Path) -> None:
     if name.startswith("marian"):
         exact_sinusoids(theirs)
     found = read_checkpoint(tmp_path, torch.float64)
-    family = FAMILIES[found.content["model_type"]]
+    family = FAMILIES[str(found.content["model_type"])]
     expected, _, _ = ask_theirs(name, theirs, asked)
     ours = ask_ours(name, found.model, asked)
     mask = asked.target_mask if hasattr(found.model, "encoder") else asked.mask
@@ -94,10 +94,10 @@ def test_gradients_are_theirs(name: str, tmp_path: Path) -> None:
         key: parameter.grad for key, parameter in theirs.named_parameters() if parameter.grad is not None
     }
     prefix, compared = family.names.prefix, 0
-    for key, parameter in first_names(found.model).items():
+    for key, parameter in unique_tensors(found.model).items():
         if parameter.grad is None:
             continue
-        rule = family.names.of(key, found.config)
+        rule = family.names.rule_for(key, found.config)
         for part, gradient in zip(rule.theirs, rule.split(parameter.grad), strict=True):
             known = gradients.get(part, gradients.get(part.removeprefix(prefix)))
             if known is not None:
@@ -173,5 +173,5 @@ def test_every_field_of_a_configuration_has_its_place(hub_type: str) -> None:
     family = FAMILIES[hub_type]
     config_class = model_family(family.model_type)[0]
     options = family.options
-    placed = {one.ours for one in options.table if one.ours} | options.always.keys() | options.either.keys()
+    placed = {one.ours for one in options.table if one.ours} | options.fixed.keys() | options.defaults.keys()
     assert placed == {one.name for one in fields(config_class)}

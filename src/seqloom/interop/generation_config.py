@@ -1,85 +1,54 @@
-"""How a checkpoint of others decodes unless told otherwise: `generation_config.json` <-> our settings."""
+"""How a checkpoint of the hub decodes by default: `generation_config.json` <-> our settings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from seqloom.config import DecodeConfig
 from seqloom.errors import UsageError, printable
+from seqloom.interop.config_options import Fields
 from seqloom.protocols import SpecialIds
 from seqloom.run_file import parse
 
-SAME = {
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "length_penalty": "length_penalty",
-    "repetition_penalty": "repetition_penalty",
-}
-"""Theirs -> ours, of one meaning."""
+SAME = ("temperature", "top_p", "min_p", "length_penalty", "repetition_penalty")
+"""Keys of one name and one meaning."""
 COUNTS = {"top_k": "top_k", "no_repeat_ngram_size": "no_repeat_ngram"}
-"""The same, where 0 stands for none."""
+"""Theirs -> ours, where 0 stands for none."""
 UNKNOWN = (
-    *(
-        "bad_words_ids",
-        "suppress_tokens",
-        "begin_suppress_tokens",
-        "encoder_no_repeat_ngram_size",
-        "encoder_repetition_penalty",
-    ),
-    *(
-        "typical_p",
-        "epsilon_cutoff",
-        "eta_cutoff",
-        "sequence_bias",
-        "force_words_ids",
-        "constraints",
-        "exponential_decay_length_penalty",
-    ),
+    "bad_words_ids",
+    "suppress_tokens",
+    "begin_suppress_tokens",
+    "encoder_no_repeat_ngram_size",
+    "encoder_repetition_penalty",
+    "typical_p",
+    "epsilon_cutoff",
+    "eta_cutoff",
+    "sequence_bias",
+    "force_words_ids",
+    "constraints",
+    "exponential_decay_length_penalty",
 )
 """Settings that change what is written and that we have not got."""
-NOTHING: tuple[Any, ...] = (None, 0, 1, 0.0, 1.0, [])
+NEUTRAL: tuple[object, ...] = (None, 0, 1, 0.0, 1.0, [])
 """Values with which they change nothing; True, which equals 1, is none of them."""
+NOT_KEPT = "not kept of generation_config.json: "
 
 
 def decode_fields(
-    generation: Mapping[str, Any], *, writes_after: int | None, usual: Mapping[str, Any]
-) -> tuple[dict[str, Any], list[str]]:
-    """Our settings, beginning with those `usual` for the task; and what is said of settings that cannot be
-    kept.
+    generation: Mapping[str, object], *, writes_after: int | None, usual: Mapping[str, object]
+) -> tuple[Fields, list[str]]:
+    """Our settings, where `usual` are those of the task; and notices about settings that cannot be kept.
 
-    `writes_after`: of an encoder-decoder the number of ids that its output begins with, which their lengths
-        count; None of a language
-    model, whose lengths count the prompt and are not taken.
+    `writes_after`: for an encoder-decoder the number of ids that its output begins with, which their lengths
+        count; None for a language model, whose lengths count the prompt and are not taken.
     """
-    found = {ours: generation[theirs] for theirs, ours in SAME.items() if generation.get(theirs) is not None}
-    found |= {
-        ours: generation[theirs] or None
-        for theirs, ours in COUNTS.items()
-        if generation.get(theirs) is not None
-    }
-    if generation.get("do_sample") is not None or generation.get("num_beams") is not None:
-        found["strategy"] = "sample" if generation.get("do_sample") else "beam"
-        found["beam"] = generation.get("num_beams") or 1
-    if (groups := generation.get("num_beam_groups")) not in (None, 1):
-        found |= {"groups": groups, "diversity": generation.get("diversity_penalty") or 0.0}
-    if generation.get("max_new_tokens") is not None:
-        found["max_length"] = generation["max_new_tokens"]
-    elif writes_after is not None and isinstance(generation.get("max_length"), int):
-        found["max_length"] = max(1, generation["max_length"] - writes_after)
-    if writes_after is not None and isinstance(generation.get("min_length"), int):
-        found["min_length"] = max(0, generation["min_length"] - writes_after)
     settings, notes = dict(usual) | {"refill": True}, []  # as transformers searches
-    for name, value in found.items():
+    for name, value in _translated(generation, writes_after).items():
+        wide_beam = {"beam": 1000} if name == "groups" else {}  # the beam is checked with all settings, below
         try:
-            parse(
-                DecodeConfig,
-                settings | {name: value} | ({"beam": 1000} if name == "groups" else {}),
-                "decode.",
-            )
+            parse(DecodeConfig, settings | {name: value} | wide_beam, "decode.")
         except UsageError as error:
-            notes.append(f"not kept of generation_config.json: {error}")
+            notes.append(f"{NOT_KEPT}{error}")
             continue
         settings[name] = value
     try:
@@ -89,39 +58,53 @@ def decode_fields(
     return settings, notes
 
 
-def not_kept(generation: Mapping[str, Any], special_ids: SpecialIds, *, encodes: bool) -> list[str]:
-    """What is said of settings that we have not got; `encodes`: of an encoder-decoder.
+def _translated(generation: Mapping[str, object], writes_after: int | None) -> Fields:
+    given = {key: value for key, value in generation.items() if value is not None}
+    fields: Fields = {key: given[key] for key in SAME if key in given}
+    fields |= {ours: given[theirs] or None for theirs, ours in COUNTS.items() if theirs in given}
+    if "do_sample" in given or "num_beams" in given:
+        fields["strategy"] = "sample" if given.get("do_sample") else "beam"
+        fields["beam"] = given.get("num_beams") or 1
+    if given.get("num_beam_groups", 1) != 1:
+        fields |= {"groups": given["num_beam_groups"], "diversity": given.get("diversity_penalty") or 0.0}
+    if "max_new_tokens" in given:
+        fields["max_length"] = given["max_new_tokens"]
+    if writes_after is not None:
+        for key, least in (("max_length", 1), ("min_length", 0)):
+            if isinstance(length := given.get(key), int):
+                fields.setdefault(key, max(least, length - writes_after))
+    return fields
 
-    Forbidden ids are never written anyhow: Marian bans no more than its `<pad>`. An encoder-decoder that is
-    forced to its end at the last step writes what one does that is cut there.
+
+def not_kept(generation: Mapping[str, object], special_ids: SpecialIds, *, encodes: bool) -> list[str]:
+    """Notices about settings that we have not got; `encodes`: of an encoder-decoder.
+
+    Forbidden ids are never written anyway: Marian bans only its `<pad>`. An encoder-decoder that is forced to
+    its end at the last step writes the same as one that is cut there.
     """
-    never = [[i] for i in special_ids.forbidden]
-    found = [name for name in UNKNOWN if (value := generation.get(name)) is True or value not in NOTHING]
-    banned = generation.get("bad_words_ids")
-    if isinstance(banned, list) and all(one in never for one in banned):
-        found = [name for name in found if name != "bad_words_ids"]
+    names = [name for name in UNKNOWN if (value := generation.get(name)) is True or value not in NEUTRAL]
+    banned, never = generation.get("bad_words_ids"), [[i] for i in special_ids.forbidden]
+    if isinstance(banned, list) and all(ids in never for ids in banned):
+        names = [name for name in names if name != "bad_words_ids"]
     beams = generation.get("num_beams")
     if generation.get("early_stopping") is True and isinstance(beams, int) and beams > 1:
-        found.append("early_stopping")
+        names.append("early_stopping")
     forced = generation.get("forced_eos_token_id")
     if forced is not None and not (encodes and forced in (special_ids.eos, [special_ids.eos])):
-        found.append("forced_eos_token_id")
-    found += [
+        names.append("forced_eos_token_id")
+    names += [
         name for name in ("min_new_tokens", "stop_strings") if generation.get(name) not in (None, 0, [])
     ]
-    notes = [f"not kept of generation_config.json: {name}, which is not known here" for name in found]
+    notes = [f"{NOT_KEPT}{name}, which is not known here" for name in names]
     ends = generation.get("eos_token_id")
     if isinstance(ends, list) and len(ends) > 1:
-        notes.append(
-            f"not kept of generation_config.json: eos_token_id after the first, {printable(str(ends[1:]))};"
-            " one ends a text"
-        )
+        notes.append(f"{NOT_KEPT}eos_token_id after the first, {printable(str(ends[1:]))}; one ends a text")
     return notes
 
 
-def generation_content(decode: DecodeConfig, *, writes_after: int | None) -> dict[str, Any]:
-    """The inverse, as far as there are words for it."""
-    content: dict[str, Any] = {
+def generation_content(decode: DecodeConfig, *, writes_after: int | None) -> Fields:
+    """The inverse, as far as generation_config.json has keys for it."""
+    content: Fields = {
         "do_sample": decode.strategy == "sample",
         "num_beams": decode.beam if decode.strategy == "beam" else 1,
         "repetition_penalty": decode.repetition_penalty,
@@ -131,12 +114,10 @@ def generation_content(decode: DecodeConfig, *, writes_after: int | None) -> dic
         content |= {"temperature": decode.temperature, "top_k": decode.top_k or 0, "top_p": decode.top_p}
     else:
         content["length_penalty"] = decode.length_penalty
-        content |= {"early_stopping": "never"} if decode.refill else {}
-    if decode.max_length is not None:
-        length = (
-            {"max_new_tokens": decode.max_length}
-            if writes_after is None
-            else {"max_length": decode.max_length + writes_after}
-        )
-        content |= length
+        if decode.refill:
+            content["early_stopping"] = "never"
+    if decode.max_length is not None and writes_after is None:
+        content["max_new_tokens"] = decode.max_length
+    elif decode.max_length is not None and writes_after is not None:
+        content["max_length"] = decode.max_length + writes_after
     return content

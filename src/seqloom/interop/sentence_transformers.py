@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, final
+from typing import Annotated, Literal, final
 
 from pydantic import Field
 
@@ -27,15 +27,15 @@ MODES = {
     "pooling_mode_mean_sqrt_len_tokens": "mean-sqrt",
 }
 """Their key -> our mode, in the order in which they stand side by side."""
-NAMED = {"mean_sqrt_len_tokens": "mean-sqrt"}
-"""Modes whose name is another in newer files, which have one key pooling_mode."""
+RENAMED = {"mean_sqrt_len_tokens": "mean-sqrt"}
+"""Modes with another name in newer files, which have one key pooling_mode."""
 MODULE = "sentence_transformers.models."
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Pooling:
-    """How the states of a text's tokens, marks counted, become one vector."""
+    """How the states of a text's tokens, special ones included, become one vector."""
 
     __pydantic_config__ = STRICT
     modes: Annotated[tuple[Literal["cls", "max", "mean", "mean-sqrt"], ...], Field(min_length=1)] = ("mean",)
@@ -44,15 +44,15 @@ class Pooling:
     normalise: bool = False
     """Whether the vector is divided by its length."""
     max_length: Annotated[int, Field(ge=1, strict=True)] | None = None
-    """The most tokens of a text, marks counted; what is longer is cut. None: as many as the model can read.
-    """
+    """Tokens of a text, special ones included, that are read at most; the rest is cut. None: as many as the
+    model can read."""
     lower_case: bool = False
-    """Whether texts are written small before they are cut into tokens."""
+    """Whether texts are put in lower case before they are tokenised."""
 
 
 def pooling_of(folder: Path) -> Pooling | None:
-    """That of a Hugging Face directory, or of a run folder made of one; None where it says nothing of it.
-    Raises FolderError where a file is damaged, or has a module that is not known here."""
+    """That of a checkpoint of the hub, or of a run folder made of one; None where there is none. Raises
+    FolderError where a file is damaged, or has a module that is not known here."""
     if is_hub_folder(folder):
         return read_pooling(folder)
     hub = read_object(folder / CONFIG).get("hub")
@@ -65,82 +65,74 @@ def read_pooling(folder: Path) -> Pooling | None:
     path = folder / MODULES
     if not path.is_file():
         return None
-    modules = files.read_json(path)
     try:
-        listed = [(str(one["type"]).rpartition(".")[2], str(one["path"])) for one in modules]
+        modules = [(str(one["type"]).rpartition(".")[2], str(one["path"])) for one in files.read_json(path)]
     except (TypeError, KeyError):
         raise FolderError(
-            f"{printable(str(path))}: must be a list of modules, each with a type and a path, but is not"
+            "must be a list of modules, each with a type and a path, but is not", path
         ) from None
-    kinds = [kind for kind, _ in listed]
+    kinds = [kind for kind, _ in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise FolderError(
-            f"{printable(str(path))}: the modules must be Transformer, Pooling and perhaps Normalize, but are"
-            f" {printable(', '.join(kinds))}"
+            "the modules must be Transformer, Pooling and perhaps Normalize, but are"
+            f" {printable(', '.join(kinds))}",
+            path,
         )
-    if wrong := [name for _, name in listed if Path(name).name != name]:
+    for _, place in modules:
+        if Path(place).name != place:
+            raise FolderError(
+                f"the path of a module must be a folder beside it, but is {printable(place)}", path
+            )
+    (_, transformer), (_, pooling), *_ = modules
+    if transformer:
         raise FolderError(
-            f"{printable(str(path))}: the path of a module must be a folder beside it, but is"
-            f" {printable(wrong[0])}"
-        )
-    (_, first), (_, second), *_ = listed
-    if first:
-        raise FolderError(
-            f"{printable(str(path))}: the Transformer must lie in the folder itself, but lies in"
-            f" {printable(first)}"
+            f"the Transformer must lie in the folder itself, but lies in {printable(transformer)}", path
         )
     settings = next((content for name in SETTINGS if (content := read_object(folder / name))), {})
     fields = {
-        "modes": _modes(folder / second / CONFIG),
-        "normalise": len(listed) == 3,
+        "modes": _modes(folder / pooling / CONFIG),
+        "normalise": len(modules) == 3,
         "max_length": settings.get("max_seq_length"),
         "lower_case": settings.get("do_lower_case", False),
     }
-    return _parsed(fields, folder / MODULES)
+    return _parsed(fields, path)
 
 
 def _modes(path: Path) -> tuple[str, ...]:
     content = read_object(path)
     named = content.get("pooling_mode")
     if named is not None:
-        return tuple(
-            NAMED.get(str(mode), str(mode)) for mode in (named if isinstance(named, list) else [named])
-        )
+        modes = named if isinstance(named, list) else [named]
+        return tuple(RENAMED.get(str(mode), str(mode)) for mode in modes)
     if not content:
-        raise FolderError(
-            f"{printable(str(path))}: must say how states are pooled, but is not there; get the files again"
-        )
+        raise FolderError("must say how states are pooled, but is not there; get the files again", path)
     chosen = [key for key, value in content.items() if key.startswith("pooling_mode_") and value]
     if unknown := sorted(set(chosen) - MODES.keys()):
         raise FolderError(
-            f"{printable(str(path))}: the pooling must be one of {', '.join(MODES)}, but is"
-            f" {printable(unknown[0])}"
+            f"the pooling must be one of {', '.join(MODES)}, but is {printable(unknown[0])}", path
         )
     return tuple(mode for key, mode in MODES.items() if key in chosen)
 
 
-def _parsed(content: Any, path: Path) -> Pooling:
+def _parsed(content: dict[str, object], path: Path) -> Pooling:
     try:
         return parse(Pooling, content, "pooling.")
     except UsageError as error:
-        raise FolderError(f"{printable(str(path))}: {error}") from None
+        raise FolderError(str(error), path) from None
 
 
 def write_pooling(folder: Path, pooling: Pooling, width: int) -> list[str]:
     """Writes those files; returns their names. `width` is that of a state."""
-    kinds = [
-        ("Transformer", ""),
-        ("Pooling", POOLING),
-        *([("Normalize", "2_Normalize")] if pooling.normalise else []),
-    ]
+    kinds = [("Transformer", ""), ("Pooling", POOLING)]
+    if pooling.normalise:
+        kinds.append(("Normalize", "2_Normalize"))
     modules = [
         {"idx": at, "name": str(at), "path": path, "type": MODULE + kind}
         for at, (kind, path) in enumerate(kinds)
     ]
     files.write_json(folder / MODULES, modules)
-    files.write_json(
-        folder / SETTINGS[0], {"max_seq_length": pooling.max_length, "do_lower_case": pooling.lower_case}
-    )
+    settings = {"max_seq_length": pooling.max_length, "do_lower_case": pooling.lower_case}
+    files.write_json(folder / SETTINGS[0], settings)
     (folder / POOLING).mkdir(exist_ok=True)
     chosen = {key: mode in pooling.modes for key, mode in MODES.items()}
     files.write_json(folder / POOLING / CONFIG, {"word_embedding_dimension": width, **chosen})

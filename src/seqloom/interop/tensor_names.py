@@ -1,4 +1,5 @@
-"""The names of tensors, theirs and ours, by one table for both directions.
+"""The names of tensors in checkpoints of the hub (theirs) and in our models (ours), by one table for both
+directions.
 
 In a pattern `{i}` stands for the number of a layer, `{kind}` for weight or bias, `{rest}` for anything.
 """
@@ -9,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -18,83 +19,79 @@ Shape = tuple[int, ...]
 
 
 class Rule(NamedTuple):
-    """A tensor of ours: which of theirs it is, or which of theirs it joins, one above the other."""
+    """A tensor of ours, and the one of theirs that it is, or those that it stacks."""
 
     ours: str
     theirs: tuple[str, ...]
     """Where there are none, ours is 0."""
     transposed: bool = False
-    """Theirs is `(in, out)`, as GPT's Conv1D has it."""
-    ones: int = 0
+    """Theirs is `(in, out)`, as in GPT's Conv1D."""
+    leading_ones: int = 0
     """Theirs has so many dimensions of length 1 before those of ours."""
-    when: tuple[str, Any] | None = None
+    when: tuple[str, object] | None = None
     """(field of our configuration, value) for which the rule holds."""
 
     def their_shape(self, ours: Shape) -> Shape:
         """The shape of each of theirs."""
-        one = (ours[0] // max(1, len(self.theirs)), *ours[1:]) if ours else ours
-        return (1,) * self.ones + (one[::-1] if self.transposed else one)
+        shape = (ours[0] // max(1, len(self.theirs)), *ours[1:]) if ours else ours
+        return (1,) * self.leading_ones + (shape[::-1] if self.transposed else shape)
 
     def join(self, tensors: Sequence[Tensor]) -> Tensor:
         """Theirs -> ours: a view where there is one."""
-        parts = [tensor.reshape(tensor.shape[self.ones :]) for tensor in tensors]
-        parts = [part.T if self.transposed and part.dim() == 2 else part for part in parts]
+        parts = [self._turned(tensor.reshape(tensor.shape[self.leading_ones :])) for tensor in tensors]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def split(self, tensor: Tensor) -> list[Tensor]:
         """Ours -> theirs."""
-        parts = tensor.chunk(len(self.theirs)) if len(self.theirs) > 1 else [tensor] * len(self.theirs)
-        parts = [part.T if self.transposed and part.dim() == 2 else part for part in parts]
-        return [part.reshape((1,) * self.ones + part.shape).contiguous() for part in parts]
+        parts = tensor.chunk(len(self.theirs)) if self.theirs else ()
+        ones = (1,) * self.leading_ones
+        return [part.reshape(ones + part.shape).contiguous() for part in map(self._turned, parts)]
+
+    def _turned(self, tensor: Tensor) -> Tensor:
+        return tensor.T if self.transposed and tensor.dim() == 2 else tensor
 
 
 def layer(ours: str, *theirs: str, transposed: bool = False) -> Rule:
-    """A layer's weight and bias."""
+    """The weight and the bias of a layer."""
     return Rule(f"{ours}.{{kind}}", tuple(f"{name}.{{kind}}" for name in theirs), transposed)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Names:
-    """All of a family."""
+class TensorNames:
+    """The names of a family."""
 
     rules: Sequence[Rule]
     prefix: str = ""
-    """What stands before the names of the body in a checkpoint with a head, and may be missing in one
-    without."""
+    """Of the body in a checkpoint with a head; it may be missing in one without."""
     output: str = "lm_head.weight"
-    """The weight of the output, which may be tied: a copy then, where it is there."""
-    copies: Mapping[str, str] = field(default_factory=dict)
-    """Theirs: a copy that a file may hold -> what it is a copy of."""
+    """The weight of the output, which may be tied: then a file may hold a copy."""
+    tied: Mapping[str, str] = field(default_factory=dict)
+    """A copy that a file may hold -> the tensor that it is tied to."""
     fallbacks: Mapping[str, str] = field(default_factory=dict)
-    """Theirs -> the one that is taken where it is missing."""
+    """A tensor -> the one that is taken where it is missing."""
     constants: Sequence[str] = ()
-    """Patterns of theirs that carry nothing: causal masks, numbers of positions."""
+    """Patterns of buffers that carry nothing: causal masks, position ids."""
     sinusoids: Sequence[str] = ()
-    """Patterns of theirs that must be the sinusoids which our model computes."""
+    """Patterns of tensors that must be the sinusoids which our model computes."""
     unused: Mapping[str, str] = field(default_factory=dict)
-    """Patterns of theirs -> the part that our model has not got; said when it is left."""
-    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Patterns -> the part of a model that ours has not got; a notice says that it is not read."""
+    legacy_suffixes: Mapping[str, str] = field(default_factory=dict)
     """Endings of names in old files -> those of today."""
 
-    def of(self, ours: str, config: Any) -> Rule:
-        """The rule of a tensor of ours, with the numbers put in. Raises KeyError where the table has none."""
+    def rule_for(self, ours: str, config: object) -> Rule:
+        """The rule of a tensor of ours, with its numbers filled in. Raises KeyError where there is none."""
         for rule in self.rules:
             if rule.when is not None and getattr(config, rule.when[0]) != rule.when[1]:
                 continue
-            if (found := pattern(rule.ours).fullmatch(ours)) is not None:
-                return rule._replace(
-                    ours=ours, theirs=tuple(theirs.format(**found.groupdict()) for theirs in rule.theirs)
-                )
+            if (match := pattern(rule.ours).fullmatch(ours)) is not None:
+                theirs = tuple(name.format(**match.groupdict()) for name in rule.theirs)
+                return rule._replace(ours=ours, theirs=theirs)
         raise KeyError(ours)
 
 
 @cache
 def pattern(text: str) -> re.Pattern[str]:
     """A pattern of the table as a regular expression."""
-    escaped = re.escape(text)
-    return re.compile(
-        escaped.replace(r"\{i\}", r"(?P<i>\d+)")
-        .replace(r"\{kind\}", "(?P<kind>weight|bias)")
-        .replace(r"\{rest\}", ".*")
-    )
+    escaped = re.escape(text).replace(r"\{i\}", r"(?P<i>\d+)")
+    return re.compile(escaped.replace(r"\{kind\}", "(?P<kind>weight|bias)").replace(r"\{rest\}", ".*"))

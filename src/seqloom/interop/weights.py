@@ -1,8 +1,8 @@
-"""The tensors of a folder of others: `model.safetensors`, whole or in shards, read one tensor at a time.
+"""The tensors of a checkpoint: `model.safetensors`, whole or in shards, read one tensor at a time.
 
-A file is mapped into memory, and a tensor that stays as it is stays there: what nobody looks at is never read
-from the disk, and nothing is copied. Whoever changes the file changes the model. What is joined or converted
-is a copy, read from the file straight to its place, so that no page is held twice.
+A file is mapped into memory, and a tensor that is used as it is stays there: what nobody uses is never read
+from the disk, and nothing is copied. A change of the file changes the model. What is joined or converted is a
+copy, read from the file straight to its place, so that no page is held twice.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -22,8 +23,8 @@ from seqloom import files
 from seqloom.errors import FolderError, printable
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-NOT_READ = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".ot", ".pkl")
-"""Endings of weights in other forms. Most are pickles, which run code when they are opened."""
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".ot", ".pkl")
+"""Endings of weights that are not read. Most are pickles, which run code when they are opened."""
 DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -38,8 +39,8 @@ DTYPES = {
 quantised."""
 
 
-class Stored(NamedTuple):
-    """What a file says of a tensor."""
+class StoredTensor(NamedTuple):
+    """What the header of a file says of a tensor."""
 
     path: Path
     shape: tuple[int, ...]
@@ -56,36 +57,33 @@ class StoredWeights:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.stored: dict[str, Stored] = {}
+        self.stored: dict[str, StoredTensor] = {}
         for path in _weight_files(folder):
             for name, stored in _header(path).items():
                 if name in self.stored:
                     raise FolderError(
-                        f"{_shown(path)}: a tensor must stand in one file, but {printable(name)} is in two"
+                        f"a tensor must stand in one file, but {printable(name)} is in two", path
                     )
                 self.stored[name] = stored
-
-        self._mapped: dict[Path, Any] = {}
+        self._open = cache(safe_open)
 
     def mapped(self, name: str) -> Tensor:
-        """The tensor, in the file."""
+        """The tensor, in the memory of the file."""
         path = self.stored[name].path
         try:
-            if path not in self._mapped:
-                self._mapped[path] = safe_open(path, framework="pt")
-            tensor: Tensor = self._mapped[path].get_tensor(name)
+            tensor: Tensor = self._open(path, framework="pt").get_tensor(name)  # type: ignore[no-untyped-call]
         except (OSError, SafetensorError) as error:
             raise _unreadable(path, name, error) from None
         return tensor
 
     def read(self, *names: str) -> Tensor:
-        """A copy of a tensor; of several, all of one type, one above the other."""
+        """A copy of a tensor; several tensors of one type are stacked along their first dimension."""
         parts = [self.stored[name] for name in names]
         memory = torch.empty(sum(part.end - part.begin for part in parts), dtype=torch.uint8)
-        at = 0
+        position = 0
         for name, part in zip(names, parts, strict=True):
-            room = memoryview(memory.numpy().data)[at : at + part.end - part.begin]
-            at += len(room)
+            room = memoryview(memory.numpy().data)[position : position + part.end - part.begin]
+            position += len(room)
             try:
                 with part.path.open("rb", buffering=0) as file:
                     file.seek(part.begin)
@@ -95,48 +93,39 @@ class StoredWeights:
                 raise _unreadable(part.path, name, error) from None
             if room:
                 raise _unreadable(part.path, name, EOFError("the file ends before it"))
-        shape = (
-            parts[0].shape if len(parts) == 1 else (sum(part.shape[0] for part in parts), *parts[0].shape[1:])
-        )
+        shape = parts[0].shape
+        if len(parts) > 1:
+            shape = (sum(part.shape[0] for part in parts), *shape[1:])
         return memory.view(parts[0].dtype).view(shape)
 
 
 def _unreadable(path: Path, name: str, error: Exception) -> FolderError:
-    return FolderError(f"{_shown(path)}: {printable(name)} cannot be read ({printable(str(error))})")
+    return FolderError(f"{printable(name)} cannot be read ({printable(str(error))})", path)
 
 
-def _shown(path: Path) -> str:
-    return printable(str(path))
-
-
-def _header(path: Path) -> dict[str, Stored]:
+def _header(path: Path) -> dict[str, StoredTensor]:
+    """The tensors of a file. The library finds out whether it is in order: its header is a length, and so
+    many bytes of JSON."""
     try:
-        with safe_open(path, framework="pt") as file:
-            parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            types = {name: str(part.get_dtype()) for name, part in parts.items()}
-            shapes = {name: tuple(part.get_shape()) for name, part in parts.items()}
-        places = _places(path)
+        with safe_open(path, framework="pt"), path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            entries = json.loads(file.read(length))
     except (OSError, SafetensorError) as error:
         raise FolderError(
-            f"{_shown(path)}: must be a safetensors file, but cannot be read ({printable(str(error))})"
+            f"must be a safetensors file, but cannot be read ({printable(str(error))})", path
         ) from None
-    if strange := sorted(name for name, kind in types.items() if kind not in DTYPES):
-        raise FolderError(
-            f"{_shown(path)}: numbers must be of a type among {', '.join(DTYPES)}, but"
-            f" {printable(strange[0])} is {types[strange[0]]}; take a checkpoint that is not quantised"
-        )
-    return {name: Stored(path, shapes[name], DTYPES[types[name]], *places[name]) for name in shapes}
-
-
-def _places(path: Path) -> dict[str, tuple[int, int]]:
-    """Where the bytes of each tensor begin and end, of a file that the library has found to be in order: its
-    header is the length of some JSON, and that."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length))
-    begin = 8 + length
-    offsets = {name: entry["data_offsets"] for name, entry in header.items() if name != "__metadata__"}
-    return {name: (begin + first, begin + last) for name, (first, last) in offsets.items()}
+    entries.pop("__metadata__", None)
+    stored = {}
+    for name, entry in sorted(entries.items()):
+        if entry["dtype"] not in DTYPES:
+            raise FolderError(
+                f"numbers must be of a type among {', '.join(DTYPES)}, but {printable(name)} is"
+                f" {entry['dtype']}; take a checkpoint that is not quantised",
+                path,
+            )
+        begin, end = (8 + length + offset for offset in entry["data_offsets"])
+        stored[name] = StoredTensor(path, tuple(entry["shape"]), DTYPES[entry["dtype"]], begin, end)
+    return stored
 
 
 def _weight_files(folder: Path) -> list[Path]:
@@ -145,15 +134,16 @@ def _weight_files(folder: Path) -> list[Path]:
         return [folder / WEIGHTS]
     if (folder / INDEX).is_file():
         return _shards(folder)
-    others = sorted(path.name for path in folder.iterdir() if path.suffix in NOT_READ)
+    others = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES)
     if others:
         raise FolderError(
-            f"{_shown(folder)}: weights must be in {WEIGHTS}, but there is only {printable(others[0])}, which"
-            " may run code when it is opened and is not read here; convert it, if you trust it: open the"
-            " folder once with transformers (AutoModel.from_pretrained(FOLDER), of the class that"
-            " config.json names) and model.save_pretrained(NEW)"
+            f"weights must be in {WEIGHTS}, but there is only {printable(others[0])}, which may run code when"
+            " it is opened and is not read here; convert it, if you trust it: open the folder once with"
+            " transformers (AutoModel.from_pretrained(FOLDER), of the class that config.json names) and"
+            " model.save_pretrained(NEW)",
+            folder,
         )
-    raise FolderError(f"{_shown(folder)}: must hold {WEIGHTS} or {INDEX}, but holds neither")
+    raise FolderError(f"must hold {WEIGHTS} or {INDEX}, but holds neither", folder)
 
 
 def _shards(folder: Path) -> list[Path]:
@@ -161,28 +151,24 @@ def _shards(folder: Path) -> list[Path]:
     content = files.read_json(path)
     table = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(table, dict) or not table or not all(isinstance(name, str) for name in table.values()):
-        raise FolderError(f"{_shown(path)}: weight_map must say in which file each tensor is, but does not")
+        raise FolderError("weight_map must say in which file each tensor is, but does not", path)
     names = sorted(set(table.values()))
     for name in names:
         if os.path.basename(name) != name or name in ("", ".", ".."):
             raise FolderError(
-                f"{_shown(path)}: a shard must be a file in the folder itself, but one is {printable(name)}"
+                f"a shard must be a file in the folder itself, but one is {printable(name)}", path
             )
         if not (folder / name).is_file():
             raise FolderError(
-                f"{_shown(folder)}: {printable(name)} is missing, one of {len(names)} files that {INDEX}"
-                " lists; fetch it too"
+                f"{printable(name)} is missing, one of {len(names)} files that {INDEX} lists; fetch it too",
+                folder,
             )
         if not name.endswith(".safetensors"):
-            raise FolderError(
-                f"{_shown(path)}: a shard must be a .safetensors file, but one is {printable(name)}"
-            )
+            raise FolderError(f"a shard must be a .safetensors file, but one is {printable(name)}", path)
     held = {name: _header(folder / name) for name in names}
     for tensor, name in table.items():
         if tensor not in held[name]:
-            raise FolderError(
-                f"{_shown(folder / name)}: must hold {printable(tensor)}, as {INDEX} says, but does not"
-            )
+            raise FolderError(f"must hold {printable(tensor)}, as {INDEX} says, but does not", folder / name)
     return [folder / name for name in names]
 
 
@@ -193,25 +179,25 @@ def write_weights(folder: Path, tensors: Mapping[str, Tensor], shard_bytes: int 
     Raises FolderError where there is no room.
     """
     parts: list[dict[str, Tensor]] = [{}]
-    room = shard_bytes
+    used = 0
     for name, tensor in tensors.items():
-        if shard_bytes is not None and room is not None:
-            if parts[-1] and tensor.nbytes > room:
-                parts.append({})
-                room = shard_bytes
-            room -= tensor.nbytes
+        used += tensor.nbytes
+        if shard_bytes is not None and parts[-1] and used > shard_bytes:
+            parts.append({})
+            used = tensor.nbytes
         parts[-1][name] = tensor
     if len(parts) == 1:
         _write(folder / WEIGHTS, parts[0])
         return [WEIGHTS]
-    names = [f"model-{at:05}-of-{len(parts):05}.safetensors" for at in range(1, len(parts) + 1)]
-    for name, part in zip(names, parts, strict=True):
+    names: list[str] = []
+    weight_map: dict[str, str] = {}
+    for number, part in enumerate(parts, start=1):
+        name = f"model-{number:05}-of-{len(parts):05}.safetensors"
         _write(folder / name, part)
-    index = {
-        "metadata": {"total_size": sum(tensor.nbytes for tensor in tensors.values())},
-        "weight_map": {tensor: name for name, part in zip(names, parts, strict=True) for tensor in part},
-    }
-    files.write_json(folder / INDEX, index)
+        names.append(name)
+        weight_map |= dict.fromkeys(part, name)
+    total_size = sum(tensor.nbytes for tensor in tensors.values())
+    files.write_json(folder / INDEX, {"metadata": {"total_size": total_size}, "weight_map": weight_map})
     return [*names, INDEX]
 
 
@@ -220,12 +206,9 @@ def _write(path: Path, tensors: dict[str, Tensor]) -> None:
         path.touch()
         mode = path.stat().st_mode
         try:
-            save_file(
-                {name: tensor.contiguous() for name, tensor in tensors.items()},
-                path,
-                metadata={"format": "pt"},
-            )
-        except SafetensorError as error:  # it wraps what the system said
+            contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+            save_file(contiguous, path, metadata={"format": "pt"})
+        except SafetensorError as error:  # it wraps an error of the system
             raise OSError(0, str(error)) from None
         path.chmod(mode)  # safetensors lets nobody but the owner read
         files.flush_file(path)

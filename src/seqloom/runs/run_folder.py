@@ -255,12 +255,7 @@ def pretrained_from(place: str | Path) -> Pretrained:
     if is_hub_folder(folder):
         return pretrained_encoder(folder)
     content = dict(files.read_json(folder / CONFIG))
-    tokenizer, hub = tokenizer_of(folder, content), content.get("hub")
-    origin = (
-        None
-        if hub is None
-        else HubOrigin.of(folder)._replace(content=hub["config"], generation=hub["generation"])
-    )
+    tokenizer, origin = tokenizer_of(folder, content), HubOrigin.of_run(folder, content)
     return dataclasses.replace(
         pretrained_of_run(content, _weights_of(folder)), tokenizer=tokenizer, origin=origin
     )

@@ -1,15 +1,16 @@
-"""BART and Marian of the hub: the Transformer with norms after, which differ in positions and in what stands
-around the embedding."""
+"""BART and Marian of the hub: the Transformer with norms after, which differ in positions and in the norm and
+the scale of the embedding."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from dataclasses import replace
 
 from seqloom.errors import FolderError
-from seqloom.interop.config_options import Option, Options
+from seqloom.interop.config_options import Fields, Option, Options
 from seqloom.interop.families.family import ACTIVATIONS, Architecture, Family
-from seqloom.interop.tensor_names import Names, Rule, layer
+from seqloom.interop.tensor_names import Rule, TensorNames, layer
+from seqloom.models.transformer import TransformerConfig
 
 
 def _block(side: str) -> tuple[Rule, ...]:
@@ -31,12 +32,10 @@ def _block(side: str) -> tuple[Rule, ...]:
     )
 
 
-ENCODER_EMBEDDING, DECODER_EMBEDDING = (
-    "model.encoder.embed_tokens.weight",
-    "model.decoder.embed_tokens.weight",
-)
+ENCODER_EMBEDDING = "model.encoder.embed_tokens.weight"
+DECODER_EMBEDDING = "model.decoder.embed_tokens.weight"
 
-NAMES = Names(
+NAMES = TensorNames(
     prefix="model.",
     rules=(
         Rule("embedding.weight", ("model.shared.weight",), when=("share_embeddings", True)),
@@ -49,9 +48,9 @@ NAMES = Names(
         *_block("encoder"),
         *_block("decoder"),
         Rule("output.weight", ("lm_head.weight",)),
-        Rule("output.bias", ("final_logits_bias",), ones=1),
+        Rule("output.bias", ("final_logits_bias",), leading_ones=1),
     ),
-    copies={
+    tied={
         "lm_head.weight": DECODER_EMBEDDING,
         DECODER_EMBEDDING: "model.shared.weight",
         ENCODER_EMBEDDING: "model.shared.weight",
@@ -59,11 +58,9 @@ NAMES = Names(
     unused={"model.shared.weight": "an embedding beside those of encoder and decoder"},
     constants=("model.encoder.version", "model.decoder.version"),
 )
-MARIAN_NAMES = Names(
-    prefix="model.",
-    rules=NAMES.rules,
-    copies=NAMES.copies,
-    unused=NAMES.unused,
+MARIAN_NAMES = replace(
+    NAMES,
+    constants=(),
     sinusoids=("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"),
 )
 
@@ -84,10 +81,10 @@ SIZES = (
     Option("tie_word_embeddings", "tie_output", True),
 )
 LAYERDROP = (Option("encoder_layerdrop", None, 0.0), Option("decoder_layerdrop", None, 0.0))
-ALWAYS = {"norm": "after", "biases": True, "norm_epsilon": 1e-5}
+FIXED = {"norm": "after", "biases": True, "norm_epsilon": 1e-5}
 
 
-def _refine(content: Mapping[str, Any], fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+def _adjust(content: Mapping[str, object], fields: Fields, names: Collection[str]) -> Fields:
     """Embeddings are shared unless nothing is tied and there are two; an output bias that is missing is 0."""
     vocabulary = content.get("decoder_vocab_size") or fields["vocabulary_size"]
     if vocabulary != fields["vocabulary_size"]:
@@ -95,49 +92,52 @@ def _refine(content: Mapping[str, Any], fields: dict[str, Any], names: Collectio
             f"source and target must have one vocabulary here, but vocab_size is {fields['vocabulary_size']}"
             f" and decoder_vocab_size {vocabulary}"
         )
-    untied = not fields["tie_output"] and all(
-        one in names or one.removeprefix("model.") in names for one in (ENCODER_EMBEDDING, DECODER_EMBEDDING)
+    two_embeddings = all(
+        name in names or name.removeprefix("model.") in names
+        for name in (ENCODER_EMBEDDING, DECODER_EMBEDDING)
     )
+    untied = two_embeddings and not fields["tie_output"]
     shared = bool(content.get("share_encoder_decoder_embeddings", True)) and not untied
     return fields | {"share_embeddings": shared, "output_bias": "final_logits_bias" in names}
 
 
-def _marian(config: Any) -> dict[str, Any]:
+def _marian_keys(config: TransformerConfig) -> Fields:
     return {
         "share_encoder_decoder_embeddings": config.share_embeddings,
         "decoder_vocab_size": config.vocabulary_size,
     }
 
 
+DEFAULTS = {"pad_id": -1, "output_bias": True, "share_embeddings": True}
 BART = Family(
     model_type="transformer",
     options=Options(
         table=(Option("vocab_size", "vocabulary_size", 50265), *SIZES),
-        training=LAYERDROP,
-        always={**ALWAYS, "positions": "learned", "position_offset": 2, "embedding_norm": True},
-        either={"pad_id": -1, "output_bias": True, "share_embeddings": True},
+        training_only=LAYERDROP,
+        fixed={**FIXED, "positions": "learned", "position_offset": 2, "embedding_norm": True},
+        defaults=DEFAULTS,
     ),
     names=NAMES,
     architectures={
         "BartForConditionalGeneration": Architecture(task="translation"),
         "BartModel": Architecture(task="translation", bare=True),
     },
-    refine=_refine,
+    adjust_fields=_adjust,
 )
 
 MARIAN = Family(
     model_type="transformer",
     options=Options(
         table=(Option("vocab_size", "vocabulary_size", 58101), *SIZES),
-        training=LAYERDROP,
-        always={**ALWAYS, "positions": "sinusoidal-halves", "position_offset": 0, "embedding_norm": False},
-        either={"pad_id": -1, "output_bias": True, "share_embeddings": True},
+        training_only=LAYERDROP,
+        fixed={**FIXED, "positions": "sinusoidal-halves", "position_offset": 0, "embedding_norm": False},
+        defaults=DEFAULTS,
     ),
     names=MARIAN_NAMES,
     architectures={
         "MarianMTModel": Architecture(task="translation"),
         "MarianModel": Architecture(task="translation", bare=True),
     },
-    refine=_refine,
-    back=_marian,
+    adjust_fields=_adjust,
+    extra_keys=_marian_keys,
 )

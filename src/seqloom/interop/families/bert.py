@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Literal
+from typing import Literal
 
-from seqloom.errors import FolderError, UsageError, printable
-from seqloom.interop.config_options import Option, Options
+from seqloom.errors import FolderError, UsageError, shown
+from seqloom.interop.config_options import Fields, Option, Options
 from seqloom.interop.families.family import ACTIVATIONS, Architecture, Family
-from seqloom.interop.families.heads import TASKS, HeadForm
-from seqloom.interop.tensor_names import Names, Rule, layer
+from seqloom.interop.families.heads import TASKS, HubHead
+from seqloom.interop.tensor_names import Rule, TensorNames, layer
+from seqloom.models.bert import BertConfig
 
 BLOCK = "stack.blocks.{i}"
-OLD = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+TENSORFLOW = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 """Names that files converted from TensorFlow have."""
 
 
@@ -40,11 +41,11 @@ def _body(prefix: str) -> tuple[Rule, ...]:
 
 def _names(
     prefix: str, hidden: str, norm: str, output: str, bias: str | None, *more: Rule, unused: Mapping[str, str]
-) -> Names:
-    """`bias`: the name of the output's bias beside the one that stands with its weight, which is a copy of it
-    where it is tied."""
+) -> TensorNames:
+    """`bias`: a second name of the output's bias, beside that of its layer, which is a copy of it where it is
+    tied."""
     own = f"{output}.bias"
-    return Names(
+    return TensorNames(
         prefix=prefix,
         rules=(
             *_body(prefix),
@@ -56,7 +57,7 @@ def _names(
             Rule("output.bias", (own,), when=("tie_output", False)),
         ),
         output=f"{output}.weight",
-        copies={f"{output}.weight": f"{prefix}embeddings.word_embeddings.weight"}
+        tied={f"{output}.weight": f"{prefix}embeddings.word_embeddings.weight"}
         | ({own: bias} if bias else {}),
         fallbacks={own: bias} if bias else {},
         constants=(f"{prefix}embeddings.position_ids", f"{prefix}embeddings.token_type_ids"),
@@ -65,7 +66,7 @@ def _names(
             **({bias: "a second bias of the output"} if bias else {}),
             **unused,
         },
-        renamed=OLD,
+        legacy_suffixes=TENSORFLOW,
     )
 
 
@@ -87,23 +88,36 @@ BERT_SIZES = (
     Option("intermediate_size", "feed_forward_width", 3072),
     *SIZES,
 )
-EITHER = {"pooler": False, "next_sentence": False, "head": "none", "head_activation": None}
-BARE = Architecture(task="feature-extraction", fields={"head": "none"}, bare=True)
+DEFAULTS = {"pooler": False, "next_sentence": False, "head": "none", "head_activation": None}
 ENCODER = {"head": "none", "pooler": False, "next_sentence": False}
 DROPOUT = ("classifier_dropout", "hidden_dropout_prob")
 
 
-def _read(form: HeadForm, task: str | None = None) -> Architecture:
-    return Architecture(task=task or TASKS[form.kind], head=form)
+def _architectures(
+    name: str, masked_lm: Architecture, sequence: HubHead, choice: HubHead
+) -> dict[str, Architecture]:
+    """The architectures that all three have."""
+    heads = {
+        "SequenceClassification": sequence,
+        "TokenClassification": HubHead(kind="tagging", output="classifier", dropout=DROPOUT),
+        "QuestionAnswering": HubHead(kind="span", output="qa_outputs"),
+        "MultipleChoice": choice,
+    }
+    return {
+        f"{name}Model": Architecture(task="feature-extraction", fields={"head": "none"}, bare=True),
+        f"{name}ForMaskedLM": masked_lm,
+        **{
+            f"{name}For{task}": Architecture(task=TASKS[head.kinds[0]], head=head)
+            for task, head in heads.items()
+        },
+    }
 
 
-def _sequences(hidden: str, output: str, activation: Literal["tanh", "gelu"] = "tanh") -> Architecture:
-    form = HeadForm(kind="sequence", hidden=hidden, output=output, activation=activation, dropout=DROPOUT)
-    return _read(form, TASKS["classification"])
+def _sequence(hidden: str, output: str, activation: Literal["tanh", "gelu"] = "tanh") -> HubHead:
+    return HubHead(kind="sequence", hidden=hidden, output=output, activation=activation, dropout=DROPOUT)
 
 
-TAGS = _read(HeadForm(kind="tagging", output="classifier", dropout=DROPOUT))
-SPANS = _read(HeadForm(kind="span", output="qa_outputs"))
+MASKED_LM = Architecture(task="fill-mask", fields={"head": "masked-lm", "head_activation": "gelu"})
 SUMMARY = (
     Option("summary_type", None, "first"),
     Option("summary_use_proj", None, True),
@@ -111,40 +125,43 @@ SUMMARY = (
     Option("summary_proj_to_labels", None, False),
     Option("summary_first_dropout", None, 0.0),
 )
-"""Of the state that ELECTRA makes of an option."""
+"""How ELECTRA pools the state of an option."""
 
 
-def _pooler(content: Mapping[str, Any], fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+def _pooler(content: Mapping[str, object], fields: Fields, names: Collection[str]) -> Fields:
     """An encoder without a head has a pooler where the file has one."""
-    return fields | (
-        {"pooler": any("pooler.dense" in name for name in names)} if fields["head"] == "none" else {}
-    )
+    if fields["head"] != "none":
+        return fields
+    return fields | {"pooler": any("pooler.dense" in name for name in names)}
 
 
-def _roberta(content: Mapping[str, Any], fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """The rows of the table of positions up to that of padding stand for nothing."""
-    pad, positions = content.get("pad_token_id", 1), fields["context"]
-    for name, number in (("pad_token_id", 0 if pad is None else pad), ("max_position_embeddings", positions)):
-        if type(number) is not int or number < 0:
-            raise FolderError(
-                f"roberta's {name} must be a number from 0 on, but is {printable(str(number))[:50]}"
-            )
-    offset = 1 + (pad or 0)
+def _roberta(content: Mapping[str, object], fields: Fields, names: Collection[str]) -> Fields:
+    """The rows of the position table up to that of padding are not used."""
+    pad = content.get("pad_token_id", 1)
+    pad = _natural("pad_token_id", 0 if pad is None else pad)
+    positions = _natural("max_position_embeddings", fields["context"])
+    offset = 1 + pad
     return _pooler(content, fields, names) | {"position_offset": offset, "context": positions - offset}
 
 
-def _back(config: Any) -> dict[str, Any]:
-    if not config.segments:  # theirs looks up a segment of every token
+def _natural(name: str, value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise FolderError(f"roberta's {name} must be a number from 0 on, but is {shown(value)}")
+    return value
+
+
+def _check_segments(config: BertConfig) -> Fields:
+    if not config.segments:  # theirs embeds a segment id of every token
         raise UsageError("an encoder of the hub has model.segments of at least 1, but this model has 0")
     return {}
 
 
-def _electra_back(config: Any) -> dict[str, Any]:
-    return _back(config) | {"embedding_size": config.embedding_width or config.width}
+def _electra_keys(config: BertConfig) -> Fields:
+    return _check_segments(config) | {"embedding_size": config.embedding_width or config.width}
 
 
-def _roberta_back(config: Any) -> dict[str, Any]:
-    return _back(config) | {
+def _roberta_keys(config: BertConfig) -> Fields:
+    return _check_segments(config) | {
         "pad_token_id": config.position_offset - 1,
         "max_position_embeddings": config.context + config.position_offset,
     }
@@ -158,8 +175,8 @@ BERT = Family(
             Option("max_position_embeddings", "context", 512),
             *BERT_SIZES,
         ),
-        always={"norm": "after", "position_offset": 0, "embedding_width": None},
-        either=EITHER,
+        fixed={"norm": "after", "position_offset": 0, "embedding_width": None},
+        defaults=DEFAULTS,
     ),
     names=_names(
         "bert.",
@@ -174,21 +191,19 @@ BERT = Family(
         },
     ),
     architectures={
-        "BertModel": BARE,
-        "BertForMaskedLM": Architecture(task="fill-mask", fields={"head": "masked-lm"}),
+        **_architectures(
+            "Bert",
+            Architecture(task="fill-mask", fields={"head": "masked-lm"}),
+            _sequence("bert.pooler.dense", "classifier"),
+            HubHead(kind="choice", hidden="bert.pooler.dense", output="classifier", dropout=DROPOUT),
+        ),
         "BertForPreTraining": Architecture(
             task="fill-mask", fields={"head": "masked-lm", "pooler": True, "next_sentence": True}
         ),
-        "BertForSequenceClassification": _sequences("bert.pooler.dense", "classifier"),
-        "BertForTokenClassification": TAGS,
-        "BertForQuestionAnswering": SPANS,
-        "BertForMultipleChoice": _read(
-            HeadForm(kind="choice", hidden="bert.pooler.dense", output="classifier", dropout=DROPOUT)
-        ),
     },
-    refine=_pooler,
-    back=_back,
-    encoder=ENCODER,
+    adjust_fields=_pooler,
+    extra_keys=_check_segments,
+    encoder_fields=ENCODER,
 )
 
 ROBERTA = Family(
@@ -199,8 +214,8 @@ ROBERTA = Family(
             Option("max_position_embeddings", "context", 512),
             *BERT_SIZES,
         ),
-        always={"norm": "after", "embedding_width": None},
-        either={**EITHER, "position_offset": 2},
+        fixed={"norm": "after", "embedding_width": None},
+        defaults={**DEFAULTS, "position_offset": 2},
     ),
     names=_names(
         "roberta.",
@@ -210,26 +225,20 @@ ROBERTA = Family(
         "lm_head.bias",
         unused={"lm_head.{rest}": "the head of masked tokens"},
     ),
-    architectures={
-        "RobertaModel": BARE,
-        "RobertaForMaskedLM": Architecture(
-            task="fill-mask", fields={"head": "masked-lm", "head_activation": "gelu"}
+    architectures=_architectures(
+        "Roberta",
+        MASKED_LM,
+        _sequence("classifier.dense", "classifier.out_proj"),
+        HubHead(
+            kind="choice",
+            hidden="roberta.pooler.dense",
+            output="classifier",
+            dropout=("hidden_dropout_prob",),
         ),
-        "RobertaForSequenceClassification": _sequences("classifier.dense", "classifier.out_proj"),
-        "RobertaForTokenClassification": TAGS,
-        "RobertaForQuestionAnswering": SPANS,
-        "RobertaForMultipleChoice": _read(
-            HeadForm(
-                kind="choice",
-                hidden="roberta.pooler.dense",
-                output="classifier",
-                dropout=("hidden_dropout_prob",),
-            )
-        ),
-    },
-    refine=_roberta,
-    encoder=ENCODER,
-    back=_roberta_back,
+    ),
+    adjust_fields=_roberta,
+    encoder_fields=ENCODER,
+    extra_keys=_roberta_keys,
 )
 
 ELECTRA = Family(
@@ -244,8 +253,8 @@ ELECTRA = Family(
             Option("intermediate_size", "feed_forward_width", 1024),
             *SIZES,
         ),
-        always={"norm": "after", "position_offset": 0, "pooler": False, "next_sentence": False},
-        either={"head": "none", "head_activation": None},
+        fixed={"norm": "after", "position_offset": 0, "pooler": False, "next_sentence": False},
+        defaults={"head": "none", "head_activation": None},
     ),
     names=_names(
         "electra.",
@@ -261,25 +270,21 @@ ELECTRA = Family(
         },
     ),
     architectures={
-        "ElectraModel": BARE,
-        "ElectraForMaskedLM": Architecture(
-            task="fill-mask", fields={"head": "masked-lm", "head_activation": "gelu"}
-        ),
-        "ElectraForPreTraining": Architecture(task="replaced-token", fields={"head": "replaced-token"}),
-        "ElectraForSequenceClassification": _sequences("classifier.dense", "classifier.out_proj", "gelu"),
-        "ElectraForTokenClassification": TAGS,
-        "ElectraForQuestionAnswering": SPANS,
-        "ElectraForMultipleChoice": _read(
-            HeadForm(
+        **_architectures(
+            "Electra",
+            MASKED_LM,
+            _sequence("classifier.dense", "classifier.out_proj", "gelu"),
+            HubHead(
                 kind="choice",
                 hidden="sequence_summary.summary",
                 output="classifier",
                 activation="gelu",
                 dropout=("summary_last_dropout",),
                 fixed=SUMMARY,
-            )
+            ),
         ),
+        "ElectraForPreTraining": Architecture(task="replaced-token", fields={"head": "replaced-token"}),
     },
-    encoder=ENCODER,
-    back=_electra_back,
+    encoder_fields=ENCODER,
+    extra_keys=_electra_keys,
 )

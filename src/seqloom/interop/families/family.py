@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-from seqloom.interop.config_options import Options
-from seqloom.interop.families.heads import HeadForm
-from seqloom.interop.tensor_names import Names, pattern
+from seqloom.interop.config_options import Fields, Options
+from seqloom.interop.families.heads import HubHead
+from seqloom.interop.tensor_names import TensorNames, pattern
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -20,7 +20,7 @@ ACTIVATIONS = {
     "swish": "silu",
     "tanh": "tanh",
 }
-"""As `transformers` names them -> as we do."""
+"""The names of `transformers` -> ours."""
 
 
 @final
@@ -29,15 +29,15 @@ class Architecture:
     """What a checkpoint of this name is for."""
 
     task: str
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, object] = field(default_factory=dict)
     """Fields of our configuration that it sets."""
     bare: bool = False
     """Whether its names have no prefix."""
-    head: HeadForm | None = None
-    """What it puts on its encoder, where it is a reader of ours."""
+    head: HubHead | None = None
+    """What it puts on its encoder, where ours is an encoder with a task head."""
 
 
-Refine = Callable[[Mapping[str, Any], dict[str, Any], Collection[str]], dict[str, Any]]
+AdjustFields = Callable[[Mapping[str, object], Fields, Collection[str]], Fields]
 """(content of config.json, fields, names of the tensors) -> fields."""
 
 
@@ -49,35 +49,39 @@ class Family:
     model_type: str
     """Ours."""
     options: Options
-    names: Names
+    names: TensorNames
     architectures: Mapping[str, Architecture]
     """By the name that `config.json` has; the first is taken where it has none."""
-    refine: Refine | None = None
-    """What no table says, on the way in."""
-    back: Callable[[Any], dict[str, Any]] | None = None
-    """What no table says, on the way out: our configuration -> keys of config.json."""
-    encoder: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of our configuration that its model has as the encoder of a reader."""
-    beyond: Mapping[str, str] = field(default_factory=dict)
-    """Patterns of theirs -> the part that such an encoder leaves behind."""
+    adjust_fields: AdjustFields | None = None
+    """What no table says, when a checkpoint is read."""
+    extra_keys: Callable[[Any], Fields] | None = None
+    """What no table says, when one is written: our configuration -> keys of config.json."""
+    encoder_fields: Mapping[str, object] = field(default_factory=dict)
+    """Fields of our configuration where its model is the encoder below a task head."""
+    dropped_by_encoder: Mapping[str, str] = field(default_factory=dict)
+    """Patterns of names -> the part that such an encoder does not have."""
 
-    def names_of(self, architecture: Architecture) -> Names:
-        """The names of an architecture's tensors; of ours those of a reader where it has a head."""
+    def names_of(self, architecture: Architecture) -> TensorNames:
+        """The names of an architecture's tensors; ours begin with `encoder.` below a task head."""
         if architecture.head is None:
             return self.names
         rules = [rule._replace(ours=f"encoder.{rule.ours}") for rule in self.names.rules]
         return replace(self.names_of_encoder, rules=(*rules, *architecture.head.rules()))
 
     @property
-    def names_of_encoder(self) -> Names:
-        """The names of the tensors of its encoder, whatever else is there."""
-        parts = {**self.names.unused, **self.beyond}
-        unused = {
-            form: parts[form] for form in sorted(parts, key=lambda form: "{rest}" not in form)
-        }  # whole heads before their parts
-        copies = {
-            copy: of
-            for copy, of in self.names.copies.items()
+    def names_of_encoder(self) -> TensorNames:
+        """The names of the tensors of its encoder, whatever else a file holds."""
+        parts = {**self.names.unused, **self.dropped_by_encoder}
+        whole_heads = [form for form in parts if "{rest}" in form]
+        unused = {form: parts[form] for form in [*whole_heads, *parts]}
+        tied = {
+            copy: original
+            for copy, original in self.names.tied.items()
             if not any(pattern(form).fullmatch(copy) for form in unused)
         }
-        return replace(self.names, unused=unused, copies=copies)
+        return replace(self.names, unused=unused, tied=tied)
+
+    def config_content(self, fields: Mapping[str, object], config: object, hub_type: str) -> Fields:
+        """The keys of config.json of a model of ours. Raises UsageError where the family has not got it."""
+        extra = {} if self.extra_keys is None else self.extra_keys(config)
+        return self.options.write(fields, hub_type) | extra

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from seqloom.errors import UsageError
-from seqloom.interop.config_options import Option, Options
+from seqloom.interop.config_options import Fields, Option, Options
 from seqloom.interop.families.family import ACTIVATIONS, Architecture, Family
-from seqloom.interop.families.heads import TASKS, HeadForm
-from seqloom.interop.tensor_names import Names, Rule, layer
+from seqloom.interop.families.heads import TASKS, HubHead
+from seqloom.interop.tensor_names import Rule, TensorNames, layer
+from seqloom.models.gpt import GPTConfig
 
 
-def _names(embedding: str, positions: str) -> Names:
+def _names(embedding: str, positions: str) -> TensorNames:
     block, theirs = "stack.blocks.{i}", "transformer.h.{i}"
-    return Names(
+    return TensorNames(
         prefix="transformer.",
         rules=(
             Rule("embedding.weight", (f"transformer.{embedding}.weight",)),
@@ -27,7 +26,7 @@ def _names(embedding: str, positions: str) -> Names:
             layer("stack.norm", "transformer.ln_f"),
             Rule("output.weight", ("lm_head.weight",)),
         ),
-        copies={"lm_head.weight": f"transformer.{embedding}.weight"},
+        tied={"lm_head.weight": f"transformer.{embedding}.weight"},
         constants=(f"{theirs}.attn.bias", f"{theirs}.attn.masked_bias", "transformer.position_ids"),
     )
 
@@ -42,8 +41,8 @@ SIZES = (
     Option("layer_norm_epsilon", "norm_epsilon", 1e-5),
     Option("tie_word_embeddings", "tie_output", True),
 )
-ALWAYS = {"positions": "learned", "biases": True, "output": "full"}
-EITHER = {
+FIXED = {"positions": "learned", "biases": True, "output": "full"}
+DEFAULTS = {
     "documents": "joined",
     "pad_id": -1,
     "bos_id": 0,
@@ -55,12 +54,12 @@ EITHER = {
 
 SEQUENCES = Architecture(
     task=TASKS["classification"],
-    fields={"tie_output": True},  # it has none
-    head=HeadForm(kind="sequence", output="score", bias=False, pooling="last"),
+    fields={"tie_output": True},  # it has no output
+    head=HubHead(kind="sequence", output="score", bias=False, pooling="last"),
 )
 
 
-def _one_width(config: Any) -> dict[str, Any]:
+def _check_width(config: GPTConfig) -> Fields:
     if config.feed_forward_width not in (None, 4 * config.width):
         raise UsageError(
             "an openai-gpt has model.feed_forward_width four times the width, but this model has"
@@ -82,8 +81,8 @@ GPT2 = Family(
             Option("scale_attn_by_inverse_layer_idx", None, False),
             Option("add_cross_attention", None, False),
         ),
-        always={**ALWAYS, "norm": "before"},
-        either=EITHER,
+        fixed={**FIXED, "norm": "before"},
+        defaults=DEFAULTS,
     ),
     names=_names("wte", "wpe"),
     architectures={
@@ -107,8 +106,8 @@ GPT1 = Family(
                 {"gelu": "gelu-tanh", "relu": "relu", "silu": "silu", "swish": "silu"},
             ),
         ),
-        always={**ALWAYS, "norm": "after"},
-        either={**EITHER, "feed_forward_width": None},
+        fixed={**FIXED, "norm": "after"},
+        defaults={**DEFAULTS, "feed_forward_width": None},
     ),
     names=_names("tokens_embed", "positions_embed"),
     architectures={
@@ -116,5 +115,5 @@ GPT1 = Family(
         "OpenAIGPTModel": Architecture(task="text-generation", bare=True),
         "OpenAIGPTForSequenceClassification": SEQUENCES,
     },
-    back=_one_width,
+    extra_keys=_check_width,
 )

@@ -1,18 +1,20 @@
 """The heads of the hub's `For...` architectures: which head of ours each is, what of `config.json` it reads,
-how its tensors are called."""
+the names of its tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Literal, Protocol, final
 
+from seqloom.config import HeadConfig
 from seqloom.data.encoding.encoded_dataset import CAUSAL_MARKS
-from seqloom.errors import FolderError, UsageError, printable
-from seqloom.interop.config_options import Option, Options
+from seqloom.errors import FolderError, UsageError, printable, shown
+from seqloom.interop.config_options import Fields, Option, Options
 from seqloom.interop.tensor_names import Rule, layer
+from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 
-MOST_LABELS = 2**20
+MAX_LABELS = 2**20
 TASKS = {
     "classification": "text-classification",
     "multi-label": "text-classification",
@@ -24,19 +26,32 @@ TASKS = {
 """What a kind of head is for."""
 MAY_BE_NONE = "may_be_none"
 """Our own key of config.json: that questions may have no answer, for which the hub has none."""
-PROBLEMS = {
+PROBLEM_TYPES = {
     "single_label_classification": "classification",
     "multi_label_classification": "multi-label",
     "regression": "regression",
 }
 """problem_type of a config.json -> the kind of head."""
+NAMED = ("classification", "multi-label", "tagging")
+"""The kinds whose labels have names."""
+NUMBER_OF_LABELS = {"regression": 1, "choice": 1, "span": 2}
+"""Of the other kinds."""
+
+
+class EncoderConfig(Protocol):
+    """What heads need of the configuration of their encoder."""
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def vocabulary_size(self) -> int: ...
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class HeadForm:
-    """The head of an architecture of theirs. Where it reads one state of a text it pools, else it reads each
-    token."""
+class HubHead:
+    """The head of an architecture of the hub. It pools one state of a text, or reads every token."""
 
     kind: Literal["sequence", "tagging", "span", "choice"]
     """sequence: classification, multi-label or regression, as problem_type says."""
@@ -53,113 +68,110 @@ class HeadForm:
     dropout: Sequence[str] = ()
     """Keys of config.json that say its dropout: the first that is there and not null."""
     fixed: Sequence[Option] = ()
-    """Keys of config.json that must say what is computed here."""
+    """Keys of config.json that must have the value which is computed here."""
 
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of heads of ours that it can be."""
-        return tuple(PROBLEMS.values()) if self.kind == "sequence" else (self.kind,)
+        return tuple(PROBLEM_TYPES.values()) if self.kind == "sequence" else (self.kind,)
 
     @property
     def pools(self) -> bool:
         return self.kind in ("sequence", "choice")
 
-    def kind_of(self, content: Mapping[str, Any], where: str) -> str:
+    def kind_of(self, content: Mapping[str, object], where: object) -> str:
         """The kind of head that a config.json makes of it. Raises FolderError for one that is not known here."""
         if self.kind != "sequence":
             return self.kind
-        problem = content.get("problem_type")
-        if problem is None:  # as transformers guesses, and its pipelines do
+        problem_type = content.get("problem_type")
+        if problem_type is None:  # as the pipelines of transformers guess
             return "regression" if len(labels_of(content, where)) == 1 else "classification"
-        if not isinstance(problem, str) or problem not in PROBLEMS:
+        if not isinstance(problem_type, str) or problem_type not in PROBLEM_TYPES:
             raise FolderError(
-                f"{where}: problem_type must be one of {', '.join(PROBLEMS)}, but is"
-                f" {printable(str(problem))[:50]}"
+                f"problem_type must be one of {', '.join(PROBLEM_TYPES)}, but is {shown(problem_type)}", where
             )
-        return PROBLEMS[problem]
+        return PROBLEM_TYPES[problem_type]
 
-    def read(self, content: Mapping[str, Any], where: str, width: int) -> dict[str, Any]:
-        """kind, labels, head and may_be_none of a `ReaderConfig`, for states of `width`. Raises FolderError
-        for what our head has not got."""
+    def read(self, content: Mapping[str, object], where: object, width: int) -> Fields:
+        """kind, labels, head and may_be_none of an `EncoderWithHeadConfig`, for states of `width`. Raises
+        FolderError for what our head has not got."""
         Options(table=self.fixed).read(content, where, str(content.get("model_type")))
-        kind = self.kind_of(content, where)
-        labels = labels_of(content, where)
+        kind, labels = self.kind_of(content, where), labels_of(content, where)
         if kind == "regression" and len(labels) != 1:
             raise FolderError(
-                f"{where}: a regression must have one number here, but num_labels is {len(labels)}"
+                f"a regression must have one number here, but num_labels is {len(labels)}", where
             )
         if kind == "span" and len(labels) != 2:
-            raise FolderError(
-                f"{where}: a span must have a start and an end, but num_labels is {len(labels)}"
-            )
-        named = kind in ("classification", "multi-label", "tagging")
-        if named and len(set(labels)) < len(labels):
+            raise FolderError(f"a span must have a start and an end, but num_labels is {len(labels)}", where)
+        if kind in NAMED and len(set(labels)) < len(labels):
             twice = next(label for label in labels if labels.count(label) > 1)
             raise FolderError(
-                f"{where}: labels must differ, but id2label has {printable(twice)[:50]} twice; rename one of"
-                " them"
+                f"labels must differ, but id2label has {shown(twice)} twice; rename one of them", where
             )
-        head = {**self.settings(width), "dropout": self._dropout(content, where)}
         return {
             "kind": kind,
-            "labels": labels if named else (),
-            "head": head,
+            "labels": labels if kind in NAMED else (),
+            "head": {**self.settings(width), "dropout": self._dropout(content, where)},
             "may_be_none": content.get(MAY_BE_NONE) is True,
         }
 
-    def settings(self, width: int) -> dict[str, Any]:
+    def settings(self, width: int) -> Fields:
         """Fields of a `HeadConfig`, for states of `width`."""
-        hidden = (
-            {"hidden_width": width, "activation": self.activation} if self.hidden else {"hidden_width": 0}
-        )
-        return {**hidden, "pooling": self.pooling, "pair": "joined"} if self.pools else hidden
+        fields: Fields = {"hidden_width": 0}
+        if self.hidden:
+            fields = {"hidden_width": width, "activation": self.activation}
+        return {**fields, "pooling": self.pooling, "pair": "joined"} if self.pools else fields
 
-    def _dropout(self, content: Mapping[str, Any], where: str) -> float:
-        key, value = next(
-            ((key, content[key]) for key in self.dropout if content.get(key) is not None),
-            ("", 0.1 if self.dropout else 0.0),
-        )
-        if type(value) not in (int, float) or not 0 <= value < 1:
-            raise FolderError(
-                f"{where}: {key} must be a share in [0, 1), but is {printable(str(value))[:50]}"
+    def _dropout(self, content: Mapping[str, object], where: object) -> float:
+        for key in self.dropout:
+            value = content.get(key)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+                raise FolderError(f"{key} must be a share in [0, 1), but is {shown(value)}", where)
+            return float(value)
+        return 0.1 if self.dropout else 0.0
+
+    def write(self, config: EncoderWithHeadConfig, head: HeadConfig, encoder: EncoderConfig) -> Fields:
+        """The inverse: keys of config.json, for a model whose head has the resolved settings `head`. Raises
+        UsageError that names a setting which this architecture has not got."""
+        problems = self._problems(head, encoder)
+        extra_tokens = encoder.vocabulary_size - config.vocabulary_size
+        if extra_tokens not in (0, len(CAUSAL_MARKS)):
+            problems.insert(
+                0, f"no marks beyond the vocabulary of its tokenizer, but this model has {extra_tokens}"
             )
-        return float(value)
+        if problems:
+            raise UsageError(f"a reader of the hub has {'; '.join(problems)}: it cannot be written as one")
+        content = Options(table=self.fixed).write({}, "")
+        if self.dropout and "hidden" not in self.dropout[0]:
+            content[self.dropout[0]] = head.dropout
+        if config.may_be_none:
+            content[MAY_BE_NONE] = True
+        labels = config.labels
+        if not labels:  # the names that transformers gives to labels without names
+            labels = tuple(f"LABEL_{number}" for number in range(NUMBER_OF_LABELS[config.kind]))
+        problem_types = {ours: theirs for theirs, ours in PROBLEM_TYPES.items()}
+        return content | label_keys(labels) | {"problem_type": problem_types.get(config.kind)}
 
-    def write(self, reader: Any, head: Any, encoder: Any) -> dict[str, Any]:
-        """The inverse: keys of config.json, for a `ReaderConfig` whose settled head is `head` and whose
-        encoder's configuration is `encoder`. Raises UsageError that names a setting which this architecture
-        has not got."""
+    def _problems(self, head: HeadConfig, encoder: EncoderConfig) -> list[str]:
+        """Settings of a head that this one has not got."""
         problems = []
-        special_ids = encoder.vocabulary_size - reader.vocabulary_size
-        if special_ids not in (0, len(CAUSAL_MARKS)):
-            problems.append(
-                f"no marks beyond the vocabulary of its tokenizer, but this model has {special_ids}"
-            )
-        if self.pools:
-            if head.pooling != self.pooling:
-                problems.append(f"head.pooling={self.pooling}, but this model has {head.pooling}")
-            if head.pair != "joined":
-                problems.append(f"head.pair=joined, but this model has {head.pair}")
+        if self.pools and head.pooling != self.pooling:
+            problems.append(f"head.pooling={self.pooling}, but this model has {head.pooling}")
+        if self.pools and head.pair != "joined":
+            problems.append(f"head.pair=joined, but this model has {head.pair}")
         if self.hidden is None and head.hidden_width:
             problems.append(f"head.hidden_width=0, but this model has {head.hidden_width}")
-        elif self.hidden is not None and (head.hidden_width, head.activation) != (
-            encoder.width,
-            self.activation,
-        ):
-            mine = f"{head.hidden_width} and {head.activation}" if head.hidden_width else "0"
+        if self.hidden and (head.hidden_width, head.activation) != (encoder.width, self.activation):
+            actual = f"{head.hidden_width} and {head.activation}" if head.hidden_width else "0"
             problems.append(
                 f"head.hidden_width={encoder.width} and head.activation={self.activation}, but this model has"
-                f" {mine}"
+                f" {actual}"
             )
         if head.crf:
             problems.append("head.crf=false, but this model has a CRF")
-        if problems:
-            raise UsageError(f"a reader of the hub has {'; '.join(problems)}: it cannot be written as one")
-        content: dict[str, Any] = Options(table=self.fixed).write({}, "")
-        if self.dropout and "hidden" not in self.dropout[0]:
-            content[self.dropout[0]] = head.dropout
-        content |= {MAY_BE_NONE: True} if reader.may_be_none else {}
-        return content | label_keys(_labels_written(reader.kind, reader.labels)) | _problem(reader.kind)
+        return problems
 
     def rules(self) -> tuple[Rule, ...]:
         """The names of its tensors."""
@@ -168,17 +180,7 @@ class HeadForm:
         return (layer("head.hidden", self.hidden), *output) if self.hidden else output
 
 
-def _problem(kind: str) -> dict[str, Any]:
-    return {"problem_type": next((theirs for theirs, ours in PROBLEMS.items() if ours == kind), None)}
-
-
-def _labels_written(kind: str, labels: Sequence[str]) -> Sequence[str]:
-    """What has no names of ours has those that transformers gives it: one of a number or an option, two of
-    start and end."""
-    return labels or [f"LABEL_{number}" for number in range({"regression": 1, "choice": 1, "span": 2}[kind])]
-
-
-def label_keys(labels: Sequence[str]) -> dict[str, Any]:
+def label_keys(labels: Sequence[str]) -> Fields:
     """The keys of config.json that name labels, in order."""
     return {
         "id2label": {str(number): label for number, label in enumerate(labels)},
@@ -186,21 +188,17 @@ def label_keys(labels: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def labels_of(content: Mapping[str, Any], where: str) -> tuple[str, ...]:
+def labels_of(content: Mapping[str, object], where: object) -> tuple[str, ...]:
     """The names of labels, by number: those of id2label, or as many as num_labels says, two by default.
     Raises FolderError where they are none."""
     named, count = content.get("id2label"), content.get("num_labels")
+    place = printable(str(where))
+    if named:
+        numbers = [str(number) for number in range(len(named))] if isinstance(named, dict | list) else []
+        if not isinstance(named, dict) or {str(key) for key in named} != set(numbers):
+            raise FolderError(f"{place}'s id2label must name each number from 0 on, but is {shown(named)}")
+        return tuple(str(named[number]) for number in numbers)
     count = 2 if count is None else count
-    if not named:
-        if type(count) is not int or not 1 <= count <= MOST_LABELS:
-            raise FolderError(
-                f"{where}'s num_labels must be from 1 to {MOST_LABELS}, but is {printable(str(count))[:50]}"
-            )
-        return tuple(f"LABEL_{number}" for number in range(count))
-    if not isinstance(named, dict) or {str(key) for key in named} != {
-        str(number) for number in range(len(named))
-    }:
-        raise FolderError(
-            f"{where}'s id2label must name each number from 0 on, but is {printable(str(named))[:50]}"
-        )
-    return tuple(str(named[str(number)]) for number in range(len(named)))
+    if type(count) is not int or not 1 <= count <= MAX_LABELS:
+        raise FolderError(f"{place}'s num_labels must be from 1 to {MAX_LABELS}, but is {shown(count)}")
+    return tuple(f"LABEL_{number}" for number in range(count))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from seqloom.errors import FolderError, UsageError, printable
-from seqloom.interop.config_options import Option, Options
+from seqloom.interop.config_options import Fields, Option, Options
 from seqloom.interop.families.family import Architecture, Family
-from seqloom.interop.tensor_names import Names, Rule
+from seqloom.interop.tensor_names import Rule, TensorNames
+from seqloom.models.t5 import T5Config
 
 FEED_FORWARD = {
     "relu": ("relu", False),
@@ -55,29 +55,28 @@ def _stack(side: str, feed_forward: int) -> tuple[Rule, ...]:
 CROSS, THEIRS = "decoder.blocks.{i}.cross_attention", "decoder.block.{i}.layer.1"
 
 
-def _refine(content: Mapping[str, Any], fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """v1.1 is told by `tie_word_embeddings`, of which `transformers` makes whether states are scaled before
+def _adjust(content: Mapping[str, object], fields: Fields, names: Collection[str]) -> Fields:
+    """v1.1 has `tie_word_embeddings` false; `transformers` derives from it whether states are scaled before
     the output."""
     kind = content.get("feed_forward_proj", "relu")
     if (
         not isinstance(kind, str)
         or kind not in FEED_FORWARD
-        or content.get("dense_act_fn", None) not in (None, _dense(kind))
+        or content.get("dense_act_fn") not in (None, _dense(kind))
     ):
         shown = f"feed_forward_proj={kind}, dense_act_fn={content.get('dense_act_fn')}"
         raise FolderError(
             f"t5's {printable(shown)} is not known here, only feed_forward_proj of {', '.join(FEED_FORWARD)}"
         )
     activation, gated = FEED_FORWARD[kind]
-    first = content.get("tie_word_embeddings") is not False
+    version_1_0 = content.get("tie_word_embeddings") is not False
+    layers = content.get("num_decoder_layers") or fields["encoder_layers"]
     return fields | {
         "activation": activation,
         "gated": gated,
-        "scale_output": bool(content.get("scale_decoder_outputs", first)),
-        "tie_output": first or "lm_head.weight" not in names,
-        "decoder_layers": (
-            fields["decoder_layers"] and (content.get("num_decoder_layers") or fields["encoder_layers"])
-        ),
+        "scale_output": bool(content.get("scale_decoder_outputs", version_1_0)),
+        "tie_output": version_1_0 or "lm_head.weight" not in names,
+        "decoder_layers": fields["decoder_layers"] and layers,
         "attention_dropout": fields["dropout"],
     }
 
@@ -86,10 +85,9 @@ def _dense(kind: str) -> str:
     return "gelu_new" if kind == "gated-gelu" else kind.removeprefix("gated-")
 
 
-def _back(config: Any) -> dict[str, Any]:
-    kind = next(
-        (kind for kind, made in FEED_FORWARD.items() if made == (config.activation, config.gated)), None
-    )
+def _keys(config: T5Config) -> Fields:
+    settings = (config.activation, config.gated)
+    kind = next((kind for kind, ours in FEED_FORWARD.items() if ours == settings), None)
     if kind is None:
         gate = "with" if config.gated else "without"
         raise UsageError(
@@ -120,7 +118,7 @@ T5 = Family(
             Option("dropout_rate", "dropout", 0.1),
             Option("layer_norm_epsilon", "norm_epsilon", 1e-6),
         ),
-        either={
+        defaults={
             "pad_id": -1,
             "attention_dropout": 0.1,
             "decoder_layers": 6,
@@ -130,7 +128,7 @@ T5 = Family(
             "scale_output": True,
         },
     ),
-    names=Names(
+    names=TensorNames(
         rules=(
             Rule("embedding.weight", ("shared.weight",)),
             *_stack("encoder", 1),
@@ -144,7 +142,7 @@ T5 = Family(
             Rule(f"{CROSS}_norm.weight", (f"{THEIRS}.layer_norm.weight",)),
             Rule("output.weight", ("lm_head.weight",)),
         ),
-        copies={
+        tied={
             "lm_head.weight": "shared.weight",
             "encoder.embed_tokens.weight": "shared.weight",
             "decoder.embed_tokens.weight": "shared.weight",
@@ -155,8 +153,8 @@ T5 = Family(
         "T5ForConditionalGeneration": Architecture(task="translation"),
         "T5EncoderModel": Architecture(task="feature-extraction", fields={"decoder_layers": 0}),
     },
-    refine=_refine,
-    back=_back,
-    encoder={"decoder_layers": 0},
-    beyond={"decoder.{rest}": "the decoder", "lm_head.weight": "the output"},
+    adjust_fields=_adjust,
+    extra_keys=_keys,
+    encoder_fields={"decoder_layers": 0},
+    dropped_by_encoder={"decoder.{rest}": "the decoder", "lm_head.weight": "the output"},
 )

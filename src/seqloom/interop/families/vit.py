@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
-from seqloom.interop.config_options import Option, Options
+from seqloom.interop.config_options import Fields, Option, Options
 from seqloom.interop.families.family import ACTIVATIONS, Architecture, Family
 from seqloom.interop.families.heads import label_keys, labels_of
-from seqloom.interop.tensor_names import Names, Rule, layer
+from seqloom.interop.tensor_names import Rule, TensorNames, layer
+from seqloom.models.vit import ViTConfig
 
 BLOCK, THEIRS = "stack.blocks.{i}", "vit.encoder.layer.{i}"
 
 
-def _labels(content: Mapping[str, Any], fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+def _labels(content: Mapping[str, object], fields: Fields, names: Collection[str]) -> Fields:
     """The names of the classes, by number."""
     return fields | {"labels": labels_of(content, "vit")}
 
 
-def _back(config: Any) -> dict[str, Any]:
+def _label_keys(config: ViTConfig) -> Fields:
     return label_keys(config.labels) if config.labels else {}
 
 
@@ -39,10 +39,10 @@ VIT = Family(
             Option("num_channels", "channels", 3),
             Option("qkv_bias", "query_key_value_biases", True),
         ),
-        always={"head": "labels"},
-        either={"labels": ()},
+        fixed={"head": "labels"},
+        defaults={"labels": ()},
     ),
-    names=Names(
+    names=TensorNames(
         prefix="vit.",
         rules=(
             Rule("cls", ("vit.embeddings.cls_token",)),
@@ -68,6 +68,6 @@ VIT = Family(
     architectures={
         "ViTForImageClassification": Architecture(task="image-classification"),
     },
-    refine=_labels,
-    back=_back,
+    adjust_fields=_labels,
+    extra_keys=_label_keys,
 )
