@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from seqloom.config import STRICT
 from seqloom.layers.outputs.maxent import MULTIPLIER, PRIME
-from seqloom.models.config_checks import at_least, fractions, raise_problems
+from seqloom.models.config_checks import Count, Fraction, Size, field_problems, raise_problems
 from seqloom.protocols import EncodedBatch, EncoderTraits
 
 
@@ -35,29 +35,27 @@ class BagOfWordsConfig:
     """The sizes and choices of a bag of words."""
 
     __pydantic_config__ = STRICT
-    vocabulary_size: int
+    vocabulary_size: Size
     """Entries of the vocabulary."""
     features: Literal["embeddings", "counts", "binary", "tf-idf"] = "embeddings"
     """What a text is: the embeddings of its tokens; or their counts, whether they occur, or tf-idf, for a
     linear model."""
-    width: int = 100
+    width: Size = 100
     """Width of an embedded token; for a linear model at least the number of labels."""
-    ngrams: int = 1
+    ngrams: Size = 1
     """The longest n-grams of tokens that are features too."""
-    buckets: int = 2**17
+    buckets: Size = 2**17
     """Embeddings that n-grams share by a hash."""
-    dropout: float = 0.2
+    dropout: Fraction = 0.2
     """Share of the features of embedded tokens dropped in training; the linear forms drop none."""
-    first_word: int = 16
+    first_word: Count = 16
     """Ids below are marks, or unknown: the linear forms do not count them."""
 
     def __post_init__(self) -> None:
-        problems = at_least(1, self, "vocabulary_size", "width", "ngrams", "buckets") + at_least(
-            0, self, "first_word"
-        )
+        problems = field_problems(self)
         if self.buckets >= PRIME:
             problems.append(f"model.buckets must be less than {PRIME}, but is {self.buckets}")
-        raise_problems(problems + fractions(self, "dropout"))
+        raise_problems(problems)
 
     @property
     def linear(self) -> bool:

@@ -25,7 +25,15 @@ from seqloom.layers.transformer.block_config import BlockConfig, make_norm
 from seqloom.layers.transformer.blocks import AttentionInputs, Stack, padding_and_positions, padding_mask
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.layers.transformer.positions import LearnedPositions
-from seqloom.models.config_checks import at_least, divisors, fractions, one_of, raise_problems
+from seqloom.models.config_checks import (
+    ActivationName,
+    Count,
+    Fraction,
+    Size,
+    field_problems,
+    not_divisible,
+    raise_problems,
+)
 from seqloom.protocols import EncodedBatch, EncoderTraits
 
 Head = Literal["none", "masked-lm", "replaced-token"]
@@ -37,34 +45,34 @@ class BertConfig:
     """The sizes and choices of a BERT."""
 
     __pydantic_config__ = STRICT
-    vocabulary_size: int
+    vocabulary_size: Size
     """Entries of the vocabulary."""
-    context: int = 512
+    context: Size = 512
     """The most tokens of an input, marks counted."""
-    width: int = 256
+    width: Size = 256
     """Width of a hidden state."""
-    layers: int = 4
+    layers: Size = 4
     """Stacked blocks."""
-    heads: int = 4
+    heads: Size = 4
     """Heads of attention; they share the width."""
-    feed_forward_width: int | None = None
+    feed_forward_width: Size | None = None
     """Width of the feed-forward layer's hidden state; by default four times the width."""
-    embedding_width: int | None = None
+    embedding_width: Size | None = None
     """Width of an embedded token where it is another (ELECTRA); it is then projected."""
-    segments: int = 2
+    segments: Count = 2
     """How many kinds of text an input has: the first and the second; 0: no segment embeddings."""
-    position_offset: int = 0
+    position_offset: Count = 0
     """Rows of the table of positions that stand for nothing (RoBERTa: 2)."""
-    activation: str = "gelu"
+    activation: ActivationName = "gelu"
     """gelu (exact), gelu-tanh, relu, silu or swish (with a trained β)."""
     norm: Literal["before", "after"] = "after"
     """Layer normalisation before each sub-block, or after it (the paper)."""
     norm_epsilon: float = 1e-12
     """What a norm adds to the variance."""
-    dropout: float = 0.1
+    dropout: Fraction = 0.1
     """Share of the embedded tokens' features, and of what each sub-block adds, that is dropped in training.
     """
-    attention_dropout: float = 0.1
+    attention_dropout: Fraction = 0.1
     """Share of the weights of attention dropped in training."""
     pooler: bool = False
     """Whether the state of the first token goes through tanh(W x + b)."""
@@ -73,24 +81,13 @@ class BertConfig:
     head: Head = "masked-lm"
     """What each token's state is for: masked-lm (which token it was), replaced-token (whether it was
     replaced), none."""
-    head_activation: str | None = None
+    head_activation: ActivationName | None = None
     """φ of the head, where it is another than the blocks'."""
     tie_output: bool = True
     """Whether the output's weight is the token embedding."""
 
     def __post_init__(self) -> None:
-        sized = (
-            "vocabulary_size",
-            "context",
-            "width",
-            "layers",
-            "heads",
-            "feed_forward_width",
-            "embedding_width",
-        )
-        problems = at_least(1, self, *sized) + at_least(0, self, "segments", "position_offset")
-        problems += one_of(ACTIVATIONS, self, "activation", "head_activation")
-        problems += divisors("width", self, "heads") + fractions(self, "dropout", "attention_dropout")
+        problems = field_problems(self) + not_divisible("width", self.width, "heads", self.heads)
         if self.next_sentence and not self.pooler:
             problems.append("model.next_sentence needs model.pooler=true")
         raise_problems(problems)

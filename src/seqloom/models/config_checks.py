@@ -1,49 +1,75 @@
-"""What the fields of a model's configuration may be. Each function gives one line for every field that is
-otherwise; a field that is None is not asked."""
+"""Checks of a model's configuration. What one field may be is in its type, as in `width: Size = 256`."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from seqloom.errors import UsageError
+from seqloom.layers.recurrent.cells import CELLS
+from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 
 
-def at_least(least: int, config: Any, *names: str) -> list[str]:
-    """Sizes and numbers."""
-    return [
-        f"model.{name} must be at least {least}, but is {value}"
-        for name in names
-        if (value := getattr(config, name)) is not None and value < least
-    ]
+@dataclass(frozen=True)
+class Constraint:
+    """What a value must be. None is always allowed."""
+
+    words: str
+    """As in "must be at least 1"."""
+    holds: Callable[[Any], bool]
 
 
-def fractions(config: Any, *names: str) -> list[str]:
-    """What dropout drops."""
-    return [
-        f"model.{name} must be in [0, 1), but is {value}"
-        for name in names
-        if (value := getattr(config, name)) is not None and not 0 <= value < 1
-    ]
+def at_least(least: int) -> Constraint:
+    return Constraint(f"at least {least}", lambda value: value >= least)
 
 
-def one_of(known: Collection[str], config: Any, *names: str) -> list[str]:
-    """Names of parts."""
-    return [
-        f"model.{name} must be one of {', '.join(known)}, but is {value!r}"
-        for name in names
-        if (value := getattr(config, name)) is not None and value not in known
-    ]
+def one_of(known: Collection[str]) -> Constraint:
+    return Constraint(f"one of {', '.join(known)}", known.__contains__)
 
 
-def divisors(whole: str, config: Any, *names: str) -> list[str]:
-    """Heads of a width, patches of an image."""
-    size = getattr(config, whole)
-    return [
-        f"model.{name} must divide model.{whole}, but {size} is not a multiple of {value}"
-        for name in names
-        if (value := getattr(config, name)) is not None and value >= 1 and size % value
-    ]
+Size = Annotated[int, at_least(1)]
+Count = Annotated[int, at_least(0)]
+Fraction = Annotated[float, Constraint("in [0, 1)", lambda value: 0 <= value < 1)]
+"""What dropout drops."""
+ActivationName = Annotated[str, one_of(ACTIVATIONS)]
+CellName = Annotated[str, one_of(CELLS)]
+
+
+def field_problems(config: object) -> list[str]:
+    """One line for each field that is not as its type says."""
+    problems = []
+    for name, constraints in _constraints_of(type(config)).items():  # type: ignore[arg-type]  # classes have a hash
+        value = vars(config)[name]
+        problems += [
+            f"model.{name} must be {constraint.words}, but is {value!r}"
+            for constraint in constraints
+            if value is not None and not constraint.holds(value)
+        ]
+    return problems
+
+
+@cache
+def _constraints_of(config_class: type) -> dict[str, list[Constraint]]:
+    hints = get_type_hints(config_class, include_extras=True)
+    return {name: list(_constraints_in(hint)) for name, hint in hints.items() if not name.startswith("_")}
+
+
+def _constraints_in(hint: Any) -> Iterator[Constraint]:
+    """Those of `Size`, and of `Size | None`."""
+    if get_origin(hint) is Annotated:
+        yield from hint.__metadata__
+        return
+    for part in get_args(hint):
+        yield from _constraints_in(part)
+
+
+def not_divisible(whole: str, size: int, part: str, value: int | None) -> list[str]:
+    """Of heads that share a width, of patches of an image: one line where `value` does not divide `size`."""
+    if value is None or value < 1 or size % value == 0:
+        return []
+    return [f"model.{part} must divide model.{whole}, but {size} is not a multiple of {value}"]
 
 
 def raise_problems(problems: Sequence[str]) -> None:

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from seqloom.config import STRICT
 from seqloom.layers.convolution import TimeConvolution
-from seqloom.models.config_checks import at_least, fractions, raise_problems
+from seqloom.models.config_checks import Fraction, Size, field_problems, raise_problems
 from seqloom.protocols import EncodedBatch, EncoderTraits
 
 SPREAD = 0.25
@@ -34,30 +34,30 @@ class ConvolutionConfig:
     """The sizes and choices of a convolutional encoder."""
 
     __pydantic_config__ = STRICT
-    vocabulary_size: int
+    vocabulary_size: Size
     """Entries of the vocabulary."""
-    embedding_width: int = 300
+    embedding_width: Size = 300
     """Width of an embedded token."""
     windows: tuple[int, ...] = (3, 4, 5)
     """Steps of a window; filters of each."""
-    maps: int = 100
+    maps: Size = 100
     """Filters of each window."""
     channels: Literal[1, 2] = 1
     """2: beside the embedding that is trained a copy that stays as it began (Kim's CNN-multichannel, made for
     word vectors)."""
     centred: bool = False
     """Whether a step has the windows around it, for tagging, not those that begin there."""
-    dropout: float = 0.0
+    dropout: Fraction = 0.0
     """Share of the features of embedded tokens dropped in training; Kim has his dropout before the answer
     (head.dropout=0.5)."""
 
     def __post_init__(self) -> None:
-        problems = at_least(1, self, "vocabulary_size", "embedding_width", "maps")
+        problems = field_problems(self)
         if not self.windows or min(self.windows) < 1 or len(set(self.windows)) < len(self.windows):
             problems.append(
                 f"model.windows must be one or more different sizes of at least 1, but is {self.windows}"
             )
-        raise_problems(problems + fractions(self, "dropout"))
+        raise_problems(problems)
 
     @property
     def output_width(self) -> int:

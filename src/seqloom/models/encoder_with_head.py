@@ -9,7 +9,7 @@ Causal models (GPT) and encoder-decoders (T5) are read by their first half: the 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, final
+from typing import Annotated, Any, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from seqloom.config import APART, STRICT, HeadConfig
 from seqloom.errors import UsageError
 from seqloom.models import encoder_families, model_family
-from seqloom.models.config_checks import at_least, one_of, raise_problems
+from seqloom.models.config_checks import Size, field_problems, one_of, raise_problems
 from seqloom.models.heads import KINDS, HeadKind, make_head
 from seqloom.protocols import (
     CausalEncoder,
@@ -38,7 +38,7 @@ class EncoderWithHeadConfig:
     """What a reader is made of."""
 
     __pydantic_config__ = STRICT
-    kind: HeadKind
+    kind: Annotated[HeadKind, one_of(KINDS)]
     """What it answers."""
     encoder: dict[str, Any]
     """`model_type`, and the fields of its configuration."""
@@ -51,11 +51,11 @@ class EncoderWithHeadConfig:
     """Of a choice: what numbers of options counted from in the training; None where answers were none."""
     labels: tuple[str, ...] = ()
     """Names of labels or tags, in order; none of numbers, spans and choices."""
-    vocabulary_size: int
+    vocabulary_size: Size
     """Of its tokenizer; its encoder may have marks of its own beyond."""
 
     def __post_init__(self) -> None:
-        problems = one_of(KINDS, self, "kind") + at_least(1, self, "vocabulary_size")
+        problems = field_problems(self)
         known = encoder_families()
         if self.encoder.get("model_type") not in known:
             problems.append(

@@ -20,7 +20,6 @@ from seqloom.config import STRICT
 from seqloom.layers.outputs.kinds import OutputKind, make_output
 from seqloom.layers.transformer.block_config import BlockConfig
 from seqloom.layers.transformer.blocks import AttentionInputs, Stack
-from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.layers.transformer.key_value_cache import (
     KeyValueCache,
     MaskAndPositions,
@@ -29,7 +28,14 @@ from seqloom.layers.transformer.key_value_cache import (
     mask_and_positions,
 )
 from seqloom.layers.transformer.positions import LearnedPositions, rotary_angles, sinusoids
-from seqloom.models.config_checks import at_least, divisors, fractions, one_of, raise_problems
+from seqloom.models.config_checks import (
+    ActivationName,
+    Fraction,
+    Size,
+    field_problems,
+    not_divisible,
+    raise_problems,
+)
 from seqloom.protocols import EncodedBatch, EncoderTraits, Loss
 
 STD = 0.02
@@ -42,38 +48,38 @@ class GPTConfig:
     """The sizes and choices of a GPT."""
 
     __pydantic_config__ = STRICT
-    vocabulary_size: int
+    vocabulary_size: Size
     """Entries of the vocabulary."""
-    context: int = 256
+    context: Size = 256
     """Tokens of a document that the model is trained to look at; with learned positions no text can be
     longer."""
-    width: int = 256
+    width: Size = 256
     """Width of a hidden state."""
-    layers: int = 4
+    layers: Size = 4
     """Stacked blocks."""
-    heads: int = 4
+    heads: Size = 4
     """Heads of attention; they share the width."""
-    feed_forward_width: int | None = None
+    feed_forward_width: Size | None = None
     """Width of the feed-forward layer's hidden state; by default four times the width."""
-    activation: str = "gelu"
+    activation: ActivationName = "gelu"
     """gelu (exact), gelu-tanh (as the published GPTs approximate it; slower on a CPU), relu, silu or swish
     (with a trained β)."""
     norm: Literal["before", "after"] = "before"
     """Layer normalisation before each sub-block (GPT-2), or after it (GPT)."""
     positions: Literal["learned", "sinusoidal", "rotary", "none"] = "learned"
     """How a token knows where it stands; only learned positions set a limit."""
-    dropout: float = 0.1
+    dropout: Fraction = 0.1
     """Share of what each sub-block adds that is dropped in training."""
-    embedding_dropout: float = 0.1
+    embedding_dropout: Fraction = 0.1
     """Share of the embedded tokens' features dropped in training."""
-    attention_dropout: float = 0.0
+    attention_dropout: Fraction = 0.0
     """Share of the weights of attention dropped in training (slow on a CPU)."""
     tie_output: bool = True
     """Whether the output's weight is the token embedding."""
     output: OutputKind = "full"
     """full, adaptive (rare words in two steps), importance or blackout (trained on the target and a sample of
     the others)."""
-    output_samples: int = 4096
+    output_samples: Size = 4096
     """Words that importance and blackout draw for each batch."""
     output_alpha: float | None = None
     """They are drawn by count^alpha; none: 1 for importance, 0.4 for blackout."""
@@ -92,24 +98,12 @@ class GPTConfig:
     """The id of <s>, which begins a document."""
 
     def __post_init__(self) -> None:
-        problems = at_least(
-            1,
-            self,
-            "vocabulary_size",
-            "context",
-            "width",
-            "layers",
-            "heads",
-            "feed_forward_width",
-            "output_samples",
-        )
+        problems = field_problems(self) + not_divisible("width", self.width, "heads", self.heads)
         if self.output == "adaptive" and self.tie_output:
             problems.append(
                 "model.tie_output must be false with model.output=adaptive, whose words have states of"
                 " several widths"
             )
-        problems += one_of(ACTIVATIONS, self, "activation")
-        problems += divisors("width", self, "heads")
         if (
             self.positions == "rotary"
             and self.heads >= 1
@@ -120,7 +114,6 @@ class GPTConfig:
                 "model.positions=rotary needs heads of an even width, but model.width / model.heads is"
                 f" {self.width // self.heads}"
             )
-        problems += fractions(self, "dropout", "embedding_dropout", "attention_dropout")
         if self.pad_id == self.bos_id:
             problems.append(f"model.pad_id and model.bos_id must differ, but both are {self.pad_id}")
         raise_problems(problems)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.config import STRICT
-from seqloom.errors import UsageError
+from seqloom.models.config_checks import Size, field_problems, raise_problems
 from seqloom.models.ngram_counts import Estimated, Integers, estimate
 from seqloom.shapes import IGNORE
 
@@ -34,7 +34,7 @@ class NgramConfig:
     __pydantic_config__ = STRICT
     vocabulary_size: int
     """Entries of the vocabulary."""
-    order: int = 5
+    order: Size = 5
     """The longest n-gram: a word and the order-1 words before it."""
     prune: tuple[int, ...] = ()
     """For each order, n-grams that occur at most so often are dropped; the last value holds for all higher
@@ -53,9 +53,7 @@ class NgramConfig:
     """Words have this id or a greater one; of the smaller ones only </s> and <unk> are ever predicted."""
 
     def __post_init__(self) -> None:
-        problems = []
-        if self.order < 1:
-            problems.append(f"model.order must be at least 1, but is {self.order}")
+        problems = field_problems(self)
         if self.vocabulary_size <= max(self.pad_id, self.bos_id, self.eos_id, self.unk_id):
             problems.append(
                 f"model.vocabulary_size must be greater than every special id, but is {self.vocabulary_size}"
@@ -84,8 +82,7 @@ class NgramConfig:
             problems.append(
                 f"model.pad_id must be 0, the number of the n-gram that is not known, but is {self.pad_id}"
             )
-        if problems:
-            raise UsageError("; ".join(problems))
+        raise_problems(problems)
 
     @property
     def predicted(self) -> Tensor:

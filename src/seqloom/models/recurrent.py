@@ -22,9 +22,8 @@ from torch.nn import functional as F
 
 from seqloom.config import STRICT
 from seqloom.layers.convolution import TimeConvolution
-from seqloom.layers.recurrent.cells import CELLS
 from seqloom.layers.recurrent.stack import Recurrent
-from seqloom.models.config_checks import at_least, fractions, one_of, raise_problems
+from seqloom.models.config_checks import CellName, Fraction, Size, field_problems, raise_problems
 from seqloom.protocols import EncodedBatch, EncoderTraits
 
 LETTER_WINDOW = 3
@@ -37,15 +36,15 @@ class RecurrentConfig:
     """The sizes and choices of a recurrent encoder."""
 
     __pydantic_config__ = STRICT
-    vocabulary_size: int
+    vocabulary_size: Size
     """Entries of the vocabulary."""
-    cell: str = "lstm"
+    cell: CellName = "lstm"
     """elman, elman-relu, elman-sigmoid, lstm, gru (as published), gru-torch, mut1, mut2 or mut3."""
-    embedding_width: int = 200
+    embedding_width: Size = 200
     """Width of an embedded token."""
-    width: int = 200
+    width: Size = 200
     """Width of a layer's state, of each direction."""
-    layers: int = 1
+    layers: Size = 1
     """Stacked layers."""
     bidirectional: bool = True
     """Whether each layer reads in both directions."""
@@ -53,33 +52,23 @@ class RecurrentConfig:
     """Of the layers' sums (Ba et al. 2016; Cooijmans et al. 2017)."""
     connection: Literal["none", "residual", "highway"] = "none"
     """What a stacked layer adds to its input: x + h, or a highway g ⊙ h + (1 - g) ⊙ x."""
-    dropout: float = 0.3
+    dropout: Fraction = 0.3
     """Share of the features of embedded tokens, and of those between layers, dropped in training."""
-    word_dropout: float = 0.0
+    word_dropout: Fraction = 0.0
     """Share of the tokens that are read as the unknown one in training."""
     characters: Literal["none", "convolution", "recurrent"] = "none"
     """What reads the letters of each word as a second input."""
     alphabet: tuple[str, ...] = ()
     """The letters that are known; comes from the data."""
-    character_width: int = 30
+    character_width: Size = 30
     """Width of an embedded letter."""
-    character_maps: int = 50
+    character_maps: Size = 50
     """Filters of the convolution over letters, or the width of each direction of the LSTM."""
     unknown_id: int = 3
     """The id of <unk>."""
 
     def __post_init__(self) -> None:
-        problems = at_least(
-            1,
-            self,
-            "vocabulary_size",
-            "embedding_width",
-            "width",
-            "layers",
-            "character_width",
-            "character_maps",
-        )
-        problems += one_of(CELLS, self, "cell") + fractions(self, "dropout", "word_dropout")
+        problems = field_problems(self)
         if not 0 <= self.unknown_id < self.vocabulary_size:
             problems.append(
                 f"model.unknown_id must be an id of {self.vocabulary_size}, but is {self.unknown_id}"

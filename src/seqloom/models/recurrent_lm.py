@@ -28,7 +28,7 @@ from seqloom.layers.recurrent.document_rows import Segments, cut_rows
 from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.layers.recurrent.stack import Recurrent
 from seqloom.layers.recurrent.weight_drop import dropped_recurrent_weights, embed
-from seqloom.models.config_checks import at_least, fractions, one_of, raise_problems
+from seqloom.models.config_checks import CellName, Fraction, Size, field_problems, raise_problems
 from seqloom.protocols import OutputLayer, select_rows
 
 
@@ -38,15 +38,15 @@ class RecurrentLMConfig:
     """The sizes and choices of a recurrent language model."""
 
     __pydantic_config__ = STRICT
-    vocabulary_size: int
+    vocabulary_size: Size
     """Entries of the vocabulary."""
-    cell: str = "lstm"
+    cell: CellName = "lstm"
     """elman, elman-relu, elman-sigmoid, lstm, gru (as published), gru-torch, mut1, mut2 or mut3."""
-    embedding_width: int = 256
+    embedding_width: Size = 256
     """Width of an embedded token."""
-    width: int = 256
+    width: Size = 256
     """Width of a layer's state."""
-    layers: int = 2
+    layers: Size = 2
     """Stacked layers."""
     last_width: int | None = None
     """Width of the last layer, where it differs from the others'."""
@@ -62,27 +62,27 @@ class RecurrentLMConfig:
     output: OutputKind = "full"
     """full, adaptive (rare words in two steps), importance or blackout (trained on the target and a sample of
     the others)."""
-    output_samples: int = 4096
+    output_samples: Size = 4096
     """Words that importance and blackout draw for each batch."""
     output_alpha: float | None = None
     """They are drawn by count^alpha; none: 1 for importance, 0.4 for blackout."""
     output_cutoffs: tuple[int, ...] = ()
     """Ranks by frequency where the clusters of an adaptive output begin; none: at a sixteenth and a quarter
     of the vocabulary."""
-    dropout: float = 0.2
+    dropout: Fraction = 0.2
     """Share of the features dropped in training: of embedded tokens, between layers, and of the last layer.
     """
-    input_dropout: float | None = None
+    input_dropout: Fraction | None = None
     """Of embedded tokens, where it differs from model.dropout."""
-    output_dropout: float | None = None
+    output_dropout: Fraction | None = None
     """Of the last layer's features, where it differs from model.dropout."""
     variational_dropout: bool = False
     """Whether these drop the same features at all steps of a document (Gal and Ghahramani 2016)."""
-    state_dropout: float = 0.0
+    state_dropout: Fraction = 0.0
     """Share of h dropped on its way into the next step, the same at all steps (Gal and Ghahramani 2016)."""
-    weight_dropout: float = 0.0
+    weight_dropout: Fraction = 0.0
     """Share of each recurrent matrix's weights dropped, the same at all steps (Merity et al. 2018)."""
-    embedding_dropout: float = 0.0
+    embedding_dropout: Fraction = 0.0
     """Share of the vocabulary whose embedding is dropped wherever it occurs (Gal and Ghahramani 2016)."""
     maxent: int | None = None
     """The longest n-grams, 2 to 9, whose hashed weights are added to the logits (Mikolov et al. 2011); none:
@@ -99,8 +99,7 @@ class RecurrentLMConfig:
     """The id of </s>."""
 
     def __post_init__(self) -> None:
-        problems = at_least(1, self, "vocabulary_size", "embedding_width", "width", "layers")
-        problems += one_of(CELLS, self, "cell")
+        problems = field_problems(self)
         if self.projection is not None and (self.cell != "lstm" or self.projection < 1):
             problems.append(
                 f"model.projection needs model.cell=lstm and at least 1, but is {self.projection} with"
@@ -113,21 +112,11 @@ class RecurrentLMConfig:
                 "model.last_width needs at least 1, model.layers of 2 or more and no model.projection, but"
                 f" is {self.last_width} with layers {self.layers} and projection {self.projection}"
             )
-        problems += fractions(
-            self,
-            "dropout",
-            "input_dropout",
-            "output_dropout",
-            "state_dropout",
-            "weight_dropout",
-            "embedding_dropout",
-        )
         if self.output == "adaptive" and self.tie_output:
             problems.append(
                 "model.tie_output must be false with model.output=adaptive, whose words have states of"
                 " several widths"
             )
-        problems += at_least(1, self, "output_samples")
         if self.maxent is not None:
             if self.output != "full":
                 problems.append(f"model.maxent needs model.output=full, but it is {self.output}")

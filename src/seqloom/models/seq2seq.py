@@ -12,7 +12,7 @@ A model without attention is the special case of a memory that holds one vector.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, final
+from typing import Annotated, Any, Literal, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ from seqloom.layers.outputs.softmax import FullOutput
 from seqloom.layers.recurrent.cells import CELLS, CellState
 from seqloom.layers.recurrent.layer import StepMask
 from seqloom.layers.recurrent.stack import Recurrent, Stepper, layer_state, stack_states
-from seqloom.models.config_checks import at_least, fractions, one_of, raise_problems
+from seqloom.models.config_checks import CellName, Fraction, Size, field_problems, one_of, raise_problems
 from seqloom.protocols import Shared
 from seqloom.shapes import reverse_each
 
@@ -34,19 +34,19 @@ class Seq2SeqConfig:
     """The sizes and choices of a recurrent encoder-decoder."""
 
     __pydantic_config__ = STRICT
-    vocabulary_size: int
+    vocabulary_size: Size
     """Entries of the vocabulary, which source and target share."""
-    cell: str = "gru"
+    cell: CellName = "gru"
     """elman, elman-relu, elman-sigmoid, lstm, gru (as published), gru-torch, mut1, mut2 or mut3."""
-    embedding_width: int = 256
+    embedding_width: Size = 256
     """Width of an embedded token."""
-    encoder_width: int = 256
+    encoder_width: Size = 256
     """Width of the encoder's state, in each direction."""
-    width: int = 256
+    width: Size = 256
     """Width of the decoder's state."""
-    encoder_layers: int = 1
+    encoder_layers: Size = 1
     """Stacked encoder layers."""
-    decoder_layers: int = 1
+    decoder_layers: Size = 1
     """Stacked decoder layers."""
     bidirectional: bool = True
     """Whether the encoder reads in both directions."""
@@ -59,9 +59,11 @@ class Seq2SeqConfig:
     """What a stacked layer adds to its input: x + h, or a highway g ⊙ h + (1 - g) ⊙ x."""
     reverse_source: bool = False
     """Whether the encoder gets the source's tokens in reverse order (padding stays where it is)."""
-    attention: Literal["additive", "dot", "bilinear", "none"] = "additive"
+    attention: Annotated[Literal["additive", "dot", "bilinear", "none"], one_of((*SCORES, "none"))] = (
+        "additive"
+    )
     """How the decoder looks at the source; none: one context vector."""
-    attention_width: int = 256
+    attention_width: Size = 256
     """Width of additive attention's hidden layer."""
     attend_from: Literal["previous", "current"] = "previous"
     """The query: s_{t-1} (Bahdanau; the context enters s_t) or s_t (Luong; it enters the output only)."""
@@ -69,7 +71,7 @@ class Seq2SeqConfig:
     """Without attention: where the context vector enters (Sutskever: initial; Cho: both)."""
     bridge: Literal["final", "backward"] = "final"
     """What the decoder's first state is made of: all final states, or ←h_1 only (Bahdanau)."""
-    readout_width: int = 256
+    readout_width: Size = 256
     """Width of the deep output before the vocabulary."""
     readout: Literal["maxout", "linear", "none"] = "maxout"
     """Deep output: the larger of each pair (Bahdanau's appendix), a linear map, or none: s_t itself."""
@@ -77,33 +79,22 @@ class Seq2SeqConfig:
     """Whether source and target tokens have the same embedding."""
     tie_output: bool = False
     """Whether the output's weight is the target embedding (then readout_width must equal embedding_width)."""
-    dropout: float = 0.2
+    dropout: Fraction = 0.2
     """Share of embedded tokens' and hidden features dropped in training."""
     variational_dropout: bool = False
     """Whether dropout between layers drops the same features at all steps."""
-    state_dropout: float = 0.0
+    state_dropout: Fraction = 0.0
     """Share of h dropped on its way into the next step, the same at all steps (Gal and Ghahramani 2016)."""
     pad_id: int = 0
     """The id of <pad>."""
 
     def __post_init__(self) -> None:
-        sizes = (
-            "vocabulary_size",
-            "embedding_width",
-            "encoder_width",
-            "width",
-            "encoder_layers",
-            "decoder_layers",
-        )
-        problems = at_least(1, self, *sizes, "attention_width", "readout_width")
-        problems += one_of(CELLS, self, "cell")
+        problems = field_problems(self)
         if self.projection is not None and (self.cell != "lstm" or self.projection < 1):
             problems.append(
                 f"model.projection needs model.cell=lstm and at least 1, but is {self.projection} with"
                 f" {self.cell}"
             )
-        problems += fractions(self, "dropout", "state_dropout")
-        problems += one_of((*SCORES, "none"), self, "attention")
         if self.attention == "dot" and self.output_width != self.memory_width:
             problems.append(
                 "dot attention needs model.width equal to the encoder's output width, but"

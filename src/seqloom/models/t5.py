@@ -24,7 +24,6 @@ from seqloom.layers.outputs.softmax import FullOutput
 from seqloom.layers.transformer.block_config import BlockConfig
 from seqloom.layers.transformer.blocks import AttentionInputs, Stack, padding_and_positions
 from seqloom.layers.transformer.cross_attention import CrossAttentionInputs, DecoderState
-from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.layers.transformer.key_value_cache import (
     KeyValueCache,
     MaskAndPositions,
@@ -33,7 +32,15 @@ from seqloom.layers.transformer.key_value_cache import (
     mask_and_positions,
 )
 from seqloom.layers.transformer.positions import RelativeBias
-from seqloom.models.config_checks import at_least, divisors, fractions, one_of, raise_problems
+from seqloom.models.config_checks import (
+    ActivationName,
+    Count,
+    Fraction,
+    Size,
+    field_problems,
+    not_divisible,
+    raise_problems,
+)
 from seqloom.protocols import EncodedBatch, EncoderTraits, Shared
 
 
@@ -43,21 +50,21 @@ class T5Config:
     """The sizes and choices of a T5."""
 
     __pydantic_config__ = STRICT
-    vocabulary_size: int
+    vocabulary_size: Size
     """Entries of the vocabulary, which source and target share."""
-    width: int = 256
+    width: Size = 256
     """Width of a hidden state."""
-    encoder_layers: int = 3
+    encoder_layers: Size = 3
     """Stacked blocks of the encoder."""
-    decoder_layers: int = 3
+    decoder_layers: Count = 3
     """Stacked blocks of the decoder; 0: an encoder alone."""
-    heads: int = 4
+    heads: Size = 4
     """Heads of attention."""
-    head_width: int | None = None
+    head_width: Size | None = None
     """Width of a head; by default they share the width."""
-    feed_forward_width: int | None = None
+    feed_forward_width: Size | None = None
     """Width of the feed-forward layer's hidden state; by default four times the width."""
-    activation: str = "relu"
+    activation: ActivationName = "relu"
     """relu (v1.0), gelu-tanh (v1.1), gelu, silu or swish (with a trained β)."""
     gated: bool = False
     """Whether the feed-forward layer has a gate (v1.1)."""
@@ -71,27 +78,22 @@ class T5Config:
     """Whether states are multiplied by width^-0.5 before the output (v1.0)."""
     norm_epsilon: float = 1e-6
     """What a norm adds to the mean square."""
-    dropout: float = 0.1
+    dropout: Fraction = 0.1
     """Share dropped in training: of embedded tokens, of what each sub-block adds, of feed-forward layers' and
     the last states."""
-    attention_dropout: float = 0.0
+    attention_dropout: Fraction = 0.0
     """Share of the weights of attention dropped in training (the paper: as dropout; slow on a CPU)."""
     pad_id: int = 0
     """The id of <pad>; -1 where the decoder begins with it: what is no step is then written so."""
 
     def __post_init__(self) -> None:
-        sized = ("vocabulary_size", "width", "encoder_layers", "heads", "head_width", "feed_forward_width")
-        problems = (
-            at_least(1, self, *sized)
-            + at_least(0, self, "decoder_layers")
-            + one_of(ACTIVATIONS, self, "activation")
-        )
-        problems += divisors("width", self, "heads") if self.head_width is None else []
+        problems = field_problems(self)
+        if self.head_width is None:
+            problems += not_divisible("width", self.width, "heads", self.heads)
         if self.buckets < 4 or self.buckets % 4:
             problems.append(f"model.buckets must be a multiple of 4, but is {self.buckets}")
         elif self.furthest <= self.buckets // 2:
             problems.append(f"model.furthest must be above half of model.buckets, but is {self.furthest}")
-        problems += fractions(self, "dropout", "attention_dropout")
         raise_problems(problems)
 
     @property

@@ -23,7 +23,6 @@ from seqloom.layers.outputs.softmax import FullOutput
 from seqloom.layers.transformer.block_config import BlockConfig, make_norm
 from seqloom.layers.transformer.blocks import AttentionInputs, Stack, padding_and_positions
 from seqloom.layers.transformer.cross_attention import CrossAttentionInputs, DecoderState
-from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.layers.transformer.key_value_cache import (
     MaskAndPositions,
     embed_tokens,
@@ -31,14 +30,16 @@ from seqloom.layers.transformer.key_value_cache import (
     mask_and_positions,
 )
 from seqloom.layers.transformer.positions import LearnedPositions, sinusoids
-from seqloom.models.config_checks import at_least, divisors, fractions, one_of, raise_problems
-from seqloom.protocols import Shared
-
-SIZED = (
-    *("vocabulary_size", "context", "width", "encoder_layers", "decoder_layers"),
-    *("heads", "decoder_heads", "feed_forward_width", "decoder_feed_forward_width"),
+from seqloom.models.config_checks import (
+    ActivationName,
+    Count,
+    Fraction,
+    Size,
+    field_problems,
+    not_divisible,
+    raise_problems,
 )
-"""Fields that are at least 1."""
+from seqloom.protocols import Shared
 
 
 @final
@@ -47,32 +48,32 @@ class TransformerConfig:
     """The sizes and choices of an encoder-decoder."""
 
     __pydantic_config__ = STRICT
-    vocabulary_size: int
+    vocabulary_size: Size
     """Entries of the vocabulary, which source and target share."""
-    width: int = 256
+    width: Size = 256
     """Width of a hidden state."""
-    encoder_layers: int = 3
+    encoder_layers: Size = 3
     """Stacked blocks of the encoder."""
-    decoder_layers: int = 3
+    decoder_layers: Size = 3
     """Stacked blocks of the decoder."""
-    heads: int = 4
+    heads: Size = 4
     """Heads of attention; they share the width."""
-    decoder_heads: int | None = None
+    decoder_heads: Size | None = None
     """Heads of the decoder, where it has others."""
-    feed_forward_width: int | None = None
+    feed_forward_width: Size | None = None
     """Width of the feed-forward layer's hidden state; by default four times the width."""
-    decoder_feed_forward_width: int | None = None
+    decoder_feed_forward_width: Size | None = None
     """The same of the decoder, where it has another."""
-    activation: str = "relu"
+    activation: ActivationName = "relu"
     """relu, gelu (exact), gelu-tanh, silu or swish (with a trained β)."""
     norm: Literal["before", "after"] = "before"
     """Layer normalisation before each sub-block, which trains without care, or after it (the paper)."""
     positions: Literal["sinusoidal", "sinusoidal-halves", "learned"] = "sinusoidal"
     """How a token knows where it stands; halves: all sines before all cosines; only learned positions set a
     limit."""
-    context: int = 1024
+    context: Size = 1024
     """The most tokens of a source or target with learned positions."""
-    position_offset: int = 0
+    position_offset: Count = 0
     """Rows of the table of learned positions that stand for nothing (BART: 2)."""
     scale_embeddings: bool = True
     """Whether embeddings are multiplied by the root of the width."""
@@ -88,25 +89,19 @@ class TransformerConfig:
     """Whether linear layers and norms have a bias."""
     norm_epsilon: float = 1e-5
     """What a norm adds to the variance."""
-    dropout: float = 0.1
+    dropout: Fraction = 0.1
     """Share of the embedded tokens' features, and of what each sub-block adds, that is dropped in training.
     """
-    attention_dropout: float = 0.0
+    attention_dropout: Fraction = 0.0
     """Share of the weights of attention dropped in training (slow on a CPU)."""
-    hidden_dropout: float = 0.0
+    hidden_dropout: Fraction = 0.0
     """Share of the feed-forward layers' hidden features dropped in training."""
     pad_id: int = 0
     """The id of <pad>; -1 where the vocabulary has none: what is no step is then written so."""
 
     def __post_init__(self) -> None:
-        problems = (
-            at_least(1, self, *SIZED)
-            + at_least(0, self, "position_offset")
-            + one_of(ACTIVATIONS, self, "activation")
-        )
-        problems += divisors("width", self, "heads", "decoder_heads")
-        problems += fractions(self, "dropout", "attention_dropout", "hidden_dropout")
-        raise_problems(problems)
+        problems = field_problems(self) + not_divisible("width", self.width, "heads", self.heads)
+        raise_problems(problems + not_divisible("width", self.width, "decoder_heads", self.decoder_heads))
 
     def block(self, *, decoder: bool) -> BlockConfig:
         """A block of the encoder, or one of the decoder, which looks at the encoder too."""

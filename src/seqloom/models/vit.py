@@ -15,7 +15,7 @@ An image of another size than the positions were learned for has them interpolat
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Annotated, Any, final
 
 import torch
 from torch import Tensor, nn
@@ -26,8 +26,15 @@ from seqloom.errors import UsageError
 from seqloom.layers.linear import Linear
 from seqloom.layers.transformer.block_config import BlockConfig
 from seqloom.layers.transformer.blocks import AttentionInputs, Stack
-from seqloom.layers.transformer.feed_forward import ACTIVATIONS
-from seqloom.models.config_checks import at_least, divisors, fractions, one_of, raise_problems
+from seqloom.models.config_checks import (
+    ActivationName,
+    Fraction,
+    Size,
+    field_problems,
+    not_divisible,
+    one_of,
+    raise_problems,
+)
 
 STD = 0.02
 """Of patches, positions and [CLS] at the start: a patch must not drown where it stands."""
@@ -46,45 +53,39 @@ class ViTConfig:
     __pydantic_config__ = STRICT
     labels: tuple[str, ...] = ()
     """Names of the classes, in the order of the logits; none: an encoder without a head."""
-    head: str = "labels"
+    head: Annotated[str, one_of(HEADS)] = "labels"
     """labels: the class of an image, at [CLS]; patches: the mean colour of each patch (masked patch
     prediction)."""
-    image_size: int = 224
+    image_size: Size = 224
     """Height and width of an image in pixels."""
-    patch_size: int = 16
+    patch_size: Size = 16
     """Height and width of a patch in pixels."""
-    channels: int = 3
+    channels: Size = 3
     """3 for colours, 1 for shades of grey."""
-    width: int = 768
+    width: Size = 768
     """Width of a hidden state."""
-    layers: int = 12
+    layers: Size = 12
     """Stacked blocks."""
-    heads: int = 12
+    heads: Size = 12
     """Heads of attention; they share the width."""
-    feed_forward_width: int | None = None
+    feed_forward_width: Size | None = None
     """Width of the feed-forward layer's hidden state; by default four times the width."""
-    activation: str = "gelu"
+    activation: ActivationName = "gelu"
     """gelu (exact), gelu-tanh, relu, silu, swish or tanh."""
     query_key_value_biases: bool = True
     """Whether the products that make queries, keys and values have a bias."""
-    dropout: float = 0.1
+    dropout: Fraction = 0.1
     """Share dropped in training of the embedded patches' features, of hidden features and of what each
     sub-block adds."""
-    attention_dropout: float = 0.0
+    attention_dropout: Fraction = 0.0
     """Share of the weights of attention dropped in training (slow on a CPU)."""
     norm_epsilon: float = 1e-6
     """Added to the variance in layer normalisation."""
 
     def __post_init__(self) -> None:
-        problems = at_least(
-            1, self, "image_size", "patch_size", "channels", "width", "layers", "heads", "feed_forward_width"
-        )
-        problems += divisors("image_size", self, "patch_size") + divisors("width", self, "heads")
-        problems += (
-            one_of(ACTIVATIONS, self, "activation")
-            + one_of(HEADS, self, "head")
-            + fractions(self, "dropout", "attention_dropout")
-        )
+        problems = field_problems(self)
+        problems += not_divisible("image_size", self.image_size, "patch_size", self.patch_size)
+        problems += not_divisible("width", self.width, "heads", self.heads)
         if self.norm_epsilon <= 0:
             problems.append(f"model.norm_epsilon must be greater than 0, but is {self.norm_epsilon}")
         if self.head == "patches" and self.labels:
