@@ -218,7 +218,7 @@ def test_a_bias_that_theirs_has_not_got_must_be_nothing() -> None:
 
 def test_the_weights_of_labels_in_the_loss_stay_here(tmp_path: Path) -> None:
     made: Any = reader()
-    made.head.set_weights(torch.tensor([1.0, 2.0, 3.0]))
+    made.head.set_class_weights(torch.tensor([1.0, 2.0, 3.0]))
     target = target_of("encoder_with_head", made.config, "text-classification")
     write_checkpoint(tmp_path, made, made.config, target)
     again: Any = read_checkpoint(tmp_path).model

@@ -77,7 +77,7 @@ def test_a_weighted_loss_is_a_sum_of_weights_times_losses(kind: HeadKind) -> Non
     head, batch = head_of(kind), batch_of(targets, places)
     scores = head(hidden_of(2), batch)
     count = head.loss(scores, batch).count
-    head.set_weights(torch.tensor([1.0, 0.5, 3.0]))
+    head.set_class_weights(torch.tensor([1.0, 0.5, 3.0]))
     loss = head.loss(scores, batch)
     flat = scores.reshape(-1, LABELS)
     expected = F.cross_entropy(
@@ -102,7 +102,7 @@ def test_several_labels_cost_the_sum_of_each() -> None:
     )
     torch.testing.assert_close(head.loss(scores, batch, 0.2).total, smoothed)
     weights = torch.tensor([2.0, 1.0, 0.5])
-    head.set_weights(weights)
+    head.set_class_weights(weights)
     each = F.binary_cross_entropy_with_logits(scores[known], targets[known].double(), reduction="none")
     torch.testing.assert_close(head.loss(scores, batch).total, (each * weights.expand(3, 3)[known]).sum())
 
@@ -133,7 +133,7 @@ def test_a_choice_is_among_the_rows_of_an_example() -> None:
     head, batch = head_of("choice"), batch_of(torch.tensor([1, 0, IGNORE]), owner=[0, 0, 1, 1, 1, 2])
     hidden = hidden_of(6)
     scores = head(hidden, batch)
-    each = head.scored(hidden.mean(1))[:, 0]
+    each = head.score(hidden.mean(1))[:, 0]
     never = torch.full((2,), -torch.inf, dtype=torch.float64)
     torch.testing.assert_close(
         scores, torch.stack([torch.cat([each[:2], never[:1]]), each[2:5], torch.cat([each[5:], never])])
@@ -192,7 +192,7 @@ def test_compared_texts() -> None:
     )
     hidden = hidden_of(4)
     u, v = hidden.mean(1)[[0, 2]], hidden.mean(1)[[1, 3]]
-    torch.testing.assert_close(head(hidden, batch), head.scored(torch.cat([u, v, (u - v).abs(), u * v], 1)))
+    torch.testing.assert_close(head(hidden, batch), head.score(torch.cat([u, v, (u - v).abs(), u * v], 1)))
 
 
 def test_the_cosine_of_a_pair_begins_as_the_smallest_and_the_largest_number() -> None:
@@ -221,7 +221,7 @@ def test_both_orders_are_added_and_their_order_is_nothing() -> None:
     )
     hidden = hidden_of(4)
     scores = head(hidden, batch)
-    torch.testing.assert_close(scores, head.scored(hidden.mean(1)[[0, 2]] + hidden.mean(1)[[1, 3]])[:, 0])
+    torch.testing.assert_close(scores, head.score(hidden.mean(1)[[0, 2]] + hidden.mean(1)[[1, 3]])[:, 0])
     torch.testing.assert_close(head(hidden[[1, 0, 3, 2]], batch), scores)
 
 
@@ -250,7 +250,7 @@ def test_dropout_stands_before_both_layers() -> None:
     seen: list[Tensor] = []
     for layer in (head.hidden, head.output):
         layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    head.scored(read)
+    head.score(read)
     assert all(0.4 < (each == 0).double().mean().item() < 0.6 for each in seen)
     assert len(seen) == 2
 
@@ -368,7 +368,7 @@ def test_no_labels_are_refused(kind: HeadKind) -> None:
 def test_weights_are_for_losses_of_labels(head: Any) -> None:
     made: Head = head_of("tagging", crf=True) if head == "crf" else head_of(head)
     with pytest.raises(UsageError, match=r"head\.class_weights must be none"):
-        made.set_weights(torch.ones(LABELS))
+        made.set_class_weights(torch.ones(LABELS))
 
 
 @pytest.mark.parametrize("kind", KINDS)

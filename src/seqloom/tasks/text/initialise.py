@@ -32,7 +32,7 @@ def initialise_from_data(
     begins with."""
     assert isinstance(model, EncoderWithHead)
     if run.head.class_weights == "balanced":
-        model.head.set_weights(class_weights(items, len(model.config.labels)).to(device_of(model)))
+        model.head.set_class_weights(class_weights(items, len(model.config.labels)).to(device_of(model)))
     if (
         isinstance(model.encoder, BagOfWords)
         and model.encoder.idf is not None
