@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from seqloom.data.batching.pair_batches import cuts
+from seqloom.data.batching.pair_batches import batch_ends
 from seqloom.data.encoding.encoded_dataset import EncodedDataset
 from seqloom.protocols import device_of
 
@@ -39,7 +39,9 @@ def head_outputs(model: Any, items: EncodedDataset) -> HeadOutputs:
     predictions: list[Any] = [None] * len(items)
     first = 0
     for end in (
-        cuts(items.costs[order], np.zeros(len(order), np.int64), BUDGET[device.type]) if len(items) else ()
+        batch_ends(items.costs[order], np.zeros(len(order), np.int64), BUDGET[device.type])
+        if len(items)
+        else ()
     ):
         which = order[first:end]
         first = end

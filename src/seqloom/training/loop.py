@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from seqloom.config import TrainConfig
 from seqloom.data.batching.order import Rows
-from seqloom.data.batching.pair_batches import share
+from seqloom.data.batching.pair_batches import shard
 from seqloom.errors import TrainingError
 from seqloom.protocols import Objective
 from seqloom.training.checkpoints import RETRY, TrainerState
@@ -133,11 +133,11 @@ class Trainer:
         Returns (Σ loss, Σ count) of the global batch.
         """
         sums = torch.zeros(2, dtype=torch.float64)
-        worker_rows = share(rows, self.world.rank, self.world.size)
+        worker_rows = shard(rows, self.world.rank, self.world.size)
         last = self.config.accumulate - 1
         for micro in range(self.config.accumulate):
             torch.manual_seed(step_seed(self.config.seed, step, micro, self.world.rank))
-            batch = self.load(share(worker_rows, micro, self.config.accumulate), rows)
+            batch = self.load(shard(worker_rows, micro, self.config.accumulate), rows)
             sync = nullcontext() if micro == last else no_gradient_sync(module)
             with sync, autocast(self.config, batch[0].device):
                 total, count = module(batch)
@@ -235,7 +235,7 @@ class Trainer:
         ]
         try:
             with torch.no_grad(), autocast(self.config, next(self.model.parameters()).device):
-                worker_rows = share(rows, self.world.rank, self.world.size)
+                worker_rows = shard(rows, self.world.rank, self.world.size)
                 self.objective(self.model, self.load(worker_rows, rows))
         finally:
             for hook in hooks:

@@ -47,10 +47,10 @@ class LanguageModelling:
         if states is None:
             hidden, _ = language_model.read(batch.inputs, None)
         else:
-            state = None if bool(batch.begins.all()) else states.get(batch.lanes)
+            state = None if bool(batch.begins.all()) else states.get(batch.streams)
             hidden, state = language_model.read(batch.inputs, state)
-            if int(batch.lanes.min()) >= 0:  # a worker without rows reads a dummy row of no stream
-                states.set(batch.lanes, state)
+            if int(batch.streams.min()) >= 0:  # a worker without rows reads a dummy row of no stream
+                states.set(batch.streams, state)
         return language_model.output.loss(hidden, batch.targets, self.smoothing)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from seqloom.data.batching.corpus_windows import CorpusPlan, StreamPlan, TextBatch, WindowPlan, load_windows
-from seqloom.data.batching.pair_batches import share
+from seqloom.data.batching.pair_batches import shard
 from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import SPECIAL_IDS
 
@@ -65,7 +65,7 @@ def check_rows(corpus: Text, plan: CorpusPlan, rows: NDArray[np.int64], batch: T
         padding = batch.inputs.shape[1] - len(places)
         assert batch.targets[row].tolist() == [int(corpus.tokens[at]) for at in places] + [IGNORE] * padding
         assert batch.inputs[row].tolist() == [inputs[at] for at in places] + [0] * padding
-    assert batch.inputs.dtype == batch.targets.dtype == batch.lanes.dtype == torch.int64
+    assert batch.inputs.dtype == batch.targets.dtype == batch.streams.dtype == torch.int64
 
 
 @given(corpus=TEXTS, plan=PLANS, epoch=st.integers(0, 3))
@@ -94,16 +94,16 @@ def test_workers_and_micro_batches_read_the_same(
         trained = 0
         for worker in range(workers):
             for micro in range(accumulate):
-                part = share(share(rows, worker, workers), micro, accumulate)
+                part = shard(shard(rows, worker, workers), micro, accumulate)
                 batch = load_windows(corpus, plan, part, rows)
                 trained += int((batch.targets != IGNORE).sum())
                 if not len(part):
                     assert len(batch.inputs) == 1
-                    assert batch.lanes.tolist() == [-1]
+                    assert batch.streams.tolist() == [-1]
                     continue
                 check_rows(corpus, plan, part, batch)
                 assert batch.inputs.shape[1]
-                assert batch.lanes.tolist() == [int(whole.lanes[at[int(row)]]) for row in part]
+                assert batch.streams.tolist() == [int(whole.streams[at[int(row)]]) for row in part]
                 assert batch.begins.tolist() == [bool(whole.begins[at[int(row)]]) for row in part]
         assert trained == int((whole.targets != IGNORE).sum())
 
@@ -130,21 +130,21 @@ def test_no_two_rows_have_one_number(corpus: Text, plan: CorpusPlan) -> None:
 )
 def test_a_lane_goes_on_where_it_was(corpus: Text, seed: int, window: int, rows: int, epoch: int) -> None:
     plan, size = StreamPlan(seed=seed, window=window, rows=rows), len(corpus.tokens)
-    lanes: list[list[int]] = [[] for _ in range(rows)]
+    streams: list[list[int]] = [[] for _ in range(rows)]
     for number, batch in enumerate(plan.epoch(corpus, epoch)):
         loaded = load_windows(corpus, plan, batch, batch)
-        assert loaded.lanes.tolist() == list(range(rows))
+        assert loaded.streams.tolist() == list(range(rows))
         assert loaded.begins.tolist() == [number == 0] * rows
         sizes = plan.windows(corpus, batch).lengths
         assert int(sizes.max() - sizes.min()) <= 2
-        for lane, places in zip(lanes, positions(corpus, plan, batch), strict=True):
-            lane += places
-    for before, lane in pairwise(lanes):
-        assert abs(len(before) - len(lane)) <= 1
-    joined = [at for lane in lanes for at in lane]
+        for stream, places in zip(streams, positions(corpus, plan, batch), strict=True):
+            stream += places
+    for before, stream in pairwise(streams):
+        assert abs(len(before) - len(stream)) <= 1
+    joined = [at for stream in streams for at in stream]
     assert joined == [
         (joined[0] + at) % size for at in range(size)
-    ]  # the lanes, one after the other, are the ring
+    ]  # the streams, one after the other, are the ring
 
 
 def test_windows_stand_alone() -> None:
@@ -152,7 +152,7 @@ def test_windows_stand_alone() -> None:
     plan = WindowPlan(seed=0, window=4, rows=3)
     for rows in plan.epoch(corpus, 0):
         batch = load_windows(corpus, plan, rows, rows)
-        assert batch.lanes.tolist() == [-1] * len(rows)
+        assert batch.streams.tolist() == [-1] * len(rows)
         assert batch.begins.tolist() == [True] * len(rows)
 
 

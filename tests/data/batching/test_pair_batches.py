@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import seqloom.data.batching.pair_batches
-from seqloom.data.batching.pair_batches import BatchPlan, costs, pad, pair_batch, share, translation_batch
+from seqloom.data.batching.pair_batches import BatchPlan, costs, pad, pair_batch, shard, translation_batch
 from seqloom.data.batching.token_store import TokenStore
 from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import BOS, EOS, PAD, SPECIAL_IDS
@@ -98,7 +98,7 @@ def test_epochs_and_seeds_differ() -> None:
 
 @given(st.integers(0, 50), st.integers(1, 9))
 def test_shares_are_a_partition_of_like_sizes(rows: int, parts: int) -> None:
-    shares = [share(np.arange(rows), part, parts) for part in range(parts)]
+    shares = [shard(np.arange(rows), part, parts) for part in range(parts)]
     assert sorted(row for one in shares for row in one.tolist()) == list(range(rows))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 

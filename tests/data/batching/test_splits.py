@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from seqloom.data.batching.splits import (
     HeldOut,
+    group_ids,
     held_out,
-    held_out_evenly,
     hold_out,
-    kept,
+    select_pieces,
     split_labelled,
-    units_of,
+    stratified_split,
 )
 from seqloom.data.readers.documents import DocumentPiece
 from seqloom.data.readers.examples import LabelledText
@@ -49,11 +49,11 @@ def test_every_document_is_on_one_side(sizes: list[int], seed: int) -> None:
     ]
     held = hold_out(pieces, seed)
     assert held.documents == held_out(len(sizes), seed)
-    trained, tried = list(kept(pieces, held, False)), list(kept(pieces, held, True))
+    trained, tried = list(select_pieces(pieces, held, False)), list(select_pieces(pieces, held, True))
     assert sorted(trained + tried) == sorted(pieces)
     assert {int(piece.text.split(".")[0]) for piece in tried} == held.documents
     assert [piece for piece in pieces if piece in trained] == trained
-    assert list(kept(pieces, HeldOut(), False)) == pieces
+    assert list(select_pieces(pieces, HeldOut(), False)) == pieces
 
 
 @given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=9))
@@ -64,7 +64,7 @@ def test_the_end_of_the_only_document(sizes: list[int]) -> None:
     held = hold_out(pieces, 0)
     assert held.after == int(0.9 * sum(sizes))
     for validation, length in ((False, held.after), (True, sum(sizes) - held.after)):
-        part = list(kept(pieces, held, validation))
+        part = list(select_pieces(pieces, held, validation))
         assert sum(len(piece.text) for piece in part) == length
         assert [piece.last for piece in part] == [False] * (len(part) - 1) + [True]
         assert all(piece.text for piece in part)
@@ -72,8 +72,8 @@ def test_the_end_of_the_only_document(sizes: list[int]) -> None:
 
 def test_a_book_is_cut_as_it_is_read() -> None:
     held = HeldOut(after=12)
-    assert list(kept(BOOK, held, False)) == [BOOK[0], DocumentPiece("\nthre", "b", 2, True)]
-    assert list(kept(BOOK, held, True)) == [DocumentPiece("e\nfour", "b", 3, False), BOOK[2]]
+    assert list(select_pieces(BOOK, held, False)) == [BOOK[0], DocumentPiece("\nthre", "b", 2, True)]
+    assert list(select_pieces(BOOK, held, True)) == [DocumentPiece("e\nfour", "b", 3, False), BOOK[2]]
     assert str(hold_out(BOOK, 0)) == "the last tenth of the only document (from character 20 on)"
     assert str(HeldOut(documents=frozenset(range(2000)))) == "2,000 documents"
 
@@ -90,15 +90,15 @@ def test_each_label_gives_its_share(labels: list[int], seed: int) -> None:
     sizes = np.bincount(given_labels)
     if sizes.max() == 1:
         with pytest.raises(UsageError, match="may be parted"):
-            held_out_evenly(given_labels, seed)
+            stratified_split(given_labels, seed)
         return
-    held = held_out_evenly(given_labels, seed)
+    held = stratified_split(given_labels, seed)
     assert (
         len(set(held.tolist()))
         == len(held)
         == min(max(round(len(labels) / 10), 1), int((sizes - 1).clip(0).sum()))
     )
-    assert held.tolist() == sorted(held.tolist()) == held_out_evenly(given_labels, seed).tolist()
+    assert held.tolist() == sorted(held.tolist()) == stratified_split(given_labels, seed).tolist()
     taken = np.bincount(given_labels[held], minlength=len(sizes))
     assert bool((taken < np.maximum(sizes, 1)).all())
     assert float(np.abs(taken - len(held) * sizes / len(labels)).max()) <= 1
@@ -106,7 +106,7 @@ def test_each_label_gives_its_share(labels: list[int], seed: int) -> None:
 
 def test_each_label_gives_others_by_another_seed() -> None:
     labels = np.arange(3000) % 10
-    one, other = held_out_evenly(labels, 0), held_out_evenly(labels, 1)
+    one, other = stratified_split(labels, 0), stratified_split(labels, 1)
     assert np.bincount(labels[one]).tolist() == [30] * 10
     assert len(set(one.tolist()) & set(other.tolist())) < 60
 
@@ -154,7 +154,7 @@ def test_what_is_alike_or_of_one_group_stays_together(
 @given(st.lists(st.tuples(st.integers(0, 9), st.one_of(st.none(), st.integers(0, 4))), max_size=30))
 def test_units_are_what_keys_and_groups_join(rows: list[tuple[int, int | None]]) -> None:
     """Against the closure of being alike, step by step."""
-    units = units_of(
+    units = group_ids(
         [str(key) for key, _ in rows], [None if group is None else str(group) for _, group in rows]
     )
     reached = np.array(

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from seqloom import files
 from seqloom.data.batching.segment_encoder import SegmentEncoder
-from seqloom.data.batching.token_store import array_files, dtype_of, made_once, map_arrays
+from seqloom.data.batching.token_store import array_files, dtype_of, map_arrays, open_or_build
 from seqloom.data.readers.documents import DocumentPiece
 from seqloom.errors import DataError, FolderError, place
 from seqloom.protocols import Tokenizer
@@ -113,7 +113,7 @@ def build_corpus(
         totals = _write(pieces(), tokenizer, place, progress)
         files.write_json(place / "meta.json", {**meta, "totals": asdict(totals)})
 
-    return made_once(meta, folder, write, open_corpus)
+    return open_or_build(meta, folder, write, open_corpus)
 
 
 def open_corpus(place: Path) -> CorpusStore | None:

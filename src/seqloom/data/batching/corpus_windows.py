@@ -1,12 +1,12 @@
 """Windows of a corpus: shuffled ones for Transformers, streams for recurrent models.
 
-A window is a run of ids, `[start, start + length)`. Its targets are these ids; its inputs are the ids one
+A window is a range of ids, `[start, start + length)`. Its targets are these ids; its inputs are the ids one
 place before them, where `</s>` (and what is before all) is `<s>`: what ends a document is predicted, what
-begins one is read. So a window is several documents in a row, of which the first may have begun before it,
-and the last goes on behind it.
+begins one is read. So a window is several documents in a row, of which the first may begin before it, and the
+last may end after it.
 
-With the marks of others `</s>` and `<s>` may be the same, or there is no `<s>` and `</s>` itself is read.
-Where nothing ends a document it goes on with the next one.
+In a pretrained tokenizer `</s>` and `<s>` may be the same, or there is no `<s>` and `</s>` itself is read.
+Where nothing ends a document the next one continues it.
 
 Which windows are read when is a function of (seed, epoch). In each epoch every id is a target exactly once,
 but for the first of all where nothing stands before it.
@@ -46,10 +46,10 @@ class TextBatch(NamedTuple):
     """`(rows, steps)`: `<s>` where a document begins, `<pad>` where nothing is read"""
     targets: Tensor
     """`(rows, steps)`: the id that follows each input, IGNORE where nothing is trained"""
-    lanes: Tensor
-    """`(rows,)`: the stream that each row goes on with, -1 for none"""
+    streams: Tensor
+    """`(rows,)`: the stream that each row continues, -1 for none"""
     begins: Tensor
-    """`(rows,)`: whether nothing goes before a row: it is no stream, or its stream begins here"""
+    """`(rows,)`: whether a row has no stream, or its stream begins here"""
 
 
 class Windows(NamedTuple):
@@ -57,7 +57,7 @@ class Windows(NamedTuple):
 
     starts: Rows
     lengths: Rows
-    lanes: Rows
+    streams: Rows
     begins: NDArray[np.bool_]
 
 
@@ -78,11 +78,12 @@ class CorpusPlan(Protocol):
 @final
 @dataclass(frozen=True, kw_only=True)
 class WindowPlan:
-    """Windows in random order, for models that begin anew in each. A row is where its window starts.
+    """Windows in random order, for models that start from the empty state in each. A row is the start of its
+    window.
 
     An epoch cuts at multiples of `window`, moved to the left by less than a window, by (seed, epoch); so its
-    first window may start before the corpus, and be shorter by that, as may be the last. Batches differ by at
-    most one window.
+    first window may start before the corpus and be shorter, and the last may be shorter too. Batches differ by
+    at most one window.
     """
 
     seed: int
@@ -105,26 +106,26 @@ class WindowPlan:
 
     def _cut(self, corpus: Corpus, epoch: int) -> tuple[int, int]:
         """How far an epoch's cuts are moved to the left, and how many windows it has."""
-        moved = drawn(self.window, self.seed, epoch)
+        moved = epoch_offset(self.window, self.seed, epoch)
         return moved, -(-(len(corpus.tokens) + moved) // self.window)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class StreamPlan:
-    """Streams, for models that carry their state on: lane k reads the k-th part of the corpus, window after
+    """Streams, for models that carry their state on: stream k reads the k-th part of the corpus, window after
     window.
 
-    The corpus is a ring that each epoch enters at another place, by (seed, epoch); there all lanes begin
-    anew. Batch i of an epoch holds window i of every lane. Lanes differ by at most one id, and so do the
-    windows of a lane. A row is (epoch · windows of a lane + i) · lanes + k.
+    The corpus is a ring that each epoch enters at another place, by (seed, epoch), where all streams begin.
+    Batch i of an epoch holds window i of every stream. Streams differ by at most one id, and so do the
+    windows of a stream. A row is (epoch · windows of a stream + i) · streams + k.
     """
 
     seed: int
     window: int
     """Ids of a window, at most."""
     rows: int
-    """Lanes: windows of a global batch."""
+    """Streams: windows of a global batch."""
 
     def epoch(self, corpus: Corpus, epoch: int, start: int = 0) -> Iterator[Rows]:
         steps = self.count(corpus)
@@ -137,16 +138,16 @@ class StreamPlan:
 
     def windows(self, corpus: Corpus, rows: Rows) -> Windows:
         size, steps = len(corpus.tokens), self.count(corpus)
-        lanes, windows = rows % self.rows, rows // self.rows
+        streams, windows = rows % self.rows, rows // self.rows
         epochs, step = windows // steps, windows % steps
-        entered = np.asarray([drawn(size, self.seed, int(epoch)) for epoch in epochs], dtype=np.int64)
-        lane, after = lanes * size // self.rows, (lanes + 1) * size // self.rows
-        starts, ends = (lane + at * (after - lane) // steps for at in (step, step + 1))
-        return Windows((starts + entered) % size, ends - starts, lanes, step == 0)
+        entered = np.asarray([epoch_offset(size, self.seed, int(epoch)) for epoch in epochs], dtype=np.int64)
+        first, after = streams * size // self.rows, (streams + 1) * size // self.rows
+        starts, ends = (first + window * (after - first) // steps for window in (step, step + 1))
+        return Windows((starts + entered) % size, ends - starts, streams, step == 0)
 
 
 @lru_cache(16)
-def drawn(below: int, seed: int, epoch: int) -> int:
+def epoch_offset(below: int, seed: int, epoch: int) -> int:
     """A number in 0..below-1, as a function of (seed, epoch)."""
     return int(np.random.SeedSequence([seed, epoch, 1]).generate_state(1, np.uint64)[0]) % below
 
@@ -159,24 +160,18 @@ def load_windows(
     No rows: the first of the `whole` batch with nothing trained and no stream, since a worker must take part
     even where a batch has fewer rows than there are workers.
     """
-    starts, lengths, lanes, begins = plan.windows(corpus, rows if len(rows) else whole[:1])
-    steps = np.arange(max(int(lengths.max()), 1))  # a share of a tiny batch may be all empty
+    starts, lengths, streams, begins = plan.windows(corpus, rows if len(rows) else whole[:1])
+    steps = np.arange(max(int(lengths.max()), 1))  # all windows of a shard may be empty
     inside = steps < lengths[:, None]
     places = (starts[:, None] + steps) % len(corpus.tokens)
-    targets, inputs = (
-        corpus.tokens[at].astype(np.int64) for at in (places, places - 1)
-    )  # before the first stands the last, a </s>
+    targets = corpus.tokens[places].astype(np.int64)
+    inputs = corpus.tokens[places - 1].astype(np.int64)  # before the first id is the last, a </s>
     if special_ids.bos:
-        inputs[inputs == special_ids.eos if special_ids.eos is not None else places == 0] = special_ids.bos[
-            -1
-        ]
+        begins_document = places == 0 if special_ids.eos is None else inputs == special_ids.eos
+        inputs[begins_document] = special_ids.bos[-1]
     elif special_ids.eos is None:
         targets[places == 0] = IGNORE
     if not len(rows):
-        inside, lanes, begins = np.zeros_like(inside), np.full(1, -1), np.ones(1, bool)
-    return TextBatch(
-        *map(
-            torch.from_numpy,
-            (np.where(inside, inputs, special_ids.pad), np.where(inside, targets, IGNORE), lanes, begins),
-        )
-    )
+        inside, streams, begins = np.zeros_like(inside), np.full(1, -1), np.ones(1, bool)
+    inputs, targets = np.where(inside, inputs, special_ids.pad), np.where(inside, targets, IGNORE)
+    return TextBatch(*map(torch.from_numpy, (inputs, targets, streams, begins)))

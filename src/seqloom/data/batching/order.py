@@ -25,7 +25,7 @@ def permute(positions: Rows, count: int, seed: int, *context: int) -> Rows:
     keys = _keys(seed, *context)
     moved = _feistel(positions.astype(np.uint64), side, keys)
     outside = np.flatnonzero(moved >= count)
-    while outside.size:  # at most a few times: side * side is hardly larger than count
+    while outside.size:  # a few times at most, for side² is hardly larger than count
         moved[outside] = _feistel(moved[outside], side, keys)
         outside = outside[moved[outside] >= count]
     return moved.astype(np.int64)
@@ -50,9 +50,8 @@ def _feistel(values: NDArray[np.uint64], side: int, keys: list[np.uint64]) -> ND
 
 
 def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finaliser of SplitMix64 (Steele, Lea and Flood 2014): every output bit depends on every input bit."""
+    """The finaliser of SplitMix64 (Steele, Lea and Flood 2014): each output bit depends on each input bit."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return (values ^ (values >> np.uint64(31))) >> np.uint64(
-        16
-    )  # below 2^48: the sum with a digit cannot overflow
+    # Below 2^48, so that the sum with a digit cannot overflow.
+    return (values ^ (values >> np.uint64(31))) >> np.uint64(16)

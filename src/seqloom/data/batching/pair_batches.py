@@ -1,9 +1,9 @@
-"""Rows to batches of ids: length buckets, a budget of tokens, shares, padding, and the shift of the target
+"""Rows to batches of ids: length buckets, a budget of tokens, shards, padding, and the shift of the target
 (only here).
 
 The batches of an epoch are a function of (seed, epoch): the rows come in the order of `order`; each pool of
 consecutive rows is sorted by length, cut into batches that fit the budget, and its batches are shuffled. A
-global batch is fixed before it is shared between workers and micro-batches, so their number changes nothing.
+global batch is fixed before it is divided between workers and micro-batches, so their number changes nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SOURCE, TARGET = 0, 1
 
 class TranslationBatch(NamedTuple):
     """Pairs as ids. `source` ends in `</s>`; `inputs` is `<s> y…`; `targets` is `y… </s>`, IGNORE at padding.
-    The marks of others stand where these would."""
+    A pretrained tokenizer has special tokens of its own in place of these."""
 
     source: Tensor
     """`(rows, source)`"""
@@ -42,7 +42,7 @@ class TranslationBatch(NamedTuple):
     """`(rows, steps)`"""
 
 
-class HasLengths(Protocol):
+class SequenceLengths(Protocol):
     """Rows whose lengths are known."""
 
     def __len__(self) -> int: ...
@@ -59,75 +59,71 @@ class BatchPlan:
 
     seed: int
     batch_tokens: int | None
-    """Budget of a global batch: rows × (longest source + longest target), marks counted."""
+    """Budget of a global batch: rows × (longest source + longest target), special tokens counted."""
     batch_rows: int | None
     """Or a fixed number of rows."""
     special_ids: SpecialIds | None = SPECIAL_IDS
-    """None: the lengths of the store are those with marks."""
+    """None: the lengths of the store include special tokens."""
 
-    def epoch(self, store: HasLengths, epoch: int, start: int = 0) -> Iterator[Rows]:
+    def epoch(self, store: SequenceLengths, epoch: int, start: int = 0) -> Iterator[Rows]:
         """The global batches of an epoch from the `start`-th on: arrays of row numbers."""
-        seen = 0
-        for pool in range(-(-len(store) // POOL)):
-            rows = order(self.seed, epoch, pool * POOL, min((pool + 1) * POOL, len(store)), len(store))
-            source, target = (0, 0) if self.special_ids is None else marks_of_pair(self.special_ids)
-            batches = self._cut(
-                rows, store.lengths(rows, SOURCE) + source, store.lengths(rows, TARGET) + target
-            )
-            if seen + len(batches) > start:
-                for at in permute(np.arange(len(batches)), len(batches), self.seed, epoch, pool + 1)[
-                    max(start - seen, 0) :
-                ]:
-                    yield batches[at]
-            seen += len(batches)
+        count = len(store)
+        for pool, first in enumerate(range(0, count, POOL), start=1):
+            batches = self._cut(store, order(self.seed, epoch, first, min(first + POOL, count), count))
+            if start < len(batches):
+                shuffled = permute(np.arange(len(batches)), len(batches), self.seed, epoch, pool)
+                yield from (batches[batch] for batch in shuffled[start:])
+            start = max(start - len(batches), 0)
 
-    def count(self, store: HasLengths, epoch: int = 0) -> int:
+    def count(self, store: SequenceLengths, epoch: int = 0) -> int:
         """How many global batches an epoch has (epochs differ by a few)."""
         return sum(1 for _ in self.epoch(store, epoch))
 
-    def _cut(self, rows: Rows, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> list[Rows]:
-        by_cost = np.argsort(sources + targets, kind="stable")
-        rows = rows[by_cost]
+    def _cut(self, store: SequenceLengths, rows: Rows) -> list[Rows]:
+        """The batches of a pool."""
+        special = (0, 0) if self.special_ids is None else special_token_counts(self.special_ids)
+        sources, targets = store.lengths(rows, SOURCE) + special[0], store.lengths(rows, TARGET) + special[1]
+        by_length = np.argsort(sources + targets, kind="stable")
         if self.batch_rows is not None:
-            return [rows[at : at + self.batch_rows] for at in range(0, len(rows), self.batch_rows)]
-        assert self.batch_tokens is not None
-        ends = cuts(sources[by_cost], targets[by_cost], self.batch_tokens)
-        return [rows[first:end] for first, end in zip([0, *ends], ends, strict=False)]
+            ends = [*range(self.batch_rows, len(rows), self.batch_rows), len(rows)]
+        else:
+            assert self.batch_tokens is not None
+            ends = batch_ends(sources[by_length], targets[by_length], self.batch_tokens)
+        return [rows[by_length[first:end]] for first, end in zip([0, *ends], ends, strict=False)]
 
 
-def cuts(sources: NDArray[np.int64], targets: NDArray[np.int64], budget: int) -> list[int]:
+def batch_ends(sources: NDArray[np.int64], targets: NDArray[np.int64], budget: int) -> list[int]:
     """Where batches end, when rows of these lengths are taken in order and none costs more than
     rows × (longest source + longest target); a single row may."""
     ends, first, longest = [], 0, (0, 0)
-    for at, (source, target) in enumerate(zip(sources.tolist(), targets.tolist(), strict=True)):
+    for row, (source, target) in enumerate(zip(sources.tolist(), targets.tolist(), strict=True)):
         longest = max(longest[0], source), max(longest[1], target)
-        if (at - first + 1) * sum(longest) > budget and at > first:
-            ends.append(at)
-            first, longest = at, (source, target)
+        if (row - first + 1) * sum(longest) > budget and row > first:
+            ends.append(row)
+            first, longest = row, (source, target)
     return [*ends, len(sources)]
 
 
 def costs(store: TokenStore, rows: Rows, special_ids: SpecialIds = SPECIAL_IDS) -> NDArray[np.int64]:
-    """Tokens that each row needs, source and target with their marks."""
-    return store.lengths(rows, SOURCE) + store.lengths(rows, TARGET) + sum(marks_of_pair(special_ids))
+    """Tokens that each row needs, source and target with their special tokens."""
+    return store.lengths(rows, SOURCE) + store.lengths(rows, TARGET) + sum(special_token_counts(special_ids))
 
 
-def marks_of_pair(special_ids: SpecialIds) -> tuple[int, int]:
-    """How many steps the marks of a source are, and those of a target."""
-    return len(special_ids.prefix) + len(special_ids.suffix), len(special_ids.bos) + (
-        special_ids.eos is not None
-    ) - 1
+def special_token_counts(special_ids: SpecialIds) -> tuple[int, int]:
+    """How many special tokens a source has, and how many steps those of a target add."""
+    ends = special_ids.eos is not None
+    return len(special_ids.prefix) + len(special_ids.suffix), len(special_ids.bos) + ends - 1
 
 
-def share(rows: Rows, part: int, parts: int) -> Rows:
-    """The `part`-th of `parts` shares of a batch: every parts-th row, so that shares are alike in length."""
+def shard(rows: Rows, part: int, parts: int) -> Rows:
+    """The `part`-th of `parts` shards of a batch: every parts-th row, so that shards are alike in length."""
     return rows[part::parts]
 
 
 def translation_batch(
     store: TokenStore, rows: Rows, whole: Rows, max_length: int | None, special_ids: SpecialIds = SPECIAL_IDS
 ) -> TranslationBatch:
-    """The batch of these rows, each text cut to `max_length` ids.
+    """The batch of these rows, each text truncated to `max_length` ids.
 
     No rows: the first of the `whole` batch with nothing trained, since a worker must take part even where a
     batch has fewer rows than there are workers.
@@ -143,35 +139,35 @@ def translation_batch(
 def pair_batch(
     sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], special_ids: SpecialIds = SPECIAL_IDS
 ) -> TranslationBatch:
-    """Pairs of ids with their marks, padded on the right. The target is shifted here and nowhere else; marks
-    that begin it are fed and never trained."""
-    written = [written_with(target, special_ids) for target in targets]
+    """Pairs of ids with their special tokens, padded on the right. The target is shifted here and nowhere
+    else; tokens that begin it are inputs and never trained."""
+    decoded = [decoder_ids(target, special_ids) for target in targets]
     given = max(len(special_ids.bos) - 1, 0)
     return TranslationBatch(
         source_batch(sources, special_ids),
-        pad([one[:-1] for one in written], special_ids.pad),
-        pad([[*[IGNORE] * given, *one[given + 1 :]] for one in written], IGNORE),
+        pad([ids[:-1] for ids in decoded], special_ids.pad),
+        pad([[*[IGNORE] * given, *ids[given + 1 :]] for ids in decoded], IGNORE),
     )
 
 
 def source_batch(sources: Sequence[Sequence[int]], special_ids: SpecialIds = SPECIAL_IDS) -> Tensor:
-    """Sources as an encoder reads them, with their marks and padded: `(rows, source)`."""
-    return pad([read_with(source, special_ids) for source in sources], special_ids.pad)
+    """Sources as an encoder reads them, padded: `(rows, source)`."""
+    return pad([encoder_ids(source, special_ids) for source in sources], special_ids.pad)
 
 
-def read_with(ids: Sequence[int], special_ids: SpecialIds) -> list[int]:
-    """A text as an encoder reads it."""
+def encoder_ids(ids: Sequence[int], special_ids: SpecialIds) -> list[int]:
+    """A text with the special tokens that an encoder reads."""
     return [*special_ids.prefix, *ids, *special_ids.suffix]
 
 
-def written_with(ids: Sequence[int], special_ids: SpecialIds) -> list[int]:
-    """A text with what a model reads before it and what ends it: of this, each id but those that begin it is
+def decoder_ids(ids: Sequence[int], special_ids: SpecialIds) -> list[int]:
+    """A text between the tokens that begin it and the one that ends it: each id but those that begin it is
     predicted from the ids before it. Where nothing begins a text its first id is read and never predicted."""
     return [*special_ids.bos, *ids, *([] if special_ids.eos is None else [special_ids.eos])]
 
 
 def pad(sequences: Sequence[Sequence[int]], value: int) -> Tensor:
-    """Sequences of different length as one tensor `(rows, longest)`, filled up on the right."""
+    """Sequences of different lengths as one tensor `(rows, longest)`, padded on the right."""
     padded = np.full((len(sequences), max(map(len, sequences))), value, dtype=np.int64)
     for row, sequence in enumerate(sequences):
         padded[row, : len(sequence)] = sequence

@@ -1,9 +1,9 @@
-"""Texts to ids with a memory of what stood before: most of a text is words that were cut already.
+"""Texts to ids with a cache: most of a text is words that occurred before.
 
 A segment is white space and what follows it up to the next white space, ` word,`. As no tokenizer of ours
 joins anything over the places between (see `documents.py`), the ids of a text are those of its segments, one
-after the other. Each segment is tokenised when it is first met; the memory is of bounded size. A tokenizer
-that puts a blank before a text (unigram) is asked for whole texts.
+after the other. Each segment is tokenised when it first occurs; the cache is of bounded size. A tokenizer
+that puts a space before a text (unigram) tokenises whole texts.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from seqloom.data.readers.documents import WHITE_SPACE
 from seqloom.protocols import Tokenizer
 
 MOST = 2**16
-"""Segments of a generation; two generations are remembered."""
+"""Segments of a generation; two generations are cached."""
 LONGEST = 64
-"""Characters of a segment that is remembered."""
+"""Characters of a segment that is cached."""
 
 _SEGMENT = re.compile(f"[{WHITE_SPACE}]*[^{WHITE_SPACE}]+|[{WHITE_SPACE}]+")
 
@@ -38,21 +38,20 @@ class SegmentEncoder:
         """The ids of each text."""
         if self.tokenizer.space_prefix:
             return [array(self.code, ids).tobytes() for ids in self.tokenizer.encode(texts)]
-        cut = [_SEGMENT.findall(text) for text in texts]
-        long = self._meet(set(filterfalse(self.young.__contains__, chain.from_iterable(cut))))
-        joined = [b"".join(map(self.young.__getitem__, segments)) for segments in cut]
+        split = [_SEGMENT.findall(text) for text in texts]
+        long = self._add(set(filterfalse(self.young.__contains__, chain.from_iterable(split))))
+        joined = [b"".join(map(self.young.__getitem__, segments)) for segments in split]
         for segment in long:
             del self.young[segment]
         if len(self.young) > MOST:
             self.young, self.old = {}, self.young
         return joined
 
-    def _meet(self, segments: set[str]) -> list[str]:
-        """Takes in segments that the young generation lacks, from the old one or by tokenising them. Returns
-        those too long to stay."""
+    def _add(self, segments: set[str]) -> list[str]:
+        """Adds segments that the young generation lacks, from the old one or by tokenising them. Returns those
+        too long to stay."""
         new = list(segments - self.old.keys())
         self.young |= {segment: self.old[segment] for segment in segments & self.old.keys()}
-        self.young |= zip(
-            new, (array(self.code, ids).tobytes() for ids in self.tokenizer.encode(new)), strict=True
-        )
+        encoded = (array(self.code, ids).tobytes() for ids in self.tokenizer.encode(new))
+        self.young |= zip(new, encoded, strict=True)
         return [segment for segment in new if len(segment) > LONGEST]

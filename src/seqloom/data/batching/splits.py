@@ -43,60 +43,65 @@ class HeldOut:
 
 def held_out(count: int, seed: int) -> frozenset[int]:
     """Which of `count` things are held out: a function of the seed."""
-    most = min(SPLIT_MOST, max(round(SPLIT_SHARE * count), 1))
-    return frozenset(permute(np.arange(most), count, seed, SPLIT_STREAM).tolist())
+    first = np.arange(_split_size(count, SPLIT_SHARE))
+    return frozenset(permute(first, count, seed, SPLIT_STREAM).tolist())
 
 
-def held_out_evenly(
-    labels: NDArray[np.int64], seed: int, units: NDArray[np.int64] | None = None
+def _split_size(count: int, share: float) -> int:
+    return min(SPLIT_MOST, max(round(share * count), 1))
+
+
+def stratified_split(
+    labels: NDArray[np.int64], seed: int, groups: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
     """Which rows are held out, in order: of each label its share (LABELLED_SHARE), and never all.
 
-    `units` `(rows,)` are numbers from 0, `units_of` makes them: rows of one unit go together, by the label of
-    its first row, and with them the share is met to within half a unit, if there is none but larger ones by
-    the smallest. The k-th of the n rows of a label, in an order by seed, stands at (k + 1/2) / n, a unit at
-    its middle: the first on this line are taken. Raises UsageError where no label has two rows, or units.
+    `groups` `(rows,)` are numbers from 0, from `group_ids`: rows of one group stay together, under the label
+    of its first row, and the share is met to within half a group; if all are larger, by the smallest. The
+    k-th of the n rows of a label, in an order by seed, is at (k + 1/2) / n, a group at its middle: the first
+    on this line are taken. Raises UsageError where no label has two rows, or groups.
     """
     count = len(labels)
-    units = np.arange(count) if units is None else units
-    firsts = np.unique(units, return_index=True)[1]
-    sizes, kinds = np.bincount(units), labels[firsts]
+    groups = np.arange(count) if groups is None else groups
+    firsts = np.unique(groups, return_index=True)[1]
+    sizes, group_labels = np.bincount(groups), labels[firsts]
     shuffled = permute(np.arange(len(sizes)), len(sizes), seed, SPLIT_STREAM)
-    only = _only(labels, units)
-    by_label = shuffled[np.lexsort((only[shuffled], kinds[shuffled]))]
-    _, starts, numbers = np.unique(kinds[by_label], return_index=True, return_counts=True)
+    # By label; groups that alone have some label come last, where they are not taken.
+    alone = _alone(labels, groups)
+    by_label = shuffled[np.lexsort((alone[shuffled], group_labels[shuffled]))]
+    _, starts, numbers = np.unique(group_labels[by_label], return_index=True, return_counts=True)
     size, number = sizes[by_label], np.repeat(numbers, numbers)
     before = np.cumsum(size) - size
     before -= np.repeat(before[starts], numbers)
     total = np.repeat(np.add.reduceat(size, starts), numbers) if count else size
+    # The last group of each label stays.
     may_go = np.arange(len(sizes)) - np.repeat(starts, numbers) + 1 < number
     if not may_go.any():
         raise UsageError(_NOTHING)
-    most = min(SPLIT_MOST, max(round(LABELLED_SHARE * count), 1))
-    along = np.where(may_go, (before + size / 2) / total, np.inf)
-    first = np.argsort(along, kind="stable")[: int(may_go.sum())]
+    most = _split_size(count, LABELLED_SHARE)
+    line = np.where(may_go, (before + size / 2) / total, np.inf)
+    first = np.argsort(line, kind="stable")[: int(may_go.sum())]
     small = first[size[first] < 2 * most]
     first = small if len(small) else first[[np.argmin(size[first])]]
     fits = (np.cumsum(size[first]) - size[first] / 2 < most) | (np.arange(len(first)) == 0)
-    out = np.isin(units, by_label[first[np.logical_and.accumulate(fits)]])
-    for label in np.setdiff1d(
-        labels[out], labels[~out]
-    ):  # units of several labels: the last rows of one may not go with another
+    out = np.isin(groups, by_label[first[np.logical_and.accumulate(fits)]])
+    # Where groups have several labels, the last rows of one may have gone with another.
+    for label in np.setdiff1d(labels[out], labels[~out]):
         if label not in labels[~out]:
-            out &= units != units[out & (labels == label)][0]
+            out &= groups != groups[out & (labels == label)][0]
     if not out.any():
         raise UsageError(_NOTHING)
     return np.flatnonzero(out)
 
 
-def _only(labels: NDArray[np.int64], units: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Of each unit whether it is the only one that has some label."""
-    number = int(units.max(initial=-1)) + 1
-    pairs = np.unique(np.unique(labels, return_inverse=True)[1] * number + units)
+def _alone(labels: NDArray[np.int64], groups: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Of each group whether it is the only one that has some label."""
+    number = int(groups.max(initial=-1)) + 1
+    pairs = np.unique(np.unique(labels, return_inverse=True)[1] * number + groups)
     kinds = pairs // number
-    only = np.zeros(number, bool)
-    only[pairs[np.bincount(kinds)[kinds] == 1] % number] = True
-    return only
+    alone = np.zeros(number, bool)
+    alone[pairs[np.bincount(kinds)[kinds] == 1] % number] = True
+    return alone
 
 
 _NOTHING = (
@@ -105,42 +110,41 @@ _NOTHING = (
 )
 
 
-def units_of(keys: Sequence[str], groups: Sequence[str | None] | None = None) -> NDArray[np.int64]:
-    """`(rows,)`: numbers of units from 0. Rows with one key, or with one group, are in one unit, and so are
-    those that others join."""
+def group_ids(keys: Sequence[str], groups: Sequence[str | None] | None = None) -> NDArray[np.int64]:
+    """`(rows,)`: numbers from 0. Rows with an equal key, or an equal group, have one number, and so have those
+    that others connect (union-find)."""
     first: dict[str, int] = {}
-    units = np.unique([first.setdefault(key, row) for row, key in enumerate(keys)], return_inverse=True)[1]
+    ids = np.unique([first.setdefault(key, row) for row, key in enumerate(keys)], return_inverse=True)[1]
     if groups is None:
-        return units
-    owner = list(range(len(first)))  # a unit of equal keys belongs to another, or to itself
+        return ids
+    parent = list(range(len(first)))
 
-    def root(unit: int) -> int:
-        while owner[unit] != unit:
-            owner[unit] = owner[owner[unit]]
-            unit = owner[unit]
-        return unit
+    def root(node: int) -> int:
+        while parent[node] != node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
 
-    met: dict[str, int] = {}
-    for unit, group in zip(units.tolist(), groups, strict=True):
+    known: dict[str, int] = {}
+    for node, group in zip(ids.tolist(), groups, strict=True):
         if group is not None:
-            low, high = sorted((root(unit), root(met.setdefault(group, unit))))
-            owner[high] = low
-    return np.unique([root(unit) for unit in range(len(owner))], return_inverse=True)[1][units]
+            low, high = sorted((root(node), root(known.setdefault(group, node))))
+            parent[high] = low
+    return np.unique([root(node) for node in range(len(parent))], return_inverse=True)[1][ids]
 
 
 def split_labelled(
     examples: Sequence[LabelledText], seed: int, *, stratified: bool = True
 ) -> NDArray[np.int64]:
-    """Which examples are held out, in order: see `held_out_evenly`. Those with the same texts stay together,
+    """Which examples are held out, in order: see `stratified_split`. Those with the same texts stay together,
     as do those of one group; not `stratified` where labels are numbers. Raises UsageError where nothing can
     be parted."""
-    kinds: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     first = ("".join(example.labels[:1]) if stratified else "" for example in examples)
-    labels = np.array([kinds.setdefault(label, len(kinds)) for label in first], np.int64)
+    labels = np.array([numbers.setdefault(label, len(numbers)) for label in first], np.int64)
     groups = [example.group for example in examples]
-    return held_out_evenly(
-        labels, seed, units_of([text_key(example) for example in examples], groups if any(groups) else None)
-    )
+    keys = [text_key(example) for example in examples]
+    return stratified_split(labels, seed, group_ids(keys, groups if any(groups) else None))
 
 
 def hold_out(pieces: Iterable[DocumentPiece], seed: int) -> HeldOut:
@@ -161,30 +165,21 @@ def hold_out(pieces: Iterable[DocumentPiece], seed: int) -> HeldOut:
     return HeldOut(after=after)
 
 
-def kept(pieces: Iterable[DocumentPiece], held: HeldOut, validation: bool) -> Iterator[DocumentPiece]:
-    """The pieces that remain for training, or those held out for validation."""
-    if held.after is not None:
-        return _part(pieces, held.after, validation)
-    return _chosen(pieces, held.documents, validation)
-
-
-def _chosen(
-    pieces: Iterable[DocumentPiece], documents: frozenset[int], validation: bool
+def select_pieces(
+    pieces: Iterable[DocumentPiece], held: HeldOut, validation: bool
 ) -> Iterator[DocumentPiece]:
-    number = 0
+    """The pieces that remain for training, or those held out for validation."""
+    number = position = 0
     for piece in pieces:
-        if (number in documents) is validation:
-            yield piece
-        number += piece.last
-
-
-def _part(pieces: Iterable[DocumentPiece], after: int, tail: bool) -> Iterator[DocumentPiece]:
-    """The only document up to `after` characters, or what follows them: a document too."""
-    start = 0
-    for piece in pieces:
-        at = min(max(after - start, 0), len(piece.text))  # where it is cut
-        start += len(piece.text)
-        if tail and at < len(piece.text):
-            yield piece._replace(text=piece.text[at:], line=piece.line + piece.text.count("\n", 0, at))
-        elif not tail and at:
-            yield piece._replace(text=piece.text[:at], last=start >= after)
+        if held.after is None:
+            if (number in held.documents) is validation:
+                yield piece
+            number += piece.last
+            continue
+        # The only document up to `after` characters, or what follows them: a document too.
+        cut = min(max(held.after - position, 0), len(piece.text))
+        position += len(piece.text)
+        if validation and cut < len(piece.text):
+            yield piece._replace(text=piece.text[cut:], line=piece.line + piece.text.count("\n", 0, cut))
+        elif not validation and cut:
+            yield piece._replace(text=piece.text[:cut], last=position >= held.after)

@@ -84,10 +84,10 @@ def build_store(
         _write(records(), columns, tokenizer, place, progress)
         files.write_json(place / "meta.json", meta)
 
-    return made_once(meta, folder, write, open_store)
+    return open_or_build(meta, folder, write, open_store)
 
 
-def made_once(
+def open_or_build(
     meta: dict[str, Any], folder: Path, write: Callable[[Path], None], opened: Callable[[Path], Store | None]
 ) -> Store:
     """The store in `folder/HASH`, HASH being that of `meta`: opened where it is there already, written where

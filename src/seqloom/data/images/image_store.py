@@ -25,7 +25,7 @@ from torch import Tensor
 
 from seqloom import files
 from seqloom.data.batching.order import Rows, order
-from seqloom.data.batching.token_store import made_once
+from seqloom.data.batching.token_store import open_or_build
 from seqloom.data.images.image_files import Picture
 from seqloom.data.images.preprocessing import Preprocessing, shifted
 from seqloom.data.readers.labels import label_order
@@ -106,7 +106,7 @@ def build_image_store(
         _write(pictures(), preprocessing, folder)
         files.write_json(folder / "meta.json", meta)
 
-    return made_once(meta, folder, write, open_image_store)
+    return open_or_build(meta, folder, write, open_image_store)
 
 
 def _write(pictures: Iterable[Picture], preprocessing: Preprocessing, folder: Path) -> None:

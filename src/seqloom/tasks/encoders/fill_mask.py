@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seqloom.config import DataConfig
-from seqloom.data.batching.pair_batches import read_with
+from seqloom.data.batching.pair_batches import encoder_ids
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.perplexity import CorpusLikelihood, TextScore
@@ -92,7 +92,7 @@ class MaskFiller:
         """
         number = 0
         for some in in_chunks(texts, chunk):
-            ids = [read_with(one, self.tokenizer.special_ids) for one in self._ids(some)]
+            ids = [encoder_ids(one, self.tokenizer.special_ids) for one in self._ids(some)]
             wanted = []
             for i, text in enumerate(some):
                 number += 1
@@ -223,7 +223,7 @@ def pseudo_log_probs(
     for batch in batches([len(texts[at]) + frame for at, _ in places], device_of(model)):
         rows = []
         for at, place in (places[i] for i in batch):
-            rows.append(read_with(texts[at], special_ids))
+            rows.append(encoder_ids(texts[at], special_ids))
             rows[-1][len(special_ids.prefix) + place] = mask
         hidden, inputs = encoded(model, rows)
         here = torch.tensor([len(special_ids.prefix) + places[i][1] for i in batch], device=inputs.device)

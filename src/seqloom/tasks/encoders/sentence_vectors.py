@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seqloom.config import DataConfig
-from seqloom.data.batching.pair_batches import cuts, pad, read_with
+from seqloom.data.batching.pair_batches import batch_ends, encoder_ids, pad
 from seqloom.data.readers.labelled import read_labelled
 from seqloom.errors import DataError, FolderError, UsageError, printable
 from seqloom.evaluation.correlation import correlations
@@ -97,7 +97,7 @@ class SentenceEncoder:
         ids = self.tokenizer.encode(
             [text.lower() for text in stripped] if self.pooling.lower_case else stripped
         )
-        rows = [read_with(one[: self.room], self.tokenizer.special_ids) for one in ids]
+        rows = [encoder_ids(one[: self.room], self.tokenizer.special_ids) for one in ids]
         read = [
             i for i, row in enumerate(rows) if row
         ]  # a blank text without marks has nothing to be read: its vector is 0
@@ -125,7 +125,7 @@ def batches(lengths: Sequence[int], device: torch.device) -> Iterator[list[int]]
     sizes = np.array(lengths, np.int64)
     order = sizes.argsort(kind="stable")
     first = 0
-    for end in cuts(sizes[order], np.zeros_like(sizes), BUDGET[device.type]) if len(sizes) else ():
+    for end in batch_ends(sizes[order], np.zeros_like(sizes), BUDGET[device.type]) if len(sizes) else ():
         yield order[first:end].tolist()
         first = end
 

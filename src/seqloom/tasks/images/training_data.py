@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from seqloom import files
 from seqloom.config import RunConfig
 from seqloom.data.batching.order import Rows
-from seqloom.data.batching.splits import held_out_evenly
+from seqloom.data.batching.splits import stratified_split
 from seqloom.data.batching.token_store import cache_folder, fingerprint
 from seqloom.data.images.image_files import Picture, image_files, read_pictures
 from seqloom.data.images.image_store import ImageBatch, ImagePlan, ImageStore, build_image_store
@@ -206,7 +206,7 @@ def _read(run_config: RunConfig, folder: Path, first: bool, head: str) -> dict[s
             "validation needs images of its own, but there is only one; name more data or --validation files"
         )
     else:
-        validation, held = store, held_out_evenly(np.asarray(store.labels), train.seed)
+        validation, held = store, stratified_split(np.asarray(store.labels), train.seed)
         trained = np.setdiff1d(np.arange(len(store)), held)
         how = ", of each label its share" if labelled else ""
         logger.info(split_note(len(held), "image", train.seed) + how)

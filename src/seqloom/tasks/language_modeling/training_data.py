@@ -20,7 +20,7 @@ from seqloom.config import RunConfig
 from seqloom.data.batching.corpus_store import CorpusStore, Totals, build_corpus
 from seqloom.data.batching.corpus_windows import StreamPlan, TextBatch, WindowPlan, load_windows
 from seqloom.data.batching.order import Rows
-from seqloom.data.batching.splits import HeldOut, hold_out, kept
+from seqloom.data.batching.splits import HeldOut, hold_out, select_pieces
 from seqloom.data.batching.token_store import cache_folder, fingerprint
 from seqloom.data.readers.documents import DocumentPiece, corpus_files
 from seqloom.errors import UsageError
@@ -127,12 +127,12 @@ def prepare_corpus(run_config: RunConfig, folder: Path, first: bool) -> Prepared
         )
 
     def training(notices: bool = False) -> Iterator[DocumentPiece]:
-        return kept(each_piece(data.train, data, notices), held, False)
+        return select_pieces(each_piece(data.train, data, notices), held, False)
 
     def validating(notices: bool = False) -> Iterator[DocumentPiece]:
         if others:
             return each_piece(data.validation, data, notices)
-        return kept(each_piece(data.train, data, notices), held, True)
+        return select_pieces(each_piece(data.train, data, notices), held, True)
 
     def texts() -> Iterator[str]:
         left = math.inf if data.tokenizer == "characters" else data.learn_from

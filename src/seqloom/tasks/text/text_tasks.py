@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqloom.config import DataConfig
-from seqloom.data.batching.splits import held_out_evenly, split_labelled, units_of
+from seqloom.data.batching.splits import group_ids, split_labelled, stratified_split
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.labelled import read_labelled
 from seqloom.data.readers.multiple_choice import read_choices
@@ -45,8 +45,8 @@ def split_by(*keys: Callable[[Any], str]) -> Callable[[Sequence[Any], int], NDAr
     def split(examples: Sequence[Any], seed: int) -> NDArray[np.int64]:
         first, *more = keys
         groups = [more[0](one) for one in examples] if more else None
-        return held_out_evenly(
-            np.zeros(len(examples), np.int64), seed, units_of([first(one) for one in examples], groups)
+        return stratified_split(
+            np.zeros(len(examples), np.int64), seed, group_ids([first(one) for one in examples], groups)
         )
 
     return split

@@ -10,7 +10,13 @@ import torch
 from torch import nn
 
 from seqloom.config import DecodeConfig
-from seqloom.data.batching.pair_batches import TranslationBatch, cuts, marks_of_pair, pair_batch, source_batch
+from seqloom.data.batching.pair_batches import (
+    TranslationBatch,
+    batch_ends,
+    pair_batch,
+    source_batch,
+    special_token_counts,
+)
 from seqloom.decoding.generate import generate
 from seqloom.decoding.hypotheses import DecodingStep
 from seqloom.decoding.string_constraints import cut_at
@@ -92,10 +98,10 @@ def batches_of_pairs(
     pairs_of_ids = zip(sources, targets, strict=True)
     lengths = np.array([[len(source), len(target)] for source, target in pairs_of_ids]).reshape(
         -1, 2
-    ) + marks_of_pair(tokenizer.special_ids)
+    ) + special_token_counts(tokenizer.special_ids)
     order = lengths.sum(axis=1).argsort(kind="stable")
     first = 0
-    for end in cuts(lengths[order, 0], lengths[order, 1], budget):
+    for end in batch_ends(lengths[order, 0], lengths[order, 1], budget):
         rows = order[first:end]
         batch = pair_batch([sources[i] for i in rows], [targets[i] for i in rows], tokenizer.special_ids)
         yield TranslationBatch(*(part.to(device) for part in batch))

@@ -18,11 +18,11 @@ from seqloom.config import DecodeConfig, TrainConfig
 from seqloom.data.batching.corpus_windows import TextBatch
 from seqloom.data.batching.pair_batches import (
     TranslationBatch,
+    decoder_ids,
+    encoder_ids,
     pad,
     pair_batch,
-    read_with,
     source_batch,
-    written_with,
 )
 from seqloom.data.readers.documents import DocumentPiece
 from seqloom.errors import UsageError, printable
@@ -103,14 +103,14 @@ def attention_of(
         target = decode_texts(model, bundle.tokenizer, [text], decode or bundle.decode)[0][0].text
     special_ids, (source,) = bundle.tokenizer.special_ids, bundle.tokenizer.encode([text])
     (written,) = target_tokenizer(bundle.tokenizer).encode([target])
-    ids = written_with(written, special_ids)
+    ids = decoder_ids(written, special_ids)
     with torch.inference_mode():
         state = model.encode(source_batch([source], special_ids).to(device_of(model)))
         weights = model.attention_weights(torch.tensor([ids[:-1]], device=device_of(model)), state)[0]
     pieces, first = bundle.tokenizer.pieces, len(special_ids.bos)
     weights = weights[..., first - 1 :, :]  # what the marks at the beginning were read for is no output
     return AttentionMaps(
-        pieces(read_with(source, special_ids)), pieces(ids[first:]), weights.float().cpu(), target
+        pieces(encoder_ids(source, special_ids)), pieces(ids[first:]), weights.float().cpu(), target
     )
 
 
@@ -306,7 +306,7 @@ def _text_rows(bundle: LoadedRun, texts: Sequence[str], rows: int) -> tuple[Lang
     """At most so many rows of at most STEPS tokens; a row that begins in the midst of a text begins without a
     state."""
     special_ids = bundle.tokenizer.special_ids
-    documents = [written_with(ids, special_ids) for ids in bundle.tokenizer.encode(texts)]
+    documents = [decoder_ids(ids, special_ids) for ids in bundle.tokenizer.encode(texts)]
     cut = [ids[at : at + STEPS + 1] for ids in documents for at in range(0, len(ids) - 1, STEPS)][:rows]
     inputs, targets = pad([row[:-1] for row in cut], special_ids.pad), pad([row[1:] for row in cut], IGNORE)
     alone, begins = torch.full((len(cut),), -1), torch.ones(len(cut), dtype=torch.bool)
