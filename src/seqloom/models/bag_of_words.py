@@ -17,7 +17,7 @@ step where it ends.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, final
+from typing import Literal, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,7 @@ from torch.nn import functional as F
 from seqloom.config import STRICT
 from seqloom.layers.outputs.maxent import MULTIPLIER, PRIME
 from seqloom.models.config_checks import Count, Fraction, Size, field_problems, raise_problems
+from seqloom.models.sizes import named_sizes
 from seqloom.protocols import EncodedBatch, EncoderTraits
 
 
@@ -67,17 +68,7 @@ class BagOfWordsConfig:
         return EncoderTraits(self.width, "mean", linear=self.linear)
 
 
-SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {"width": 32},
-    "small": {},
-}
-"""Named sizes."""
-
-ABOUT: dict[str, str] = {
-    "tiny": "for a first try",
-    "small": "averaged embeddings, for a laptop (the default)",
-}
-"""What each size is for, or where it was published."""
+SIZES, ABOUT = named_sizes("bag_of_words")
 
 
 class Features(NamedTuple):

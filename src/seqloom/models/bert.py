@@ -13,7 +13,7 @@ Padding is never read: rows are packed, and the result at padding is 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +34,7 @@ from seqloom.models.config_checks import (
     not_divisible,
     raise_problems,
 )
+from seqloom.models.sizes import named_sizes
 from seqloom.protocols import EncodedBatch, EncoderTraits
 
 Head = Literal["none", "masked-lm", "replaced-token"]
@@ -101,74 +102,7 @@ class BertConfig:
         return BlockConfig.of(self)
 
 
-def _published(layers: int, width: int, heads: int, **more: Any) -> dict[str, Any]:
-    return {"layers": layers, "width": width, "heads": heads, "pooler": True, "next_sentence": True, **more}
-
-
-def _roberta(layers: int, width: int, heads: int) -> dict[str, Any]:
-    return {
-        "layers": layers,
-        "width": width,
-        "heads": heads,
-        "segments": 1,
-        "position_offset": 2,
-        "norm_epsilon": 1e-5,
-    }
-
-
-def _electra(layers: int, width: int, heads: int, embedding_width: int, head: Head) -> dict[str, Any]:
-    return {
-        "layers": layers,
-        "width": width,
-        "heads": heads,
-        "embedding_width": embedding_width,
-        "head": head,
-    }
-
-
-SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {"layers": 2, "width": 64, "heads": 2, "context": 128},
-    "small": {},
-    "bert-tiny": _published(2, 128, 2),
-    "bert-mini": _published(4, 256, 4),
-    "bert-small": _published(4, 512, 8),
-    "bert-base": _published(12, 768, 12),
-    "bert-large": _published(24, 1024, 16),
-    "roberta-base": _roberta(12, 768, 12),
-    "roberta-large": _roberta(24, 1024, 16),
-    "electra-small": _electra(12, 256, 4, 128, "replaced-token"),
-    "electra-small-generator": _electra(12, 256, 4, 128, "masked-lm"),
-    "electra-base": _electra(12, 768, 12, 768, "replaced-token"),
-    "electra-large": _electra(24, 1024, 16, 1024, "replaced-token"),
-}
-"""Named sizes: laptop sizes, and the figures of the papers."""
-
-BERT = (
-    "Devlin et al.: BERT: Pre-training of Deep Bidirectional Transformers, NAACL 2019 (its vocabulary:"
-    " 30,522)"
-)
-MINIATURES = "Turc et al.: Well-Read Students Learn Better, 2019 (vocabulary: 30,522)"
-ROBERTA = "Liu et al.: RoBERTa: A Robustly Optimized BERT Pretraining Approach, 2019 (its vocabulary: 50,265)"
-ELECTRA = (
-    "Clark et al.: ELECTRA: Pre-training Text Encoders as Discriminators, ICLR 2020 (its vocabulary: 30,522)"
-)
-
-ABOUT: dict[str, str] = {
-    "tiny": "for a minute on a laptop",
-    "small": "for a laptop (the default)",
-    "bert-tiny": MINIATURES,
-    "bert-mini": MINIATURES,
-    "bert-small": MINIATURES,
-    "bert-base": BERT,
-    "bert-large": BERT,
-    "roberta-base": ROBERTA,
-    "roberta-large": ROBERTA,
-    "electra-small": ELECTRA,
-    "electra-small-generator": ELECTRA,
-    "electra-base": ELECTRA,
-    "electra-large": ELECTRA,
-}
-"""What each size is for, or where it was published."""
+SIZES, ABOUT = named_sizes("bert")
 
 
 @final

@@ -13,7 +13,7 @@ around the text.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from seqloom.config import STRICT
 from seqloom.layers.convolution import TimeConvolution
 from seqloom.models.config_checks import Fraction, Size, field_problems, raise_problems
+from seqloom.models.sizes import named_sizes
 from seqloom.protocols import EncodedBatch, EncoderTraits
 
 SPREAD = 0.25
@@ -69,17 +70,7 @@ class ConvolutionConfig:
         return EncoderTraits(self.output_width, "max")  # Kim 2014
 
 
-SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {"embedding_width": 32, "maps": 16},
-    "small": {},
-}
-"""Named sizes."""
-
-ABOUT: dict[str, str] = {
-    "tiny": "for a first try",
-    "small": "Kim: Convolutional Neural Networks for Sentence Classification, EMNLP 2014 (the default)",
-}
-"""What each size is for, or where it was published."""
+SIZES, ABOUT = named_sizes("convolution")
 
 
 @final

@@ -19,6 +19,7 @@ from seqloom.errors import UsageError
 from seqloom.models import encoder_families, model_family
 from seqloom.models.config_checks import Size, field_problems, one_of, raise_problems
 from seqloom.models.heads import KINDS, HeadKind, make_head
+from seqloom.models.sizes import named_sizes
 from seqloom.protocols import (
     CausalEncoder,
     EncodedBatch,
@@ -66,8 +67,7 @@ class EncoderWithHeadConfig:
         raise_problems(problems)
 
 
-SIZES: dict[str, dict[str, Any]] = {}
-ABOUT: dict[str, str] = {}
+SIZES, ABOUT = named_sizes("encoder_with_head")
 
 
 @final

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from seqloom.config import STRICT
 from seqloom.errors import UsageError
 from seqloom.models import model_family
+from seqloom.models.sizes import named_sizes
 from seqloom.protocols import State, target_log_probs
 from seqloom.run_file import parse
 
@@ -39,9 +40,7 @@ class EnsembleConfig:
             raise UsageError("the members of an ensemble must share one vocabulary, but their sizes differ")
 
 
-SIZES: dict[str, dict[str, Any]] = {}
-"""An ensemble is as large as its members."""
-ABOUT: dict[str, str] = {}
+SIZES, ABOUT = named_sizes("ensemble")
 
 
 @final

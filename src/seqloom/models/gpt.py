@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Literal, final
 
 from torch import Tensor, nn
 
@@ -36,6 +36,7 @@ from seqloom.models.config_checks import (
     not_divisible,
     raise_problems,
 )
+from seqloom.models.sizes import named_sizes
 from seqloom.protocols import EncodedBatch, EncoderTraits, Loss
 
 STD = 0.02
@@ -128,48 +129,7 @@ class GPTConfig:
         return BlockConfig.of(self)
 
 
-def _published(layers: int, width: int, heads: int, context: int = 1024, **more: Any) -> dict[str, Any]:
-    figures = {"layers": layers, "width": width, "heads": heads, "context": context}
-    return {**figures, "activation": "gelu-tanh", "attention_dropout": 0.1, **more}
-
-
-SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {"layers": 2, "width": 64, "heads": 2, "context": 64, "dropout": 0.0, "embedding_dropout": 0.0},
-    "small": {},
-    "medium": {"layers": 6, "width": 384, "heads": 6},
-    "shakespeare-char": {
-        "layers": 4,
-        "width": 128,
-        "heads": 4,
-        "context": 64,
-        "dropout": 0.0,
-        "embedding_dropout": 0.0,
-    },
-    "gpt1": _published(12, 768, 12, context=512, norm="after"),
-    "gpt2": _published(12, 768, 12),
-    "gpt2-medium": _published(24, 1024, 16),
-    "gpt2-large": _published(36, 1280, 20),
-    "gpt2-xl": _published(48, 1600, 25),
-}
-"""Named sizes: laptop sizes, and the figures of the papers."""
-
-GPT2_PAPER = "Radford et al.: Language Models are Unsupervised Multitask Learners, 2019"
-
-ABOUT: dict[str, str] = {
-    "tiny": "for a minute on a laptop",
-    "small": "for a laptop (the default)",
-    "medium": "for a night on a laptop",
-    "shakespeare-char": "characters of Shakespeare in minutes on a CPU: nanoGPT's figures (Karpathy 2022)",
-    "gpt1": (
-        "Radford et al.: Improving Language Understanding by Generative Pre-Training, 2018 (its vocabulary:"
-        " 40,478)"
-    ),
-    "gpt2": f"{GPT2_PAPER} (124M; its vocabulary: 50,257)",
-    "gpt2-medium": f"{GPT2_PAPER} (355M)",
-    "gpt2-large": f"{GPT2_PAPER} (774M)",
-    "gpt2-xl": f"{GPT2_PAPER} (1558M)",
-}
-"""What each size is for, or where it was published."""
+SIZES, ABOUT = named_sizes("gpt")
 
 
 @final

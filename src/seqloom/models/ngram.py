@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self, final
+from typing import NamedTuple, Self, final
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from seqloom.config import STRICT
 from seqloom.models.config_checks import Size, field_problems, raise_problems
 from seqloom.models.ngram_counts import Estimated, Integers, estimate
+from seqloom.models.sizes import named_sizes
 from seqloom.shapes import IGNORE
 
 
@@ -91,33 +92,7 @@ class NgramConfig:
         return (ids >= self.first_word_id) | (ids == self.eos_id) | (ids == self.unk_id)
 
 
-SIZES: dict[str, dict[str, Any]] = {
-    "small": {},
-    "unigram": {"order": 1},
-    "bigram": {"order": 2},
-    "trigram": {"order": 3},
-    "4gram": {"order": 4},
-    "5gram": {"order": 5},
-    "5gram-pruned": {"order": 5, "prune": (0, 0, 1)},
-}
-"""Named sizes."""
-
-ABOUT: dict[str, str] = {
-    "small": "five words, as 5gram (the default)",
-    "unigram": "how frequent each word is: the floor for every other model",
-    "bigram": "a word and the one before it",
-    "trigram": (
-        "Kneser and Ney: Improved backing-off for m-gram language modeling, ICASSP 1995; as modified by Chen"
-        " and Goodman 1999"
-    ),
-    "4gram": "Chen and Goodman: An empirical study of smoothing techniques for language modeling, 1999",
-    "5gram": (
-        "Heafield, Pouzyrevsky, Clark and Koehn: Scalable modified Kneser-Ney language model estimation, ACL"
-        " 2013"
-    ),
-    "5gram-pruned": "without what occurs once from order 3 on: less than half the memory",
-}
-"""What each size is for, or where it was published."""
+SIZES, ABOUT = named_sizes("ngram")
 
 
 GOLDEN = -0x61C8864680B583EB

@@ -14,7 +14,7 @@ random (`word_dropout`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from seqloom.config import STRICT
 from seqloom.layers.convolution import TimeConvolution
 from seqloom.layers.recurrent.stack import Recurrent
 from seqloom.models.config_checks import CellName, Fraction, Size, field_problems, raise_problems
+from seqloom.models.sizes import named_sizes
 from seqloom.protocols import EncodedBatch, EncoderTraits
 
 LETTER_WINDOW = 3
@@ -85,17 +86,7 @@ class RecurrentConfig:
         return EncoderTraits(width, "max", directions=self.directions)  # Conneau et al. 2017
 
 
-SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {"embedding_width": 32, "width": 32, "character_width": 8, "character_maps": 8},
-    "small": {},
-}
-"""Named sizes."""
-
-ABOUT: dict[str, str] = {
-    "tiny": "for a first try",
-    "small": "one bidirectional LSTM layer, for a laptop (the default)",
-}
-"""What each size is for, or where it was published."""
+SIZES, ABOUT = named_sizes("recurrent")
 
 
 @final

@@ -29,6 +29,7 @@ from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.layers.recurrent.stack import Recurrent
 from seqloom.layers.recurrent.weight_drop import dropped_recurrent_weights, embed
 from seqloom.models.config_checks import CellName, Fraction, Size, field_problems, raise_problems
+from seqloom.models.sizes import named_sizes
 from seqloom.protocols import OutputLayer, select_rows
 
 
@@ -155,87 +156,7 @@ class RecurrentLMConfig:
         )
 
 
-SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {"embedding_width": 96, "width": 128, "layers": 1, "tie_output": False, "dropout": 0.0},
-    "small": {},
-    "medium": {"embedding_width": 512, "width": 768, "dropout": 0.3},
-    "zaremba-medium": {
-        "embedding_width": 650,
-        "width": 650,
-        "tie_output": False,
-        "dropout": 0.5,
-        "documents": "joined",
-    },
-    "zaremba-large": {
-        "embedding_width": 1500,
-        "width": 1500,
-        "tie_output": False,
-        "dropout": 0.65,
-        "documents": "joined",
-    },
-    "awd-lstm": {
-        "embedding_width": 400,
-        "width": 1150,
-        "layers": 3,
-        "last_width": 400,
-        "dropout": 0.3,
-        "input_dropout": 0.65,
-        "output_dropout": 0.4,
-        "variational_dropout": True,
-        "weight_dropout": 0.5,
-        "embedding_dropout": 0.1,
-        "documents": "joined",
-    },
-    "rnn-1024-maxent": {
-        "cell": "elman-sigmoid",
-        "embedding_width": 1024,
-        "width": 1024,
-        "layers": 1,
-        "tie_output": False,
-        "dropout": 0.0,
-        "maxent": 9,
-        "maxent_size": 2**30,
-        "documents": "joined",
-    },
-    "lstm-2048": {
-        "embedding_width": 512,
-        "width": 2048,
-        "layers": 1,
-        "projection": 512,
-        "tie_output": False,
-        "dropout": 0.1,
-        "documents": "joined",
-    },
-    "lstm-8192-2": {
-        "embedding_width": 1024,
-        "width": 8192,
-        "projection": 1024,
-        "tie_output": False,
-        "dropout": 0.25,
-        "documents": "joined",
-    },
-}
-"""Named sizes: laptop sizes, and the figures of the papers."""
-
-ABOUT: dict[str, str] = {
-    "tiny": "one LSTM layer, for a first try",
-    "small": "two LSTM layers, for a laptop (the default)",
-    "medium": "two LSTM layers, for a night on a laptop",
-    "zaremba-medium": "Zaremba, Sutskever and Vinyals: Recurrent Neural Network Regularization, 2014, medium",
-    "zaremba-large": "Zaremba, Sutskever and Vinyals: Recurrent Neural Network Regularization, 2014, large",
-    "awd-lstm": (
-        "Merity, Keskar and Socher: Regularizing and Optimizing LSTM Language Models, ICLR 2018, as for"
-        " WikiText-2"
-    ),
-    "rnn-1024-maxent": (
-        "Chelba et al.: One Billion Word Benchmark, 2013, RNN-1024 + MaxEnt 9-gram, with a smaller table"
-    ),
-    "lstm-2048": "Jozefowicz et al.: Exploring the Limits of Language Modeling, 2016, LSTM-2048-512",
-    "lstm-8192-2": (
-        "Jozefowicz et al.: Exploring the Limits of Language Modeling, 2016, 2-layer LSTM-8192-1024"
-    ),
-}
-"""What each size is for, or where it was published."""
+SIZES, ABOUT = named_sizes("recurrent_lm")
 
 
 class RecurrentLMState(NamedTuple):

@@ -12,7 +12,7 @@ A model without attention is the special case of a memory that holds one vector.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, NamedTuple, final
+from typing import Annotated, Literal, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from seqloom.layers.recurrent.cells import CELLS, CellState
 from seqloom.layers.recurrent.layer import StepMask
 from seqloom.layers.recurrent.stack import Recurrent, Stepper, layer_state, stack_states
 from seqloom.models.config_checks import CellName, Fraction, Size, field_problems, one_of, raise_problems
+from seqloom.models.sizes import named_sizes
 from seqloom.protocols import Shared
 from seqloom.shapes import reverse_each
 
@@ -147,69 +148,7 @@ class Seq2SeqConfig:
         )
 
 
-SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {
-        "embedding_width": 64,
-        "encoder_width": 96,
-        "width": 128,
-        "attention_width": 96,
-        "readout_width": 96,
-        "dropout": 0.0,
-    },
-    "small": {},
-    "medium": {
-        "embedding_width": 384,
-        "encoder_width": 384,
-        "width": 512,
-        "attention_width": 384,
-        "readout_width": 384,
-        "dropout": 0.3,
-    },
-    "sutskever2014": {
-        "cell": "lstm",
-        "embedding_width": 1000,
-        "encoder_width": 1000,
-        "width": 1000,
-        "encoder_layers": 4,
-        "decoder_layers": 4,
-        "bidirectional": False,
-        "reverse_source": True,
-        "attention": "none",
-        "context": "initial",
-        "readout": "none",
-        "readout_width": 1000,
-        "share_embeddings": False,
-        "dropout": 0.0,
-    },
-    "bahdanau2015": {
-        "cell": "gru",
-        "embedding_width": 620,
-        "encoder_width": 1000,
-        "width": 1000,
-        "attention": "additive",
-        "attention_width": 1000,
-        "bridge": "backward",
-        "readout": "maxout",
-        "readout_width": 500,
-        "share_embeddings": False,
-        "dropout": 0.0,
-    },
-}
-"""Named sizes: laptop sizes, and the figures of the papers."""
-
-ABOUT: dict[str, str] = {
-    "tiny": "attention, for the demo",
-    "small": "attention, for a laptop (the default)",
-    "medium": "attention, for a night on a laptop",
-    "sutskever2014": (
-        "Sutskever, Vinyals and Le: Sequence to Sequence Learning with Neural Networks, NIPS 2014"
-    ),
-    "bahdanau2015": (
-        "Bahdanau, Cho and Bengio: Neural Machine Translation by Jointly Learning to Align and Translate,"
-        " ICLR 2015"
-    ),
-}
-"""What each size is for, or where it was published."""
+SIZES, ABOUT = named_sizes("seq2seq")
 
 
 class AttentionMemory(NamedTuple):

@@ -41,6 +41,7 @@ from seqloom.models.config_checks import (
     not_divisible,
     raise_problems,
 )
+from seqloom.models.sizes import named_sizes
 from seqloom.protocols import EncodedBatch, EncoderTraits, Shared
 
 
@@ -112,48 +113,7 @@ class T5Config:
         )
 
 
-def _published(
-    layers: int, width: int, feed_forward: int, heads: int, *, newer: bool = False, head_width: int = 64
-) -> dict[str, Any]:
-    figures = {
-        "width": width,
-        "encoder_layers": layers,
-        "decoder_layers": layers,
-        "heads": heads,
-        "head_width": head_width,
-    }
-    v11 = (
-        {"activation": "gelu-tanh", "gated": True, "tie_output": False, "scale_output": False}
-        if newer
-        else {}
-    )
-    return {**figures, "feed_forward_width": feed_forward, "attention_dropout": 0.1, **v11}
-
-
-SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {"width": 64, "encoder_layers": 2, "decoder_layers": 2, "heads": 2, "dropout": 0.0},
-    "small": {},
-    "t5-small": _published(6, 512, 2048, 8),
-    "t5-base": _published(12, 768, 3072, 12),
-    "t5-large": _published(24, 1024, 4096, 16),
-    "t5-3b": _published(24, 1024, 16384, 32, head_width=128),
-    "t5-v1.1-small": _published(8, 512, 1024, 6, newer=True),
-    "t5-v1.1-base": _published(12, 768, 2048, 12, newer=True),
-    "t5-v1.1-large": _published(24, 1024, 2816, 16, newer=True),
-}
-"""Named sizes: laptop sizes, and the figures of the papers."""
-
-RAFFEL = (
-    "Raffel et al.: Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer, JMLR"
-    " 2020"
-)
-
-ABOUT: dict[str, str] = {
-    "tiny": "for a minute on a laptop",
-    "small": "for a laptop (the default)",
-    **{name: f"{RAFFEL} (its vocabulary: 32,128)" for name in SIZES if name.startswith("t5")},
-}
-"""What each size is for, or where it was published."""
+SIZES, ABOUT = named_sizes("t5")
 
 
 @final

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Literal, final
 
 from torch import Tensor, nn
 
@@ -39,6 +39,7 @@ from seqloom.models.config_checks import (
     not_divisible,
     raise_problems,
 )
+from seqloom.models.sizes import named_sizes
 from seqloom.protocols import Shared
 
 
@@ -115,69 +116,7 @@ class TransformerConfig:
         )
 
 
-def _vaswani(width: int, heads: int, dropout: float) -> dict[str, Any]:
-    return {
-        "width": width,
-        "encoder_layers": 6,
-        "decoder_layers": 6,
-        "heads": heads,
-        "dropout": dropout,
-        "norm": "after",
-    }
-
-
-def _bart(width: int, layers: int, heads: int) -> dict[str, Any]:
-    figures = {"width": width, "encoder_layers": layers, "decoder_layers": layers, "heads": heads}
-    kinds = {
-        "activation": "gelu",
-        "norm": "after",
-        "positions": "learned",
-        "position_offset": 2,
-        "scale_embeddings": False,
-    }
-    return {**figures, **kinds, "embedding_norm": True}
-
-
-SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {"width": 64, "encoder_layers": 2, "decoder_layers": 2, "heads": 2, "dropout": 0.0},
-    "small": {},
-    "multi30k": {
-        "width": 128,
-        "encoder_layers": 4,
-        "decoder_layers": 4,
-        "feed_forward_width": 256,
-        "dropout": 0.3,
-    },
-    "transformer-base": _vaswani(512, 8, 0.1),
-    "transformer-big": _vaswani(1024, 16, 0.3),
-    "marian": {
-        **_vaswani(512, 8, 0.1),
-        "activation": "silu",
-        "positions": "sinusoidal-halves",
-        "output_bias": True,
-    },
-    "bart-base": _bart(768, 6, 12),
-    "bart-large": _bart(1024, 12, 16),
-}
-"""Named sizes: laptop sizes, and the figures of the papers."""
-
-VASWANI = "Vaswani et al.: Attention Is All You Need, NIPS 2017"
-BART = "Lewis et al.: BART: Denoising Sequence-to-Sequence Pre-training, ACL 2020 (its vocabulary: 50,265)"
-
-ABOUT: dict[str, str] = {
-    "tiny": "for a minute on a laptop",
-    "small": "for a laptop (the default)",
-    "multi30k": (
-        "Transformer-tiny of Wu et al.: Good for Misconceived Reasons, ACL 2021 (Multi30k in an hour on a"
-        " laptop)"
-    ),
-    "transformer-base": f"{VASWANI} (65M; its vocabulary: 37,000)",
-    "transformer-big": f"{VASWANI} (213M)",
-    "marian": "Tiedemann and Thottingal: OPUS-MT, EAMT 2020 (its vocabulary: 58,101 for English to German)",
-    "bart-base": BART,
-    "bart-large": BART,
-}
-"""What each size is for, or where it was published."""
+SIZES, ABOUT = named_sizes("transformer")
 
 
 @final

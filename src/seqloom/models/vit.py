@@ -15,7 +15,7 @@ An image of another size than the positions were learned for has them interpolat
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, final
+from typing import Annotated, final
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,7 @@ from seqloom.models.config_checks import (
     one_of,
     raise_problems,
 )
+from seqloom.models.sizes import named_sizes
 
 STD = 0.02
 """Of patches, positions and [CLS] at the start: a patch must not drown where it stands."""
@@ -115,31 +116,7 @@ class ViTConfig:
         return BlockConfig.of(self, hidden_dropout=self.dropout)
 
 
-def _published(layers: int, width: int, heads: int, patch_size: int) -> dict[str, Any]:
-    return {"layers": layers, "width": width, "heads": heads, "patch_size": patch_size}
-
-
-SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {"image_size": 8, "patch_size": 2, "channels": 1, "layers": 4, "width": 64, "heads": 4},
-    "small": {"image_size": 28, "patch_size": 4, "channels": 1, "layers": 4, "width": 96, "heads": 4},
-    "vit-b16": _published(12, 768, 12, 16),
-    "vit-b32": _published(12, 768, 12, 32),
-    "vit-l16": _published(24, 1024, 16, 16),
-    "vit-h14": _published(32, 1280, 16, 14),
-}
-"""Named sizes: laptop sizes, and the figures of the paper."""
-
-PAPER = "Dosovitskiy et al.: An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale, 2021"
-
-ABOUT: dict[str, str] = {
-    "tiny": "for images of 8 x 8 in grey, a minute on a laptop",
-    "small": "for images of 28 x 28 in grey, such as MNIST (the default)",
-    "vit-b16": f"{PAPER} (ViT-B/16, 86M)",
-    "vit-b32": f"{PAPER} (ViT-B/32, 88M)",
-    "vit-l16": f"{PAPER} (ViT-L/16, 304M)",
-    "vit-h14": f"{PAPER} (ViT-H/14, 632M)",
-}
-"""What each size is for, or where it was published."""
+SIZES, ABOUT = named_sizes("vit")
 
 
 @final
