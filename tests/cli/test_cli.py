@@ -354,7 +354,7 @@ def refused_early(command: Any, monkeypatch: pytest.MonkeyPatch, *words: object)
         raise AssertionError("a model was opened")
 
     monkeypatch.setattr("seqloom.workflows.evaluate.load_run", opened)
-    monkeypatch.setattr("seqloom.workflows.explain.text.load_run", opened)
+    monkeypatch.setattr("seqloom.workflows.explain.attention.load_run", opened)
     return one_line(command(*words), 2)
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from seqloom.explaining.gradient_flow import GradientFlow, LayerFlow, NormCurve, StateFlow
 from seqloom.runs.run_folder import load_run
-from seqloom.workflows.explain.text import flow_panels
+from seqloom.workflows.explain.gradient_flow import flow_panels
 
 LSTM = (
     "model.cell=lstm",
@@ -179,7 +179,7 @@ def test_mistakes_are_one_line(
     assert not list(tmp_path.iterdir())
 
     monkeypatch.setattr(
-        "seqloom.workflows.explain.text.load_run",
+        "seqloom.workflows.explain.gradient_flow.load_run",
         lambda folder: replace(load_run(folder), model=nn.Linear(2, 2)),
     )
     message = refused(data, "--gradient-flow")

@@ -28,9 +28,14 @@ from seqloom.tasks.language_modeling.complete import Completer
 from seqloom.tasks.language_modeling.generate import TextGenerator
 from seqloom.tasks.language_modeling.score import Scorer
 from seqloom.tasks.translation.translate import batches_of_pairs, decode_texts
-from seqloom.workflows.analysis.degeneration import Excerpt, _fitting, _scored, continue_excerpts
+from seqloom.workflows.analysis.degeneration import (
+    HumanText,
+    continue_prompts,
+    fitting_new_tokens,
+    score_continuations,
+)
 from seqloom.workflows.analysis.exact import ExactSearcher
-from seqloom.workflows.explain.text import attention_of
+from seqloom.workflows.explain.attention import attention_of
 
 SPECIAL, LETTERS = 6, "abcdefghijklmnopqrstuvwxyz "
 SIZE = SPECIAL + len(LETTERS)
@@ -371,17 +376,17 @@ def test_a_text_that_nothing_begins_needs_a_first_word() -> None:
 @pytest.mark.parametrize("name", WRITERS)
 def test_human_and_decoded_texts_are_scored_alike(name: str) -> None:
     bundle = bundle_of(Letters(MARKS[name]))
-    excerpts = [Excerpt(at, ids, [], False) for at, ids in enumerate(bundle.tokenizer.encode(PROMPTS))]
-    made = continue_excerpts(bundle, excerpts, DecodeConfig(beam=2), 7)
+    excerpts = [HumanText(at, ids, [], False) for at, ids in enumerate(bundle.tokenizer.encode(PROMPTS))]
+    made = continue_prompts(bundle, excerpts, DecodeConfig(beam=2), 7)
     for one, written in zip(
-        made, _scored(bundle, excerpts, [(one.tokens, one.finished) for one in made]), strict=True
+        made, score_continuations(bundle, excerpts, [(one.tokens, one.finished) for one in made]), strict=True
     ):
         assert float(written.log_probs.sum()) == pytest.approx(one.log_probability, rel=1e-4)
     begin = len(MARKS[name].bos)
-    most = _fitting(bundle, 10, 65 - 10 - begin)  # all but the last token is read
+    most = fitting_new_tokens(bundle, 10, 65 - 10 - begin)  # all but the last token is read
     assert most + 10 + begin - 1 == 64
     with pytest.raises(UsageError, match="must sum"):
-        _fitting(bundle, 10, most + 1)
+        fitting_new_tokens(bundle, 10, most + 1)
 
 
 @pytest.mark.usefixtures("one_thread")

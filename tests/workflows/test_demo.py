@@ -18,7 +18,7 @@ from seqloom.tasks.results import Evaluation
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
 from seqloom.training.loop import Progress
 from seqloom.workflows.demo import REPORTED, VALIDATED, demo, free_folder, spread
-from seqloom.workflows.explain.text import attention_of
+from seqloom.workflows.explain.attention import attention_of
 
 
 def few(held_out: int) -> DatePhrases:

@@ -25,7 +25,7 @@ from seqloom.runs import run_folder
 from seqloom.text.hub.tokenizer import read_hub_tokenizer
 from seqloom.workflows.evaluate import evaluate
 from seqloom.workflows.exchange import export_model, import_model
-from seqloom.workflows.explain.text import attention_of
+from seqloom.workflows.explain.attention import attention_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 MARKS = {

@@ -45,13 +45,10 @@ def degeneration(
             "--set can change data.* here, but not decode.*: each strategy says how it decodes; see"
             " --strategies"
         )
-    from seqloom.workflows.analysis.degeneration import HEADER, LEGEND, STRATEGIES
+    from seqloom.workflows.analysis.degeneration import HEADER, LEGEND, STRATEGIES, DegenerationConfig
     from seqloom.workflows.analysis.degeneration import degeneration as run_degeneration
 
-    report = run_degeneration(
-        folder,
-        texts,
-        given,
+    config = DegenerationConfig(
         output=output,
         samples_output=samples_output,
         prompt_tokens=prompt_tokens,
@@ -60,6 +57,7 @@ def degeneration(
         strategies=STRATEGIES if strategies is None else [name.strip() for name in strategies.split(",")],
         seed=seed,
     )
+    report = run_degeneration(folder, texts, given, config)
     if json:
         put_json(report.summary())
         return

@@ -63,7 +63,7 @@ def explain(
             )
         _explain_image(folder, text[0], output or "attention.png", json)
         return
-    from seqloom.workflows.explain.text import explain as run_explain
+    from seqloom.workflows.explain.attention import explain as run_explain
 
     decode = reading(settings, ("decode",)).decode
     result = run_explain(folder, text[0], target, output or "attention.png", decode)
@@ -96,7 +96,7 @@ def _gradient_flow(
             "--gradient-flow needs data: seqloom explain FOLDER DATA --gradient-flow, with files of pairs as"
             " for train"
         )
-    from seqloom.workflows.explain.text import LEGEND, explain_gradient_flow
+    from seqloom.workflows.explain.gradient_flow import LEGEND, explain_gradient_flow
 
     report = explain_gradient_flow(folders, data, given, rows=rows, output=output or "gradient-flow.png")
     if json:

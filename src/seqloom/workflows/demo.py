@@ -1,4 +1,5 @@
-"""One minute on a laptop: attention learns to read dates, written in many ways and many languages."""
+"""A demonstration that takes one minute on a laptop: attention learns to read dates, written in many ways and
+many languages."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from seqloom.runs.run_folder import load_run
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
 from seqloom.tasks.translation.translator import Predictor
 from seqloom.training.loop import Progress
-from seqloom.workflows.explain.text import attention_of, draw_attention
+from seqloom.workflows.explain.attention import attention_of, draw_attention
 from seqloom.workflows.train import train
 
 logger = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ SETTINGS = (
 )
 EXAMPLES = 10
 REPORTED, VALIDATED = 1_000, 200
-"""Held-out pairs that are reported on, and other ones that choose the best checkpoint."""
+"""Held-out pairs that are reported on, and others that choose the best checkpoint."""
 
 
 @final
@@ -50,11 +51,8 @@ class DemoResult:
 
 
 def demo(output_dir: str, steps: int, progress: Callable[[Progress], None]) -> DemoResult:
-    """Makes the data, trains on it, measures on years and on written forms that it never saw, draws one heat
-    map.
-
-    A training that a signal stopped is not measured.
-    """
+    """Generates the data, trains on it, measures on years and on written forms that are not in it, and draws
+    a heat map. A training that a signal stopped is not measured."""
     phrases = date_phrases(held_out=REPORTED + VALIDATED)
     years, forms = phrases.held_out_years[:REPORTED], phrases.held_out_forms[:REPORTED]
     validation = phrases.held_out_years[REPORTED:]
@@ -67,74 +65,70 @@ def demo(output_dir: str, steps: int, progress: Callable[[Progress], None]) -> D
     folder = free_folder(Path(output_dir))
     if str(folder) != output_dir:
         logger.info(f"{output_dir} holds something already; this run goes to {folder}")
-    run, known, unknown = (
-        folder / "model",
-        folder / "data" / "train.jsonl",
-        folder / "data" / "validation.jsonl",
-    )
-    write_pairs(known, phrases.train)
-    write_pairs(unknown, validation)
-    began = time.perf_counter()
+    run, heatmap = folder / "model", folder / "heatmap.png"
+    paths = {name: folder / "data" / f"{name}.jsonl" for name in ("train", "validation")}
+    write_pairs(paths["train"], phrases.train)
+    write_pairs(paths["validation"], validation)
+    started = time.perf_counter()
     result = train(
         "translation",
-        [str(known)],
+        [str(paths["train"])],
         output_dir=run,
         model="seq2seq:tiny",
-        validation=[str(unknown)],
+        validation=[str(paths["validation"])],
         settings=[*SETTINGS, f"train.max_steps={steps}", f"train.evaluate_every={max(steps // 4, 1)}"],
         progress=progress,
     )
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - started
     if result.stopped in signal.Signals.__members__:
         return DemoResult({"stopped": result.stopped, "output_dir": str(run)}, [], result.stopped)
     bundle = load_run(run)
 
-    def exact(pairs: Sequence[DatePair]) -> float:
-        return evaluate_pairs(
-            bundle.model, bundle.tokenizer, [pair[:2] for pair in pairs], bundle.decode
-        ).metrics["exact_match"]
+    def exact_match(pairs: Sequence[DatePair]) -> float:
+        texts = [pair[:2] for pair in pairs]
+        report = evaluate_pairs(bundle.model, bundle.tokenizer, texts, bundle.decode)
+        return round(report.metrics["exact_match"], 2)
 
-    heatmap = folder / "heatmap.png"
     attention = attention_of(bundle, max((pair.phrase for pair in years), key=len))
     draw_attention(attention, heatmap, "Where the model looks as it writes a date", pieces=False)
     draw_attention(attention, heatmap.with_suffix(".svg"), pieces=False)
     shown = spread(years, EXAMPLES)
-    read = Predictor(bundle).predict([pair.phrase for pair in shown])
+    predictions = Predictor(bundle).predict([pair.phrase for pair in shown])
+    examples: list[tuple[str, ...]] = []
+    for pair, predicted in zip(shown, predictions, strict=True):
+        verdict = "yes" if predicted == pair.iso else f"no: {pair.iso}"
+        examples.append((pair.phrase, predicted, verdict))
     summary = {
-        "exact_match": round(exact(years), 2),
-        "exact_match_new_forms": round(exact(forms), 2),
+        "exact_match": exact_match(years),
+        "exact_match_new_forms": exact_match(forms),
         "seconds": round(seconds, 1),
         "heatmap": str(heatmap),
         "output_dir": str(run),
     }
-    examples: list[tuple[str, ...]] = [
-        (p.phrase, r, "yes" if r == p.iso else f"no: {p.iso}") for p, r in zip(shown, read, strict=True)
-    ]
     return DemoResult(summary, examples, result.stopped)
 
 
 def spread(pairs: Sequence[DatePair], count: int) -> list[DatePair]:
-    """Some pairs, each of another locale, the written forms in turn."""
+    """Some pairs, each of a different locale, with the written forms in turn."""
     chosen: dict[str, DatePair] = {}
     for form in cycle(sorted({pair.form for pair in pairs})):
-        found = next((pair for pair in pairs if pair.form == form and pair.locale not in chosen), None)
-        if found is None or len(chosen) == count:
+        example = next((pair for pair in pairs if pair.form == form and pair.locale not in chosen), None)
+        if example is None or len(chosen) == count:
             return list(chosen.values())
-        chosen[found.locale] = found
+        chosen[example.locale] = example
     return []
 
 
 def write_pairs(path: Path, pairs: Sequence[DatePair]) -> None:
     """Pairs as a file that `seqloom train` reads."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = (
-        json.dumps({"source": pair.phrase, "target": pair.iso}, ensure_ascii=False) + "\n" for pair in pairs
-    )
+    records = ({"source": pair.phrase, "target": pair.iso} for pair in pairs)
+    lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in records)
     path.write_text("".join(lines), "utf-8")
 
 
 def free_folder(wanted: Path) -> Path:
-    """`wanted`, or with the first free number where it holds something."""
+    """`wanted`, or that name with the first free number if the folder is not empty."""
     folder, number = wanted, 2
     while files.holds_something(folder):
         folder, number = wanted.with_name(f"{wanted.name}-{number}"), number + 1

@@ -1,4 +1,4 @@
-"""The lineage: every family of models, its sizes, its settings."""
+"""Every family of models, its sizes and its settings."""
 
 from __future__ import annotations
 
@@ -35,39 +35,28 @@ def settings_of(name: str) -> list[dict[str, str]]:
     """key, default and meaning of every setting of a run with this family. Raises UsageError for an unknown
     one."""
     config, _, _ = model_family(name)
-    kinds = {
-        "model": config,
-        **{
-            section: kind
-            for section, kind in SECTIONS.items()
-            if section != "head" or name in encoder_families()
-        },
-    }
-    return [
-        {
-            "key": f"{section}.{field.name}",
-            "default": _default(field),
-            "meaning": meanings(kind).get(field.name, ""),
-        }
-        for section, kind in kinds.items()
-        for field in dataclasses.fields(kind)
-        if field.name not in FROM_TOKENIZER | FROM_DATA
-    ]
+    settings = []
+    for section, kind in {"model": config, **SECTIONS}.items():
+        if section == "head" and name not in encoder_families():
+            continue
+        documented = meanings(kind)
+        for field in dataclasses.fields(kind):
+            if field.name not in FROM_TOKENIZER | FROM_DATA:
+                key, meaning = f"{section}.{field.name}", documented.get(field.name, "")
+                settings.append({"key": key, "default": _default(field), "meaning": meaning})
+    return settings
 
 
 def meanings(kind: type) -> dict[str, str]:
     """The line of documentation under each field of a configuration."""
     body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
     assert isinstance(body, ast.ClassDef)
-    found = {}
-    for field, after in zip(body.body, body.body[1:], strict=False):
-        if (
-            isinstance(field, ast.AnnAssign)
-            and isinstance(after, ast.Expr)
-            and isinstance(after.value, ast.Constant)
-        ):
-            found[ast.unparse(field.target)] = " ".join(str(after.value.value).split())
-    return found
+    texts = {}
+    for statement, after in zip(body.body, body.body[1:], strict=False):
+        match statement, after:
+            case ast.AnnAssign(target=target), ast.Expr(value=ast.Constant(value=text)):
+                texts[ast.unparse(target)] = " ".join(str(text).split())
+    return texts
 
 
 def _default(field: dataclasses.Field[Any]) -> str:

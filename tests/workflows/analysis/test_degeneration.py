@@ -24,7 +24,12 @@ from seqloom.runs.run_folder import LoadedRun
 from seqloom.tasks.language_modeling.generate import TextGenerator
 from seqloom.text.special_tokens import EOS, UNK
 from seqloom.workflows.analysis import degeneration as module
-from seqloom.workflows.analysis.degeneration import Excerpt, continue_excerpts, read_excerpts
+from seqloom.workflows.analysis.degeneration import (
+    DegenerationConfig,
+    HumanText,
+    continue_prompts,
+    read_human_texts,
+)
 
 TEXTS = ["a dog", "zwei Hunde laufen", "two dogs run", "ein Hund", "dog dog dog"]
 CONTEXT = 24
@@ -59,9 +64,9 @@ def bundle(request: pytest.FixtureRequest) -> LoadedRun:
 
 
 @pytest.fixture
-def excerpts() -> list[Excerpt]:
+def excerpts() -> list[HumanText]:
     """Prompts of several lengths."""
-    return [Excerpt(at, ids, [16], False) for at, ids in enumerate(KINDS["bpe"].encode(TEXTS))]
+    return [HumanText(at, ids, [16], False) for at, ids in enumerate(KINDS["bpe"].encode(TEXTS))]
 
 
 def written(made: list[Hypothesis]) -> list[tuple[list[int], bool]]:
@@ -71,11 +76,11 @@ def written(made: list[Hypothesis]) -> list[tuple[list[int], bool]]:
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", ["greedy", "beam=4", "sampling", "top_k=5", "top_p=0.9+temperature=1.5"])
 def test_probabilities_of_the_tokens_make_the_probability_of_the_hypothesis(
-    name: str, bundle: LoadedRun, excerpts: list[Excerpt]
+    name: str, bundle: LoadedRun, excerpts: list[HumanText]
 ) -> None:
     """Scoring reads a text at once, decoding step by step and in a batch: both say the same."""
-    made = continue_excerpts(bundle, excerpts, strategy_settings(name, 1), 12)
-    scored = module._scored(bundle, excerpts, written(made))
+    made = continue_prompts(bundle, excerpts, strategy_settings(name, 1), 12)
+    scored = module.score_continuations(bundle, excerpts, written(made))
     assert any(len(one.tokens) > 5 for one in made)
     for hypothesis, one in zip(made, scored, strict=True):
         assert len(one.log_probs) == len(hypothesis.tokens) + hypothesis.finished
@@ -85,38 +90,39 @@ def test_probabilities_of_the_tokens_make_the_probability_of_the_hypothesis(
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", ["greedy", "beam=4", "sampling", "greedy+no_repeat_ngram=2"])
 def test_the_batch_changes_no_text(
-    name: str, bundle: LoadedRun, excerpts: list[Excerpt], monkeypatch: pytest.MonkeyPatch
+    name: str, bundle: LoadedRun, excerpts: list[HumanText], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = strategy_settings(name, 5)
-    together = continue_excerpts(bundle, excerpts, settings, 10)
+    together = continue_prompts(bundle, excerpts, settings, 10)
     monkeypatch.setattr(module, "ROWS", 2)
-    assert written(continue_excerpts(bundle, excerpts, settings, 10)) == written(together)
+    assert written(continue_prompts(bundle, excerpts, settings, 10)) == written(together)
 
 
 @pytest.mark.usefixtures("one_thread")
 def test_each_text_draws_numbers_of_its_own_those_of_generate(bundle: LoadedRun) -> None:
     """Text number i is sample i of its prompt: with one stream for all, equal prompts would have equal texts."""
     (ids,) = KINDS["bpe"].encode(["a dog"])
-    excerpts = [Excerpt(at, ids, [16], False) for at in range(4)]
-    made = continue_excerpts(bundle, excerpts, strategy_settings("sampling", 2), 10)
+    excerpts = [HumanText(at, ids, [16], False) for at in range(4)]
+    made = continue_prompts(bundle, excerpts, strategy_settings("sampling", 2), 10)
     (samples,) = TextGenerator(bundle).generate(["a dog"], temperature=1.0, seed=2, n_best=4, max_length=10)
     assert [one.tokens for one in made] == [one.tokens for one in samples]
     assert len({tuple(one.tokens) for one in made}) == 4
 
 
 def test_rules_that_leave_nothing_are_an_error(
-    bundle: LoadedRun, excerpts: list[Excerpt], monkeypatch: pytest.MonkeyPatch
+    bundle: LoadedRun, excerpts: list[HumanText], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     impossible = [lambda _, log_probs: torch.full_like(log_probs, -torch.inf)]
     nothing = GenerationOptions(strategy=BeamSearch(), eos=2, pad=0, processors=impossible)
     monkeypatch.setattr(module, "generation_options", lambda *_: nothing)
     with pytest.raises(SeqloomError, match="must leave a token that may come next"):
-        continue_excerpts(bundle, excerpts, strategy_settings("greedy", 0), 10)
+        continue_prompts(bundle, excerpts, strategy_settings("greedy", 0), 10)
 
 
 def test_no_strategy_at_all_is_refused(tmp_path: Path) -> None:
+    config = DegenerationConfig(output=str(tmp_path / "x.png"), strategies=[])
     with pytest.raises(UsageError, match="needs a strategy such as greedy"):
-        module.degeneration("none", ["none"], {}, output=str(tmp_path / "x.png"), strategies=[])
+        module.degeneration("none", ["none"], {}, config)
 
 
 # What is read
@@ -124,10 +130,10 @@ def test_no_strategy_at_all_is_refused(tmp_path: Path) -> None:
 
 def read(
     tmp_path: Path, lines: list[str], prompt: int, new: int, limit: int = 50, kind: str = "words"
-) -> tuple[list[Excerpt], int, list[str]]:
+) -> tuple[list[HumanText], int, list[str]]:
     (tmp_path / "texts.txt").write_text("".join(line + "\n" for line in lines), "utf-8")
     with collected() as notices:
-        some, short = read_excerpts(
+        some, short = read_human_texts(
             bundle_of(None, "words"),
             [str(tmp_path / "texts.txt")],
             DataConfig(),
@@ -144,9 +150,9 @@ def test_a_document_is_long_enough_with_its_end(tmp_path: Path) -> None:
     lines = ["a dog runs", "a dog runs dogs", "a dog runs dogs run", "", "a dog runs dogs run a", "a"]
     some, short, notices = read(tmp_path, lines, 2, 3)
     assert some == [
-        Excerpt(1, words[:2], words[2:4], True),
-        Excerpt(2, words[:2], words[2:5], False),
-        Excerpt(3, words[:2], words[2:5], False),
+        HumanText(1, words[:2], words[2:4], True),
+        HumanText(2, words[:2], words[2:5], False),
+        HumanText(3, words[:2], words[2:5], False),
     ]
     assert short == 2
     assert (
@@ -155,13 +161,13 @@ def test_a_document_is_long_enough_with_its_end(tmp_path: Path) -> None:
     )
     assert [one.document for one in read(tmp_path, lines, 2, 3, limit=1)[0]] == [1]
     (only,) = read(tmp_path, ["a dog"], 2, 1)[0]
-    assert (only.tokens, only.finished) == ([], True)
+    assert (only.continuation, only.finished) == ([], True)
 
 
 def test_unknown_words_stay_what_the_model_sees(tmp_path: Path) -> None:
     some, _, notices = read(tmp_path, ["a wolf runs wolf fox a", "a dog runs a dog run"], 2, 4)
     assert some[0].prompt[1] == UNK
-    assert [one.tokens.count(UNK) for one in some] == [2, 0]
+    assert [one.continuation.count(UNK) for one in some] == [2, 0]
     assert "2 tokens of the human texts are <unk>: scored as such, and never decoded" in notices
 
 
@@ -179,8 +185,8 @@ def test_texts_that_are_too_short_are_one_line(tmp_path: Path) -> None:
 def test_people_end_where_their_text_does(bundle: LoadedRun) -> None:
     """The end mark's probability counts where the text ends, and no later token ever does."""
     (ids,) = KINDS["bpe"].encode(["two dogs run"])
-    open_, ended = module._scored(
-        bundle, [Excerpt(0, ids[:2], ids[2:], False)] * 2, [(ids[2:], False), (ids[2:], True)]
+    open_, ended = module.score_continuations(
+        bundle, [HumanText(0, ids[:2], ids[2:], False)] * 2, [(ids[2:], False), (ids[2:], True)]
     )
     assert len(ended.log_probs) == len(open_.log_probs) + 1 == len(ids) - 1
     assert np.array_equal(ended.log_probs[:-1], open_.log_probs)
@@ -193,11 +199,11 @@ def test_people_end_where_their_text_does(bundle: LoadedRun) -> None:
 def test_what_fits_the_context_is_read_at_once(bundle: LoadedRun, notices: list[str]) -> None:
     context = getattr(bundle.model, "context", None)
     if context is None:
-        assert module._fitting(bundle, 900, None) == 100
+        assert module.fitting_new_tokens(bundle, 900, None) == 100
         return
-    assert module._fitting(bundle, 4, None) == CONTEXT - 4
+    assert module.fitting_new_tokens(bundle, 4, None) == CONTEXT - 4
     assert notices == ["20 new tokens instead of 100: the model looks at 24 tokens"]
-    assert module._fitting(bundle, 4, 20) == 20
+    assert module.fitting_new_tokens(bundle, 4, 20) == 20
     for prompt, new in ((4, 21), (24, None)):
         with pytest.raises(SeqloomError, match="must sum to at most the model's context of 24 tokens"):
-            module._fitting(bundle, prompt, new)
+            module.fitting_new_tokens(bundle, prompt, new)

@@ -1,8 +1,8 @@
-"""Degeneration shown: how a model's texts differ from people's, by strategy of decoding (Holtzman et al.
-2020, arXiv:1904.09751).
+"""Shows degeneration: how a model's texts differ from people's, by decoding strategy (Holtzman et al. 2020,
+arXiv:1904.09751).
 
-The first tokens of each human text are a prompt. A person went on with it, and each strategy goes on with it
-for as many tokens; then the same model says of all of them, without any rule, how probable each token was.
+The first tokens of each human text are a prompt. Each strategy continues the prompt for as many tokens as the
+person did. Then the same model scores all of them, without any rule of decoding: how probable was each token?
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, cast, final
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from seqloom.evaluation.perplexity import score_texts
 from seqloom.evaluation.repetition import RepetitionStatistics, Written, loop_at_end, repeated_share
 from seqloom.explaining.charts import require_extra, save_chart
 from seqloom.explaining.degeneration import Mean, ProbabilityCurve, degeneration_chart
-from seqloom.protocols import context_of
+from seqloom.protocols import Decodable, context_of
 from seqloom.runs.decoding_names import strategy_settings
 from seqloom.runs.decoding_options import found_or_refused, generation_options
 from seqloom.runs.run_folder import LoadedRun
@@ -35,7 +35,7 @@ from seqloom.tasks.language_modeling.documents import each_document
 from seqloom.tasks.language_modeling.generate import text_after
 from seqloom.tasks.language_modeling.score import language_model
 from seqloom.tasks.translation.translator import new_file
-from seqloom.workflows.explain.text import PICTURES
+from seqloom.workflows.explain.attention import PICTURES
 
 logger = logging.getLogger(__name__)
 
@@ -53,26 +53,12 @@ STRATEGIES = (
     "greedy+no_repeat_ngram=3",
 )
 CHARTED = ("beam=5", "top_p=0.95")
-"""Strategies whose curves are drawn beside the person's; where they are not asked for, the first two."""
+"""Strategies whose curves are drawn beside the human one; if neither was run, the first two are."""
 NEW_TOKENS = 100
 EDGE = 20
-"""Tokens of the beginning and of the end that the chart's heading compares."""
+"""Tokens of the beginning and of the end that the chart's subtitle compares."""
 ROWS = 64
 """Rows that are decoded together, hypotheses of a beam counted; changes no result."""
-
-
-class Excerpt(NamedTuple):
-    """The beginning of a human text."""
-
-    document: int
-    """Its number among the documents of the data, from 0 on."""
-    prompt: list[int]
-    tokens: list[int]
-    """How the person went on."""
-    finished: bool
-    """Whether the text ends there."""
-
-
 HEADER = ("text", "ppl", "p", "rep-4", "loops", "distinct 1-3", "len", "ended")
 LEGEND = (
     "ppl, p: perplexity and mean probability of a token, the model's own, given the prompt; in percent: rep-4"
@@ -83,9 +69,37 @@ LEGEND = (
 
 @final
 @dataclass(frozen=True, kw_only=True)
+class DegenerationConfig:
+    """What is compared, and where the results go."""
+
+    output: str = "degeneration.png"
+    samples_output: str | None = None
+    """For every text with its token probabilities, as JSON lines."""
+    prompt_tokens: int = 16
+    new_tokens: int | None = None
+    """None: NEW_TOKENS, or what fits the context."""
+    limit: int = 50
+    """Documents."""
+    strategies: Sequence[str] = STRATEGIES
+    seed: int = 0
+
+
+class HumanText(NamedTuple):
+    """The beginning of a text that a person wrote."""
+
+    document: int
+    """Its number in the data, from 0 on."""
+    prompt: list[int]
+    continuation: list[int]
+    finished: bool
+    """Whether the text ends there."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
 class Degeneration:
     rows: dict[str, RepetitionStatistics]
-    """By strategy; the people's come first, as HUMAN."""
+    """By strategy; HUMAN comes first."""
     texts: int
     too_short: int
     """Documents that were read and were too short."""
@@ -101,10 +115,10 @@ class Degeneration:
 
     def table(self) -> list[tuple[str, ...]]:
         """As HEADER says."""
-        return [(name, *_cells(row)) for name, row in self.rows.items()]
+        return [(name, *_table_cells(row)) for name, row in self.rows.items()]
 
 
-def _cells(row: RepetitionStatistics) -> Iterator[str]:
+def _table_cells(row: RepetitionStatistics) -> Iterator[str]:
     yield f"{row.perplexity:,.4g}"
     yield f"{row.mean_probability:.3f}"
     yield _percent(row.rep_4)
@@ -119,156 +133,156 @@ def _percent(share: float) -> str:
 
 
 def degeneration(
-    folder: str | Path,
-    paths: Sequence[str],
-    given: Mapping[str, Any],
-    *,
-    output: str = "degeneration.png",
-    samples_output: str | None = None,
-    prompt_tokens: int = 16,
-    new_tokens: int | None = None,
-    limit: int = 50,
-    strategies: Sequence[str] = STRATEGIES,
-    seed: int = 0,
+    folder: str | Path, paths: Sequence[str], data_settings: Mapping[str, Any], config: DegenerationConfig
 ) -> Degeneration:
-    """The verb. The table, the chart in `output`, and where asked for every text as a line of JSON.
+    """Compares the strategies: a table, a chart in `output`, and the texts in `samples_output`.
 
-    Raises UsageError for a model of another task, a setting that cannot be or a file that is there already;
+    Raises UsageError for a model of another task, a setting that cannot be or a file that exists already;
     DataError where no document is long enough.
     """
-    place = new_file(output, PICTURES)
-    listed = None if samples_output is None else new_file(samples_output, (".jsonl",))
-    for name, value in {"prompt_tokens": prompt_tokens, "new_tokens": new_tokens, "limit": limit}.items():
-        if value is not None and value < 1:
-            raise UsageError(f"--{name.replace('_', '-')} must be at least 1, but is {value}")
-    strategies = list(dict.fromkeys(strategies))
-    checked = {name: strategy_settings(name, seed) for name in strategies}
-    if not checked:
-        raise UsageError(
-            f"degeneration needs a strategy such as {STRATEGIES[0]} or {STRATEGIES[1]}; name one"
-        )
+    picture = new_file(config.output, PICTURES)
+    samples = None if config.samples_output is None else new_file(config.samples_output, (".jsonl",))
+    strategies = _strategies(config)
     if not paths:
         raise UsageError(
             "degeneration needs human texts: seqloom degeneration FOLDER TEXTS, with documents as for train"
         )
-    require_extra()  # said before the work, not after it
+    require_extra()  # a missing extra is an error now, not after the work
     bundle = language_model(folder)
-    new_tokens = _fitting(bundle, prompt_tokens, new_tokens)
-    excerpts, too_short = read_excerpts(
-        bundle, paths, as_trained(Path(folder), given), prompt_tokens, new_tokens, limit
-    )
-    texts = {HUMAN: _scored(bundle, excerpts, [(one.tokens, one.finished) for one in excerpts])}
-    for number, (name, settings) in enumerate(checked.items(), start=1):
-        began = time.monotonic()
-        made = continue_excerpts(bundle, excerpts, settings, new_tokens)
-        texts[name] = _scored(bundle, excerpts, [(one.tokens, one.finished) for one in made])
-        logger.info(
-            f"{number} of {len(checked)}: {name}, {sum(len(one.tokens) for one in made):,} tokens in"
-            f" {time.monotonic() - began:.1f} s"
-        )
+    new_tokens = fitting_new_tokens(bundle, config.prompt_tokens, config.new_tokens)
+    data = as_trained(Path(folder), data_settings)
+    humans, too_short = read_human_texts(bundle, paths, data, config.prompt_tokens, new_tokens, config.limit)
+    texts = {HUMAN: score_continuations(bundle, humans, [(one.continuation, one.finished) for one in humans])}
+    for number, (name, settings) in enumerate(strategies.items(), start=1):
+        started = time.monotonic()
+        hypotheses = continue_prompts(bundle, humans, settings, new_tokens)
+        outputs = [(one.tokens, one.finished) for one in hypotheses]
+        texts[name] = score_continuations(bundle, humans, outputs)
+        tokens = sum(len(one.tokens) for one in hypotheses)
+        seconds = time.monotonic() - started
+        logger.info(f"{number} of {len(strategies)}: {name}, {tokens:,} tokens in {seconds:.1f} s")
+    if samples is not None:
+        lines = []
+        for name, some in texts.items():
+            lines += [files.json_line(one) + "\n" for one in _records(bundle, name, humans, some)]
+        files.write_atomic(samples, "".join(lines))
     rows = {name: RepetitionStatistics.of(some) for name, some in texts.items()}
-    if listed is not None:
-        files.write_atomic(
-            listed,
-            "".join(
-                files.json_line(one) + "\n"
-                for name, some in texts.items()
-                for one in _records(bundle, name, excerpts, some)
-            ),
-        )
-    _draw(bundle, excerpts, texts, rows, place)
-    unknown = unknown_tokens(bundle, excerpts)
+    _draw(bundle, humans, texts, rows, picture)
     return Degeneration(
         rows=rows,
-        texts=len(excerpts),
+        texts=len(humans),
         too_short=too_short,
-        unknown=unknown,
-        prompt_tokens=prompt_tokens,
+        unknown=count_unknown_tokens(bundle, humans),
+        prompt_tokens=config.prompt_tokens,
         new_tokens=new_tokens,
-        seed=seed,
-        picture=place,
+        seed=config.seed,
+        picture=picture,
     )
 
 
-def read_excerpts(
+def _strategies(config: DegenerationConfig) -> dict[str, DecodeConfig]:
+    """Name -> settings of each strategy. Raises UsageError for numbers and strategies that cannot be."""
+    numbers = {
+        "prompt-tokens": config.prompt_tokens,
+        "new-tokens": config.new_tokens,
+        "limit": config.limit,
+    }
+    for name, value in numbers.items():
+        if value is not None and value < 1:
+            raise UsageError(f"--{name} must be at least 1, but is {value}")
+    strategies = {name: strategy_settings(name, config.seed) for name in config.strategies}
+    if not strategies:
+        raise UsageError(
+            f"degeneration needs a strategy such as {STRATEGIES[0]} or {STRATEGIES[1]}; name one"
+        )
+    return strategies
+
+
+def read_human_texts(
     bundle: LoadedRun,
     paths: Sequence[str],
     data: DataConfig,
     prompt_tokens: int,
     new_tokens: int,
     limit: int,
-) -> tuple[list[Excerpt], int]:
+) -> tuple[list[HumanText], int]:
     """The first `limit` documents that are long enough, and how many were too short before the last of them.
 
-    Long enough is a document of `prompt_tokens + new_tokens`, its end mark counted: all human texts are then
-    as long as the decoded ones may become. Raises DataError where there is none.
+    A document is long enough if it has `prompt_tokens + new_tokens`, its end mark counted: all human texts
+    are then as long as the decoded ones may become. Raises DataError where there is none.
     """
-    found: list[Excerpt] = []
-    lengths: list[int] = []
-    end = ends_of(bundle)
+    texts: list[HumanText] = []
+    too_short: list[int] = []
+    end, needed = _end_mark(bundle), prompt_tokens + new_tokens
     for number, document in enumerate(each_document(paths, data, bundle.tokenizer)):
         ids: list[int] = document.ids.tolist()
-        if len(ids) + len(end) < prompt_tokens + new_tokens:
-            lengths.append(len(ids) + len(end))
+        length = len(ids) + len(end)
+        if length < needed:
+            too_short.append(length)
             continue
-        rest = [*ids[prompt_tokens:], *end][:new_tokens]
-        finished = rest[-1:] == end
-        found.append(Excerpt(number, ids[:prompt_tokens], rest[: len(rest) - finished], finished))
-        if len(found) == limit:
+        continuation = [*ids[prompt_tokens:], *end][:new_tokens]
+        finished = continuation[-1:] == end
+        if finished:
+            continuation = continuation[: len(continuation) - 1]
+        texts.append(HumanText(number, ids[:prompt_tokens], continuation, finished))
+        if len(texts) == limit:
             break
-    if not found:
-        longest = f"the longest of {len(lengths):,} has {max(lengths):,}" if lengths else "there is none"
+    if not texts:
+        longest = "there is none"
+        if too_short:
+            longest = f"the longest of {len(too_short):,} has {max(too_short):,}"
         raise DataError(
-            f"{printable(' '.join(paths))}: a document must have {prompt_tokens + new_tokens} tokens, prompt"
-            f" and all, but {longest}; ask for fewer with --new-tokens, or for longer documents with --set"
+            f"{printable(' '.join(paths))}: a document must have {needed} tokens, prompt and all, but"
+            f" {longest}; ask for fewer with --new-tokens, or for longer documents with --set"
             " data.document=paragraph or file"
         )
     logger.info(
-        f"{len(found):,} texts: the first {prompt_tokens} tokens of each are the prompt, {new_tokens} more"
-        f" are compared; {len(lengths):,} documents were too short"
+        f"{len(texts):,} texts: the first {prompt_tokens} tokens of each are the prompt, {new_tokens} more"
+        f" are compared; {len(too_short):,} documents were too short"
     )
-    if unknown := unknown_tokens(bundle, found):
+    if unknown := count_unknown_tokens(bundle, texts):
         logger.info(f"{unknown:,} tokens of the human texts are <unk>: scored as such, and never decoded")
-    return found, len(lengths)
+    return texts, len(too_short)
 
 
-def unknown_tokens(bundle: LoadedRun, excerpts: Sequence[Excerpt]) -> int:
-    """How many tokens of the human continuations are the unknown one."""
+def count_unknown_tokens(bundle: LoadedRun, texts: Sequence[HumanText]) -> int:
+    """In the human continuations."""
     unknown = bundle.tokenizer.special_ids.unk
-    return 0 if unknown is None else sum(one.tokens.count(unknown) for one in excerpts)
+    return 0 if unknown is None else sum(one.continuation.count(unknown) for one in texts)
 
 
-def ends_of(bundle: LoadedRun) -> list[int]:
-    """The end mark, or nothing where nothing ends a text."""
-    end = bundle.tokenizer.special_ids.eos
-    return [] if end is None else [end]
+def _end_mark(bundle: LoadedRun) -> list[int]:
+    """Empty where no token ends a text."""
+    eos = bundle.tokenizer.special_ids.eos
+    return [] if eos is None else [eos]
 
 
-def continue_excerpts(
-    bundle: LoadedRun, excerpts: Sequence[Excerpt], settings: DecodeConfig, new_tokens: int
+def continue_prompts(
+    bundle: LoadedRun, texts: Sequence[HumanText], settings: DecodeConfig, new_tokens: int
 ) -> list[Hypothesis]:
     """The best hypothesis, or a sample, for each prompt. Text number i draws its random numbers as sample i
     of the seed does."""
-    model: Any = bundle.model
     options = generation_options(settings, bundle.tokenizer)
     bos = bundle.tokenizer.special_ids.bos
-    rows = ROWS if settings.strategy == "sample" else max(ROWS // settings.beam, 1)
-    made: list[Hypothesis] = []
-    for first in range(0, len(excerpts), rows):
-        some = excerpts[first : first + rows]
-        prompts = [[*bos, *excerpt.prompt] for excerpt in some]
-        earlier = [Earlier(sample=first + number) for number in range(len(some))]
-        found = finish(steps(model, None, prompts, [new_tokens] * len(some), options, earlier=earlier))
-        made += [found_or_refused(hypotheses, options.strategy)[0] for hypotheses in found]
-    return made
+    batch_rows = ROWS if settings.strategy == "sample" else max(ROWS // settings.beam, 1)
+    model = cast(Decodable, bundle.model)
+    outputs: list[Hypothesis] = []
+    for first in range(0, len(texts), batch_rows):
+        prompts = [[*bos, *one.prompt] for one in texts[first : first + batch_rows]]
+        earlier = [Earlier(sample=first + number) for number in range(len(prompts))]
+        found = finish(steps(model, None, prompts, [new_tokens] * len(prompts), options, earlier=earlier))
+        outputs += [found_or_refused(hypotheses, options.strategy)[0] for hypotheses in found]
+    return outputs
 
 
-def _fitting(bundle: LoadedRun, prompt_tokens: int, new_tokens: int | None) -> int:
-    """How many new tokens: none may be read without all that stands before it. Raises UsageError where so
-    many do not fit the context."""
+def fitting_new_tokens(bundle: LoadedRun, prompt_tokens: int, new_tokens: int | None) -> int:
+    """How many new tokens fit the context: each must be predicted from all tokens before it. Raises
+    UsageError where those asked for do not fit."""
     context = context_of(bundle.model)
-    begin = len(bundle.tokenizer.special_ids.bos)
-    room = math.inf if context is None else context + 1 - begin - prompt_tokens  # the last token is not read
+    room: float = math.inf
+    if context is not None:
+        # the last token is not read
+        room = context + 1 - len(bundle.tokenizer.special_ids.bos) - prompt_tokens
     if room < (new_tokens or 1):
         raise UsageError(
             f"--prompt-tokens and --new-tokens must sum to at most the model's context of {context} tokens, "
@@ -279,31 +293,33 @@ def _fitting(bundle: LoadedRun, prompt_tokens: int, new_tokens: int | None) -> i
     return new_tokens or int(min(room, NEW_TOKENS))
 
 
-def _scored(
-    bundle: LoadedRun, excerpts: Sequence[Excerpt], texts: Sequence[tuple[list[int], bool]]
+def score_continuations(
+    bundle: LoadedRun, texts: Sequence[HumanText], continuations: Sequence[tuple[list[int], bool]]
 ) -> list[Written]:
-    whole = [[*one.prompt, *tokens] for one, (tokens, _) in zip(excerpts, texts, strict=True)]
-    return [
-        Written(tokens, finished, score.last(len(tokens)).log_probs[: len(tokens) + finished])
-        for (tokens, finished), score in zip(
-            texts, score_texts(bundle.model, whole, bundle.tokenizer.special_ids), strict=True
-        )
-    ]
+    """Adds the probabilities of its tokens to each (continuation, whether the text ends there)."""
+    whole = [[*one.prompt, *tokens] for one, (tokens, _) in zip(texts, continuations, strict=True)]
+    scores = score_texts(bundle.model, whole, bundle.tokenizer.special_ids)
+    written = []
+    for (tokens, finished), score in zip(continuations, scores, strict=True):
+        log_probs = score.last(len(tokens)).log_probs[: len(tokens) + finished]
+        written.append(Written(tokens, finished, log_probs))
+    return written
 
 
 def _records(
-    bundle: LoadedRun, strategy: str, excerpts: Sequence[Excerpt], texts: Sequence[Written]
+    bundle: LoadedRun, strategy: str, humans: Sequence[HumanText], texts: Sequence[Written]
 ) -> Iterator[dict[str, Any]]:
-    for excerpt, one in zip(excerpts, texts, strict=True):
+    for human, one in zip(humans, texts, strict=True):
         loop = loop_at_end(one.tokens)
+        curve = _curve(bundle, human, one)
         yield {
             "strategy": strategy,
-            "document": excerpt.document,
-            "prompt": bundle.tokenizer.decode(excerpt.prompt),
-            "text": text_after(bundle.tokenizer, excerpt.prompt, one.tokens),
+            "document": human.document,
+            "prompt": bundle.tokenizer.decode(human.prompt),
+            "text": curve.text,
             "tokens": one.tokens,
-            "pieces": _pieces(bundle, one),
-            "probabilities": np.exp(one.log_probs).tolist(),
+            "pieces": curve.tokens,
+            "probabilities": curve.probabilities,
             "log_probability": float(one.log_probs.sum()),
             "finished": one.finished,
             "rep_4": repeated_share(one.tokens, 4),
@@ -311,47 +327,39 @@ def _records(
         }
 
 
-def _pieces(bundle: LoadedRun, text: Written) -> list[str]:
-    """As many as there are probabilities."""
-    return bundle.tokenizer.pieces([*text.tokens, *ends_of(bundle)][: len(text.log_probs)])
+def _curve(bundle: LoadedRun, human: HumanText, text: Written) -> ProbabilityCurve:
+    """The pieces of a text, as many as there are probabilities, and these."""
+    pieces = bundle.tokenizer.pieces([*text.tokens, *_end_mark(bundle)][: len(text.log_probs)])
+    words = text_after(bundle.tokenizer, human.prompt, text.tokens)
+    return ProbabilityCurve(pieces, np.exp(text.log_probs).tolist(), words)
 
 
 def _draw(
     bundle: LoadedRun,
-    excerpts: Sequence[Excerpt],
+    humans: Sequence[HumanText],
     texts: dict[str, list[Written]],
     rows: dict[str, RepetitionStatistics],
-    place: Path,
+    picture: Path,
 ) -> None:
-    """The person beside CHARTED. The example is the text that is in the middle by the mean probability of the
-    first of these."""
+    """The human texts beside CHARTED. The example is the median text by the mean probability of the first of
+    these strategies."""
     charted = [HUMAN, *([name for name in CHARTED if name in texts] or list(texts)[1:3])]
-    mean = [float(np.exp(one.log_probs).mean()) for one in texts[charted[1]]]
-    chosen = sorted(range(len(mean)), key=mean.__getitem__)[len(mean) // 2]
-    prompt = excerpts[chosen].prompt
-    example = {}
-    for name in charted[:2]:
-        one = texts[name][chosen]
-        example[name] = ProbabilityCurve(
-            _pieces(bundle, one),
-            np.exp(one.log_probs).tolist(),
-            text_after(bundle.tokenizer, prompt, one.tokens),
-        )
-    means = {}
+    by_probability = [float(np.exp(one.log_probs).mean()) for one in texts[charted[1]]]
+    middle = sorted(range(len(humans)), key=by_probability.__getitem__)[len(humans) // 2]
+    example = {name: _curve(bundle, humans[middle], texts[name][middle]) for name in charted[:2]}
+    means, edges = {}, []
     for name in charted:
-        shown = sum(2 * n >= len(mean) for n in rows[name].texts_by_position)  # it only falls
-        means[name] = Mean(rows[name].by_position[:shown], rows[name].texts_by_position[:shown])
-    ends = "; ".join(f"{name} {_ends(mean.probabilities)}" for name, mean in means.items())
+        row = rows[name]
+        # positions that at least half of the texts reach; the number of texts only falls
+        shown = sum(2 * count >= len(humans) for count in row.texts_by_position)
+        means[name] = Mean(row.by_position[:shown], row.texts_by_position[:shown])
+        first, last = row.by_position[:shown][:EDGE], row.by_position[:shown][-EDGE:]
+        edges.append(f"{name} {sum(first) / len(first):.2f} → {sum(last) / len(last):.2f}")
     chart = degeneration_chart(
         example,
         means,
-        prompt=bundle.tokenizer.decode(prompt),
+        prompt=bundle.tokenizer.decode(humans[middle].prompt),
         title="How predictable is each next token?",
-        subtitle=f"Mean probability of the first and the last {EDGE} tokens: {ends}",
+        subtitle=f"Mean probability of the first and the last {EDGE} tokens: {'; '.join(edges)}",
     )
-    save_chart(chart, place)
-
-
-def _ends(probabilities: Sequence[float]) -> str:
-    first, last = probabilities[:EDGE], probabilities[-EDGE:]
-    return f"{sum(first) / len(first):.2f} → {sum(last) / len(last):.2f}"
+    save_chart(chart, picture)

@@ -1,24 +1,24 @@
-"""What which cell remembers over which distance: trains a reader for each pair, keeps each result as it
-comes."""
+"""Probes which recurrent cell remembers over which distance: trains a reader for each pair, and keeps each
+result as soon as there is one."""
 
 from __future__ import annotations
 
 import json
 import logging
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, final
 
 from seqloom import files
 from seqloom.data.synthetic.long_memory import MemoryTask, examples, task_named
-from seqloom.errors import DataError, FolderError, MissingExtraError, UsageError, printable
+from seqloom.errors import DataError, MissingExtraError, UsageError, printable
 from seqloom.explaining.charts import MOST_SERIES, line_chart, save_chart
 from seqloom.explaining.memory_probe import READERS, TEST_ROWS, ProbeBudget, probe, reader_named
 from seqloom.run_file import parse
 from seqloom.training.loop import Progress
+from seqloom.workflows.locked_folder import locked_folder
 from seqloom.workflows.train import stop_signals
 
 logger = logging.getLogger(__name__)
@@ -27,41 +27,51 @@ RESULTS, CHART = "results.jsonl", "chart.png"
 STEPS_OF_OVERHEAD = 20
 """What an update costs besides its steps, in steps; for the estimate alone."""
 
-NEEDED = {"cell", "distance", "budget", "steps", "seconds", "parameters", "learned"}
+REQUIRED = {"cell", "distance", "budget", "steps", "seconds", "parameters", "learned"}
 
 Row = dict[str, Any]
 """A line of results.jsonl: task, cell, distance, budget, and a ProbeResult with its metrics beside the rest.
 """
+Pair = tuple[str, int]
+"""A cell and a distance."""
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class ProbeReport:
+    task_name: str
     task: MemoryTask
     folder: Path
     budget: ProbeBudget
-    rows: list[Row]
-    """All that the folder holds."""
-    stopped: str | None
-    """The signal that asked to stop."""
+    rows: list[Row] = field(default_factory=list)
+    """Everything in the folder."""
+    stopped: str | None = None
+    """The signal that stopped it."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What all results in a folder have in common."""
+        return {"task": self.task_name, **asdict(self.budget)}
+
+    def cells(self) -> list[str]:
+        """In the order in which they are listed."""
+        return [reader for reader in READERS if any(row["cell"] == reader for row in self.rows)]
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """(header, rows): for each cell and distance, in how many updates it was learned, or what it reached.
         Parameters are those of the recurrent layer."""
         distances = sorted({row["distance"] for row in self.rows})
-        found = {(row["cell"], row["distance"]): row for row in self.rows}
-        lines = []
-        for cell in readers_of(self.rows):
-            parameters = next(row["parameters"] for row in self.rows if row["cell"] == cell)
-            cells = (
-                _shown(found[cell, distance]) if (cell, distance) in found else "-" for distance in distances
-            )
-            lines.append((cell, f"{parameters:,}", *cells))
+        results = {(row["cell"], row["distance"]): row for row in self.rows}
+        lines: list[tuple[str, ...]] = []
+        for cell in self.cells():
+            some = [results.get((cell, distance)) for distance in distances]
+            parameters = next(row["parameters"] for row in some if row is not None)
+            lines.append((cell, f"{parameters:,}", *map(_shown, some)))
         chance = f"{self.task.chance:.1%}" if self.task.classes else f"mse {self.task.chance:.3f}"
         lines.append(("(chance)", "", *[chance] * len(distances)))
         if self.task.last_noun is not None:
-            of = {row["distance"]: row["last_noun"] for row in self.rows}
-            lines.append(("(last noun)", "", *(f"{of[distance]:.1%}" for distance in distances)))
+            last_noun = {row["distance"]: f"{row['last_noun']:.1%}" for row in self.rows}
+            lines.append(("(last noun)", "", *(last_noun[distance] for distance in distances)))
         return ("cell", "parameters", *map(str, distances)), lines
 
 
@@ -76,9 +86,9 @@ def run_probe(
 ) -> ProbeReport:
     """Probes every cell at every distance that the folder has no result of yet, and draws the chart.
 
-    `settings` are fields of `ProbeBudget`. Raises UsageError where something unknown is asked for, or the
-    folder holds something else than a probe of this task with these settings; FolderError where another
-    process probes into it.
+    `settings` are fields of `ProbeBudget`. Raises UsageError for an unknown cell or task, or a folder that
+    contains something other than a probe of this task with these settings; FolderError where another process
+    probes into it.
     """
     task = task_named(task_name)
     budget = parse(ProbeBudget, {"shorter": task.shorter} | settings)
@@ -87,55 +97,44 @@ def run_probe(
         reader_named(cell)
     for distance in distances:
         examples(task, 0, "test", 0, 1, distance)
+    pairs = [(cell, distance) for distance in distances for cell in cells]
     folder = Path(output or f"seqloom-probe-{task_name}")
-    with _held(folder):
-        rows = read_results(folder, task, task_name, budget)
-        known = {(row["cell"], row["distance"]) for row in rows}
-        wanted = [
-            (cell, distance) for distance in distances for cell in cells if (cell, distance) not in known
-        ]
-        if len(wanted) < len(cells) * len(distances):
-            logger.info(
-                f"{printable(str(folder))} has {len(cells) * len(distances) - len(wanted)} of these results"
-                " already"
-            )
-        stopped = _run(task, task_name, budget, wanted, rows, folder, progress)
-        report = ProbeReport(task=task, folder=folder, budget=budget, rows=rows, stopped=stopped)
-        if rows:
-            _draw(report, task_name)
+    report = ProbeReport(task_name=task_name, task=task, folder=folder, budget=budget)
+    with locked_folder(folder, RESULTS, kind="probe", activity="probing", option="--output"):
+        report.rows = read_results(report)
+        done = {(row["cell"], row["distance"]) for row in report.rows}
+        missing = [pair for pair in pairs if pair not in done]
+        if len(missing) < len(pairs):
+            logger.info(f"{printable(str(folder))} has {len(pairs) - len(missing)} of these results already")
+        report.stopped = _probe_pairs(report, missing, progress)
+        if report.rows:
+            _draw(report)
     return report
 
 
-def _run(
-    task: MemoryTask,
-    task_name: str,
-    budget: ProbeBudget,
-    wanted: list[tuple[str, int]],
-    rows: list[Row],
-    folder: Path,
-    progress: Callable[[Progress], None],
+def _probe_pairs(
+    report: ProbeReport, pairs: Sequence[Pair], progress: Callable[[Progress], None]
 ) -> str | None:
-    """Adds a row for each wanted pair, in the file too; a signal ends it before the next update and is
+    """Adds a row for each pair, in the file too. A signal stops it before the next update; its name is
     returned."""
-    with stop_signals() as interrupted:
-        for at, (cell, distance) in enumerate(wanted):
+    budget, rows = report.budget, report.rows
+    with stop_signals() as signal_number:
+        for index, (cell, distance) in enumerate(pairs):
 
-            def show(now: Progress, done: int = at * budget.steps) -> None:
-                progress(now._replace(step=done + now.step, total_steps=len(wanted) * budget.steps))
+            def show(now: Progress, done: int = index * budget.steps) -> None:
+                progress(now._replace(step=done + now.step, total_steps=len(pairs) * budget.steps))
 
-            result = probe(task, cell, distance, budget, show, interrupted)
+            result = probe(report.task, cell, distance, budget, show, signal_number)
             if result is None:
-                return signal.Signals(interrupted()).name
-            named = {"task": task_name, "cell": cell, "distance": distance, "budget": asdict(budget)}
-            row = (
-                named
-                | {key: value for key, value in result._asdict().items() if key != "metrics"}
-                | result.metrics
-            )
+                return signal.Signals(signal_number()).name
+            row: Row = {"task": report.task_name, "cell": cell, "distance": distance}
+            row |= {"budget": asdict(budget), **result._asdict()}
+            row |= row.pop("metrics")
             rows.append(json.loads(files.json_line(row)))  # as it will be read again
-            files.write_atomic(folder / RESULTS, "".join(files.json_line(row) + "\n" for row in rows))
-            left = wanted[at + 1 :]
-            rest = f"; {len(left)} to go, {_at_most(rows, left)} at most" if left else ""
+            lines = [files.json_line(one) + "\n" for one in rows]
+            files.write_atomic(report.folder / RESULTS, "".join(lines))
+            remaining = pairs[index + 1 :]
+            rest = f"; {len(remaining)} to go, {_at_most(rows, remaining)} at most" if remaining else ""
             reached = "learned" if result.learned else _shown(rows[-1])
             logger.info(
                 f"{cell} at {distance}: {reached} after {result.steps:,} updates, {result.seconds:.0f}"
@@ -144,111 +143,79 @@ def _run(
     return None
 
 
-def _at_most(rows: list[Row], wanted: list[tuple[str, int]]) -> str:
-    """How long the wanted pairs take if none is learned, by what an update cost so far for each step of a
+def _at_most(rows: Sequence[Row], pairs: Sequence[Pair]) -> str:
+    """How long the pairs take if none is learned, judged by what an update has cost so far for each step of a
     sequence."""
-    costs: dict[str, float] = {}
-    for row in rows:
-        costs[row["cell"]] = row["seconds"] / (row["steps"] * (row["distance"] + STEPS_OF_OVERHEAD))
+    costs = {row["cell"]: row["seconds"] / (row["steps"] * _update_steps(row["distance"])) for row in rows}
     mean = sum(costs.values()) / len(costs)
-    minutes = (
-        sum(costs.get(cell, mean) * (distance + STEPS_OF_OVERHEAD) for cell, distance in wanted)
-        * rows[-1]["budget"]["steps"]
-        / 60
-    )
-    return f"{minutes:.0f} min" if minutes >= 1 else "1 min"
+    update = sum(costs.get(cell, mean) * _update_steps(distance) for cell, distance in pairs)
+    minutes = update * rows[-1]["budget"]["steps"] / 60
+    return f"{max(minutes, 1):.0f} min"
 
 
-def read_results(folder: Path, task: MemoryTask, task_name: str, budget: ProbeBudget) -> list[Row]:
-    """What a folder holds so far. Raises UsageError where it is of another task or budget, DataError where a
-    line is damaged."""
-    path, rows = folder / RESULTS, []
+def _update_steps(distance: int) -> int:
+    return distance + STEPS_OF_OVERHEAD
+
+
+def read_results(report: ProbeReport) -> list[Row]:
+    """The results that a folder has so far. Raises UsageError where they are of another task or budget,
+    DataError where a line is damaged."""
+    path, rows = report.folder / RESULTS, []
     if not path.exists():
         return []
     for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
         try:
             row = json.loads(line)
             theirs = {"task": row["task"], **row["budget"]}
-            if not row.keys() >= {*NEEDED, task.metric}:
+            if not row.keys() >= {*REQUIRED, report.task.metric}:
                 raise KeyError
         except (ValueError, KeyError, TypeError):
             raise DataError(
                 "must be a result of seqloom probe, but is not; mend or move the file", str(path), number
             ) from None
-        ours = {"task": task_name, **asdict(budget)}
+        ours = report.identity
         if theirs != ours:
-            other = ", ".join(
+            changes = [
                 f"{key} {theirs.get(key)}, not {value}"
                 for key, value in ours.items()
                 if theirs.get(key) != value
-            )
+            ]
             raise UsageError(
-                f"{printable(str(folder))}: holds a probe with other settings ({printable(other)}); name"
-                " another --output"
+                f"{printable(str(report.folder))}: holds a probe with other settings"
+                f" ({printable(', '.join(changes))}); name another --output"
             )
         rows.append(row)
     return rows
 
 
-@contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """The folder, made where it is missing, and nobody else probing into it."""
-    if files.holds_something(folder) and not (folder / RESULTS).is_file():
-        raise UsageError(
-            f"{printable(str(folder))}: must be new, empty or of an earlier probe, but holds something else;"
-            " name another --output"
-        )
-    with files.writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    with files.locked(folder / files.LOCK) as held:
-        if not held:
-            raise FolderError(
-                f"{printable(str(folder))}: another process is probing into this folder; wait for it or"
-                " stop it"
-            )
-        yield
-
-
-def readers_of(rows: list[Row]) -> list[str]:
-    """The cells of these rows, in the order of the lists."""
-    return [reader for reader in READERS if any(row["cell"] == reader for row in rows)]
-
-
-def _shown(row: Row) -> str:
+def _shown(row: Row | None) -> str:
+    if row is None:
+        return "-"
     if row["learned"]:
         return f"in {row['steps']:,}"
+    if "accuracy" in row:
+        return f"{row['accuracy']:.1%}"
     error = row.get("mse", 0.0)
-    return (
-        f"{row['accuracy']:.1%}"
-        if "accuracy" in row
-        else "not finite"
-        if error is None
-        else f"mse {error:.3f}"
-    )
+    return "not finite" if error is None else f"mse {error:.3f}"
 
 
-def _draw(report: ProbeReport, task_name: str) -> None:
+def _draw(report: ProbeReport) -> None:
     """The chart of all rows, in the folder; a notice where the extra `plot` is not installed."""
     task, budget = report.task, report.budget
-    rows = [
-        row
-        for row in sorted(report.rows, key=lambda row: int(row["distance"]))
-        if row[task.metric] is not None
-    ]
-    named = {
-        cell: [(row["distance"], row[task.metric]) for row in rows if row["cell"] == cell]
-        for cell in readers_of(rows)[:MOST_SERIES]
-    }
-    if len(named) < MOST_SERIES:
-        named["chance"] = [
-            (distance, task.chance) for distance in sorted({row["distance"] for row in report.rows})
-        ]
+    series: dict[str, list[tuple[float, float]]] = {cell: [] for cell in report.cells()}
+    for row in sorted(report.rows, key=lambda row: int(row["distance"])):
+        if row[task.metric] is not None:
+            series[row["cell"]].append((row["distance"], row[task.metric]))
+    series = dict([(cell, points) for cell, points in series.items() if points][:MOST_SERIES])
+    if len(series) < MOST_SERIES:
+        distances = sorted({row["distance"] for row in report.rows})
+        series["chance"] = [(distance, task.chance) for distance in distances]
     try:
         chart = line_chart(
-            named,
+            series,
             x=task.distance,
             y="accuracy" if task.classes else "mean squared error",
-            title=f"{task_name}: {task.about}",
+            title=f"{report.task_name}: {task.about}",
             subtitle=(
                 f"{TEST_ROWS:,} test examples; width {budget.width}, at most {budget.steps:,} updates of"
                 f" {budget.rows} sequences"

@@ -1,4 +1,4 @@
-"""Looking into a model of images: where [CLS] looks in a picture."""
+"""Shows where [CLS] looks in a picture."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 
 from seqloom.data.images.image_files import read_pictures
 from seqloom.errors import DataError
@@ -16,7 +15,7 @@ from seqloom.explaining.charts import save_chart
 from seqloom.explaining.patch_attention import patch_panels, rollout
 from seqloom.tasks.images.classify import ImageClassifier
 from seqloom.tasks.translation.translator import new_file
-from seqloom.workflows.explain.text import PICTURES
+from seqloom.workflows.explain.attention import PICTURES
 
 
 @final
@@ -36,8 +35,9 @@ class ImageExplanation:
 
 
 def explain_image(folder: str | Path, path: str, output: str) -> ImageExplanation:
-    """The verb, for the (first) image of a file. Raises UsageError where the picture is there already."""
-    place = new_file(output, PICTURES)
+    """Draws the attention for the (first) image of a file. Raises UsageError where the picture exists
+    already."""
+    picture = new_file(output, PICTURES)
     classifier = ImageClassifier.load(folder)
     image = next(read_pictures([path], labelled=False), None)
     if image is None:
@@ -45,32 +45,24 @@ def explain_image(folder: str | Path, path: str, output: str) -> ImageExplanatio
     model: Any = classifier.model
     weight = next(model.parameters())
     pixels = classifier.preprocessing.fitted(image.pixels)
-    read = classifier.preprocessing.scaled(pixels[None]).to(weight.device, weight.dtype)
+    inputs = classifier.preprocessing.scaled(pixels[None]).to(weight.device, weight.dtype)
     with torch.inference_mode():
-        probabilities = model(read)[0].softmax(dim=-1)
-        weights = model.attention_weights(read)[0].double().cpu()
+        probabilities = model(inputs)[0].softmax(dim=-1)
+        weights: Tensor = model.attention_weights(inputs)[0].double().cpu()
     side = classifier.preprocessing.size // model.config.patch_size
-
-    def grid(patches: torch.Tensor) -> NDArray[np.float64]:
-        return patches.view(side, side).numpy()
-
-    rolled, heads = grid(rollout(weights)), [grid(look) for look in weights[-1, :, 0, 1:]]
+    rolled = rollout(weights).view(side, side)
+    heads = weights[-1, :, 0, 1:].reshape(-1, side, side)  # of [CLS], the first query, to each patch
+    panels = {"all layers (rollout)": rolled.numpy()}
+    panels |= {f"last layer, head {number}": head.numpy() for number, head in enumerate(heads, start=1)}
     best = int(probabilities.argmax())
     label, probability = classifier.labels[best], float(probabilities[best])
-    looks = {"all layers (rollout)": rolled} | {
-        f"last layer, head {at}": look for at, look in enumerate(heads, start=1)
-    }
-    save_chart(
-        patch_panels(
-            pixels, looks, title=f"Where [CLS] looks: {label} ({probability:.2f})", subtitle=image.place
-        ),
-        place,
-    )
+    title = f"Where [CLS] looks: {label} ({probability:.2f})"
+    save_chart(patch_panels(pixels, panels, title=title, subtitle=image.place), picture)
     return ImageExplanation(
         image=image.place,
         label=label,
         probability=probability,
         rollout=rolled.tolist(),
-        heads=[look.tolist() for look in heads],
-        picture=place,
+        heads=heads.tolist(),
+        picture=picture,
     )
