@@ -105,6 +105,7 @@ def test_a_stopped_probe_goes_on_to_the_same_results(
     assert [(row["cell"], row["distance"]) for row in report.rows] == [("elman", 2)]
     assert results(tmp_path / "cut") == results(tmp_path / "whole")[:1]
     assert calls[-1] == 35
+    notices.clear()
     assert probed(tmp_path / "cut").stopped is None
     assert "has 1 of these results already" in notices[0]
     assert results(tmp_path / "cut") == results(tmp_path / "whole")
