@@ -19,7 +19,7 @@ from seqloom.layers.recurrent import stack
 def main() -> None:
     way, *arguments = sys.argv[1:]
     if way == "loop":
-        stack.way_to_run = lambda layers, inputs, mask=None: "loop"
+        stack.choose_implementation = lambda layers, inputs, mask=None: "loop"
     elif way != "fast":
         raise SystemExit(f"the first argument must be loop or fast, but is {way!r}")
     try:

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqloom.layers.recurrent.layer import RecurrentLayer
-from seqloom.layers.recurrent.stack import Recurrent
+from seqloom.layers.recurrent.stack import RecurrentStack
 from seqloom.layers.recurrent.torch_modules import to_torch
 
 
@@ -25,7 +25,7 @@ from seqloom.layers.recurrent.torch_modules import to_torch
 class Full(nn.Module):
     """torch.nn's layers over full sequences."""
 
-    def __init__(self, layers: Recurrent) -> None:
+    def __init__(self, layers: RecurrentStack) -> None:
         super().__init__()
         self.module = to_torch(layers)
 
@@ -39,7 +39,7 @@ class Full(nn.Module):
 class Packed(nn.Module):
     """torch.nn's layers over packed sequences, as users run them today."""
 
-    def __init__(self, layers: Recurrent) -> None:
+    def __init__(self, layers: RecurrentStack) -> None:
         super().__init__()
         self.module = to_torch(layers)
 
@@ -207,7 +207,7 @@ class LayerNormLSTMLoop(Loop):
 class Stack(nn.Module):
     """Loops, one above the other."""
 
-    def __init__(self, kind: Callable[[RecurrentLayer], nn.Module], layers: Recurrent) -> None:
+    def __init__(self, kind: Callable[[RecurrentLayer], nn.Module], layers: RecurrentStack) -> None:
         super().__init__()
         self.loops = nn.Sequential(*(kind(layer) for layer in layers.stack))
 

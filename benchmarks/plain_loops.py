@@ -10,7 +10,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from seqloom.layers.recurrent.cells import gates_of
+from seqloom.layers.recurrent.cells import gate_names
 from seqloom.layers.recurrent.layer import RecurrentLayer
 
 
@@ -80,7 +80,7 @@ class MUT(PlainLoop):
 
     def __init__(self, layer: RecurrentLayer) -> None:
         super().__init__(layer)
-        self.bias, self.gates = nn.Parameter(layer.bias.detach().clone()), gates_of(layer.cell)
+        self.bias, self.gates = nn.Parameter(layer.bias.detach().clone()), gate_names(layer.cell)
 
     def prepared(self, inputs: Tensor) -> Tensor:
         if not self.bare:

@@ -41,7 +41,7 @@ from benchmarks.recurrent_cases import (
     ways_of,
 )
 from benchmarks.recurrent_memory import peak_memory
-from seqloom.layers.recurrent.stack import Recurrent
+from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig
 from seqloom.layers.recurrent.torch_modules import to_torch
 
 TorchCell = type[nn.LSTMCell | nn.GRUCell]
@@ -180,26 +180,26 @@ def summary(rows: Sequence[tuple[Case, str]], points: Sequence[Point]) -> str:
     )
 
 
-def single_step(layers: Recurrent) -> Callable[[], None]:
+def single_step(layers: RecurrentStack) -> Callable[[], None]:
     """The next step of one sequence, again and again."""
     (layer,) = layers.stack
-    inputs, state = torch.randn(1, layers.input_width), layer.start(1)
+    inputs, state = torch.randn(1, layers.config.input_width), layer.start(1)
 
     @torch.no_grad()
     def run() -> None:
         nonlocal state
-        state = layer.advance(inputs, state)
+        state = layer.step_from_input(inputs, state)
 
     return run
 
 
-def torch_step(layers: Recurrent, kind: TorchCell) -> Callable[[], None]:
+def torch_step(layers: RecurrentStack, kind: TorchCell) -> Callable[[], None]:
     """The same with torch's cell of the same weights."""
-    cell = kind(layers.input_width, layers.width)
+    cell = kind(layers.config.input_width, layers.config.width)
     cell.load_state_dict(
         {name.removesuffix("_l0"): weight for name, weight in to_torch(layers).state_dict().items()}
     )
-    inputs = torch.randn(1, layers.input_width)
+    inputs = torch.randn(1, layers.config.input_width)
     state = cell(inputs)
 
     @torch.no_grad()
@@ -218,7 +218,7 @@ def step(cells: Sequence[str], widths: Sequence[int], rounds: int) -> tuple[list
         peer = f"torch.nn.{kind.__name__}"
         body.append([title, peer])
         for width in widths:
-            layers = Recurrent(name, width, width)
+            layers = RecurrentStack(RecurrentStackConfig(name, width, width))
             timing = interleaved({OURS: single_step(layers), peer: torch_step(layers, kind)}, rounds=rounds)
             ratio, microseconds = (
                 timing.ratio(OURS, peer),

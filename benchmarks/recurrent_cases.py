@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import lengths, peers, plain_loops
-from seqloom.layers.recurrent.stack import Recurrent
+from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig
 from seqloom.shapes import mask_of
 
 STEPS = 128
@@ -40,7 +40,7 @@ LENGTHS: dict[str, Callable[[int], list[list[int]]]] = {
 }
 """Rows -> the lengths in each batch of a run."""
 
-MakePeer = Callable[[Recurrent], nn.Module]
+MakePeer = Callable[[RecurrentStack], nn.Module]
 """Our layers -> another model with their weights, called as `Ours`."""
 
 
@@ -157,7 +157,7 @@ class Batch(NamedTuple):
 class Ours(nn.Module):
     """Our layers as a model has them: the mask is made from the lengths."""
 
-    def __init__(self, layers: Recurrent) -> None:
+    def __init__(self, layers: RecurrentStack) -> None:
         super().__init__()
         self.layers = layers
 
@@ -167,17 +167,21 @@ class Ours(nn.Module):
         return outputs
 
 
-def layers_of(case: Case, size: Size) -> Recurrent:
+def layers_of(case: Case, size: Size) -> RecurrentStack:
     torch.manual_seed(0)
-    return Recurrent(case.cell, size.width, size.width, layers=size.layers, **case.options(size.width))
+    return RecurrentStack(
+        RecurrentStackConfig(
+            case.cell, size.width, size.width, layers=size.layers, **case.options(size.width)
+        )
+    )
 
 
-def ways_of(case: Case, layers: Recurrent) -> dict[str, nn.Module]:
+def ways_of(case: Case, layers: RecurrentStack) -> dict[str, nn.Module]:
     """Our layers and every peer with the same weights."""
     return {OURS: Ours(layers), **{name: make(layers) for name, make in case.peers.items()}}
 
 
-def batches_of(case: Case, size: Size, layers: Recurrent) -> list[Batch]:
+def batches_of(case: Case, size: Size, layers: RecurrentStack) -> list[Batch]:
     found = []
     for each in LENGTHS[case.lengths](size.rows):
         true = None if case.lengths == "full" else torch.tensor(each)
@@ -199,6 +203,6 @@ def training_step(model: nn.Module, batches: Sequence[Batch]) -> Callable[[], No
     return run
 
 
-def flops(layers: Recurrent, tokens: int) -> int:
+def flops(layers: RecurrentStack, tokens: int) -> int:
     """Of a training step's matrix products: 2 for each weight and true token forward, twice that backward."""
     return 6 * tokens * sum(parameter.numel() for parameter in layers.parameters() if parameter.dim() == 2)

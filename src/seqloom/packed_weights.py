@@ -1,9 +1,9 @@
 """Weights in a faster layout, kept while text is decoded and nowhere else.
 
-Every step of decoding multiplies a few rows with the same large matrices. A copy of a matrix in the layout that
-suits such a product pays for itself within a few steps, but it does not follow a change of the weight. So copies
-are made and read only while somebody has opened a `PackedWeights`, which says that the weights stay as they are.
-Outside of it every forward pass reads the weight itself.
+Every step of decoding multiplies a few rows with the same large matrices. A copy of a matrix in the layout
+that suits such a product pays for itself within a few steps, but it does not follow a change of the weight.
+So copies are made and read only while somebody has opened a `PackedWeights`, which says that the weights stay
+as they are. Outside of it every forward pass reads the weight itself.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class PackedWeights:
         with weights:
             logits, state = model(tokens, state)
 
-    It may be opened again and again, as a generator must that gives up control between its steps. Within another
-    one that is open in the same thread it adds nothing: the outer one serves.
+    It may be opened again and again, as a generator must that gives up control between its steps. Within
+    another one that is open in the same thread it adds nothing: the outer one serves.
     """
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from seqloom.explaining import gradient_flow as module
 from seqloom.explaining.gradient_flow import GradientFlow, NormCurve, gradient_flow
 from seqloom.layers.recurrent.cells import CELLS, CellState
 from seqloom.layers.recurrent.layer import RecurrentLayer
-from seqloom.layers.recurrent.stack import Recurrent
+from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig
 from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from seqloom.protocols import Loss, detach
 from seqloom.training.objectives import Translation
@@ -25,9 +25,9 @@ from seqloom.training.objectives import Translation
 LENGTHS = (6, 3, 1)
 
 
-def layers(cell: str, width: int = 4, **options: Any) -> Recurrent:
+def layers(cell: str, width: int = 4, **options: Any) -> RecurrentStack:
     torch.manual_seed(1)
-    made = Recurrent(cell, 3, width, **options).double()
+    made = RecurrentStack(RecurrentStackConfig(cell, 3, width, **options)).double()
     with torch.no_grad():
         for layer in made.modules():
             if isinstance(layer, RecurrentLayer):
@@ -51,7 +51,7 @@ def placed(rows: list[Tensor], steps: int, place: Callable[[int], list[int]]) ->
     return inputs, mask
 
 
-def flow_of(model: Recurrent, inputs: Tensor, mask: Tensor, wishes: list[Tensor]) -> GradientFlow:
+def flow_of(model: RecurrentStack, inputs: Tensor, mask: Tensor, wishes: list[Tensor]) -> GradientFlow:
     """Of the loss `Σ wish · output` over the true steps."""
     return gradient_flow(model, lambda: (model(inputs, mask)[0][mask] * torch.cat(wishes)).sum())
 
@@ -144,18 +144,21 @@ def test_jacobians_and_gradients_are_those_of_the_steps(cell: str) -> None:
     (row,) = rows_of([5])
     (wish,) = rows_of([5], 4)
     flow = flow_of(model, row[None], torch.ones(1, 5, dtype=torch.bool), [wish])
-    products = layer.product(layer.linear(row)).detach()[:, None]
+    products = layer.input_gates(layer.input_product(row)).detach()[:, None]
     states = [layer.start(1)]
     for product in products:
         states.append(tuple(part.detach() for part in layer.step(product, states[-1])))
-    for part, name in enumerate(("h", "c")[: layer.cell.states]):
+    for part, name in enumerate(("h", "c")[: layer.cell.state_count]):
         jacobians, gradients = [], []
         for t in range(5, 0, -1):
 
             def onward(value: Tensor, t: int = t, part: int = part) -> tuple[Tensor, Tensor]:
-                state: CellState = (value,) if layer.cell.states == 1 else (value, states[t][1])
+                state: CellState = (value,) if layer.cell.state_count == 1 else (value, states[t][1])
                 if part == 1:
-                    state = (layer.gates(products[t - 1], states[t - 1])["o"] * torch.tanh(value), value)
+                    state = (
+                        layer.gate_values(products[t - 1], states[t - 1])["o"] * torch.tanh(value),
+                        value,
+                    )
                 loss = (state[0] * wish[t - 1]).sum()
                 for product, own in zip(products[t:], wish[t:], strict=True):
                     state = layer.step(product, state)
@@ -189,7 +192,7 @@ def test_a_closed_lstm_keeps_its_cell_state() -> None:
 def test_orthogonal_weights_keep_the_norm_and_their_scale_is_the_factor(scale: float, width: int) -> None:
     """A ReLU that is open everywhere is linear; with W_h = scale · permutation each step multiplies by
     `scale`. Beyond DIRECTIONS too, for of such a Jacobian every direction says the same."""
-    model = Recurrent("elman-relu", 3, width).double()
+    model = RecurrentStack(RecurrentStackConfig("elman-relu", 3, width)).double()
     with torch.no_grad():
         model.stack[0].weight_h.copy_(scale * torch.eye(width, dtype=torch.float64).roll(1, 0))
         model.stack[0].weight_x.zero_()
@@ -209,7 +212,7 @@ def test_orthogonal_weights_keep_the_norm_and_their_scale_is_the_factor(scale: f
 
 def test_what_is_lost_is_0_and_spoils_no_factor() -> None:
     """W_h shifts by one unit and drops the last: after four steps nothing is left."""
-    model = Recurrent("elman-relu", 3, 4).double()
+    model = RecurrentStack(RecurrentStackConfig("elman-relu", 3, 4)).double()
     with torch.no_grad():
         model.stack[0].weight_h.copy_(torch.diag(torch.ones(3, dtype=torch.float64), -1))
         model.stack[0].weight_x.zero_()
@@ -240,8 +243,8 @@ def test_gates_are_means_and_percentiles_of_true_steps() -> None:
     values: list[list[Tensor]] = [[], [], []]
     for row in rows:
         state = model.stack[0].start(1)
-        for t, product in enumerate(model.stack[0].product(model.stack[0].linear(row))):
-            values[t].append(model.stack[0].gates(product[None], state)["z"])
+        for t, product in enumerate(model.stack[0].input_gates(model.stack[0].input_product(row))):
+            values[t].append(model.stack[0].gate_values(product[None], state)["z"])
             state = model.stack[0].step(product[None], state)
     together = [torch.cat(some).detach().numpy() for some in values]
     gate = flow.layers[0].gates["z"]

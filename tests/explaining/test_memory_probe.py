@@ -147,7 +147,7 @@ def test_shorter_distances_come_as_often_as_asked() -> None:
 @pytest.mark.parametrize("reader", READERS)
 def test_readers_differ_in_the_cell_alone(reader: str) -> None:
     model = MemoryReader(reader, 5, 3, 8)
-    assert model.recurrent.cell_name == reader_named(reader)
+    assert model.recurrent.config.cell == reader_named(reader)
     assert (model.scores is not None) == (reader == "attention")
     assert model(torch.zeros(2, 6, dtype=torch.long), 4).shape == (2, 4, 3)
 

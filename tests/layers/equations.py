@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from seqloom.layers.recurrent.cells import CELLS, CellState
 from seqloom.layers.recurrent.layer import Normalisation, RecurrentLayer
-from seqloom.layers.recurrent.stack import Recurrent
+from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig
 
 ROWS, STEPS, INPUT, WIDTH, PROJECTION = 4, 6, 3, 4, 2
 
@@ -56,13 +56,13 @@ def draw_parameters(module: nn.Module, seed: int = 0, std: float = 0.6) -> None:
             parameter.normal_(std=std, generator=generator)
 
 
-def layers_of(cell: str, input_width: int = INPUT, **options: Any) -> Recurrent:
-    layers = Recurrent(cell, input_width, WIDTH, **options).double()
+def layers_of(cell: str, input_width: int = INPUT, **options: Any) -> RecurrentStack:
+    layers = RecurrentStack(RecurrentStackConfig(cell, input_width, WIDTH, **options)).double()
     draw_parameters(layers)
     return layers
 
 
-def states_of(layers: Recurrent, rows: int = ROWS) -> CellState:
+def states_of(layers: RecurrentStack, rows: int = ROWS) -> CellState:
     return tuple(drawn(*part.shape, seed=5 + i) for i, part in enumerate(layers.start(rows)))
 
 
@@ -315,7 +315,7 @@ def written_out(
 
 
 def stack_written_out(
-    layers: Recurrent, inputs: Tensor, mask: Tensor, state: CellState | None = None
+    layers: RecurrentStack, inputs: Tensor, mask: Tensor, state: CellState | None = None
 ) -> tuple[Tensor, CellState]:
     """Layer k reads [→h; ←h] of layer k-1, connected; the final states are →h_n and ←h_1, layer by layer."""
     state = layers.start(len(inputs)) if state is None else state
@@ -326,13 +326,13 @@ def stack_written_out(
         for backward, layer in enumerate(both):
             assert isinstance(layer, RecurrentLayer)
             start = tuple(part[:, len(ends)] for part in state)
-            outputs, end = written_out(layers.cell_name, layer, below, mask, start, backward=bool(backward))
+            outputs, end = written_out(layers.config.cell, layer, below, mask, start, backward=bool(backward))
             found.append(outputs)
             ends.append(end)
         h = torch.cat(found, dim=-1)
-        if k and layers.connection == "residual":
+        if k and layers.config.connection == "residual":
             h = h + below
-        elif k and layers.connection == "highway":
+        elif k and layers.config.connection == "highway":
             to_gate = layers.highways[k - 1].linear
             assert isinstance(to_gate, nn.Linear)
             gate = sigma(below @ to_gate.weight.T + to_gate.bias)

@@ -15,15 +15,17 @@ from torch import Tensor
 
 from seqloom.layers.recurrent.cells import CellState
 from seqloom.layers.recurrent.layer import RecurrentLayer
-from seqloom.layers.recurrent.packing import Order
-from seqloom.layers.recurrent.stack import Recurrent, Stepper, layer_state
+from seqloom.layers.recurrent.packing import PackedOrder
+from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig, Stepper, layer_state
 
 WIDTH, SHARE = 40, 0.5
 
 
-def powers(**options: Any) -> Recurrent:
+def powers(**options: Any) -> RecurrentStack:
     """Two layers that show what multiplies their state."""
-    layers = Recurrent("elman-relu", INPUT, WIDTH, layers=2, state_dropout=SHARE, **options).double()
+    layers = RecurrentStack(
+        RecurrentStackConfig("elman-relu", INPUT, WIDTH, layers=2, state_dropout=SHARE, **options)
+    ).double()
     with torch.no_grad():
         for layer in layers.stack:
             layer.weight_x.zero_()
@@ -31,14 +33,16 @@ def powers(**options: Any) -> Recurrent:
     return layers
 
 
-def states_along(layers: Recurrent, way: str) -> list[Tensor]:
+def states_along(layers: RecurrentStack, way: str) -> list[Tensor]:
     """h of each layer, `(rows, steps, width)`, from h = 1 and input 0."""
     state: CellState = (torch.ones(ROWS, 2, WIDTH, dtype=torch.double),)
     seen: list[list[Tensor]] = [[], []]
     if way == "step by step":
         step, states = Stepper(layers, ROWS), [layer_state(state, k) for k in range(2)]
         for _ in range(STEPS):
-            _, states = step(layers.stack[0].linear(torch.zeros(ROWS, INPUT, dtype=torch.double)), states)
+            _, states = step(
+                layers.stack[0].input_product(torch.zeros(ROWS, INPUT, dtype=torch.double)), states
+            )
             for k in range(2):
                 seen[k].append(states[k][0])
         return [torch.stack(steps, dim=1) for steps in seen]
@@ -77,7 +81,10 @@ def test_one_mask_multiplies_the_state_at_all_steps_of_a_sequence(way: str) -> N
 
 def test_both_directions_draw_masks_of_their_own() -> None:
     torch.manual_seed(0)
-    layers, scales = Recurrent("gru", INPUT, WIDTH, bidirectional=True, state_dropout=SHARE), list[Tensor]()
+    layers, scales = (
+        RecurrentStack(RecurrentStackConfig("gru", INPUT, WIDTH, bidirectional=True, state_dropout=SHARE)),
+        list[Tensor](),
+    )
     for layer in (*layers.stack, *layers.backward_layers):
         layer.register_forward_pre_hook(lambda _, given: scales.append(given[3]))
     layers(drawn(ROWS, STEPS, INPUT).float())
@@ -98,10 +105,14 @@ def test_a_batch_normalised_state_is_dropped_too() -> None:
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
 def test_the_expectation_is_kept(share: float) -> None:
     torch.manual_seed(0)
-    layers = Recurrent("gru", INPUT, WIDTH, layers=2, dropout=share, state_dropout=share, variational=True)
+    layers = RecurrentStack(
+        RecurrentStackConfig(
+            "gru", INPUT, WIDTH, layers=2, dropout=share, state_dropout=share, variational=True
+        )
+    )
     scale = layers.state_scale(1000)
     assert scale is not None
-    between = layers.between(torch.ones(1000, 1, WIDTH))
+    between = layers.drop_features(torch.ones(1000, 1, WIDTH))
     deviation = (share / (1 - share) / scale.numel()) ** 0.5  # of the mean
     for drawn_values in (scale, between):
         assert abs(float(drawn_values.mean()) - 1) < 5 * deviation
@@ -115,7 +126,7 @@ def input_of(layer: RecurrentLayer) -> list[Tensor]:
     """Filled with what it reads, once it has read."""
     found: list[Tensor] = []
 
-    def note(_: RecurrentLayer, given: tuple[Tensor, Order, CellState, Tensor | None]) -> None:
+    def note(_: RecurrentLayer, given: tuple[Tensor, PackedOrder, CellState, Tensor | None]) -> None:
         found.append(given[0])
 
     layer.register_forward_pre_hook(note)
@@ -125,8 +136,10 @@ def input_of(layer: RecurrentLayer) -> list[Tensor]:
 @pytest.mark.parametrize("variational", [False, True])
 def test_between_layers_features_are_dropped_at_one_step_or_at_all(variational: bool) -> None:
     torch.manual_seed(0)
-    layers = Recurrent(
-        "gru", INPUT, WIDTH, layers=3, bidirectional=True, dropout=SHARE, variational=variational
+    layers = RecurrentStack(
+        RecurrentStackConfig(
+            "gru", INPUT, WIDTH, layers=3, bidirectional=True, dropout=SHARE, variational=variational
+        )
     ).double()
     read = [input_of(layer) for layer in (layers.stack[1], layers.backward_layers[1], layers.stack[2])]  # type: ignore[arg-type]
     outputs = layers(drawn(ROWS, STEPS, INPUT))[0]
@@ -139,7 +152,7 @@ def test_between_layers_features_are_dropped_at_one_step_or_at_all(variational: 
         assert not torch.equal(dropped[0], dropped[1])
     assert not torch.equal(second.eq(0), third.eq(0))
 
-    below = Recurrent("gru", INPUT, WIDTH, bidirectional=True).double()
+    below = RecurrentStack(RecurrentStackConfig("gru", INPUT, WIDTH, bidirectional=True)).double()
     below.load_state_dict(
         {name: weight for name, weight in layers.state_dict().items() if "layers.0." in name}
     )
@@ -163,7 +176,9 @@ def test_dropout_is_between_layers_only_and_in_training_only(variational: bool) 
 @pytest.mark.parametrize("steps", [1, STEPS])
 def test_a_connection_goes_round_the_layer_and_not_round_its_dropout(steps: int) -> None:
     torch.manual_seed(0)
-    layers = Recurrent("elman", WIDTH, WIDTH, layers=2, connection="residual", dropout=SHARE).double()
+    layers = RecurrentStack(
+        RecurrentStackConfig("elman", WIDTH, WIDTH, layers=2, connection="residual", dropout=SHARE)
+    ).double()
     with torch.no_grad():
         for parameter in layers.stack[1].parameters():
             parameter.zero_()
@@ -176,8 +191,10 @@ def test_a_connection_goes_round_the_layer_and_not_round_its_dropout(steps: int)
 @pytest.mark.parametrize("variational", [False, True])
 def test_a_stepper_draws_the_features_between_layers_once_or_at_each_step(variational: bool) -> None:
     torch.manual_seed(0)
-    layers = Recurrent(
-        "elman", INPUT, WIDTH, layers=2, dropout=SHARE, variational=variational, connection="residual"
+    layers = RecurrentStack(
+        RecurrentStackConfig(
+            "elman", INPUT, WIDTH, layers=2, dropout=SHARE, variational=variational, connection="residual"
+        )
     ).double()
     with torch.no_grad():
         for parameter in layers.stack[1].parameters():
@@ -185,11 +202,15 @@ def test_a_stepper_draws_the_features_between_layers_once_or_at_each_step(variat
     step, states = Stepper(layers, ROWS), [layer.start(ROWS) for layer in layers.stack]
     zeros = []
     for _ in range(STEPS):
-        output, states = step(layers.stack[0].linear(drawn(ROWS, INPUT)), states)
+        output, states = step(layers.stack[0].input_product(drawn(ROWS, INPUT)), states)
         zeros.append(output.eq(0))
         close(output[output.ne(0)], states[0][0][output.ne(0)] / (1 - SHARE))
     dropped = torch.stack(zeros, dim=1)
     assert 0.4 < float(dropped.double().mean()) < 0.6
     assert bool((dropped == dropped[:, :1]).all()) == variational
     assert not torch.equal(dropped[0], dropped[1])
-    assert not Stepper(layers.eval(), ROWS)(layers.stack[0].linear(drawn(ROWS, INPUT)), states)[0].eq(0).any()
+    assert (
+        not Stepper(layers.eval(), ROWS)(layers.stack[0].input_product(drawn(ROWS, INPUT)), states)[0]
+        .eq(0)
+        .any()
+    )

@@ -108,7 +108,7 @@ def written_out(
             x, after = model.embedding.weight[tokens][None], list[Tensor]()
             whole = torch.ones(1, len(tokens), dtype=torch.bool)
             for stack in model.stacks if tokens else []:
-                states = CELLS[c.cell].states
+                states = CELLS[c.cell].state_count
                 x, end = stack_written_out(stack, x, whole, parts[len(after) : len(after) + states])
                 after += end
             parts = tuple(after) or parts

@@ -404,7 +404,7 @@ def test_sutskever2014_has_the_figures_of_the_paper() -> None:
     model = on_meta("sutskever2014", vocabulary)
     for stack in (model.encoder, model.decoder):
         assert sum(layer.weight_x.numel() + layer.weight_h.numel() for layer in stack.stack) == 32_000_000
-        assert not stack.bidirectional
+        assert not stack.config.bidirectional
     biases = 2 * 4 * 4000 + vocabulary
     assert parameters(model) == 64_000_000 + 3 * vocabulary * 1000 + biases
     assert model.config.reverse_source

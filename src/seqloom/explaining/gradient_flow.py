@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from seqloom.errors import UsageError
 from seqloom.explaining.recurrent_watch import StepSequence, named_layers, step_sequences, watched
-from seqloom.layers.recurrent.cells import CELLS, fed_gates
+from seqloom.layers.recurrent.cells import CELLS, hidden_gate_names
 from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.protocols import Loss
 
@@ -149,7 +149,7 @@ def gradient_flow(model: nn.Module, loss: Callable[[], Loss | Tensor]) -> Gradie
 
 def _layer_flow(name: str, direction: str, layer: RecurrentLayer, sequences: list[StepSequence]) -> LayerFlow:
     widths = [part.shape[1] for part in sequences[0].steps[0].new]
-    gates = fed_gates(layer.cell)
+    gates = hidden_gate_names(layer.cell)
     blocks = layer.weight_h.detach().double().chunk(len(gates))
     return LayerFlow(
         name=name,
@@ -244,7 +244,7 @@ def _gate_flows(layer: RecurrentLayer, sequences: list[StepSequence]) -> dict[st
     by_step = [
         {
             gate: value[rows[: len(value)]]
-            for gate, value in layer.gates(step.product, step.old, number).items()
+            for gate, value in layer.gate_values(step.gates, step.old, number).items()
         }
         for sequence in sequences
         for number, (step, rows) in enumerate(zip(sequence.steps, sequence.true, strict=True))

@@ -27,7 +27,7 @@ from seqloom.data.synthetic.long_memory import Examples, MemoryTask, Part, examp
 from seqloom.errors import TrainingError, UsageError, printable
 from seqloom.layers.attention import AdditiveScores, attention_weights, weighted_mean
 from seqloom.layers.recurrent.cells import CELLS
-from seqloom.layers.recurrent.stack import Recurrent
+from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig
 from seqloom.protocols import Loss
 from seqloom.training.checkpoints import TrainerState
 from seqloom.training.loop import Progress, Trainer
@@ -103,7 +103,7 @@ class MemoryReader(nn.Module):
         super().__init__()
         cell = reader_named(reader)
         self.embedding = nn.Embedding(words, EMBEDDING) if words else nn.Identity()
-        self.recurrent = Recurrent(cell, EMBEDDING if words else 2, width)
+        self.recurrent = RecurrentStack(RecurrentStackConfig(cell, EMBEDDING if words else 2, width))
         self.scores = AdditiveScores(width, width, width) if reader == ATTENTION else None
         self.output = nn.Linear(width if self.scores is None else 2 * width, classes or 1)
 

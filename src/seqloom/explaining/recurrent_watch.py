@@ -14,19 +14,19 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from seqloom.layers.recurrent.layer import RecurrentLayer, Seen
-from seqloom.layers.recurrent.stack import Recurrent
+from seqloom.layers.recurrent.layer import RecurrentLayer, WatchedStep
+from seqloom.layers.recurrent.stack import RecurrentStack
 
 
 def named_layers(model: nn.Module) -> list[tuple[str, str, RecurrentLayer]]:
     """(name, direction, layer), in the order of the model."""
     found: dict[int, tuple[str, str, RecurrentLayer]] = {}
     for path, module in model.named_modules():
-        if isinstance(module, Recurrent):
+        if isinstance(module, RecurrentStack):
             for k, layer in enumerate(module.forward_layers, start=1):
                 place = f"{path} {k}".strip()
-                found[id(layer)] = (f"{place} →" if module.bidirectional else place, "forward", layer)  # type: ignore[assignment]
-                if module.bidirectional:
+                found[id(layer)] = (f"{place} →" if module.config.bidirectional else place, "forward", layer)  # type: ignore[assignment]
+                if module.config.bidirectional:
                     back = module.backward_layers[k - 1]
                     found[id(back)] = (f"{place} ←", "backward", back)  # type: ignore[assignment]
         elif isinstance(module, RecurrentLayer) and id(module) not in found:
@@ -35,12 +35,12 @@ def named_layers(model: nn.Module) -> list[tuple[str, str, RecurrentLayer]]:
 
 
 @contextmanager
-def watched(model: nn.Module, layers: Sequence[RecurrentLayer]) -> Iterator[list[list[Seen]]]:
+def watched(model: nn.Module, layers: Sequence[RecurrentLayer]) -> Iterator[list[list[WatchedStep]]]:
     """While it lasts, each layer's steps are noted, nothing is dropped, and frozen weights are part of the
     graph."""
     training = [module for module in model.modules() if module.training]
     frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
-    seen: list[list[Seen]] = [[] for _ in layers]
+    seen: list[list[WatchedStep]] = [[] for _ in layers]
     model.eval()
     try:
         for parameter in frozen:
@@ -60,7 +60,7 @@ def watched(model: nn.Module, layers: Sequence[RecurrentLayer]) -> Iterator[list
 class StepSequence(NamedTuple):
     """Steps of a layer that follow each other, and which rows take each."""
 
-    steps: list[Seen]
+    steps: list[WatchedStep]
     true: Tensor
     """`(steps, rows)`: false at padding. Where later steps have fewer rows, theirs are the first."""
     gradients: list[Tensor]
@@ -76,7 +76,7 @@ class StepSequence(NamedTuple):
         return (self.true.sum(dim=0) - self.true.cumsum(dim=0))[self.true]
 
 
-def step_sequences(steps: list[Seen], total: Tensor) -> Iterator[StepSequence]:
+def step_sequences(steps: list[WatchedStep], total: Tensor) -> Iterator[StepSequence]:
     """A loss may run a layer several times; a step begins a new sequence where it does not start from the
     state before."""
     if not steps:
@@ -113,7 +113,7 @@ def _filled(parts: list[Tensor]) -> Tensor:
     return whole
 
 
-def _taken(step: Seen, following: Seen) -> Tensor | None:
+def _taken(step: WatchedStep, following: WatchedStep) -> Tensor | None:
     """`(rows,)`: whether the step was true, that is, whether the following one starts from the new state and
     not from the old one; None where it starts from something else. Rows that it no longer has, for their text
     is over, were true."""

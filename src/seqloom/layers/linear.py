@@ -1,9 +1,11 @@
-"""The linear map of decoding: a product of few rows with a large weight, as fast as memory delivers the weight.
+"""The linear map of decoding: a product of few rows with a large weight, as fast as memory delivers the
+weight.
 
-Torch's float32 product for such shapes (`F.linear`, by MKL) reads the weight in the order in which training left
-it, and on one thread for a single row. oneDNN has kernels for a weight in a layout of its own; torch's compiler
-decodes with the same two operators. They are used while a `PackedWeights` is open. Otherwise, where the operators
-are missing or a gradient is needed, for many rows, and for anything but float32 on a CPU, this is `F.linear`.
+Torch's float32 product for such shapes (`F.linear`, by MKL) reads the weight in the order in which training
+left it, and on one thread for a single row. oneDNN has kernels for a weight in a layout of its own; torch's
+compiler decodes with the same two operators. They are used while a `PackedWeights` is open. Otherwise, where
+the operators are missing or a gradient is needed, for many rows, and for anything but float32 on a CPU, this
+is `F.linear`.
 """
 
 from __future__ import annotations

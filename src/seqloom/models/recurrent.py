@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from seqloom.config import STRICT
 from seqloom.layers.convolution import TimeConvolution
-from seqloom.layers.recurrent.stack import Recurrent
+from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig
 from seqloom.models.config_checks import CellName, Fraction, Size, field_problems, raise_problems
 from seqloom.models.sizes import named_sizes
 from seqloom.protocols import EncodedBatch, EncoderTraits
@@ -99,15 +99,17 @@ class RecurrentEncoder(nn.Module):
         self.embedding = nn.Embedding(c.vocabulary_size, c.embedding_width)
         nn.init.normal_(self.embedding.weight, std=c.embedding_width**-0.5)
         self.letters = None if c.characters == "none" else CharacterEncoder(c)
-        self.layers = Recurrent(
-            c.cell,
-            c.embedding_width + (0 if self.letters is None else self.letters.output_width),
-            c.width,
-            layers=c.layers,
-            bidirectional=c.bidirectional,
-            normalisation=c.normalisation,
-            connection=c.connection,
-            dropout=c.dropout,
+        self.layers = RecurrentStack(
+            RecurrentStackConfig(
+                c.cell,
+                c.embedding_width + (0 if self.letters is None else self.letters.output_width),
+                c.width,
+                layers=c.layers,
+                bidirectional=c.bidirectional,
+                normalisation=c.normalisation,
+                connection=c.connection,
+                dropout=c.dropout,
+            )
         )
 
     def forward(self, inputs: Tensor, mask: Tensor, characters: Tensor | None = None) -> Tensor:
@@ -148,7 +150,9 @@ class CharacterEncoder(nn.Module):
             else None
         )
         self.layers = (
-            Recurrent("lstm", width, maps, bidirectional=True) if config.characters == "recurrent" else None
+            RecurrentStack(RecurrentStackConfig("lstm", width, maps, bidirectional=True))
+            if config.characters == "recurrent"
+            else None
         )
         self.output_width = maps if self.layers is None else 2 * maps
 

@@ -26,7 +26,7 @@ from seqloom.layers.outputs.softmax import FullOutput
 from seqloom.layers.recurrent.cells import CELLS
 from seqloom.layers.recurrent.document_rows import Segments, cut_rows
 from seqloom.layers.recurrent.layer import RecurrentLayer
-from seqloom.layers.recurrent.stack import Recurrent
+from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig
 from seqloom.layers.recurrent.weight_drop import dropped_recurrent_weights, embed
 from seqloom.models.config_checks import CellName, Fraction, Size, field_problems, raise_problems
 from seqloom.models.sizes import named_sizes
@@ -135,24 +135,26 @@ class RecurrentLMConfig:
         """Of the last layer's h."""
         return self.last_width or self.projection or self.width
 
-    def stacks(self) -> list[Recurrent]:
+    def stacks(self) -> list[RecurrentStack]:
         """All layers in one stack; the last one in another where its width differs."""
         below = self.layers - (self.last_width is not None)
         stacks = [self._stack(self.embedding_width, self.width, below)]
         return stacks if self.last_width is None else [*stacks, self._stack(self.width, self.last_width, 1)]
 
-    def _stack(self, input_width: int, width: int, layers: int) -> Recurrent:
-        return Recurrent(
-            self.cell,
-            input_width,
-            width,
-            layers=layers,
-            projection=self.projection,
-            normalisation=self.normalisation,
-            connection=self.connection,
-            dropout=self.dropout,
-            variational=self.variational_dropout,
-            state_dropout=self.state_dropout,
+    def _stack(self, input_width: int, width: int, layers: int) -> RecurrentStack:
+        return RecurrentStack(
+            RecurrentStackConfig(
+                self.cell,
+                input_width,
+                width,
+                layers=layers,
+                projection=self.projection,
+                normalisation=self.normalisation,
+                connection=self.connection,
+                dropout=self.dropout,
+                variational=self.variational_dropout,
+                state_dropout=self.state_dropout,
+            )
         )
 
 
@@ -181,7 +183,7 @@ class RecurrentLM(nn.Module):
         self.config = c = config
         self.embedding = nn.Embedding(c.vocabulary_size, c.embedding_width)
         nn.init.normal_(self.embedding.weight, std=c.embedding_width**-0.5)
-        self.stacks: list[Recurrent] = c.stacks()
+        self.stacks: list[RecurrentStack] = c.stacks()
         self.layers = nn.ModuleList(self.stacks)
         self.to_output: nn.Module = nn.Identity()
         if c.tie_output and c.top_width != c.embedding_width:
@@ -226,7 +228,7 @@ class RecurrentLM(nn.Module):
         c = self.config
         pieces = cut_rows(tokens, c.pad_id, c.bos_id if c.documents == "separate" else None)
         hidden, after = self._read(pieces.tokens, self._before(pieces, state))
-        return pieces.put_back(hidden, tokens.shape), (
+        return pieces.to_rows(hidden, tokens.shape), (
             after if pieces.first is None else select_rows(after, pieces.last)
         )
 
@@ -244,8 +246,8 @@ class RecurrentLM(nn.Module):
         start = carried if pieces.first is None else self.start(len(pieces.tokens))
 
         def before(part: Tensor, nothing: Tensor, value: int = 0) -> Tensor:
-            if pieces.fresh is not None:
-                part = part.masked_fill(pieces.fresh.view(-1, *[1] * (part.dim() - 1)), value)
+            if pieces.starts_document is not None:
+                part = part.masked_fill(pieces.starts_document.view(-1, *[1] * (part.dim() - 1)), value)
             return part if pieces.first is None else nothing.to(part.dtype).index_copy(0, pieces.first, part)
 
         past = (
@@ -262,7 +264,7 @@ class RecurrentLM(nn.Module):
         )
         with dropped_recurrent_weights(self._recurrent_layers(), c.weight_dropout if self.training else 0):
             for number, stack in enumerate(self.stacks):
-                before = tuple(next(parts) for _ in range(CELLS[c.cell].states))
+                before = tuple(next(parts) for _ in range(CELLS[c.cell].state_count))
                 outputs, end = stack(self._dropped(outputs, None) if number else outputs, mask, before)
                 after += end
         hidden = self.to_output(self._dropped(outputs, c.output_dropout))

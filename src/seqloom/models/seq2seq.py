@@ -22,7 +22,13 @@ from seqloom.layers.attention import SCORES, Scores, attention_weights, weighted
 from seqloom.layers.outputs.softmax import FullOutput
 from seqloom.layers.recurrent.cells import CELLS, CellState
 from seqloom.layers.recurrent.layer import StepMask
-from seqloom.layers.recurrent.stack import Recurrent, Stepper, layer_state, stack_states
+from seqloom.layers.recurrent.stack import (
+    RecurrentStack,
+    RecurrentStackConfig,
+    Stepper,
+    layer_state,
+    stack_states,
+)
 from seqloom.models.config_checks import CellName, Fraction, Size, field_problems, one_of, raise_problems
 from seqloom.models.sizes import named_sizes
 from seqloom.protocols import Shared
@@ -131,20 +137,22 @@ class Seq2SeqConfig:
         """Of the decoder's h."""
         return self.projection or self.width
 
-    def recurrent(self, input_width: int, width: int, layers: int, *, bidirectional: bool) -> Recurrent:
+    def recurrent(self, input_width: int, width: int, layers: int, *, bidirectional: bool) -> RecurrentStack:
         """The encoder, or the decoder."""
-        return Recurrent(
-            self.cell,
-            input_width,
-            width,
-            layers=layers,
-            bidirectional=bidirectional,
-            projection=self.projection,
-            normalisation=self.normalisation,
-            connection=self.connection,
-            dropout=self.dropout,
-            variational=self.variational_dropout,
-            state_dropout=self.state_dropout,
+        return RecurrentStack(
+            RecurrentStackConfig(
+                self.cell,
+                input_width,
+                width,
+                layers=layers,
+                bidirectional=bidirectional,
+                projection=self.projection,
+                normalisation=self.normalisation,
+                connection=self.connection,
+                dropout=self.dropout,
+                variational=self.variational_dropout,
+                state_dropout=self.state_dropout,
+            )
         )
 
 
@@ -272,14 +280,16 @@ class Seq2Seq(nn.Module):
                 nothing(rows, 0, source),
             )
         first = self.decoder.stack[0]
-        from_tokens = first.linear(embedded).unbind(dim=1)
+        from_tokens = first.input_product(embedded).unbind(dim=1)
         step, keep = Stepper(self.decoder, len(embedded)), StepMask(mask)
         layers = [layer_state(hidden, k) for k in range(len(self.decoder.stack))]
         outputs, contexts, looks = [], [], []
         for t, of_token in enumerate(from_tokens):
             weights = attention_weights(self.attention.scores(layers[-1][0], memory.keys), memory.mask)
             context = weighted_mean(weights, memory.values)
-            output, after = step(of_token + first.linear(context, start=self.config.embedding_width), layers)
+            output, after = step(
+                of_token + first.input_product(context, start=self.config.embedding_width), layers
+            )
             layers = [keep(t, new, old) for new, old in zip(after, layers, strict=True)]
             outputs.append(output)
             contexts.append(context)
@@ -311,7 +321,7 @@ class Bridge(nn.Module):
         self.directions = 2 if config.bidirectional else 1
         self.picked = 1 if config.bridge == "backward" else self.directions
         self.zeros = config.attention == "none" and config.context == "every_step"
-        states = CELLS[config.cell].states
+        states = CELLS[config.cell].state_count
         narrow = [
             width * self.picked
             for width in (config.projection or config.encoder_width, config.encoder_width)[:states]

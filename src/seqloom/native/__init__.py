@@ -1,5 +1,5 @@
-"""Time loops of the recurrent layers in C++: `cells.h` reads like `seqloom/layers/cells.py`, whose twin it
-is.
+"""Time loops of the recurrent layers in C++: `cells.h` repeats `layers/recurrent/cells.py`, equation by
+equation.
 
 `pip install` compiles them where there is a compiler (`hatch_build.py`); `python -m seqloom.native` does so
 by hand.

@@ -1,7 +1,7 @@
 // Vectors, and the functions of the gates.
 //
 // Written without branches, so that a compiler turns loops over them into vector code. In double precision they are
-// the standard library's: slower, and exact enough to hold the cells to their equations (tests/layers/test_native_cells.py).
+// the standard library's: slower, and exact enough to hold the cells to their equations (tests/layers/recurrent).
 #pragma once
 
 #include <cmath>
@@ -11,11 +11,11 @@
 namespace seqloom {
 
 #if defined(__AVX512F__)
-constexpr int BYTES = 64, TALL = 12; // of a vector; rows of a tile with two vectors each, which fill the registers
+constexpr int BYTES = 64, TILE_ROWS = 12; // bytes of a vector; rows of a tile, two vectors each: a tile fills the registers
 #elif defined(__AVX2__)
-constexpr int BYTES = 32, TALL = 6;
+constexpr int BYTES = 32, TILE_ROWS = 6;
 #else
-constexpr int BYTES = 16, TALL = 6;
+constexpr int BYTES = 16, TILE_ROWS = 6;
 #endif
 
 template <class T> struct VectorOf;
@@ -33,7 +33,7 @@ template <class T> inline void store(T* to, Vector<T> v) { std::memcpy(to, &v, s
 
 // e^x as 2^n e^y with |y| <= ln 2 / 2 and a polynomial for e^y (Cephes, expf); NaN stays NaN.
 inline float exponential(float x) {
-  x = x > 89.f ? 89.f : x; // there it is infinite
+  x = x > 89.f ? 89.f : x; // from there on it is infinite
   x = x < -87.f ? -87.f : x;
   const float magic = 12582912.f; // 1.5 * 2^23: adding it rounds to an integer
   const float n = (x * 1.44269504088896341f + magic) - magic;
@@ -66,11 +66,11 @@ inline float hyperbolic_tangent(float x) { // near 0 an odd polynomial keeps the
 inline double sigmoid(double x) { return 1. / (1. + std::exp(-x)); }
 inline double hyperbolic_tangent(double x) { return std::tanh(x); }
 
-// From a to b, and exactly either of them where t is 0 or 1.
+// Linear interpolation from a to b; exactly a where t is 0, exactly b where it is 1.
 template <class T> inline T lerp(T a, T b, T t) { return t < T(0.5) ? a + t * (b - a) : b - (b - a) * (T(1) - t); }
 
-// The gradient of a sum from that of its function's value y.
-template <class T> inline T tanh_slope(T d, T y) { return d * (T(1) - y * y); }
-template <class T> inline T sigmoid_slope(T d, T y) { return d * y * (T(1) - y); }
+// y = f(x): the gradient of x from the gradient d of y.
+template <class T> inline T tanh_backward(T d, T y) { return d * (T(1) - y * y); }
+template <class T> inline T sigmoid_backward(T d, T y) { return d * y * (T(1) - y); }
 
 } // namespace seqloom

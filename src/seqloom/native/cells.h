@@ -1,9 +1,9 @@
-// The cells of seqloom/layers/cells.py, with the equations that stand there: forward, and backward by hand.
+// The cells of layers/recurrent/cells.py, where their equations are: forward, and backward by hand.
 //
-// What goes back may be written over what is read there, unit by unit, so a unit's values are read before any is written.
+// A backward loop may write gradients over the values it reads. So it reads all values of a unit before it writes any.
 //
-// Each is what one member of a team does. It owns a share of the units of every gate, and meets the others wherever a
-// product needs all units of what they made.
+// Each function is the work of one member of a team of threads. It owns a share of the units of every gate, and waits for
+// the others wherever a product needs all units.
 #pragma once
 
 #include "sequence.h"
@@ -12,35 +12,35 @@ namespace seqloom {
 
 // Elman 1990
 
-template <class T, class G> void elman_ahead(const Sequence<T>& s, const Member& me, G g) {
-  T* room = s.room;
-  auto by_h = Product<T>::ahead(s.w[0], 1, s.width, s.width, room);
+template <class T, class G> void elman_forward(const Sequence<T>& s, const Member& me, G g) {
+  T* workspace = s.workspace;
+  auto by_h = Product<T>::forward(s.w[0], 1, s.width, s.width, workspace);
   by_h.pack(me);
-  s.ahead([&](auto step) {
-    const auto x = s.rows_of(s.part[0], step, s.width), h = s.new_h(step);
+  s.forward([&](auto step) {
+    const auto x = s.rows_of(s.gates[0], step, s.width), h = s.new_h(step);
     by_h(me, s.old_h(step), step.rows, x, h);
     each<T>(me, step.rows, s.width, [&](long row, long first, long last) {
       T* h_row = h[row];
       UNITS(j) h_row[j] = g(h_row[j]);
     });
-    me.meet();
+    me.sync();
   });
 }
 
-template <class T, class G> void elman_back(const Sequence<T>& s, const Member& me, G slope) {
-  T* room = s.room;
-  auto by_h = Product<T>::back(s.w[0], 1, s.width, s.width, room);
+template <class T, class G> void elman_backward(const Sequence<T>& s, const Member& me, G slope) {
+  T* workspace = s.workspace;
+  auto by_h = Product<T>::transposed(s.w[0], 1, s.width, s.width, workspace);
   by_h.pack(me);
   const Rows<T> d_state{s.d_h, s.width};
-  s.back([&](auto step) {
-    const auto h = s.new_h(step), d_x = s.rows_of(s.d_part[0], step, s.width);
+  s.backward([&](auto step) {
+    const auto h = s.new_h(step), d_x = s.rows_of(s.d_gates[0], step, s.width);
     const auto d_y = s.d_y_of(step);
     each<T>(me, step.rows, s.width, [&](long row, long first, long last) {
       const T *d_h = d_state[row], *y = d_y[row], *value = h[row];
       T* d = d_x[row];
       UNITS(j) d[j] = slope(d_h[j] + y[j], value[j]);
     });
-    me.meet();
+    me.sync();
     by_h(me, d_x, step.rows, {nullptr, 0}, d_state);
   });
 }
@@ -48,17 +48,17 @@ template <class T, class G> void elman_back(const Sequence<T>& s, const Member& 
 // Hochreiter and Schmidhuber 1997, Gers 2000; with a projection Sak et al. 2014; layer-normalised Ba et al. 2016
 
 // Layer normalisation of rows whose features the members share. A row's values lie in groups, `width` apart, of which a
-// member has the units from first to last: it tells what it knows of its own, and after a meeting all find the whole.
+// member has the units from first to last. It writes the moments of its own units; after a barrier all combine them.
 template <class T> struct Moments { // mean and 1 / standard deviation
   T *means, *squares, *counts;      // (members, rows)
   long rows, groups, width;
 
-  Moments(long members, long rows, long groups, long width, T*& room)
-      : means(room), squares(room + members * rows), counts(room + 2 * members * rows), rows(rows), groups(groups), width(width) {
-    room += 3 * members * rows;
+  Moments(long members, long rows, long groups, long width, T*& workspace)
+      : means(workspace), squares(workspace + members * rows), counts(workspace + 2 * members * rows), rows(rows), groups(groups), width(width) {
+    workspace += 3 * members * rows;
   }
 
-  void tell(const Member& me, long row, const T* values, long first, long last) const {
+  void accumulate(const Member& me, long row, const T* values, long first, long last) const {
     T sum = 0, square = 0;
     for (long group = 0; group < groups; group++) {
       const T* v = values + group * width;
@@ -73,7 +73,7 @@ template <class T> struct Moments { // mean and 1 / standard deviation
     means[at] = mean, squares[at] = square, counts[at] = count;
   }
 
-  void find(const Member& me, long row, T& mean, T& deviation) const { // Chan, Golub and LeVeque 1979
+  void combine(const Member& me, long row, T& mean, T& deviation) const { // Chan, Golub and LeVeque 1979
     T count = 0, square = 0;
     mean = 0;
     for (long at = row; at < me.size * rows; at += rows) {
@@ -83,23 +83,24 @@ template <class T> struct Moments { // mean and 1 / standard deviation
       mean += apart * counts[at] / all;
       count = all;
     }
-    deviation = T(1) / std::sqrt(square / count + T(1e-5)); // EPSILON in recurrence.py
+    deviation = T(1) / std::sqrt(square / count + T(1e-5)); // EPSILON in cell_operations.py
   }
 };
 
-template <class T> struct NormBack { // the gradients of what is normalised, of the gain and the bias, from that of gain * normal + bias
-  const T *gain, *means, *deviations; // (groups * width,), (true steps,)
-  T *d_gain, *d_bias;                 // the second may be none
-  T *sums, *alongs;                   // (members, rows): of that gradient, and of it along the normal
+// From the gradient of gain * normal + bias: those of what is normalised, of the gain and of the bias.
+template <class T> struct NormBackward {
+  const T *gain, *means, *deviations; // (groups * width,), (real steps,)
+  T *d_gain, *d_bias;                 // d_bias may be null
+  T *sums, *alongs;                   // (members, rows): sums of that gradient, and of its product with the normal
   long rows, groups, width;
 
-  NormBack(long members, long rows, const T* gain, const T* means, const T* deviations, T* d_gain, T* d_bias, long groups, long width, T*& room)
-      : gain(gain), means(means), deviations(deviations), d_gain(d_gain), d_bias(d_bias), sums(room), alongs(room + members * rows), rows(rows),
+  NormBackward(long members, long rows, const T* gain, const T* means, const T* deviations, T* d_gain, T* d_bias, long groups, long width, T*& workspace)
+      : gain(gain), means(means), deviations(deviations), d_gain(d_gain), d_bias(d_bias), sums(workspace), alongs(workspace + members * rows), rows(rows),
         groups(groups), width(width) {
-    room += 2 * members * rows;
+    workspace += 2 * members * rows;
   }
 
-  void tell(const Member& me, long row, long at, const T* d, const T* values, long first, long last) const {
+  void accumulate(const Member& me, long row, long at, const T* d, const T* values, long first, long last) const {
     const T mean = means[at], deviation = deviations[at];
     T sum = 0, along = 0;
     for (long group = 0; group < groups * width; group += width) {
@@ -112,8 +113,8 @@ template <class T> struct NormBack { // the gradients of what is normalised, of 
     sums[me.rank * rows + row] = sum, alongs[me.rank * rows + row] = along;
   }
 
-  // Into `to` (which may be d), or added to what is there.
-  template <bool ADD> void find(const Member& me, long row, long at, const T* d, const T* values, T* to, long first, long last) const {
+  // Writes to `to` (which may be d), or adds to it.
+  template <bool ADD> void combine(const Member& me, long row, long at, const T* d, const T* values, T* to, long first, long last) const {
     const T mean = means[at], deviation = deviations[at], count = T(groups * width);
     T sum = 0, along = 0;
     for (long member = row; member < me.size * rows; member += rows) sum += sums[member] / count, along += alongs[member] / count;
@@ -133,35 +134,35 @@ template <class T> struct NormBack { // the gradients of what is normalised, of 
   }
 };
 
-template <class T> void lstm_ahead(const Sequence<T>& s, const Member& me) {
-  T* room = s.room;
+template <class T> void lstm_forward(const Sequence<T>& s, const Member& me) {
+  T* workspace = s.workspace;
   const long width = s.width;
-  auto by_h = Product<T>::ahead(s.w[0], 4, width, s.outputs, room);
-  auto project = Product<T>::ahead(s.w_p, 1, s.outputs, s.w_p ? width : 0, room);
-  const Rows<T> to_project = s.scratch(room);
-  const Moments<T> of_x(me.size, s.rows, 4, width, room), of_h(me.size, s.rows, 4, width, room), of_c(me.size, s.rows, 1, width, room);
+  auto by_h = Product<T>::forward(s.w[0], 4, width, s.outputs, workspace);
+  auto project = Product<T>::forward(s.w_p, 1, s.outputs, s.w_p ? width : 0, workspace);
+  const Rows<T> to_project = s.scratch(workspace);
+  const Moments<T> of_x(me.size, s.rows, 4, width, workspace), of_h(me.size, s.rows, 4, width, workspace), of_c(me.size, s.rows, 1, width, workspace);
   by_h.pack(me);
   if (s.w_p) project.pack(me);
-  s.ahead([&](auto step) {
-    const auto gates = s.rows_of(s.part[0], step, 4 * width), raw_h = s.rows_of(s.raw_h, step, 4 * width);
+  s.forward([&](auto step) {
+    const auto gates = s.rows_of(s.gates[0], step, 4 * width), raw_h = s.rows_of(s.raw_h, step, 4 * width);
     const auto raw_x = s.rows_of(s.raw_x, step, 4 * width);
-    const auto old_c = s.old_c(step), new_c = s.new_c(step), tanh_c = s.rows_of(s.kept[0], step, width);
+    const auto old_c = s.old_c(step), new_c = s.new_c(step), tanh_c = s.rows_of(s.saved[0], step, width);
     const auto h = s.w_p ? to_project : s.new_h(step);
     if (!s.gain_h) by_h(me, s.old_h(step), step.rows, gates, gates);
     else {
       by_h(me, s.old_h(step), step.rows, {nullptr, 0}, raw_h);
       each<T>(me, step.rows, width, [&](long row, long first, long last) {
-        of_x.tell(me, row, raw_x[row], first, last);
-        of_h.tell(me, row, raw_h[row], first, last);
+        of_x.accumulate(me, row, raw_x[row], first, last);
+        of_h.accumulate(me, row, raw_h[row], first, last);
       });
-      me.meet();
+      me.sync();
     }
     each<T>(me, step.rows, width, [&](long row, long first, long last) {
       if (s.gain_h) {
         const long at = step.at + row;
         T mean_x, deviation_x, mean_h, deviation_h;
-        of_x.find(me, row, mean_x, deviation_x);
-        of_h.find(me, row, mean_h, deviation_h);
+        of_x.combine(me, row, mean_x, deviation_x);
+        of_h.combine(me, row, mean_h, deviation_h);
         if (me.rank == 0) s.mean_x[at] = mean_x, s.deviation_x[at] = deviation_x, s.mean_h[at] = mean_h, s.deviation_h[at] = deviation_h;
         for (long gate = 0; gate < 4 * width; gate += width) {
           const T *x = raw_x[row] + gate, *h = raw_h[row] + gate, *gain_x = s.gain_x + gate, *gain_h = s.gain_h + gate, *b = s.b + gate;
@@ -182,13 +183,13 @@ template <class T> void lstm_ahead(const Sequence<T>& s, const Member& me) {
           tanh_row[j] = hyperbolic_tangent(c[j]);
           h_row[j] = o[j] * tanh_row[j];
         }
-      else of_c.tell(me, row, c, first, last);
+      else of_c.accumulate(me, row, c, first, last);
     });
     if (s.gain_c) {
-      me.meet();
+      me.sync();
       each<T>(me, step.rows, width, [&](long row, long first, long last) {
         T mean, deviation;
-        of_c.find(me, row, mean, deviation);
+        of_c.combine(me, row, mean, deviation);
         if (me.rank == 0) s.mean_c[step.at + row] = mean, s.deviation_c[step.at + row] = deviation;
         const T *c = new_c[row], *o = gates[row] + 3 * width, *gain = s.gain_c, *bias = s.bias_c;
         T *tanh_row = tanh_c[row], *h_row = h[row];
@@ -198,28 +199,28 @@ template <class T> void lstm_ahead(const Sequence<T>& s, const Member& me) {
         }
       });
     }
-    me.meet();
+    me.sync();
     if (s.w_p) {
       project(me, to_project, step.rows, {nullptr, 0}, s.new_h(step));
-      me.meet();
+      me.sync();
     }
   });
 }
 
-template <class T> void lstm_back(const Sequence<T>& s, const Member& me) {
-  T* room = s.room;
+template <class T> void lstm_backward(const Sequence<T>& s, const Member& me) {
+  T* workspace = s.workspace;
   const long width = s.width;
-  auto by_h = Product<T>::back(s.w[0], 4, width, s.outputs, room);
-  auto project = Product<T>::back(s.w_p, 1, s.w_p ? s.outputs : 0, width, room);
-  const Rows<T> unprojected = s.scratch(room), d_normal = s.scratch(room), d_state{s.d_h, s.outputs}, d_cell{s.d_c, width};
-  const NormBack<T> of_c(me.size, s.rows, s.gain_c, s.mean_c, s.deviation_c, s.d_gain_c, s.d_bias_c, 1, width, room);
-  const NormBack<T> of_h(me.size, s.rows, s.gain_h, s.mean_h, s.deviation_h, s.d_gain_h, nullptr, 4, width, room);
-  const NormBack<T> of_x(me.size, s.rows, s.gain_x, s.mean_x, s.deviation_x, s.d_gain_x, s.d_b, 4, width, room);
+  auto by_h = Product<T>::transposed(s.w[0], 4, width, s.outputs, workspace);
+  auto project = Product<T>::transposed(s.w_p, 1, s.w_p ? s.outputs : 0, width, workspace);
+  const Rows<T> unprojected = s.scratch(workspace), d_normal = s.scratch(workspace), d_state{s.d_h, s.outputs}, d_cell{s.d_c, width};
+  const NormBackward<T> of_c(me.size, s.rows, s.gain_c, s.mean_c, s.deviation_c, s.d_gain_c, s.d_bias_c, 1, width, workspace);
+  const NormBackward<T> of_h(me.size, s.rows, s.gain_h, s.mean_h, s.deviation_h, s.d_gain_h, nullptr, 4, width, workspace);
+  const NormBackward<T> of_x(me.size, s.rows, s.gain_x, s.mean_x, s.deviation_x, s.d_gain_x, s.d_b, 4, width, workspace);
   by_h.pack(me);
   if (s.w_p) project.pack(me);
-  s.back([&](auto step) {
-    const auto gates = s.rows_of(s.part[0], step, 4 * width), d_gates = s.rows_of(s.d_part[0], step, 4 * width);
-    const auto tanh_c = s.rows_of(s.kept[0], step, width), c = s.new_c(step), old_c = s.old_c(step);
+  s.backward([&](auto step) {
+    const auto gates = s.rows_of(s.gates[0], step, 4 * width), d_gates = s.rows_of(s.d_gates[0], step, 4 * width);
+    const auto tanh_c = s.rows_of(s.saved[0], step, width), c = s.new_c(step), old_c = s.old_c(step);
     const auto d_y = s.d_y_of(step);
     const auto raw_x = s.rows_of(s.raw_x, step, 4 * width);
     const auto raw_h = s.rows_of(s.raw_h, step, 4 * width), d_raw_h = s.rows_of(s.d_raw_h, step, 4 * width);
@@ -230,7 +231,7 @@ template <class T> void lstm_back(const Sequence<T>& s, const Member& me) {
         T* d = d_projected[row];
         UNITS(j) d[j] = d_h[j] + y[j];
       });
-      me.meet();
+      me.sync();
       project(me, d_projected, step.rows, {nullptr, 0}, unprojected);
     }
     each<T>(me, step.rows, width, [&](long row, long first, long last) {
@@ -238,17 +239,17 @@ template <class T> void lstm_back(const Sequence<T>& s, const Member& me) {
       const T* y = s.w_p ? nullptr : d_y[row];
       T *d_o = d_gates[row] + 3 * width, *d_c = d_cell[row], *d_n = d_normal[row];
       UNITS(j) {
-        const T d = y ? d_h[j] + y[j] : d_h[j], through_h = tanh_slope(d * o[j], tanh_row[j]);
-        d_o[j] = sigmoid_slope(d * tanh_row[j], o[j]);
+        const T d = y ? d_h[j] + y[j] : d_h[j], through_h = tanh_backward(d * o[j], tanh_row[j]);
+        d_o[j] = sigmoid_backward(d * tanh_row[j], o[j]);
         if (s.gain_c) d_n[j] = through_h;
         else d_c[j] += through_h;
       }
-      if (s.gain_c) of_c.tell(me, row, step.at + row, d_n, c[row], first, last);
+      if (s.gain_c) of_c.accumulate(me, row, step.at + row, d_n, c[row], first, last);
     });
     if (s.gain_c) {
-      me.meet();
+      me.sync();
       each<T>(me, step.rows, width, [&](long row, long first, long last) {
-        of_c.template find<true>(me, row, step.at + row, d_normal[row], c[row], d_cell[row], first, last);
+        of_c.template combine<true>(me, row, step.at + row, d_normal[row], c[row], d_cell[row], first, last);
       });
     }
     each<T>(me, step.rows, width, [&](long row, long first, long last) {
@@ -256,28 +257,28 @@ template <class T> void lstm_back(const Sequence<T>& s, const Member& me) {
       T *d_i = d_gates[row], *d_f = d_i + width, *d_g = d_f + width, *d_c = d_cell[row];
       UNITS(j) {
         const T d = d_c[j], i_j = i[j], f_j = f[j], g_j = g[j];
-        d_i[j] = sigmoid_slope(d * g_j, i_j);
-        d_f[j] = sigmoid_slope(d * old[j], f_j);
-        d_g[j] = tanh_slope(d * i_j, g_j);
+        d_i[j] = sigmoid_backward(d * g_j, i_j);
+        d_f[j] = sigmoid_backward(d * old[j], f_j);
+        d_g[j] = tanh_backward(d * i_j, g_j);
         d_c[j] = d * f_j;
       }
       if (!s.gain_h) return;
-      of_h.tell(me, row, step.at + row, d_i, raw_h[row], first, last);
-      of_x.tell(me, row, step.at + row, d_i, raw_x[row], first, last);
+      of_h.accumulate(me, row, step.at + row, d_i, raw_h[row], first, last);
+      of_x.accumulate(me, row, step.at + row, d_i, raw_x[row], first, last);
     });
-    me.meet();
+    me.sync();
     if (s.gain_h) {
       each<T>(me, step.rows, width, [&](long row, long first, long last) {
-        of_h.template find<false>(me, row, step.at + row, d_gates[row], raw_h[row], d_raw_h[row], first, last);
-        of_x.template find<false>(me, row, step.at + row, d_gates[row], raw_x[row], d_gates[row], first, last);
+        of_h.template combine<false>(me, row, step.at + row, d_gates[row], raw_h[row], d_raw_h[row], first, last);
+        of_x.template combine<false>(me, row, step.at + row, d_gates[row], raw_x[row], d_gates[row], first, last);
       });
-      me.meet();
+      me.sync();
     }
     by_h(me, s.gain_h ? d_raw_h : d_gates, step.rows, {nullptr, 0}, d_state);
   });
 }
 
-// What the cells with a reset gate share: the gates and r ⊙ h, and the way back through that.
+// Shared by the cells with a reset gate: the gates and r ⊙ h, and the backward pass through that product.
 
 template <class T> void gates_and_reset(const Member& me, long rows, long width, Rows<T> update, Rows<T> gate, Rows<T> old, Rows<T> reset) {
   each<T>(me, rows, width, [&](long row, long first, long last) {
@@ -292,13 +293,13 @@ template <class T> void gates_and_reset(const Member& me, long rows, long width,
 }
 
 template <class T>
-void reset_back(const Member& me, long rows, long width, Rows<T> gate, Rows<T> old, Rows<T> d_reset, Rows<T> d_gate, Rows<T> d_state) {
+void reset_backward(const Member& me, long rows, long width, Rows<T> gate, Rows<T> old, Rows<T> d_reset, Rows<T> d_gate, Rows<T> d_state) {
   each<T>(me, rows, width, [&](long row, long first, long last) {
     const T *r = gate[row], *h = old[row], *d = d_reset[row];
     T *d_r = d_gate[row], *d_h = d_state[row];
     UNITS(j) {
       const T r_j = r[j];
-      d_r[j] = sigmoid_slope(d[j] * h[j], r_j);
+      d_r[j] = sigmoid_backward(d[j] * h[j], r_j);
       d_h[j] += d[j] * r_j;
     }
   });
@@ -306,18 +307,18 @@ void reset_back(const Member& me, long rows, long width, Rows<T> gate, Rows<T> o
 
 // Cho et al. 2014, as published
 
-template <class T> void gru_ahead(const Sequence<T>& s, const Member& me) {
-  T* room = s.room;
+template <class T> void gru_forward(const Sequence<T>& s, const Member& me) {
+  T* workspace = s.workspace;
   const long width = s.width;
-  auto by_h = Product<T>::ahead(s.w[0], 2, width, width, room), by_reset = Product<T>::ahead(s.w[1], 1, width, width, room);
+  auto by_h = Product<T>::forward(s.w[0], 2, width, width, workspace), by_reset = Product<T>::forward(s.w[1], 1, width, width, workspace);
   by_h.pack(me);
   by_reset.pack(me);
-  s.ahead([&](auto step) {
-    const auto gates = s.rows_of(s.part[0], step, 2 * width), candidate = s.rows_of(s.part[1], step, width);
-    const auto reset = s.rows_of(s.kept[0], step, width), old = s.old_h(step), next = s.new_h(step);
+  s.forward([&](auto step) {
+    const auto gates = s.rows_of(s.gates[0], step, 2 * width), candidate = s.rows_of(s.gates[1], step, width);
+    const auto reset = s.rows_of(s.saved[0], step, width), old = s.old_h(step), next = s.new_h(step);
     by_h(me, old, step.rows, gates, gates);
     gates_and_reset(me, step.rows, width, gates.columns(width), gates, old, reset);
-    me.meet();
+    me.sync();
     by_reset(me, reset, step.rows, candidate, candidate);
     each<T>(me, step.rows, width, [&](long row, long first, long last) {
       const T *z = gates[row] + width, *h = old[row];
@@ -327,50 +328,50 @@ template <class T> void gru_ahead(const Sequence<T>& s, const Member& me) {
         h_next[j] = lerp(c[j], h[j], z[j]);
       }
     });
-    me.meet();
+    me.sync();
   });
 }
 
-template <class T> void gru_back(const Sequence<T>& s, const Member& me) {
-  T* room = s.room;
+template <class T> void gru_backward(const Sequence<T>& s, const Member& me) {
+  T* workspace = s.workspace;
   const long width = s.width;
-  auto by_h = Product<T>::back(s.w[0], 2, width, width, room), by_reset = Product<T>::back(s.w[1], 1, width, width, room);
-  const Rows<T> d_reset = s.scratch(room), d_state{s.d_h, width};
+  auto by_h = Product<T>::transposed(s.w[0], 2, width, width, workspace), by_reset = Product<T>::transposed(s.w[1], 1, width, width, workspace);
+  const Rows<T> d_reset = s.scratch(workspace), d_state{s.d_h, width};
   by_h.pack(me);
   by_reset.pack(me);
-  s.back([&](auto step) {
-    const auto gates = s.rows_of(s.part[0], step, 2 * width), candidate = s.rows_of(s.part[1], step, width), old = s.old_h(step);
-    const auto d_gates = s.rows_of(s.d_part[0], step, 2 * width), d_candidate = s.rows_of(s.d_part[1], step, width);
+  s.backward([&](auto step) {
+    const auto gates = s.rows_of(s.gates[0], step, 2 * width), candidate = s.rows_of(s.gates[1], step, width), old = s.old_h(step);
+    const auto d_gates = s.rows_of(s.d_gates[0], step, 2 * width), d_candidate = s.rows_of(s.d_gates[1], step, width);
     const auto d_y = s.d_y_of(step);
     each<T>(me, step.rows, width, [&](long row, long first, long last) {
       const T *z = gates[row] + width, *c = candidate[row], *h = old[row], *y = d_y[row];
       T *d_z = d_gates[row] + width, *d_c = d_candidate[row], *d_h = d_state[row];
       UNITS(j) {
         const T d = d_h[j] + y[j], z_j = z[j], c_j = c[j], through_h = d * z_j;
-        d_z[j] = sigmoid_slope(d * (h[j] - c_j), z_j);
-        d_c[j] = tanh_slope(d - through_h, c_j);
+        d_z[j] = sigmoid_backward(d * (h[j] - c_j), z_j);
+        d_c[j] = tanh_backward(d - through_h, c_j);
         d_h[j] = through_h;
       }
     });
-    me.meet();
+    me.sync();
     by_reset(me, d_candidate, step.rows, {nullptr, 0}, d_reset);
-    reset_back(me, step.rows, width, gates, old, d_reset, d_gates, d_state);
-    me.meet();
+    reset_backward(me, step.rows, width, gates, old, d_reset, d_gates, d_state);
+    me.sync();
     by_h(me, d_gates, step.rows, d_state, d_state);
   });
 }
 
-// The same as in torch.nn.GRU and cuDNN
+// The GRU of torch.nn.GRU and cuDNN
 
-template <class T> void gru_torch_ahead(const Sequence<T>& s, const Member& me) {
-  T* room = s.room;
+template <class T> void gru_torch_forward(const Sequence<T>& s, const Member& me) {
+  T* workspace = s.workspace;
   const long width = s.width;
-  auto by_h = Product<T>::ahead(s.w[0], 2, width, width, room), to_candidate = Product<T>::ahead(s.w[1], 1, width, width, room);
+  auto by_h = Product<T>::forward(s.w[0], 2, width, width, workspace), to_candidate = Product<T>::forward(s.w[1], 1, width, width, workspace);
   by_h.pack(me);
   to_candidate.pack(me);
-  s.ahead([&](auto step) {
-    const auto gates = s.rows_of(s.part[0], step, 2 * width), candidate = s.rows_of(s.part[1], step, width);
-    const auto of_h = s.rows_of(s.kept[0], step, width), old = s.old_h(step), next = s.new_h(step);
+  s.forward([&](auto step) {
+    const auto gates = s.rows_of(s.gates[0], step, 2 * width), candidate = s.rows_of(s.gates[1], step, width);
+    const auto of_h = s.rows_of(s.saved[0], step, width), old = s.old_h(step), next = s.new_h(step);
     by_h(me, old, step.rows, gates, gates);
     to_candidate(me, old, step.rows, {s.b_h, 0}, of_h);
     each<T>(me, step.rows, width, [&](long row, long first, long last) {
@@ -383,71 +384,71 @@ template <class T> void gru_torch_ahead(const Sequence<T>& s, const Member& me) 
         h_next[j] = lerp(c[j], h[j], z[j]);
       }
     });
-    me.meet();
+    me.sync();
   });
 }
 
-template <class T> void gru_torch_back(const Sequence<T>& s, const Member& me) {
-  T* room = s.room;
+template <class T> void gru_torch_backward(const Sequence<T>& s, const Member& me) {
+  T* workspace = s.workspace;
   const long width = s.width;
-  auto by_h = Product<T>::back(s.w[0], 2, width, width, room), to_candidate = Product<T>::back(s.w[1], 1, width, width, room);
+  auto by_h = Product<T>::transposed(s.w[0], 2, width, width, workspace), to_candidate = Product<T>::transposed(s.w[1], 1, width, width, workspace);
   const Rows<T> d_state{s.d_h, width};
   by_h.pack(me);
   to_candidate.pack(me);
-  s.back([&](auto step) {
-    const auto gates = s.rows_of(s.part[0], step, 2 * width), candidate = s.rows_of(s.part[1], step, width), old = s.old_h(step);
-    const auto d_gates = s.rows_of(s.d_part[0], step, 2 * width), d_candidate = s.rows_of(s.d_part[1], step, width);
-    const auto of_h = s.rows_of(s.kept[0], step, width), d_of_h = s.rows_of(s.d_part[2], step, width);
+  s.backward([&](auto step) {
+    const auto gates = s.rows_of(s.gates[0], step, 2 * width), candidate = s.rows_of(s.gates[1], step, width), old = s.old_h(step);
+    const auto d_gates = s.rows_of(s.d_gates[0], step, 2 * width), d_candidate = s.rows_of(s.d_gates[1], step, width);
+    const auto of_h = s.rows_of(s.saved[0], step, width), d_of_h = s.rows_of(s.d_gates[2], step, width);
     const auto d_y = s.d_y_of(step);
     each<T>(me, step.rows, width, [&](long row, long first, long last) {
       const T *r = gates[row], *z = r + width, *c = candidate[row], *h = old[row], *y = d_y[row], *of_row = of_h[row];
       T *d_r = d_gates[row], *d_z = d_r + width, *d_c = d_candidate[row], *d_h = d_state[row], *d_of = d_of_h[row];
       UNITS(j) {
-        const T d = d_h[j] + y[j], r_j = r[j], z_j = z[j], c_j = c[j], through_h = d * z_j, to_c = tanh_slope(d - through_h, c_j);
-        d_z[j] = sigmoid_slope(d * (h[j] - c_j), z_j);
-        d_r[j] = sigmoid_slope(to_c * of_row[j], r_j);
+        const T d = d_h[j] + y[j], r_j = r[j], z_j = z[j], c_j = c[j], through_h = d * z_j, to_c = tanh_backward(d - through_h, c_j);
+        d_z[j] = sigmoid_backward(d * (h[j] - c_j), z_j);
+        d_r[j] = sigmoid_backward(to_c * of_row[j], r_j);
         d_of[j] = to_c * r_j;
         d_c[j] = to_c;
         d_h[j] = through_h;
       }
     });
-    me.meet();
+    me.sync();
     by_h(me, d_gates, step.rows, d_state, d_state);
     to_candidate(me, d_of_h, step.rows, d_state, d_state);
   });
 }
 
-// Jozefowicz et al. 2015: three that differ in what feeds z and r
+// Jozefowicz et al. 2015: three cells that differ in the inputs of z and r
 
-template <class T, int MUT> void mut_ahead(const Sequence<T>& s, const Member& me) {
-  T* room = s.room;
-  const long width = s.width, fed = MUT == 1 ? 0 : 1; // z of the first is not fed by the state
-  auto to_z = Product<T>::ahead(s.w[0], 1, width, width, room), to_r = Product<T>::ahead(s.w[fed], 1, width, width, room);
-  auto by_reset = Product<T>::ahead(s.w[fed + 1], 1, width, width, room);
-  if (fed) to_z.pack(me);
+template <class T, int MUT> void mut_forward(const Sequence<T>& s, const Member& me) {
+  T* workspace = s.workspace;
+  const long width = s.width, z_reads_h = MUT == 1 ? 0 : 1; // z of MUT1 does not read the state
+  auto to_z = Product<T>::forward(s.w[0], 1, width, width, workspace), to_r = Product<T>::forward(s.w[z_reads_h], 1, width, width, workspace);
+  auto by_reset = Product<T>::forward(s.w[z_reads_h + 1], 1, width, width, workspace);
+  if (z_reads_h) to_z.pack(me);
   to_r.pack(me);
   by_reset.pack(me);
-  const auto squash = [&](Rows<T> h, Rows<T> squashed, long rows) {
+  const auto take_tanh = [&](Rows<T> h, Rows<T> tanh_h, long rows) {
     each<T>(me, rows, width, [&](long row, long first, long last) {
       const T* value = h[row];
-      T* y = squashed[row];
+      T* y = tanh_h[row];
       UNITS(j) y[j] = hyperbolic_tangent(value[j]);
     });
   };
   if (MUT == 3) {
-    squash({s.h, width}, {s.kept[1], width}, s.sizes[0]);
-    me.meet();
+    take_tanh({s.h, width}, {s.saved[1], width}, s.batch_sizes[0]);
+    me.sync();
   }
   long number = 0;
-  s.ahead([&](auto step) {
-    const auto update = s.rows_of(s.part[0], step, width), gate = s.rows_of(s.part[1], step, width);
-    const auto candidate = s.rows_of(s.part[2], step, width), reset = s.rows_of(s.kept[0], step, width);
+  s.forward([&](auto step) {
+    const auto update = s.rows_of(s.gates[0], step, width), gate = s.rows_of(s.gates[1], step, width);
+    const auto candidate = s.rows_of(s.gates[2], step, width), reset = s.rows_of(s.saved[0], step, width);
     const auto old = s.old_h(step), next = s.new_h(step);
     if (MUT == 2) to_z(me, old, step.rows, update, update);
-    if (MUT == 3) to_z(me, s.rows_of(s.kept[1], step, width), step.rows, update, update);
+    if (MUT == 3) to_z(me, s.rows_of(s.saved[1], step, width), step.rows, update, update);
     to_r(me, old, step.rows, gate, gate);
     gates_and_reset(me, step.rows, width, update, gate, old, reset);
-    me.meet();
+    me.sync();
     by_reset(me, reset, step.rows, candidate, candidate);
     each<T>(me, step.rows, width, [&](long row, long first, long last) {
       const T *z = update[row], *h = old[row];
@@ -457,49 +458,49 @@ template <class T, int MUT> void mut_ahead(const Sequence<T>& s, const Member& m
         h_next[j] = lerp(h[j], c[j], z[j]);
       }
     });
-    if (MUT == 3 && ++number < s.steps) squash(next, {s.kept[1] + (step.at + step.rows) * width, width}, s.sizes[number]);
-    me.meet();
+    if (MUT == 3 && ++number < s.steps) take_tanh(next, {s.saved[1] + (step.at + step.rows) * width, width}, s.batch_sizes[number]);
+    me.sync();
   });
 }
 
-template <class T, int MUT> void mut_back(const Sequence<T>& s, const Member& me) {
-  T* room = s.room;
-  const long width = s.width, fed = MUT == 1 ? 0 : 1;
-  auto to_z = Product<T>::back(s.w[0], 1, width, width, room), to_r = Product<T>::back(s.w[fed], 1, width, width, room);
-  auto by_reset = Product<T>::back(s.w[fed + 1], 1, width, width, room);
-  const Rows<T> d_fed = s.scratch(room), d_state{s.d_h, width};
-  if (fed) to_z.pack(me);
+template <class T, int MUT> void mut_backward(const Sequence<T>& s, const Member& me) {
+  T* workspace = s.workspace;
+  const long width = s.width, z_reads_h = MUT == 1 ? 0 : 1;
+  auto to_z = Product<T>::transposed(s.w[0], 1, width, width, workspace), to_r = Product<T>::transposed(s.w[z_reads_h], 1, width, width, workspace);
+  auto by_reset = Product<T>::transposed(s.w[z_reads_h + 1], 1, width, width, workspace);
+  const Rows<T> d_input = s.scratch(workspace), d_state{s.d_h, width};
+  if (z_reads_h) to_z.pack(me);
   to_r.pack(me);
   by_reset.pack(me);
-  s.back([&](auto step) {
-    const auto update = s.rows_of(s.part[0], step, width), gate = s.rows_of(s.part[1], step, width);
-    const auto candidate = s.rows_of(s.part[2], step, width), old = s.old_h(step);
-    const auto d_update = s.rows_of(s.d_part[0], step, width), d_gate = s.rows_of(s.d_part[1], step, width);
-    const auto d_candidate = s.rows_of(s.d_part[2], step, width);
+  s.backward([&](auto step) {
+    const auto update = s.rows_of(s.gates[0], step, width), gate = s.rows_of(s.gates[1], step, width);
+    const auto candidate = s.rows_of(s.gates[2], step, width), old = s.old_h(step);
+    const auto d_update = s.rows_of(s.d_gates[0], step, width), d_gate = s.rows_of(s.d_gates[1], step, width);
+    const auto d_candidate = s.rows_of(s.d_gates[2], step, width);
     const auto d_y = s.d_y_of(step);
     each<T>(me, step.rows, width, [&](long row, long first, long last) {
       const T *z = update[row], *c = candidate[row], *h = old[row], *y = d_y[row];
       T *d_z = d_update[row], *d_c = d_candidate[row], *d_h = d_state[row];
       UNITS(j) {
         const T d = d_h[j] + y[j], z_j = z[j], c_j = c[j], to_candidate = d * z_j;
-        d_z[j] = sigmoid_slope(d * (c_j - h[j]), z_j);
-        d_c[j] = tanh_slope(to_candidate, c_j);
+        d_z[j] = sigmoid_backward(d * (c_j - h[j]), z_j);
+        d_c[j] = tanh_backward(to_candidate, c_j);
         d_h[j] = d - to_candidate;
       }
     });
-    me.meet();
-    by_reset(me, d_candidate, step.rows, {nullptr, 0}, d_fed);
-    reset_back(me, step.rows, width, gate, old, d_fed, d_gate, d_state);
-    me.meet();
+    me.sync();
+    by_reset(me, d_candidate, step.rows, {nullptr, 0}, d_input);
+    reset_backward(me, step.rows, width, gate, old, d_input, d_gate, d_state);
+    me.sync();
     to_r(me, d_gate, step.rows, d_state, d_state);
     if (MUT == 2) to_z(me, d_update, step.rows, d_state, d_state);
     if (MUT == 3) {
-      to_z(me, d_update, step.rows, {nullptr, 0}, d_fed);
-      const auto tanh_h = s.rows_of(s.kept[1], step, width);
+      to_z(me, d_update, step.rows, {nullptr, 0}, d_input);
+      const auto tanh_h = s.rows_of(s.saved[1], step, width);
       each<T>(me, step.rows, width, [&](long row, long first, long last) {
-        const T *value = tanh_h[row], *d = d_fed[row];
+        const T *value = tanh_h[row], *d = d_input[row];
         T* d_h = d_state[row];
-        UNITS(j) d_h[j] += tanh_slope(d[j], value[j]);
+        UNITS(j) d_h[j] += tanh_backward(d[j], value[j]);
       });
     }
   });

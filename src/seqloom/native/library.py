@@ -1,4 +1,4 @@
-"""The compiled loops that this machine can run.
+"""The compiled loops and products that this machine can run.
 
 Nothing is missing without them: the driver's own loop computes the same, more slowly.
 """
@@ -8,7 +8,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,45 +18,64 @@ from torch import Tensor, nn
 from seqloom.native.build import SOURCES, built_from, library_path
 
 KINDS = {torch.float32: "float", torch.float64: "double"}
-"""Types of numbers that they are made for."""
+"""The types of numbers that they are compiled for, and the endings of their names."""
 
 OFF = "SEQLOOM_NATIVE"
 """Environment variable: 0 leaves the compiled loops alone."""
 
+_POINTER, _LONG = ctypes.c_void_p, ctypes.c_long
+
+
+class NativeFunctions(NamedTuple):
+    """The functions of `recurrent.cpp` for one type of numbers."""
+
+    gemm: Callable[..., None]
+    """(Gemm, threads)"""
+    workspace_size: Callable[..., int]
+    """(Sequence, gates, threads) -> how many numbers `Sequence.workspace` must hold."""
+    run: Callable[..., None]
+    """(cell, whether backward, Sequence, threads)"""
+
+
+NativeLibrary = dict[torch.dtype, NativeFunctions]
+
 
 @functools.cache
-def library() -> ctypes.CDLL | None:
-    """None where there are none for this processor, or others than these sources make."""
+def library() -> NativeLibrary | None:
+    """None where there is no library for this processor, or one of other sources than these."""
     if os.environ.get(OFF) == "0":
         return None
     return load(library_path(SOURCES, torch.backends.cpu.get_cpu_capability()))
 
 
 def missing() -> bool:
-    """Whether nobody has made them, or not from these sources."""
+    """Whether nobody has compiled them, or not from these sources."""
     return library() is None and os.environ.get(OFF) != "0"
 
 
-def load(path: Path) -> ctypes.CDLL | None:
-    """None where it is not there, does not load, or was built from other sources than these."""
+def load(path: Path) -> NativeLibrary | None:
+    """None where there is no such file, it does not load, or it was built from other sources than these."""
     try:
-        found = ctypes.CDLL(str(path))  # its OpenMP is the one that torch has loaded
-        built: ctypes._NamedFuncPointer = found.seqloom_built_from
+        loaded = ctypes.CDLL(str(path))  # its OpenMP is the one that torch has loaded
+        stamp: ctypes._NamedFuncPointer = loaded.seqloom_built_from
     except (OSError, AttributeError):
         return None
-    built.restype = ctypes.c_char_p
-    if built() != built_from(SOURCES).encode():
+    stamp.restype = ctypes.c_char_p
+    if stamp() != built_from(SOURCES).encode():
         return None
-    for kind in KINDS.values():
-        gemm = getattr(found, f"seqloom_gemm_{kind}")
-        gemm.argtypes, gemm.restype = (ctypes.c_void_p, ctypes.c_long), None
-        room, run = getattr(found, f"seqloom_room_{kind}"), getattr(found, f"seqloom_run_{kind}")
-        room.argtypes, room.restype = (ctypes.c_void_p, ctypes.c_long, ctypes.c_long), ctypes.c_long
-        run.argtypes, run.restype = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_long), None
-    return found
+    return {dtype: _functions(loaded, kind) for dtype, kind in KINDS.items()}
+
+
+def _functions(loaded: ctypes.CDLL, kind: str) -> NativeFunctions:
+    gemm = getattr(loaded, f"seqloom_gemm_{kind}")
+    gemm.argtypes, gemm.restype = (_POINTER, _LONG), None
+    workspace_size = getattr(loaded, f"seqloom_workspace_{kind}")
+    workspace_size.argtypes, workspace_size.restype = (_POINTER, _LONG, _LONG), _LONG
+    run = getattr(loaded, f"seqloom_run_{kind}")
+    run.argtypes, run.restype = (_LONG, _LONG, _POINTER, _LONG), None
+    return NativeFunctions(gemm, workspace_size, run)
 
 
 def in_memory(tensor: Tensor, dtype: torch.dtype) -> bool:
-    """Whether it is numbers of this type in the computer's memory: nothing on another device or only thought
-    of."""
+    """Whether it is a CPU tensor of this type with data: neither a meta nor a fake tensor, nor a subclass."""
     return tensor.dtype == dtype and tensor.is_cpu and type(tensor) in (Tensor, nn.Parameter)

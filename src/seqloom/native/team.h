@@ -1,4 +1,5 @@
-// Threads that go through a sequence together: each has a share of the units, and they meet after each part of a step.
+// A team of threads that runs a sequence together: each has a share of the units, and all wait for each other after each
+// part of a step.
 #pragma once
 
 #include <algorithm>
@@ -6,9 +7,9 @@
 
 namespace seqloom {
 
-constexpr int SPINS = 2000; // some tens of microseconds
+constexpr int SPINS = 2000; // some tens of microseconds; then the thread sleeps
 
-class Meeting {
+class Barrier {
   std::atomic<int> arrived{0}, round{0};
 
 public:
@@ -21,7 +22,7 @@ public:
       round.notify_all();
       return;
     }
-    // A step takes microseconds, so nobody sleeps; but where others hold the cores, whoever we wait for must get ours.
+    // A step takes microseconds, too short to sleep. But where other programs hold the cores, the thread we wait for needs ours.
     for (int spins = 0; spins < SPINS; spins++) {
       if (round.load(std::memory_order_acquire) != now) return;
 #if defined(__x86_64__)
@@ -37,10 +38,10 @@ struct Share {
 };
 
 struct Member {
-  Meeting& meeting;
+  Barrier& barrier;
   long rank, size;
 
-  void meet() const { meeting.wait(static_cast<int>(size)); }
+  void sync() const { barrier.wait(static_cast<int>(size)); }
   Share of(long count) const { return {count * rank / size, count * (rank + 1) / size}; }
 };
 

@@ -20,7 +20,7 @@ from seqloom.data.batching.order import Rows
 from seqloom.errors import DataError, FolderError, UsageError, printable
 from seqloom.interop.checkpoint import ENCODER_WITH_HEAD
 from seqloom.interop.hub_origin import TOKENIZER_CONFIG
-from seqloom.layers.recurrent.stack import runs_loops
+from seqloom.layers.recurrent.stack import runs_compiled_loops
 from seqloom.models import model_family
 from seqloom.native.library import library, missing
 from seqloom.protocols import FittedModel, Objective, State
@@ -226,7 +226,7 @@ def _train(
     logger.info(
         f"training {described(run_config)} ({sizes}) on {material.about()} for {state.total_steps:,} steps"
     )
-    if missing() and runs_loops(model):
+    if missing() and runs_compiled_loops(model):
         logger.info(
             "its recurrent layers run without compiled loops, which are faster: python -m seqloom.native"
             " makes them (with a C++ compiler)"
@@ -406,7 +406,11 @@ def kernels_of(model: nn.Module) -> str:
         if device.type == "cpu"
         else torch.cuda.get_device_name(device)
     )
-    loops = f", {'compiled' if library() is not None else 'no compiled'} loops" if runs_loops(model) else ""
+    loops = (
+        f", {'compiled' if library() is not None else 'no compiled'} loops"
+        if runs_compiled_loops(model)
+        else ""
+    )
     return f"torch {torch.__version__} on {processor}{loops}"
 
 

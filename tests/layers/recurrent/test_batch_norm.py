@@ -32,7 +32,7 @@ from seqloom.layers.recurrent.batch_norm import STEPS as KEPT_STEPS
 from seqloom.layers.recurrent.batch_norm import StepBatchNorm
 from seqloom.layers.recurrent.cells import CELLS, CellState
 from seqloom.layers.recurrent.layer import RecurrentLayer
-from seqloom.layers.recurrent.stack import Recurrent
+from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig
 
 KINDS: dict[str, dict[str, Any]] = {
     **{cell: {"cell": cell} for cell in CELLS},
@@ -96,7 +96,7 @@ def written_out(
     return torch.stack([torch.stack(row) for row in outputs]), tuple(torch.stack(part) for part in states)
 
 
-def batch_normalised(kind: str, **more: Any) -> Recurrent:
+def batch_normalised(kind: str, **more: Any) -> RecurrentStack:
     layers = layers_of(**KINDS[kind], normalisation="batch", **more)
     draw_parameters(layers, std=1.0)
     return layers
@@ -105,7 +105,7 @@ def batch_normalised(kind: str, **more: Any) -> Recurrent:
 @pytest.mark.parametrize("kind", KINDS)
 def test_in_training_each_step_is_normalised_over_its_true_rows(kind: str) -> None:
     layers, cell = batch_normalised(kind, bidirectional=True), KINDS[kind]["cell"]
-    inputs = drawn(ROWS, STEPS, layers.input_width).requires_grad_()
+    inputs = drawn(ROWS, STEPS, layers.config.input_width).requires_grad_()
     mask = ANYWHERE.clone()
     mask[1] = torch.tensor([1, 1, 0, 1, 1, 1])  # no step is of one row alone
     mask[3, 5] = False
@@ -152,7 +152,7 @@ def test_running_statistics_are_exact_and_serve_in_evaluation(kind: str) -> None
     layers, cell = batch_normalised(kind), KINDS[kind]["cell"]
     layer, running = layers.stack[0], dict[tuple[str, str, int], Moments]()
     for update in range(3):
-        inputs = drawn(ROWS, STEPS, layers.input_width, seed=30 + update)
+        inputs = drawn(ROWS, STEPS, layers.config.input_width, seed=30 + update)
         batch = OfTrueRows()
         written_out(cell, layer, inputs, mask_named("full"), batch)
         layers(inputs)
@@ -172,7 +172,7 @@ def test_running_statistics_are_exact_and_serve_in_evaluation(kind: str) -> None
 
     layers.eval()
     inputs, kept = (
-        drawn(ROWS, STEPS, layers.input_width, seed=2),
+        drawn(ROWS, STEPS, layers.config.input_width, seed=2),
         {name: value.clone() for name, value in layers.named_buffers()},
     )
     expected, end = written_out(cell, layer, inputs, ANYWHERE, Running(cell, running))
@@ -186,13 +186,13 @@ def test_running_statistics_are_exact_and_serve_in_evaluation(kind: str) -> None
         statistics.step = step
         state = tuple(drawn(*part.shape, seed=5 + i) for i, part in enumerate(layer.start(ROWS)))
         _, _, gates = EQUATIONS[cell](Sums(cell, layer, statistics=statistics), x, state[0], state[-1])
-        close(layer.gates(layer.product(layer.linear(x), step), state, step), gates)
+        close(layer.gate_values(layer.input_gates(layer.input_product(x), step), state, step), gates)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_in_evaluation_a_row_in_a_batch_is_the_row_alone(kind: str) -> None:
     layers = batch_normalised(kind, layers=2, bidirectional=True)
-    inputs = drawn(ROWS, STEPS, layers.input_width)
+    inputs = drawn(ROWS, STEPS, layers.config.input_width)
     layers(inputs)
     outputs, after = layers.eval()(inputs, ANYWHERE)
     for row in range(ROWS):
@@ -216,7 +216,7 @@ def test_rows_and_batches_without_steps_are_let_through(padding: str) -> None:
 
 
 def test_the_gain_starts_at_a_tenth() -> None:
-    layer = Recurrent("lstm", INPUT, WIDTH, normalisation="batch").stack[0]
+    layer = RecurrentStack(RecurrentStackConfig("lstm", INPUT, WIDTH, normalisation="batch")).stack[0]
     norms = [module for module in layer.modules() if isinstance(module, StepBatchNorm)]
     assert len(norms) == 3
     for norm in norms:

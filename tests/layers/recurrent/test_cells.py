@@ -27,17 +27,17 @@ from tests.layers.equations import (
 from torch import Tensor
 
 from seqloom.errors import UsageError
-from seqloom.layers.recurrent.cells import CELLS, cell_named, fed_gates, gates_of
+from seqloom.layers.recurrent.cells import CELLS, cell_named, gate_names, hidden_gate_names
 from seqloom.layers.recurrent.packing import packed_order
-from seqloom.layers.recurrent.stack import Recurrent
+from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig
 
 
 def test_every_cell_has_its_equations_here() -> None:
     assert EQUATIONS.keys() == CELLS.keys()
     assert PARTS.keys() == CELLS.keys()
     for name, cell in CELLS.items():
-        assert "".join(gates_of(cell)) == "".join(PARTS[name])
-        assert "".join(fed_gates(cell)) == "".join(PARTS[name]).replace(UNFED.get(name, " "), "")
+        assert "".join(gate_names(cell)) == "".join(PARTS[name])
+        assert "".join(hidden_gate_names(cell)) == "".join(PARTS[name]).replace(UNFED.get(name, " "), "")
 
 
 @pytest.mark.parametrize("backward", [False, True], ids=["ahead", "back"])
@@ -64,7 +64,7 @@ def test_gradients_are_finite_differences(name: str, backward: bool) -> None:
     variant, rows, steps = VARIANTS[name], 2, 2
     layer, mask = variant.layer(), torch.tensor([[True, True], [False, True]])
     order, names = packed_order(mask, backward), [name for name, _ in layer.named_parameters()]
-    scale, states = variant.scale(layer, rows), CELLS[variant.cell].states
+    scale, states = variant.scale(layer, rows), CELLS[variant.cell].state_count
 
     def run(inputs: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
         state, weights = rest[:states], dict(zip(names, rest[states:], strict=True))
@@ -101,7 +101,7 @@ def test_the_gates_by_name_are_those_of_the_equations(name: str) -> None:
     variant = VARIANTS[name]
     layer, x = variant.layer(), drawn(2, variant.input_width)
     state = tuple(drawn(*part.shape, seed=5 + i) for i, part in enumerate(layer.start(2)))
-    gates = layer.gates(layer.product(layer.linear(x)), state)
+    gates = layer.gate_values(layer.input_gates(layer.input_product(x)), state)
     assert [*gates] == [*"".join(PARTS[variant.cell])]
     _, _, expected = EQUATIONS[variant.cell](Sums(variant.cell, layer), x, state[0], state[-1])
     close(gates, expected)
@@ -150,4 +150,4 @@ def test_an_unknown_cell_is_refused() -> None:
     with pytest.raises(UsageError, match=r"cell must be one of elman, .*, but is 'gur'"):
         cell_named("gur")
     with pytest.raises(UsageError, match="but is 'GRU'"):
-        Recurrent("GRU", INPUT, WIDTH)
+        RecurrentStack(RecurrentStackConfig("GRU", INPUT, WIDTH))

@@ -16,11 +16,11 @@ from torch.utils.checkpoint import checkpoint
 
 from seqloom.layers.recurrent import compiled_loops, unroll
 from seqloom.layers.recurrent.cell_operations import LayerWeights
-from seqloom.layers.recurrent.cells import CELLS, gates_of
-from seqloom.layers.recurrent.compiled_loops import takes, threads_for
+from seqloom.layers.recurrent.cells import CELLS, gate_names
+from seqloom.layers.recurrent.compiled_loops import has_compiled_loop, threads_for
 from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.layers.recurrent.packing import packed_order
-from seqloom.layers.recurrent.stack import LayerRun, Recurrent
+from seqloom.layers.recurrent.stack import LayerRun, RecurrentStack, RecurrentStackConfig
 from seqloom.native.build import SOURCES
 from seqloom.native.library import library
 
@@ -43,7 +43,7 @@ def team_of(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
 
 def layer_of(name: str, width: int, dtype: torch.dtype = torch.float64, inputs: int = 3) -> RecurrentLayer:
     layer = RecurrentLayer(input_width=inputs, width=width, **LAYERS[name]).to(dtype)
-    draw_parameters(layer, std=layer.used_h.shape[1] ** -0.5)
+    draw_parameters(layer, std=layer.effective_weight_h.shape[1] ** -0.5)
     return layer
 
 
@@ -64,7 +64,7 @@ def run(
 def run_own(monkeypatch: pytest.MonkeyPatch, *arguments: Any, **named: Any) -> list[Tensor]:
     """The same by the driver's own loop."""
     with monkeypatch.context() as patch:
-        patch.setattr(unroll, "takes", lambda *_: False)
+        patch.setattr(unroll, "has_compiled_loop", lambda *_: False)
         return run(*arguments, **named)
 
 
@@ -74,7 +74,7 @@ def test_the_compiled_loops_equal_the_drivers_own(
     name: str, width: int, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layer = layer_of(name, width)
-    assert takes(layer.cell, layer.weights, None)
+    assert has_compiled_loop(layer.cell, layer.weights, None)
     for padding in MASKS:
         for backward in (False, True):
             mask = mask_named(padding)
@@ -223,11 +223,11 @@ def test_a_state_of_another_type_or_width_is_an_error_as_ever(cell: str, state: 
     layer, order = layer_of(cell, 8, torch.float32), packed_order(torch.ones(2, 5, dtype=torch.bool), False)
     with pytest.raises(RuntimeError):
         layer(torch.zeros(2, 5, 3), order, (state, *layer.start(2)[1:]))
-    assert not takes(layer.cell, layer.weights, None, states=(*layer.start(2)[1:], state))
+    assert not has_compiled_loop(layer.cell, layer.weights, None, states=(*layer.start(2)[1:], state))
 
 
 def test_tensors_that_are_only_thought_of_go_the_other_way() -> None:
-    layers, inputs = Recurrent("gru", 3, 8), torch.zeros(2, 5, 3)
+    layers, inputs = RecurrentStack(RecurrentStackConfig("gru", 3, 8)), torch.zeros(2, 5, 3)
     expected, (state,) = layers(inputs)
     with torch.device("meta"):
         assert torch.equal(layers(inputs, state=(torch.zeros_like(state),))[0], expected)
@@ -235,7 +235,7 @@ def test_tensors_that_are_only_thought_of_go_the_other_way() -> None:
         fakes = [None if weight is None else mode.from_tensor(weight) for weight in layers.stack[0].weights]
         weights = LayerWeights(*fakes)  # type: ignore[arg-type]
         assert weights.b.device.type == "cpu"
-        assert not takes(layers.stack[0].cell, weights, None)
+        assert not has_compiled_loop(layers.stack[0].cell, weights, None)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_a_gate_that_is_shut_keeps_the_state_to_the_last_bit(
     name: str, gate: str, shut: int, kind: str
 ) -> None:
     layer = layer_of(name, 16, torch.float32)
-    at = gates_of(layer.cell).index(gate)
+    at = gate_names(layer.cell).index(gate)
     layer.bias.data[at * 16 : (at + 1) * 16] = 1e4 if shut else -1e4
     state = torch.logspace(-9, 0, 16).repeat(2, 1)
     _, (after,) = layer(
@@ -282,17 +282,18 @@ def test_the_structure_is_the_one_of_the_header() -> None:
 
 def test_which_layers_they_take() -> None:
     scale = torch.ones(2, 8)
-    assert all(takes(layer_of(name, 8).cell, layer_of(name, 8).weights, None) for name in LAYERS)
+    assert all(has_compiled_loop(layer_of(name, 8).cell, layer_of(name, 8).weights, None) for name in LAYERS)
     assert all(
-        takes(copy.deepcopy(layer_of(name, 8)).cell, layer_of(name, 8).weights, None) for name in LAYERS
+        has_compiled_loop(copy.deepcopy(layer_of(name, 8)).cell, layer_of(name, 8).weights, None)
+        for name in LAYERS
     )
-    assert not takes(CELLS["gru"], layer_of("gru", 8).weights, scale)
+    assert not has_compiled_loop(CELLS["gru"], layer_of("gru", 8).weights, scale)
     for options in ({"cell": CELLS["gru"]}, {"cell": CELLS["lstm"], "projection": 3}):
         layer = RecurrentLayer(input_width=3, width=8, normalisation="layer", **options)
-        assert not takes(layer.cell, layer.weights, None)
-    assert not takes(CELLS["gru"], layer_of("gru", 8, torch.bfloat16).weights, None)
+        assert not has_compiled_loop(layer.cell, layer.weights, None)
+    assert not has_compiled_loop(CELLS["gru"], layer_of("gru", 8, torch.bfloat16).weights, None)
     with torch.device("meta"):
-        assert not takes(CELLS["gru"], RecurrentLayer(CELLS["gru"], 3, 8).weights, None)
+        assert not has_compiled_loop(CELLS["gru"], RecurrentLayer(CELLS["gru"], 3, 8).weights, None)
 
 
 def test_a_team_is_as_large_as_the_work_is_worth(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,10 +303,10 @@ def test_a_team_is_as_large_as_the_work_is_worth(monkeypatch: pytest.MonkeyPatch
 
 
 def test_ragged_rows_take_them_where_torchs_kernel_would_compute_padding() -> None:
-    layers = Recurrent("lstm", 3, 8)
+    layers = RecurrentStack(RecurrentStackConfig("lstm", 3, 8))
     inputs, lengths = torch.randn(8, 20, 3), torch.arange(13, 21)[:, None]
     nearly, ragged = torch.arange(20) < lengths.clamp(min=19), torch.arange(20) < lengths
-    assert [LayerRun(layers, inputs, mask).how for mask in (None, nearly, ragged)] == [
+    assert [LayerRun(layers, inputs, mask).implementation for mask in (None, nearly, ragged)] == [
         "fused",
         "fused",
         "driver",
@@ -337,7 +338,9 @@ def test_a_graph_that_is_kept_stays_as_it_is(name: str, kind: str) -> None:
         torch.equal(one, other) for each in found[1:] for one, other in zip(found[0], each, strict=True)
     )
     changed = sum(not torch.equal(one, other) for one, other in zip(saved, before, strict=True))
-    assert changed == len(layer.cell.left) * (len(layer.cell.kept) > 0) + (layer.normalisation == "layer")
+    assert changed == len(layer.cell.backward_widths) * (len(layer.cell.saved_widths) > 0) + (
+        layer.normalisation == "layer"
+    )
     assert all(torch.equal(one, other) for one, other in zip(saved, before, strict=True) if one.requires_grad)
 
 

@@ -86,17 +86,17 @@ def test_rows_may_be_taken_in_an_order_of_their_own(size: tuple[int, int, int], 
     of_a, of_b, of_out = places(rows), places(depth), places(rows)
     for add in (False, True):
         expected = a @ b + before * add
-        out = gemm(among(of_a, a), b, before.clone(), add=add, a_order=of_a)
+        out = gemm(among(of_a, a), b, before.clone(), add=add, a_index=of_a)
         torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
-        out = gemm(lying(a, "columns"), among(of_b, b), before.clone(), add=add, b_order=of_b)
+        out = gemm(lying(a, "columns"), among(of_b, b), before.clone(), add=add, b_index=of_b)
         torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
         out = gemm(
             among(of_a, a),
             lying(b, "columns"),
             among(of_out, before),
             add=add,
-            a_order=of_a,
-            out_order=of_out,
+            a_index=of_a,
+            out_index=of_out,
         )
         torch.testing.assert_close(out, among(of_out, expected), rtol=1e-12, atol=1e-12, equal_nan=True)
 
@@ -135,13 +135,13 @@ def test_what_does_not_fit_is_an_error(kind: str) -> None:
     with pytest.raises(ValueError, match="row by row"):
         gemm(a, b, torch.zeros(5, 4).T)
     with pytest.raises(ValueError, match="row by row"):
-        gemm(lying(a, "columns"), b, out, a_order=torch.arange(4))
+        gemm(lying(a, "columns"), b, out, a_index=torch.arange(4))
     with pytest.raises(ValueError, match="bias"):
         gemm(a, b, out, torch.zeros(4))
     with pytest.raises(ValueError, match="bias"):
         gemm(a, b, out, torch.zeros(5), add=True)
     with pytest.raises(ValueError, match="sizes"):
-        gemm(a, b, out, a_order=torch.arange(3))
+        gemm(a, b, out, a_index=torch.arange(3))
 
 
 def test_a_team_is_as_large_as_the_work_is_worth(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,10 +51,12 @@ def test_pieces_are_those_of_a_cut_by_hand_and_go_back_where_they_were(seed: int
     assert found.last.tolist() == (counts.cumsum(0) - 1).tolist()
     assert found.first.tolist() == (counts.cumsum(0) - counts).tolist()
     begins = [not joined and parts[0][:1] == [BOS] for parts, _ in pieces]
-    assert (found.fresh if found.fresh is not None else torch.zeros(5).bool()).tolist() == begins
+    assert (
+        found.starts_document if found.starts_document is not None else torch.zeros(5).bool()
+    ).tolist() == begins
 
     numbered = torch.arange(1.0, found.tokens.numel() + 1).view(*found.tokens.shape, 1)
-    back = found.put_back(numbered, torch.Size([5, 9]))[..., 0].tolist()
+    back = found.to_rows(numbered, torch.Size([5, 9]))[..., 0].tolist()
     expected = [[0.0] * 9 for _ in rows]
     piece = 0
     for row, (_, places) in enumerate(pieces):
@@ -76,10 +78,10 @@ def test_rows_of_one_document_from_the_left_on_stay_as_they_are(rows: list[list[
     assert found.first is None
     assert found.tokens is tokens
     outputs = torch.randn(*tokens.shape, 2)
-    assert found.put_back(outputs, tokens.shape) is outputs
+    assert found.to_rows(outputs, tokens.shape) is outputs
 
 
 def test_a_token_that_begins_no_document_is_no_cut_where_documents_are_joined() -> None:
     found = cut_rows(torch.tensor([[1, 2, 1, 3]]), PAD, None)
     assert found.first is None
-    assert found.fresh is None
+    assert found.starts_document is None

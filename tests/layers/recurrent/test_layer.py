@@ -71,7 +71,7 @@ def test_a_layer_has_these_parameters(cell: str, input_width: int, normalisation
     )
     assert {name: tuple(parameter.shape) for name, parameter in layer.named_parameters()} == expected
     assert layer.output_width == h
-    assert [tuple(part.shape) for part in layer.start(3)] == [(3, h), (3, WIDTH)][: CELLS[kind].states]
+    assert [tuple(part.shape) for part in layer.start(3)] == [(3, h), (3, WIDTH)][: CELLS[kind].state_count]
     assert not torch.cat(layer.start(3), dim=1).any()
 
 
@@ -114,10 +114,10 @@ def test_the_linear_part_may_be_had_in_pieces(name: str) -> None:
     """As where attention's context is added to what the other columns gave."""
     variant = VARIANTS[name]
     layer, x = variant.layer(), drawn(2, 5, variant.input_width)
-    whole = layer.linear(x)
+    whole = layer.input_product(x)
     assert whole.shape == (2, 5, len(layer.bias))
     for cut in range(variant.input_width + 1):
-        close(layer.linear(x[..., :cut]) + layer.linear(x[..., cut:], cut), whole)
+        close(layer.input_product(x[..., :cut]) + layer.input_product(x[..., cut:], cut), whole)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -126,7 +126,10 @@ def test_a_step_is_its_equations(name: str) -> None:
     layer, x = variant.layer(), drawn(2, variant.input_width)
     state = tuple(drawn(*part.shape, seed=5 + i) for i, part in enumerate(layer.start(2)))
     scale = variant.scale(layer, 2)
-    after, advanced = layer.step(layer.product(layer.linear(x)), state, scale), layer.advance(x, state, scale)
+    after, advanced = (
+        layer.step(layer.input_gates(layer.input_product(x)), state, scale),
+        layer.step_from_input(x, state, scale),
+    )
     for row in range(2):
         sums = Sums(variant.cell, layer, None if scale is None else scale[row])
         h, c, _ = EQUATIONS[variant.cell](sums, x[row], state[0][row], state[-1][row])
@@ -154,8 +157,8 @@ def test_a_watched_layer_tells_each_step_in_order(cell: str, normalisation: str)
         if normalisation == "batch":
             continue
         for t, step in zip(range(STEPS) if forward else reversed(range(STEPS)), seen, strict=True):
-            close(step.product, layer.product(layer.linear(inputs[:, t])))
-            close(layer.step(step.product, step.old), step.new)
+            close(step.gates, layer.input_gates(layer.input_product(inputs[:, t])))
+            close(layer.step(step.gates, step.old), step.new)
 
 
 @pytest.mark.parametrize("name", UNSCALED)

@@ -7,9 +7,9 @@ import torch
 from tests.layers.equations import MASKS, drawn, mask_named
 from torch import Tensor
 
-from seqloom.layers.recurrent.layer_inputs import Inputs
+from seqloom.layers.recurrent.layer_inputs import LayerInputs
 from seqloom.layers.recurrent.packing import packed_order
-from seqloom.layers.recurrent.stack import Recurrent
+from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig
 from seqloom.native.library import library
 
 pytestmark = pytest.mark.skipif(
@@ -31,7 +31,7 @@ def test_they_are_the_same_as_packed(name: str, layout: str, backward: bool) -> 
     mask = mask_named(name)
     order = packed_order(mask, backward)
     sequences = lying(drawn(*mask.shape, 5).masked_fill(~mask[..., None], torch.nan), layout)
-    there, packed = (Inputs(sequences, order, compiled=compiled) for compiled in (True, False))
+    there, packed = (LayerInputs(sequences, order, compiled=compiled) for compiled in (True, False))
     w, other, bias, d = drawn(7, 5), drawn(7, 5, seed=2), drawn(7, seed=3), drawn(int(mask.sum()), 7, seed=4)
     torch.testing.assert_close(there.times(w, bias), packed.times(w, bias))
     one, two = torch.empty(7, 5, dtype=w.dtype), torch.empty(7, 5, dtype=w.dtype)
@@ -54,7 +54,7 @@ def test_they_are_the_same_as_packed(name: str, layout: str, backward: bool) -> 
 def test_inputs_that_were_changed_since_are_an_error() -> None:
     """They are kept as they are, not as a copy."""
     inputs = drawn(2, 4, 3).float().requires_grad_() * 1
-    outputs, _ = Recurrent("gru", 3, 5)(inputs)
+    outputs, _ = RecurrentStack(RecurrentStackConfig("gru", 3, 5))(inputs)
     inputs.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         outputs.sum().backward()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from seqloom.layers.recurrent import onednn_products
-from seqloom.layers.recurrent.onednn_products import Product, has_onednn, product
+from seqloom.layers.recurrent.onednn_products import RepeatedProduct, has_onednn, product
 
 needs_onednn = pytest.mark.skipif(not has_onednn(torch.ones(1)), reason="this torch has no oneDNN products")
 
@@ -88,7 +88,7 @@ def test_a_product_of_many_rows_is_the_matrix_product(shape: tuple[int, int, int
 def test_a_product_of_few_rows_is_the_matrix_product(shape: tuple[int, int], rows: int) -> None:
     out, inner = shape
     for weight in views_of(values(out, inner, seed=2)):
-        multiply = Product(weight, rows, uses=8)
+        multiply = RepeatedProduct(weight, rows, uses=8)
         for fewer in {rows, max(rows - 1, 1), max(rows // 2, 1)}:
             for x in views_of(values(fewer, inner)):
                 for plus in summands(fewer, out):
@@ -130,12 +130,12 @@ def test_a_large_weight_that_is_used_often_takes_onednns_layout(
 ) -> None:
     for seed in range(2):
         for weight in views_of(values(*shape, seed=seed)):
-            assert (Product(weight, rows, uses).packed is not None) == packed
+            assert (RepeatedProduct(weight, rows, uses).packed is not None) == packed
 
 
 @needs_onednn
 def test_onednn_gets_multiples_of_eight_rows_only(taken: list[tuple[int, ...]]) -> None:
-    multiply = Product(values(512, 512), 24, 20)
+    multiply = RepeatedProduct(values(512, 512), 24, 20)
     for rows in range(1, 25):
         multiply(values(rows, 512))
         product(values(rows * 10, 512), values(512, 512))
@@ -145,8 +145,8 @@ def test_onednn_gets_multiples_of_eight_rows_only(taken: list[tuple[int, ...]]) 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_other_precisions_never_take_onednn(dtype: torch.dtype, taken: list[tuple[int, ...]]) -> None:
     x, weight = values(64, 512, dtype=dtype), values(512, 512, seed=2, dtype=dtype)
-    found = product(x, weight, x), Product(weight, 64, 100)(x, x)
-    assert Product(weight, 64, 100).packed is None
+    found = product(x, weight, x), RepeatedProduct(weight, 64, 100)(x, x)
+    assert RepeatedProduct(weight, 64, 100).packed is None
     assert not taken
     for result in found:
         assert torch.equal(result, torch.addmm(x, x, weight.T))
@@ -168,7 +168,7 @@ def test_a_torch_without_these_names_does_without(
     x, weight = values(64, 512), values(512, 512, seed=2)
     assert not has_onednn(weight)
     close(product(x, weight, x), x, weight, x)
-    close(Product(weight, 64, 100)(x, x), x, weight, x)
+    close(RepeatedProduct(weight, 64, 100)(x, x), x, weight, x)
     assert not taken
 
 
@@ -178,5 +178,5 @@ def test_switched_off_it_is_not_used(monkeypatch: pytest.MonkeyPatch, taken: lis
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
     assert not has_onednn(weight)
     close(product(x, weight), x, weight, None)
-    close(Product(weight, 64, 100)(x), x, weight, None)
+    close(RepeatedProduct(weight, 64, 100)(x), x, weight, None)
     assert not taken

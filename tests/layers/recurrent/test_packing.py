@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqloom.layers.recurrent.packing import (
-    before,
-    last_of,
+    final_states,
     pack,
     packed_order,
-    steps_in,
-    to_places,
-    to_rows,
+    previous_states,
+    sort_rows,
+    split_packed,
     unpack,
+    unsort_rows,
 )
 
 
@@ -30,12 +30,12 @@ def test_the_packed_order_holds_each_true_step_once(rows: list[list[bool]], back
     packed = pack(values, order)
     assert sorted(packed.flatten().tolist()) == sorted(values[mask].flatten().tolist())
     assert torch.equal(unpack(packed, order, values.shape), values * mask[..., None])
-    assert order.sizes == sorted(order.sizes, reverse=True)
-    assert sum(order.sizes) == int(mask.sum())
+    assert order.batch_sizes == sorted(order.batch_sizes, reverse=True)
+    assert sum(order.batch_sizes) == int(mask.sum())
     each = [row[mask[i]].flatten().tolist() for i, row in enumerate(values)]
     each = [row[::-1] if backward else row for row in each]
     at = 0
-    for step, size in enumerate(order.sizes):
+    for step, size in enumerate(order.batch_sizes):
         assert sorted(packed[at : at + size, 0].tolist()) == sorted(
             row[step] for row in each if len(row) > step
         )
@@ -53,12 +53,12 @@ def test_a_state_goes_to_its_place_and_back_and_before_each_step_is_the_one_befo
     mask = torch.tensor(rows)
     order = packed_order(mask, backward)
     first = -torch.arange(1.0, 1 + len(mask))[:, None]
-    assert torch.equal(to_rows(to_places(first, order), order), first)
-    if not order.sizes:
+    assert torch.equal(unsort_rows(sort_rows(first, order), order), first)
+    if not order.batch_sizes:
         return
     values = torch.arange(1.0, 1 + mask.numel()).view(*mask.shape, 1)
-    packed = torch.cat([to_places(first, order)[: order.sizes[0]], pack(values, order)])
-    assert torch.equal(torch.cat([*steps_in(values, order)]), pack(values, order))
+    packed = torch.cat([sort_rows(first, order)[: order.batch_sizes[0]], pack(values, order)])
+    assert torch.equal(torch.cat([*split_packed(values, order)]), pack(values, order))
     expected, last = {}, first.flatten().tolist()
     for row, real in enumerate(rows):
         steps = [t for t in range(4) if real[t]]
@@ -67,8 +67,12 @@ def test_a_state_goes_to_its_place_and_back_and_before_each_step_is_the_one_befo
             last[row] = float(values[row, t])
     assert (
         dict(
-            zip(pack(values, order).flatten().tolist(), before(packed, order).flatten().tolist(), strict=True)
+            zip(
+                pack(values, order).flatten().tolist(),
+                previous_states(packed, order).flatten().tolist(),
+                strict=True,
+            )
         )
         == expected
     )
-    assert last_of(first, packed, order).flatten().tolist() == last
+    assert final_states(first, packed, order).flatten().tolist() == last

@@ -26,7 +26,13 @@ from torch import Tensor
 
 from seqloom.errors import UsageError
 from seqloom.layers.recurrent.cells import CELLS, CellState
-from seqloom.layers.recurrent.stack import Recurrent, Stepper, layer_state, stack_states
+from seqloom.layers.recurrent.stack import (
+    RecurrentStack,
+    RecurrentStackConfig,
+    Stepper,
+    layer_state,
+    stack_states,
+)
 from seqloom.protocols import detach
 
 STACKS: dict[str, dict[str, Any]] = {
@@ -66,7 +72,9 @@ def test_connections_between_layers_are_their_equations(
 
 
 def test_a_highway_gate_starts_at_minus_1_and_none_stands_below_the_first_layer() -> None:
-    layers = Recurrent("gru", INPUT, WIDTH, layers=3, bidirectional=True, connection="highway")
+    layers = RecurrentStack(
+        RecurrentStackConfig("gru", INPUT, WIDTH, layers=3, bidirectional=True, connection="highway")
+    )
     gates = [
         parameter
         for name, parameter in layers.named_parameters()
@@ -75,7 +83,9 @@ def test_a_highway_gate_starts_at_minus_1_and_none_stands_below_the_first_layer(
     assert len(gates) == 2
     for bias in gates:
         assert torch.equal(bias, torch.full((2 * WIDTH,), -1.0))
-    assert not [*Recurrent("gru", INPUT, WIDTH, layers=3, connection="residual").highways]
+    assert not [
+        *RecurrentStack(RecurrentStackConfig("gru", INPUT, WIDTH, layers=3, connection="residual")).highways
+    ]
 
 
 # Padding
@@ -159,7 +169,7 @@ def test_a_stepper_is_the_stack_one_step_at_a_time(name: str) -> None:
     expected, end = layers(inputs, None, start)
     step, states = Stepper(layers, ROWS), [layer_state(start, k) for k in range(3)]
     for t in range(STEPS):
-        output, states = step(layers.stack[0].linear(inputs[:, t]), states)
+        output, states = step(layers.stack[0].input_product(inputs[:, t]), states)
         close(output, expected[:, t])
     close(stack_states(states), end)
 
@@ -177,7 +187,7 @@ def test_a_carried_state_goes_on(name: str) -> None:
 SEGMENTS = ((0, 4), (4, 5), (5, 10), (10, 12))
 
 
-def stream(name: str) -> tuple[Recurrent, Tensor, Tensor]:
+def stream(name: str) -> tuple[RecurrentStack, Tensor, Tensor]:
     """Layers, inputs of 12 steps and their mask."""
     layers = layers_of(**STACKS[name], layers=2)
     mask = torch.cat([ANYWHERE, ANYWHERE.flip(0)], dim=1)
@@ -185,7 +195,7 @@ def stream(name: str) -> tuple[Recurrent, Tensor, Tensor]:
 
 
 def in_segments(
-    layers: Recurrent, inputs: Tensor, mask: Tensor, cut: bool = True
+    layers: RecurrentStack, inputs: Tensor, mask: Tensor, cut: bool = True
 ) -> Iterator[tuple[Tensor, CellState]]:
     state = layers.start(ROWS)
     for start, stop in SEGMENTS:
@@ -282,4 +292,4 @@ def test_what_is_wrong_is_refused() -> None:
     with pytest.raises(UsageError, match="bidirectional layer must start without a carried state"):
         layers_of("gru", bidirectional=True)(drawn(ROWS, STEPS, INPUT), None, (drawn(ROWS, 2, WIDTH),))
     with pytest.raises(UsageError, match="projection needs the cell lstm"):
-        Recurrent("gru", INPUT, WIDTH, projection=PROJECTION)
+        RecurrentStack(RecurrentStackConfig("gru", INPUT, WIDTH, projection=PROJECTION))

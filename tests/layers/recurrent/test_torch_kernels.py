@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.layers.recurrent.packing import packed_order
-from seqloom.layers.recurrent.stack import Recurrent, way_to_run
+from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig, choose_implementation
 from seqloom.layers.recurrent.torch_kernels import has_kernel, kernel_plan, rectangles, run_full, run_ragged
 from seqloom.native.library import library
 
@@ -19,7 +19,7 @@ ROWS, STEPS, INPUT, WIDTH = 5, 40, 6, 8
 
 def lstm() -> RecurrentLayer:
     torch.manual_seed(0)
-    return Recurrent("lstm", INPUT, WIDTH).stack[0]
+    return RecurrentStack(RecurrentStackConfig("lstm", INPUT, WIDTH)).stack[0]
 
 
 MASKS = {
@@ -72,14 +72,22 @@ def test_ragged_rows_equal_the_driver(
 @pytest.mark.parametrize("ragged", [False, True])
 def test_a_stack_on_kernels_is_close_to_float64(bidirectional: bool, ragged: bool) -> None:
     torch.manual_seed(0)
-    layers = Recurrent("lstm", INPUT, WIDTH, layers=3, bidirectional=bidirectional, connection="residual")
+    layers = RecurrentStack(
+        RecurrentStackConfig(
+            "lstm", INPUT, WIDTH, layers=3, bidirectional=bidirectional, connection="residual"
+        )
+    )
     inputs, mask = torch.randn(ROWS, STEPS, INPUT), mask_of("right", "right") if ragged else None
-    assert way_to_run(layers, inputs) == "fused"
+    assert choose_implementation(layers, inputs) == "fused"
     outputs, state = layers(inputs, mask)
-    exact = Recurrent("lstm", INPUT, WIDTH, layers=3, bidirectional=bidirectional, connection="residual")
+    exact = RecurrentStack(
+        RecurrentStackConfig(
+            "lstm", INPUT, WIDTH, layers=3, bidirectional=bidirectional, connection="residual"
+        )
+    )
     exact.double()
     exact.load_state_dict({name: weight.double() for name, weight in layers.state_dict().items()})
-    assert way_to_run(exact, inputs.double()) == "driver"
+    assert choose_implementation(exact, inputs.double()) == "driver"
     expected, expected_state = exact(inputs.double(), mask)
     torch.testing.assert_close(
         outputs.double() * (1 if mask is None else mask[..., None]), expected, rtol=1e-4, atol=1e-5
@@ -112,8 +120,8 @@ def test_rectangles_hold_every_true_step_once(lengths: list[int], waste: int) ->
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("seqloom.layers.recurrent.torch_kernels.WASTE", waste)
         found = rectangles(lengths)
-    assert [part.first for part in found] == [0, *(part.last for part in found[:-1])]
-    assert found[-1].last == lengths[0]
+    assert [part.start for part in found] == [0, *(part.stop for part in found[:-1])]
+    assert found[-1].stop == lengths[0]
     for first, last, rows in found:
         assert rows == sum(length > first for length in lengths)
         assert sum(max(last - max(length, first), 0) for length in lengths[:rows]) <= waste
@@ -121,7 +129,7 @@ def test_rectangles_hold_every_true_step_once(lengths: list[int], waste: int) ->
 
 def test_where_there_is_a_kernel() -> None:
     def fits(cell: str, **options: object) -> bool:
-        layer = Recurrent(cell, INPUT, WIDTH, **options).stack[0]  # type: ignore[arg-type]
+        layer = RecurrentStack(RecurrentStackConfig(cell, INPUT, WIDTH, **options)).stack[0]  # type: ignore[arg-type]
         return has_kernel(layer.cell, layer.weights)
 
     assert fits("lstm")
@@ -133,27 +141,37 @@ def test_where_there_is_a_kernel() -> None:
 
 def test_what_the_kernel_cannot_do_takes_another_way() -> None:
     inputs = torch.randn(ROWS, STEPS, INPUT)
-    layers = Recurrent("lstm", INPUT, WIDTH, state_dropout=0.5)
-    assert way_to_run(layers, inputs) == "driver"
-    assert way_to_run(layers.eval(), inputs) == "fused"
-    large = Recurrent("lstm", 4, 256)
-    assert way_to_run(large, torch.zeros(8, STEPS, 4)) == "fused"
-    assert way_to_run(large, torch.zeros(32, STEPS, 4)) == ("fused" if library() is None else "driver")
-    assert way_to_run(layers, inputs[:, :1]) == "loop"
+    layers = RecurrentStack(RecurrentStackConfig("lstm", INPUT, WIDTH, state_dropout=0.5))
+    assert choose_implementation(layers, inputs) == "driver"
+    assert choose_implementation(layers.eval(), inputs) == "fused"
+    large = RecurrentStack(RecurrentStackConfig("lstm", 4, 256))
+    assert choose_implementation(large, torch.zeros(8, STEPS, 4)) == "fused"
+    assert choose_implementation(large, torch.zeros(32, STEPS, 4)) == (
+        "fused" if library() is None else "driver"
+    )
+    assert choose_implementation(layers, inputs[:, :1]) == "loop"
     layers.stack[0].watch = []
-    assert way_to_run(layers, inputs) == "loop"
+    assert choose_implementation(layers, inputs) == "loop"
     with torch.autocast("cpu", torch.bfloat16):
-        assert way_to_run(Recurrent("lstm", INPUT, WIDTH), inputs) == "loop"
-    assert way_to_run(Recurrent("lstm", INPUT, WIDTH, normalisation="batch"), inputs) == "packed loop"
+        assert (
+            choose_implementation(RecurrentStack(RecurrentStackConfig("lstm", INPUT, WIDTH)), inputs)
+            == "loop"
+        )
+    assert (
+        choose_implementation(
+            RecurrentStack(RecurrentStackConfig("lstm", INPUT, WIDTH, normalisation="batch")), inputs
+        )
+        == "packed loop"
+    )
 
 
 def test_the_kernel_has_a_second_derivative() -> None:
-    def second(layers: Recurrent, inputs: Tensor) -> Tensor:
+    def second(layers: RecurrentStack, inputs: Tensor) -> Tensor:
         (first,) = torch.autograd.grad(layers(inputs)[0].square().sum(), inputs, create_graph=True)
         return torch.autograd.grad(first.square().sum(), inputs)[0]
 
     torch.manual_seed(0)
-    layers, inputs = Recurrent("lstm", INPUT, WIDTH), torch.randn(2, 3, INPUT)
+    layers, inputs = RecurrentStack(RecurrentStackConfig("lstm", INPUT, WIDTH)), torch.randn(2, 3, INPUT)
     found = second(layers, inputs.requires_grad_())
     layers.double().stack[0].watch = []  # the plain loop, by autograd
     torch.testing.assert_close(

@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqloom.errors import UsageError
 from seqloom.layers.recurrent.layer import RecurrentLayer
-from seqloom.layers.recurrent.stack import Recurrent
+from seqloom.layers.recurrent.stack import RecurrentStack
 from seqloom.layers.recurrent.torch_modules import TORCH_MODULES, from_torch, to_torch
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -35,7 +35,7 @@ KINDS: dict[str, dict[str, Any]] = {
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 
 
-def pairs(ours: Recurrent, theirs: nn.RNNBase) -> Iterator[tuple[str, Tensor, Tensor]]:
+def pairs(ours: RecurrentStack, theirs: nn.RNNBase) -> Iterator[tuple[str, Tensor, Tensor]]:
     """Each parameter of ours, and torch's that does the same."""
     groups = [(layer, f"_l{k}") for k, layer in enumerate(ours.forward_layers)]
     groups += [(layer, f"_l{k}_reverse") for k, layer in enumerate(ours.backward_layers)]
@@ -109,7 +109,11 @@ def test_a_torch_module_is_read_and_written_back(name: str) -> None:
         .eval()
     )
     ours = from_torch(theirs)
-    assert (ours.dropout, ours.projection, ours.training) == (0.5, options.get("proj_size"), False)
+    assert (ours.config.dropout, ours.config.projection, ours.training) == (
+        0.5,
+        options.get("proj_size"),
+        False,
+    )
     inputs = drawn(ROWS, STEPS, INPUT)
     expected = theirs(inputs)[0]
     close(ours(inputs)[0], expected)
@@ -125,7 +129,7 @@ def test_a_torch_module_is_read_and_written_back(name: str) -> None:
 def test_from_torch_undoes_to_torch(kind: str) -> None:
     ours = layers_of(**KINDS[kind], layers=2, bidirectional=True)
     again = from_torch(to_torch(ours))
-    assert again.cell_name == KINDS[kind]["cell"]
+    assert again.config.cell == KINDS[kind]["cell"]
     assert again.state_dict().keys() == ours.state_dict().keys()
     for name, weight in ours.state_dict().items():
         assert torch.equal(again.state_dict()[name], weight)

@@ -27,7 +27,7 @@ from seqloom.layers.recurrent import onednn_products, unroll
 from seqloom.layers.recurrent.cells import CELLS
 from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.layers.recurrent.packing import packed_order
-from seqloom.layers.recurrent.stack import Recurrent
+from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig
 
 
 def agree(variant: Variant, mask: Tensor, backward: bool) -> None:
@@ -46,7 +46,7 @@ def agree(variant: Variant, mask: Tensor, backward: bool) -> None:
 def loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How the driver goes over time."""
     if request.param == "its own loop":
-        monkeypatch.setattr(unroll, "takes", lambda *_: False)
+        monkeypatch.setattr(unroll, "has_compiled_loop", lambda *_: False)
 
 
 @pytest.mark.usefixtures("loop")
@@ -169,7 +169,7 @@ def test_single_precision_is_close_to_double(name: str, rows: int) -> None:
 
 def test_without_onednn_the_layers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """The names that the products need are private ones of torch."""
-    monkeypatch.setattr(unroll, "takes", lambda *_: False)
+    monkeypatch.setattr(unroll, "has_compiled_loop", lambda *_: False)
     layer = RecurrentLayer(CELLS["lstm"], 32, 512)
     draw_parameters(layer, std=0.05)
     inputs, order = (
@@ -193,7 +193,9 @@ def test_autocast_takes_the_plain_loop_and_is_close(name: str) -> None:
     variant, mask = VARIANTS[name], mask_named("right")
     torch.manual_seed(0)
     options: dict[str, Any] = {"projection": variant.projection, "normalisation": variant.normalisation}
-    layers = Recurrent(variant.cell, variant.input_width, 5, bidirectional=True, **options)
+    layers = RecurrentStack(
+        RecurrentStackConfig(variant.cell, variant.input_width, 5, bidirectional=True, **options)
+    )
     inputs = drawn(*mask.shape, variant.input_width).float()
     expected, _ = layers(inputs, mask)
     with torch.autocast("cpu", torch.bfloat16):

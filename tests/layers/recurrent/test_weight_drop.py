@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from seqloom.layers.recurrent import stack
 from seqloom.layers.recurrent.cells import CELLS
-from seqloom.layers.recurrent.stack import Recurrent, way_to_run
+from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig, choose_implementation
 from seqloom.layers.recurrent.weight_drop import dropped_recurrent_weights, embed
 
 SHARE = 0.25
@@ -17,25 +17,25 @@ SHARE = 0.25
 
 def test_weights_are_dropped_or_scaled_and_their_mean_is_kept() -> None:
     torch.manual_seed(0)
-    layers = Recurrent("gru", 2, 100)
+    layers = RecurrentStack(RecurrentStackConfig("gru", 2, 100))
     (layer,) = layers.stack
     nn.init.ones_(layer.weight_h)
     with dropped_recurrent_weights(layers.stack, SHARE):
-        used = layer.used_h
+        used = layer.effective_weight_h
         assert sorted(set(used.flatten().tolist())) == pytest.approx([0.0, 1 / (1 - SHARE)])
         assert (used == 0).double().mean() == pytest.approx(
             SHARE, abs=4 * (SHARE * (1 - SHARE) / used.numel()) ** 0.5
         )
-        assert layer.used_h is used
+        assert layer.effective_weight_h is used
     with dropped_recurrent_weights(layers.stack, SHARE):
-        assert not torch.equal(layer.used_h, used)
+        assert not torch.equal(layer.effective_weight_h, used)
 
 
 def test_each_layer_has_a_mask_of_its_own_and_the_others_weights_stay() -> None:
     layers = layers_of("lstm", layers=2, projection=2)
     first, second = layers.stack
     with dropped_recurrent_weights(layers.stack, 0.5):
-        assert not torch.equal(first.used_h == 0, second.used_h == 0)
+        assert not torch.equal(first.effective_weight_h == 0, second.effective_weight_h == 0)
         for layer in layers.stack:
             assert layer.weights.w_x is layer.weight_x
             assert layer.weights.w_p is layer.weight_p
@@ -49,7 +49,7 @@ def test_a_layer_is_that_of_the_masked_weight_at_all_steps(cell: str, way: str) 
     plain = layers_of(cell, layers=2)
     inputs, state = drawn(ROWS, STEPS, INPUT), states_of(layers)
     with dropped_recurrent_weights(layers.stack, 0.5):
-        masks = [(layer.used_h != 0) * 2.0 for layer in layers.stack]
+        masks = [(layer.effective_weight_h != 0) * 2.0 for layer in layers.stack]
         if way == "one step at a time":
             steps, after = [], state
             for step in torch.split(inputs, 1, dim=1):
@@ -80,11 +80,11 @@ def test_torchs_kernel_takes_the_masked_weight_too(
 ) -> None:
     """In float32, against the driver."""
     torch.manual_seed(0)
-    layers = Recurrent("lstm", 8, 16, layers=2)
+    layers = RecurrentStack(RecurrentStackConfig("lstm", 8, 16, layers=2))
     inputs, ways = torch.randn(4, 6, 8), list[str]()
 
     def run() -> tuple[Tensor, ...]:
-        ways.append(way_to_run(layers, inputs))
+        ways.append(choose_implementation(layers, inputs))
         torch.manual_seed(1)
         with dropped_recurrent_weights(layers.stack, 0.5):
             outputs, after = layers(inputs, mask)
@@ -100,11 +100,11 @@ def test_torchs_kernel_takes_the_masked_weight_too(
 def test_afterwards_the_weight_is_itself_also_after_an_error(share: float) -> None:
     layers = layers_of("lstm")
     with dropped_recurrent_weights(layers.stack, share):
-        assert (layers.stack[0].dropped_h is None) == (share == 0)
+        assert (layers.stack[0].dropped_weight_h is None) == (share == 0)
     with pytest.raises(ZeroDivisionError), dropped_recurrent_weights(layers.stack, share):
         raise ZeroDivisionError
-    assert layers.stack[0].used_h is layers.stack[0].weight_h
-    assert "dropped_h" not in layers.state_dict()
+    assert layers.stack[0].effective_weight_h is layers.stack[0].weight_h
+    assert "dropped_weight_h" not in layers.state_dict()
 
 
 # Words

@@ -1,4 +1,4 @@
-"""Recurrent models as ONNX graphs: the state is h (and c), and time is a scan over the model's own steps.
+"""RecurrentStack models as ONNX graphs: the state is h (and c), and time is a scan over the model's own steps.
 
 A step of padding keeps the state, so a scan reads rows with padding anywhere: backwards it reads the whole
 row from its end.
@@ -16,36 +16,36 @@ from seqloom.errors import UsageError
 from seqloom.interop.onnx.graph import SOURCE, Exportable, Graph, Size, Value, step_graph
 from seqloom.layers.recurrent.cells import CELLS, CellState
 from seqloom.layers.recurrent.layer import RecurrentLayer
-from seqloom.layers.recurrent.stack import Recurrent, layer_state, stack_states
+from seqloom.layers.recurrent.stack import RecurrentStack, layer_state, stack_states
 from seqloom.models.recurrent_lm import RecurrentLM
 from seqloom.models.seq2seq import AttentionMemory, Seq2Seq, Seq2SeqState
 
 
 @final
 class Scanned(nn.Module):
-    """`Recurrent` as two scans a layer, one in each direction; both pass padding by, wherever it lies, so
+    """`RecurrentStack` as two scans a layer, one in each direction; both pass padding by, wherever it lies, so
     nothing is packed."""
 
-    def __init__(self, recurrent: Recurrent) -> None:
+    def __init__(self, recurrent: RecurrentStack) -> None:
         super().__init__()
         self.recurrent = recurrent
 
     def forward(self, inputs: Tensor, mask: Tensor) -> tuple[Tensor, CellState]:
-        """inputs `(rows, steps, width)`, mask `(rows, steps)` -> as `Recurrent`."""
+        """inputs `(rows, steps, width)`, mask `(rows, steps)` -> as `RecurrentStack`."""
         both, after = self.recurrent, list[CellState]()
         before = both.start(inputs.shape[0])
         outputs = inputs
         for k, layer in enumerate(both.stack):
             above, end = _scanned(layer, outputs, mask, layer_state(before, len(after)))
             after.append(end)
-            if both.bidirectional:
+            if both.config.bidirectional:
                 backward: Any = both.backward_layers[k]
                 reverse, end = _scanned(
                     backward, outputs.flip(1), mask.flip(1), layer_state(before, len(after))
                 )
                 above = torch.cat([above, reverse.flip(1)], dim=-1)
                 after.append(end)
-            outputs = both.connected(k, outputs, above)
+            outputs = both.connect(k, outputs, above)
         return outputs, stack_states(after)
 
 
@@ -60,7 +60,7 @@ def _scanned(
         new = _kept(true, layer.step(product, old), old)
         return new, new[0].clone()
 
-    products = layer.product(layer.linear(inputs)).transpose(0, 1).contiguous()
+    products = layer.input_gates(layer.input_product(inputs)).transpose(0, 1).contiguous()
     after, outputs = scan(step, tuple(part.contiguous() for part in state), (products, mask.T.contiguous()))
     return outputs.transpose(0, 1), after
 
@@ -94,7 +94,9 @@ class RecurrentStep(nn.Module):
         x, parts = self.model.embedding(token), iter(old)
         new: list[Tensor] = []
         for stack in self.model.stacks:
-            outputs, end = stack.one_step(x, tuple(next(parts) for _ in range(stack.stack[0].cell.states)))
+            outputs, end = stack.one_step(
+                x, tuple(next(parts) for _ in range(stack.stack[0].cell.state_count))
+            )
             x = outputs[:, 0]
             new += end
         return _kept(token != c.pad_id, tuple(new), old), self.model.to_output(x).clone()
@@ -162,7 +164,7 @@ def of_seq2seq(model: Seq2Seq) -> Exportable:
         )
     source: Size = 1 if c.attention == "none" else "source"
     keys_width = {"none": c.memory_width, "additive": c.attention_width}.get(c.attention, c.output_width)
-    widths = (c.output_width, c.width)[: CELLS[c.cell].states]
+    widths = (c.output_width, c.width)[: CELLS[c.cell].state_count]
     state = tuple(Value(f"hidden_{k}", ("rows", c.decoder_layers, width)) for k, width in enumerate(widths))
     looked_at = (
         Value("memory_mask", ("rows", source), torch.bool),

@@ -122,7 +122,8 @@ class AdaptiveOutput(nn.Module):
         return placed(found, where, targets)
 
     def _split(self, targets: Tensor) -> tuple[Tensor, Iterator[_Hit]]:
-        """targets `(n,)` -> what the head has to say for each `(n,)`, and the rest of it, cluster by cluster."""
+        """targets `(n,)` -> what the head has to say for each `(n,)`, and the rest of it, cluster by
+        cluster."""
         ranks = self.rank[targets]
         cluster = torch.bucketize(ranks, ranks.new_tensor(self.cutoffs[:-1]), right=True)  # 0: the head
         first = torch.where(cluster == 0, ranks, self.cutoffs[0] + cluster - 1)

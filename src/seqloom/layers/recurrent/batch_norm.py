@@ -1,5 +1,5 @@
 """Batch normalisation of recurrent layers (Cooijmans et al. 2017): statistics of each step, over the rows
-where it is true."""
+where it is no padding."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MOMENTUM, EPSILON = 0.1, 1e-5
 class StepBatchNorm(nn.Module):
     """Features minus their mean, over their standard deviation, times a gain that starts at 0.1.
 
-    In training the statistics are those of the step's true rows (of one row alone there are none, so the
-    running ones serve); else the running ones of the step, or of the last step that was seen in training.
+    In training the statistics are those of the step's real rows (a single row has none, so the running ones
+    are used); else the running ones of the step, or of the last step that was seen in training.
     """
 
     running_mean: Tensor
@@ -34,16 +34,14 @@ class StepBatchNorm(nn.Module):
         self.register_buffer("seen", torch.zeros((), dtype=torch.long))
 
     def forward(self, values: Tensor, step: int, features: slice = slice(None)) -> Tensor:
-        """values `(rows, width)`, the `features` of all that they are, at all rows that have this step -> the
-        same, normalised."""
+        """values `(rows, width)`, which are these `features` of the layer, of all rows that have this step ->
+        the same, normalised."""
         step = min(step, STEPS - 1)
         if self.training and len(values) > 1:
             variance, mean = torch.var_mean(values, dim=0, correction=0)
             with torch.no_grad():
-                self.running_mean[step, features] += MOMENTUM * (mean - self.running_mean[step, features])
-                self.running_variance[step, features] += MOMENTUM * (
-                    variance - self.running_variance[step, features]
-                )
+                for running, value in ((self.running_mean, mean), (self.running_variance, variance)):
+                    running[step, features] += MOMENTUM * (value - running[step, features])
                 self.seen.clamp_(min=step + 1)
         else:
             known = min(step, max(int(self.seen) - 1, 0))

@@ -1,26 +1,30 @@
 """The recurrent cells: each is its equations, forward and backward.
 
-    elman      h_t = g(W_x x_t + W_h h_{t-1} + b),  g = tanh, ReLU or σ                  Elman 1990
-    lstm       c_t = f ⊙ c_{t-1} + i ⊙ g,  h_t = o ⊙ tanh(c_t)                           Hochreiter and Schmidhuber 1997, Gers 2000
-               with a projection h_t = W_p (o ⊙ tanh(c_t))                               Sak et al. 2014
+    elman      h_t = g(W_x x_t + W_h h_{t-1} + b),  g = tanh, ReLU or σ            Elman 1990
+    lstm       c_t = f ⊙ c_{t-1} + i ⊙ g,  h_t = o ⊙ tanh(c_t)                     Hochreiter, Schmidhuber 1997
+                                                                                   Gers 2000
+               with a projection h_t = W_p (o ⊙ tanh(c_t))                         Sak et al. 2014
     gru        h̃ = tanh(W_x x_t + W_h (r ⊙ h_{t-1}) + b),
-               h_t = z ⊙ h_{t-1} + (1 - z) ⊙ h̃                                           Cho et al. 2014, as published
-    gru-torch  as gru, but h̃ = tanh(W_x x_t + b + r ⊙ (W_h h_{t-1} + b_h))               as in torch.nn.GRU and cuDNN
-    mut1       z = σ(W_x x_t + b),  h̃ = tanh(W_h (r ⊙ h_{t-1}) + tanh(x_t) + b)          Jozefowicz et al. 2015; in all three
-    mut2       r = σ(x_t + W_h h_{t-1} + b)                                              h_t = z ⊙ h̃ + (1 - z) ⊙ h_{t-1}
-    mut3       z = σ(W_x x_t + W_h tanh(h_{t-1}) + b)
+               h_t = z ⊙ h_{t-1} + (1 - z) ⊙ h̃                                     Cho et al. 2014
+    gru-torch  as gru, but h̃ = tanh(W_x x_t + b + r ⊙ (W_h h_{t-1} + b_h))         torch.nn.GRU, cuDNN
+    mut1       z = σ(W_x x_t + b),  h̃ = tanh(W_h (r ⊙ h_{t-1}) + tanh(x_t) + b)    Jozefowicz et al. 2015
+    mut2       r = σ(x_t + W_h h_{t-1} + b)                                        the same
+    mut3       z = σ(W_x x_t + W_h tanh(h_{t-1}) + b)                              the same
+               all three MUTs: h_t = z ⊙ h̃ + (1 - z) ⊙ h_{t-1}
 
-A cell gets the input's part of each gate ready made, and products with its weights as functions `(u, plus) ->
-plus + W u`, in which a normalisation or a dropout of the state may hide. `forward` is used twice: in the
-plain loop, where autograd records it and `put` holds nothing, and in the driver (`unroll.py`), where it
-writes into the buffers of `put`. `backward` is its derivative by hand, for the driver: `product.back(d,
+A cell is given the input's part of each gate, and its products with weights as functions `(u, plus) -> plus +
+W u`. A product may hide a normalisation, or dropout of the state. `forward` serves two callers: the plain
+loop, where autograd records it and every output is a new tensor, and the driver (`unroll.py`), where it
+writes into the buffers `out`. `backward` is its derivative by hand, for the driver: `product.backward(d,
 plus)` is `plus + Wᵀ d`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, final
+from typing import ClassVar, Literal, NamedTuple, Protocol, final
 
 import torch
 from torch import Tensor
@@ -30,119 +34,111 @@ from seqloom.errors import UsageError
 CellState = tuple[Tensor, ...]
 """(h,) or (h, c) of one layer, each `(rows, its width)`; of a stack, each `(rows, layers, its width)`."""
 
-Parts = tuple[Tensor, ...]
-"""Of one step or of many, for each group of gates `(rows, gates * width)`."""
+GateTensors = tuple[Tensor, ...]
+"""A tensor for each group of gates, of one step or of many: `(rows, gates * width)`."""
 
 
-class RecurrentProduct(Protocol):
-    """A weight's product with (something made of) the state. `back` is for the driver; autograd does without."""
+class StateProduct(Protocol):
+    """A weight's product with the state, or with something made of it. Only the driver calls `backward`; the
+    plain loop leaves that to autograd."""
 
     def __call__(self, u: Tensor, plus: Tensor | None = None) -> Tensor: ...
 
-    def back(self, d: Tensor, plus: Tensor | None = None) -> Tensor: ...
+    def backward(self, d: Tensor, plus: Tensor | None = None) -> Tensor: ...
 
 
 class CellNorm(Protocol):
     """A normalisation of the cell state c."""
 
-    def __call__(self, c: Tensor) -> Tensor: ...
+    def __call__(self, c: Tensor, /) -> Tensor: ...
 
-    def back(self, d: Tensor) -> Tensor: ...
+    def backward(self, d: Tensor, /) -> Tensor: ...
 
 
 class CellOps(NamedTuple):
-    """What a layer lends its cell."""
+    """The operations with learned weights that a layer gives its cell."""
 
-    products: tuple[RecurrentProduct, ...]
-    """One for each part that the state feeds."""
-    b_h: Tensor | None = None
-    """`(width,)`: the bias of the candidate's product, where a gate multiplies that."""
-    project: RecurrentProduct | None = None
+    products: tuple[StateProduct, ...]
+    """One for each group of gates that reads the hidden state."""
+    candidate_bias: Tensor | None = None
+    """`(width,)`: the bias of the candidate's product, where a gate multiplies that product."""
+    project: StateProduct | None = None
     norm_c: CellNorm | None = None
 
 
 class StepBuffers(NamedTuple):
-    """Where a step writes; None: new tensors, for autograd."""
+    """Where a step writes its results; None for new tensors, which autograd needs."""
 
     state: tuple[Tensor | None, ...]
-    kept: tuple[Tensor | None, ...]
+    saved: tuple[Tensor | None, ...]
 
 
-class Cell(Protocol):
+class Cell(ABC):
     """What distinguishes one recurrent cell from another."""
 
-    @property
-    def parts(self) -> tuple[tuple[str, ...], ...]:
-        """The gates in groups that are computed together; in this order are the blocks of W_x, W_h and b (the
-        order of torch where torch has the cell)."""
-        ...
+    gate_groups: ClassVar[tuple[tuple[str, ...], ...]]
+    """The gates in groups that are computed together. W_x, W_h and b have their blocks in this order, which
+    is that of torch where torch has the cell."""
+    reads_hidden: ClassVar[tuple[bool, ...]]
+    """Which groups read the hidden state: W_h has their blocks."""
+    raw_input_gate: ClassVar[str | None] = None
+    """The gate, a group of its own, that gets x itself (or P x where the widths differ)."""
+    tanh_on_input: ClassVar[bool] = False
+    """Whether that gate gets tanh(x)."""
+    has_hidden_bias: ClassVar[bool] = False
+    """Whether the products with the state have a bias of their own."""
+    state_count: ClassVar[int] = 1
+    """1: h; 2: h and c."""
+    saved_widths: ClassVar[tuple[int, ...]] = ()
+    """What a step saves for its backward step, in multiples of the width: the values of the gates in order,
+    then others."""
+    backward_widths: ClassVar[tuple[int, ...]]
+    """What a backward step writes, in multiples of the width: the gradients of the input's parts in order,
+    then others. Each may overwrite the saved tensor with the same number."""
 
-    @property
-    def fed(self) -> tuple[bool, ...]:
-        """Which parts the state feeds: W_h has their blocks."""
-        ...
+    @abstractmethod
+    def forward(
+        self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers
+    ) -> tuple[CellState, GateTensors]:
+        """The input's parts and the old state -> the new state, and what is saved."""
 
-    @property
-    def bare(self) -> str | None:
-        """The gate, a part of its own, that gets x itself (or P x where the widths differ)."""
-        ...
+    @abstractmethod
+    def backward(self, d: CellState, step: SavedStep, ops: CellOps, out: GateTensors) -> CellState:
+        """The gradient of the new state -> that of the old state. Writes `backward_widths` (and the gradient
+        of the projected h) into `out`."""
 
-    @property
-    def squashed(self) -> bool:
-        """Whether it gets tanh of that."""
-        ...
-
-    @property
-    def states(self) -> int:
-        """1: h; 2: h and c."""
-        ...
-
-    @property
-    def kept(self) -> tuple[int, ...]:
-        """What a step keeps for its backward step, in widths: the values of the gates in order, then others."""
-        ...
-
-    @property
-    def left(self) -> tuple[int, ...]:
-        """What a step back leaves, in widths: the gradients of the input's parts in order, then others. Each
-        may lie over what is kept at the same place."""
-        ...
-
-    def forward(self, x: Parts, old: CellState, tools: CellOps, put: StepBuffers) -> tuple[CellState, Parts]:
-        """The input's parts and the old state -> the new state, and what is kept."""
-        ...
-
-    def backward(
-        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: CellOps, put: Parts
-    ) -> CellState:
-        """The gradient of the new state -> of the old state; what is `left` (and the gradient of the
-        projected h) into `put`."""
-        ...
-
-    def operands(self, d: Parts, kept: Parts, old: CellState) -> tuple[tuple[Tensor, Tensor], ...]:
-        """Of each product (the projection last), where the steps back leave the gradient of its result, and
-        what it was taken with: W's gradient is `dᵀ u`. To be called before the steps back."""
-        ...
+    @abstractmethod
+    def operands(
+        self, d: GateTensors, saved: GateTensors, old: CellState
+    ) -> tuple[tuple[Tensor, Tensor], ...]:
+        """For each product (the projection last): where the backward steps will write the gradient d of its
+        result, and its input u. The gradient of W is `dᵀ u`. To be called before the backward steps, which
+        may overwrite what is saved."""
 
 
-def gates_of(cell: Cell) -> tuple[str, ...]:
-    return tuple(gate for part in cell.parts for gate in part)
+class SavedStep(NamedTuple):
+    """A step of the forward pass, as the backward pass sees it."""
+
+    saved: GateTensors
+    old: CellState
+    new: CellState
 
 
-def fed_gates(cell: Cell) -> tuple[str, ...]:
+def gate_names(cell: Cell) -> tuple[str, ...]:
+    return tuple(gate for group in cell.gate_groups for gate in group)
+
+
+def hidden_gate_names(cell: Cell) -> tuple[str, ...]:
     """The gates that have a block of W_h, in its order."""
-    return tuple(gate for part, fed in zip(cell.parts, cell.fed, strict=True) if fed for gate in part)
+    groups = zip(cell.gate_groups, cell.reads_hidden, strict=True)
+    return tuple(gate for group, reads in groups if reads for gate in group)
 
 
-def has_hidden_bias(cell: Cell) -> bool:
-    return isinstance(cell, GRUTorch)
-
-
-def gate_values(cell: Cell, kept: Parts, new: CellState) -> dict[str, Tensor]:
+def gate_values(cell: Cell, saved: GateTensors, new: CellState) -> dict[str, Tensor]:
     """The values of the gates in a step, each `(rows, width)`."""
     width = new[-1].shape[-1]
-    values = torch.cat(kept, dim=-1) if kept else new[0]
-    return dict(zip(gates_of(cell), values.chunk(values.shape[-1] // width, dim=-1), strict=False))
+    values = torch.cat(saved, dim=-1) if saved else new[0]
+    return dict(zip(gate_names(cell), values.chunk(values.shape[-1] // width, dim=-1), strict=False))
 
 
 _TANH, _TANH_INTO = torch.ops.aten.tanh_backward.default, torch.ops.aten.tanh_backward.grad_input
@@ -150,25 +146,25 @@ _SIGMOID, _SIGMOID_INTO = torch.ops.aten.sigmoid_backward.default, torch.ops.ate
 _RELU_INTO = torch.ops.aten.threshold_backward.grad_input
 
 
-def tanh_slope(d: Tensor, y: Tensor, out: Tensor | None = None) -> Tensor:
+def tanh_backward(d: Tensor, y: Tensor, out: Tensor | None = None) -> Tensor:
     """d ⊙ (1 - y²), where y = tanh."""
     result: Tensor = _TANH(d, y) if out is None else _TANH_INTO(d, y, grad_input=out)
     return result
 
 
-def sigmoid_slope(d: Tensor, y: Tensor, out: Tensor | None = None) -> Tensor:
+def sigmoid_backward(d: Tensor, y: Tensor, out: Tensor | None = None) -> Tensor:
     """d ⊙ y ⊙ (1 - y), where y = σ."""
     result: Tensor = _SIGMOID(d, y) if out is None else _SIGMOID_INTO(d, y, grad_input=out)
     return result
 
 
-def relu_slope(d: Tensor, y: Tensor, out: Tensor) -> Tensor:
+def relu_backward(d: Tensor, y: Tensor, out: Tensor) -> Tensor:
     """d where y > 0."""
     result: Tensor = _RELU_INTO(d, y, 0, grad_input=out)
     return result
 
 
-def _put(value: Tensor, out: Tensor | None) -> Tensor:
+def _write(value: Tensor, out: Tensor | None) -> Tensor:
     return value if out is None else out.copy_(value)
 
 
@@ -177,267 +173,273 @@ def _relu(total: Tensor, out: Tensor | None) -> Tensor:
     return result
 
 
-NONLINEARITIES: dict[str, Any] = {"tanh": torch.tanh, "relu": _relu, "sigmoid": torch.sigmoid}
-SLOPES: dict[str, Any] = {"tanh": tanh_slope, "relu": relu_slope, "sigmoid": sigmoid_slope}
+NONLINEARITIES: dict[str, Callable[..., Tensor]] = {
+    "tanh": torch.tanh,
+    "relu": _relu,
+    "sigmoid": torch.sigmoid,
+}
+NONLINEARITIES_BACKWARD = {"tanh": tanh_backward, "relu": relu_backward, "sigmoid": sigmoid_backward}
 
 
 @final
 @dataclass(frozen=True)
-class Elman:
+class Elman(Cell):
     g: Literal["tanh", "relu", "sigmoid"] = "tanh"
-    parts = (("h",),)
-    fed = (True,)
-    bare = None
-    squashed = False
-    states = 1
-    kept = ()
-    left = (1,)
+    gate_groups = (("h",),)
+    reads_hidden = (True,)
+    backward_widths = (1,)
 
-    def forward(self, x: Parts, old: CellState, tools: CellOps, put: StepBuffers) -> tuple[CellState, Parts]:
-        return (NONLINEARITIES[self.g](tools.products[0](old[0], x[0]), out=put.state[0]),), ()
+    def forward(
+        self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers
+    ) -> tuple[CellState, GateTensors]:
+        return (NONLINEARITIES[self.g](ops.products[0](state[0], x[0]), out=out.state[0]),), ()
 
-    def backward(
-        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: CellOps, put: Parts
-    ) -> CellState:
-        return (tools.products[0].back(SLOPES[self.g](d[0], new[0], put[0])),)
+    def backward(self, d: CellState, step: SavedStep, ops: CellOps, out: GateTensors) -> CellState:
+        return (ops.products[0].backward(NONLINEARITIES_BACKWARD[self.g](d[0], step.new[0], out[0])),)
 
-    def operands(self, d: Parts, kept: Parts, old: CellState) -> tuple[tuple[Tensor, Tensor], ...]:
+    def operands(
+        self, d: GateTensors, saved: GateTensors, old: CellState
+    ) -> tuple[tuple[Tensor, Tensor], ...]:
         return ((d[0], old[0]),)
 
 
 @final
 @dataclass(frozen=True)
-class LSTM:
-    parts = (("i", "f", "g", "o"),)
-    fed = (True,)
-    bare = None
-    squashed = False
-    states = 2
-    kept = (4, 1)
+class LSTM(Cell):
+    gate_groups = (("i", "f", "g", "o"),)
+    reads_hidden = (True,)
+    state_count = 2
+    saved_widths = (4, 1)
     """i, f, g and o, tanh(c)."""
-    left = (4,)
+    backward_widths = (4,)
 
-    def forward(self, x: Parts, old: CellState, tools: CellOps, put: StepBuffers) -> tuple[CellState, Parts]:
-        h, c = old
-        sizes = [2 * c.shape[1], c.shape[1], c.shape[1]]
-        i_f, g, o = tools.products[0](h, x[0]).split_with_sizes(sizes, dim=1)
-        places = (None, None, None) if put.kept[0] is None else put.kept[0].split_with_sizes(sizes, dim=1)
-        i_f, g, o = (
-            torch.sigmoid(i_f, out=places[0]),
-            torch.tanh(g, out=places[1]),
-            torch.sigmoid(o, out=places[2]),
-        )
+    def forward(
+        self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers
+    ) -> tuple[CellState, GateTensors]:
+        h, c = state
+        sizes = [2 * c.shape[1], c.shape[1], c.shape[1]]  # i and f lie side by side: one sigmoid for both
+        i_f, g, o = ops.products[0](h, x[0]).split_with_sizes(sizes, dim=1)
+        gates = out.saved[0]
+        out_i_f, out_g, out_o = (None, None, None) if gates is None else gates.split_with_sizes(sizes, dim=1)
+        i_f = torch.sigmoid(i_f, out=out_i_f)
+        g = torch.tanh(g, out=out_g)
+        o = torch.sigmoid(o, out=out_o)
         i, f = i_f.chunk(2, dim=1)
-        c = torch.addcmul(f * c, i, g, out=put.state[1])
-        tanh_c = torch.tanh(c if tools.norm_c is None else tools.norm_c(c), out=put.kept[1])
-        if tools.project is None:
-            h = torch.mul(o, tanh_c, out=put.state[0])
+        c = torch.addcmul(f * c, i, g, out=out.state[1])
+        tanh_c = torch.tanh(c if ops.norm_c is None else ops.norm_c(c), out=out.saved[1])
+        if ops.project is None:
+            h = torch.mul(o, tanh_c, out=out.state[0])
         else:
-            h = _put(tools.project(o * tanh_c), put.state[0])
+            h = _write(ops.project(o * tanh_c), out.state[0])
         return (h, c), (i_f, g, o, tanh_c)
 
-    def backward(
-        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: CellOps, put: Parts
-    ) -> CellState:
-        (d_h, d_c), (gates, tanh_c) = d, kept
+    def backward(self, d: CellState, step: SavedStep, ops: CellOps, out: GateTensors) -> CellState:
+        (d_h, d_c), (gates, tanh_c) = d, step.saved
         i, f, g, o = gates.chunk(4, dim=1)
-        d_i, d_f, d_g, d_o = put[0].chunk(4, dim=1)
-        if tools.project is not None:
-            d_h = tools.project.back(put[1].copy_(d_h))
-        sigmoid_slope(d_h * tanh_c, o, d_o)
-        through_h = tanh_slope(d_h * o, tanh_c)
-        d_c = d_c + (through_h if tools.norm_c is None else tools.norm_c.back(through_h))
-        sigmoid_slope(d_c * g, i, d_i)
-        sigmoid_slope(d_c * old[1], f, d_f)
-        tanh_slope(d_c * i, g, d_g)
-        return tools.products[0].back(put[0]), d_c * f
+        d_i, d_f, d_g, d_o = out[0].chunk(4, dim=1)
+        if ops.project is not None:
+            d_h = ops.project.backward(out[1].copy_(d_h))
+        sigmoid_backward(d_h * tanh_c, o, d_o)
+        # the loss reaches c through h, and directly through the next step
+        through_h = tanh_backward(d_h * o, tanh_c)
+        d_c = d_c + (through_h if ops.norm_c is None else ops.norm_c.backward(through_h))
+        sigmoid_backward(d_c * g, i, d_i)
+        sigmoid_backward(d_c * step.old[1], f, d_f)
+        tanh_backward(d_c * i, g, d_g)
+        return ops.products[0].backward(out[0]), d_c * f
 
-    def operands(self, d: Parts, kept: Parts, old: CellState) -> tuple[tuple[Tensor, Tensor], ...]:
-        of_projection = ((d[1], kept[0].chunk(4, dim=1)[3] * kept[1]),) if len(d) > 1 else ()
-        return (d[0], old[0]), *of_projection
+    def operands(
+        self, d: GateTensors, saved: GateTensors, old: CellState
+    ) -> tuple[tuple[Tensor, Tensor], ...]:
+        if len(d) == 1:
+            return ((d[0], old[0]),)
+        o = saved[0].chunk(4, dim=1)[3]
+        return (d[0], old[0]), (d[1], o * saved[1])
 
 
-def _mixed(d_h: Tensor, h: Tensor, kept: Parts, put: Parts) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What the backward steps of the two GRUs share: r, the gradients of the sums of z and of the candidate,
-    and of h_{t-1} but for what comes through the gates and the candidate."""
-    (r, z), candidate = kept[0].chunk(2, dim=-1), kept[1]
-    d_z = sigmoid_slope(d_h * (h - candidate), z)
+def _interpolation_backward(
+    d_h: Tensor, h: Tensor, saved: GateTensors, out: GateTensors
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The first half of the two GRUs' backward step: r, the gradients of the sums of z and of the candidate,
+    and that part of the gradient of h_{t-1} that comes neither through the gates nor through the
+    candidate."""
+    (r, z), candidate = saved[0].chunk(2, dim=-1), saved[1]
+    d_z = sigmoid_backward(d_h * (h - candidate), z)
     d_old = d_h * z
-    return r, d_z, tanh_slope(d_h - d_old, candidate, put[1]), d_old
+    return r, d_z, tanh_backward(d_h - d_old, candidate, out[1]), d_old
 
 
 @final
 @dataclass(frozen=True)
-class GRU:
-    parts = (("r", "z"), ("h",))
-    fed = (True, True)
-    bare = None
-    squashed = False
-    states = 1
-    kept = (2, 1, 1)
+class GRU(Cell):
+    gate_groups = (("r", "z"), ("h",))
+    reads_hidden = (True, True)
+    saved_widths = (2, 1, 1)
     """r and z, the candidate, r ⊙ h."""
-    left = (2, 1)
+    backward_widths = (2, 1)
 
-    def forward(self, x: Parts, old: CellState, tools: CellOps, put: StepBuffers) -> tuple[CellState, Parts]:
-        (h,), (by_h, by_reset) = old, tools.products
-        r_z = torch.sigmoid(by_h(h, x[0]), out=put.kept[0])
+    def forward(
+        self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers
+    ) -> tuple[CellState, GateTensors]:
+        (h,), (by_h, by_reset) = state, ops.products
+        r_z = torch.sigmoid(by_h(h, x[0]), out=out.saved[0])
         r, z = r_z.chunk(2, dim=-1)
-        reset = torch.mul(r, h, out=put.kept[2])
-        candidate = torch.tanh(by_reset(reset, x[1]), out=put.kept[1])
-        return (torch.lerp(candidate, h, z, out=put.state[0]),), (r_z, candidate, reset)
+        reset = torch.mul(r, h, out=out.saved[2])
+        candidate = torch.tanh(by_reset(reset, x[1]), out=out.saved[1])
+        return (torch.lerp(candidate, h, z, out=out.state[0]),), (r_z, candidate, reset)
 
-    def backward(
-        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: CellOps, put: Parts
-    ) -> CellState:
-        (h,), (by_h, by_reset) = old, tools.products
-        r, d_z, d_candidate, d_old = _mixed(d[0], h, kept, put)
-        d_reset = by_reset.back(d_candidate)
-        d_r_z = torch.cat([sigmoid_slope(d_reset * h, r), d_z], dim=1, out=put[0])
-        return (by_h.back(d_r_z, d_old.addcmul_(d_reset, r)),)
+    def backward(self, d: CellState, step: SavedStep, ops: CellOps, out: GateTensors) -> CellState:
+        (h,), (by_h, by_reset) = step.old, ops.products
+        r, d_z, d_candidate, d_old = _interpolation_backward(d[0], h, step.saved, out)
+        d_reset = by_reset.backward(d_candidate)
+        d_r_z = torch.cat([sigmoid_backward(d_reset * h, r), d_z], dim=1, out=out[0])
+        return (by_h.backward(d_r_z, d_old.addcmul_(d_reset, r)),)
 
-    def operands(self, d: Parts, kept: Parts, old: CellState) -> tuple[tuple[Tensor, Tensor], ...]:
-        return (d[0], old[0]), (d[1], kept[2])
+    def operands(
+        self, d: GateTensors, saved: GateTensors, old: CellState
+    ) -> tuple[tuple[Tensor, Tensor], ...]:
+        return (d[0], old[0]), (d[1], saved[2])
 
 
 @final
 @dataclass(frozen=True)
-class GRUTorch:
-    parts = (("r", "z"), ("h",))
-    fed = (True, True)
-    bare = None
-    squashed = False
-    states = 1
-    kept = (2, 1, 1)
+class GRUTorch(Cell):
+    gate_groups = (("r", "z"), ("h",))
+    reads_hidden = (True, True)
+    has_hidden_bias = True
+    saved_widths = (2, 1, 1)
     """r and z, the candidate, its W_h h + b_h."""
-    left = (2, 1, 1)
+    backward_widths = (2, 1, 1)
 
-    def forward(self, x: Parts, old: CellState, tools: CellOps, put: StepBuffers) -> tuple[CellState, Parts]:
-        (h,), (by_h, to_candidate) = old, tools.products
-        assert tools.b_h is not None
-        r_z = torch.sigmoid(by_h(h, x[0]), out=put.kept[0])
+    def forward(
+        self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers
+    ) -> tuple[CellState, GateTensors]:
+        (h,), (by_h, to_candidate) = state, ops.products
+        r_z = torch.sigmoid(by_h(h, x[0]), out=out.saved[0])
         r, z = r_z.chunk(2, dim=-1)
-        of_h = _put(to_candidate(h, tools.b_h), put.kept[2])
-        candidate = torch.tanh(torch.addcmul(x[1], r, of_h), out=put.kept[1])
-        return (torch.lerp(candidate, h, z, out=put.state[0]),), (r_z, candidate, of_h)
+        of_h = _write(to_candidate(h, ops.candidate_bias), out.saved[2])
+        candidate = torch.tanh(torch.addcmul(x[1], r, of_h), out=out.saved[1])
+        return (torch.lerp(candidate, h, z, out=out.state[0]),), (r_z, candidate, of_h)
 
-    def backward(
-        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: CellOps, put: Parts
-    ) -> CellState:
-        by_h, to_candidate = tools.products
-        r, d_z, d_candidate, d_old = _mixed(d[0], old[0], kept, put)
-        d_r_z = torch.cat([sigmoid_slope(d_candidate * kept[2], r), d_z], dim=1, out=put[0])
-        return (by_h.back(d_r_z, to_candidate.back(torch.mul(d_candidate, r, out=put[2]), d_old)),)
+    def backward(self, d: CellState, step: SavedStep, ops: CellOps, out: GateTensors) -> CellState:
+        by_h, to_candidate = ops.products
+        r, d_z, d_candidate, d_old = _interpolation_backward(d[0], step.old[0], step.saved, out)
+        d_r_z = torch.cat([sigmoid_backward(d_candidate * step.saved[2], r), d_z], dim=1, out=out[0])
+        d_old = to_candidate.backward(torch.mul(d_candidate, r, out=out[2]), d_old)
+        return (by_h.backward(d_r_z, d_old),)
 
-    def operands(self, d: Parts, kept: Parts, old: CellState) -> tuple[tuple[Tensor, Tensor], ...]:
+    def operands(
+        self, d: GateTensors, saved: GateTensors, old: CellState
+    ) -> tuple[tuple[Tensor, Tensor], ...]:
         return (d[0], old[0]), (d[2], old[0])
 
 
-def _mutated(
-    d_h: Tensor, h: Tensor, z: Tensor, r: Tensor, candidate: Tensor, by_reset: RecurrentProduct, put: Parts
+def _mut_forward(
+    z: Tensor, r: Tensor, x_h: Tensor, h: Tensor, by_reset: StateProduct, out: StepBuffers
+) -> tuple[CellState, GateTensors]:
+    """A MUT's step from the sums of z and r, and the input's part of the candidate."""
+    z = torch.sigmoid(z, out=out.saved[0])
+    r = torch.sigmoid(r, out=out.saved[1])
+    reset = torch.mul(r, h, out=out.saved[3])
+    candidate = torch.tanh(by_reset(reset, x_h), out=out.saved[2])
+    return (torch.lerp(h, candidate, z, out=out.state[0]),), (z, r, candidate, reset)
+
+
+def _mut_backward(
+    d_h: Tensor, step: SavedStep, by_reset: StateProduct, out: GateTensors
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What the backward steps of the three MUTs share: the gradients of the sums of z and r, and of h_{t-1}
-    but for what comes through these two."""
-    d_z = sigmoid_slope(d_h * (candidate - h), z, put[0])
+    """The gradients of the sums of z and r, and that part of the gradient of h_{t-1} that does not come
+    through these two."""
+    (z, r, candidate, *_), h = step.saved, step.old[0]
+    d_z = sigmoid_backward(d_h * (candidate - h), z, out[0])
     to_candidate = d_h * z
-    d_reset = by_reset.back(tanh_slope(to_candidate, candidate, put[2]))
-    d_r = sigmoid_slope(d_reset * h, r, put[1])
+    d_reset = by_reset.backward(tanh_backward(to_candidate, candidate, out[2]))
+    d_r = sigmoid_backward(d_reset * h, r, out[1])
     return d_z, d_r, torch.sub(d_h, to_candidate).addcmul_(d_reset, r)
 
 
 @final
 @dataclass(frozen=True)
-class MUT1:
-    parts = (("z",), ("r",), ("h",))
-    fed = (False, True, True)
-    bare = "h"
-    squashed = True
-    states = 1
-    kept = (1, 1, 1, 1)
+class MUT1(Cell):
+    gate_groups = (("z",), ("r",), ("h",))
+    reads_hidden = (False, True, True)
+    raw_input_gate = "h"
+    tanh_on_input = True
+    saved_widths = (1, 1, 1, 1)
     """z, r, the candidate, r ⊙ h."""
-    left = (1, 1, 1)
+    backward_widths = (1, 1, 1)
 
-    def forward(self, x: Parts, old: CellState, tools: CellOps, put: StepBuffers) -> tuple[CellState, Parts]:
-        (h,), (by_h, by_reset) = old, tools.products
-        z = torch.sigmoid(x[0], out=put.kept[0])
-        r = torch.sigmoid(by_h(h, x[1]), out=put.kept[1])
-        reset = torch.mul(r, h, out=put.kept[3])
-        candidate = torch.tanh(by_reset(reset, x[2]), out=put.kept[2])
-        return (torch.lerp(h, candidate, z, out=put.state[0]),), (z, r, candidate, reset)
+    def forward(
+        self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers
+    ) -> tuple[CellState, GateTensors]:
+        (h,), (by_h, by_reset) = state, ops.products
+        return _mut_forward(x[0], by_h(h, x[1]), x[2], h, by_reset, out)
 
-    def backward(
-        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: CellOps, put: Parts
-    ) -> CellState:
-        (z, r, candidate, _), (by_h, by_reset) = kept, tools.products
-        _, d_r, d_old = _mutated(d[0], old[0], z, r, candidate, by_reset, put)
-        return (by_h.back(d_r, d_old),)
+    def backward(self, d: CellState, step: SavedStep, ops: CellOps, out: GateTensors) -> CellState:
+        by_h, by_reset = ops.products
+        _, d_r, d_old = _mut_backward(d[0], step, by_reset, out)
+        return (by_h.backward(d_r, d_old),)
 
-    def operands(self, d: Parts, kept: Parts, old: CellState) -> tuple[tuple[Tensor, Tensor], ...]:
-        return (d[1], old[0]), (d[2], kept[3])
+    def operands(
+        self, d: GateTensors, saved: GateTensors, old: CellState
+    ) -> tuple[tuple[Tensor, Tensor], ...]:
+        return (d[1], old[0]), (d[2], saved[3])
 
 
 @final
 @dataclass(frozen=True)
-class MUT2:
-    parts = (("z",), ("r",), ("h",))
-    fed = (True, True, True)
-    bare = "r"
-    squashed = False
-    states = 1
-    kept = (1, 1, 1, 1)
+class MUT2(Cell):
+    gate_groups = (("z",), ("r",), ("h",))
+    reads_hidden = (True, True, True)
+    raw_input_gate = "r"
+    saved_widths = (1, 1, 1, 1)
     """z, r, the candidate, r ⊙ h."""
-    left = (1, 1, 1)
+    backward_widths = (1, 1, 1)
 
-    def forward(self, x: Parts, old: CellState, tools: CellOps, put: StepBuffers) -> tuple[CellState, Parts]:
-        (h,), (to_z, to_r, by_reset) = old, tools.products
-        z, r = torch.sigmoid(to_z(h, x[0]), out=put.kept[0]), torch.sigmoid(to_r(h, x[1]), out=put.kept[1])
-        reset = torch.mul(r, h, out=put.kept[3])
-        candidate = torch.tanh(by_reset(reset, x[2]), out=put.kept[2])
-        return (torch.lerp(h, candidate, z, out=put.state[0]),), (z, r, candidate, reset)
+    def forward(
+        self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers
+    ) -> tuple[CellState, GateTensors]:
+        (h,), (to_z, to_r, by_reset) = state, ops.products
+        return _mut_forward(to_z(h, x[0]), to_r(h, x[1]), x[2], h, by_reset, out)
 
-    def backward(
-        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: CellOps, put: Parts
-    ) -> CellState:
-        (z, r, candidate, _), (to_z, to_r, by_reset) = kept, tools.products
-        d_z, d_r, d_old = _mutated(d[0], old[0], z, r, candidate, by_reset, put)
-        return (to_r.back(d_r, to_z.back(d_z, d_old)),)
+    def backward(self, d: CellState, step: SavedStep, ops: CellOps, out: GateTensors) -> CellState:
+        to_z, to_r, by_reset = ops.products
+        d_z, d_r, d_old = _mut_backward(d[0], step, by_reset, out)
+        return (to_r.backward(d_r, to_z.backward(d_z, d_old)),)
 
-    def operands(self, d: Parts, kept: Parts, old: CellState) -> tuple[tuple[Tensor, Tensor], ...]:
-        return (d[0], old[0]), (d[1], old[0]), (d[2], kept[3])
+    def operands(
+        self, d: GateTensors, saved: GateTensors, old: CellState
+    ) -> tuple[tuple[Tensor, Tensor], ...]:
+        return (d[0], old[0]), (d[1], old[0]), (d[2], saved[3])
 
 
 @final
 @dataclass(frozen=True)
-class MUT3:
-    parts = (("z",), ("r",), ("h",))
-    fed = (True, True, True)
-    bare = None
-    squashed = False
-    states = 1
-    kept = (1, 1, 1, 1, 1)
+class MUT3(Cell):
+    gate_groups = (("z",), ("r",), ("h",))
+    reads_hidden = (True, True, True)
+    saved_widths = (1, 1, 1, 1, 1)
     """z, r, the candidate, r ⊙ h, tanh(h)."""
-    left = (1, 1, 1)
+    backward_widths = (1, 1, 1)
 
-    def forward(self, x: Parts, old: CellState, tools: CellOps, put: StepBuffers) -> tuple[CellState, Parts]:
-        (h,), (by_tanh, by_h, by_reset) = old, tools.products
-        tanh_h = torch.tanh(h, out=put.kept[4])
-        z, r = (
-            torch.sigmoid(by_tanh(tanh_h, x[0]), out=put.kept[0]),
-            torch.sigmoid(by_h(h, x[1]), out=put.kept[1]),
-        )
-        reset = torch.mul(r, h, out=put.kept[3])
-        candidate = torch.tanh(by_reset(reset, x[2]), out=put.kept[2])
-        return (torch.lerp(h, candidate, z, out=put.state[0]),), (z, r, candidate, reset, tanh_h)
+    def forward(
+        self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers
+    ) -> tuple[CellState, GateTensors]:
+        (h,), (by_tanh, by_h, by_reset) = state, ops.products
+        tanh_h = torch.tanh(h, out=out.saved[4])
+        new, saved = _mut_forward(by_tanh(tanh_h, x[0]), by_h(h, x[1]), x[2], h, by_reset, out)
+        return new, (*saved, tanh_h)
 
-    def backward(
-        self, d: CellState, kept: Parts, old: CellState, new: CellState, tools: CellOps, put: Parts
-    ) -> CellState:
-        (z, r, candidate, _, tanh_h), (by_tanh, by_h, by_reset) = kept, tools.products
-        d_z, d_r, d_old = _mutated(d[0], old[0], z, r, candidate, by_reset, put)
-        d_old += tanh_slope(by_tanh.back(d_z), tanh_h)
-        return (by_h.back(d_r, d_old),)
+    def backward(self, d: CellState, step: SavedStep, ops: CellOps, out: GateTensors) -> CellState:
+        by_tanh, by_h, by_reset = ops.products
+        d_z, d_r, d_old = _mut_backward(d[0], step, by_reset, out)
+        d_old += tanh_backward(by_tanh.backward(d_z), step.saved[4])
+        return (by_h.backward(d_r, d_old),)
 
-    def operands(self, d: Parts, kept: Parts, old: CellState) -> tuple[tuple[Tensor, Tensor], ...]:
-        return (d[0], kept[4]), (d[1], old[0]), (d[2], kept[3])
+    def operands(
+        self, d: GateTensors, saved: GateTensors, old: CellState
+    ) -> tuple[tuple[Tensor, Tensor], ...]:
+        return (d[0], saved[4]), (d[1], old[0]), (d[2], saved[3])
 
 
 CELLS: dict[str, Cell] = {

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 @final
 class HighwayGate(nn.Module):
-    """How much of a transformed x is taken, and how much of x itself; b_T starts at -1, so at first mostly x."""
+    """Mixes x with a transformed x. b_T starts at -1, so that x passes almost unchanged at first."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Memory that nobody has written yet, in pages of 2 MiB where Linux has them.
 
 In pages of 4 KiB its first use takes a tenth to a third of a recurrent layer's training step: large tensors
-go back to the system when they die, and come anew in the next step, page by page.
+go back to the system when they die, and the next step gets new ones, page by page.
 """
 
 from __future__ import annotations
@@ -22,21 +22,16 @@ LARGE = 2 * PAGE
 
 
 def fresh(like: Tensor, *shape: int) -> Tensor:
-    """Numbers of any value, of the type and on the device of `like`."""
+    """An uninitialised tensor of the type and on the device of `like`."""
     size = math.prod(shape)
     advise = _advise()
-    if (
-        advise is None
-        or size * like.itemsize < LARGE
-        or like.device.type != "cpu"
-        or type(like) not in (Tensor, nn.Parameter)
-    ):
+    ordinary = like.device.type == "cpu" and type(like) in (Tensor, nn.Parameter)
+    if advise is None or not ordinary or size * like.itemsize < LARGE:
         return like.new_empty(shape)
     whole = like.new_empty(size + PAGE // like.itemsize)
-    start = -whole.data_ptr() % PAGE  # what lies before the first large page is never touched
-    advise(
-        whole.data_ptr() + start, size * like.itemsize // PAGE * PAGE, mmap.MADV_HUGEPAGE
-    )  # no more than advice: it may fail
+    start = -whole.data_ptr() % PAGE  # memory before the first large page is never touched
+    # no more than advice, which may fail
+    advise(whole.data_ptr() + start, size * like.itemsize // PAGE * PAGE, mmap.MADV_HUGEPAGE)
     return whole[start // like.itemsize :][:size].view(shape)
 
 
@@ -49,6 +44,6 @@ def contiguous(tensor: Tensor) -> Tensor:
 def _advise() -> Callable[[int, int, int], int] | None:
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return None
-    found = ctypes.CDLL(None).madvise
-    found.argtypes, found.restype = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int), ctypes.c_int
-    return found
+    madvise = ctypes.CDLL(None).madvise
+    madvise.argtypes, madvise.restype = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int), ctypes.c_int
+    return madvise

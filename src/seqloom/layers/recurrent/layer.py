@@ -1,10 +1,11 @@
-"""One recurrent layer in one direction: its weights, its step, and the plain loop over steps."""
+"""One recurrent layer in one direction: its weights, its step, and the plain loops over steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple, final
+from typing import Literal, NamedTuple, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -16,41 +17,44 @@ from seqloom.layers.recurrent.cell_operations import EPSILON, LayerWeights
 from seqloom.layers.recurrent.cells import (
     LSTM,
     Cell,
+    CellNorm,
     CellOps,
     CellState,
+    GateTensors,
+    StateProduct,
     StepBuffers,
-    fed_gates,
+    gate_names,
     gate_values,
-    gates_of,
-    has_hidden_bias,
+    hidden_gate_names,
 )
-from seqloom.layers.recurrent.packing import Order, pack, to_places, to_rows, unpack
+from seqloom.layers.recurrent.packing import PackedOrder, pack, sort_rows, unpack, unsort_rows
 from seqloom.layers.recurrent.torch_kernels import has_step, one_step
 from seqloom.layers.recurrent.unroll import Unroll
 
 Normalisation = Literal["none", "layer", "batch"]
 
 
-class Seen(NamedTuple):
-    """One step that a watched layer made, in the autograd graph."""
+class WatchedStep(NamedTuple):
+    """One step of a watched layer, in the autograd graph."""
 
-    product: Tensor
+    gates: Tensor
     """`(rows, gates * width)`: the input's part of each gate."""
     old: CellState
     new: CellState
 
 
 @final
+@dataclass(frozen=True)
 class PlainProduct:
-    """`u -> LN(W (u ⊙ scale))`, each of the two where given, for autograd."""
+    """`u -> LN(W (u ⊙ scale))`, where there is a normalisation and a scale, for autograd."""
 
-    def __init__(self, w: Tensor, norm: Callable[[Tensor], Tensor] | None, scale: Tensor | None) -> None:
-        self.w, self.norm, self.scale = w, norm, scale
+    w: Tensor
+    norm: Callable[[Tensor], Tensor] | None
+    scale: Tensor | None
 
     def __call__(self, u: Tensor, plus: Tensor | None = None) -> Tensor:
-        result = F.linear(u if self.scale is None else u * self.scale, self.w).to(
-            u.dtype
-        )  # autocast multiplies in bfloat16
+        scaled = u if self.scale is None else u * self.scale
+        result = F.linear(scaled, self.w).to(u.dtype)  # autocast multiplies in bfloat16
         if self.norm is not None:
             result = self.norm(result)
         return result if plus is None else result + plus
@@ -60,9 +64,9 @@ class PlainProduct:
 class RecurrentLayer(nn.Module):
     """One layer in one direction.
 
-    While `watch` is a list, the layer runs as a plain loop and adds each step to it. While `dropped_h` is a
-    tensor, it stands in for `weight_h` (`weight_drop.py`). Raises UsageError for a projection
-    of a cell other than the LSTM.
+    While `watch` is a list, the layer runs as a plain loop and adds each step to it. While `dropped_weight_h`
+    is a tensor, it is used in place of `weight_h` (`weight_drop.py`). Raises UsageError for a projection of a
+    cell other than the LSTM.
     """
 
     def __init__(
@@ -75,38 +79,36 @@ class RecurrentLayer(nn.Module):
         normalisation: Normalisation = "none",
     ) -> None:
         super().__init__()
-        if projection is not None and not isinstance(cell, LSTM):
+        if projection is not None and cell != LSTM():
             raise UsageError("projection needs the cell lstm: no other has one")
         self.cell, self.width, self.normalisation = cell, width, normalisation
         self.output_width = width if projection is None else projection
-        self.watch: list[Seen] | None = None
-        self.dropped_h: Tensor | None = None
-        gates, fed = len(gates_of(cell)), len(fed_gates(cell))
-        products = gates - (cell.bare is not None)  # gates with a product with the input
-        rows = (
-            products if input_width == width else gates
-        )  # where the widths agree, the bare gate gets x itself
-        self.weight_x = nn.Parameter(torch.empty(rows * width, input_width))
-        self.weight_h = nn.Parameter(torch.empty(fed * width, self.output_width))
+        self.watch: list[WatchedStep] | None = None
+        self.dropped_weight_h: Tensor | None = None
+        gates, hidden_gates = len(gate_names(cell)), len(hidden_gate_names(cell))
+        products = gates - (cell.raw_input_gate is not None)  # gates with a product with the input
+        # where the widths agree, the raw input gate gets x itself; else P x, whose P is one more block of W_x
+        blocks = products if input_width == width else gates
+        self.weight_x = nn.Parameter(torch.empty(blocks * width, input_width))
+        self.weight_h = nn.Parameter(torch.empty(hidden_gates * width, self.output_width))
         self.bias = nn.Parameter(torch.empty(gates * width))
-        self.bias_h = nn.Parameter(torch.empty(gates * width)) if has_hidden_bias(cell) else None
+        self.bias_h = nn.Parameter(torch.empty(gates * width)) if cell.has_hidden_bias else None
         self.weight_p = None if projection is None else nn.Parameter(torch.empty(projection, width))
         self.gain_x = self.gain_h = self.gain_c = self.bias_c = None
         self.norm_x = self.norm_h = self.norm_c = None
         if normalisation == "layer":
-            self.gain_x, self.gain_h = (
-                nn.Parameter(torch.ones(products * width)),
-                nn.Parameter(torch.ones(fed * width)),
-            )
+            self.gain_x = nn.Parameter(torch.ones(products * width))
+            self.gain_h = nn.Parameter(torch.ones(hidden_gates * width))
         elif normalisation == "batch":
-            self.norm_x, self.norm_h = StepBatchNorm(products * width), StepBatchNorm(fed * width)
-        if normalisation != "none" and cell.states == 2:
+            self.norm_x = StepBatchNorm(products * width)
+            self.norm_h = StepBatchNorm(hidden_gates * width)
+        if normalisation != "none" and cell.state_count == 2:
             self.bias_c = nn.Parameter(torch.zeros(width))
             if normalisation == "layer":
                 self.gain_c = nn.Parameter(torch.ones(width))
             else:
                 self.norm_c = StepBatchNorm(width)
-        self.steps_in_torch = normalisation == "none" and projection is None and has_step(cell)
+        self.uses_torch_step = normalisation == "none" and projection is None and has_step(cell)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -114,34 +116,35 @@ class RecurrentLayer(nn.Module):
         al. 2000)."""
         for block in self.weight_x.chunk(len(self.weight_x) // self.width):
             nn.init.xavier_uniform_(block)
-        for block in [
-            *self.weight_h.chunk(len(self.weight_h) // self.width),
-            *([] if self.weight_p is None else [self.weight_p]),
-        ]:
+        for block in self.weight_h.chunk(len(self.weight_h) // self.width):
             nn.init.orthogonal_(block)
+        if self.weight_p is not None:
+            nn.init.orthogonal_(self.weight_p)
         nn.init.zeros_(self.bias)
         if self.bias_h is not None:
             nn.init.zeros_(self.bias_h)
-        names = gates_of(self.cell)
+        names = gate_names(self.cell)
         if "f" in names:
-            forget = names.index("f")
-            nn.init.ones_(self.bias[forget * self.width : (forget + 1) * self.width])
+            forget = names.index("f") * self.width
+            nn.init.ones_(self.bias[forget : forget + self.width])
 
     @property
-    def used_h(self) -> Tensor:
-        """W_h as the products with the state take it."""
-        learned: dict[str, Any] = self._parameters
-        return learned["weight_h"] if self.dropped_h is None else self.dropped_h
+    def _learned(self) -> Mapping[str, Tensor]:
+        """The parameters. A look-up through the module takes as long as a small operation."""
+        return cast(Mapping[str, Tensor], self._parameters)
+
+    @property
+    def effective_weight_h(self) -> Tensor:
+        """W_h as the products with the state use it."""
+        return self._learned["weight_h"] if self.dropped_weight_h is None else self.dropped_weight_h
 
     @property
     def weights(self) -> LayerWeights:
-        learned: dict[str, Any] = (
-            self._parameters
-        )  # each look-up through the module takes as long as a small operation
+        learned = self._learned
         return LayerWeights(
             w_x=learned["weight_x"],
             b=learned["bias"],
-            w_h=self.used_h,
+            w_h=self.effective_weight_h,
             b_h=learned.get("bias_h"),
             w_p=learned.get("weight_p"),
             gain_x=learned.get("gain_x"),
@@ -152,137 +155,142 @@ class RecurrentLayer(nn.Module):
 
     def start(self, rows: int) -> CellState:
         """The state before the first step: zeros."""
-        return tuple(
-            self.bias.new_zeros(rows, width) for width in (self.output_width, self.width)[: self.cell.states]
-        )
+        widths = (self.output_width, self.width)[: self.cell.state_count]
+        return tuple(self.bias.new_zeros(rows, width) for width in widths)
 
-    def linear(self, inputs: Tensor, start: int = 0) -> Tensor:
-        """The linear part of `product`: `(..., input)` -> `(..., gates * width)`.
+    # One step
 
-        It may be had in pieces: `inputs` being the columns of the whole input from `start` on, the pieces'
-        sum is that of the whole.
+    def input_product(self, inputs: Tensor, start: int = 0) -> Tensor:
+        """The linear part of `input_gates`: `(..., input)` -> `(..., gates * width)`.
+
+        It may be had in pieces: where `inputs` are the columns of the whole input from `start` on, the sum of
+        the pieces' products is that of the whole.
         """
         width = inputs.shape[-1]
         whole = start == 0 and width == self.weight_x.shape[1]
-        result = F.linear(inputs, self.weight_x if whole else self.weight_x[:, start : start + width]).to(
-            inputs.dtype
-        )
-        missing = len(self.bias) - len(self.weight_x)
-        if missing:
-            at = gates_of(self.cell).index(str(self.cell.bare)) * self.width
-            x = inputs if whole else F.pad(inputs, (start, self.width - start - width))
-            result = torch.cat([result[..., :at], x, result[..., at:]], dim=-1)
-        return result
+        weight = self.weight_x if whole else self.weight_x[:, start : start + width]
+        result = F.linear(inputs, weight).to(inputs.dtype)
+        if len(self.weight_x) == len(self.bias):
+            return result
+        # the raw input gate has no block of W_x: x itself goes in between
+        at = gate_names(self.cell).index(str(self.cell.raw_input_gate)) * self.width
+        x = inputs if whole else F.pad(inputs, (start, self.width - start - width))
+        return torch.cat([result[..., :at], x, result[..., at:]], dim=-1)
 
-    def product(self, linear: Tensor, number: int | None = None) -> Tensor:
-        """The input's part of each gate: normalised, or squashed (MUT1), and b added."""
+    def input_gates(self, product: Tensor, step_number: int | None = None) -> Tensor:
+        """The input's part of each gate from `input_product`: normalised, or its tanh (MUT1), and b added."""
         bias = self.weights.input_bias()
-        if not self.cell.squashed and self.normalisation == "none":
-            return linear + bias
-        parts, gain = [], 0
-        for names, part in zip(
-            self.cell.parts, linear.split_with_sizes(self._part_sizes(), dim=-1), strict=True
-        ):
-            if names == (self.cell.bare,):
-                parts.append(torch.tanh(part) if self.cell.squashed else part)
+        if not self.cell.tanh_on_input and self.normalisation == "none":
+            return product + bias
+        parts, first = [], 0
+        groups = product.split_with_sizes(self._group_widths(), dim=-1)
+        for names, part in zip(self.cell.gate_groups, groups, strict=True):
+            if names == (self.cell.raw_input_gate,):
+                parts.append(torch.tanh(part) if self.cell.tanh_on_input else part)
                 continue
-            features = slice(gain, gain + part.shape[-1])
-            gain = features.stop
-            parts.append(self._normal(part, self.gain_x, self.norm_x, features, number))
+            features = slice(first, first + part.shape[-1])
+            first = features.stop
+            parts.append(self._normalise(part, self.gain_x, self.norm_x, features, step_number))
         return torch.cat(parts, dim=-1) + bias
 
     def step(
-        self, product: Tensor, state: CellState, scale: Tensor | None = None, number: int | None = None
+        self, gates: Tensor, state: CellState, scale: Tensor | None = None, step_number: int | None = None
     ) -> CellState:
-        """One step, from the input's `product` `(rows, gates * width)`.
+        """One step, from `input_gates` `(rows, gates * width)`.
 
         `scale` `(rows, output_width)` multiplies the state before its products with weights (dropout of the
-        state); `number` says which step it is, where batches are normalised.
+        state); `step_number` is needed where batches are normalised.
         """
-        new, _ = self._step(product, state, scale, number)
+        new, _ = self._step(gates, state, scale, step_number)
         if self.watch is not None:
-            self.watch.append(Seen(product, state, new))
+            self.watch.append(WatchedStep(gates, state, new))
         return new
 
-    def advance(self, x: Tensor, state: CellState, scale: Tensor | None = None) -> CellState:
+    def step_from_input(self, x: Tensor, state: CellState, scale: Tensor | None = None) -> CellState:
         """One step from the input itself `(rows, input)`."""
-        # autocast would give torch's step, and so the state, a type of its own
-        if (
-            self.steps_in_torch
-            and scale is None
-            and self.watch is None
-            and not torch.is_autocast_enabled(x.device.type)
-        ):
-            learned = self._parameters  # each look-up through the module takes a twentieth of a step
-            return one_step(
-                self.cell, x, state, learned["weight_x"], self.used_h, learned["bias"], learned.get("bias_h")
-            )
-        return self.step(self.product(self.linear(x)), state, scale)
+        # under autocast torch's step would give the state another type
+        plain = scale is None and self.watch is None and not torch.is_autocast_enabled(x.device.type)
+        if not (self.uses_torch_step and plain):
+            return self.step(self.input_gates(self.input_product(x)), state, scale)
+        learned = self._learned
+        w_x, b, b_h = learned["weight_x"], learned["bias"], learned.get("bias_h")
+        return one_step(self.cell, x, state, w_x, self.effective_weight_h, b, b_h)
 
-    def gates(self, product: Tensor, state: CellState, number: int | None = None) -> dict[str, Tensor]:
-        """The values of the gates in a step, by name: each `(rows, width)`; `number` as in `step`."""
-        new, kept = self._step(product, state, None, number)
-        return gate_values(self.cell, kept, new)
+    def gate_values(
+        self, gates: Tensor, state: CellState, step_number: int | None = None
+    ) -> dict[str, Tensor]:
+        """The values of the gates in a step, by name: each `(rows, width)`; arguments as of `step`."""
+        new, saved = self._step(gates, state, None, step_number)
+        return gate_values(self.cell, saved, new)
 
     def _step(
-        self, product: Tensor, state: CellState, scale: Tensor | None, number: int | None
-    ) -> tuple[CellState, tuple[Tensor, ...]]:
-        cell, state = (
-            self.cell,
-            tuple(part.to(product.dtype) for part in state),
-        )  # autocast may have made it elsewhere
-        nowhere = StepBuffers((None,) * cell.states, (None,) * len(cell.kept))
-        return cell.forward(
-            product.split_with_sizes(self._part_sizes(), dim=-1), state, self._tools(scale, number), nowhere
-        )
+        self, gates: Tensor, state: CellState, scale: Tensor | None, step_number: int | None
+    ) -> tuple[CellState, GateTensors]:
+        cell, x = self.cell, gates.split_with_sizes(self._group_widths(), dim=-1)
+        state = tuple(part.to(gates.dtype) for part in state)  # it may have been made under autocast
+        new_tensors = StepBuffers((None,) * cell.state_count, (None,) * len(cell.saved_widths))
+        return cell.forward(x, state, self._ops(scale, step_number), new_tensors)
 
-    def _part_sizes(self) -> list[int]:
-        return [len(part) * self.width for part in self.cell.parts]
+    def _group_widths(self) -> list[int]:
+        return [len(group) * self.width for group in self.cell.gate_groups]
 
-    def _tools(self, scale: Tensor | None, number: int | None) -> CellOps:
-        sizes = [size for size, fed in zip(self._part_sizes(), self.cell.fed, strict=True) if fed]
-        products, start = [], 0
-        for size, w in zip(
-            sizes, self.used_h.split_with_sizes(sizes) if len(sizes) > 1 else [self.used_h], strict=True
-        ):
-            features = slice(start, start + size)
-            start = features.stop
+    def _ops(self, scale: Tensor | None, step_number: int | None) -> CellOps:
+        groups = zip(self._group_widths(), self.cell.reads_hidden, strict=True)
+        sizes, weight_h = [size for size, reads in groups if reads], self.effective_weight_h
+        products, first = [], 0
+        for w in weight_h.split_with_sizes(sizes) if len(sizes) > 1 else [weight_h]:
+            features = slice(first, first + len(w))
+            first = features.stop
             norm = None
             if self.normalisation != "none":
                 norm = partial(
-                    self._normal, gain=self.gain_h, batch_norm=self.norm_h, features=features, number=number
+                    self._normalise,
+                    gain=self.gain_h,
+                    batch_norm=self.norm_h,
+                    features=features,
+                    step_number=step_number,
                 )
             products.append(PlainProduct(w, norm, scale))
         project = None if self.weight_p is None else PlainProduct(self.weight_p, None, None)
-        norm_c = None
-        if self.bias_c is not None:
-            norm_c = lambda c: self._normal(c, self.gain_c, self.norm_c, slice(None), number) + self.bias_c  # noqa: E731
-        return CellOps(tuple(products), self.weights.candidate_bias(), project, norm_c)  # type: ignore[arg-type]  # they have no `back`
 
-    def _normal(
+        def norm_c(c: Tensor) -> Tensor:
+            assert self.bias_c is not None
+            return self._normalise(c, self.gain_c, self.norm_c, slice(None), step_number) + self.bias_c
+
+        return CellOps(
+            cast(tuple[StateProduct, ...], tuple(products)),  # autograd needs no `backward`
+            self.weights.candidate_bias(),
+            cast(StateProduct | None, project),
+            None if self.bias_c is None else cast(CellNorm, norm_c),
+        )
+
+    def _normalise(
         self,
         values: Tensor,
         gain: Tensor | None,
         batch_norm: StepBatchNorm | None,
         features: slice,
-        number: int | None,
+        step_number: int | None,
     ) -> Tensor:
         if gain is not None:
             return F.layer_norm(values, values.shape[-1:], gain[features], None, EPSILON)
         if batch_norm is None:
             return values
-        assert number is not None
-        result: Tensor = batch_norm(values, number, features)
+        assert step_number is not None
+        result: Tensor = batch_norm(values, step_number, features)
         return result
 
+    # All steps
+
     def forward(
-        self, inputs: Tensor, order: Order, state: CellState, scale: Tensor | None = None
+        self, inputs: Tensor, order: PackedOrder, state: CellState, scale: Tensor | None = None
     ) -> tuple[Tensor, CellState]:
         """inputs `(rows, steps, input_width)` -> outputs `(rows, steps, output_width)`, 0 at padding, and the
-        state after the last true step in `order`."""
-        learned = [inputs, *(weight for weight in self.weights if weight is not None), *state]
+        state after the last real step in `order`."""
+        weights = self.weights
+        learned = [inputs, *(weight for weight in weights if weight is not None), *state]
         keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in learned)
-        outputs, *after = Unroll.apply(self.cell, order, keep, scale, inputs, *self.weights, *state)  # type: ignore[no-untyped-call]
+        outputs, *after = Unroll.apply(self.cell, order, keep, scale, inputs, *weights, *state)  # type: ignore[no-untyped-call]
         return outputs, tuple(after)
 
     def loop(
@@ -294,38 +302,39 @@ class RecurrentLayer(nn.Module):
         scale: Tensor | None = None,
     ) -> tuple[Tensor, CellState]:
         """The same as a plain loop over `step`; at padding the outputs repeat the state."""
-        products = self.product(self.linear(inputs)).unbind(dim=1)
+        gates = self.input_gates(self.input_product(inputs)).unbind(dim=1)
         keep = StepMask(mask)
-        outputs: list[Tensor] = [inputs] * len(products)
-        for t in reversed(range(len(products))) if backward else range(len(products)):
-            state = keep(t, self.step(products[t], state, scale), state)
+        outputs: list[Tensor] = [inputs] * len(gates)
+        for t in reversed(range(len(gates))) if backward else range(len(gates)):
+            state = keep(t, self.step(gates[t], state, scale), state)
             outputs[t] = state[0]
         if not outputs:
             return inputs.new_zeros(*inputs.shape[:2], self.output_width), state
         return torch.stack(outputs, dim=1), state
 
     def packed_loop(
-        self, inputs: Tensor, order: Order, state: CellState, scale: Tensor | None = None
+        self, inputs: Tensor, order: PackedOrder, state: CellState, scale: Tensor | None = None
     ) -> tuple[Tensor, CellState]:
-        """The same over the true steps of `order`, each numbered: what batch normalisation needs."""
-        placed = tuple(to_places(part, order) for part in state)
-        scale = None if scale is None else to_places(scale, order)
-        linear = self.linear(pack(inputs, order))
-        outputs, ends = (
-            [inputs.new_zeros(0, self.output_width)],
-            [tuple(part[order.sizes[0] if order.sizes else 0 :] for part in placed)],
-        )
-        for step, part in enumerate(linear.split_with_sizes(order.sizes)):
-            size = len(part)
-            ends.append(tuple(old[size : order.sizes[step - 1]] if step else old[:0] for old in placed))
-            placed = tuple(old[:size] for old in placed)
-            placed = self.step(
-                self.product(part, step), placed, None if scale is None else scale[:size], step
-            )
-            outputs.append(placed[0])
-        if order.sizes:
-            ends.append(placed)
-        after = tuple(to_rows(torch.cat(parts), order) for parts in zip(*reversed(ends), strict=True))
+        """The same over the real steps of `order`, each numbered, as batch normalisation needs."""
+        state = tuple(sort_rows(part, order) for part in state)
+        if scale is not None:
+            scale = sort_rows(scale, order)
+        rows = order.batch_sizes[0] if order.batch_sizes else 0
+        outputs = [inputs.new_zeros(0, self.output_width)]
+        ended = [
+            tuple(part[rows:] for part in state)
+        ]  # the last states of rows that have ended, shortest first
+        state = tuple(part[:rows] for part in state)
+        products = self.input_product(pack(inputs, order)).split_with_sizes(order.batch_sizes)
+        for number, product in enumerate(products):
+            size = len(product)
+            ended.append(tuple(part[size:] for part in state))
+            state = tuple(part[:size] for part in state)
+            scale_now = None if scale is None else scale[:size]
+            state = self.step(self.input_gates(product, number), state, scale_now, number)
+            outputs.append(state[0])
+        ended.append(state)
+        after = tuple(unsort_rows(torch.cat(parts), order) for parts in zip(*reversed(ended), strict=True))
         return unpack(torch.cat(outputs), order, inputs.shape), after
 
 

@@ -1,8 +1,10 @@
-"""Where the true steps of padded rows lie when they are run one step after the other, longest rows first.
+"""The packed order of padded rows: one time step after the other, longest rows first.
 
-All rows at their first true step come first, then all rows at their second, and so on, so that the rows of a
-step are the first of those of the step before. Padding is left out, wherever it lies; backward in time is
-another such order.
+All rows at their first real step come first, then all rows at their second, and so on. The rows that have a
+step are then always the first ones of the step before, as in `torch.nn.utils.rnn.PackedSequence`. Padding is
+left out, wherever it lies. The backward direction is the same in another order.
+
+A real step is one where the mask is true. Sorted rows are rows by their number of real steps, longest first.
 """
 
 from __future__ import annotations
@@ -16,182 +18,172 @@ from torch import Tensor
 from seqloom.layers.recurrent.large_pages import contiguous
 
 
-class Order(NamedTuple):
-    """Where the true steps of `(rows, steps)` lie in the packed order."""
+class PackedOrder(NamedTuple):
+    """Where the real steps of `(rows, steps)` lie in the packed order."""
 
-    flat: Tensor
-    """`(true steps,)`: index into rows × steps."""
-    in_turn: bool
-    """Whether that is every step of every row, time first."""
-    sizes: list[int]
-    """Rows of each step, falling."""
-    rows: Tensor | None
-    """`(rows,)`: the row at each place of the first step; None: as they are."""
-    back: Tensor | None
-    """The inverse of `rows`."""
+    flat_index: Tensor
+    """`(real steps,)`: into rows × steps."""
+    is_time_major: bool
+    """Whether `flat_index` is every step of every row, time first, from the first step on."""
+    batch_sizes: list[int]
+    """How many rows have each step; never rising."""
+    sorted_indices: Tensor | None
+    """`(rows,)`: the row at each place of the first step; None where rows are not sorted."""
+    unsorted_indices: Tensor | None
+    """The inverse of `sorted_indices`."""
     last: Tensor | None
-    """`(places,)`: packed position of each place's last true step; None: the last step's."""
-    before: Tensor | None
-    """`(true steps,)`: where the state before each one stands, the first states being followed by the packed
-    ones; None: so many places before."""
+    """`(rows,)`, sorted: the packed position of each row's last real step; None where that is the last step
+    for all."""
+    previous: Tensor | None
+    """`(real steps,)`: the position of the state before each step, in a tensor of the initial states followed
+    by those after each step; None where that is a constant distance."""
 
 
-class TrueSteps(NamedTuple):
-    """The true steps of `(rows, steps)`, row by row."""
+class RealSteps(NamedTuple):
+    """The real steps of `(rows, steps)`, row by row, longest row first."""
 
-    places: Tensor
-    """`(rows,)`: the row at each place, longest first."""
+    sorted_indices: Tensor
+    """`(rows,)`: which row each one is."""
     lengths: Tensor
-    """`(rows,)`: by place, how many."""
-    where: Tensor
-    """`(rows, steps)`: by place, where they are in rows × steps; padding comes after them."""
-    live: Tensor
-    """`(rows, steps)`: which of those are true."""
+    """`(rows,)`: its number of real steps."""
+    flat_index: Tensor
+    """`(rows, steps)`: its real steps in order, as positions in rows × steps; then its padding."""
+    is_real: Tensor
+    """`(rows, steps)`: which entries of `flat_index` are real steps."""
 
 
-def true_steps(mask: Tensor, backward: bool) -> TrueSteps:
+def real_steps(mask: Tensor, backward: bool) -> RealSteps:
     """Of `mask` `(rows, steps)`, true at real steps, anywhere; from the last step to the first where
     `backward`."""
     steps = mask.shape[1]
     lengths = mask.sum(dim=1)
-    places = lengths.argsort(descending=True, stable=True)
-    lengths, padding = lengths[places], (~mask[places]).to(torch.int8)
-    index = (
-        steps - 1 - padding.flip(1).argsort(dim=1, stable=True)
-        if backward
-        else padding.argsort(dim=1, stable=True)
-    )
-    return TrueSteps(
-        places,
-        lengths,
-        places[:, None] * steps + index,
-        torch.arange(steps, device=mask.device) < lengths[:, None],
-    )
+    rows = lengths.argsort(descending=True, stable=True)
+    lengths, padding = lengths[rows], (~mask[rows]).to(torch.int8)
+    # a stable sort by "is padding" moves real steps to the front and keeps their order
+    if backward:
+        step = steps - 1 - padding.flip(1).argsort(dim=1, stable=True)
+    else:
+        step = padding.argsort(dim=1, stable=True)
+    is_real = torch.arange(steps, device=mask.device) < lengths[:, None]
+    return RealSteps(rows, lengths, rows[:, None] * steps + step, is_real)
 
 
-def full_order(rows: int, steps: int, device: torch.device, backward: bool) -> Order:
-    """`packed_order` where every step is true."""
-    places = torch.arange(rows * steps, device=device).view(rows, steps)
-    return Order(
-        (places.flip(1) if backward else places).T.flatten(),
-        not backward,
-        [rows] * steps,
-        None,
-        None,
-        None,
-        None,
-    )
+def full_order(rows: int, steps: int, device: torch.device, backward: bool) -> PackedOrder:
+    """`packed_order` where every step is real."""
+    index = torch.arange(rows * steps, device=device).view(rows, steps)
+    index = (index.flip(1) if backward else index).T.flatten()
+    return PackedOrder(index, not backward, [rows] * steps, None, None, None, None)
 
 
-def packed_order(mask: Tensor, backward: bool) -> Order:
-    """The order of the true steps of `mask` `(rows, steps)`, from the first on or from the last back."""
+def packed_order(mask: Tensor, backward: bool) -> PackedOrder:
+    """The order of the real steps of `mask` `(rows, steps)`; from the last one to the first where
+    `backward`."""
     rows, steps = mask.shape
     if bool(mask.all()):
         return full_order(rows, steps, mask.device, backward)
-    places, lengths, index, live = true_steps(mask, backward)
-    index, live = index.T, live.T  # time first
-    flat = index[live]
-    position = torch.zeros_like(index)
-    position[live] = torch.arange(len(flat), device=mask.device)
+    sorted_indices, lengths, index, is_real = real_steps(mask, backward)
+    index, is_real = index.T, is_real.T  # time first
+    packed = index[is_real]
+    position = torch.zeros_like(index)  # of each real step in the packed order, (steps, sorted rows)
+    position[is_real] = torch.arange(len(packed), device=mask.device)
     last = position.gather(0, (lengths - 1).clamp(min=0)[None])[0]
-    sizes = [size for size in live.sum(dim=1).tolist() if size]
-    first = sizes[0] if sizes else 0
-    before = torch.cat([torch.arange(first, device=mask.device), first + position[:-1][live[1:]]])
-    return Order(flat, False, sizes, places, places.argsort(), last, before)
+    batch_sizes = [size for size in is_real.sum(dim=1).tolist() if size]
+    # Before a first step is the initial state of its row; before a later one, the state after the step
+    # before, which lies behind the initial states.
+    first = batch_sizes[0] if batch_sizes else 0
+    initial = torch.arange(first, device=mask.device)
+    previous = torch.cat([initial, first + position[:-1][is_real[1:]]])
+    return PackedOrder(packed, False, batch_sizes, sorted_indices, sorted_indices.argsort(), last, previous)
 
 
-def pack(sequences: Tensor, order: Order) -> Tensor:
-    """Of `(rows, steps, width)`, the true steps in their order: `(true steps, width)`."""
-    if order.in_turn:
+def pack(sequences: Tensor, order: PackedOrder) -> Tensor:
+    """The real steps of `(rows, steps, width)` in their order: `(real steps, width)`."""
+    if order.is_time_major:
         return contiguous(sequences.transpose(0, 1)).flatten(0, 1)
-    return sequences.flatten(0, 1).index_select(0, order.flat)
+    return sequences.flatten(0, 1).index_select(0, order.flat_index)
 
 
-class Rows(NamedTuple):
-    """Some rows of a matrix, in an order of their own."""
+def unpack(packed: Tensor, order: PackedOrder, shape: torch.Size) -> Tensor:
+    """The inverse: all real steps in their order -> `(rows, steps, width)`, 0 at padding."""
+    rows, steps, width = shape[0], shape[1], packed.shape[1]
+    if order.is_time_major:
+        return packed.view(steps, rows, width).transpose(0, 1)
+    flat = packed.new_zeros(rows * steps, width).index_copy_(0, order.flat_index, packed)
+    return flat.view(rows, steps, width)
 
-    numbers: Tensor
-    """`(.., width)`, row by row."""
-    order: Tensor | None
-    """Which of them; None: all, as they are."""
+
+class IndexedRows(NamedTuple):
+    """Some rows of a matrix, in the order of an index."""
+
+    matrix: Tensor
+    """`(.., width)`, each row contiguous."""
+    row_index: Tensor | None
+    """Which rows; None for all, as they are."""
 
 
-def time_first(sequences: Tensor) -> bool:
-    """Whether `(rows, steps, width)` lies step by step, not row by row."""
+def is_time_first(sequences: Tensor) -> bool:
+    """Whether `(rows, steps, width)` lies in memory step by step, not row by row."""
     return sequences.transpose(0, 1).is_contiguous()
 
 
-def lying(sequences: Tensor, order: Order) -> Rows:
-    """`pack`, without a copy where `(rows, steps, width)` lies batch first or time first."""
+def packed_in_place(sequences: Tensor, order: PackedOrder) -> IndexedRows:
+    """`pack` without a copy, where `(rows, steps, width)` lies batch first or time first."""
     rows, steps, _ = sequences.shape
-    if time_first(sequences):
-        return Rows(
-            sequences.transpose(0, 1).flatten(0, 1),
-            None if order.in_turn else order.flat % steps * rows + order.flat // steps,
-        )
-    return Rows(sequences.contiguous().flatten(0, 1), order.flat)
+    if not is_time_first(sequences):
+        return IndexedRows(sequences.contiguous().flatten(0, 1), order.flat_index)
+    matrix = sequences.transpose(0, 1).flatten(0, 1)
+    if order.is_time_major:
+        return IndexedRows(matrix, None)
+    return IndexedRows(matrix, order.flat_index % steps * rows + order.flat_index // steps)
 
 
-def in_rising_order(index: Tensor, count: int) -> tuple[Tensor | None, Tensor]:
-    """Of different integers below `count`: the same, rising (None: all there are), and at which place of
-    `index` each one is."""
-    place = index.new_full((count,), -1).index_copy_(0, index, torch.arange(len(index), device=index.device))
+def sorted_with_positions(index: Tensor, count: int) -> tuple[Tensor | None, Tensor]:
+    """Different integers below `count` -> the same in ascending order (None where they are all there are),
+    and the position of each one in `index`."""
+    positions = torch.arange(len(index), device=index.device)
+    position_of = index.new_full((count,), -1).index_copy_(0, index, positions)
     if len(index) == count:
-        return None, place
-    rising = (place >= 0).nonzero()[:, 0]
-    return rising, place[rising]
+        return None, position_of
+    ascending = (position_of >= 0).nonzero()[:, 0]
+    return ascending, position_of[ascending]
 
 
-def steps_in(sequences: Tensor, order: Order) -> Sequence[Tensor]:
-    """`pack`, step by step: a copy only where there is padding."""
-    if order.in_turn:
+def split_packed(sequences: Tensor, order: PackedOrder) -> Sequence[Tensor]:
+    """`pack`, one tensor a step: a copy only where there is padding."""
+    if order.is_time_major:
         return sequences.unbind(dim=1)
-    return pack(sequences, order).split_with_sizes(order.sizes)
+    return pack(sequences, order).split_with_sizes(order.batch_sizes)
 
 
-def steps_of(parts: Sequence[Tensor], sizes: list[int]) -> list[tuple[Tensor, ...]]:
-    """Of tensors `(true steps, ...)`, the rows of each step, of all together."""
-    if not parts:
-        return [()] * len(sizes)
-    return list(zip(*(part.split_with_sizes(sizes) for part in parts), strict=True))
+def split_steps(packed: Sequence[Tensor], batch_sizes: list[int]) -> list[tuple[Tensor, ...]]:
+    """Tensors `(real steps, ...)` -> for each step its rows of all of them."""
+    if not packed:
+        return [()] * len(batch_sizes)
+    return list(zip(*(tensor.split_with_sizes(batch_sizes) for tensor in packed), strict=True))
 
 
-def unpack(packed: Tensor, order: Order, shape: torch.Size) -> Tensor:
-    """All true steps in their order -> `(rows, steps, width)`; padding is 0."""
-    width = packed.shape[1]
-    if order.in_turn:
-        return packed.view(shape[1], shape[0], width).transpose(0, 1)
-    return (
-        packed.new_zeros(shape[0] * shape[1], width)
-        .index_copy_(0, order.flat, packed)
-        .view(shape[0], shape[1], width)
-    )
+def sort_rows(state: Tensor, order: PackedOrder) -> Tensor:
+    """`(rows, width)` -> the same with the longest row first."""
+    return state if order.sorted_indices is None else state.index_select(0, order.sorted_indices)
 
 
-def to_places(state: Tensor, order: Order) -> Tensor:
-    """`(rows, width)` -> the same by place, longest row first."""
-    return state if order.rows is None else state.index_select(0, order.rows)
+def unsort_rows(state: Tensor, order: PackedOrder) -> Tensor:
+    """The inverse of `sort_rows`."""
+    return state if order.unsorted_indices is None else state.index_select(0, order.unsorted_indices)
 
 
-def to_rows(state: Tensor, order: Order) -> Tensor:
-    """The inverse."""
-    return state if order.back is None else state.index_select(0, order.back)
-
-
-def last_of(initial: Tensor, packed: Tensor, order: Order) -> Tensor:
-    """Each row's state after its last true step; `initial` where it has none."""
-    places = order.sizes[0]
+def final_states(initial: Tensor, states: Tensor, order: PackedOrder) -> Tensor:
+    """Each row's state after its last real step; `initial` where it has none. `states` holds the initial
+    states, sorted, then those after each step."""
+    rows = order.batch_sizes[0]
     if order.last is None:
-        return packed[len(packed) - places :].clone()
-    last = to_places(initial, order)
-    last = torch.cat([packed[places + order.last[:places]], last[places:]])
-    return to_rows(last, order)
+        return states[len(states) - rows :].clone()
+    initial = sort_rows(initial, order)
+    return unsort_rows(torch.cat([states[rows + order.last[:rows]], initial[rows:]]), order)
 
 
-def before(packed: Tensor, order: Order) -> Tensor:
-    """The state before each true step. `packed` holds the first states, then those after each step."""
-    return (
-        packed[: len(packed) - order.sizes[-1]]
-        if order.before is None
-        else packed.index_select(0, order.before)
-    )
+def previous_states(states: Tensor, order: PackedOrder) -> Tensor:
+    """The state before each real step, from the same `states`."""
+    if order.previous is None:
+        return states[: len(states) - order.batch_sizes[-1]]
+    return states.index_select(0, order.previous)

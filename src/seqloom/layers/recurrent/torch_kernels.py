@@ -1,24 +1,40 @@
 """Torch's own kernels for a whole layer: oneDNN's LSTM on a CPU; cuDNN's LSTM, GRU and Elman layers on a GPU.
 
 They run every step of every row, and `pack_padded_sequence` costs them a factor of up to five. So ragged rows
-are ordered by length and run in a few rectangles, each over some steps and the rows that still go on. Where a
-row ends inside of one, an extra input closes the LSTM's input gate and opens its forget gate, so that c stays
-as it is.
+are sorted by length and run in a few rectangles, each over some steps and the rows that still have them.
+Where a row ends inside a rectangle, an extra input closes the LSTM's input gate and opens its forget gate, so
+that c stays as it is.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from seqloom.layers.recurrent.cell_operations import LayerWeights
-from seqloom.layers.recurrent.cells import LSTM, Cell, CellState, Elman, GRUTorch, gates_of
-from seqloom.layers.recurrent.onednn_products import onednn_takes
-from seqloom.layers.recurrent.packing import true_steps
+from seqloom.layers.recurrent.cells import LSTM, Cell, CellState, Elman, GRUTorch, gate_names
+from seqloom.layers.recurrent.onednn_products import onednn_supports
+from seqloom.layers.recurrent.packing import real_steps
 
-SHUT = 1e4
+
+class Kernel(NamedTuple):
+    """Torch's functions for a cell."""
+
+    sequence: Callable[..., tuple[Tensor, ...]]
+    step: Callable[..., Tensor | tuple[Tensor, Tensor]]
+
+
+_KERNELS: dict[Cell, Kernel] = {
+    Elman(): Kernel(torch.rnn_tanh, torch.rnn_tanh_cell),
+    Elman("relu"): Kernel(torch.rnn_relu, torch.rnn_relu_cell),
+    LSTM(): Kernel(torch.lstm, torch.lstm_cell),
+    GRUTorch(): Kernel(torch.gru, torch.gru_cell),
+}
+
+SATURATED = 1e4
 """A sum at which σ is 1, and at whose negative it is 0, exactly."""
 
 WASTE = 96
@@ -32,11 +48,11 @@ def has_kernel(cell: Cell, weights: LayerWeights) -> bool:
     w = weights.w_h
     if w.device.type == "cuda":
         return has_step(cell) and bool(torch.backends.cudnn.is_acceptable(w))  # type: ignore[no-untyped-call]
-    return isinstance(cell, LSTM) and weights.w_p is None and onednn_takes(w)
+    return cell == LSTM() and weights.w_p is None and onednn_supports(w)
 
 
 def run_full(cell: Cell, weights: LayerWeights, inputs: Tensor, state: CellState) -> tuple[Tensor, CellState]:
-    """inputs `(rows, steps, input)`, every step true -> outputs `(rows, steps, width of h)` and the last
+    """inputs `(rows, steps, input)`, every step real -> outputs `(rows, steps, width of h)` and the last
     state."""
     return _call(cell, weights, inputs, state, batch_first=True)
 
@@ -44,115 +60,127 @@ def run_full(cell: Cell, weights: LayerWeights, inputs: Tensor, state: CellState
 class Rectangle(NamedTuple):
     """Steps and rows of one call."""
 
-    first: int
-    last: int
-    """The step after."""
+    start: int
+    stop: int
     rows: int
 
 
 def rectangles(lengths: list[int]) -> list[Rectangle]:
-    """Of rows of these lengths, longest first, none of them 0."""
-    found: list[Rectangle] = []
-    first, rows, live, waste = 0, len(lengths), len(lengths), 0
+    """The calls for rows of these lengths, longest first, none of them 0. A new one begins where the rows
+    that have ended would waste more than a call costs."""
+    calls: list[Rectangle] = []
+    start, rows, alive, waste = 0, len(lengths), len(lengths), 0
     for step in range(lengths[0] if lengths else 0):
-        while lengths[live - 1] <= step:
-            live -= 1
-        waste += rows - live
+        while lengths[alive - 1] <= step:
+            alive -= 1
+        waste += rows - alive
         if waste > WASTE:
-            found.append(Rectangle(first, step, rows))
-            first, rows, waste = step, live, 0
-    return [*found, Rectangle(first, lengths[0], rows)] if lengths else []
+            calls.append(Rectangle(start, step, rows))
+            start, rows, waste = step, alive, 0
+    return [*calls, Rectangle(start, lengths[0], rows)] if lengths else []
 
 
-def effort(mask: Tensor) -> tuple[int, float]:
-    """Of rows with this mask `(rows, steps)`: how many calls they take, and the steps of padding computed for
-    each true step."""
+def kernel_cost(mask: Tensor) -> tuple[int, float]:
+    """For rows with this mask `(rows, steps)`: how many calls they take, and the steps of padding that are
+    computed for each real step."""
     lengths = sorted((length for length in mask.sum(dim=1).tolist() if length), reverse=True)
-    parts = rectangles(lengths)
-    return len(parts), sum((part.last - part.first) * part.rows for part in parts) / max(sum(lengths), 1) - 1
+    calls = rectangles(lengths)
+    computed = sum((call.stop - call.start) * call.rows for call in calls)
+    return len(calls), computed / max(sum(lengths), 1) - 1
+
+
+class KernelCall(NamedTuple):
+    """One call over a rectangle. Its steps are flattened time first, `(steps * rows,)`."""
+
+    steps: int
+    rows: int
+    flat_index: Tensor
+    """Where each step is in rows × steps of all."""
+    is_padding: Tensor
+    """`(steps * rows, 1)`: whether the row has ended."""
+    real: Tensor
+    """`(real steps,)`: which of them are real."""
 
 
 class KernelPlan(NamedTuple):
     """How ragged rows are run: the same for all layers of a stack."""
 
-    places: Tensor
+    sorted_indices: Tensor
     """`(rows,)`: the row at each place, longest first."""
-    back: Tensor
+    unsorted_indices: Tensor
     """The inverse."""
-    parts: list[tuple[Rectangle, Tensor, Tensor, Tensor]]
-    """Of each call its steps time first: where they are in rows × steps, 1 where a row has ended, and which
-    are true."""
-    targets: Tensor
-    """`(true steps,)`: where the true steps of all calls are in rows × steps."""
+    calls: list[KernelCall]
+    flat_index: Tensor
+    """`(real steps,)`: where the real steps of all calls are in rows × steps."""
     last: Tensor
-    """`(rows,)`: by place, where the last true step is."""
-    empty: Tensor
-    """`(rows, 1)`: by place, whether there is none."""
+    """`(rows,)`, sorted: where each row's last real step is in rows × steps."""
+    is_empty: Tensor
+    """`(rows, 1)`, sorted: whether it has none."""
 
 
 def kernel_plan(mask: Tensor, backward: bool) -> KernelPlan:
     """For `mask` `(rows, steps)`, true at real steps, anywhere; from each row's last step to its first where
     `backward`."""
-    places, lengths, index, live = true_steps(mask, backward)
-    parts, targets = [], [places.new_zeros(0)]
-    for part in rectangles([length for length in lengths.tolist() if length]):
-        block = slice(part.rows), slice(part.first, part.last)
-        here, true = index[block].T.flatten(), live[block].T.flatten()
-        kept = true.nonzero()[:, 0]
-        parts.append((part, here, (~true)[:, None], kept))
-        targets.append(here[kept])
+    rows, lengths, index, is_real = real_steps(mask, backward)
+    calls, real_index = list[KernelCall](), [rows.new_zeros(0)]
+    for start, stop, alive in rectangles([length for length in lengths.tolist() if length]):
+        block = slice(alive), slice(start, stop)
+        here, real_here = index[block].T.flatten(), is_real[block].T.flatten()
+        real = real_here.nonzero()[:, 0]
+        calls.append(KernelCall(stop - start, alive, here, (~real_here)[:, None], real))
+        real_index.append(here[real])
     last = index.gather(1, (lengths - 1).clamp(min=0)[:, None])[:, 0]
-    return KernelPlan(places, places.argsort(), parts, torch.cat(targets), last, (lengths == 0)[:, None])
+    return KernelPlan(rows, rows.argsort(), calls, torch.cat(real_index), last, (lengths == 0)[:, None])
 
 
 def run_ragged(
     cell: Cell, weights: LayerWeights, inputs: Tensor, plan: KernelPlan, state: CellState
 ) -> tuple[Tensor, CellState]:
-    """The same for ragged rows: the outputs of padding are 0."""
+    """`run_full` for ragged rows: the outputs of padding are 0."""
     rows, steps, _ = inputs.shape
-    if not plan.parts:
+    if not plan.calls:
         return inputs.new_zeros(rows, steps, state[0].shape[1]), state
-    learned = _with_a_shutter(cell, weights) if cell.states == 2 else weights
-    flat, placed = inputs.flatten(0, 1), tuple(part.index_select(0, plan.places) for part in state)
-    now, outputs, ends = placed, [], [placed[-1][plan.parts[0][0].rows :]]
-    for number, ((first, last, high), here, ended, kept) in enumerate(plan.parts):
-        now, x = tuple(part[:high] for part in now), flat.index_select(0, here)
-        if cell.states == 2:
-            x = torch.cat([x, ended.to(x.dtype)], dim=1)
-        y, now = _call(cell, learned, x.view(last - first, high, -1), now, batch_first=False)
-        outputs.append(y.flatten(0, 1).index_select(0, kept))
-        ends.append(now[-1][plan.parts[number + 1][0].rows if number + 1 < len(plan.parts) else 0 :])
-    all_outputs = inputs.new_zeros(rows * steps, state[0].shape[1]).index_copy(
-        0, plan.targets, torch.cat(outputs)
-    )
-    h = torch.where(plan.empty, placed[0], all_outputs.index_select(0, plan.last))
-    last_state = (h, torch.cat(ends[::-1])) if cell.states == 2 else (h,)
-    return all_outputs.view(rows, steps, -1), tuple(part.index_select(0, plan.back) for part in last_state)
+    has_c = cell.state_count == 2
+    learned = _with_padding_input(cell, weights) if has_c else weights
+    flat, initial = inputs.flatten(0, 1), tuple(part.index_select(0, plan.sorted_indices) for part in state)
+    now, outputs = initial, list[Tensor]()
+    ended = [initial[-1][plan.calls[0].rows :]]  # c of the rows that have ended, the shortest first
+    remaining = [*(call.rows for call in plan.calls[1:]), 0]
+    for call, rows_after in zip(plan.calls, remaining, strict=True):
+        now, x = tuple(part[: call.rows] for part in now), flat.index_select(0, call.flat_index)
+        if has_c:
+            x = torch.cat([x, call.is_padding.to(x.dtype)], dim=1)
+        y, now = _call(cell, learned, x.view(call.steps, call.rows, -1), now, batch_first=False)
+        outputs.append(y.flatten(0, 1).index_select(0, call.real))
+        ended.append(now[-1][rows_after:])
+    all_outputs = inputs.new_zeros(rows * steps, state[0].shape[1])
+    all_outputs = all_outputs.index_copy(0, plan.flat_index, torch.cat(outputs))
+    # h changes at padding even so, since the output gate goes on: it is read off the last real step
+    last: CellState = (torch.where(plan.is_empty, initial[0], all_outputs.index_select(0, plan.last)),)
+    if has_c:
+        last = *last, torch.cat(ended[::-1])
+    after = tuple(part.index_select(0, plan.unsorted_indices) for part in last)
+    return all_outputs.view(rows, steps, -1), after
 
 
 def has_step(cell: Cell) -> bool:
     """Whether torch has a single step of this cell, on any device."""
-    return isinstance(cell, LSTM | GRUTorch) or (isinstance(cell, Elman) and cell.g != "sigmoid")
+    return cell in _KERNELS
 
 
-def one_step(cell: Cell, x: Tensor, state: CellState, w_x: Any, w_h: Any, b: Any, b_h: Any) -> CellState:
+def one_step(
+    cell: Cell, x: Tensor, state: CellState, w_x: Tensor, w_h: Tensor, b: Tensor, b_h: Tensor | None
+) -> CellState:
     """x `(rows, input)` -> the new state, by torch's own step."""
-    if isinstance(cell, LSTM):
-        return torch.lstm_cell(x, state, w_x, w_h, b, None)
-    if isinstance(cell, GRUTorch):
-        return (torch.gru_cell(x, state[0], w_x, w_h, b, b_h),)
-    assert isinstance(cell, Elman)
-    return (
-        (torch.rnn_tanh_cell if cell.g == "tanh" else torch.rnn_relu_cell)(x, state[0], w_x, w_h, b, None),
-    )
+    new = _KERNELS[cell].step(x, state if len(state) == 2 else state[0], w_x, w_h, b, b_h)
+    return new if isinstance(new, tuple) else (new,)
 
 
-def _with_a_shutter(cell: Cell, weights: LayerWeights) -> LayerWeights:
+def _with_padding_input(cell: Cell, weights: LayerWeights) -> LayerWeights:
     """W_x with a column for an input that is 1 at padding."""
-    sums = {"i": -SHUT, "f": SHUT}
-    column = weights.b.new_tensor([sums.get(gate, 0.0) for gate in gates_of(cell)]).repeat_interleave(
-        weights.width(cell)
-    )
+    sums = {"i": -SATURATED, "f": SATURATED}
+    column = weights.b.new_tensor([sums.get(gate, 0.0) for gate in gate_names(cell)])
+    column = column.repeat_interleave(weights.width(cell))
     return weights._replace(w_x=torch.cat([weights.w_x, column[:, None]], dim=1))
 
 
@@ -160,23 +188,20 @@ def _call(
     cell: Cell, weights: LayerWeights, inputs: Tensor, state: CellState, *, batch_first: bool
 ) -> tuple[Tensor, CellState]:
     b_h = torch.zeros_like(weights.b) if weights.b_h is None else weights.b_h
-    learned = [weights.w_x, weights.w_h, weights.b, b_h, *([] if weights.w_p is None else [weights.w_p])]
-    first = [part.unsqueeze(0).contiguous() for part in state]
-    options = (
-        True,
-        1,
-        0.0,
-        torch.is_grad_enabled(),
-        False,
+    learned = [weights.w_x, weights.w_h, weights.b, b_h]
+    if weights.w_p is not None:
+        learned.append(weights.w_p)
+    initial = [part.unsqueeze(0).contiguous() for part in state]
+    has_biases, layers, dropout, train, bidirectional = True, 1, 0.0, torch.is_grad_enabled(), False
+    outputs, *last = _KERNELS[cell].sequence(
+        inputs,
+        initial if len(initial) == 2 else initial[0],
+        learned,
+        has_biases,
+        layers,
+        dropout,
+        train,
+        bidirectional,
         batch_first,
-    )  # biases, one layer, no dropout, train, one direction
-    if isinstance(cell, LSTM):
-        outputs, *last = torch.lstm(inputs, first, learned, *options)
-    elif isinstance(cell, GRUTorch):
-        outputs, *last = torch.gru(inputs, first[0], learned, *options)
-    else:
-        assert isinstance(cell, Elman)
-        outputs, *last = {"tanh": torch.rnn_tanh, "relu": torch.rnn_relu}[cell.g](
-            inputs, first[0], learned, *options
-        )
+    )
     return outputs, tuple(part.squeeze(0) for part in last)
