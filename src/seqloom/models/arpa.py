@@ -10,8 +10,8 @@
     -0.8 some words
     \\end\\
 
-Numbers are written with so many digits that a float32 comes back as it was. What is read and written here are
-bytes: files are opened elsewhere.
+Numbers have enough digits to restore the same float32. This module reads and writes bytes; files are opened
+elsewhere.
 """
 
 from __future__ import annotations

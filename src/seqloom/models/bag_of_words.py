@@ -1,17 +1,16 @@
-"""The bag of words: what a text is made of, in whatever order.
+"""The bag of words: which tokens a text has, in any order.
 
-    embeddings   the head's mean of E u_t                                 Joulin et al. 2017 (fastText); Iyyer et al. 2015
-    counts       f(X) = b + Σ_t a(u_t): linear in how often each token occurs
-    binary       the same, but a second occurrence counts 0
-    tf-idf       the same, but a token weighs idf = ln((1 + n) / (1 + df)) + 1, where df of n texts have it, and the whole vector of a
-                 text is scaled to length 1: scikit-learn's TfidfVectorizer
+    embeddings  the head's mean of E u_t               Joulin et al. 2017 (fastText); Iyyer et al. 2015
+    counts      f(X) = b + Σ_t a(u_t): linear in the number of times that each token occurs
+    binary      the same, but each token counts once
+    tf-idf      the same, but a token weighs idf = ln((1 + n) / (1 + df)) + 1, where df of n texts have it, and the
+                whole vector of a text is scaled to length 1, as in scikit-learn's TfidfVectorizer
 
-The three linear forms are made for the head's pooling `sum`: a(u) = W E_u with the head's W. They begin with
-E = 0, so a token that training never saw says nothing. Which tokens are words, `first_word` says: marks and
-the unknown token are not counted.
+The last three are linear, and meant for the head's pooling `sum`: a(u) = W E_u with the head's W. They start from
+E = 0, so a token that is not in the training data has no effect. Special tokens, whose ids are below
+`first_word`, are not counted.
 
-With n-grams, each of up to `ngrams` tokens has, by a hash, one of `buckets` embeddings, and is added to the
-step where it ends.
+Each n-gram has, by a hash, one of `buckets` embeddings, which is added to the step where the n-gram ends.
 """
 
 from __future__ import annotations
@@ -39,18 +38,18 @@ class BagOfWordsConfig:
     vocabulary_size: Size
     """Entries of the vocabulary."""
     features: Literal["embeddings", "counts", "binary", "tf-idf"] = "embeddings"
-    """What a text is: the embeddings of its tokens; or their counts, whether they occur, or tf-idf, for a
-    linear model."""
+    """Features of a text: the embeddings of its tokens; or, for a linear model, their counts, whether they
+    occur, or tf-idf."""
     width: Size = 100
-    """Width of an embedded token; for a linear model at least the number of labels."""
+    """Width of an embedded token; of a linear model at least the number of labels."""
     ngrams: Size = 1
-    """The longest n-grams of tokens that are features too."""
+    """The length of the longest n-grams that are features too."""
     buckets: Size = 2**17
-    """Embeddings that n-grams share by a hash."""
+    """Embeddings for n-grams, which share them by a hash."""
     dropout: Fraction = 0.2
     """Share of the features of embedded tokens dropped in training; the linear forms drop none."""
     first_word: Count = 16
-    """Ids below are marks, or unknown: the linear forms do not count them."""
+    """Smaller ids are special tokens, which linear models do not count."""
 
     def __post_init__(self) -> None:
         problems = field_problems(self)

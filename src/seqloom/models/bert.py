@@ -1,11 +1,12 @@
-"""BERT: a Transformer encoder that reads in both directions, and what it is trained with.
+"""BERT: a Transformer encoder that reads in both directions, and the heads that it is pre-trained with.
 
-    Devlin et al. 2019      x_0 = norm(E[token] + P[position] + S[segment]),  x_l = block(x_{l-1}), norms after;
-                            masked tokens are found out by norm(φ(W x_i)) Eᵀ + b; whether the second text
-                            follows the first by tanh(W x_1), of [CLS]
-    Liu et al. 2019         RoBERTa: no segments, positions from 2 on, no next sentence
-    Clark et al. 2020       ELECTRA: narrow embeddings projected to the width; a generator, and a discriminator that says of
-                            each token whether it was replaced: w · φ(W x_i)
+    BERT     Devlin et al. 2019
+             x_0 = norm(E[token] + P[position] + S[segment]),  x_l = block(x_{l-1}), norms after
+             masked tokens are predicted by norm(φ(W x_i)) Eᵀ + b, and whether the second text follows the first
+             by tanh(W x_1), of [CLS]
+    RoBERTa  Liu et al. 2019: no segments, positions from 2 on, no next sentence prediction
+    ELECTRA  Clark et al. 2020: narrow embeddings, projected to the width; a generator, and a discriminator that
+             predicts of each token whether it was replaced: w · φ(W x_i)
 
 Padding is never read: rows are packed, and the result at padding is 0.
 """
@@ -49,7 +50,7 @@ class BertConfig:
     vocabulary_size: Size
     """Entries of the vocabulary."""
     context: Size = 512
-    """The most tokens of an input, marks counted."""
+    """The most tokens of an input, special ones included."""
     width: Size = 256
     """Width of a hidden state."""
     layers: Size = 4
@@ -59,11 +60,11 @@ class BertConfig:
     feed_forward_width: Size | None = None
     """Width of the feed-forward layer's hidden state; by default four times the width."""
     embedding_width: Size | None = None
-    """Width of an embedded token where it is another (ELECTRA); it is then projected."""
+    """Width of an embedded token, where it differs (ELECTRA); it is then projected."""
     segments: Count = 2
-    """How many kinds of text an input has: the first and the second; 0: no segment embeddings."""
+    """How many segments of an input have their own embedding: the first text and the second; 0: none has."""
     position_offset: Count = 0
-    """Rows of the table of positions that stand for nothing (RoBERTa: 2)."""
+    """Unused rows at the start of the table of positions (RoBERTa: 2)."""
     activation: ActivationName = "gelu"
     """gelu (exact), gelu-tanh, relu, silu or swish (with a trained β)."""
     norm: Literal["before", "after"] = "after"
@@ -78,12 +79,12 @@ class BertConfig:
     pooler: bool = False
     """Whether the state of the first token goes through tanh(W x + b)."""
     next_sentence: bool = False
-    """Whether it says if the second text follows the first (needs the pooler)."""
+    """Whether the model predicts if the second text follows the first (needs the pooler)."""
     head: Head = "masked-lm"
-    """What each token's state is for: masked-lm (which token it was), replaced-token (whether it was
+    """What is predicted from each token's state: masked-lm (which token it was), replaced-token (whether it was
     replaced), none."""
     head_activation: ActivationName | None = None
-    """φ of the head, where it is another than the blocks'."""
+    """The activation of the head, where it differs from that of the blocks."""
     tie_output: bool = True
     """Whether the output's weight is the token embedding."""
 

@@ -1,13 +1,12 @@
-"""The convolutional text encoder: filters over windows of words, each asked how strongly it answers anywhere.
+"""The convolutional text encoder: filters over windows of words.
 
     Kim: Convolutional Neural Networks for Sentence Classification, EMNLP 2014
 
-    c_t = ReLU(w · [x_t; ...; x_{t+h-1}] + b)        equation 2, for each filter; here at the step where its window begins
-    ĉ = max_t c_t                                     equation 4, max over time: the head's pooling
+    c_t = ReLU(w · [x_t; ...; x_{t+h-1}] + b)  equation 2, for each filter, at the step where its window begins
+    ĉ = max_t c_t                              equation 4, max over time: the head's pooling
 
-A window that is not whole inside of the text answers 0, which changes no maximum, for ReLU is never below. A
-text shorter than a window is read as if zeros followed it. For tagging, windows are `centred` and zeros stand
-around the text.
+A window that is only partly inside of the text gives 0. That changes no maximum, as ReLU is never negative. A
+text shorter than a window is padded with zeros. For tagging, windows are `centred`, with zeros around the text.
 """
 
 from __future__ import annotations
@@ -40,17 +39,17 @@ class ConvolutionConfig:
     embedding_width: Size = 300
     """Width of an embedded token."""
     windows: tuple[int, ...] = (3, 4, 5)
-    """Steps of a window; filters of each."""
+    """Words of a window; there are filters of each size."""
     maps: Size = 100
     """Filters of each window."""
     channels: Literal[1, 2] = 1
-    """2: beside the embedding that is trained a copy that stays as it began (Kim's CNN-multichannel, made for
-    word vectors)."""
+    """2: a second copy of the embedding, which is not trained (Kim's CNN-multichannel, meant for word
+    vectors)."""
     centred: bool = False
-    """Whether a step has the windows around it, for tagging, not those that begin there."""
+    """Whether windows are centred on their word, for tagging, instead of beginning there."""
     dropout: Fraction = 0.0
-    """Share of the features of embedded tokens dropped in training; Kim has his dropout before the answer
-    (head.dropout=0.5)."""
+    """Share of the features of embedded tokens dropped in training; Kim has dropout before the output layer
+    instead (head.dropout=0.5)."""
 
     def __post_init__(self) -> None:
         problems = field_problems(self)

@@ -1,9 +1,9 @@
-"""A reader: an encoder and a head that turns its states into an answer.
+"""An encoder, and a head that turns its hidden states into an answer.
 
     h_1 .. h_n = encoder(x_1 .. x_n)        any `Encoder`
-    answer     = head(h_1 .. h_n)           a label, labels, a number, a tag a word, a span, a choice (`heads.py`)
+    answer     = head(h_1 .. h_n)           a label, labels, a number, tags, a span, a choice (`heads.py`)
 
-Causal models (GPT) and encoder-decoders (T5) are read by their first half: the states before their output.
+Of causal models (GPT) and encoder-decoders (T5) the states before the output are taken.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from seqloom.shapes import IGNORE
 @final
 @dataclass(frozen=True, kw_only=True)
 class EncoderWithHeadConfig:
-    """What a reader is made of."""
+    """An encoder, a head, and what they answer."""
 
     __pydantic_config__ = STRICT
     kind: Annotated[HeadKind, one_of(KINDS)]
-    """What it answers."""
+    """The kind of answer."""
     encoder: dict[str, Any]
     """`model_type`, and the fields of its configuration."""
     head: HeadConfig = field(default_factory=HeadConfig)
     pairs: bool = False
     """Whether an example is two texts."""
     may_be_none: bool = False
-    """Of a span: whether there may be no answer."""
+    """Of spans: whether a question may have no answer."""
     answers_from: Literal[0, 1] | None = None
-    """Of a choice: what numbers of options counted from in the training; None where answers were none."""
+    """Of choices: what the numbers of options counted from in training; None where answers were not numbers."""
     labels: tuple[str, ...] = ()
-    """Names of labels or tags, in order; none of numbers, spans and choices."""
+    """Names of labels or tags, in order; none for numbers, spans and choices."""
     vocabulary_size: Size
-    """Of its tokenizer; its encoder may have marks of its own beyond."""
+    """Of the tokenizer; the encoder may have further special tokens."""
 
     def __post_init__(self) -> None:
         problems = field_problems(self)
@@ -63,7 +63,7 @@ class EncoderWithHeadConfig:
                 f"model.encoder must be one of {', '.join(known)}, but is {self.encoder.get('model_type')!r}"
             )
         if len(set(self.labels)) < len(self.labels):
-            problems.append("model.labels must differ, but one stands twice")
+            problems.append("model.labels must differ, but one is there twice")
         raise_problems(problems)
 
 
@@ -117,7 +117,7 @@ class EncoderWithHead(nn.Module):
         return scores
 
     def loss(self, batch: EncodedBatch, smoothing: float = 0.0) -> Loss:
-        """Of the head; with `head.lm_weight` λ that of the next token is added, λ times its mean for each
+        """The loss of the head; with `head.lm_weight` λ, plus λ times the mean loss of the next token in each
         example."""
         hidden = self.read(batch)
         loss: Loss = self.head.loss(self.head(hidden, batch), batch, smoothing)
@@ -129,19 +129,22 @@ class EncoderWithHead(nn.Module):
                 "head.lm_weight needs an encoder that predicts the next token (gpt), but this is"
                 f" {self.model_type}"
             )
-        following = torch.cat([batch.tokens[:, 1:], batch.tokens.new_full((len(hidden), 1), -1)], dim=1)
-        trained = ~batch.targets.isnan() if batch.targets.is_floating_point() else batch.targets != IGNORE
-        counted = (
-            trained.reshape(len(trained), -1).any(dim=1)[batch.owner] if len(trained) else trained
-        )  # none of a worker without rows
-        following = following.where((following >= 0) & counted[:, None], IGNORE)
-        each = [
-            self.encoder.next_token_loss(states, ids) for states, ids in zip(hidden, following, strict=True)
-        ]
-        means = torch.stack([part.total / part.count.clamp(min=1) for part in each])
-        return Loss(
-            loss.total + weight * (means / torch.bincount(batch.owner)[batch.owner]).sum(), loss.count
-        )
+        next_tokens = self._next_tokens(batch)
+        rows = zip(hidden, next_tokens, strict=True)
+        losses = [self.encoder.next_token_loss(states, targets) for states, targets in rows]
+        means = torch.stack([one.total / one.count.clamp(min=1) for one in losses])
+        rows_of_example = torch.bincount(batch.owner)[batch.owner]
+        return Loss(loss.total + weight * (means / rows_of_example).sum(), loss.count)
+
+    def _next_tokens(self, batch: EncodedBatch) -> Tensor:
+        """`(rows, steps)`: the token after each; IGNORE at the end, and in rows whose example is not trained on."""
+        end = batch.tokens.new_full((len(batch.tokens), 1), -1)
+        next_tokens = torch.cat([batch.tokens[:, 1:], end], dim=1)
+        targets = batch.targets
+        trained = ~targets.isnan() if targets.is_floating_point() else targets != IGNORE
+        if len(trained):  # a worker may have no rows
+            trained = trained.reshape(len(trained), -1).any(dim=1)[batch.owner]
+        return next_tokens.where((next_tokens >= 0) & trained[:, None], IGNORE)
 
 
 def resolved_head(head: HeadConfig, kind: HeadKind, traits: EncoderTraits) -> HeadConfig:

@@ -1,8 +1,9 @@
-"""The mixture of language models: p(w | h) = Σ_k λ_k p_k(w | h), with weights given or tuned on development
-text.
+"""A mixture of language models, with weights that are given or tuned on development text.
 
-The weights that make a text likeliest are found by expectation maximisation (Jelinek and Mercer 1980): each
-token is shared out among the members by λ_k p_k, and λ_k becomes its share.
+    p(w | h) = Σ_k λ_k p_k(w | h)
+
+Weights that maximise the likelihood of a text are found by expectation maximisation (Jelinek and Mercer 1980):
+each token is shared among the members by λ_k p_k, and λ_k becomes its share.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """The generative pre-trained Transformer: a stack of causal blocks that predicts the next token.
 
-    Radford, Narasimhan, Salimans and Sutskever 2018     h_0 = U W_e + W_p,  h_l = block(h_{l-1}),  P(u) = softmax(h_n W_eᵀ)
-    Radford, Wu, Child, Luan, Amodei and Sutskever 2019  the norm moves to the input of each sub-block, and one is added after the
-                                                         last block; residual weights begin smaller by √(2
-                                                         layers)
+    GPT    Radford, Narasimhan, Salimans and Sutskever 2018
+           h_0 = U W_e + W_p,  h_l = block(h_{l-1}),  P(u) = softmax(h_n W_eᵀ)
+    GPT-2  Radford, Wu, Child, Luan, Amodei and Sutskever 2019
+           The norm moves to the input of each sub-block, and one more comes after the last block. Weights that
+           write to the residual stream are initialised smaller, by √(2 layers).
 
-A token sees itself and what stands before it in its document. `<pad>` is a step that does not happen.
+A token sees itself and the earlier tokens of its document. `<pad>` is a step that does not happen.
 """
 
 from __future__ import annotations
@@ -52,8 +53,7 @@ class GPTConfig:
     vocabulary_size: Size
     """Entries of the vocabulary."""
     context: Size = 256
-    """Tokens of a document that the model is trained to look at; with learned positions no text can be
-    longer."""
+    """The most tokens that the model looks at in training; with learned positions no text can be longer."""
     width: Size = 256
     """Width of a hidden state."""
     layers: Size = 4
@@ -68,7 +68,7 @@ class GPTConfig:
     norm: Literal["before", "after"] = "before"
     """Layer normalisation before each sub-block (GPT-2), or after it (GPT)."""
     positions: Literal["learned", "sinusoidal", "rotary", "none"] = "learned"
-    """How a token knows where it stands; only learned positions set a limit."""
+    """How positions are encoded; only learned positions limit the length of a text."""
     dropout: Fraction = 0.1
     """Share of what each sub-block adds that is dropped in training."""
     embedding_dropout: Fraction = 0.1
@@ -81,20 +81,21 @@ class GPTConfig:
     """full, adaptive (rare words in two steps), importance or blackout (trained on the target and a sample of
     the others)."""
     output_samples: Size = 4096
-    """Words that importance and blackout draw for each batch."""
+    """Words that importance and blackout sample for each batch."""
     output_alpha: float | None = None
-    """They are drawn by count^alpha; none: 1 for importance, 0.4 for blackout."""
+    """These words are drawn in proportion to count^alpha; none: 1 for importance, 0.4 for blackout."""
     output_cutoffs: tuple[int, ...] = ()
     """Ranks by frequency where the clusters of an adaptive output begin; none: at a sixteenth and a quarter
     of the vocabulary."""
     biases: bool = True
     """Whether linear layers and norms have a bias."""
     documents: Literal["separate", "joined"] = "separate"
-    """Whether nothing before an <s> is seen; joined: an <s> after the first is a token like any other."""
+    """separate: a token sees nothing before the last <s>; joined: an <s> after the first is a token like any
+    other."""
     norm_epsilon: float = 1e-5
     """What a norm adds to the variance."""
     pad_id: int = 0
-    """The id of <pad>; -1 where the vocabulary has none: what is no step is then written so."""
+    """The id of <pad>; -1 where the vocabulary has none, and then -1 marks padding."""
     bos_id: int = 1
     """The id of <s>, which begins a document."""
 

@@ -1,14 +1,12 @@
-"""The n-gram language model: interpolated modified Kneser-Ney, held in sorted arrays and read for many
-positions at once.
+"""The n-gram language model: interpolated modified Kneser-Ney, in sorted arrays.
 
-A word's probability is that of the longest known n-gram that ends in it, times a weight for each longer
+The probability of a word is that of the longest known n-gram that ends in it, times a weight for each longer
 history that is known:
 
-    p(w | h) = p̂(hw)                 where hw is known (p̂ is already interpolated with all lower orders)
-             = γ(h) p(w | h')        elsewhere; h' = h without its first word; γ(h) = 1 where h is not known
+    p(w | h) = p̂(hw)            where hw is known (p̂ is already interpolated with all lower orders)
+             = γ(h) p(w | h')   elsewhere; h' = h without its first word; γ(h) = 1 where h is not known
 
-`ngram_counts.py` says how p̂ and γ are estimated, and from which papers. `arpa.py` reads and writes the text
-form of such models.
+`ngram_counts.py` estimates p̂ and γ, and names the papers. `arpa.py` reads and writes such models as text.
 """
 
 from __future__ import annotations
@@ -38,10 +36,10 @@ class NgramConfig:
     order: Size = 5
     """The longest n-gram: a word and the order-1 words before it."""
     prune: tuple[int, ...] = ()
-    """For each order, n-grams that occur at most so often are dropped; the last value holds for all higher
-    orders. Words never are."""
+    """For each order, n-grams that occur at most this often are dropped; the last value holds for all higher
+    orders. Words are never dropped."""
     sizes: tuple[int, ...] = ()
-    """n-grams held of each order, the first is the vocabulary; counted by training."""
+    """The number of n-grams of each order, first the vocabulary; comes from training."""
     pad_id: int = 0
     """The id of <pad>."""
     bos_id: int = 1
@@ -51,7 +49,7 @@ class NgramConfig:
     unk_id: int = 3
     """The id of <unk>."""
     first_word_id: int = 16
-    """Words have this id or a greater one; of the smaller ones only </s> and <unk> are ever predicted."""
+    """The smallest id of a word; of smaller ids only </s> and <unk> are ever predicted."""
 
     def __post_init__(self) -> None:
         problems = field_problems(self)

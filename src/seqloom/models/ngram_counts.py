@@ -1,22 +1,24 @@
 """Interpolated modified Kneser-Ney estimation, in arrays.
 
-    Chen and Goodman 1999, An empirical study of smoothing techniques for language modeling, section 3 and
-    equation 26 Heafield, Pouzyrevsky, Clark and Koehn 2013, Scalable modified Kneser-Ney language model
-    estimation (KenLM's lmplz)
+    Chen and Goodman 1999: An empirical study of smoothing techniques for language modeling, section 3 and
+        equation 26
+    Heafield, Pouzyrevsky, Clark and Koehn 2013: Scalable modified Kneser-Ney language model estimation (KenLM's
+        lmplz)
 
 With h' = h without its first word, a = the adjusted counts and D(0) = 0, D(1), D(2), D(3) = D(4) = ... of the
 order of hw:
 
     p(w | h) = (a(hw) - D(a(hw))) / Σ_v a(hv) + γ(h) p(w | h'),      γ(h) = Σ_v D(a(hv)) / Σ_v a(hv)
     p(w)     = (a(w) - D(a(w))) / Σ_v a(v) + γ / (all words that can be predicted)
-    a(g)     = how often g occurs, for the highest order and where g begins with <s>; how many words stand before g elsewhere
+    a(g)     = how often g occurs, for the highest order and where g begins with <s>; elsewhere how many words
+               occur before g
     D(k)     = k - (k + 1) n_{k+1} / n_k · n_1 / (n_1 + 2 n_2),      n_k = how many g of the order have a(g) = k
 
 An n-gram that was pruned gives its whole count to γ(h).
 
-An n-gram is counted by its number: the rank of (number of its first n-1 words, last word) among all of its
-order, which one sort finds. So the n-grams of an order stand sorted by their first n-1 words, those that
-continue the same words side by side.
+An n-gram is identified by its number: the rank of (number of its first n-1 words, last word) among all of its
+order, which one sort computes. So the n-grams of an order are sorted by their first n-1 words, and those that
+continue the same words are neighbours.
 """
 
 from __future__ import annotations

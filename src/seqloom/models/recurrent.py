@@ -1,13 +1,12 @@
-"""The recurrent encoder: words, and their letters where asked for, read by a stack of any cell in one or both
-directions.
+"""The recurrent encoder: words, and optionally their characters, read in one or both directions.
 
-    x_t = [E u_t; letters(u_t)]
-    h_t = [→h_t; ←h_t]                                      Schuster and Paliwal 1997; Graves and Schmidhuber 2005
+    x_t = [E u_t; characters(u_t)]
+    h_t = [→h_t; ←h_t]            Schuster and Paliwal 1997; Graves and Schmidhuber 2005
 
-    letters = max over the letters of a convolution         Ma and Hovy 2016 (with ReLU)
-    letters = [→h_n; ←h_1] of an LSTM over the letters      Lample et al. 2016
+    characters = max over the characters of a convolution        Ma and Hovy 2016 (with ReLU)
+    characters = [→h_n; ←h_1] of an LSTM over the characters     Lample et al. 2016
 
-Letters tell of a word that the vocabulary has not got. For that to be learned, words are made unknown at
+Characters inform about words that the vocabulary does not hold. To learn that, words are replaced by <unk> at
 random (`word_dropout`).
 """
 
@@ -50,21 +49,21 @@ class RecurrentConfig:
     bidirectional: bool = True
     """Whether each layer reads in both directions."""
     normalisation: Literal["none", "layer", "batch"] = "none"
-    """Of the layers' sums (Ba et al. 2016; Cooijmans et al. 2017)."""
+    """Normalisation of the layers' sums (Ba et al. 2016; Cooijmans et al. 2017)."""
     connection: Literal["none", "residual", "highway"] = "none"
     """What a stacked layer adds to its input: x + h, or a highway g ⊙ h + (1 - g) ⊙ x."""
     dropout: Fraction = 0.3
     """Share of the features of embedded tokens, and of those between layers, dropped in training."""
     word_dropout: Fraction = 0.0
-    """Share of the tokens that are read as the unknown one in training."""
+    """Share of the tokens that are replaced by <unk> in training."""
     characters: Literal["none", "convolution", "recurrent"] = "none"
-    """What reads the letters of each word as a second input."""
+    """What encodes the characters of each word, as a second input."""
     alphabet: tuple[str, ...] = ()
-    """The letters that are known; comes from the data."""
+    """The known characters; comes from the data."""
     character_width: Size = 30
-    """Width of an embedded letter."""
+    """Width of an embedded character."""
     character_maps: Size = 50
-    """Filters of the convolution over letters, or the width of each direction of the LSTM."""
+    """Filters of the convolution over characters, or the width of each direction of the LSTM."""
     unknown_id: int = 3
     """The id of <unk>."""
 

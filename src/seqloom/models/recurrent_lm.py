@@ -1,12 +1,12 @@
-"""The recurrent language model: an embedding, a stack of any cell, and a softmax over what comes next.
+"""The recurrent language model: an embedding, a stack of any cell, and a softmax over the next token.
 
-    Mikolov et al. 2010       x_t = E u_t,  h_t = f(h_{t-1}, x_t),  p(u_{t+1}) = softmax(W h_t + b)
-    Zaremba et al. 2014       LSTMs, stacked, dropout on what goes up but not on what goes on in time
-    Jozefowicz et al. 2016    large LSTMs whose h is projected
-    Merity et al. 2018        AWD-LSTM: one output matrix with the embedding, dropout of recurrent weights and of whole words
-    Mikolov et al. 2011       RNN + MaxEnt: the logits get weights of the n-grams that end in u_{t+1} as well
+    Mikolov et al. 2010     x_t = E u_t,  h_t = f(h_{t-1}, x_t),  p(u_{t+1}) = softmax(W h_t + b)
+    Zaremba et al. 2014     stacked LSTMs; dropout between layers but not between steps
+    Jozefowicz et al. 2016  large LSTMs whose h is projected
+    Merity et al. 2018      AWD-LSTM: output tied to the embedding, dropout of recurrent weights and of whole words
+    Mikolov et al. 2011     RNN + MaxEnt: weights of the n-grams that end in u_{t+1} are added to the logits
 
-A stack in both directions would have read what is to be predicted: there is no such setting.
+There is no setting for both directions: a backward layer would read the tokens that are to be predicted.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ class RecurrentLMConfig:
     projection: int | None = None
     """The width of h where an lstm projects it (Sak et al. 2014)."""
     normalisation: Literal["none", "layer"] = "none"
-    """Of the layers' sums (Ba et al. 2016)."""
+    """Normalisation of the layers' sums (Ba et al. 2016)."""
     connection: Literal["none", "residual", "highway"] = "none"
     """What a stacked layer adds to its input: x + h, or a highway g ⊙ h + (1 - g) ⊙ x."""
     tie_output: bool = True
-    """Whether the output's weight is the embedding (Press and Wolf 2017); a linear map leads there where the
-    widths differ."""
+    """Whether the output's weight is the embedding (Press and Wolf 2017); where widths differ, a linear map
+    comes before it."""
     output: OutputKind = "full"
     """full, adaptive (rare words in two steps), importance or blackout (trained on the target and a sample of
     the others)."""
     output_samples: Size = 4096
-    """Words that importance and blackout draw for each batch."""
+    """Words that importance and blackout sample for each batch."""
     output_alpha: float | None = None
-    """They are drawn by count^alpha; none: 1 for importance, 0.4 for blackout."""
+    """These words are drawn in proportion to count^alpha; none: 1 for importance, 0.4 for blackout."""
     output_cutoffs: tuple[int, ...] = ()
     """Ranks by frequency where the clusters of an adaptive output begin; none: at a sixteenth and a quarter
     of the vocabulary."""
@@ -74,11 +74,11 @@ class RecurrentLMConfig:
     """Share of the features dropped in training: of embedded tokens, between layers, and of the last layer.
     """
     input_dropout: Fraction | None = None
-    """Of embedded tokens, where it differs from model.dropout."""
+    """Dropout of embedded tokens, where it differs from model.dropout."""
     output_dropout: Fraction | None = None
-    """Of the last layer's features, where it differs from model.dropout."""
+    """Dropout of the last layer's features, where it differs from model.dropout."""
     variational_dropout: bool = False
-    """Whether these drop the same features at all steps of a document (Gal and Ghahramani 2016)."""
+    """Whether dropout drops the same features at all steps of a document (Gal and Ghahramani 2016)."""
     state_dropout: Fraction = 0.0
     """Share of h dropped on its way into the next step, the same at all steps (Gal and Ghahramani 2016)."""
     weight_dropout: Fraction = 0.0
@@ -86,12 +86,12 @@ class RecurrentLMConfig:
     embedding_dropout: Fraction = 0.0
     """Share of the vocabulary whose embedding is dropped wherever it occurs (Gal and Ghahramani 2016)."""
     maxent: int | None = None
-    """The longest n-grams, 2 to 9, whose hashed weights are added to the logits (Mikolov et al. 2011); none:
-    no such weights."""
+    """The length, 2 to 9, of the longest n-grams whose hashed weights are added to the logits (Mikolov et al.
+    2011); none: no such weights."""
     maxent_size: int = 2**22
     """How many hashed weights there are."""
     documents: Literal["separate", "joined"] = "separate"
-    """What <s> does within a row: separate, the state goes back to zeros; joined, it goes on."""
+    """What an <s> within a row does: separate, it resets the state to zeros; joined, the state carries on."""
     pad_id: int = 0
     """The id of <pad>."""
     bos_id: int = 1

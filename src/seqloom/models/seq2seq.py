@@ -1,10 +1,10 @@
 """The recurrent encoder-decoder: with one context vector, or with attention.
 
-    Sutskever, Vinyals and Le 2014   the encoder's final state starts the decoder (source reversed)
-    Cho et al. 2014                  the same vector starts the decoder and is read at every step
-    Bahdanau, Cho and Bengio 2015    the decoder looks at all states of the encoder, anew at each step:
-                                     e_i = v · tanh(W s_{t-1} + U h_i),  a = softmax(e),  c_t = Σ a_i h_i,
-                                     s_t = f(s_{t-1}, y_{t-1}, c_t),  p(y_t) = softmax g(y_{t-1}, s_t, c_t)
+    Sutskever, Vinyals and Le 2014  the encoder's final state is the decoder's first one (source reversed)
+    Cho et al. 2014                 the same vector is the first state, and an input at every step
+    Bahdanau, Cho and Bengio 2015   the decoder attends to all states of the encoder, at each step again:
+                                    e_i = v · tanh(W s_{t-1} + U h_i),  a = softmax(e),  c_t = Σ a_i h_i,
+                                    s_t = f(s_{t-1}, y_{t-1}, c_t),  p(y_t) = softmax g(y_{t-1}, s_t, c_t)
 
 A model without attention is the special case of a memory that holds one vector.
 """
@@ -60,16 +60,16 @@ class Seq2SeqConfig:
     projection: int | None = None
     """The width of h where an lstm projects it (Sak et al. 2014)."""
     normalisation: Literal["none", "layer", "batch"] = "none"
-    """Of the recurrent layers' sums: layer (Ba et al. 2016), or batch (Cooijmans et al. 2017; of the encoder
-    only)."""
+    """Normalisation of the recurrent layers' sums: layer (Ba et al. 2016), or batch (Cooijmans et al. 2017; in
+    the encoder only)."""
     connection: Literal["none", "residual", "highway"] = "none"
     """What a stacked layer adds to its input: x + h, or a highway g ⊙ h + (1 - g) ⊙ x."""
     reverse_source: bool = False
-    """Whether the encoder gets the source's tokens in reverse order (padding stays where it is)."""
+    """Whether the encoder reads the source's tokens in reverse order (padding stays in place)."""
     attention: Annotated[Literal["additive", "dot", "bilinear", "none"], one_of((*SCORES, "none"))] = (
         "additive"
     )
-    """How the decoder looks at the source; none: one context vector."""
+    """How the decoder attends to the source; none: one context vector."""
     attention_width: Size = 256
     """Width of additive attention's hidden layer."""
     attend_from: Literal["previous", "current"] = "previous"
@@ -77,7 +77,7 @@ class Seq2SeqConfig:
     context: Literal["initial", "every_step", "both"] = "both"
     """Without attention: where the context vector enters (Sutskever: initial; Cho: both)."""
     bridge: Literal["final", "backward"] = "final"
-    """What the decoder's first state is made of: all final states, or ←h_1 only (Bahdanau)."""
+    """What the decoder's first state is computed from: all final states, or ←h_1 only (Bahdanau)."""
     readout_width: Size = 256
     """Width of the deep output before the vocabulary."""
     readout: Literal["maxout", "linear", "none"] = "maxout"

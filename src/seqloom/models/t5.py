@@ -1,12 +1,14 @@
-"""T5: everything text to text, by an encoder-decoder whose positions are a bias on the scores.
+"""T5: every task text to text, by an encoder-decoder whose positions are a bias on the scores.
 
-    Raffel et al. 2020      norms before, RMS norm without bias, no biases in any map, scores q · k without 1/√d, plus a number for
-                            each head and distance that layer 0 holds and all layers use; output tied, on
-                            states times d^-0.5
-    Shazeer 2020            v1.1: gated feed-forward (GELU), output not tied and not scaled
+    v1.0  Raffel et al. 2020
+          Norms come before, RMS norms without bias; no linear map has a bias. Scores are q · k without 1/√d,
+          plus a number for each head and distance, which all layers share. The output is tied, and reads states
+          times d^-0.5.
+    v1.1  Shazeer 2020
+          The feed-forward layer is gated (GELU); the output is neither tied nor scaled.
 
-A distance is its own bucket up to half of them, then buckets widen up to `furthest`; the encoder keeps half
-for what comes after.
+Each short distance has a bucket of its own, up to half of the buckets. Later buckets are wider and wider, up to
+`furthest`. The encoder keeps half of all buckets for keys after the query.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ class T5Config:
     heads: Size = 4
     """Heads of attention."""
     head_width: Size | None = None
-    """Width of a head; by default they share the width."""
+    """Width of a head; by default the heads share the width."""
     feed_forward_width: Size | None = None
     """Width of the feed-forward layer's hidden state; by default four times the width."""
     activation: ActivationName = "relu"
@@ -70,9 +72,9 @@ class T5Config:
     gated: bool = False
     """Whether the feed-forward layer has a gate (v1.1)."""
     buckets: int = 32
-    """Of distances; the encoder has half for each direction."""
+    """Buckets of distances; the encoder has half of them for each direction."""
     furthest: int = 128
-    """The distance from which all are in the last bucket."""
+    """Distances from this one on share the last bucket."""
     tie_output: bool = True
     """Whether the output's weight is the embedding (v1.0)."""
     scale_output: bool = True
@@ -80,12 +82,12 @@ class T5Config:
     norm_epsilon: float = 1e-6
     """What a norm adds to the mean square."""
     dropout: Fraction = 0.1
-    """Share dropped in training: of embedded tokens, of what each sub-block adds, of feed-forward layers' and
-    the last states."""
+    """Share dropped in training: of embedded tokens, of what each sub-block adds, of the hidden features of
+    feed-forward layers, and of the last states."""
     attention_dropout: Fraction = 0.0
     """Share of the weights of attention dropped in training (the paper: as dropout; slow on a CPU)."""
     pad_id: int = 0
-    """The id of <pad>; -1 where the decoder begins with it: what is no step is then written so."""
+    """The id of <pad>; -1 where the decoder begins with <pad>, and then -1 marks padding."""
 
     def __post_init__(self) -> None:
         problems = field_problems(self)

@@ -1,13 +1,12 @@
-"""The Transformer of Vaswani et al. 2017: an encoder that reads, a decoder that looks at what was read and
-writes.
+"""The Transformer of Vaswani et al. 2017: an encoder of the source, and a decoder that attends to it.
 
-    encoder     x_0 = E[source] √d + PE,   x_l = FF(A(x_{l-1}))                     every token sees every one
-    decoder     y_0 = E[target] √d + PE,   y_l = FF(C(A(y_{l-1}), x_n))             a token sees those before it, and the source
-    output      p(y_t | y_<t, x) = softmax(W y_n)
+    encoder  x_0 = E[source] √d + PE,  x_l = FF(A(x_{l-1}))        every token sees every other
+    decoder  y_0 = E[target] √d + PE,  y_l = FF(C(A(y_{l-1}), x_n))
+                                                                   a token sees earlier ones, and the source
+    output   p(y_t | y_<t, x) = softmax(W y_n)
 
-Marian (Junczys-Dowmunt et al. 2018) has the same with another order of the sinusoids; BART (Lewis et al.
-2020) has learned positions and a norm after the embedding. The encoder is only what makes the decoder's first
-state.
+Marian (Junczys-Dowmunt et al. 2018) has another order of the sinusoids; BART (Lewis et al. 2020) has learned
+positions and a norm after the embedding. All that the encoder does is make the decoder's first state.
 """
 
 from __future__ import annotations
@@ -60,22 +59,22 @@ class TransformerConfig:
     heads: Size = 4
     """Heads of attention; they share the width."""
     decoder_heads: Size | None = None
-    """Heads of the decoder, where it has others."""
+    """Heads of the decoder, where they differ."""
     feed_forward_width: Size | None = None
     """Width of the feed-forward layer's hidden state; by default four times the width."""
     decoder_feed_forward_width: Size | None = None
-    """The same of the decoder, where it has another."""
+    """The same for the decoder, where it differs."""
     activation: ActivationName = "relu"
     """relu, gelu (exact), gelu-tanh, silu or swish (with a trained β)."""
     norm: Literal["before", "after"] = "before"
-    """Layer normalisation before each sub-block, which trains without care, or after it (the paper)."""
+    """Layer normalisation before each sub-block, which trains more stably, or after it (the paper)."""
     positions: Literal["sinusoidal", "sinusoidal-halves", "learned"] = "sinusoidal"
-    """How a token knows where it stands; halves: all sines before all cosines; only learned positions set a
-    limit."""
+    """How positions are encoded; halves: all sines before all cosines; only learned positions limit the length
+    of a text."""
     context: Size = 1024
     """The most tokens of a source or target with learned positions."""
     position_offset: Count = 0
-    """Rows of the table of learned positions that stand for nothing (BART: 2)."""
+    """Unused rows at the start of the table of learned positions (BART: 2)."""
     scale_embeddings: bool = True
     """Whether embeddings are multiplied by the root of the width."""
     embedding_norm: bool = False
@@ -98,7 +97,7 @@ class TransformerConfig:
     hidden_dropout: Fraction = 0.0
     """Share of the feed-forward layers' hidden features dropped in training."""
     pad_id: int = 0
-    """The id of <pad>; -1 where the vocabulary has none: what is no step is then written so."""
+    """The id of <pad>; -1 where the vocabulary has none, and then -1 marks padding."""
 
     def __post_init__(self) -> None:
         problems = field_problems(self) + not_divisible("width", self.width, "heads", self.heads)

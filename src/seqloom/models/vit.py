@@ -1,15 +1,17 @@
-"""The Vision Transformer: an image as a sequence of patches, read by an encoder, classified at [CLS]; or,
-without labels, trained to tell the colours of patches that it does not see (section 4.6 and appendix B.1.2).
+"""The Vision Transformer: an image as a sequence of patches, read by an encoder, classified at [CLS].
+
+Without labels it learns to predict the colours of masked patches (section 4.6 and appendix B.1.2).
 
     Dosovitskiy, Beyer, Kolesnikov, Weissenborn, Zhai, Unterthiner et al.: An Image is Worth 16x16 Words, 2021
 
-    z_0 = [x_class; x_p^1 E; ...; x_p^N E] + E_pos        equation 1
-    z'_l = MSA(LN z_{l-1}) + z_{l-1}                      equation 2
-    z_l = MLP(LN z'_l) + z'_l                             equation 3
-    y = LN z_L^0,  logits = W y + b                       equation 4
-    logits^p = W LN z_L^p + b                             masked patch prediction: the mean colour of patch p, one of 8^channels
+    z_0 = [x_class; x_p^1 E; ...; x_p^N E] + E_pos  equation 1
+    z'_l = MSA(LN z_{l-1}) + z_{l-1}                equation 2
+    z_l = MLP(LN z'_l) + z'_l                       equation 3
+    y = LN z_L^0,  logits = W y + b                 equation 4
+    logits^p = W LN z_L^p + b                       masked patch prediction: the mean colour of patch p, one of
+                                                    8^channels
 
-An image of another size than the positions were learned for has them interpolated (section 3.2, fine-tuning).
+For an image of another size than in training, positions are interpolated (section 3.2, fine-tuning).
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ class ViTConfig:
     patch_size: Size = 16
     """Height and width of a patch in pixels."""
     channels: Size = 3
-    """3 for colours, 1 for shades of grey."""
+    """3 for colour, 1 for grey."""
     width: Size = 768
     """Width of a hidden state."""
     layers: Size = 12
@@ -81,7 +83,7 @@ class ViTConfig:
     attention_dropout: Fraction = 0.0
     """Share of the weights of attention dropped in training (slow on a CPU)."""
     norm_epsilon: float = 1e-6
-    """Added to the variance in layer normalisation."""
+    """What a norm adds to the variance."""
 
     def __post_init__(self) -> None:
         problems = field_problems(self)
