@@ -21,11 +21,11 @@ from seqloom.data.synthetic.pairs import (
     DatePair,
     DatePhrases,
     DateReader,
+    add_noise,
     copy_task,
     date_phrases,
     phrase_key,
     reverse_task,
-    roughen,
     write_date,
 )
 from seqloom.errors import MissingExtraError, UsageError
@@ -196,11 +196,11 @@ def test_keys() -> None:
 
 def test_noise_never_changes_the_meaning(reader: DateReader) -> None:
     rng = random.Random(0)
-    for locale, form in reader.writings:
+    for locale, form in reader.shapes:
         for _ in range(25):
             day = date(rng.randint(1900, 2099), rng.randint(1, 12), rng.randint(1, 28))
             clean = write_date(day, locale, form)
-            assert phrase_key(roughen(clean, locale, form, rng)) == phrase_key(clean)
+            assert phrase_key(add_noise(clean, locale, form, rng)) == phrase_key(clean)
             assert day in reader.dates(clean)
 
 
@@ -215,7 +215,7 @@ def test_ordinals() -> None:
 
 def test_turkish_letters_change_case_as_in_turkish() -> None:
     def all_noise(text: str) -> set[str]:
-        return {roughen(text, "tr", "long", random.Random(seed)).strip() for seed in range(40)}
+        return {add_noise(text, "tr", "long", random.Random(seed)).strip() for seed in range(40)}
 
     assert {"3 NİSAN 2021", "3 nisan 2021"} <= all_noise(write_date(date(2021, 4, 3), "tr", "long"))
     assert {"3 KASIM 2021", "3 kasım 2021"} <= all_noise(write_date(date(2021, 11, 3), "tr", "long"))

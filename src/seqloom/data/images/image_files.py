@@ -1,13 +1,15 @@
 """Files to pictures, with their labels or without: IDX (as MNIST comes), arrays of NumPy, folders of image
 files.
 
-    IMAGES LABELS    two IDX files, such as train-images-idx3-ubyte.gz and train-labels-idx1-ubyte.gz (LeCun et al. 1998)
-    DATA.npz         arrays `images` (uint8; number, height, width, and where there are colours 3) and `labels` (integers or texts)
-    FOLDER           a folder of image files for each label, FOLDER/LABEL/NAME.png (needs Pillow, the extra `images`)
+    IMAGES LABELS    two IDX files, such as train-images-idx3-ubyte.gz and train-labels-idx1-ubyte.gz
+                     (LeCun et al. 1998)
+    DATA.npz         arrays `images` (uint8; number, height, width, and where there are colours 3) and `labels`
+                     (integers or texts)
+    FOLDER           a folder of image files for each label, FOLDER/LABEL/NAME.png (needs Pillow, the extra
+                     `images`)
 
-Without labels the same are read, and what is not there of labels is not missed: images by themselves, single
-image files, a folder of image files however deep. One picture is in memory at a time, but for `.npz`, which
-is read whole.
+Without labels the same are read, and labels need not exist: images by themselves, single image files, a folder
+of image files however deep. One picture is in memory at a time, but for `.npz`, which is read whole.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tif
 IMAGES, LABELS = bytes([0, 0, 8, 3]), bytes([0, 0, 8, 1])
 """How IDX files begin: two zeros, the type (8: unsigned bytes), the number of dimensions."""
 MOST_PIXELS = 2**26
-"""A larger picture in an IDX file is none."""
+"""An IDX file with larger pictures is not believed."""
 FORMS = (
     "two IDX files (images, then labels), an .npz with images and labels, or a folder with a folder of image"
     " files for each label"
@@ -64,8 +66,7 @@ class Source(NamedTuple):
 
 
 def read_pictures(paths: Sequence[str], *, labelled: bool = True) -> Iterator[Picture]:
-    """The pictures of what a user named, in order; not `labelled`: without their labels, and where there are
-    none.
+    """The pictures of what a user named, in order; not `labelled`: without their labels, which need not exist.
 
     Raises DataError where a file is not what it must be, UsageError where nothing that can be read was named.
     """
@@ -74,24 +75,20 @@ def read_pictures(paths: Sequence[str], *, labelled: bool = True) -> Iterator[Pi
             yield from _read_idx(source.path, source.labels)
         elif source.kind == "npz":
             yield from _read_npz(source.path, labelled)
-        elif source.kind == "file":
-            yield Picture(decoded(source.path), None, source.path, None)
         else:
-            yield from (
-                Picture(decoded(path), label, path, None) for label, path in _files_in(source.path, labelled)
-            )
+            for label, path in _image_files(source, labelled):
+                yield Picture(decoded(path), label, path, None)
 
 
 def image_files(paths: Sequence[str], *, labelled: bool = True) -> list[str]:
     """Every file behind what was named, in the order of reading."""
-    found: list[str] = []
+    files: list[str] = []
     for source in sources(paths, labelled=labelled):
-        found += (
-            [path for _, path in _files_in(source.path, labelled)]
-            if source.kind == "folder"
-            else [source.path, source.labels or ""]
-        )
-    return [path for path in found if path]
+        if source.kind in ("folder", "file"):
+            files += [path for _, path in _image_files(source, labelled)]
+        else:
+            files += [source.path] if source.labels is None else [source.path, source.labels]
+    return files
 
 
 def sources(paths: Sequence[str], *, labelled: bool = True) -> list[Source]:
@@ -109,26 +106,20 @@ def sources(paths: Sequence[str], *, labelled: bool = True) -> list[Source]:
             if labelled:
                 raise DataError(f"is one image without a label; images with labels are {FORMS}", path)
             found.append(Source("file", path))
-        elif labelled:
-            found.append(_idx_source(path, next(remaining, None)))
-        elif not (
-            found and found[-1].kind == "idx" and _begin(path) == LABELS
-        ):  # their labels are not needed
+        elif labelled or not found or found[-1].kind != "idx" or _first_bytes(path) != LABELS:
             _check_idx_images(path)
-            found.append(Source("idx", path))
+            labels = next(remaining, None) if labelled else None
+            if labelled and labels is None:
+                raise DataError(
+                    "these images must be followed by their labels: name the second IDX file too", path
+                )
+            found.append(Source("idx", path, labels))
     return found
 
 
-def _idx_source(path: str, labels: str | None) -> Source:
-    _check_idx_images(path)
-    if labels is None:
-        raise DataError("these images must be followed by their labels: name the second IDX file too", path)
-    return Source("idx", path, labels)
-
-
 def _check_idx_images(path: str) -> None:
-    """Raises DataError where a file holds no IDX images."""
-    begin = _begin(path)
+    """Raises DataError where a file does not hold IDX images."""
+    begin = _first_bytes(path)
     if begin == LABELS:
         raise DataError(
             "must be the images, but holds labels; name the images first, then their labels", path
@@ -142,25 +133,26 @@ def _check_idx_images(path: str) -> None:
         )
 
 
-def _begin(path: str) -> bytes:
-    """The first bytes of a file, which say what an IDX file holds."""
+def _first_bytes(path: str) -> bytes:
+    """They say what an IDX file holds."""
     if path == "-":
         raise UsageError("images are read from files, and not from standard input; name them")
-    with open_binary(path) as file, whole(path):
+    with opened(path) as file:
         return file.read(4)
 
 
 @contextmanager
-def whole(path: str) -> Iterator[None]:
-    """Turns what is raised where a file is damaged into a DataError."""
-    try:
-        yield
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(
-            f"the gzip data is damaged or cut off ({printable(str(error))}); fetch it again", path
-        ) from None
-    except OSError as error:
-        raise DataError(f"cannot be read on ({error.strerror or error})", path) from None
+def opened(path: str) -> Iterator[BinaryIO]:
+    """A file; what is raised where it is damaged becomes a DataError."""
+    with open_binary(path) as file:
+        try:
+            yield file
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise DataError(
+                f"the gzip data is damaged or cut off ({printable(str(error))}); fetch it again", path
+            ) from None
+        except OSError as error:
+            raise DataError(f"cannot be read on ({error.strerror or error})", path) from None
 
 
 def _header(file: BinaryIO, magic: bytes, path: str, what: str) -> tuple[int, ...]:
@@ -179,25 +171,24 @@ def _header(file: BinaryIO, magic: bytes, path: str, what: str) -> tuple[int, ..
 
 
 def _read_idx(path: str, labels_path: str | None) -> Iterator[Picture]:
-    with open_binary(path) as images, whole(path):
+    with opened(path) as images:
         count, height, width = _header(images, IMAGES, path, "images")
         labels = None if labels_path is None else _idx_labels(labels_path, path, count)
         if not 0 < height * width <= MOST_PIXELS:
             raise DataError(
-                f"must hold images of 1 to {MOST_PIXELS:,} pixels, but says {height} x {width}; fetch it"
-                " again",
+                f"must hold images of 1 to {MOST_PIXELS:,} pixels, but says {height} x {width}; fetch it again",
                 path,
             )
-        for at in range(count):
+        for index in range(count):
             content = images.read(height * width)
             if len(content) < height * width:
                 raise DataError(
-                    f"must hold {count:,} images, but ends after {at:,}: was the download cut off? Fetch it"
+                    f"must hold {count:,} images, but ends after {index:,}: was the download cut off? Fetch it"
                     " again",
                     path,
                 )
             pixels = np.frombuffer(content, np.uint8).reshape(height, width, 1)
-            yield Picture(pixels, None if labels is None else str(labels[at]), path, at + 1)
+            yield Picture(pixels, None if labels is None else str(labels[index]), path, index + 1)
         if images.read(1):
             raise DataError(
                 f"must end after the {count:,} images that it announces, but goes on; fetch it again", path
@@ -206,7 +197,7 @@ def _read_idx(path: str, labels_path: str | None) -> Iterator[Picture]:
 
 def _idx_labels(path: str, images: str, count: int) -> bytes:
     """One byte for each image."""
-    with open_binary(path) as file, whole(path):
+    with opened(path) as file:
         (given,) = _header(file, LABELS, path, "labels")
         if given != count:
             raise DataError(
@@ -216,39 +207,36 @@ def _idx_labels(path: str, images: str, count: int) -> bytes:
             )
         labels = file.read(count + 1)
     if len(labels) != count:
-        less = f"ends after {len(labels):,}: was the download cut off?" if len(labels) < count else "goes on:"
-        raise DataError(f"must hold {count:,} labels, but {less} Fetch it again", path)
+        problem = (
+            f"ends after {len(labels):,}: was the download cut off?" if len(labels) < count else "goes on:"
+        )
+        raise DataError(f"must hold {count:,} labels, but {problem} Fetch it again", path)
     return labels
 
 
 def _read_npz(path: str, labelled: bool) -> Iterator[Picture]:
-    images, labels = _arrays(path, labelled)
-    if (
-        images.dtype != np.uint8
-        or images.ndim not in (3, 4)
-        or (images.ndim == 4 and images.shape[3] not in (1, 3))
-        or 0 in images.shape
-    ):
+    images, *others = _arrays(path, ("images", "labels") if labelled else ("images",))
+    labels = others[0] if others else None
+    colours = images.ndim == 4
+    right_shape = images.ndim == 3 or (colours and images.shape[3] in (1, 3))
+    if images.dtype != np.uint8 or not right_shape or 0 in images.shape:
         raise DataError(
             "`images` must be uint8 (0 to 255) of shape (number, height, width) or (number, height, width, 1"
             f" or 3), but is {images.dtype} of shape {images.shape}",
             path,
         )
-    if labels is not None and (
-        labels.ndim != 1 or labels.dtype.kind not in "iuU" or len(labels) != len(images)
-    ):
+    if labels is not None and (labels.shape != images.shape[:1] or labels.dtype.kind not in "iuU"):
         raise DataError(
             f"`labels` must be {len(images):,} integers or texts, one for each image, but is {labels.dtype}"
             f" of shape {labels.shape}",
             path,
         )
-    channels = images if images.ndim == 4 else images[..., None]
-    for at, pixels in enumerate(channels):
-        yield Picture(pixels, None if labels is None else str(labels[at]), path, at + 1)
+    for index, pixels in enumerate(images if colours else images[..., None]):
+        yield Picture(pixels, None if labels is None else str(labels[index]), path, index + 1)
 
 
-def _arrays(path: str, labelled: bool) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """`images` and `labels` of an .npz; nothing in it is run."""
+def _arrays(path: str, names: Sequence[str]) -> list[NDArray[Any]]:
+    """Arrays of an .npz; nothing in it is run."""
     with open_binary(path) as file:
         try:
             archive = np.load(file, allow_pickle=False)
@@ -256,70 +244,59 @@ def _arrays(path: str, labelled: bool) -> tuple[NDArray[Any], NDArray[Any] | Non
                 raise DataError(
                     "must be an .npz with the arrays `images` and `labels`, but is one array", path
                 )
-            if missing := [name for name in ("images", "labels")[: 1 + labelled] if name not in archive]:
-                raise DataError(
-                    f"must hold an array `{missing[0]}`, but holds"
-                    f" {printable(', '.join(archive.files)) or 'none'}",
-                    path,
-                )
-            return archive["images"], archive["labels"] if labelled else None
-        except (
-            ValueError,
-            OSError,
-            EOFError,
-            KeyError,
-            RuntimeError,
-            zipfile.BadZipFile,
-            zlib.error,
-        ) as error:
+            for name in names:
+                if name not in archive:
+                    known = printable(", ".join(archive.files)) or "none"
+                    raise DataError(f"must hold an array `{name}`, but holds {known}", path)
+            return [archive[name] for name in names]
+        except _NOT_NPZ as error:
             reason = printable(" ".join(str(error).split()))[:200]
             raise DataError(
                 f"must be a whole .npz of NumPy without objects, but cannot be read ({reason})", path
             ) from None
 
 
-def _files_in(folder: str, labelled: bool) -> Sequence[tuple[str | None, str]]:
-    """(label, path) of all image files of a folder in order; without labels of those beside the folders of
-    labels too."""
-    if labelled:
-        return _labelled_files(folder)
-    found: list[tuple[str | None, str]] = [(None, path) for path in sorted(_image_files_in(folder))]
+_NOT_NPZ = (ValueError, OSError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error)
+
+
+def _image_files(source: Source, labelled: bool) -> list[tuple[str | None, str]]:
+    """(label, path) of an image file, or of all in a folder in order; without labels also of those beside the
+    folders of labels."""
+    if source.kind == "file":
+        return [(None, source.path)]
+    endings, found = ", ".join(IMAGE_ENDINGS), list[tuple[str | None, str]]()
+    if not labelled:
+        found += [(None, path) for path in sorted(_images_in(source.path))]
+        if not found:
+            raise DataError(f"must hold image files ({endings}), however deep, but holds none", source.path)
+        return found
+    labels = _folders_in(source.path)
+    for label in labels:
+        found += [(label, path) for path in sorted(_images_in(os.path.join(source.path, label)))]
     if not found:
+        missing = "none of its folders holds one" if labels else "holds no folder"
         raise DataError(
-            f"must hold image files ({', '.join(IMAGE_ENDINGS)}), however deep, but holds none", folder
+            f"must hold a folder of image files ({endings}) for each label, but {missing}", source.path
         )
     return found
 
 
-def _labelled_files(folder: str) -> list[tuple[str, str]]:
-    """(label, path) of all image files in the folders of a folder, however deep, in order; hidden ones are
-    left out."""
+def _folders_in(folder: str) -> list[str]:
+    """The names of its folders in order, hidden ones left out."""
     try:
-        labels = sorted(
+        return sorted(
             entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith(".")
         )
     except OSError as error:
         raise DataError(f"the folder cannot be read ({error.strerror})", folder) from None
-    found = [
-        (label, path) for label in labels for path in sorted(_image_files_in(os.path.join(folder, label)))
-    ]
-    if not found:
-        raise DataError(
-            f"must hold a folder of image files ({', '.join(IMAGE_ENDINGS)}) for each label, "
-            f"but {'none of its folders holds one' if labels else 'holds no folder'}",
-            folder,
-        )
-    return found
 
 
-def _image_files_in(folder: str) -> Iterator[str]:
+def _images_in(folder: str) -> Iterator[str]:
     for inner, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (
-            os.path.join(inner, name)
-            for name in names
-            if name.lower().endswith(IMAGE_ENDINGS) and not name.startswith(".")
-        )
+        for name in names:
+            if name.lower().endswith(IMAGE_ENDINGS) and not name.startswith("."):
+                yield os.path.join(inner, name)
 
 
 def decoded(path: str) -> NDArray[np.uint8]:
@@ -334,28 +311,18 @@ def decoded(path: str) -> NDArray[np.uint8]:
     except ImportError:
         raise MissingExtraError("reading image files", "images") from None
     with open_binary(path) as file, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what an image has beside its pixels
+        warnings.simplefilter("ignore")  # about metadata
         warnings.simplefilter("error", image.DecompressionBombWarning)
         try:
-            with image.open(file) as opened:
-                mode = opened.mode
-                upright = operations.exif_transpose(opened)
+            with image.open(file) as picture:
+                mode = picture.mode
+                upright = operations.exif_transpose(picture)
                 pixels = np.array(upright.convert("L" if mode in ("1", "L", "LA") else "RGB"), dtype=np.uint8)
         except (image.DecompressionBombWarning, image.DecompressionBombError):
             raise DataError(
                 f"must have at most {image.MAX_IMAGE_PIXELS:,} pixels, but has more; make it smaller", path
             ) from None
-        except (
-            OSError,
-            SyntaxError,
-            ValueError,
-            EOFError,
-            IndexError,
-            TypeError,
-            KeyError,
-            struct.error,
-            zlib.error,
-        ) as error:
+        except _NOT_IMAGE as error:
             reason = printable(" ".join(str(error).split()))[:120]
             raise DataError(
                 f"must be a whole image, but cannot be read ({reason}); repair or remove it", path
@@ -363,3 +330,9 @@ def decoded(path: str) -> NDArray[np.uint8]:
     if mode.startswith(("I", "F")):
         raise DataError(f"must have 8 bits a channel, but is of Pillow's mode {mode}; convert it", path)
     return pixels if pixels.ndim == 3 else pixels[..., None]
+
+
+_NOT_IMAGE = (
+    OSError, SyntaxError, ValueError, EOFError, IndexError, TypeError, KeyError, struct.error, zlib.error,
+)  # fmt: skip
+"""What Pillow raises for damaged files."""

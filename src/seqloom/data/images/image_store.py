@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -68,25 +68,19 @@ class ImageStore:
 
     def numbered(self, names: tuple[str, ...]) -> ImageStore:
         """The same with the labels of a model. Raises DataError where a label is none of these."""
-        known = {name: at for at, name in enumerate(names)}
-        for at, name in enumerate(self.names):
-            if name not in known:
-                raise DataError(
-                    f"{self.place(int(np.flatnonzero(self.labels == at)[0]))}: {unknown_label(name, names)}"
-                )
-        return ImageStore(
-            self.pixels,
-            np.array([known[name] for name in self.names])[self.labels],
-            names,
-            self.places,
-            self.changed,
-        )
+        ids = {name: index for index, name in enumerate(names)}
+        for number, name in enumerate(self.names):
+            if name not in ids:
+                first = int(np.flatnonzero(self.labels == number)[0])
+                raise DataError(f"{self.place(first)}: {unknown_label(name, names)}")
+        labels = np.array([ids[name] for name in self.names])[self.labels]
+        return replace(self, labels=labels, names=names)
 
 
 def unknown_label(name: str, names: Iterable[str]) -> str:
     """The message for a label that a model was not trained for."""
     known = list(names)
-    shown = ", ".join(repr(one) for one in known[:20]) + (", ..." if len(known) > 20 else "")
+    shown = ", ".join(map(repr, known[:20])) + ", ..." * (len(known) > 20)
     return f"the label must be one of those of the training ({shown}), but is {name!r}"
 
 
@@ -110,53 +104,47 @@ def build_image_store(
 
 
 def _write(pictures: Iterable[Picture], preprocessing: Preprocessing, folder: Path) -> None:
+    size = [preprocessing.size, preprocessing.size, preprocessing.channels]
     labels: list[int] = []
-    met: dict[str | None, int] = {}
+    numbers: dict[str | None, int] = {}  # of labels, in the order in which they occur
     places: list[tuple[str, int, bool]] = []
-    changed = {
-        f"are resized to {preprocessing.size} x {preprocessing.size} (model.image_size)": 0,
-        "change colours (model.channels)": 0,
-    }
+    resized = recoloured = 0
     with open(folder / "pixels.bin", "wb") as file:
         for row, picture in enumerate(pictures):
             if not places or places[-1][0] != picture.path:
                 places.append((picture.path, row, picture.number is not None))
-            labels.append(met.setdefault(picture.label, len(met)))
-            for how, differs in zip(changed, preprocessing.changes(picture.pixels), strict=True):
-                changed[how] += differs
-            file.write(preprocessing.fitted(picture.pixels).tobytes())
+            labels.append(numbers.setdefault(picture.label, len(numbers)))
+            fitted = preprocessing.fitted(picture.pixels)
+            resized += picture.pixels.shape[:2] != fitted.shape[:2]
+            recoloured += picture.pixels.shape[2] != fitted.shape[2]
+            file.write(fitted.tobytes())
     if not labels:
         raise DataError("there must be at least one image, but there is none")
-    names = label_order(name for name in met if name is not None)
-    rank = {name: at for at, name in enumerate(names)}
-    np.save(
-        folder / "labels.npy",
-        np.array([rank.get(str(name), 0) for name in met], np.int64)[labels],
-        allow_pickle=False,
-    )
-    size = [preprocessing.size, preprocessing.size, preprocessing.channels]
+    names = label_order(name for name in numbers if name is not None)
+    rank = {name: index for index, name in enumerate(names)}
+    ranks = np.array([rank.get(str(name), 0) for name in numbers], np.int64)
+    np.save(folder / "labels.npy", ranks[labels], allow_pickle=False)
+    changed = {}
+    if resized:
+        changed[f"are resized to {size[0]} x {size[1]} (model.image_size)"] = resized
+    if recoloured:
+        changed["change colours (model.channels)"] = recoloured
     files.write_json(
-        folder / "places.json",
-        {"names": names, "places": places, "size": size, "changed": {k: v for k, v in changed.items() if v}},
+        folder / "places.json", {"names": names, "places": places, "size": size, "changed": changed}
     )
 
 
 def open_image_store(folder: Path) -> ImageStore | None:
     """Maps a finished store; None where its files are not as long as they must be."""
     try:
-        kept = files.read_json(folder / "places.json", limit=2**32)
+        stored = files.read_json(folder / "places.json", limit=2**32)
         labels = np.load(folder / "labels.npy", mmap_mode="r", allow_pickle=False)
         pixels = np.memmap(folder / "pixels.bin", np.uint8, mode="r")
-        shape = (len(labels), *kept["size"])
+        shape = (len(labels), *stored["size"])
         if pixels.size != np.prod(shape):
             return None
-        return ImageStore(
-            pixels.reshape(shape),
-            labels,
-            tuple(kept["names"]),
-            [(p, first, many) for p, first, many in kept["places"]],
-            kept["changed"],
-        )
+        places = [(path, first, many) for path, first, many in stored["places"]]
+        return ImageStore(pixels.reshape(shape), labels, tuple(stored["names"]), places, stored["changed"])
     except (FolderError, OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -179,8 +167,8 @@ class ImagePlan:
         """The global batches of an epoch from the `start`-th on."""
         count = len(self.trained)
         for first in range(start * self.batch_rows, count, self.batch_rows):
-            at = order(self.seed, epoch, first, min(first + self.batch_rows, count), count)
-            yield epoch * len(self.store) + self.trained[at]
+            chosen = order(self.seed, epoch, first, min(first + self.batch_rows, count), count)
+            yield epoch * len(self.store) + self.trained[chosen]
 
     def count(self) -> int:
         """How many global batches an epoch has."""
@@ -189,24 +177,21 @@ class ImagePlan:
     def load(self, rows: Rows, whole: Rows) -> ImageBatch:
         """The batch of these rows. No rows: the first of the `whole` batch with nothing trained, since a
         worker must take part."""
-        pixels, at, _ = self.pixels(rows if len(rows) else whole[:1])
-        labels = torch.from_numpy(np.asarray(self.store.labels[at]))
-        return ImageBatch(
-            self.preprocessing.scaled(pixels), labels if len(rows) else torch.full_like(labels, IGNORE)
-        )
+        pixels, store_rows, _ = self.pixels(rows if len(rows) else whole[:1])
+        labels = torch.from_numpy(np.asarray(self.store.labels[store_rows]))
+        if not len(rows):
+            labels = torch.full_like(labels, IGNORE)
+        return ImageBatch(self.preprocessing.scaled(pixels), labels)
 
     def pixels(self, rows: Rows) -> tuple[NDArray[np.uint8], Rows, Rows]:
         """(pixels as they are trained, their rows in the store, their epochs) of the rows of a batch."""
-        epochs, at = np.divmod(rows, len(self.store))
-        pixels = self.store.pixels[at]
+        epochs, store_rows = np.divmod(rows, len(self.store))
+        pixels = self.store.pixels[store_rows]
         if self.shift:
-            pixels = shifted(pixels, self.shift, at, epochs, len(self.store), self.seed)
-        return pixels, at, epochs
+            pixels = shifted(pixels, self.shift, store_rows, epochs, len(self.store), self.seed)
+        return pixels, store_rows, epochs
 
     def describe(self, rows: Rows) -> str:
         """Where the rows of a batch come from, for messages."""
-        return (
-            "the images "
-            + ", ".join(self.store.place(int(row) % len(self.store)) for row in rows[:8])
-            + ", ..." * (len(rows) > 8)
-        )
+        shown = ", ".join(self.store.place(int(row) % len(self.store)) for row in rows[:8])
+        return f"the images {shown}" + ", ..." * (len(rows) > 8)

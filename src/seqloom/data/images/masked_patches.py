@@ -1,5 +1,5 @@
 """Masked patch prediction: which patches of an image are corrupted and how, and the colours that are to be
-told.
+predicted.
 
     Dosovitskiy et al. 2021, section 4.6 and appendix B.1.2
 
@@ -31,7 +31,7 @@ CORRUPTION = 2**32 - 3
 FIXED = 2**32 - 4
 """The epoch of images that are only measured: always the same corruption."""
 MANY = 2**60
-"""Draws are whole numbers below this: what is left of one after a small divisor is as good as uniform."""
+"""Random whole numbers are below this: their remainder by a small divisor is practically uniform."""
 
 
 class MaskedPatchBatch(NamedTuple):
@@ -45,17 +45,17 @@ class MaskedPatchBatch(NamedTuple):
 
 def masked_patches(
     pixels: NDArray[np.uint8],
-    at: Rows,
+    rows: Rows,
     epochs: Rows,
     seed: int,
     preprocessing: Preprocessing,
     patch_size: int,
     levels: int,
 ) -> MaskedPatchBatch:
-    """The batch of these pictures `(rows, height, width, channels)`, `at` being their numbers."""
-    told = colours(pixels, patch_size, levels)
-    sources, corrupted = corruption(at, epochs, told.shape[1], seed)
-    targets = np.where(corrupted, told, IGNORE)
+    """The batch of these pictures `(rows, height, width, channels)`, `rows` being their numbers."""
+    patch_colours = colours(pixels, patch_size, levels)
+    sources, corrupted = corruption(rows, epochs, patch_colours.shape[1], seed)
+    targets = np.where(corrupted, patch_colours, IGNORE)
     return MaskedPatchBatch(
         preprocessing.scaled(pixels), torch.from_numpy(sources), torch.from_numpy(targets)
     )
@@ -67,29 +67,27 @@ def colours(pixels: NDArray[np.uint8], patch_size: int, levels: int) -> NDArray[
     Of each channel floor(levels x mean), the mean in 0 to 1, 1 being of the highest level; the first channel
     counts most: `(red x levels + green) x levels + blue`.
     """
-    rows, height, width, channels = pixels.shape
-    cut = pixels.reshape(rows, height // patch_size, patch_size, width // patch_size, patch_size, channels)
-    sums = cut.sum(axis=(2, 4), dtype=np.int64).reshape(rows, -1, channels)
-    level = np.minimum(
-        levels * sums // (255 * patch_size**2), levels - 1
-    )  # whole numbers: no rounding moves a colour
+    count, height, width, channels = pixels.shape
+    grid = pixels.reshape(count, height // patch_size, patch_size, width // patch_size, patch_size, channels)
+    sums = grid.sum(axis=(2, 4), dtype=np.int64).reshape(count, -1, channels)
+    # In whole numbers, so that no rounding changes a colour.
+    level = np.minimum(levels * sums // (255 * patch_size**2), levels - 1)
     return np.asarray(level @ levels ** np.arange(channels - 1, -1, -1))
 
 
 def corruption(
-    at: Rows, epochs: Rows, patches: int, seed: int
+    rows: Rows, epochs: Rows, patches: int, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """(sources, whether corrupted), both `(rows, patches)`, of pictures `at` in `epochs`; at least two
+    """(sources, whether corrupted), both `(rows, patches)`, of pictures `rows` in `epochs`; at least two
     patches an image."""
     own = np.arange(patches)
-    drawn = np.empty((len(at), patches), np.int64)
+    random = np.empty((len(rows), patches), np.int64)
     for epoch in np.unique(epochs):
         these = epochs == epoch
-        drawn[these] = permute(at[these, None] * patches + own, MANY, seed, int(epoch), CORRUPTION)
-    corrupted = drawn.argsort(axis=1).argsort(axis=1) < round(
-        CORRUPTED * patches
-    )  # the lowest; that says nothing of the last digits
-    how = np.where(corrupted, drawn % 10, 10)
-    other = (own + 1 + drawn // 10 % (patches - 1)) % patches
+        random[these] = permute(rows[these, None] * patches + own, MANY, seed, int(epoch), CORRUPTION)
+    # The patches with the lowest numbers; that says nothing about the last digits.
+    corrupted = random.argsort(axis=1).argsort(axis=1) < round(CORRUPTED * patches)
+    how = np.where(corrupted, random % 10, 10)
+    other = (own + 1 + random // 10 % (patches - 1)) % patches
     sources = np.where(how < HIDDEN, -1, np.where(how < HIDDEN + REPLACED, other, own))
     return sources, corrupted

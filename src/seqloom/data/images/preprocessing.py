@@ -59,10 +59,6 @@ class Preprocessing:
         whole: NDArray[np.uint8] = resized[0].permute(1, 2, 0).round().clamp(0, 255).to(torch.uint8).numpy()
         return whole
 
-    def changes(self, pixels: NDArray[np.uint8]) -> tuple[bool, bool]:
-        """Whether a picture must be resized, and given other colours."""
-        return pixels.shape[:2] != (self.size, self.size), pixels.shape[2] != self.channels
-
     def scaled(self, pixels: NDArray[np.uint8]) -> Tensor:
         """`(rows, size, size, channels)` -> what a model reads, `(rows, channels, size, size)` in float32."""
         planes = torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))).float() / 255
@@ -86,44 +82,26 @@ class Preprocessing:
 
     @classmethod
     def from_json(cls, content: Any, size: int, channels: int) -> Preprocessing:
-        """Of a model that reads so many channels and, unless the file says else, images of this size. Raises
-        UsageError where it asks for what is not done here."""
+        """For a model that reads so many channels and, unless the file says otherwise, images of this size.
+        Raises UsageError where the file demands what is not done here."""
         if not isinstance(content, dict):
             raise UsageError("must be a JSON object, but is none")
-        given = content.get("size", size)
-        sides = (
-            {given} if isinstance(given, int) else set(given.values()) if isinstance(given, dict) else set()
-        )
-        side = sides.pop() if len(sides) == 1 else None
-        if (
-            not isinstance(side, int)
-            or side < 1
-            or (isinstance(given, dict) and given.keys() != {"height", "width"})
-        ):
-            raise UsageError(f"size must be one number of pixels for height and width, but is {given!r}")
-        if (
-            content.get("do_center_crop")
-            or content.get("do_resize") is False
-            or content.get("do_rescale") is False
-        ):
+        side = _side(content.get("size", size))
+        denied = [name for name in ("do_resize", "do_rescale") if content.get(name) is False]
+        if content.get("do_center_crop") or denied:
             raise UsageError(
                 "images are resized, not cropped, and pixels divided by 255 here; another preparation is not"
                 " done"
             )
         if abs(float(content.get("rescale_factor", 1 / 255)) * 255 - 1) > 1e-6:
             raise UsageError(f"rescale_factor must be 1/255, but is {content['rescale_factor']!r}")
-        if content.get("resample", 2) not in RESAMPLING:
-            raise UsageError(f"resample must be 2 (bilinear) or 3 (bicubic), but is {content['resample']!r}")
-        plain = content.get("do_normalize") is False
-        mean = [0.0] * channels if plain else content.get("image_mean", [0.5] * channels)
-        deviation = [1.0] * channels if plain else content.get("image_std", [0.5] * channels)
-        for name, values in (("image_mean", mean), ("image_std", deviation)):
-            if (
-                not isinstance(values, list)
-                or len(values) != channels
-                or not all(isinstance(value, int | float) for value in values)
-            ):
-                raise UsageError(f"{name} must be {channels} numbers, but is {values!r}")
+        resampling = content.get("resample", 2)
+        if resampling not in RESAMPLING:
+            raise UsageError(f"resample must be 2 (bilinear) or 3 (bicubic), but is {resampling!r}")
+        mean, deviation = [0.0] * channels, [1.0] * channels
+        if content.get("do_normalize") is not False:
+            mean = _channel_values(content, "image_mean", channels)
+            deviation = _channel_values(content, "image_std", channels)
         if not all(deviation):
             raise UsageError("image_std must not be 0")
         return cls(
@@ -131,8 +109,26 @@ class Preprocessing:
             channels=channels,
             mean=tuple(mean),
             deviation=tuple(deviation),
-            resampling=RESAMPLING[content.get("resample", 2)],
+            resampling=RESAMPLING[resampling],
         )
+
+
+def _side(size: Any) -> int:
+    """The one size of images: a number, or an equal height and width."""
+    side = size
+    if isinstance(size, dict) and size.keys() == {"height", "width"} and size["height"] == size["width"]:
+        side = size["height"]
+    if not isinstance(side, int) or side < 1:
+        raise UsageError(f"size must be one number of pixels for height and width, but is {size!r}")
+    return side
+
+
+def _channel_values(content: dict[str, Any], name: str, channels: int) -> list[float]:
+    values = content.get(name, [0.5] * channels)
+    numbers = isinstance(values, list) and all(isinstance(value, int | float) for value in values)
+    if not numbers or len(values) != channels:
+        raise UsageError(f"{name} must be {channels} numbers, but is {values!r}")
+    return list(values)
 
 
 def _grey(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -149,16 +145,14 @@ def shifted(
     How far is a function of (seed, epoch, row), `rows` of 0..count-1 and `epochs` being those of each
     picture; in an epoch all shifts are equally frequent.
     """
+    side = 2 * by + 1
     choice = np.empty_like(rows)
     for epoch in np.unique(epochs):
-        choice[epochs == epoch] = (
-            permute(rows[epochs == epoch], count, seed, int(epoch), SHIFTS) % (2 * by + 1) ** 2
-        )
-    down, right = choice // (2 * by + 1) - by, choice % (2 * by + 1) - by
+        choice[epochs == epoch] = permute(rows[epochs == epoch], count, seed, int(epoch), SHIFTS) % side**2
+    down, right = choice // side - by, choice % side - by
     height, width = pixels.shape[1:3]
     lines = np.clip(np.arange(height) - down[:, None], 0, height - 1)
     columns = np.clip(np.arange(width) - right[:, None], 0, width - 1)
-    moved: NDArray[np.uint8] = pixels[
-        np.arange(len(pixels))[:, None, None], lines[:, :, None], columns[:, None, :]
-    ]
+    every = np.arange(len(pixels))
+    moved: NDArray[np.uint8] = pixels[every[:, None, None], lines[:, :, None], columns[:, None, :]]
     return moved

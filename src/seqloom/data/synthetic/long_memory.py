@@ -1,21 +1,22 @@
 """Tasks that a model solves only by remembering something over a given distance. Each example is a function
 of the seed.
 
-    adding      T pairs (a number in [0, 1], a mark); one pair of each half is marked, and the answer is the sum of the
-                two numbers. Always answering 1 has a mean squared error of 1/6.
+    adding      T pairs (a number in [0, 1], a mark); one pair of each half is marked, and the answer is the sum
+                of the two numbers. Always answering 1 has a mean squared error of 1/6.
                 Hochreiter and Schmidhuber 1997, section 5.4; in the form of Arjovsky, Shah and Bengio 2016,
                 section 5.2
-    copy        5 symbols out of 8, a lag of blanks, then 5 question marks, at which the symbols must be repeated in
-                order (10 symbols and one question mark in Arjovsky et al. 2016, section 5.1: much longer to
-                learn)
-    recall      a key, noise, a question mark: which key was it? Hochreiter and Schmidhuber 1997, task 2b, with 10 keys
-    agreement   "the flights that the airline was cancelling" were: the number of the verb, from its subject (Linzen,
-                Dupoux and Goldberg 2016), over clauses whose nouns have any number
-    cloze       "the clouds behind the cooks are in the" sky: the last word, from the first noun, over clauses with
-                other nouns of the list
+    copy        5 symbols out of 8, a lag of blanks, then 5 question marks, at which the symbols must be
+                repeated in order (10 symbols and one question mark in Arjovsky et al. 2016, section 5.1: much
+                longer to learn)
+    recall      a key, noise, a question mark: which key was it? Hochreiter and Schmidhuber 1997, task 2b, with
+                10 keys
+    agreement   "the flights that the airline was cancelling" were: the number of the verb, from its subject
+                (Linzen, Dupoux and Goldberg 2016), over clauses whose nouns have any number
+    cloze       "the clouds behind the cooks are in the" sky: the last word, from the first noun, over clauses
+                with other nouns of the list
 
-Each answer is as frequent as any other. What is validated and tested on is not trained on: other strings
-(copy), other pairs of first and last noun (agreement); elsewhere it is drawn anew. No pair is held out in
+Each answer is as frequent as any other. Validation and test have what training has not: other strings (copy),
+other pairs of first and last noun (agreement); the other tasks sample new examples. No pair is held out in
 cloze: what the last noun excludes would be a shortcut there, and a wrong one in the test.
 """
 
@@ -54,19 +55,18 @@ class MemoryTask:
     distance: str
     """What the distance counts."""
     distances: tuple[int, ...]
-    """Those that are probed where nothing else is asked for."""
+    """Those that are probed by default."""
     shortest: int
     words: tuple[str, ...] = ()
-    """What the ids of the inputs spell; empty where the inputs are numbers."""
+    """The words of the ids of inputs; empty where the inputs are numbers."""
     classes: tuple[str, ...] = ()
     """The answers; empty where they are numbers."""
     draw: Callable[[np.random.Generator, int, int, bool], Examples]
     """(random numbers, rows, distance, held out) -> examples."""
     shorter: float = 0.0
-    """Share of the training at shorter distances, where nothing else is asked for; none where the task was
-    published so."""
+    """Share of the training at shorter distances, by default; none where the task was published so."""
     last_noun: Callable[[Ids], Ids] | None = None
-    """Inputs -> the answers `(rows,)` of someone who goes by the last noun."""
+    """Inputs -> the answers `(rows,)` that follow from the last noun."""
 
     @property
     def metric(self) -> str:
@@ -105,17 +105,15 @@ def spell(task: MemoryTask, ids: Ids) -> str:
 
 def _adding(rng: np.random.Generator, rows: int, length: int, held_out: bool) -> Examples:
     numbers = rng.random((rows, length), dtype=np.float32)
-    special_ids = np.zeros_like(numbers)
+    marks = np.zeros_like(numbers)
     every, half = np.arange(rows), length // 2
-    special_ids[every, rng.integers(0, half, rows)] = 1
-    special_ids[every, rng.integers(half, length, rows)] = 1
-    return Examples(
-        np.stack([numbers, special_ids], axis=-1), (numbers * special_ids).sum(axis=1, keepdims=True)
-    )
+    marks[every, rng.integers(0, half, rows)] = 1
+    marks[every, rng.integers(half, length, rows)] = 1
+    return Examples(np.stack([numbers, marks], axis=-1), (numbers * marks).sum(axis=1, keepdims=True))
 
 
 SYMBOLS, COPIED = tuple("abcdefgh"), 5
-BLANK, ASKED = len(SYMBOLS), len(SYMBOLS) + 1
+BLANK, QUERY = len(SYMBOLS), len(SYMBOLS) + 1
 
 
 def _copy(rng: np.random.Generator, rows: int, lag: int, held_out: bool) -> Examples:
@@ -127,7 +125,7 @@ def _copy(rng: np.random.Generator, rows: int, lag: int, held_out: bool) -> Exam
     symbols[:, -1] = (rest - symbols[:, :-1].sum(axis=1)) % count
     inputs = np.full((rows, 2 * COPIED + lag), BLANK)
     inputs[:, :COPIED] = symbols
-    inputs[:, -COPIED:] = ASKED
+    inputs[:, -COPIED:] = QUERY
     return Examples(inputs, symbols)
 
 
@@ -153,8 +151,8 @@ CLAUSES = (
     ("that", "did", "the", "noun"),
     ("that", "the", "noun", "be", "doing"),
 )
-"""What is put between the first noun and the answer; "be" agrees with the noun before it. What is left over,
-one or two words, is adverbs."""
+"""What is put between the first noun and the answer; "be" agrees with the noun before it. The rest, one or two
+words, is adverbs."""
 COMMON_WORDS = (*CLOSED_WORDS, *(word for words in OPEN_WORDS.values() for word in words))
 SLOTS = (*CLOSED_WORDS, *OPEN_WORDS, "noun", "be")
 
@@ -187,13 +185,12 @@ SUBJECT = 1
 
 def _slots(rng: np.random.Generator, rows: int, words: int, ending: tuple[str, ...]) -> Ids:
     """The kinds of the words of each sentence: `words` between the first noun and the ending."""
-    choices = rng.integers(0, len(CLAUSES), (rows, words // 3 + 1)).tolist()
     sentences = []
-    for wanted in choices:
+    for choices in rng.integers(0, len(CLAUSES), (rows, words // 3 + 1)).tolist():
         between: list[str] = []
         while (left := words - len(between)) >= len(CLAUSES[0]):
             fitting = [clause for clause in CLAUSES if len(clause) <= left]
-            between += fitting[wanted.pop() % len(fitting)]
+            between += fitting[choices.pop() % len(fitting)]
         kinds = ("the", "noun", *between, *["adverb"] * left, *ending)
         sentences.append([SLOTS.index(kind) for kind in kinds])
     return np.array(sentences, np.int64)

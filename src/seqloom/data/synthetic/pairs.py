@@ -1,12 +1,12 @@
-"""Data made on the spot: dates in many locales for the demo, and strings to copy or reverse.
+"""Synthetic pairs: dates in many locales for the demo, and strings to copy or reverse.
 
 A date phrase is a day as people write it, and its answer is the day in ISO 8601, `YYYY-MM-DD`. Patterns and
 names come from Babel (the Unicode CLDR), so the pairs of a seed are the same wherever the version of Babel is
 the same.
 
-What a phrase may mean is found by reading it back with every pattern of every locale in use, exactly and not
-by chance: "03/04/2021" is April in London and March in New York, "3 listopada 2021" is October in Zagreb and
-November in Warsaw, "26.3.21" has no century. Such phrases are left out and counted.
+What a phrase may mean is found by reading it with every pattern of every locale in use: "03/04/2021" is April
+in London and March in New York, "3 listopada 2021" is October in Zagreb and November in Warsaw, "26.3.21" has
+no century. Such phrases are left out and counted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from seqloom.errors import MissingExtraError, UsageError
 # fmt: off
 LOCALES = (
     "en_US", "en_GB", "en_IN", "en_CA", "de", "de_AT", "fr", "fr_CA", "es", "es_MX", "it", "nl", "pt", "pt_PT",
-    "sv", "da", "nb", "fi", "is", "pl", "cs", "sk", "hu", "ro", "hr", "sl", "et", "lv", "lt", "tr", "id", "el", "ru", "uk", "bg", "ca",
+    "sv", "da", "nb", "fi", "is", "pl", "cs", "sk", "hu", "ro", "hr", "sl", "et", "lv", "lt", "tr", "id", "el",
+    "ru", "uk", "bg", "ca",
 )
 # fmt: on
 """Locales with an alphabet, the Gregorian calendar and the digits 0 to 9."""
@@ -38,11 +39,14 @@ March 2021"."""
 
 YEARS = range(1900, 2100)
 
+Writing = tuple[str, str]
+"""(locale, form)"""
+
 _TOKENS = re.compile(r"\d+|[^\W\d_]+|(?<=\d)\s*[^\w\s,]+\s*(?=\d)")
 _NUMBER = re.compile(r"\d+")
 _DAY = re.compile(r"\b\d{1,2}\b")
 _ORDINAL_ENDING = re.compile(r"(?<=\d)(st|nd|rd|th)\b")
-_LOOSE_POINT = re.compile(r"(?<!\d)\.|\.(?!\s*\d)")  # not one that parts two numbers
+_LOOSE_POINT = re.compile(r"(?<!\d)\.|\.(?!\s*\d)")  # not one between two numbers
 _PROBES = [date(2077, month, day) for month in range(1, 13) for day in range(13, 20)]
 """Every month with every day of the week; day, month, year and year of the century are four different
 numbers."""
@@ -51,8 +55,7 @@ _MOST_MISSES = 2000
 
 
 class DatePair(NamedTuple):
-    """A date as it is written, noise and all, the same date as `YYYY-MM-DD`, and the writing that it came
-    from."""
+    """A date as it is written, with noise, the same date as `YYYY-MM-DD`, and its locale and form."""
 
     phrase: str
     iso: str
@@ -62,13 +65,14 @@ class DatePair(NamedTuple):
 
 @dataclass(frozen=True)
 class DatePhrases:
-    """Date phrases in three parts that share no phrase, not even up to letter case, blanks and points.
+    """Date phrases in three parts that share no phrase, not even up to letter case, spaces and points.
 
     train           the pairs to train on
     held_out_years  the same writings, but years that `train` never names
-    held_out_forms  the years of `train`, but pairs (locale, form) that it never uses, and of these only phrases whose
-                    words stand so in no writing of `train`; the locale and the form it does know, apart
-    considered      distinct phrases that were drawn, up to letter case, blanks and points
+    held_out_forms  the years of `train`, but writings (locale, form) that it never uses, and of these only
+                    phrases whose words occur so in no writing of `train`; it knows the locale and the form
+                    in other writings
+    considered      distinct phrases that were drawn, up to letter case, spaces and points
     ambiguous       how many of them were left out because two writings read them as different dates
     """
 
@@ -107,21 +111,23 @@ def date_phrases(
     reader = DateReader(locales, years)
     held_years = set(rng.sample(years, max(1, len(years) // 10)))
     held_writings = _held_writings(reader, rng, len(locales) // 4)
-    known_writings = [w for w in reader.writings if w not in held_writings]
+    known_writings = [writing for writing in reader.shapes if writing not in held_writings]
     known_shapes = {shape for writing in known_writings for shape in reader.shapes[writing]}
-    all_days = [
-        date(year, 1, 1) + timedelta(n) for year in years for n in range(366 if isleap(year) else 365)
-    ]
-    days = [day for day in all_days if day.year not in held_years]
+    days: list[date] = []
+    held_days: list[date] = []
+    for year in years:
+        first = date(year, 1, 1)
+        of_year = [first + timedelta(number) for number in range(366 if isleap(year) else 365)]
+        (held_days if year in held_years else days).extend(of_year)
     draw = _Draw(reader, rng)
-    of_years = draw(held_out, [day for day in all_days if day.year in held_years], known_writings)
+    of_years = draw(held_out, held_days, known_writings)
     of_forms = draw(held_out, days, held_writings, known_shapes)
     of_train = draw(train, days, known_writings)
     return DatePhrases(of_train, of_years, of_forms, len(draw.seen), draw.ambiguous, tuple(locales))
 
 
 def write_date(day: date, locale: str, form: str) -> str:
-    """The date as Babel writes it, with plain single blanks. `form` is one of FORMS, or `ordinal` in English."""
+    """The date as Babel writes it, with plain single spaces. `form` is one of FORMS, or `ordinal` in English."""
     dates = _babel_dates()
     if form == "numeric":
         text = dates.format_skeleton("yMd", day, locale=locale)
@@ -129,15 +135,14 @@ def write_date(day: date, locale: str, form: str) -> str:
         text = f"{_ordinal(day.day)} of {dates.format_date(day, 'MMMM y', locale=locale)}"
     else:
         text = dates.format_date(day, form, locale=locale)
-    return unicodedata.normalize("NFC", " ".join(text.split()))  # Babel has narrow and no-break blanks
+    return unicodedata.normalize("NFC", " ".join(text.split()))  # Babel has narrow and no-break spaces
 
 
 def phrase_key(phrase: str) -> str:
-    """What of a phrase bears its meaning: its words and numbers, and the signs between two numbers.
+    """The part of a phrase that has a meaning: its words and numbers, and the signs between two numbers.
 
-    Letter case, accents, blanks, commas, points beside words, leading zeros and English ordinals are taken
-    away. So two phrases that a hasty reader might confuse have one key, and the noise of `roughen` never
-    changes it.
+    Letter case, accents, spaces, commas, points beside words, leading zeros and English ordinals are removed.
+    So two phrases that a hasty reader might confuse have one key, and `add_noise` never changes it.
     """
     decomposed = unicodedata.normalize("NFKD", phrase.casefold())
     plain = "".join(c for c in decomposed if not unicodedata.combining(c)).replace("ı", "i")
@@ -146,39 +151,33 @@ def phrase_key(phrase: str) -> str:
 
 
 class DateReader:
-    """Reads a phrase in every writing, a pair (locale, form), at once.
+    """Reads a phrase in every writing at once.
 
-    With day and year put aside, a writing has few keys: one a month, or one a month and day of the week. All
-    of these shapes, from all writings, are one table from a shape to what its numbers are.
+    With numbers replaced by #, the keys of a writing have few shapes: one a month, or one a month and day of
+    the week. One table maps the shapes of all writings to what their numbers are.
     """
 
     def __init__(self, locales: Sequence[str], years: range = YEARS) -> None:
         """Raises MissingExtraError without Babel, UsageError where Babel has no such locale."""
         _check_locales(locales)
         self.years = years
-        self.writings = [
-            (locale, form)
-            for locale in locales
-            for form in (*FORMS, *["ordinal"] * (_language(locale) == "en"))
-        ]
-        self.shapes: dict[tuple[str, str], set[str]] = {}
+        self.shapes: dict[Writing, set[str]] = {}
         self._weekdays: dict[str, dict[_DateReading, set[int]]] = {}
-        for writing in self.writings:
-            self.shapes[writing] = set()
-            for day in _PROBES:
-                shape, reading = _reading(day, phrase_key(write_date(day, *writing)))
-                self.shapes[writing].add(shape)
-                self._weekdays.setdefault(shape, {}).setdefault(reading, set()).add(day.weekday())
+        for locale in locales:
+            for form in (*FORMS, "ordinal") if _language(locale) == "en" else FORMS:
+                shapes = self.shapes[locale, form] = set()
+                for day in _PROBES:
+                    shape, reading = _reading(day, phrase_key(write_date(day, locale, form)))
+                    shapes.add(shape)
+                    self._weekdays.setdefault(shape, {}).setdefault(reading, set()).add(day.weekday())
 
     def dates(self, phrase: str) -> set[date]:
         """Every date in `years` that the phrase means in some writing."""
         shape, numbers = _split(phrase_key(phrase))
-        return {
-            day
-            for reading, weekdays in self._weekdays.get(shape, {}).items()
-            for day in reading.dates(numbers, self.years)
-            if day.weekday() in weekdays
-        }
+        found: set[date] = set()
+        for reading, weekdays in self._weekdays.get(shape, {}).items():
+            found.update(day for day in reading.dates(numbers, self.years) if day.weekday() in weekdays)
+        return found
 
 
 class _DateReading(NamedTuple):
@@ -190,13 +189,10 @@ class _DateReading(NamedTuple):
     def dates(self, numbers: Sequence[int], years: range) -> list[date]:
         """The dates in `years`; none where no such day exists."""
         parts = dict(zip(self.roles, numbers, strict=True))
-        given = parts.get("year")
-        if given is None:
-            matching = [year for year in years if year % 100 == parts["year of a century"]]
-        else:
-            matching = [given] if given in years else []
         dates = []
-        for year in matching:
+        for year in years:
+            if parts.get("year", year) != year or parts.get("year of a century", year % 100) != year % 100:
+                continue
             try:
                 dates.append(date(year, parts.get("month", self.month), parts["day"]))
             except ValueError:
@@ -218,7 +214,7 @@ def _split(key: str) -> tuple[str, list[int]]:
 
 
 class _Draw:
-    """Draws pairs; remembers the keys of all phrases drawn so far and counts the ambiguous ones."""
+    """Draws pairs; remembers the keys of all phrases so far and counts the ambiguous ones."""
 
     def __init__(self, reader: DateReader, rng: random.Random) -> None:
         self.reader, self.rng = reader, rng
@@ -229,7 +225,7 @@ class _Draw:
         self,
         count: int,
         days: list[date],
-        writings: list[tuple[str, str]],
+        writings: list[Writing],
         known_shapes: set[str] | None = None,
     ) -> tuple[DatePair, ...]:
         """`count` pairs with new keys that mean one date, none of them in a shape of `known_shapes`."""
@@ -245,7 +241,7 @@ class _Draw:
             self.seen.add(key)
             if self.reader.dates(text) == {day}:
                 misses = 0
-                pairs.append(DatePair(roughen(text, locale, form, self.rng), day.isoformat(), locale, form))
+                pairs.append(DatePair(add_noise(text, locale, form, self.rng), day.isoformat(), locale, form))
             else:
                 self.ambiguous += 1
         if len(pairs) < count:
@@ -257,7 +253,7 @@ class _Draw:
         return tuple(pairs)
 
 
-def _held_writings(reader: DateReader, rng: random.Random, count: int) -> list[tuple[str, str]]:
+def _held_writings(reader: DateReader, rng: random.Random, count: int) -> list[Writing]:
     """Up to `count` writings, of as many locales: `full` or `long`, and most of the shapes in no other
     writing.
 
@@ -265,15 +261,15 @@ def _held_writings(reader: DateReader, rng: random.Random, count: int) -> list[t
     other.
     """
     spread = Counter(shape for shapes in reader.shapes.values() for shape in shapes)
-    own: dict[str, list[tuple[str, str]]] = {}
+    own: dict[str, list[Writing]] = {}
     for (locale, form), shapes in reader.shapes.items():
         if form in ("full", "long") and 2 * sum(spread[shape] == 1 for shape in shapes) > len(shapes):
             own.setdefault(locale, []).append((locale, form))
     return [rng.choice(own[locale]) for locale in rng.sample(sorted(own), min(count, len(own)))]
 
 
-def roughen(text: str, locale: str, form: str, rng: random.Random) -> str:
-    """A date as it may be typed: case, ordinals, commas, points and blanks change, but never what it means."""
+def add_noise(text: str, locale: str, form: str, rng: random.Random) -> str:
+    """A date as it may be typed: case, ordinals, commas, points and spaces change, but not its meaning."""
     if _language(locale) == "en" and form in ("full", "long", "medium") and rng.random() < 0.3:
         text = _DAY.sub(lambda found: _ordinal(int(found[0])), text, count=1)
     if rng.random() < 0.15:
@@ -282,10 +278,10 @@ def roughen(text: str, locale: str, form: str, rng: random.Random) -> str:
         text = _LOOSE_POINT.sub("", text)
     if rng.random() < 0.1:
         text = re.sub(r"([.,]) ", r"\1", text)
-    blanks = [i for i, c in enumerate(text) if c == " "]
-    if blanks and rng.random() < 0.1:
-        at = rng.choice(blanks)
-        text = f"{text[:at]} {text[at:]}"
+    spaces = [index for index, character in enumerate(text) if character == " "]
+    if spaces and rng.random() < 0.1:
+        space = rng.choice(spaces)
+        text = f"{text[:space]} {text[space:]}"
     text = _change_case(text, locale, rng.choice(("as is", "as is", "lower", "upper")))
     return " " * (rng.random() < 0.05) + text + " " * (rng.random() < 0.05)
 
@@ -336,7 +332,7 @@ def _check_locales(locales: Sequence[str]) -> None:
 def copy_task(
     seed: int, count: int, alphabet: str = "abcdefgh", lengths: tuple[int, int] = (1, 10)
 ) -> list[tuple[str, str]]:
-    """`count` random strings, each with itself; lengths are even over the two bounds, both taken in."""
+    """`count` random strings, each with itself; lengths are uniform from the first bound to the second."""
     rng = random.Random(seed)
     strings = ["".join(rng.choices(alphabet, k=rng.randint(*lengths))) for _ in range(count)]
     return [(string, string) for string in strings]
