@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 from seqloom.workflows.compare import leaderboard
 from seqloom.workflows.compare import run as workflow
-from seqloom.workflows.compare.cells import CellFunctions, CellResult, CellRun
+from seqloom.workflows.compare.cells import CellResult, CellRun
 
 MODELS = (
     "--models",
@@ -45,10 +44,10 @@ class Toy:
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> Toy:
     found = Toy()
-    cells = CellFunctions(
-        found.train, found.measure, lambda place, plan: 0.004, lambda *_: lambda fields: 100
-    )
-    monkeypatch.setattr(workflow, "run_compare", partial(workflow.run_compare, cells=cells))
+    monkeypatch.setattr(workflow, "train_cell", found.train)
+    monkeypatch.setattr(workflow, "measure_cell", found.measure)
+    monkeypatch.setattr(workflow, "cell_latency", lambda folder, plan: 0.004)
+    monkeypatch.setattr(workflow, "parameter_count", lambda *_: lambda fields: 100)
     monkeypatch.setattr(leaderboard, "PICTURES", (".svg",))
     return found
 

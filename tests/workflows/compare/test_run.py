@@ -27,7 +27,8 @@ from seqloom.training.checkpoints import read_state
 from seqloom.training.loop import Progress
 from seqloom.workflows.compare import cells as cells_module
 from seqloom.workflows.compare import leaderboard as leaderboard_module
-from seqloom.workflows.compare.cells import CellFunctions, CellResult, CellRun, scaled_widths, solve_width
+from seqloom.workflows.compare import run as workflow
+from seqloom.workflows.compare.cells import CellResult, CellRun, scaled_widths, solve_width
 from seqloom.workflows.compare.leaderboard import CellScore, holm, leaderboard
 from seqloom.workflows.compare.plan import (
     CompareConfig,
@@ -119,10 +120,6 @@ class Toy:
         own = set_value(settings, "model.width") or 100
         return lambda fields: 5000 + 1000 * fields.get("width", fields.get("embedding_width", own))
 
-    @property
-    def cells(self) -> CellFunctions:
-        return CellFunctions(self.train, self.measure, self.latency, self.parameters)
-
 
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +146,12 @@ def compared(folder: Path, data: dict[str, list[str]], toy: Toy, **more: Any) ->
         **more,
     }
     config = CompareConfig(task=TASK, output_dir=folder, **options)
-    return run_compare(config, cells=toy.cells)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workflow, "train_cell", toy.train)
+        patch.setattr(workflow, "measure_cell", toy.measure)
+        patch.setattr(workflow, "cell_latency", toy.latency)
+        patch.setattr(workflow, "parameter_count", toy.parameters)
+        return run_compare(config)
 
 
 def without_times(folder: Path) -> Any:

@@ -263,14 +263,3 @@ def _next_count(count: Callable[[int], int | None], width: int) -> int:
     """The parameters at the first possible width from here on."""
     counts = map(count, range(width, width + LARGEST_GAP))
     return next((parameters for parameters in counts if parameters is not None), 0)
-
-
-class CellFunctions(NamedTuple):
-    """The work on a cell, as functions that a test can replace."""
-
-    train: Callable[[Path, ModelEntry, list[str], ComparisonPlan, Callable[[Progress], None]], CellRun] = (
-        train_cell
-    )
-    measure: Callable[[Path, ComparisonPlan], CellResult] = measure_cell
-    latency: Callable[[Path, ComparisonPlan], float] = cell_latency
-    parameters: Callable[[ModelEntry, list[str], Path, ComparisonPlan], ParameterCount] = parameter_count

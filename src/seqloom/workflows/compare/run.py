@@ -33,7 +33,15 @@ from seqloom.runs.progress import once_each
 from seqloom.runs.settings import resolve
 from seqloom.tasks.registry import READING_TASKS
 from seqloom.training.loop import Progress
-from seqloom.workflows.compare.cells import CellFunctions, CellRun, fields_at, solve_width
+from seqloom.workflows.compare.cells import (
+    CellRun,
+    cell_latency,
+    fields_at,
+    measure_cell,
+    parameter_count,
+    solve_width,
+    train_cell,
+)
 from seqloom.workflows.compare.leaderboard import (
     PREDICTIONS,
     SCORE,
@@ -96,7 +104,6 @@ def run_compare(
     config: CompareConfig,
     *,
     progress: Callable[[Progress], None] = lambda _: None,
-    cells: CellFunctions | None = None,
 ) -> Comparison:
     """Trains and measures each model with each seed; see the module.
 
@@ -123,12 +130,13 @@ def run_compare(
     ):
         plan = started_plan(folder, plan, threads_given)
         torch.set_num_threads(plan.threads)
-        first, functions = runs[0].train, cells or CellFunctions()
-        runner = _Runner(folder, plan, entries, first, functions, progress, signal_number)
+        runner = _Runner(folder, plan, entries, runs[0].train, progress, signal_number)
+        board, stopped = None, None
         try:
-            return Comparison(folder=folder, plan=plan, leaderboard=runner.run(), stopped=None)
-        except StoppedBySignal as stopped:
-            return Comparison(folder=folder, plan=plan, leaderboard=None, stopped=str(stopped))
+            board = runner.run()
+        except StoppedBySignal as error:
+            stopped = str(error)
+    return Comparison(folder=folder, plan=plan, leaderboard=board, stopped=stopped)
 
 
 @final
@@ -141,51 +149,46 @@ class _Runner:
         plan: ComparisonPlan,
         entries: list[ModelEntry],
         first: TrainConfig,
-        cells: CellFunctions,
         progress: Callable[[Progress], None],
         signal_number: Callable[[], int],
     ) -> None:
         """`first` is how the first model is trained."""
-        self.folder, self.plan, self.entries, self.first, self.cells = folder, plan, entries, first, cells
+        self.folder, self.plan, self.first = folder, plan, first
+        self.trainable = entries
+        """Models whose loss has stayed finite so far."""
         self.progress, self.signal_number = progress, signal_number
         self.messages: set[str] = set()
-        """Notices of the trainings so far; each is logged once, as their data are the same."""
+        """That cells have logged."""
         self.remaining = RemainingRuns(plan.names, plan.grid if plan.grid > 1 else 0, plan.seeds)
-        self.left_out: set[str] = set()
-        """Models that could not be trained."""
 
     def run(self) -> Leaderboard:
         """Raises StoppedBySignal, and TrainingError where no model could be trained."""
-        self._say_plan()
+        self._log_plan()
         choices = self._choices()
         runs: dict[tuple[ModelEntry, int], CellRun] = {}
         for seed in range(self.plan.seeds):
-            for entry in self._trainable():
+            for entry in self.trainable:
                 run = self._train_cell(entry, seed, choices[entry.name])
                 if run is not None:
                     runs[entry, seed] = run
-        entries = self._trainable()
-        if not entries:
+        if not self.trainable:
             raise TrainingError("no model of the comparison could be trained: set train.learning_rate lower")
         scores = []
         # the test files are read only now, when everything is chosen and trained
         for (entry, seed), run in runs.items():
-            if entry in entries:
+            if entry in self.trainable:
                 scores.append(self._score(entry, seed, choices[entry.name], run))
                 self._stop_if_asked()
-        board = leaderboard(self.plan, [entry.name for entry in entries], scores)
+        board = leaderboard(self.plan, [entry.name for entry in self.trainable], scores)
         write_leaderboard(self.folder, board)
         return board
 
-    def _trainable(self) -> list[ModelEntry]:
-        return [entry for entry in self.entries if entry.name not in self.left_out]
-
     def _leave_out(self, entry: ModelEntry, reason: str) -> None:
-        self.left_out.add(entry.name)
+        self.trainable = [one for one in self.trainable if one is not entry]
         self.remaining.drop(entry.name)
         logger.info(f"{entry.name} is left out: {reason}")
 
-    def _say_plan(self) -> None:
+    def _log_plan(self) -> None:
         plan = self.plan
         split = f"a validation part is split off, by seed {SPLIT_SEED}, the same for all"
         measured_on = "the validation part, which also chooses: scores are a little too good"
@@ -194,7 +197,7 @@ class _Runner:
         if plan.test:
             measured_on = "the test files, read once at the end"
         logger.info(
-            f"comparing {len(self.entries)} models, {plan.seeds} seed{'s' if plan.seeds > 1 else ''},"
+            f"comparing {len(plan.models)} models, {plan.seeds} seed{'s' if plan.seeds > 1 else ''},"
             f" {BUDGETS[plan.match]}, threads: {plan.threads}; {split}; measured by {plan.metric} on"
             f" {measured_on}"
         )
@@ -209,11 +212,10 @@ class _Runner:
             files.write_json(path, {"choices": content, "grid": grid})
         shutil.rmtree(self.folder / GRID, ignore_errors=True)
         choices = {name: TrainingChoice(**one) for name, one in files.read_json(path)["choices"].items()}
-        for entry in self.entries:
+        reason = "no learning rate of its grid can be trained; set train.learning_rate lower"
+        for entry in self.trainable:
             if entry.name not in choices:
-                self._leave_out(
-                    entry, "no learning rate of its grid can be trained; set train.learning_rate lower"
-                )
+                self._leave_out(entry, reason)
         for name, choice in choices.items():
             self.remaining.choose(name, choice.steps * choice.pace)
         return choices
@@ -224,7 +226,7 @@ class _Runner:
         steps, seconds = plan.steps, plan.seconds
         choices: dict[str, TrainingChoice] = {}
         records: list[dict[str, Any]] = []
-        for entry in self.entries:
+        for entry in self.trainable:
             rates = learning_rates(entry, plan.task, plan.settings, plan.grid)
             if plan.grid == 1 and steps is not None:
                 choices[entry.name] = TrainingChoice(steps, rates[0], {}, 0.0)
@@ -293,7 +295,7 @@ class _Runner:
 
     def _solved_fields(self, entry: ModelEntry) -> dict[str, int]:
         """The fields with which a model has the parameters asked for, or as many as the first model."""
-        plan, first = self.plan, self.entries[0]
+        plan, first = self.plan, self.trainable[0]
         if entry is first and plan.parameters is None:
             return {}
         if entry.checkpoint is not None:
@@ -301,14 +303,14 @@ class _Runner:
             return {}
         # one step of any model trained from scratch: its folder says what the data are (vocabulary, labels)
         like = self.folder / GRID / "sizes"
-        scratch = next(one for one in self.entries if one.checkpoint is None)
+        scratch = next(one for one in self.trainable if one.checkpoint is None)
         self._train(like, scratch, ["train.max_steps=1"])
         wanted = plan.parameters
         if wanted is None:
-            wanted = self.cells.parameters(first, settings_of(first, plan.settings), like, plan)({})
+            wanted = parameter_count(first, settings_of(first, plan.settings), like, plan)({})
         assert wanted is not None
         settings = settings_of(entry, plan.settings)
-        count = self.cells.parameters(entry, settings, like, plan)
+        count = parameter_count(entry, settings, like, plan)
         solved = solve_width(entry.name, lambda width: count(fields_at(entry, settings, width)), wanted)
         logger.info(
             f"{entry.name}: {solved.parameters:,} parameters at width {solved.width} (asked for: {wanted:,})"
@@ -356,7 +358,7 @@ class _Runner:
 
         try:
             with once_each(self.messages):
-                run = self.cells.train(folder, entry, settings, plan, show)
+                run = train_cell(folder, entry, settings, plan, show)
         except UsageError as error:
             raise UsageError(f"{printable(entry.name)}: {error}") from None
         if run.stopped in SIGNALS:
@@ -382,7 +384,7 @@ class _Runner:
         score = files.read_json(path) if path.is_file() else {}
         if not score or score.get("measured_on") != measured_on:
             with once_each(self.messages):
-                result = self.cells.measure(folder, plan)
+                result = measure_cell(folder, plan)
             score = {
                 "measured_on": measured_on,
                 "metrics": result.metrics,
@@ -391,7 +393,7 @@ class _Runner:
                 "trained_tokens": round(run.trained * result.tokens_per_target),
                 "steps": run.steps,
                 "tokenizer": result.tokenizer,
-                "latency_seconds": self.cells.latency(folder, plan),
+                "latency_seconds": cell_latency(folder, plan),
             }
             lines = [files.json_line({"score": item}) + "\n" for item in result.by_item]
             files.write_atomic(folder / PREDICTIONS, "".join(lines))
