@@ -17,15 +17,15 @@ from sklearn import metrics as oracle
 
 from seqloom.evaluation.classification import (
     UNSEEN,
-    Predictions,
+    LabelPredictions,
     confusion,
     f1_of_counts,
     label_metrics,
     multi_label_metrics,
     per_label,
-    per_label_of_many,
+    per_label_multi,
 )
-from seqloom.evaluation.intervals import bootstrap_intervals, share_interval
+from seqloom.evaluation.intervals import bootstrap_intervals, wilson_interval
 
 LABELS = 4
 NAMES = tuple("abcd")
@@ -53,7 +53,9 @@ def test_scores_are_those_of_scikit_learn_whatever_the_batches(
 ) -> None:
     true, probabilities = said(pairs)
     parts = [slice(at, at + cut) for at in range(0, len(pairs), cut)]
-    answers = Predictions.joined(Predictions.of(true[part], probabilities[part]) for part in parts)
+    answers = LabelPredictions.concatenate(
+        LabelPredictions.from_probabilities(true[part], probabilities[part]) for part in parts
+    )
     found = label_metrics(answers, LABELS, resamples=0)
     known, predicted = true >= 0, probabilities.argmax(axis=1)
     assert found["accuracy"] == pytest.approx(oracle.accuracy_score(true, predicted))
@@ -79,7 +81,10 @@ def test_a_confusion_table_has_true_labels_in_its_rows() -> None:
 
 def test_an_unseen_label_is_a_false_alarm_and_no_label_of_the_mean() -> None:
     found = label_metrics(
-        Predictions.of(np.array([0, UNSEEN]), np.array([[0.9, 0.1], [0.7, 0.3]])), 2, "texts", 0
+        LabelPredictions.from_probabilities(np.array([0, UNSEEN]), np.array([[0.9, 0.1], [0.7, 0.3]])),
+        2,
+        "texts",
+        0,
     )
     expected = {
         "loss": -np.log(0.9),
@@ -94,7 +99,7 @@ def test_an_unseen_label_is_a_false_alarm_and_no_label_of_the_mean() -> None:
 
 
 def test_a_probability_of_nothing_has_a_finite_loss() -> None:
-    answers = Predictions.of(np.array([1]), np.array([[1.0, 0.0]], np.float32))
+    answers = LabelPredictions.from_probabilities(np.array([1]), np.array([[1.0, 0.0]], np.float32))
     assert label_metrics(answers, 2)["loss"] == pytest.approx(87.34, abs=0.01)
 
 
@@ -103,12 +108,12 @@ def test_intervals_are_those_of_drawing_examples_and_measuring_again() -> None:
     true = generator.choice(LABELS, size=300, p=[0.6, 0.3, 0.08, 0.02])
     predicted = np.where(generator.random(300) < 0.7, true, generator.integers(LABELS, size=300))
     _, probabilities = said([(int(t), int(p)) for t, p in zip(true, predicted, strict=True)])
-    found = label_metrics(Predictions.of(true, probabilities), LABELS, resamples=4000)
+    found = label_metrics(LabelPredictions.from_probabilities(true, probabilities), LABELS, resamples=4000)
     one_by_one: dict[str, list[float]] = {}
     for _ in range(1500):
         drawn = generator.integers(300, size=300)
         for name, value in label_metrics(
-            Predictions.of(true[drawn], probabilities[drawn]), LABELS, resamples=0
+            LabelPredictions.from_probabilities(true[drawn], probabilities[drawn]), LABELS, resamples=0
         ).items():
             one_by_one.setdefault(name, []).append(value)
     for name in ("loss", "accuracy", "macro_f1", "matthews", "ece"):
@@ -120,9 +125,12 @@ def test_intervals_are_those_of_drawing_examples_and_measuring_again() -> None:
 
 def test_where_all_is_right_the_interval_is_wilson_s() -> None:
     found = label_metrics(
-        Predictions.of(np.array([0, 1, 1]), np.array([[0.9, 0.1], [0.1, 0.9], [0.2, 0.8]])), 2
+        LabelPredictions.from_probabilities(
+            np.array([0, 1, 1]), np.array([[0.9, 0.1], [0.1, 0.9], [0.2, 0.8]])
+        ),
+        2,
     )
-    assert (found["accuracy_low"], found["accuracy_high"]) == share_interval(3, 3)
+    assert (found["accuracy_low"], found["accuracy_high"]) == wilson_interval(3, 3)
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -134,7 +142,7 @@ def test_many_resamples_of_many_labels_fit_into_memory_and_time() -> None:
     logits[np.arange(12_000), true] += 2.5
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     began = time.perf_counter()
-    found = label_metrics(Predictions.of(true, probabilities), 150)
+    found = label_metrics(LabelPredictions.from_probabilities(true, probabilities), 150)
     assert time.perf_counter() - began < 60
     half = (found["accuracy_high"] - found["accuracy_low"]) / 2
     assert half == pytest.approx(
@@ -154,7 +162,7 @@ def test_many_labels_are_measured_as_by_scikit_learn(true: NDArray[Any], seed: i
     columns = oracle.precision_recall_fscore_support(true, predicted, zero_division=np.nan)
     assert (
         pytest.approx(np.array(columns, float), nan_ok=True)
-        == np.array(list(per_label_of_many(true, predicted, "abc").values())).T
+        == np.array(list(per_label_multi(true, predicted, "abc").values())).T
     )
     micro = oracle.f1_score(true, predicted, average="micro", zero_division=np.nan)
     with warnings.catch_warnings():

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqloom.data.readers.tag_scheme import Scheme
-from seqloom.evaluation.entity_f1 import Entity, SpanCounts, entities, f1
+from seqloom.evaluation.entity_f1 import EntitySpan, SpanCounts, entities, f1
 
 BIO = st.lists(st.sampled_from(["O", "B-X", "I-X", "B-Y", "I-Y"]), max_size=9)
 BIOES = st.lists(st.sampled_from(["O", "B-X", "I-X", "E-X", "S-X", "B-Y", "E-Y", "L-X", "U-Y"]), max_size=9)
@@ -32,7 +32,7 @@ BIOES = st.lists(st.sampled_from(["O", "B-X", "I-X", "E-X", "S-X", "B-Y", "E-Y",
     ],
 )
 def test_bio_by_hand(tags: str, found: set[tuple[str, int, int]]) -> None:
-    assert entities(tags.split()) == {Entity(*one) for one in found}
+    assert entities(tags.split()) == {EntitySpan(*one) for one in found}
 
 
 @pytest.mark.parametrize(
@@ -48,17 +48,17 @@ def test_bio_by_hand(tags: str, found: set[tuple[str, int, int]]) -> None:
     ],
 )
 def test_bioes_by_hand(tags: str, found: set[tuple[str, int, int]]) -> None:
-    assert entities(tags.split(), "BIOES") == {Entity(*one) for one in found}
+    assert entities(tags.split(), "BIOES") == {EntitySpan(*one) for one in found}
 
 
-def by_pattern(tags: list[str], scheme: Scheme) -> set[Entity]:
+def by_pattern(tags: list[str], scheme: Scheme) -> set[EntitySpan]:
     """The same by a regular expression over the prefixes of each type, what is of another type written as
     `.`."""
     found = set()
     for kind in "XY":
         row = "".join(tag[0] if tag[1:] == f"-{kind}" else "." for tag in tags)
         pattern = "BI*" if scheme == "BIO" else "BI*[EL]|[SU]"
-        found |= {Entity(kind, *match.span()) for match in re.finditer(pattern, row)}
+        found |= {EntitySpan(kind, *match.span()) for match in re.finditer(pattern, row)}
     return found
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from seqloom.evaluation.intervals import ratio_interval, share_interval
+from seqloom.evaluation.intervals import ratio_interval, wilson_interval
 
 
 def test_a_ratio_s_interval_holds_the_truth_in_95_of_100_corpora() -> None:
@@ -43,11 +43,11 @@ def test_one_unit_says_nothing_of_spread() -> None:
     ],
 )
 def test_a_share_s_interval_is_wilson_s(hits: int, trials: int, expected: tuple[float, float]) -> None:
-    assert share_interval(hits, trials) == pytest.approx(expected, abs=1e-4)
+    assert wilson_interval(hits, trials) == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("trials", [1, 3, 7, 10, 12, 1000])
 def test_the_interval_of_a_share_holds_it(trials: int) -> None:
     for hits in range(trials + 1):
-        low, high = share_interval(hits, trials)
+        low, high = wilson_interval(hits, trials)
         assert 0 <= low <= hits / trials <= high <= 1

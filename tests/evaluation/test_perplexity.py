@@ -16,7 +16,13 @@ from torch import Tensor, nn
 
 from seqloom.errors import UsageError
 from seqloom.evaluation import perplexity
-from seqloom.evaluation.perplexity import CorpusLikelihood, Span, TextScore, score_texts, spans
+from seqloom.evaluation.perplexity import (
+    CorpusLikelihood,
+    ScoredWindow,
+    TextScore,
+    score_texts,
+    scored_windows,
+)
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.text.special_tokens import BOS, EOS, UNK
 
@@ -28,7 +34,7 @@ def test_windows_score_each_token_once_with_the_context_that_was_promised(
     length: int, context: int, stride: int
 ) -> None:
     stride = min(stride, context)
-    found = list(spans(7, length, context, stride))
+    found = list(scored_windows(7, length, context, stride))
     assert [position for span in found for position in range(span.scored, span.end)] == list(range(length))
     for span in found:
         assert span.text == 7
@@ -37,15 +43,19 @@ def test_windows_score_each_token_once_with_the_context_that_was_promised(
 
 
 def test_a_text_that_fits_is_one_window_and_without_a_limit_every_text_fits() -> None:
-    assert list(spans(0, 8, 8, 2)) == [Span(0, 0, 0, 8)]
-    assert list(spans(0, 1000, None, None)) == [Span(0, 0, 0, 1000)]
-    assert [tuple(span) for span in spans(0, 9, 4, None)] == [(0, 0, 0, 4), (0, 4, 4, 8), (0, 5, 8, 9)]
+    assert list(scored_windows(0, 8, 8, 2)) == [ScoredWindow(0, 0, 0, 8)]
+    assert list(scored_windows(0, 1000, None, None)) == [ScoredWindow(0, 0, 0, 1000)]
+    assert [tuple(span) for span in scored_windows(0, 9, 4, None)] == [
+        (0, 0, 0, 4),
+        (0, 4, 4, 8),
+        (0, 5, 8, 9),
+    ]
 
 
 @pytest.mark.parametrize("stride", [0, -1, 9])
 def test_a_stride_that_leaves_gaps_is_refused(stride: int) -> None:
     with pytest.raises(UsageError, match=f"stride must be from 1 to the model's context 8, but is {stride}"):
-        list(spans(0, 20, 8, stride))
+        list(scored_windows(0, 20, 8, stride))
 
 
 def gpt(context: int) -> GPT:
@@ -70,7 +80,7 @@ def test_long_texts_are_scored_window_by_window(stride: int, budget: int) -> Non
     for text, score in zip(texts, score_texts(model, texts, stride=stride, budget=budget), strict=True):
         inputs, targets = [BOS, *text], [*text, EOS]
         expected = []
-        for span in spans(0, len(targets), 6, stride):
+        for span in scored_windows(0, len(targets), 6, stride):
             with torch.no_grad():
                 logits, _ = model(torch.tensor([inputs[span.start : span.end]]), None)
             log_probs = logits[0].log_softmax(-1)
@@ -111,7 +121,7 @@ def test_long_texts_of_a_model_without_a_limit_are_read_in_segments(monkeypatch:
     ]
     whole = score_texts(model, texts, ranks=True)
     monkeypatch.setattr(perplexity, "SEGMENT", 7)
-    monkeypatch.setattr(perplexity, "RANKED", 100)
+    monkeypatch.setattr(perplexity, "MOST_LOGITS", 100)
     for text, score, expected in zip(
         texts, score_texts(model, texts, ranks=True, budget=15), whole, strict=True
     ):

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqloom.evaluation.repetition import (
-    Loop,
+    RepetitionLoop,
     RepetitionStatistics,
-    Written,
+    ScoredContinuation,
     distinct_n,
-    loop_at_end,
     ngrams,
     rep_n,
     repeated_share,
+    repetition_loop,
 )
 
 text = st.lists(st.integers(16, 19), max_size=25)
@@ -70,8 +70,8 @@ def test_a_text_without_repetition_and_one_of_nothing_else(length: int, n: int) 
         assert (repeated_share(fresh, n), distinct_n([fresh], n)) == (0, 1)
         assert repeated_share(constant, n) == pytest.approx(1 - 1 / count)
         assert distinct_n([constant, constant], n) == pytest.approx(1 / (2 * count))
-    assert loop_at_end(fresh) is None
-    assert loop_at_end(constant) == (Loop(2, length // 2) if length >= 6 else None)
+    assert repetition_loop(fresh) is None
+    assert repetition_loop(constant) == (RepetitionLoop(2, length // 2) if length >= 6 else None)
 
 
 @given(text, st.integers(2, 6), st.integers(1, 6), st.integers(0, 5))
@@ -79,14 +79,16 @@ def test_a_loop_is_found_where_it_was_planted(before: list[int], length: int, co
     """After any text a phrase of tokens that differ, so often, and perhaps a part of it once more."""
     phrase = list(range(30, 30 + length))
     rest = phrase[: min(part, length - 1)]
-    assert loop_at_end([*before, *phrase * copies, *rest]) == (Loop(length, copies) if copies >= 3 else None)
-    assert loop_at_end([*before, *phrase * copies, *rest, 99]) is None
+    assert repetition_loop([*before, *phrase * copies, *rest]) == (
+        RepetitionLoop(length, copies) if copies >= 3 else None
+    )
+    assert repetition_loop([*before, *phrase * copies, *rest, 99]) is None
 
 
 @given(st.lists(st.integers(16, 17), max_size=18))
 def test_a_loop_is_three_copies_of_two_tokens_or_more(tokens: list[int]) -> None:
     phrases = [n for n in range(2, 7) if len(tokens) >= 3 * n and tokens[-n:] * 3 == tokens[-3 * n :]]
-    found = loop_at_end(tokens)
+    found = repetition_loop(tokens)
     assert (found is not None) == bool(phrases)
     if found is not None:
         n, copies = found
@@ -96,10 +98,10 @@ def test_a_loop_is_three_copies_of_two_tokens_or_more(tokens: list[int]) -> None
 
 
 def test_statistics_of_three_texts() -> None:
-    looped = Written([16, 17] * 4, False, np.log([0.5] * 8))
-    short = Written([20], True, np.log([0.25, 1.0]))
-    empty = Written([], True, np.log([0.1]))
-    found = RepetitionStatistics.of([looped, short, empty])
+    looped = ScoredContinuation([16, 17] * 4, False, np.log([0.5] * 8))
+    short = ScoredContinuation([20], True, np.log([0.25, 1.0]))
+    empty = ScoredContinuation([], True, np.log([0.1]))
+    found = RepetitionStatistics.from_texts([looped, short, empty])
     assert found.perplexity == pytest.approx((0.5**8 * 0.25 * 0.1) ** (-1 / 11))
     assert found.mean_probability == pytest.approx((8 * 0.5 + 0.25 + 1 + 0.1) / 11)
     assert found.rep_4 == pytest.approx(3 / 5)
@@ -108,7 +110,10 @@ def test_statistics_of_three_texts() -> None:
     assert found.mean_length == 3
     assert found.texts_by_position == [3, 2, 1, 1, 1, 1, 1, 1]
     assert found.by_position[:3] == pytest.approx([(0.5 + 0.25 + 0.1) / 3, 0.75, 0.5])
-    nothing = RepetitionStatistics.of([empty])
+    nothing = RepetitionStatistics.from_texts([empty])
     assert math.isnan(nothing.rep_4)
     assert math.isnan(nothing.distinct_1)
-    assert RepetitionStatistics.of([Written([16], False, np.array([-800.0]))]).perplexity == math.inf
+    assert (
+        RepetitionStatistics.from_texts([ScoredContinuation([16], False, np.array([-800.0]))]).perplexity
+        == math.inf
+    )

@@ -16,7 +16,7 @@ from seqloom.evaluation.significance import (
     Interval,
     mean_interval,
     paired_bootstrap,
-    permutation_p,
+    permutation_p_value,
     t_inside,
     t_quantile,
 )
@@ -27,14 +27,16 @@ answers = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=20))
 def test_the_same_system_twice_has_p_1(items: list[float]) -> None:
     values = np.array(items)
-    assert permutation_p(values, values, resamples=50) == 1
+    assert permutation_p_value(values, values, resamples=50) == 1
     assert paired_bootstrap(values, values, resamples=50) == (0, 0, 0, 1)
 
 
 @given(answers)
 def test_the_order_of_the_systems_only_turns_the_sign(pairs: list[tuple[bool, bool]]) -> None:
     first, second = np.array(pairs).T
-    assert permutation_p(first, second, resamples=200) == permutation_p(second, first, resamples=200)
+    assert permutation_p_value(first, second, resamples=200) == permutation_p_value(
+        second, first, resamples=200
+    )
     one, other = (
         paired_bootstrap(first, second, resamples=200),
         paired_bootstrap(second, first, resamples=200),
@@ -50,7 +52,7 @@ def test_permutations_of_hits_are_mcnemar_s_exact_test(only_first: int, only_sec
     first = np.r_[np.ones(only_first), np.zeros(only_second), np.ones(200), np.zeros(50)]
     second = np.r_[np.zeros(only_first), np.ones(only_second), np.ones(200), np.zeros(50)]
     exact = stats.binomtest(only_first, only_first + only_second).pvalue
-    assert permutation_p(first, second) == pytest.approx(
+    assert permutation_p_value(first, second) == pytest.approx(
         exact, abs=4 * math.sqrt(exact * (1 - exact) / 10_000) + 2e-4
     )
 
@@ -62,7 +64,7 @@ def nothing_but_luck(seed: int, counts: bool) -> tuple[float, float]:
     first, second = (generator.gamma(2, hardness) for _ in range(2))
     if not counts:
         return (
-            permutation_p(first, second, resamples=400, seed=seed),
+            permutation_p_value(first, second, resamples=400, seed=seed),
             paired_bootstrap(first, second, resamples=400, seed=seed).p,
         )
     true = generator.integers(1, 5, size=150)
@@ -72,7 +74,7 @@ def nothing_but_luck(seed: int, counts: bool) -> tuple[float, float]:
         systems.append(np.stack([hits, hits + generator.poisson(0.7, size=150), true], axis=1))
     first, second = systems
     return (
-        permutation_p(first, second, f1_of_counts, resamples=400, seed=seed),
+        permutation_p_value(first, second, f1_of_counts, resamples=400, seed=seed),
         paired_bootstrap(first, second, f1_of_counts, resamples=400, seed=seed).p,
     )
 
@@ -103,11 +105,11 @@ def test_a_difference_is_found_and_its_interval_holds_it() -> None:
     clear = paired_bootstrap(first + 0.2, second)
     assert clear.low > 0
     assert clear.p < 0.001
-    assert permutation_p(first + 0.2, second) < 0.001
+    assert permutation_p_value(first + 0.2, second) < 0.001
     assert (
-        permutation_p(first, second, seed=1)
-        == permutation_p(first, second, seed=1)
-        != permutation_p(first, second, seed=2)
+        permutation_p_value(first, second, seed=1)
+        == permutation_p_value(first, second, seed=1)
+        != permutation_p_value(first, second, seed=2)
     )
 
 
@@ -115,12 +117,12 @@ def test_a_small_sample_by_all_its_swaps() -> None:
     first, second = np.array([3.0, 1.0, 4.0, 1.0, 5.0]), np.array([2.0, 2.0, 1.0, 0.0, 3.0])
     signs = np.array(np.meshgrid(*[[-1, 1]] * 5)).reshape(5, -1).T
     exact = (np.abs(signs @ (first - second)) >= abs((first - second).sum()) - 1e-12).mean()
-    assert permutation_p(first, second) == pytest.approx(exact, abs=0.015)
+    assert permutation_p_value(first, second) == pytest.approx(exact, abs=0.015)
 
 
 def test_without_a_score_there_is_no_p() -> None:
     nothing = np.zeros((4, 3))
-    assert math.isnan(permutation_p(nothing, nothing, f1_of_counts))
+    assert math.isnan(permutation_p_value(nothing, nothing, f1_of_counts))
     assert np.isnan(paired_bootstrap(nothing, nothing, f1_of_counts)).all()
 
 

@@ -9,7 +9,7 @@ import torch
 
 from seqloom.data.batching.pair_batches import TranslationBatch, pair_batch
 from seqloom.evaluation import teacher_forcing
-from seqloom.evaluation.teacher_forcing import Teacher, teacher_forced
+from seqloom.evaluation.teacher_forcing import TeacherForcingScore, teacher_forcing_score
 from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
 
 PAIRS = [
@@ -43,7 +43,7 @@ def test_sums_equal_a_plain_computation(model: Seq2Seq) -> None:
             total -= float(log_p[step, target])
             correct += int(log_p[step].argmax()) == target
             count += 1
-    found = teacher_forced(model, [batch_of(0, 1, 2, 3)])
+    found = teacher_forcing_score(model, [batch_of(0, 1, 2, 3)])
     assert (found.correct, found.count) == (correct, count)
     assert found.total == pytest.approx(total, rel=1e-6)  # log-softmax is in float32 by convention
 
@@ -53,15 +53,15 @@ def test_sums_equal_a_plain_computation(model: Seq2Seq) -> None:
 def test_batches_and_chunks_change_nothing(
     model: Seq2Seq, parts: list[tuple[int, ...]], chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = teacher_forced(model, [batch_of(0, 1, 2, 3)])
+    whole = teacher_forcing_score(model, [batch_of(0, 1, 2, 3)])
     monkeypatch.setattr(teacher_forcing, "CHUNK", chunk)
-    found = teacher_forced(model, [batch_of(*rows) for rows in parts])
+    found = teacher_forcing_score(model, [batch_of(*rows) for rows in parts])
     assert (found.correct, found.count) == (whole.correct, whole.count)
     assert found.total == pytest.approx(whole.total, rel=1e-6)
 
 
 def test_perplexity_is_the_exponential_of_the_mean() -> None:
-    taught = Teacher(total=8 * math.log(5), correct=2, count=8)
+    taught = TeacherForcingScore(total=8 * math.log(5), correct=2, count=8)
     assert taught.perplexity == pytest.approx(5)
     assert taught.token_accuracy == 25
-    assert Teacher(total=1e6, correct=0, count=1).perplexity == math.inf
+    assert TeacherForcingScore(total=1e6, correct=0, count=1).perplexity == math.inf

@@ -17,7 +17,7 @@ from seqloom.config import DecodeConfig
 from seqloom.data.batching.pair_batches import pair_batch
 from seqloom.errors import UsageError
 from seqloom.evaluation.perplexity import CorpusLikelihood, score_texts
-from seqloom.evaluation.teacher_forcing import teacher_forced
+from seqloom.evaluation.teacher_forcing import teacher_forcing_score
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.transformer import Transformer, TransformerConfig
 from seqloom.protocols import SpecialIds
@@ -321,7 +321,7 @@ def test_a_translation_is_taught_as_it_is_decoded(name: str) -> None:
     batches = batches_of_pairs(
         tokenizer, [(source, one.text) for source, one in finished], torch.device("cpu"), 40
     )
-    taught = teacher_forced(bundle.model, batches)
+    taught = teacher_forcing_score(bundle.model, batches)
     assert taught.total == pytest.approx(-sum(one.score for _, one in finished), rel=1e-5)
     assert taught.count == sum(len(one.text) + 1 for _, one in finished)
 

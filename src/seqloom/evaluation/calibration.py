@@ -1,9 +1,9 @@
-"""Whether a model is as often right as it says (Guo et al. 2017, arXiv:1706.04599).
+"""Calibration: whether a model is right as often as it is confident (Guo et al. 2017, arXiv:1706.04599).
 
     bin m       examples whose confidence (the probability of what was predicted) is in ((m-1)/M, m/M]
-    ECE         Σ_m |B_m| / n · |accuracy of B_m - mean confidence of B_m|       expected calibration error
+    ECE         expected calibration error, Σ_m |B_m| / n · |accuracy of B_m - mean confidence of B_m|
 
-Each bin's part is |Σ (hit - confidence)| / n, so a resample needs sums of bins only.
+A bin contributes |Σ (hit - confidence)| / n, so a bootstrap resample needs only sums of bins.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BINS = 15
 
 
 class Bin(NamedTuple):
-    """Examples that a model was about equally sure of: a bar of a reliability diagram."""
+    """Examples of similar confidence: a bar of a reliability diagram."""
 
     low: float
     high: float
@@ -40,32 +40,25 @@ def bin_of(confidence: Floats, bins: int = BINS) -> NDArray[np.int64]:
 
 def gaps(confidence: Floats, hits: NDArray[Any], bins: int = BINS) -> Floats:
     """`(examples, bins)`: hit - confidence in the example's bin, 0 elsewhere."""
-    found = np.zeros((len(confidence), bins))
-    found[np.arange(len(confidence)), bin_of(confidence, bins)] = hits - confidence
-    return found
+    table = np.zeros((len(confidence), bins))
+    table[np.arange(len(confidence)), bin_of(confidence, bins)] = hits - confidence
+    return table
 
 
 def expected_calibration_error(confidence: Floats, hits: NDArray[Any], bins: int = BINS) -> float:
-    """ECE of confidences `(examples,)` and whether each answer was right `(examples,)`. nan without examples."""
-    return (
-        float(np.abs(gaps(confidence, hits, bins).sum(axis=0)).sum() / len(hits))
-        if len(hits)
-        else float("nan")
-    )
+    """ECE of confidences `(examples,)` and whether each answer was right `(examples,)`. nan without
+    examples."""
+    if not len(hits):
+        return float("nan")
+    return float(np.abs(gaps(confidence, hits, bins).sum(axis=0)).sum() / len(hits))
 
 
 def reliability(confidence: Floats, hits: NDArray[Any], bins: int = BINS) -> list[Bin]:
-    """The bins, from the least sure to the surest; Σ examples · |accuracy - confidence| / Σ examples is the
-    ECE."""
-    of, edges = bin_of(confidence, bins), np.linspace(0, 1, bins + 1)
-    count = np.bincount(of, minlength=bins)
-    sums = [
-        np.bincount(of, weights=values, minlength=bins)
-        for values in (confidence, np.asarray(hits, np.float64))
-    ]
+    """The bins, by rising confidence; Σ examples · |accuracy - confidence| / Σ examples is the ECE."""
+    index, edges = bin_of(confidence, bins), np.linspace(0, 1, bins + 1)
+    count = np.bincount(index, minlength=bins)
     with np.errstate(invalid="ignore"):  # an empty bin has no mean
-        sure, right = (total / count for total in sums)
-    return [
-        Bin(float(edges[at]), float(edges[at + 1]), int(count[at]), float(sure[at]), float(right[at]))
-        for at in range(bins)
-    ]
+        mean = np.bincount(index, weights=confidence, minlength=bins) / count
+        accuracy = np.bincount(index, weights=np.asarray(hits, np.float64), minlength=bins) / count
+    columns = zip(edges[:-1], edges[1:], count, mean, accuracy, strict=True)
+    return [Bin(float(a), float(b), int(n), float(c), float(d)) for a, b, n, c, d in columns]

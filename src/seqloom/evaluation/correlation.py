@@ -1,7 +1,7 @@
-"""How well one row of numbers goes with another: correlation, and how sure it is.
+"""Correlation of two series of numbers, and its confidence interval.
 
     Pearson     Σ w (x - x̄)(y - ȳ) / √(Σ w (x - x̄)² Σ w (y - ȳ)²)
-    Spearman    the same of the ranks; what is tied shares the mean of its ranks
+    Spearman    the same of the ranks; ties share the mean of their ranks
 
 The weights w say how often each item was drawn, so that all resamples of a bootstrap are one call.
 """
@@ -19,14 +19,14 @@ Floats = NDArray[np.float64]
 def pearson(x: Floats, y: Floats, weights: Floats) -> Floats:
     """x, y `(items,)` or `(resamples, items)`, weights `(resamples, items)` -> `(resamples,)`; nan where one
     side is constant."""
-    total, centred, spreads = weights.sum(axis=-1), [], []
-    for side in (x, y):
-        side = np.broadcast_to(side, weights.shape)
-        moved = side - (_dot(weights, side, np.ones_like(side)) / total)[:, None]
-        spread, size = _dot(weights, moved, moved), _dot(weights, side, side)
-        centred.append(moved)
-        spreads.append(np.where(spread > size * 1e-24, spread, np.nan))  # less is rounding
-    return np.asarray(_dot(weights, *centred) / np.sqrt(spreads[0] * spreads[1]), np.float64)
+    total, centred, variances = weights.sum(axis=-1), [], []
+    for values in (x, y):
+        values = np.broadcast_to(values, weights.shape)
+        deviations = values - (_dot(weights, values, np.ones_like(values)) / total)[:, None]
+        variance, size = _dot(weights, deviations, deviations), _dot(weights, values, values)
+        centred.append(deviations)
+        variances.append(np.where(variance > size * 1e-24, variance, np.nan))  # less is rounding
+    return np.asarray(_dot(weights, *centred) / np.sqrt(variances[0] * variances[1]), np.float64)
 
 
 def _dot(weights: Floats, x: Floats, y: Floats) -> Floats:
@@ -49,16 +49,16 @@ def spearman(x: Floats, y: Floats, weights: Floats) -> Floats:
 
 
 def correlations(x: Floats, y: Floats, resamples: int = RESAMPLES) -> dict[str, float]:
-    """pearson and spearman × 100, and where there are `resamples` the ends of their 95 % intervals (bootstrap
-    over the items)."""
+    """pearson and spearman × 100, and with `resamples` the ends of their 95 % intervals (bootstrap over the
+    items)."""
     return with_intervals(
         ("pearson", "spearman"), lambda weights: _correlated(x, y, weights), len(x), resamples
     )
 
 
 def number_metrics(true: Floats, predicted: Floats, resamples: int = RESAMPLES) -> dict[str, float]:
-    """Of numbers that were predicted: pearson, spearman and mean_squared_error, with the ends of their
-    intervals; examples."""
+    """Metrics of a regression: pearson, spearman and mean_squared_error, with the ends of their intervals;
+    examples."""
     squares = (predicted - true) ** 2
 
     def statistics(weights: Floats) -> Floats:

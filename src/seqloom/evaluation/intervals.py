@@ -1,4 +1,4 @@
-"""How sure a measured number is."""
+"""Confidence intervals of measured numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 NORMAL_95 = 1.959964
 """Standard deviations to either side that hold 95 % of a normal distribution."""
 RESAMPLES = 2000
-"""Of a bootstrap, unless told otherwise."""
+"""Of a bootstrap, by default."""
 
 
 def ratio_interval(totals: Floats, counts: Floats) -> tuple[float, float]:
@@ -30,59 +30,55 @@ def ratio_interval(totals: Floats, counts: Floats) -> tuple[float, float]:
     return float(ratio - NORMAL_95 * spread), float(ratio + NORMAL_95 * spread)
 
 
-def share_interval(hits: float, trials: int) -> tuple[float, float]:
+def wilson_interval(hits: float, trials: int) -> tuple[float, float]:
     """The 95 % interval of a share (Wilson 1927)."""
     z2, share = NORMAL_95**2, hits / trials
     middle = (share + z2 / (2 * trials)) / (1 + z2 / trials)
     half = NORMAL_95 / (1 + z2 / trials) * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
-    return min(max(middle - half, 0.0), share), max(
-        min(middle + half, 1.0), share
-    )  # the ends of 0 and 1 are exact
+    # rounding must not leave the share itself, nor [0, 1]
+    return min(max(middle - half, 0.0), share), max(min(middle + half, 1.0), share)
 
 
-def drawn_with_replacement(items: int, resamples: int, seed: int) -> Iterator[Floats]:
-    """How often each item is in each resample, `(some, items)` at a time, `resamples` in all: bounds the
-    memory.
+def bootstrap_weights(items: int, resamples: int, seed: int) -> Iterator[Floats]:
+    """How often each item is drawn (with replacement) in each resample: blocks of `(rows, items)`,
+    `resamples` rows in all, so that memory is bounded.
 
-    Counts of drawn places: the same distribution as a multinomial's, in a tenth of its time.
+    They are counts of drawn indices: the same distribution as a multinomial's, in a tenth of its time.
     """
-    generator, some = np.random.default_rng(seed), max(2**20 // items, 1)
-    for first in range(0, resamples, some):
-        rows = min(some, resamples - first)
-        places = generator.integers(items, size=(rows, items)) + np.arange(rows)[:, None] * items
-        yield np.bincount(places.ravel(), minlength=rows * items).reshape(rows, items).astype(np.float64)
+    generator, block = np.random.default_rng(seed), max(2**20 // items, 1)
+    for first in range(0, resamples, block):
+        rows = min(block, resamples - first)
+        index = generator.integers(items, size=(rows, items)) + np.arange(rows)[:, None] * items
+        yield np.bincount(index.ravel(), minlength=rows * items).reshape(rows, items).astype(np.float64)
 
 
 def bootstrap_intervals(
     statistics: Callable[[Floats], Floats], items: int, resamples: int = RESAMPLES, seed: int = 0
 ) -> list[tuple[float, float]]:
-    """The 95 % interval of each of several statistics of items that are drawn with replacement (Efron 1979,
-    percentiles).
+    """The 95 % bootstrap interval of each of several statistics of items (Efron 1979, percentiles).
 
     `statistics` maps how often each item was drawn, `(resamples, items)`, to `(resamples, statistics)`.
     Resamples for which a statistic is not finite do not count for it; where there are no others, both ends
     are nan.
     """
-    found = np.concatenate(
-        [statistics(weights) for weights in drawn_with_replacement(items, resamples, seed)]
-    )
-    return [percentiles(column) for column in found.T]
+    resampled = [statistics(weights) for weights in bootstrap_weights(items, resamples, seed)]
+    return [percentiles(column) for column in np.concatenate(resampled).T]
 
 
 def with_intervals(
     names: Sequence[str], statistics: Callable[[Floats], Floats], items: int, resamples: int
 ) -> dict[str, float]:
-    """Each statistic by its name, and where there are `resamples` the ends of its bootstrap interval, as
-    `NAME_low` and `NAME_high`."""
-    found = dict(zip(names, map(float, statistics(np.ones((1, items)))[0]), strict=True))
+    """Each statistic by its name, and with `resamples` the ends of its bootstrap interval, as `NAME_low` and
+    `NAME_high`."""
+    values = dict(zip(names, map(float, statistics(np.ones((1, items)))[0]), strict=True))
     if resamples:
         for name, (low, high) in zip(names, bootstrap_intervals(statistics, items, resamples), strict=True):
-            found |= {f"{name}_low": low, f"{name}_high": high}
-    return found
+            values |= {f"{name}_low": low, f"{name}_high": high}
+    return values
 
 
 def percentiles(values: Floats) -> tuple[float, float]:
-    """What 95 % of the finite ones lie between; nan where there is none."""
+    """The ends of the middle 95 % of the finite values; nan where there is none."""
     usable = values[np.isfinite(values)]
     if not len(usable):
         return math.nan, math.nan

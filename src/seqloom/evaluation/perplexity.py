@@ -1,16 +1,15 @@
-"""How likely a language model holds texts to be: log-probabilities token by token, perplexity and its kin.
+"""Log-probabilities of texts under a language model, token by token; perplexity and related metrics.
 
     a text      <s> u_1 .. u_L is read, u_1 .. u_L </s> is predicted: L + 1 tokens; <s> is never predicted
-    perplexity  exp(Σ -ln p / N), N all predicted tokens of the corpus, summed over it and never a mean of batch means
+    perplexity  exp(Σ -ln p / N), N all predicted tokens of the corpus, summed over it, never a mean of means
     per word    N = words (between white space) + one end a text
     bits/byte   Σ -log2 p / (bytes of the texts in UTF-8 + one end a text)
 
-With the marks of others: where nothing begins a text (GPT) u_1 is read and not predicted, though its words
-and bytes count; where nothing ends one, no end is predicted and none counts.
+Models of others may have no token that begins a text (GPT): then u_1 is read and not predicted, though its
+words and bytes count. Where no token ends a text, no end is predicted and none counts.
 
-A model that can look back on `context` tokens only is read in windows of that many. Each token is scored
-once; the windows move on by `stride`, so a token has at least `context - stride` tokens before it where its
-text has them.
+A model that sees only `context` tokens reads windows of that many. Each token is scored once; the windows
+move on by `stride`, so a token has at least `context - stride` tokens before it where its text has them.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from seqloom.data.batching.pair_batches import pad
 from seqloom.errors import DataError, UsageError
 from seqloom.evaluation.intervals import ratio_interval
 from seqloom.packed_weights import packed_weights
-from seqloom.protocols import SpecialIds, State, device_of, select_rows, target_log_probs
+from seqloom.protocols import Decodable, SpecialIds, State, device_of, select_rows, target_log_probs
 from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import SPECIAL_IDS
 
-BATCH, COUNTED = 2**13, 2**16
-"""Tokens that are scored together by a network, and by counts."""
+BATCH_TOKENS, COUNT_BATCH_TOKENS = 2**13, 2**16
+"""Tokens that are scored together by a network, and by a model of counts."""
 SEGMENT = 256
-"""Steps that are read at one time where the state is carried on."""
-RANKED = 2**23
-"""Logits that exist at one time where ranks are asked for."""
-FEW = 30
+"""Steps that a model without a fixed context reads at a time."""
+MOST_LOGITS = 2**23
+"""Logits in memory at a time, where ranks are wanted."""
+FEW_TEXTS = 30
 """With fewer texts than this, an interval is one over blocks of tokens."""
 BLOCK = 256
 """Tokens of such a block."""
@@ -48,15 +47,15 @@ Ids = Sequence[int] | NDArray[Any]
 
 
 class TextScore(NamedTuple):
-    """What a model says of one text."""
+    """The scores of one text."""
 
     log_probs: NDArray[np.float64]
-    """`(L + 1,)`: log p of each token and of the end, in nats; `(L,)` or fewer where the marks have no begin
-    or no end."""
+    """`(L + 1,)`: log p of each token and of the end, in nats; `(L,)` or fewer where a model has no token
+    that begins or ends a text."""
     ranks: NDArray[np.int64] | None
-    """In the same shape: 1 where the model held nothing more likely; None where not asked for."""
+    """In the same shape: 1 where no token was more likely; None where not wanted."""
     ended: bool = True
-    """Whether the last is that of the end."""
+    """Whether the last one is that of the end."""
 
     @property
     def complete(self) -> float:
@@ -65,20 +64,19 @@ class TextScore(NamedTuple):
 
     @property
     def prefix(self) -> float:
-        """log P of a text that begins so."""
+        """log P of the text as the beginning of any text."""
         return float(self.log_probs[: len(self.log_probs) - self.ended].sum())
 
     def last(self, tokens: int) -> TextScore:
         """The score of the last tokens of the text, and of its end."""
         first = max(len(self.log_probs) - tokens - self.ended, 0)
-        return TextScore(
-            self.log_probs[first:], None if self.ranks is None else self.ranks[first:], self.ended
-        )
+        ranks = None if self.ranks is None else self.ranks[first:]
+        return TextScore(self.log_probs[first:], ranks, self.ended)
 
 
-class Span(NamedTuple):
+class ScoredWindow(NamedTuple):
     """Ids start..end of a text are read as one row, and those after each are predicted; the ones from
-    `scored` on are counted."""
+    `scored` on count."""
 
     text: int
     start: int
@@ -86,20 +84,20 @@ class Span(NamedTuple):
     end: int
 
 
-def spans(text: int, length: int, context: int | None, stride: int | None) -> Iterator[Span]:
+def scored_windows(text: int, length: int, context: int | None, stride: int | None) -> Iterator[ScoredWindow]:
     """The windows over a text of `length` predicted tokens. Raises UsageError for a stride that is not from 1
     to the context."""
     if context is None or length <= context:
         if length:
-            yield Span(text, 0, 0, length)
+            yield ScoredWindow(text, 0, 0, length)
         return
     step = context if stride is None else stride
     if not 1 <= step <= context:
         raise UsageError(f"stride must be from 1 to the model's context {context}, but is {step}")
-    yield Span(text, 0, 0, context)
+    yield ScoredWindow(text, 0, 0, context)
     for scored in range(context, length, step):
         end = min(scored + step, length)
-        yield Span(text, end - context, scored, end)
+        yield ScoredWindow(text, end - context, scored, end)
 
 
 @torch.inference_mode()
@@ -113,75 +111,101 @@ def score_texts(
     ranks: bool = False,
     budget: int | None = None,
 ) -> list[TextScore]:
-    """The score of each text of ids (without marks). `budget` is the tokens of a batch and changes no result."""
-    budget = budget or (BATCH if next(model.parameters(), None) is not None else COUNTED)
-    ends = [] if special_ids.eos is None else [special_ids.eos]
-    whole = [
-        np.concatenate([np.asarray(part, np.int64) for part in (special_ids.bos, text, ends)])
-        for text in texts
-    ]
-    lengths = [max(len(ids) - 1, 0) for ids in whole]  # the first is read only
-    found = [np.zeros(length) for length in lengths]
-    places = [np.ones(length, np.int64) for length in lengths]
-    rows = [span for at, length in enumerate(lengths) for span in spans(at, length, model.context, stride)]
-    rows.sort(
-        key=lambda span: span.start - span.end
-    )  # the longest first: those that end leave from the end of the batch
+    """The score of each text of ids (without special ids). `budget` is the tokens of a batch and changes no
+    result."""
+    if budget is None:
+        is_network = next(model.parameters(), None) is not None
+        budget = BATCH_TOKENS if is_network else COUNT_BATCH_TOKENS
+    ends = () if special_ids.eos is None else (special_ids.eos,)
+    sequences, windows = list[NDArray[np.int64]](), list[ScoredWindow]()
+    for number, text in enumerate(texts):
+        parts = [np.asarray(part, np.int64) for part in (special_ids.bos, text, ends)]
+        sequences.append(np.concatenate(parts))
+        predicted = max(len(sequences[-1]) - 1, 0)  # the first token is only read
+        windows += scored_windows(number, predicted, model.context, stride)
+    lengths = [max(len(sequence) - 1, 0) for sequence in sequences]
+    scorer = _Scorer(
+        model,
+        sequences,
+        special_ids.pad,
+        [np.zeros(length) for length in lengths],
+        [np.ones(length, np.int64) for length in lengths] if ranks else None,
+    )
+    # the longest first: rows that end leave from the end of the batch
+    windows.sort(key=lambda window: window.start - window.end)
+    longest_segment = SEGMENT if model.context is None else model.context
     first = 0
-    while first < len(rows):
-        longest = min(
-            rows[first].end - rows[first].start, SEGMENT if model.context is None else model.context
-        )
-        batch = rows[first : first + max(budget // longest, 1)]
-        _score(model, batch, whole, special_ids.pad, found, places if ranks else None)
+    while first < len(windows):
+        longest = min(windows[first].end - windows[first].start, longest_segment)
+        batch = windows[first : first + max(budget // longest, 1)]
+        scorer.score(batch)
         first += len(batch)
-    given = max(len(special_ids.bos) - 1, 0)  # marks that were fed and not predicted
-    return [
-        TextScore(log_probs[given:], place[given:] if ranks else None, special_ids.eos is not None)
-        for log_probs, place in zip(found, places, strict=True)
-    ]
+    prefix = max(len(special_ids.bos) - 1, 0)  # tokens of the beginning that are given, not predicted
+    scores = []
+    for number, log_probs in enumerate(scorer.log_probs):
+        text_ranks = None if scorer.ranks is None else scorer.ranks[number][prefix:]
+        scores.append(TextScore(log_probs[prefix:], text_ranks, bool(ends)))
+    return scores
 
 
-def _score(
-    model: Any,
-    batch: Sequence[Span],
-    texts: Sequence[NDArray[np.int64]],
-    padding: int,
-    found: list[NDArray[np.float64]],
-    places: list[NDArray[np.int64]] | None,
-) -> None:
-    """Reads the rows of a batch, longest first, segment by segment; puts what is counted into `found` and
-    `places`."""
-    device = device_of(model)
-    inputs = pad([texts[one.text][one.start : one.end].tolist() for one in batch], padding).to(device)
-    wanted = pad([texts[one.text][one.start + 1 : one.end + 1].tolist() for one in batch], IGNORE).to(device)
-    steps = SEGMENT if model.context is None else inputs.shape[1]
-    if places is not None:
-        steps = max(min(steps, RANKED // (model.config.vocabulary_size * len(batch))), 1)
-    state: State = None
-    for at in range(0, inputs.shape[1], steps):
-        live = sum(one.end - one.start > at for one in batch)
-        if at and live < len(inputs):
-            state = select_rows(state, torch.arange(live, device=device))
-        inputs, wanted = inputs[:live], wanted[:live]
-        some = wanted[:, at : at + steps]
-        if places is None:
-            log_probs, state = target_log_probs(model, inputs[:, at : at + steps], some, state)
-            ranks = some
-        else:
-            log_probs, ranks, state = _ranked(model, inputs[:, at : at + steps], some, state)
-        for one, values, order in zip(
-            batch, log_probs.double().cpu().numpy(), ranks.cpu().numpy(), strict=False
-        ):
-            low, high = max(one.start + at, one.scored), min(one.start + at + some.shape[1], one.end)
+@final
+@dataclass(frozen=True)
+class _Scorer:
+    """A model, the sequences of a corpus and their scores so far."""
+
+    model: Any
+    sequences: Sequence[NDArray[np.int64]]
+    pad_id: int
+    log_probs: list[NDArray[np.float64]]
+    ranks: list[NDArray[np.int64]] | None
+
+    def score(self, batch: Sequence[ScoredWindow]) -> None:
+        """Reads a batch of windows, longest first, segment by segment."""
+        device = device_of(self.model)
+        texts = [self.sequences[window.text] for window in batch]
+        read = [text[one.start : one.end].tolist() for text, one in zip(texts, batch, strict=True)]
+        next_ids = [
+            text[one.start + 1 : one.end + 1].tolist() for text, one in zip(texts, batch, strict=True)
+        ]
+        inputs, targets = pad(read, self.pad_id).to(device), pad(next_ids, IGNORE).to(device)
+        steps = SEGMENT if self.model.context is None else inputs.shape[1]
+        if self.ranks is not None:
+            steps = max(min(steps, MOST_LOGITS // (self.model.config.vocabulary_size * len(batch))), 1)
+        state: State = None
+        for start in range(0, inputs.shape[1], steps):
+            # rows that have ended leave
+            live = sum(window.end - window.start > start for window in batch)
+            if start and live < len(inputs):
+                state = select_rows(state, torch.arange(live, device=device))
+            inputs, targets = inputs[:live], targets[:live]
+            segment = slice(start, start + steps)
+            if self.ranks is None:
+                log_probs, state = target_log_probs(
+                    self.model, inputs[:, segment], targets[:, segment], state
+                )
+                ranks = None
+            else:
+                log_probs, ranks, state = _ranked(self.model, inputs[:, segment], targets[:, segment], state)
+            self._keep(batch[:live], start, log_probs, ranks)
+
+    def _keep(
+        self, batch: Sequence[ScoredWindow], start: int, log_probs: Tensor, ranks: Tensor | None
+    ) -> None:
+        """Puts what counts of a segment, `(rows, steps)` from step `start` on, into the scores of the
+        texts."""
+        values = log_probs.double().cpu().numpy()
+        orders = None if ranks is None else ranks.cpu().numpy()
+        for row, window in enumerate(batch):
+            first = window.start + start
+            low, high = max(first, window.scored), min(first + values.shape[1], window.end)
             if low < high:
-                here = slice(low - one.start - at, high - one.start - at)
-                found[one.text][low:high] = values[here]
-                if places is not None:
-                    places[one.text][low:high] = order[here]
+                self.log_probs[window.text][low:high] = values[row, low - first : high - first]
+                if self.ranks is not None and orders is not None:
+                    self.ranks[window.text][low:high] = orders[row, low - first : high - first]
 
 
-def _ranked(model: Any, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
+def _ranked(model: Decodable, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
+    """log p and rank of each target `(rows, steps)`, and the state after."""
     logits, state = model(tokens, state)
     log_probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
     chosen = log_probs.gather(-1, targets.clamp(min=0)[..., None])
@@ -191,13 +215,13 @@ def _ranked(model: Any, tokens: Tensor, targets: Tensor, state: State) -> tuple[
 @final
 @dataclass
 class CorpusLikelihood:
-    """Sums over a corpus, added up text by text."""
+    """Sums over a corpus, text by text."""
 
     special_ids: SpecialIds
     nats: list[float]
     tokens: list[int]
     blocks: list[tuple[float, int]]
-    """The same by block of tokens, while there are few texts."""
+    """(nats, tokens) of blocks of the first texts, for an interval where there are few texts."""
     words: int = 0
     bytes: int = 0
     unknown: int = 0
@@ -207,14 +231,13 @@ class CorpusLikelihood:
         return cls(special_ids, [], [], [])
 
     def add(self, score: TextScore, ids: Ids, *, words: int, size: int) -> None:
-        """A text with its number of words and its size in bytes of UTF-8."""
+        """Adds a text with its number of words and its size in bytes of UTF-8."""
         self.nats.append(-score.complete)
         self.tokens.append(len(score.log_probs))
-        if len(self.nats) <= FEW:
-            cuts = range(0, len(score.log_probs), BLOCK)
-            self.blocks += [
-                (-float(part.sum()), len(part)) for part in (score.log_probs[at : at + BLOCK] for at in cuts)
-            ]
+        if len(self.nats) <= FEW_TEXTS:
+            for start in range(0, len(score.log_probs), BLOCK):
+                block = score.log_probs[start : start + BLOCK]
+                self.blocks.append((-float(block.sum()), len(block)))
         self.words += words
         self.bytes += size
         if self.special_ids.unk is not None:
@@ -230,8 +253,10 @@ class CorpusLikelihood:
         if not tokens:
             raise DataError("there must be a token that is predicted, but there is none; give longer texts")
         loss, ends = total / tokens, len(self.nats) * (self.special_ids.eos is not None)
-        few = len(self.nats) < FEW
-        units = np.asarray(self.blocks) if few else np.asarray([self.nats, self.tokens]).T
+        if len(self.nats) < FEW_TEXTS:
+            units = np.asarray(self.blocks)
+        else:
+            units = np.asarray([self.nats, self.tokens]).T
         low, high = ratio_interval(units[:, 0], units[:, 1])
         metrics: dict[str, float] = {}
         for end, nats in (("", loss), ("_low", low), ("_high", high)):

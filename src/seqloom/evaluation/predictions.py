@@ -1,5 +1,4 @@
-"""What a reader says of every item of a set: items of like length together, answers in the order of the
-items."""
+"""The answers of a model with a task head to every item of a dataset, in batches of similar lengths."""
 
 from __future__ import annotations
 
@@ -11,57 +10,50 @@ from numpy.typing import NDArray
 
 from seqloom.data.batching.pair_batches import batch_ends
 from seqloom.data.encoding.encoded_dataset import EncodedDataset
+from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.protocols import device_of
 
-BUDGET = {"cpu": 4096, "cuda": 65536}
-"""Steps of a batch, rows × longest, where the model is."""
+BATCH_STEPS = {"cpu": 4096, "cuda": 65536}
+"""Steps of a batch, rows × longest, by device."""
 
 
 @final
 class HeadOutputs(NamedTuple):
-    """Of each item; the loss over all of them."""
+    """The outputs for each item, in the order of the dataset, and the loss over all of them."""
 
-    likely: list[NDArray[Any]]
-    """Probabilities as the head gives them for one item: `(labels,)`, a number `()`, `(places, labels)` or
-    `(options,)`; of spans the scores `(places, 2)`, which windows share."""
+    probabilities: list[NDArray[Any]]
+    """Those of one item: `(labels,)`, `(places, labels)` or `(options,)`; of a regression the number `()`; of
+    spans the scores `(places, 2)`, which windows share."""
     predictions: list[NDArray[Any]]
     loss: float
     """Mean over what has a target; nan where nothing has."""
 
 
 @torch.inference_mode()
-def head_outputs(model: Any, items: EncodedDataset) -> HeadOutputs:
-    """What a `Reader` in evaluation mode says."""
-    device = device_of(model)
-    order = np.argsort(items.costs, kind="stable")
-    total, count = 0.0, 0
-    likely: list[Any] = [None] * len(items)
-    predictions: list[Any] = [None] * len(items)
-    first = 0
-    for end in (
-        batch_ends(items.costs[order], np.zeros(len(order), np.int64), BUDGET[device.type])
-        if len(items)
-        else ()
-    ):
-        which = order[first:end]
+def predict_dataset(model: EncoderWithHead, dataset: EncodedDataset) -> HeadOutputs:
+    """The outputs of a model in evaluation mode."""
+    device, kind = device_of(model), model.config.kind
+    order = np.argsort(dataset.costs, kind="stable")
+    probabilities = [np.empty(0)] * len(dataset)
+    predictions = [np.empty(0)] * len(dataset)
+    total, count, first = 0.0, 0, 0
+    no_targets = np.zeros(len(order), np.int64)
+    ends = batch_ends(dataset.costs[order], no_targets, BATCH_STEPS[device.type]) if len(dataset) else []
+    for end in ends:
+        items = order[first:end]
         first = end
-        batch = type(whole := items.batch(which))(*(part.to(device) for part in whole))
+        batch = dataset.batch(items)
+        batch = type(batch)(*(part.to(device) for part in batch))
         scores = model(batch)
         loss = model.head.loss(scores, batch)
         total, count = total + float(loss.total), count + int(loss.count)
-        values = (
-            (scores if model.config.kind == "span" else model.head.probabilities(scores, batch))
-            .float()
-            .cpu()
-            .numpy()
-        )
+        likely = scores if kind == "span" else model.head.probabilities(scores, batch)
+        values = likely.float().cpu().numpy()
         chosen = model.head.predictions(scores, batch).cpu().numpy()
+        # in tagging and spans an item is a row, which is cut to the places that it has
         sizes = (batch.places >= 0).sum(dim=1).tolist()
-        for at, item in enumerate(which):
-            spans, tags = (
-                model.config.kind == "span",
-                model.config.kind == "tagging",
-            )  # there an item is a row, and has so many places
-            likely[item] = values[at, : sizes[at]] if spans or tags else values[at]
-            predictions[item] = chosen[at, : sizes[at]] if tags else chosen[at]
-    return HeadOutputs(likely, predictions, total / count if count else float("nan"))
+        for row, item in enumerate(items):
+            per_place = kind in ("span", "tagging")
+            probabilities[item] = values[row, : sizes[row]] if per_place else values[row]
+            predictions[item] = chosen[row, : sizes[row]] if kind == "tagging" else chosen[row]
+    return HeadOutputs(probabilities, predictions, total / count if count else float("nan"))

@@ -1,27 +1,29 @@
-"""How likely a model holds given texts to be: loss, perplexity, token accuracy, with the targets fed (teacher
-forcing)."""
+"""Loss, perplexity and token accuracy of given targets, each token predicted after the true ones before it
+(teacher forcing)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import cast, final
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from seqloom.data.batching.pair_batches import TranslationBatch
 from seqloom.packed_weights import packed_weights
+from seqloom.protocols import EncoderDecoder, NeuralDecodable
 from seqloom.shapes import IGNORE
 
 CHUNK = 1024
-"""Positions whose logits exist at one time."""
+"""Positions whose logits are in memory at a time."""
 
 
 @final
 @dataclass(frozen=True)
-class Teacher:
-    """Sums over the predicted tokens of a corpus, the end marks counted."""
+class TeacherForcingScore:
+    """Sums over the predicted tokens of a corpus, end marks included."""
 
     total: float
     """Σ -log p, in nats."""
@@ -47,20 +49,19 @@ class Teacher:
 
 @torch.inference_mode()
 @packed_weights()
-def teacher_forced(model: nn.Module, batches: Iterable[Any]) -> Teacher:
-    """Sums over batches with `source`, `inputs` and `targets`. Summed over the corpus, never a mean of batch
-    means."""
-    encoder_decoder: Any = model
+def teacher_forcing_score(model: nn.Module, batches: Iterable[TranslationBatch]) -> TeacherForcingScore:
+    """Summed over all batches, never a mean of batch means."""
+    encoder_decoder, decoder = cast(EncoderDecoder, model), cast(NeuralDecodable, model)
     total, correct, count = 0.0, 0, 0
     for batch in batches:
-        hidden, _ = encoder_decoder.read(batch.inputs, encoder_decoder.encode(batch.source))
-        flat: Tensor = batch.targets.reshape(-1)
+        hidden, _ = decoder.read(batch.inputs, encoder_decoder.encode(batch.source))
+        flat = batch.targets.reshape(-1)
         trained = (flat != IGNORE).nonzero()[:, 0]
         for start in range(0, len(trained), CHUNK):
-            at = trained[start : start + CHUNK]
-            logits: Tensor = encoder_decoder.output.logits(hidden.flatten(0, 1)[at]).float()
-            targets = flat[at, None]
+            positions = trained[start : start + CHUNK]
+            logits = decoder.output.logits(hidden.flatten(0, 1)[positions]).float()
+            targets = flat[positions, None]
             total -= float(logits.log_softmax(dim=-1).gather(1, targets).double().sum())
             correct += int((logits.argmax(dim=-1, keepdim=True) == targets).sum())
         count += len(trained)
-    return Teacher(total, correct, count)
+    return TeacherForcingScore(total, correct, count)

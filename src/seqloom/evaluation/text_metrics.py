@@ -1,9 +1,12 @@
-"""Numbers that say how good texts are."""
+"""Scores of texts against references."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric
 
 
 class CorpusScore(NamedTuple):
@@ -18,20 +21,19 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> CorpusScore:
     signature."""
     from sacrebleu.metrics.bleu import BLEU
 
-    metric = BLEU()
-    return CorpusScore(
-        metric.corpus_score(list(hypotheses), [list(references)]).score, str(metric.get_signature())
-    )
+    return _corpus_score(BLEU(), hypotheses, references)
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> CorpusScore:
     """chrF2, 0 to 100 (Popović 2015), with sacreBLEU's signature."""
     from sacrebleu.metrics.chrf import CHRF
 
-    metric = CHRF()
-    return CorpusScore(
-        metric.corpus_score(list(hypotheses), [list(references)]).score, str(metric.get_signature())
-    )
+    return _corpus_score(CHRF(), hypotheses, references)
+
+
+def _corpus_score(metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> CorpusScore:
+    score = metric.corpus_score(list(hypotheses), [list(references)]).score
+    return CorpusScore(score, str(metric.get_signature()))
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:

@@ -1,11 +1,12 @@
-"""Errors of a corpus as sums over its texts: word and character error rate, exact match, BLEU; and how sure a
-difference is.
+"""Error rates of a corpus as functions of sums over its texts: word and character error rate, exact match,
+BLEU; and the confidence interval of a difference.
 
-Each metric is statistics of a text and a function of their sums, so that a text can be exchanged without
-counting all again.
+Each metric has statistics of a text and a function of their sums, so that a text can be exchanged without
+counting all others again.
 
-    word error rate         100 × Σ edits / Σ words of the references      edits: substitutions + deletions + insertions (Levenshtein)
-    character error rate    the same over characters, blanks counted
+    word error rate         100 × Σ edits / Σ words of the references
+                            edits: substitutions + deletions + insertions (Levenshtein)
+    character error rate    the same over characters, spaces included
 """
 
 from __future__ import annotations
@@ -24,28 +25,26 @@ Ints = NDArray[np.int64]
 
 def edit_distances(reference: Sequence[str], hypotheses: Sequence[Sequence[str]]) -> Ints:
     """`(hypotheses,)`: the fewest substitutions, deletions and insertions that turn each into the reference
-    (Levenshtein 1966).
-
-    Word by word of the reference, for all hypotheses at once; an insertion is a running minimum along the
-    row.
-    """
+    (Levenshtein 1966)."""
     ids: dict[str, int] = {}
-    words = [[ids.setdefault(word, len(ids)) for word in one] for one in hypotheses]
-    lengths = np.array([len(one) for one in words], np.int64)
-    table = np.full((len(words), lengths.max(initial=0)), -1, np.int64)
-    for row, one in zip(table, words, strict=True):
-        row[: len(one)] = one
-    steps = np.arange(table.shape[1] + 1)
-    costs = np.tile(steps, (len(words), 1))
+    encoded = [[ids.setdefault(word, len(ids)) for word in hypothesis] for hypothesis in hypotheses]
+    lengths = np.array([len(hypothesis) for hypothesis in encoded], np.int64)
+    words = np.full((len(encoded), lengths.max(initial=0)), -1, np.int64)
+    for row, hypothesis in zip(words, encoded, strict=True):
+        row[: len(hypothesis)] = hypothesis
+    # costs[h, j]: the edits between the reference so far and the first j words of hypothesis h
+    steps = np.arange(words.shape[1] + 1)
+    costs = np.tile(steps, (len(encoded), 1))
     for word in reference:
-        moved = costs[:, :-1] + (table != ids.get(word, -2))
-        costs += 1
-        np.minimum(costs[:, 1:], moved, out=costs[:, 1:])
+        substituted = costs[:, :-1] + (words != ids.get(word, -2))
+        costs += 1  # deleted
+        np.minimum(costs[:, 1:], substituted, out=costs[:, 1:])
+        # inserted: min over i <= j of costs[i] + (j - i) is a running minimum of costs - steps
         costs = np.minimum.accumulate(costs - steps, axis=1) + steps
-    return costs[np.arange(len(words)), lengths]
+    return costs[np.arange(len(encoded)), lengths]
 
 
-class Metric(NamedTuple):
+class CorpusMetric(NamedTuple):
     """A number for a corpus that is a function of sums over its texts."""
 
     title: str
@@ -56,26 +55,21 @@ class Metric(NamedTuple):
     higher_is_better: bool = False
 
     def cost(self, sums: Ints) -> Floats:
-        """What is to be small."""
+        """The value with the sign for which smaller is better."""
         return -self.value(sums) if self.higher_is_better else self.value(sums)
 
 
 def _word_edits(reference: str, hypotheses: Sequence[str]) -> Ints:
-    return _edits(reference.split(), [one.split() for one in hypotheses])
-
-
-def _character_edits(reference: str, hypotheses: Sequence[str]) -> Ints:
-    return _edits(list(reference), [list(one) for one in hypotheses])
+    return _edits(reference.split(), [hypothesis.split() for hypothesis in hypotheses])
 
 
 def _edits(reference: Sequence[str], hypotheses: Sequence[Sequence[str]]) -> Ints:
-    return np.stack(
-        [edit_distances(reference, hypotheses), np.full(len(hypotheses), len(reference), np.int64)], axis=1
-    )
+    lengths = np.full(len(hypotheses), len(reference), np.int64)
+    return np.stack([edit_distances(reference, hypotheses), lengths], axis=1)
 
 
 def _matches(reference: str, hypotheses: Sequence[str]) -> Ints:
-    return np.array([[one == reference, 1] for one in hypotheses], np.int64)
+    return np.array([[hypothesis == reference, 1] for hypothesis in hypotheses], np.int64)
 
 
 def _share(sums: Ints) -> Floats:
@@ -90,10 +84,9 @@ ORDER = 4
 def _bleu_counts(reference: str, hypotheses: Sequence[str]) -> Ints:
     from sacrebleu.metrics.bleu import BLEU
 
-    metric = BLEU(
-        effective_order=True
-    )  # only to have counts of a sentence without a warning: the counts are those of a corpus
-    scores = [metric.sentence_score(one, [reference]) for one in hypotheses]
+    # effective_order only avoids a warning about single sentences: the counts are those of a corpus
+    metric = BLEU(effective_order=True)
+    scores = [metric.sentence_score(hypothesis, [reference]) for hypothesis in hypotheses]
     return np.array([[one.sys_len, one.ref_len, *one.counts, *one.totals] for one in scores], np.int64)
 
 
@@ -111,22 +104,23 @@ def _bleu(sums: Ints) -> Floats:
 
 
 METRICS = {
-    "wer": Metric("word error rate", _word_edits, _share),
-    "cer": Metric("character error rate", _character_edits, _share),
-    "bleu": Metric("BLEU", _bleu_counts, _bleu, higher_is_better=True),
-    "exact_match": Metric("exact match", _matches, _share, higher_is_better=True),
+    "wer": CorpusMetric("word error rate", _word_edits, _share),
+    "cer": CorpusMetric("character error rate", _edits, _share),
+    "bleu": CorpusMetric("BLEU", _bleu_counts, _bleu, higher_is_better=True),
+    "exact_match": CorpusMetric("exact match", _matches, _share, higher_is_better=True),
 }
 
 RESAMPLES = 2000
 
 
-def difference_interval(metric: Metric, before: Ints, after: Ints, seed: int = 0) -> tuple[float, float]:
+def difference_interval(
+    metric: CorpusMetric, before: Ints, after: Ints, seed: int = 0
+) -> tuple[float, float]:
     """The 95 % interval of value(after) - value(before) for the statistics `(texts, k)` of two systems on the
     same texts.
 
-    Paired bootstrap over texts (Koehn 2004; Bisani and Ney 2004): texts are drawn with replacement, the same
-    for both. Resamples whose references are all empty have no rate and do not count; where there are no
-    others, both ends are nan.
+    Paired bootstrap over texts (Koehn 2004; Bisani and Ney 2004). Resamples whose references are all empty
+    have no rate and do not count; where there are no others, both ends are nan.
     """
-    found = paired_bootstrap(after, before, metric.value, resamples=RESAMPLES, seed=seed)
-    return found.low, found.high
+    difference = paired_bootstrap(after, before, metric.value, resamples=RESAMPLES, seed=seed)
+    return difference.low, difference.high

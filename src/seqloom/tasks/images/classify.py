@@ -19,7 +19,7 @@ from seqloom.data.images.image_store import unknown_label
 from seqloom.data.images.masked_patches import FIXED, MaskedPatchBatch, masked_patches
 from seqloom.data.images.preprocessing import Preprocessing
 from seqloom.errors import DataError, FolderError, UsageError, printable
-from seqloom.evaluation.classification import Predictions, confusion, label_metrics
+from seqloom.evaluation.classification import LabelPredictions, confusion, label_metrics
 from seqloom.models.vit import LEVELS
 from seqloom.protocols import device_of
 from seqloom.runs import run_folder
@@ -34,15 +34,19 @@ Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
 @torch.no_grad()
-def classified(model: nn.Module, batches: Iterable[Labelled], preprocessing: Preprocessing) -> Predictions:
+def classified(
+    model: nn.Module, batches: Iterable[Labelled], preprocessing: Preprocessing
+) -> LabelPredictions:
     """What a model in evaluation mode makes of these images."""
     found, device = [], device_of(model)
     for pixels, true in batches:
         logits = model(preprocessing.scaled(pixels).to(device, next(model.parameters()).dtype)).float()
         losses = F.cross_entropy(logits, torch.from_numpy(true).to(device), reduction="none")
         confidence, predicted = logits.softmax(dim=-1).max(dim=-1)
-        found.append(Predictions(true, *(column.cpu().numpy() for column in (predicted, confidence, losses))))
-    return Predictions.joined(found)
+        found.append(
+            LabelPredictions(true, *(column.cpu().numpy() for column in (predicted, confidence, losses)))
+        )
+    return LabelPredictions.concatenate(found)
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ import numpy as np
 
 from seqloom.config import DataConfig
 from seqloom.errors import UsageError, printable
-from seqloom.evaluation.intervals import share_interval
+from seqloom.evaluation.intervals import wilson_interval
 from seqloom.evaluation.perplexity import TextScore, score_texts
 from seqloom.protocols import Tokenizer
 from seqloom.runs.progress import each_pair
@@ -174,7 +174,7 @@ class Contrast:
         groups = list(self.pairs) if group is None else [group]
         hits = sum(2 * self.hits[one] + self.halves[one] for one in groups) / 2
         pairs = sum(self.pairs[one] for one in groups)
-        low, high = share_interval(hits, pairs)
+        low, high = wilson_interval(hits, pairs)
         return 100 * hits / pairs, 100 * low, 100 * high
 
 

@@ -24,12 +24,12 @@ from seqloom.data.readers.labelled import read_labelled
 from seqloom.data.readers.labels import check_labels, check_numbers, label_order
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.classification import (
-    Predictions,
+    LabelPredictions,
     confusion,
     label_metrics,
     multi_label_metrics,
     per_label,
-    per_label_of_many,
+    per_label_multi,
 )
 from seqloom.evaluation.correlation import number_metrics
 from seqloom.evaluation.predictions import HeadOutputs
@@ -118,7 +118,7 @@ class Classification:
         """How good the answers are."""
         if self.kind == "regression":
             return self._numbers(examples, found, resamples)
-        true, likely = np.asarray(items.targets), np.stack(found.likely)
+        true, likely = np.asarray(items.targets), np.stack(found.probabilities)
         if self.kind == "multi-label":
             known = set(self.labels)
             unseen = np.array([sum(label not in known for label in one.labels) for one in examples])
@@ -130,11 +130,13 @@ class Classification:
             exact = ((likely > 0.5) == true.astype(bool)).all(axis=1) & (unseen == 0)
             return TaskReport(
                 metrics,
-                {"labels": _plain(per_label_of_many(true, likely > 0.5, self.labels))},
+                {"labels": _plain(per_label_multi(true, likely > 0.5, self.labels))},
                 exact.astype(np.float64),
             )
         true = np.where(true == IGNORE, -1, true)
-        metrics = label_metrics(Predictions.of(true, likely), len(self.labels), resamples=resamples)
+        metrics = label_metrics(
+            LabelPredictions.from_probabilities(true, likely), len(self.labels), resamples=resamples
+        )
         hits = (likely.argmax(axis=1) == true).astype(np.float64)
         if not resamples or len(self.labels) > MOST_LABELS:
             return TaskReport(metrics, {}, hits)
@@ -146,7 +148,10 @@ class Classification:
         return TaskReport(metrics, details, hits)
 
     def _numbers(self, examples: Sequence[LabelledText], found: HeadOutputs, resamples: int) -> TaskReport:
-        true, told = scores_of(examples).astype(np.float64), np.array([float(one) for one in found.likely])
+        true, told = (
+            scores_of(examples).astype(np.float64),
+            np.array([float(one) for one in found.probabilities]),
+        )
         metrics = number_metrics(true, told, resamples)
         return TaskReport({"loss": metrics["mean_squared_error"]} | metrics, {}, -np.abs(told - true))
 
@@ -156,7 +161,7 @@ class Classification:
         """The answer to each example."""
         return [
             Answer("", NOTHING[self.kind]) if blank(one) else self._reply(likely)
-            for one, likely in zip(examples, found.likely, strict=True)
+            for one, likely in zip(examples, found.probabilities, strict=True)
         ]
 
     def _reply(self, likely: Any) -> Answer:

@@ -15,7 +15,7 @@ from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import ChoiceQuestion
 from seqloom.data.readers.multiple_choice import Base, counted_from, read_choices
 from seqloom.errors import DataError, printable
-from seqloom.evaluation.intervals import share_interval
+from seqloom.evaluation.intervals import wilson_interval
 from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.models.heads import HeadKind
@@ -71,7 +71,7 @@ class MultipleChoice:
             [int(chosen) == one.answer for chosen, one in zip(found.predictions, examples, strict=True)],
             np.float64,
         )
-        low, high = share_interval(hits.sum(), len(hits))
+        low, high = wilson_interval(hits.sum(), len(hits))
         metrics = {
             "loss": found.loss,
             "accuracy": float(hits.mean()),
@@ -85,7 +85,7 @@ class MultipleChoice:
         self, examples: Sequence[ChoiceQuestion], items: EncodedDataset, found: HeadOutputs
     ) -> list[Answer]:
         replies = []
-        for one, likely in zip(examples, found.likely, strict=True):
+        for one, likely in zip(examples, found.probabilities, strict=True):
             probabilities = [float(p) for p in likely[: len(one.options)]]
             best = int(np.argmax(probabilities))
             content = {"choice": best, "option": one.options[best], "probabilities": probabilities}

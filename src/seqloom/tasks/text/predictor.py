@@ -20,7 +20,7 @@ from seqloom.data.readers import tagged
 from seqloom.data.readers.examples import LabelledText
 from seqloom.errors import DataError, FolderError, UsageError, place, printable
 from seqloom.evaluation.classification import RESAMPLES
-from seqloom.evaluation.predictions import head_outputs
+from seqloom.evaluation.predictions import predict_dataset
 from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.run_file import parse
 from seqloom.runs.progress import counted, in_chunks, tallied
@@ -84,7 +84,7 @@ class TextPredictor:
         """The answer to each example. Raises DataError where a text is longer than the model reads,
         UsageError where a pair is given to a reader of single texts."""
         items = self.work.encode(examples, self.how)
-        return self.work.replies(examples, items, head_outputs(self.model, items))
+        return self.work.replies(examples, items, predict_dataset(self.model, items))
 
     def label(self, texts: Iterable[str | tuple[str, str]]) -> list[dict[str, Any]]:
         """The labels of texts, or of pairs of them; of sentence-similarity their scores. Raises UsageError
@@ -156,7 +156,7 @@ class TextPredictor:
         items = encode_examples(self.work, examples, self.how, data)
         for note in self.how.truncation.notices():
             logger.info(note)
-        found = head_outputs(self.model, items)
+        found = predict_dataset(self.model, items)
         return self.work.report(examples, items, found, resamples), self.work.replies(examples, items, found)
 
 

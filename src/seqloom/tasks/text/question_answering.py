@@ -107,7 +107,7 @@ class QuestionAnswering:
     ) -> Iterator[Answers]:
         first = 0
         for one, cut, offsets in zip(examples, items.windows, items.offsets, strict=True):
-            scores = found.likely[first : first + len(cut)]
+            scores = found.probabilities[first : first + len(cut)]
             first += len(cut)
             windows = [offsets[begin:end] for begin, end in cut]
             yield best_answers(

@@ -20,7 +20,7 @@ from seqloom.data.readers.labels import label_order
 from seqloom.data.readers.tag_scheme import scheme_of
 from seqloom.data.readers.tagged import read_tagged
 from seqloom.errors import DataError, printable
-from seqloom.evaluation.classification import Predictions, confusion, label_metrics, per_label
+from seqloom.evaluation.classification import LabelPredictions, confusion, label_metrics, per_label
 from seqloom.evaluation.entity_f1 import SpanCounts
 from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
@@ -76,7 +76,9 @@ class Tagging:
         tags = self._tags(examples, items, found)
         chosen = np.array([tag for some in tags for tag in some], np.int64)
         confidence = likely[np.arange(len(chosen)), chosen].astype(np.float64)
-        answers = Predictions.of(true, likely)._replace(predicted=chosen, confidence=confidence)
+        answers = LabelPredictions.from_probabilities(true, likely)._replace(
+            predicted=chosen, confidence=confidence
+        )
         metrics = label_metrics(answers, len(self.labels), "words", resamples)
         details: dict[str, Any] = {}
         if resamples:
@@ -108,7 +110,7 @@ class Tagging:
         self, examples: Sequence[TaggedWords], items: EncodedDataset, found: HeadOutputs
     ) -> list[NDArray[Any]]:
         """`(words, labels)` of each example."""
-        whole = self._stitched(examples, items, found.likely)
+        whole = self._stitched(examples, items, found.probabilities)
         return [np.stack(rows) if rows else np.zeros((0, len(self.labels)), np.float32) for rows in whole]
 
     def _stitched(

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any, cast, final
 
 import torch
 from torch import nn
@@ -22,7 +22,7 @@ from seqloom.data.encoding.encode_texts import EncodingOptions
 from seqloom.data.encoding.encoded_dataset import CAUSAL_MARKS, EncodedDataset
 from seqloom.data.readers.records import refuse_pipe
 from seqloom.errors import UsageError, printable
-from seqloom.evaluation.predictions import head_outputs
+from seqloom.evaluation.predictions import predict_dataset
 from seqloom.interop.hub_origin import HubOrigin
 from seqloom.interop.pretrained import Pretrained, load_pretrained, with_special_tokens
 from seqloom.interop.sentence_transformers import MODULES
@@ -115,7 +115,8 @@ class EncodedExamples:
         raise UsageError(f"a {model_class.__name__} cannot be made of labelled texts")
 
     def validate(self, model: nn.Module) -> dict[str, float]:
-        return self.work.report(self.validation, self.held_out, head_outputs(model, self.held_out), 0).metrics
+        outputs = predict_dataset(cast(EncoderWithHead, model), self.held_out)
+        return self.work.report(self.validation, self.held_out, outputs, 0).metrics
 
 
 def prepare_examples(run_config: RunConfig, folder: Path, first: bool) -> EncodedExamples:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from torch import nn
 
 from seqloom.config import DecodeConfig
-from seqloom.evaluation.teacher_forcing import teacher_forced
+from seqloom.evaluation.teacher_forcing import teacher_forcing_score
 from seqloom.evaluation.text_metrics import bleu, chrf, exact_match
 from seqloom.protocols import Tokenizer, device_of
 from seqloom.tasks.results import Evaluation
@@ -20,7 +20,7 @@ def evaluate_pairs(
 ) -> Evaluation:
     """Teacher-forced numbers, and where `decode` is given those of decoded text. The model must be in eval
     mode."""
-    taught = teacher_forced(model, batches_of_pairs(tokenizer, pairs, device_of(model)))
+    taught = teacher_forcing_score(model, batches_of_pairs(tokenizer, pairs, device_of(model)))
     metrics: dict[str, float] = {
         "loss": taught.loss,
         "perplexity": taught.perplexity,

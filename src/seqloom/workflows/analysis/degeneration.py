@@ -23,7 +23,12 @@ from seqloom.decoding.generate import Earlier, finish, steps
 from seqloom.decoding.hypotheses import Hypothesis
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.perplexity import score_texts
-from seqloom.evaluation.repetition import RepetitionStatistics, Written, loop_at_end, repeated_share
+from seqloom.evaluation.repetition import (
+    RepetitionStatistics,
+    ScoredContinuation,
+    repeated_share,
+    repetition_loop,
+)
 from seqloom.explaining.charts import require_extra, save_chart
 from seqloom.explaining.degeneration import Mean, ProbabilityCurve, degeneration_chart
 from seqloom.protocols import Decodable, context_of
@@ -166,7 +171,7 @@ def degeneration(
         for name, some in texts.items():
             lines += [files.json_line(one) + "\n" for one in _records(bundle, name, humans, some)]
         files.write_atomic(samples, "".join(lines))
-    rows = {name: RepetitionStatistics.of(some) for name, some in texts.items()}
+    rows = {name: RepetitionStatistics.from_texts(some) for name, some in texts.items()}
     _draw(bundle, humans, texts, rows, picture)
     return Degeneration(
         rows=rows,
@@ -295,22 +300,22 @@ def fitting_new_tokens(bundle: LoadedRun, prompt_tokens: int, new_tokens: int | 
 
 def score_continuations(
     bundle: LoadedRun, texts: Sequence[HumanText], continuations: Sequence[tuple[list[int], bool]]
-) -> list[Written]:
+) -> list[ScoredContinuation]:
     """Adds the probabilities of its tokens to each (continuation, whether the text ends there)."""
     whole = [[*one.prompt, *tokens] for one, (tokens, _) in zip(texts, continuations, strict=True)]
     scores = score_texts(bundle.model, whole, bundle.tokenizer.special_ids)
     written = []
     for (tokens, finished), score in zip(continuations, scores, strict=True):
         log_probs = score.last(len(tokens)).log_probs[: len(tokens) + finished]
-        written.append(Written(tokens, finished, log_probs))
+        written.append(ScoredContinuation(tokens, finished, log_probs))
     return written
 
 
 def _records(
-    bundle: LoadedRun, strategy: str, humans: Sequence[HumanText], texts: Sequence[Written]
+    bundle: LoadedRun, strategy: str, humans: Sequence[HumanText], texts: Sequence[ScoredContinuation]
 ) -> Iterator[dict[str, Any]]:
     for human, one in zip(humans, texts, strict=True):
-        loop = loop_at_end(one.tokens)
+        loop = repetition_loop(one.tokens)
         curve = _curve(bundle, human, one)
         yield {
             "strategy": strategy,
@@ -327,7 +332,7 @@ def _records(
         }
 
 
-def _curve(bundle: LoadedRun, human: HumanText, text: Written) -> ProbabilityCurve:
+def _curve(bundle: LoadedRun, human: HumanText, text: ScoredContinuation) -> ProbabilityCurve:
     """The pieces of a text, as many as there are probabilities, and these."""
     pieces = bundle.tokenizer.pieces([*text.tokens, *_end_mark(bundle)][: len(text.log_probs)])
     words = text_after(bundle.tokenizer, human.prompt, text.tokens)
@@ -337,7 +342,7 @@ def _curve(bundle: LoadedRun, human: HumanText, text: Written) -> ProbabilityCur
 def _draw(
     bundle: LoadedRun,
     humans: Sequence[HumanText],
-    texts: dict[str, list[Written]],
+    texts: dict[str, list[ScoredContinuation]],
     rows: dict[str, RepetitionStatistics],
     picture: Path,
 ) -> None:

@@ -18,7 +18,7 @@ from seqloom.config import DataConfig
 from seqloom.data.readers.nbest import LARGEST, Form, NBest, json_list, read_nbest, written
 from seqloom.decoding.rescoring import Lists, oracle, tune
 from seqloom.errors import DataError, UsageError, printable
-from seqloom.evaluation.word_errors import METRICS, Metric, difference_interval
+from seqloom.evaluation.word_errors import METRICS, CorpusMetric, difference_interval
 from seqloom.runs.progress import counted, tallied
 from seqloom.tasks.language_modeling.score import Scorer
 from seqloom.tasks.translation.translator import new_file
@@ -285,7 +285,7 @@ def _with_references(file: ScoredLists) -> ScoredLists:
     return ScoredLists([one for one, _ in kept], [table for _, table in kept])
 
 
-def _statistics(file: ScoredLists, metric: Metric) -> Ints:
+def _statistics(file: ScoredLists, metric: CorpusMetric) -> Ints:
     counts = np.concatenate([metric.statistics(one.reference or "", one.texts) for one in file.lists])
     if not np.isfinite(metric.cost(counts[file.rows.starts].sum(axis=0))):
         raise DataError(
@@ -296,7 +296,7 @@ def _statistics(file: ScoredLists, metric: Metric) -> Ints:
 
 
 def measure(
-    file: ScoredLists, counts: Ints, metric: Metric, features: Sequence[str], weights: Floats
+    file: ScoredLists, counts: Ints, metric: CorpusMetric, features: Sequence[str], weights: Floats
 ) -> SystemScores:
     """All ways to choose, side by side."""
     rows = file.rows

@@ -19,7 +19,7 @@ from seqloom import files
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.errors import UsageError, printable
 from seqloom.evaluation.classification import RESAMPLES
-from seqloom.evaluation.predictions import head_outputs
+from seqloom.evaluation.predictions import predict_dataset
 from seqloom.interop.checkpoint import empty_model
 from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.run_file import apply_settings
@@ -143,7 +143,7 @@ def measure_cell(folder: Path, plan: ComparisonPlan) -> CellResult:
         report, _ = reader.report(plan.test)
     else:
         data = prepare_examples(read_resumed(folder), folder, False)
-        outputs = head_outputs(reader.model, data.held_out)
+        outputs = predict_dataset(reader.model, data.held_out)
         report = data.work.report(data.validation, data.held_out, outputs, RESAMPLES)
     by_item = [] if report.by_example is None else np.asarray(report.by_example, np.float64).tolist()
     parameters = sum(parameter.numel() for parameter in reader.model.parameters())

@@ -17,7 +17,7 @@ import numpy as np
 
 from seqloom import files
 from seqloom.errors import FolderError, MissingExtraError, printable
-from seqloom.evaluation.significance import Difference, mean_interval, paired_bootstrap, permutation_p
+from seqloom.evaluation.significance import Difference, mean_interval, paired_bootstrap, permutation_p_value
 from seqloom.explaining.charts import save_chart
 from seqloom.explaining.leaderboard import MOST_MODELS, RankedModel, leaderboard_chart
 from seqloom.run_file import to_plain
@@ -257,7 +257,7 @@ def item_difference(model: Sequence[CellScore], best: Sequence[CellScore]) -> Di
     if len(items) > 1 or 0 in items:
         return None
     first, second = (np.mean([cell.by_item for cell in cells], axis=0) for cells in (model, best))
-    return paired_bootstrap(first, second)._replace(p=permutation_p(first, second))
+    return paired_bootstrap(first, second)._replace(p=permutation_p_value(first, second))
 
 
 def holm(values: Sequence[float]) -> list[float]:
