@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.conftest import QUICK
 
 import seqloom
 from seqloom.version import VERSION
@@ -70,6 +71,11 @@ def test_links_of_a_page_lead_to_files(page: Path) -> None:
 
 def test_the_citation_is_of_this_version() -> None:
     assert f"version: {VERSION}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_the_files_of_the_quick_tests_exist(name: str) -> None:
+    assert (ROOT / "tests" / name).exists()
 
 
 def test_each_term_of_the_glossary_says_where_it_lives() -> None:
