@@ -14,7 +14,7 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -119,6 +119,11 @@ def write_json(path: Path, content: Any) -> None:
 def json_line(content: Any) -> str:
     """One line of JSON; a number that is not finite (a perplexity beyond a float) is null."""
     return json.dumps(_finite(content), ensure_ascii=False, allow_nan=False)
+
+
+def write_json_lines(path: Path, records: Iterable[object]) -> None:
+    """One line of JSON for each record, as `json_line` writes it."""
+    write_atomic(path, "".join(json_line(record) + "\n" for record in records))
 
 
 def _finite(content: Any) -> Any:

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, cast, final
 
@@ -157,20 +158,20 @@ def degeneration(
     new_tokens = fitting_new_tokens(bundle, config.prompt_tokens, config.new_tokens)
     data = as_trained(Path(folder), data_settings)
     humans, too_short = read_human_texts(bundle, paths, data, config.prompt_tokens, new_tokens, config.limit)
-    texts = {HUMAN: score_continuations(bundle, humans, [(one.continuation, one.finished) for one in humans])}
+    texts = {
+        HUMAN: score_continuations(bundle, humans, [(human.continuation, human.finished) for human in humans])
+    }
     for number, (name, settings) in enumerate(strategies.items(), start=1):
         started = time.monotonic()
         hypotheses = continue_prompts(bundle, humans, settings, new_tokens)
-        outputs = [(one.tokens, one.finished) for one in hypotheses]
+        outputs = [(output.tokens, output.finished) for output in hypotheses]
         texts[name] = score_continuations(bundle, humans, outputs)
-        tokens = sum(len(one.tokens) for one in hypotheses)
+        tokens = sum(len(output.tokens) for output in hypotheses)
         seconds = time.monotonic() - started
         logger.info(f"{number} of {len(strategies)}: {name}, {tokens:,} tokens in {seconds:.1f} s")
     if samples is not None:
-        lines = []
-        for name, some in texts.items():
-            lines += [files.json_line(one) + "\n" for one in _records(bundle, name, humans, some)]
-        files.write_atomic(samples, "".join(lines))
+        records = (_records(bundle, name, humans, some) for name, some in texts.items())
+        files.write_json_lines(samples, chain.from_iterable(records))
     rows = {name: RepetitionStatistics.from_texts(some) for name, some in texts.items()}
     _draw(bundle, humans, texts, rows, picture)
     return Degeneration(
@@ -253,7 +254,7 @@ def read_human_texts(
 def count_unknown_tokens(bundle: LoadedRun, texts: Sequence[HumanText]) -> int:
     """In the human continuations."""
     unknown = bundle.tokenizer.special_ids.unk
-    return 0 if unknown is None else sum(one.continuation.count(unknown) for one in texts)
+    return 0 if unknown is None else sum(text.continuation.count(unknown) for text in texts)
 
 
 def _end_mark(bundle: LoadedRun) -> list[int]:
@@ -273,7 +274,7 @@ def continue_prompts(
     model = cast(Decodable, bundle.model)
     outputs: list[Hypothesis] = []
     for first in range(0, len(texts), batch_rows):
-        prompts = [[*bos, *one.prompt] for one in texts[first : first + batch_rows]]
+        prompts = [[*bos, *text.prompt] for text in texts[first : first + batch_rows]]
         earlier = [Earlier(sample=first + number) for number in range(len(prompts))]
         found = finish(steps(model, None, prompts, [new_tokens] * len(prompts), options, earlier=earlier))
         outputs += [found_or_refused(hypotheses, options.strategy)[0] for hypotheses in found]
@@ -302,7 +303,7 @@ def score_continuations(
     bundle: LoadedRun, texts: Sequence[HumanText], continuations: Sequence[tuple[list[int], bool]]
 ) -> list[ScoredContinuation]:
     """Adds the probabilities of its tokens to each (continuation, whether the text ends there)."""
-    whole = [[*one.prompt, *tokens] for one, (tokens, _) in zip(texts, continuations, strict=True)]
+    whole = [[*text.prompt, *tokens] for text, (tokens, _) in zip(texts, continuations, strict=True)]
     scores = score_texts(bundle.model, whole, bundle.tokenizer.special_ids)
     written = []
     for (tokens, finished), score in zip(continuations, scores, strict=True):
@@ -314,20 +315,20 @@ def score_continuations(
 def _records(
     bundle: LoadedRun, strategy: str, humans: Sequence[HumanText], texts: Sequence[ScoredContinuation]
 ) -> Iterator[dict[str, Any]]:
-    for human, one in zip(humans, texts, strict=True):
-        loop = repetition_loop(one.tokens)
-        curve = _curve(bundle, human, one)
+    for human, text in zip(humans, texts, strict=True):
+        loop = repetition_loop(text.tokens)
+        curve = _curve(bundle, human, text)
         yield {
             "strategy": strategy,
             "document": human.document,
             "prompt": bundle.tokenizer.decode(human.prompt),
             "text": curve.text,
-            "tokens": one.tokens,
+            "tokens": text.tokens,
             "pieces": curve.tokens,
             "probabilities": curve.probabilities,
-            "log_probability": float(one.log_probs.sum()),
-            "finished": one.finished,
-            "rep_4": repeated_share(one.tokens, 4),
+            "log_probability": float(text.log_probs.sum()),
+            "finished": text.finished,
+            "rep_4": repeated_share(text.tokens, 4),
             "loop": None if loop is None else loop._asdict(),
         }
 
@@ -349,7 +350,7 @@ def _draw(
     """The human texts beside CHARTED. The example is the median text by the mean probability of the first of
     these strategies."""
     charted = [HUMAN, *([name for name in CHARTED if name in texts] or list(texts)[1:3])]
-    by_probability = [float(np.exp(one.log_probs).mean()) for one in texts[charted[1]]]
+    by_probability = [float(np.exp(text.log_probs).mean()) for text in texts[charted[1]]]
     middle = sorted(range(len(humans)), key=by_probability.__getitem__)[len(humans) // 2]
     example = {name: _curve(bundle, humans[middle], texts[name][middle]) for name in charted[:2]}
     means, edges = {}, []

@@ -337,7 +337,7 @@ class ExactReport:
         """(header, rows): the exact search, then each beam."""
         header = ("search", "errors", "cut off", "same", "mean short", "largest", "length")
         exact = ("exact", "0", "0", str(self.found), "0.000", "0.000", f"{self.mean_length:.2f}")
-        return header, [exact, *(one.shown() for one in self.searches)]
+        return header, [exact, *(search.shown() for search in self.searches)]
 
 
 def make_report(results: Sequence[SearchResult]) -> ExactReport:

@@ -131,8 +131,7 @@ def _probe_pairs(
             row |= {"budget": asdict(budget), **result._asdict()}
             row |= row.pop("metrics")
             rows.append(json.loads(files.json_line(row)))  # as it will be read again
-            lines = [files.json_line(one) + "\n" for one in rows]
-            files.write_atomic(report.folder / RESULTS, "".join(lines))
+            files.write_json_lines(report.folder / RESULTS, rows)
             remaining = pairs[index + 1 :]
             rest = f"; {len(remaining)} to go, {_at_most(rows, remaining)} at most" if remaining else ""
             reached = "learned" if result.learned else _shown(rows[-1])

@@ -85,12 +85,12 @@ class Rescored:
             "weights": self.weights,
             "lists": len(self.lists),
         }
-        for part, one in self.results.items():
-            value, low, high = one.difference
+        for part, scores in self.results.items():
+            value, low, high = scores.difference
             content[part] = {
-                "file": one.path,
-                "lists": one.lists,
-                **one.systems,
+                "file": scores.path,
+                "lists": scores.lists,
+                **scores.systems,
                 "difference": value,
                 "difference_low": low,
                 "difference_high": high,
@@ -98,7 +98,7 @@ class Rescored:
         return content
 
     def json_lines(self) -> list[str]:
-        return [json_list(one) for one in self.lists]
+        return [json_list(nbest) for nbest in self.lists]
 
 
 @final
@@ -139,14 +139,16 @@ def rescore(config: RescoreConfig) -> Rescored:
     features = [*([GIVEN] if read[0][0].scores is not None else []), *models, WORDS]
     weights = None if config.weights is None else parsed_weights(config.weights, features, models)
     scored = dict(zip(parts, _score(config.folders, models, read), strict=True))
-    with_references = {part: _with_references(one) for part, one in scored.items()}
+    with_references = {part: _with_references(file) for part, file in scored.items()}
     if config.development is not None and not with_references["tuning"].lists:
         raise DataError(
             "no list has a reference (ref), which tuning needs; give references, or --weights",
             config.development,
         )
     metric = METRICS[config.metric]
-    measured = {part: (one, _statistics(one, metric)) for part, one in with_references.items() if one.lists}
+    measured = {
+        part: (file, _statistics(file, metric)) for part, file in with_references.items() if file.lists
+    }
     if config.development is not None:
         if os.path.abspath(config.development) == os.path.abspath(config.path):
             logger.info(
@@ -159,7 +161,7 @@ def rescore(config: RescoreConfig) -> Rescored:
         weights = half_and_half(features)
         chosen = ", ".join(f"{name} {weight:g}" for name, weight in zip(features, weights, strict=True))
         logger.info(f"weights: {chosen}; tune them with --tune DEV")
-    results = {part: measure(*one, metric, features, weights) for part, one in measured.items()}
+    results = {part: measure(*pair, metric, features, weights) for part, pair in measured.items()}
     ordered = _best_first(scored["test"], weights, features, models)
     if output is not None:
         form: Form = "tsv" if output.suffix.lower() == ".tsv" else "jsonl"
@@ -257,18 +259,18 @@ def _check_given_scores(read: Sequence[list[NBest]]) -> None:
 
 def _score(folders: Sequence[str], names: Sequence[str], read: Sequence[list[NBest]]) -> list[ScoredLists]:
     """Each model scores each text once, however often it occurs in the lists."""
-    texts = list(dict.fromkeys(text for lists in read for one in lists for text in one.texts))
+    texts = list(dict.fromkeys(text for lists in read for nbest in lists for text in nbest.texts))
     models = []
     for folder, name in zip(folders, names, strict=True):
         scorer = Scorer(folder)
         scorer.notice()
         scores = counted(scorer.score(texts), f"of {len(texts):,} texts scored by {name}", every=15)
-        models.append({one.text: max(one.log_probability, IMPOSSIBLE) for one in scores})
+        models.append({score.text: max(score.log_probability, IMPOSSIBLE) for score in scores})
 
-    def table(one: NBest) -> Floats:
-        columns: list[Sequence[float]] = [] if one.scores is None else [one.scores]
-        columns += [[model[text] for text in one.texts] for model in models]
-        columns.append([len(text.split()) for text in one.texts])
+    def table(nbest: NBest) -> Floats:
+        columns: list[Sequence[float]] = [] if nbest.scores is None else [nbest.scores]
+        columns += [[model[text] for text in nbest.texts] for model in models]
+        columns.append([len(text.split()) for text in nbest.texts])
         return np.array(columns, np.float64).T
 
     return [ScoredLists(lists, list(map(table, lists))) for lists in read]
@@ -282,11 +284,11 @@ def _with_references(file: ScoredLists) -> ScoredLists:
             f"{printable(file.lists[0].path)}: {len(file.lists) - len(kept)} of {len(file.lists)} lists have"
             " no reference and are not measured"
         )
-    return ScoredLists([one for one, _ in kept], [table for _, table in kept])
+    return ScoredLists([nbest for nbest, _ in kept], [table for _, table in kept])
 
 
 def _statistics(file: ScoredLists, metric: CorpusMetric) -> Ints:
-    counts = np.concatenate([metric.statistics(one.reference or "", one.texts) for one in file.lists])
+    counts = np.concatenate([metric.statistics(nbest.reference or "", nbest.texts) for nbest in file.lists])
     if not np.isfinite(metric.cost(counts[file.rows.starts].sum(axis=0))):
         raise DataError(
             "all references are empty, so there is no error rate; give references that hold words",
@@ -319,13 +321,13 @@ def _best_first(
     """The lists in the order of their totals; of equal ones the earlier first."""
     totals = np.split(file.rows.totals(weights), file.rows.starts[1:])
     ordered = []
-    for one, table, total in zip(file.lists, file.tables, totals, strict=True):
+    for nbest, table, total in zip(file.lists, file.tables, totals, strict=True):
         order = np.argsort(-total, kind="stable").tolist()
         fields = []
         for index in order:
             scores = {f"log_probability_{name}": float(table[index, features.index(name)]) for name in models}
-            fields.append(one.fields[index] | {"total": float(total[index])} | scores)
-        texts = tuple(one.texts[index] for index in order)
-        given = None if one.scores is None else tuple(one.scores[index] for index in order)
-        ordered.append(replace(one, texts=texts, fields=tuple(fields), scores=given))
+            fields.append(nbest.fields[index] | {"total": float(total[index])} | scores)
+        texts = tuple(nbest.texts[index] for index in order)
+        given = None if nbest.scores is None else tuple(nbest.scores[index] for index in order)
+        ordered.append(replace(nbest, texts=texts, fields=tuple(fields), scores=given))
     return ordered

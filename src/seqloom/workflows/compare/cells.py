@@ -128,7 +128,9 @@ def train_cell(
 
 def trained_in(folder: Path) -> tuple[int, float]:
     """(targets trained, seconds) of a run by its log; validations are not in these seconds."""
-    records: list[dict[str, Any]] = [one for one in metrics_log.read(folder) if one.get("tokens_per_second")]
+    records: list[dict[str, Any]] = [
+        record for record in metrics_log.read(folder) if record.get("tokens_per_second")
+    ]
     if not records:
         return 0, 0.0
     last = records[-1]

@@ -208,7 +208,7 @@ def leaderboard(plan: ComparisonPlan, models: Sequence[str], cells: Sequence[Cel
     tests = {model: item_difference(by_model[model], by_model[best]) for model in others}
     p_values = {model: test.p for model, test in tests.items() if test is not None and math.isfinite(test.p)}
     corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
-    rows = (_row(plan, by_model[one], tests.get(one), corrected.get(one)) for one in (best, *others))
+    rows = (_row(plan, by_model[model], tests.get(model), corrected.get(model)) for model in (best, *others))
     return Leaderboard(plan=plan, rows=tuple(rows))
 
 
@@ -272,7 +272,7 @@ def holm(values: Sequence[float]) -> list[float]:
 
 def write_leaderboard(folder: Path, board: Leaderboard) -> None:
     """leaderboard.json and .csv, and the chart."""
-    files.write_atomic(folder / f"{NAME}.json", files.json_line(board.to_json()) + "\n")
+    files.write_json_lines(folder / f"{NAME}.json", [board.to_json()])
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*COLUMNS, *(f"seed{seed}" for seed in range(board.plan.seeds))])

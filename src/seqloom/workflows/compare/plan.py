@@ -151,7 +151,7 @@ class ComparisonPlan:
     @property
     def names(self) -> list[str]:
         """Of the models."""
-        return [one.partition(FROM_CHECKPOINT)[0] for one in self.models]
+        return [model.partition(FROM_CHECKPOINT)[0] for model in self.models]
 
     @property
     def measured_on(self) -> str:
@@ -202,7 +202,7 @@ def _split_at_commas(words: str) -> list[str]:
 
 def _entry(word: str, task: str) -> ModelEntry:
     first, *rest = word.split("+")
-    settings = tuple(_own_setting(one, word) for one in rest)
+    settings = tuple(_own_setting(setting, word) for setting in rest)
     name, equals, folder = first.partition("=")
     if equals:
         if not re.fullmatch(r"[A-Za-z0-9._-]+", name) or not folder:
@@ -362,7 +362,7 @@ def started_plan(folder: Path, plan: ComparisonPlan, threads_given: bool) -> Com
     ]
     if changes:
         raise UsageError(
-            f"{printable(str(folder))}: a comparison goes on as it was begun, but"
+            f"{printable(str(folder))}: a comparison is continued as it was started, but"
             f" {printable(', '.join(changes))[:500]}; name another --output-dir"
         )
     if old.get("test") != new["test"]:

@@ -184,7 +184,7 @@ class _Runner:
         return board
 
     def _leave_out(self, entry: ModelEntry, reason: str) -> None:
-        self.trainable = [one for one in self.trainable if one is not entry]
+        self.trainable = [other for other in self.trainable if other is not entry]
         self.remaining.drop(entry.name)
         logger.info(f"{entry.name} is left out: {reason}")
 
@@ -211,7 +211,9 @@ class _Runner:
             content = {name: choice._asdict() for name, choice in choices.items()}
             files.write_json(path, {"choices": content, "grid": grid})
         shutil.rmtree(self.folder / GRID, ignore_errors=True)
-        choices = {name: TrainingChoice(**one) for name, one in files.read_json(path)["choices"].items()}
+        choices = {
+            name: TrainingChoice(**choice) for name, choice in files.read_json(path)["choices"].items()
+        }
         reason = "no learning rate of its grid can be trained; set train.learning_rate lower"
         for entry in self.trainable:
             if entry.name not in choices:
@@ -303,7 +305,7 @@ class _Runner:
             return {}
         # one step of any model trained from scratch: its folder says what the data are (vocabulary, labels)
         like = self.folder / GRID / "sizes"
-        scratch = next(one for one in self.trainable if one.checkpoint is None)
+        scratch = next(other for other in self.trainable if other.checkpoint is None)
         self._train(like, scratch, ["train.max_steps=1"])
         wanted = plan.parameters
         if wanted is None:
@@ -395,9 +397,8 @@ class _Runner:
                 "tokenizer": result.tokenizer,
                 "latency_seconds": cell_latency(folder, plan),
             }
-            lines = [files.json_line({"score": item}) + "\n" for item in result.by_item]
-            files.write_atomic(folder / PREDICTIONS, "".join(lines))
-            files.write_atomic(path, files.json_line(score) + "\n")
+            files.write_json_lines(folder / PREDICTIONS, ({"score": item} for item in result.by_item))
+            files.write_json_lines(path, [score])
         return CellScore.read(folder, entry.name, seed, choice)
 
     def _stop_if_asked(self) -> None:
