@@ -23,8 +23,8 @@ from seqloom.decoding.strategies import BeamSearch
 from seqloom.errors import MissingExtraError, SeqloomError, UsageError
 from seqloom.interop.onnx import check
 from seqloom.interop.onnx import graph as graph_module
-from seqloom.interop.onnx.graph import Exportable, Value, general, write_graph
-from seqloom.interop.onnx.models import exportable
+from seqloom.interop.onnx.graph import ModelGraphs, Value, general, write_graph
+from seqloom.interop.onnx.models import cases, exportable
 from seqloom.models.bert import Bert, BertConfig
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLM, RecurrentLMConfig
@@ -136,7 +136,7 @@ FAMILIES: dict[str, Callable[[], nn.Module]] = {
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_does_what_its_model_does(family: str, tmp_path: Path) -> None:
     model = drawn(FAMILIES[family]())
-    expected = check.cases(model)
+    expected = cases(model)
     found = exportable(model)
     for graph in found.graphs:
         write_graph(graph, tmp_path)
@@ -301,21 +301,21 @@ def test_an_export_that_disagrees_leaves_nothing(
 
 def test_a_small_difference_at_one_place_is_found(exported: dict[str, tuple[Any, Path, Any]]) -> None:
     model, folder, _ = exported["gpt"]
-    cases = check.cases(model)
+    expected = cases(model)
     found = exportable(GPT(model.config))
-    check.check(found, cases, folder)
-    logits = cases[-1][-1].expected["logits"]
+    check.check(found, expected, folder)
+    logits = expected[-1][-1].outputs["logits"]
     logits[-1, -1] += 2 * check.TOLERANCE * logits.abs().max()
     with pytest.raises(SeqloomError, match="at call 3 of shape"):
-        check.check(found, cases, folder)
+        check.check(found, expected, folder)
 
 
 def test_not_a_number_is_a_difference(exported: dict[str, tuple[Any, Path, Any]]) -> None:
     model, folder, _ = exported["gpt"]
-    cases = check.cases(model)
-    cases[0][0].expected["logits"][0, 0] = torch.nan
+    expected = cases(model)
+    expected[0][0].outputs["logits"][0, 0] = torch.nan
     with pytest.raises(SeqloomError, match="differs by nan"):
-        check.check(exportable(GPT(model.config)), cases, folder)
+        check.check(exportable(GPT(model.config)), expected, folder)
 
 
 def test_what_is_refused(
@@ -345,4 +345,4 @@ def test_the_general_case() -> None:
 def test_a_state_starts_without_a_past() -> None:
     keys = Value("keys_0", ("rows", 2, "past", 4))
     assert keys.zeros({"rows": 3, "past": 0}).shape == (3, 2, 0, 4)
-    assert Exportable(None, None).state == ()
+    assert ModelGraphs(None, None).state == ()

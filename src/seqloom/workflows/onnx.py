@@ -15,13 +15,15 @@ import logging
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+
+from torch import nn
 
 from seqloom import files
 from seqloom.errors import UsageError, printable
-from seqloom.interop.onnx.check import cases, check
-from seqloom.interop.onnx.graph import Exportable, require_onnx, write_graph
-from seqloom.interop.onnx.models import exportable
+from seqloom.interop.checkpoint import dtype_name
+from seqloom.interop.onnx.check import check
+from seqloom.interop.onnx.graph import ModelGraphs, require_onnx, write_graph
+from seqloom.interop.onnx.models import cases, exportable
 from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.runs import run_folder
 from seqloom.version import VERSION
@@ -30,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 ABOUT = "onnx.json"
 
-READS = """\
+ENCODE_TEXT = """\
 import json
 
 import numpy as np
@@ -49,7 +51,7 @@ hidden, *heads = model.run(None, {name: given[name] for name in names})
 print(hidden.shape)
 """
 
-SEES = """\
+CLASSIFY_IMAGE = """\
 import numpy as np
 import onnxruntime
 
@@ -59,7 +61,7 @@ images = np.zeros((1, *model.get_inputs()[0].shape[1:]), np.float32)  # resized 
 print(logits.argmax(axis=1))
 """
 
-WRITES = """\
+GENERATE = """\
 import json
 
 import numpy as np
@@ -97,7 +99,7 @@ tokens = special_ids["bos"]"""
 FROM_PROMPT = 'tokens = [*special_ids["bos"], *ids]'
 
 
-def export_onnx(folder: str, out: str) -> dict[str, Any]:
+def export_onnx(folder: str, out: str) -> dict[str, object]:
     """Writes the model of a run folder as ONNX graphs into the new folder `out`; returns what was written and
     how well it agrees.
 
@@ -106,90 +108,89 @@ def export_onnx(folder: str, out: str) -> dict[str, Any]:
     behind then.
     """
     require_onnx()
-    place = Path(out).resolve()
-    if files.holds_something(place):
+    target = Path(out).resolve()
+    if files.holds_something(target):
         raise UsageError(
             f"{printable(out)}: an export must go to a new or empty folder, but this holds something; name"
             " another or empty it"
         )
     task = run_folder.task_of(folder)
-    bundle = None if task == run_folder.IMAGES else run_folder.load_run(folder, "cpu")
-    model = run_folder.open_model(Path(folder), "cpu").model if bundle is None else bundle.model
+    tokenizer = None
+    if task == run_folder.IMAGES:
+        model = run_folder.open_model(Path(folder), "cpu").model
+    else:
+        run = run_folder.load_run(folder, "cpu")
+        model, tokenizer = run.model, run.tokenizer
     if isinstance(model, EncoderWithHead):
         raise UsageError(
-            f"ONNX holds no reader yet, but {printable(folder)} is one; export it with --format huggingface"
+            f"ONNX holds no encoder with a head yet, but {printable(folder)} is one; export it with --format"
+            " huggingface"
         )
-    with files.writing(place):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".tmp", dir=place.parent))
+    with files.writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
     try:
-        found, worst = _write_graphs(model.float(), beside)
+        graphs, difference = _write_graphs(model.float(), temporary)
         about = {
             "seqloom_version": VERSION,
             "model": type(model).__name__,
             "task": task,
-            "graphs": {graph.name: graph.described() for graph in found.graphs},
-            "state": [value.described() for value in found.state],
+            "graphs": {graph.name: graph.described() for graph in graphs.graphs},
+            "state": [value.described() for value in graphs.state],
         }
-        if bundle is None:
-            files.write_atomic(
-                beside / run_folder.PREPROCESSOR, (Path(folder) / run_folder.PREPROCESSOR).read_bytes()
-            )
+        if tokenizer is None:
+            preprocessor = (Path(folder) / run_folder.PREPROCESSOR).read_bytes()
+            files.write_atomic(temporary / run_folder.PREPROCESSOR, preprocessor)
         else:
-            about["special_ids"] = bundle.tokenizer.special_ids._asdict()
-            files.write_atomic(beside / run_folder.TOKENIZER, bundle.tokenizer.to_json())
-        files.write_json(beside / ABOUT, about)
-        files.write_atomic(
-            beside / "README.md", read_me(place.name, found, example(found, texts=bundle is not None))
-        )
-        with files.writing(place):
-            beside.chmod(0o755)
-            beside.rename(place)
+            about["special_ids"] = tokenizer.special_ids._asdict()
+            files.write_atomic(temporary / run_folder.TOKENIZER, tokenizer.to_json())
+        files.write_json(temporary / ABOUT, about)
+        program = example(graphs, texts=tokenizer is not None)
+        files.write_atomic(temporary / "README.md", read_me(target.name, graphs, program))
+        with files.writing(target):
+            temporary.chmod(0o755)
+            temporary.rename(target)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
-    return {
-        "output": out,
-        "files": sorted(path.name for path in place.iterdir()),
-        "largest_difference": worst,
-    }
+        shutil.rmtree(temporary, ignore_errors=True)
+    names = sorted(path.name for path in target.iterdir())
+    return {"output": out, "files": names, "largest_difference": difference}
 
 
-def _write_graphs(model: Any, folder: Path) -> tuple[Exportable, float]:
+def _write_graphs(model: nn.Module, folder: Path) -> tuple[ModelGraphs, float]:
     """The graphs of a model, written and compared with it, and the largest difference."""
-    expected = cases(model)  # first, for the graphs take the model apart
-    found = exportable(model)
-    for graph in found.graphs:
+    expected = cases(model)  # first, as the graphs take the model apart
+    graphs = exportable(model)
+    for graph in graphs.graphs:
         logger.info(f"writing {graph.file}")
         write_graph(graph, folder)
     logger.info("comparing with the model")
-    return found, check(found, expected, folder)
+    return graphs, check(graphs, expected, folder)
 
 
-def example(found: Exportable, *, texts: bool) -> str:
+def example(graphs: ModelGraphs, *, texts: bool) -> str:
     """A program that runs the graphs, in the folder that holds them."""
-    if found.step is None:
-        return READS if texts else SEES
-    return WRITES.replace("START", FROM_PROMPT if found.encoder is None else FROM_SOURCE)
+    if graphs.step is None:
+        return ENCODE_TEXT if texts else CLASSIFY_IMAGE
+    return GENERATE.replace("START", FROM_PROMPT if graphs.encoder is None else FROM_SOURCE)
 
 
-def read_me(name: str, found: Exportable, program: str) -> str:
+STATE = (
+    "\nThe state starts as the encoder's outputs of the same names, where there are such, else as zeros with no"
+    " past; each\ncall gives it back as `next_NAME`. Rows of unlike length are padded on the left with"
+    " `special_ids.pad`, which changes nothing.\n"
+)
+
+
+def read_me(name: str, graphs: ModelGraphs, program: str) -> str:
     """README.md."""
-    rows = [
-        f"| `{graph.file}` | {role} | `{value.name}` | {value.described()['type']} |"
-        f" {', '.join(map(str, value.shape))} |"
-        for graph in found.graphs
-        for role, values in (("in", graph.inputs), ("out", graph.outputs))
-        for value in values
-    ]
-    state = ""
-    if found.step is not None:
-        state = (
-            "\nThe state starts as the encoder's outputs of the same names, where there are such, else as"
-            " zeros with no past; each\ncall gives it back as `next_NAME`. Rows of unlike length are padded"
-            " on the left with `special_ids.pad`, which changes nothing.\n"
-        )
-    table = "\n".join(["| graph | | name | type | shape |", "| --- | --- | --- | --- | --- |", *rows])
+    table = ["| graph | | name | type | shape |", "| --- | --- | --- | --- | --- |"]
+    for graph in graphs.graphs:
+        for role, values in (("in", graph.inputs), ("out", graph.outputs)):
+            for value in values:
+                shape, dtype = ", ".join(map(str, value.shape)), dtype_name(value.dtype)
+                table.append(f"| `{graph.file}` | {role} | `{value.name}` | {dtype} | {shape} |")
+    rows, state = "\n".join(table), "" if graphs.step is None else STATE
     return (
-        f"# {printable(name)}\n\nONNX graphs made with seqloom"
-        f" {VERSION}.\n\n```python\n{program}```\n\n{table}\n{state}"
+        f"# {printable(name)}\n\nONNX graphs made with seqloom {VERSION}.\n\n```python\n{program}```\n\n"
+        f"{rows}\n{state}"
     )

@@ -776,7 +776,7 @@ def test_what_cannot_be_asked_is_said(runs: dict[str, tuple[Path, Path]], tmp_pa
         exported.report([str(runs["several labels"][1])])
     with pytest.raises(UsageError, match="label is for text-classification"):
         load_reader(runs["tags"][0]).label(["one"])
-    with pytest.raises(UsageError, match="ONNX holds no reader"):
+    with pytest.raises(UsageError, match="ONNX holds no encoder with a head"):
         export_onnx(str(runs["tags"][0]), str(tmp_path / "graphs"))
 
 

@@ -1,15 +1,15 @@
-"""One graph in the ONNX format: a module with tensors in and out, traced by torch's exporter with rows and
-steps of any number.
+"""One graph in the ONNX format: a module with tensors in and out, traced by torch's exporter with any number
+of rows and steps.
 
-Whether all of a tensor is true (is there no padding?), or any of it, has no answer in a graph. Inside of
-`general` it is not all, but any, and a model takes the way that is right in every case.
+A graph cannot branch on whether all of a tensor is true (is there no padding?), or any of it. Under `general`
+the answer is always "not all, but some", so a model computes the way that is right in every case.
 """
 
 from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,13 +22,13 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from seqloom.errors import MissingExtraError, SeqloomError, printable
+from seqloom.interop.checkpoint import dtype_name
 
 Size = int | str
 """Of a dimension: a number, or the name of one that differs from call to call."""
 
-EXAMPLE = {"rows": 3, "steps": 5, "source": 6, "past": 4}
-"""Sizes for tracing, all unlike each other and above 1: the tracer takes equal ones for one, and 0 and 1 for
-constants."""
+EXAMPLE_SIZES = {"rows": 3, "steps": 5, "source": 6, "past": 4}
+"""For tracing; all different and above 1: the tracer takes equal sizes for one, and 0 and 1 for constants."""
 
 
 class Value(NamedTuple):
@@ -40,13 +40,12 @@ class Value(NamedTuple):
 
     def zeros(self, sizes: Mapping[str, int]) -> Tensor:
         """Of zeros (False), with these sizes of the named dimensions."""
-        return torch.zeros(
-            [sizes[size] if isinstance(size, str) else size for size in self.shape], dtype=self.dtype
-        )
+        shape = [sizes[size] if isinstance(size, str) else size for size in self.shape]
+        return torch.zeros(shape, dtype=self.dtype)
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, object]:
         """For a JSON file."""
-        return {"name": self.name, "type": str(self.dtype).removeprefix("torch."), "shape": list(self.shape)}
+        return {"name": self.name, "type": dtype_name(self.dtype), "shape": list(self.shape)}
 
 
 class Graph(NamedTuple):
@@ -62,7 +61,7 @@ class Graph(NamedTuple):
     def file(self) -> str:
         return f"{self.name}.onnx"
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, object]:
         """For a JSON file."""
         return {
             "file": self.file,
@@ -71,7 +70,7 @@ class Graph(NamedTuple):
         }
 
 
-class Exportable(NamedTuple):
+class ModelGraphs(NamedTuple):
     """The graphs of a model."""
 
     encoder: Graph | None
@@ -83,7 +82,7 @@ class Exportable(NamedTuple):
 
     @property
     def state(self) -> tuple[Value, ...]:
-        """What `step` takes and gives back."""
+        """What `step` takes and returns."""
         return () if self.step is None else self.step.inputs[1 : len(self.step.outputs)]
 
 
@@ -92,28 +91,22 @@ SOURCE = Value("source", ("rows", "source"), torch.int64)
 
 
 def step_graph(
-    module: nn.Module, vocabulary: int, state: Sequence[Value], looked_at: Sequence[Value] = ()
+    module: nn.Module, vocabulary: int, state: Sequence[Value], memory: Sequence[Value] = ()
 ) -> Graph:
-    """Tokens, state, and what is looked at -> the logits after the last token, and the state."""
-    after = (
-        Value(f"next_{name}", tuple(LONGER.get(size, size) for size in shape), dtype)
-        for name, shape, dtype in state
-    )
-    return Graph(
-        "step", module, (TOKENS, *state, *looked_at), (Value("logits", ("rows", vocabulary)), *after)
-    )
-
-
-LONGER: Mapping[Size, Size] = {"past": "past + steps"}
-"""What a step changes in the shape of a state."""
+    """Tokens, state, and what is only read -> the logits after the last token, and the state."""
+    outputs = [Value("logits", ("rows", vocabulary))]
+    for name, shape, dtype in state:
+        longer = tuple("past + steps" if size == "past" else size for size in shape)
+        outputs.append(Value(f"next_{name}", longer, dtype))
+    return Graph("step", module, (TOKENS, *state, *memory), tuple(outputs))
 
 
 @final
-class general(TorchFunctionMode):  # read as a statement: with general():
-    """Where it is on, no question to all of a tensor is answered by yes, and every question to any of it is.
+class general(TorchFunctionMode):  # reads as a statement: with general():
+    """Under it, `all` of any tensor is False and `any` is True.
 
-    A number that is added to the scores of attention is not below the smallest one: a query that has -inf
-    everywhere, at padding, is NaN in ONNX, and what looks at padding later gets that times 0.
+    Masks that are added to the scores of attention are clamped to the smallest number: a query with -inf
+    everywhere, at padding, is NaN in ONNX, and what attends to padding later gets that times 0.
     """
 
     def __torch_function__(
@@ -122,12 +115,10 @@ class general(TorchFunctionMode):  # read as a statement: with general():
         given = dict(kwargs or {})
         if len(args) == 1 and not given and func in (torch.Tensor.all, torch.Tensor.any):
             return func is torch.Tensor.any
-        if (
-            func is F.scaled_dot_product_attention
-            and (mask := given["attn_mask"]) is not None
-            and mask.is_floating_point()
-        ):
-            given["attn_mask"] = mask.clamp(min=torch.finfo(mask.dtype).min)
+        if func is F.scaled_dot_product_attention:
+            mask = given["attn_mask"]
+            if mask is not None and mask.is_floating_point():
+                given["attn_mask"] = mask.clamp(min=torch.finfo(mask.dtype).min)
         return func(*args, **given)
 
 
@@ -145,7 +136,7 @@ def write_graph(graph: Graph, folder: Path) -> None:
     with _quiet():
         try:
             program = _exported(graph)
-        except Exception as error:  # whatever it met, the user can only be told which model it was
+        except Exception as error:  # the exporter raises whatever it met; the user can only learn the reason
             reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise SeqloomError(
                 f"{graph.file}: torch cannot export this model to ONNX ({printable(reason)})"
@@ -153,20 +144,19 @@ def write_graph(graph: Graph, folder: Path) -> None:
         program.save(folder / graph.file)
 
 
-def _exported(graph: Graph) -> Any:
+def _exported(graph: Graph) -> torch.onnx.ONNXProgram:
     from onnxscript import ir
 
     # values other than zeros, for a shape must not depend on them
-    examples = tuple(value.zeros(EXAMPLE) + (value.dtype != torch.bool) for value in graph.inputs)
-    free = tuple(
-        {at: Dim.DYNAMIC for at, size in enumerate(value.shape) if isinstance(size, str)}
-        for value in graph.inputs
-    )
+    examples = tuple(value.zeros(EXAMPLE_SIZES) + (value.dtype != torch.bool) for value in graph.inputs)
+    dynamic = []
+    for value in graph.inputs:
+        dynamic.append({at: Dim.DYNAMIC for at, size in enumerate(value.shape) if isinstance(size, str)})
     with torch.enable_grad():
         traced = torch.export.export(
-            _Positional(graph.module),
+            _OneInput(graph.module),
             (examples,),
-            dynamic_shapes=(free,),
+            dynamic_shapes=(tuple(dynamic),),
             strict=False,
             prefer_deferred_runtime_asserts_over_guards=True,
         )
@@ -179,59 +169,51 @@ def _exported(graph: Graph) -> Any:
         custom_translation_table={torch.ops.aten.cummax.default: _cummax},
     )
     assert program is not None
-    for value, named in zip(
-        (*program.model.graph.inputs, *program.model.graph.outputs),
-        (*graph.inputs, *graph.outputs),
-        strict=True,
-    ):
-        value.shape = ir.Shape(named.shape)
+    written = (*program.model.graph.inputs, *program.model.graph.outputs)
+    for onnx_value, named in zip(written, (*graph.inputs, *graph.outputs), strict=True):
+        onnx_value.shape = ir.Shape(named.shape)
     return program
 
 
 @final
-class _Positional(nn.Module):
+class _OneInput(nn.Module):
     """All inputs as one tuple: dynamic shapes are then one tuple, however many there are."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        self.module = module
+        self.module: Callable[..., tuple[Tensor, ...]] = module
 
     def forward(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        outputs: tuple[Tensor, ...] = self.module(*inputs)
-        return outputs
+        return self.module(*inputs)
 
 
 def _cummax(values: Any, dim: int) -> tuple[Any, Any]:
-    """`torch.cummax` of `(rows, steps)` along the steps, which torch's exporter lacks; its indices are not
-    formed."""
+    """`torch.cummax` of `(rows, steps)` along the steps, which torch's exporter lacks: the largest of all
+    values up to a step. Its indices are not computed."""
     from onnxscript import opset18
 
     assert dim == 1
     op: Any = opset18
+    axes = [op.Constant(value_ints=[axis]) for axis in range(3)]
     steps = op.Squeeze(op.Shape(values, start=1, end=2))
     at = op.Range(op.Constant(value_int=0), steps, op.Constant(value_int=1))
-    seen = op.LessOrEqual(
-        op.Unsqueeze(at, op.Constant(value_ints=[0])), op.Unsqueeze(at, op.Constant(value_ints=[1]))
-    )
+    seen = op.LessOrEqual(op.Unsqueeze(at, axes[0]), op.Unsqueeze(at, axes[1]))
     lowest = op.Constant(value_int=torch.iinfo(torch.int64).min)
-    each = op.Where(seen, op.Unsqueeze(values, op.Constant(value_ints=[1])), lowest)
-    largest = op.ReduceMax(each, op.Constant(value_ints=[2]), keepdims=0)
+    largest = op.ReduceMax(op.Where(seen, op.Unsqueeze(values, axes[1]), lowest), axes[2], keepdims=0)
     return largest, largest
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what torch's exporter says about itself."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
-    levels = [logger.level for logger in loggers]
+    """Without what torch's exporter logs about itself."""
+    levels = {name: logging.getLogger(name).level for name in ("torch.onnx", "onnxscript", "onnx_ir")}
     try:
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
+        for name in levels:
+            logging.getLogger(name).setLevel(logging.ERROR)
         with warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", "`isinstance\\(treespec, LeafSpec\\)` is deprecated", FutureWarning
-            )
+            message = "`isinstance\\(treespec, LeafSpec\\)` is deprecated"
+            warnings.filterwarnings("ignore", message, FutureWarning)
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)

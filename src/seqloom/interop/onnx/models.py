@@ -1,24 +1,26 @@
-"""What of each family of models becomes ONNX graphs, and the names of what goes in and out.
+"""The families of models that ONNX holds, and how each is compared with its graphs.
 
     an encoder             `model`: inputs and mask (images) -> hidden states, and what the heads make of them
     a language model       `step`: tokens and state -> logits after the last token, and the state
-    an encoder-decoder     `encoder`: source -> what the decoder starts from, and what it looks at; `step` as above
+    an encoder-decoder     `encoder`: source -> the first state of the decoder, and the memory; `step` as above
 
-A state is tensors by name. `step` returns each as `next_NAME`; what it only looks at it does not return. What
-the encoder does not give starts as zeros, with no past. The modules call the model's own layers; time is a
-`scan` where the model has a loop.
+A state is tensors by name. `step` returns each as `next_NAME`; the memory it only reads. What the encoder does
+not return starts as zeros, with no past. The modules call the model's own layers; time is a `scan` where the
+model has a loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 
 from seqloom.errors import UsageError
 from seqloom.interop.onnx import recurrent, transformers
-from seqloom.interop.onnx.graph import Exportable
+from seqloom.interop.onnx.check import SHAPES, Case, decoder_case, encoder_case, image_case
+from seqloom.interop.onnx.graph import ModelGraphs
 from seqloom.models.bert import Bert
 from seqloom.models.gpt import GPT
 from seqloom.models.recurrent_lm import RecurrentLM
@@ -27,25 +29,44 @@ from seqloom.models.t5 import T5
 from seqloom.models.transformer import Transformer
 from seqloom.models.vit import ViT
 
-FAMILIES: dict[type[nn.Module], Callable[[Any], Exportable]] = {
-    RecurrentLM: recurrent.of_recurrent_lm,
-    Seq2Seq: recurrent.of_seq2seq,
-    Bert: transformers.of_bert,
-    GPT: transformers.of_gpt,
-    Transformer: transformers.of_transformer,
-    T5: transformers.of_t5,
-    ViT: transformers.of_vit,
+
+class OnnxFamily(NamedTuple):
+    """How a class of models is exported."""
+
+    graphs: Callable[[Any], ModelGraphs]
+    case: Callable[..., Case]
+    """(model, shape, generator) -> what the model does, to compare with."""
+
+
+FAMILIES: dict[type[nn.Module], OnnxFamily] = {
+    RecurrentLM: OnnxFamily(recurrent.recurrent_lm_graphs, decoder_case),
+    Seq2Seq: OnnxFamily(recurrent.seq2seq_graphs, decoder_case),
+    Bert: OnnxFamily(transformers.bert_graphs, encoder_case),
+    GPT: OnnxFamily(transformers.gpt_graphs, decoder_case),
+    Transformer: OnnxFamily(transformers.transformer_graphs, decoder_case),
+    T5: OnnxFamily(transformers.t5_graphs, decoder_case),
+    ViT: OnnxFamily(transformers.vit_graphs, image_case),
 }
-"""Of which class of models which graphs."""
 
 
-def exportable(model: nn.Module) -> Exportable:
-    """The graphs of a model, which is for nothing else from then on. Raises UsageError for a model that ONNX
-    does not hold."""
-    for family, graphs_of in FAMILIES.items():
-        if isinstance(model, family):
-            return graphs_of(model)
+def exportable(model: nn.Module) -> ModelGraphs:
+    """The graphs of a model, which is useless for anything else from then on. Raises UsageError for a model
+    that ONNX does not hold."""
+    return _family(model).graphs(model)
+
+
+@torch.no_grad()
+def cases(model: nn.Module) -> list[Case]:
+    """What a model in evaluation mode, on a CPU, does at some shapes. Raises as `exportable`."""
+    generator, family = torch.Generator().manual_seed(0), _family(model)
+    return [family.case(model, shape, generator) for shape in SHAPES]
+
+
+def _family(model: nn.Module) -> OnnxFamily:
+    for model_class, family in FAMILIES.items():
+        if isinstance(model, model_class):
+            return family
     raise UsageError(
-        f"ONNX holds {', '.join(family.__name__ for family in FAMILIES)}, but this is a"
+        f"ONNX holds {', '.join(model_class.__name__ for model_class in FAMILIES)}, but this is a"
         f" {type(model).__name__}"
     )
