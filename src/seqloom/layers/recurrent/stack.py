@@ -294,7 +294,8 @@ class Stepper:
     def __call__(self, product: Tensor, states: list[CellState]) -> tuple[Tensor, list[CellState]]:
         """The input's product with the first layer (`RecurrentLayer.input_product`), and the layers' states
         -> the output of the top layer `(rows, output_width)`, and the new states."""
-        output, after = product, list[CellState]()
+        after: list[CellState] = []  # an export to ONNX cannot trace list[CellState]()
+        output = product
         for k, (layer, state) in enumerate(zip(self.layers.stack, states, strict=True)):
             below = output
             if k:
