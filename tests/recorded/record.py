@@ -57,7 +57,7 @@ LEFT_OUT = (".seqloom-cache", "data", "__pycache__")
 """Folders whose files are not compared."""
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
-    "COLUMNS": "160",
+    "COLUMNS": "400",
     "TERM": "dumb",
     "NO_COLOR": "1",
     "HF_HUB_OFFLINE": "1",
@@ -164,8 +164,11 @@ class Recorder:
     def normalised(self, content: bytes) -> str:
         """Output of a command without times and without the path of OUT_DIR."""
         text = self._placed(content.decode("utf-8", "backslashreplace"))
+        table = "┃" in text
         lines = []
         for line in text.split("\n"):
+            if table:  # as wide as the paths in it
+                line = re.sub(r"━+", "━", re.sub(r" +", " ", line)).rstrip()
             if line.startswith(("{", "[")):
                 try:
                     lines.append(json.dumps(_untimed(json.loads(line)), ensure_ascii=False))
