@@ -1,11 +1,12 @@
 """Compares two recordings of `record.py`: every command's exit code and words, every file that was made.
 
-    python tests/recorded/compare.py BEFORE AFTER [--renames FILE] [--lines 12]
+    python tests/recorded/compare.py BEFORE AFTER [--renames FILE] [--lines 12] [--part]
 
 FILE is JSON: {"words": {"old": "new"}, "files": {"old/path": "new/path"}, "expected": ["name or pattern"]}.
 Words are replaced in all text of BEFORE where they stand whole, files are taken under their new path, and
 what is expected to differ (names of results such as help-train or of files, * for any part) is counted and
-not printed. The exit code is 1 where anything else differs.
+not printed. The exit code is 1 where anything else differs. --part: AFTER holds some chains only
+(`record.py --only`), and what it has not got is no difference.
 """
 
 from __future__ import annotations
@@ -41,19 +42,21 @@ class Renames:
         return any(fnmatch.fnmatch(name, pattern) for pattern in self.expected)
 
 
-def differences(before: Path, after: Path, renames: Renames) -> Iterator[tuple[str, str, str]]:
+def differences(
+    before: Path, after: Path, renames: Renames, part_only: bool
+) -> Iterator[tuple[str, str, str]]:
     """(name, what differs, the difference) of everything that differs."""
     old, new = _results(before), _results(after)
-    for name in sorted(old.keys() - new.keys()):
+    for name in [] if part_only else sorted(old.keys() - new.keys()):
         yield name, "is missing after", ""
     for name in sorted(new.keys() - old.keys()):
         yield name, "is new after", ""
-    for name in old.keys() & new.keys():
+    for name in sorted(old.keys() & new.keys()):
         for part in PARTS:
             one, other = (renames.text(_read(old[name] / part)), _read(new[name] / part))
             if one != other:
                 yield name, part, _shown(one, other)
-    yield from _file_differences(before, after, renames)
+    yield from _file_differences(before, after, renames, part_only)
 
 
 def _results(recording: Path) -> dict[str, Path]:
@@ -67,12 +70,17 @@ def _results(recording: Path) -> dict[str, Path]:
     return found
 
 
-def _file_differences(before: Path, after: Path, renames: Renames) -> Iterator[tuple[str, str, str]]:
+def _file_differences(
+    before: Path, after: Path, renames: Renames, part_only: bool
+) -> Iterator[tuple[str, str, str]]:
     hashes: list[dict[str, str]] = [
         json.loads((one / "files.json").read_text("utf-8")) for one in (before, after)
     ]
     paths = {renames.files.get(name, name): name for name in hashes[0]}
+    chains = {name.partition("/")[0] for name in hashes[1]}
     for name in sorted(paths.keys() - hashes[1].keys()):
+        if part_only and name.partition("/")[0] not in chains:
+            continue
         yield name, "file is missing after", ""
     for name in sorted(hashes[1].keys() - paths.keys()):
         yield name, "file is new after", ""
@@ -116,10 +124,11 @@ def main() -> None:
     parser.add_argument("after", type=Path)
     parser.add_argument("--renames", type=Path, help="JSON of what may differ")
     parser.add_argument("--lines", type=int, default=12, help="lines of each difference, at most")
+    parser.add_argument("--part", action="store_true", help="AFTER holds some chains only")
     given = parser.parse_args()
     renames = Renames(**json.loads(given.renames.read_text("utf-8"))) if given.renames else Renames()
     shown, expected = 0, 0
-    for name, what, difference in differences(given.before, given.after, renames):
+    for name, what, difference in differences(given.before, given.after, renames, given.part):
         if renames.is_expected(name):
             expected += 1
             continue
