@@ -1,4 +1,5 @@
-"""Batches: every row once an epoch, within the budget, the same whatever was skipped; padding and the shift."""
+"""Batches: every row once an epoch, within the budget, the same whatever was skipped;
+padding and the shift."""
 
 from __future__ import annotations
 

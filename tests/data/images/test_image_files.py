@@ -149,33 +149,96 @@ CASES: dict[str, tuple[Made, str]] = {
     "nothing": (lambda folder: [], "images must be given"),
     "standard input": (lambda folder: ["-"], "read from files, and not from standard input"),
     "no such file": (lambda folder: [str(folder / "images-idx3")], "images-idx3: there is no such file"),
-    "labels first": (lambda folder: pair(folder)[::-1], "labels-idx1-ubyte: must be the images, but holds labels; name the images first"),
-    "no labels": (lambda folder: pair(folder)[:1], "images-idx3-ubyte: these images must be followed by their labels"),
-    "images twice": (lambda folder: pair(folder)[:1] * 2, "images-idx3-ubyte: must hold labels and begin with the bytes 00 00 08 01"),
-    "another type": (lambda folder: pair(folder, b"\0\0\x0d\x03" + bytes(40)), "must hold images, but begins with the bytes 00 00 0d 03"),
-    "empty": (lambda folder: pair(folder, b""), r"images-idx3-ubyte: must hold images, but begins with the bytes \(none\)"),
+    "labels first": (
+        lambda folder: pair(folder)[::-1],
+        "labels-idx1-ubyte: must be the images, but holds labels; name the images first",
+    ),
+    "no labels": (
+        lambda folder: pair(folder)[:1],
+        "images-idx3-ubyte: these images must be followed by their labels",
+    ),
+    "images twice": (
+        lambda folder: pair(folder)[:1] * 2,
+        "images-idx3-ubyte: must hold labels and begin with the bytes 00 00 08 01",
+    ),
+    "another type": (
+        lambda folder: pair(folder, b"\0\0\x0d\x03" + bytes(40)),
+        "must hold images, but begins with the bytes 00 00 0d 03",
+    ),
+    "empty": (
+        lambda folder: pair(folder, b""),
+        r"images-idx3-ubyte: must hold images, but begins with the bytes \(none\)",
+    ),
     "cut header": (lambda folder: pair(folder, IMAGES + bytes(5)), "ends inside its header"),
-    "cut images": (lambda folder: pair(folder, idx(PIXELS)[:-1]), "must hold 3 images, but ends after 2: was the download cut off"),
-    "longer": (lambda folder: pair(folder, idx(PIXELS) + b"x"), "must end after the 3 images that it announces, but goes on"),
-    "fewer labels": (lambda folder: pair(folder, labels=idx(NAMES[:2])), "a label for each of the 3 images of .*ubyte, but holds 2"),
-    "cut labels": (lambda folder: pair(folder, labels=idx(NAMES)[:-1]), "must hold 3 labels, but ends after 2"),
-    "longer labels": (lambda folder: pair(folder, labels=idx(NAMES) + b"xyz"), "must hold 3 labels, but goes on"),
-    "no pixels": (lambda folder: pair(folder, IMAGES + struct.pack(">3I", 3, 0, 5)), "images of 1 to 67,108,864 pixels, but says 0 x 5"),
-    "huge": (lambda folder: pair(folder, IMAGES + struct.pack(">3I", 3, 2**31, 2**31)), "but says 2147483648 x 2147483648"),
-    "one image": (lambda folder: [str(folder / "x.png")], "x.png: is one image without a label; images with labels are two IDX files"),
-    "one array": (lambda folder: [np_save(folder, PIXELS)], "data.npz: must be an .npz with the arrays .* but is one array"),
-    "no labels array": (lambda folder: [archive(folder, images=PIXELS)], "must hold an array `labels`, but holds images"),
-    "floats": (lambda folder: [archive(folder, images=PIXELS / 2, labels=[1, 2, 3])], "`images` must be uint8 .* is float64 of shape"),
-    "two channels": (lambda folder: [archive(folder, images=PIXELS[..., None].repeat(2, 3), labels=[1, 2, 3])], r"of shape \(3, 4, 5, 2\)"),
+    "cut images": (
+        lambda folder: pair(folder, idx(PIXELS)[:-1]),
+        "must hold 3 images, but ends after 2: was the download cut off",
+    ),
+    "longer": (
+        lambda folder: pair(folder, idx(PIXELS) + b"x"),
+        "must end after the 3 images that it announces, but goes on",
+    ),
+    "fewer labels": (
+        lambda folder: pair(folder, labels=idx(NAMES[:2])),
+        "a label for each of the 3 images of .*ubyte, but holds 2",
+    ),
+    "cut labels": (
+        lambda folder: pair(folder, labels=idx(NAMES)[:-1]),
+        "must hold 3 labels, but ends after 2",
+    ),
+    "longer labels": (
+        lambda folder: pair(folder, labels=idx(NAMES) + b"xyz"),
+        "must hold 3 labels, but goes on",
+    ),
+    "no pixels": (
+        lambda folder: pair(folder, IMAGES + struct.pack(">3I", 3, 0, 5)),
+        "images of 1 to 67,108,864 pixels, but says 0 x 5",
+    ),
+    "huge": (
+        lambda folder: pair(folder, IMAGES + struct.pack(">3I", 3, 2**31, 2**31)),
+        "but says 2147483648 x 2147483648",
+    ),
+    "one image": (
+        lambda folder: [str(folder / "x.png")],
+        "x.png: is one image without a label; images with labels are two IDX files",
+    ),
+    "one array": (
+        lambda folder: [np_save(folder, PIXELS)],
+        "data.npz: must be an .npz with the arrays .* but is one array",
+    ),
+    "no labels array": (
+        lambda folder: [archive(folder, images=PIXELS)],
+        "must hold an array `labels`, but holds images",
+    ),
+    "floats": (
+        lambda folder: [archive(folder, images=PIXELS / 2, labels=[1, 2, 3])],
+        "`images` must be uint8 .* is float64 of shape",
+    ),
+    "two channels": (
+        lambda folder: [archive(folder, images=PIXELS[..., None].repeat(2, 3), labels=[1, 2, 3])],
+        r"of shape \(3, 4, 5, 2\)",
+    ),
     "no images": (lambda folder: [archive(folder, images=PIXELS[:0], labels=[])], r"of shape \(0, 4, 5\)"),
-    "unlike": (lambda folder: [archive(folder, images=PIXELS, labels=[1, 2])], r"must be 3 integers or texts, .* int64 of shape \(2,\)"),
-    "float labels": (lambda folder: [archive(folder, images=PIXELS, labels=[1.0, 2.0, 3.0])], "is float64 of shape"),
-    "objects": (lambda folder: [archive(folder, images=PIXELS, labels=np.array([1, "a", None], object))], "without objects, but cannot be"),
-    "no zip": (lambda folder: [written(folder / "data.npz", b"PK\3\4 and no more")], "must be a whole .npz of NumPy"),
+    "unlike": (
+        lambda folder: [archive(folder, images=PIXELS, labels=[1, 2])],
+        r"must be 3 integers or texts, .* int64 of shape \(2,\)",
+    ),
+    "float labels": (
+        lambda folder: [archive(folder, images=PIXELS, labels=[1.0, 2.0, 3.0])],
+        "is float64 of shape",
+    ),
+    "objects": (
+        lambda folder: [archive(folder, images=PIXELS, labels=np.array([1, "a", None], object))],
+        "without objects, but cannot be",
+    ),
+    "no zip": (
+        lambda folder: [written(folder / "data.npz", b"PK\3\4 and no more")],
+        "must be a whole .npz of NumPy",
+    ),
     "text": (lambda folder: [written(folder / "data.npz", b"text")], "must be a whole .npz of NumPy"),
     "no folders": (lambda folder: [str(folder)], "holds no folder"),
     "no files": (lambda folder: [made(folder / "a")], "none of its folders holds one"),
-}  # fmt: skip
+}
 
 
 def written(path: Path, content: bytes) -> str:

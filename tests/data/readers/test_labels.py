@@ -159,8 +159,8 @@ def test_examples_of_the_training_among_others_are_counted() -> None:  # row 56
     test = examples(("One ", "a"), ("three", "a"), ("two", "a"), path="test.csv")
     assert check_leak(training, test) == [
         (
-            "2 of 3 examples stand in the training too, 1 of them with other labels (first: test.csv:2, there:"
-            " t.csv:2): they measure memory"
+            "2 of 3 examples stand in the training too, 1 of them with other labels (first: test.csv:2,"
+            " there: t.csv:2): they measure memory"
         )
     ]
     assert check_leak(training, test[1:2]) == []

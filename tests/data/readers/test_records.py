@@ -660,7 +660,8 @@ def test_any_bytes_end_in_records_or_one_error(
 ) -> None:
     path, report, used, refused = write(tmp_path, "t", content), ReadReport(), 0, None
     try:
-        for record in read_pairs([path], DataConfig(format=form, on_bad_line=policy), report):  # type: ignore[arg-type]
+        options = DataConfig(format=form, on_bad_line=policy)  # type: ignore[arg-type]
+        for record in read_pairs([path], options, report):
             used += 1
             assert all(text.strip() for text in record.fields.values())
     except DataError as error:

@@ -46,7 +46,7 @@ def everything(phrases: DatePhrases) -> tuple[DatePair, ...]:
 
 
 def bare(phrase: str) -> str:
-    """Letters and digits only, in lower case and without accents. Written apart from `phrase_key` on purpose."""
+    """Letters and digits only, in lower case and without accents. Written apart from `phrase_key`."""
     folded = unicodedata.normalize("NFD", phrase.replace("ı", "i").casefold())
     return "".join(c for c in folded if c.isalnum())
 

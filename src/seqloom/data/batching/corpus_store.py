@@ -101,7 +101,7 @@ def build_corpus(
     folder: Path,
     progress: Callable[[Totals], None] = lambda totals: None,
 ) -> CorpusStore:
-    """The store of these documents: opened where it is there already, made where not.
+    """The store of these documents: opened where it exists, built where not.
 
     `identity` tells what the documents are (hashes, read options, what is held out) and what tokenises them.
     `progress` hears the totals so far. Raises DataError where there is no document at all, FolderError where

@@ -82,8 +82,8 @@ class WindowPlan:
     window.
 
     An epoch cuts at multiples of `window`, moved to the left by less than a window, by (seed, epoch); so its
-    first window may start before the corpus and be shorter, and the last may be shorter too. Batches differ by
-    at most one window.
+    first window may start before the corpus and be shorter, and the last may be shorter too. Batches differ
+    by at most one window.
     """
 
     seed: int

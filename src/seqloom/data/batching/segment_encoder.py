@@ -48,8 +48,8 @@ class SegmentEncoder:
         return joined
 
     def _add(self, segments: set[str]) -> list[str]:
-        """Adds segments that the young generation lacks, from the old one or by tokenising them. Returns those
-        too long to stay."""
+        """Adds segments that the young generation lacks, from the old one or by tokenising them. Returns
+        those too long to stay."""
         new = list(segments - self.old.keys())
         self.young |= {segment: self.old[segment] for segment in segments & self.old.keys()}
         encoded = (array(self.code, ids).tobytes() for ids in self.tokenizer.encode(new))

@@ -111,8 +111,8 @@ _NOTHING = (
 
 
 def group_ids(keys: Sequence[str], groups: Sequence[str | None] | None = None) -> NDArray[np.int64]:
-    """`(rows,)`: numbers from 0. Rows with an equal key, or an equal group, have one number, and so have those
-    that others connect (union-find)."""
+    """`(rows,)`: numbers from 0. Rows with an equal key, or an equal group, have one number, and so have
+    those that others connect (union-find)."""
     first: dict[str, int] = {}
     ids = np.unique([first.setdefault(key, row) for row, key in enumerate(keys)], return_inverse=True)[1]
     if groups is None:

@@ -1,10 +1,10 @@
 """The token store: a text tokenised once, in parallel, into files that are mapped into memory.
 
     .seqloom-cache/HASH/   beside the data (where that folder is read-only: $XDG_CACHE_HOME/seqloom/HASH)
-        tokens.bin         all ids, row after row, column after column; uint16, or uint32 for large vocabularies
+        tokens.bin         all ids, row after row, column after column; uint16, or uint32 for a large vocabulary
         offsets.npy        int64: where each sequence starts (rows * columns + 1)
         lines.npy          int64: the line of its file that each row came from
-        meta.json          what it was made of; HASH is the hash of that, so any change makes a new store
+        meta.json          what it was built from; HASH is its hash, so any change builds a new store
 
 Memory does not grow with the text: records are read, tokenised and written in chunks.
 """
@@ -73,7 +73,7 @@ def build_store(
     folder: Path,
     progress: Callable[[int], None] = lambda rows: None,
 ) -> TokenStore:
-    """The store of these records: opened where it is there already, made where not.
+    """The store of these records: opened where it exists, built where not.
 
     `identity` tells what the records are (paths, sizes, hashes, read options) and what tokenises them. Raises
     DataError where there is no record at all, FolderError where the disk is full.
@@ -90,7 +90,7 @@ def build_store(
 def open_or_build(
     meta: dict[str, Any], folder: Path, write: Callable[[Path], None], opened: Callable[[Path], Store | None]
 ) -> Store:
-    """The store in `folder/HASH`, HASH being that of `meta`: opened where it is there already, written where
+    """The store in `folder/HASH`, HASH being that of `meta`: opened where it exists, written where
     not.
 
     One process writes, others wait for it; it is seen whole or not at all.
@@ -135,7 +135,8 @@ def open_store(place: Path) -> TokenStore | None:
 
 
 def map_arrays(place: Path) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
-    """(tokens, offsets, lines) of a store. Raises OSError or ValueError where a file is missing or damaged."""
+    """(tokens, offsets, lines) of a store. Raises OSError or ValueError where a file is missing or
+    damaged."""
     dtype = np.uint16 if (place / "tokens.bin.uint16").exists() else np.uint32
     path = place / f"tokens.bin.{np.dtype(dtype).name}"
     tokens = np.memmap(path, dtype=dtype, mode="r") if path.stat().st_size else np.empty(0, dtype)
@@ -212,8 +213,7 @@ def chunked(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 
 def cache_folder(data: Path) -> Path:
-    """Where the stores of a data file live: beside it where that can be written to, which is tried and not
-    asked."""
+    """Where the stores of a data file are: beside it if a file can be written there."""
     beside = data.parent / ".seqloom-cache"
     try:
         beside.mkdir(exist_ok=True)
@@ -224,5 +224,5 @@ def cache_folder(data: Path) -> Path:
 
 
 def fingerprint(path: str) -> dict[str, Any]:
-    """What tells one version of a data file from another: name, size and SHA-256."""
+    """What distinguishes versions of a data file: name, size and SHA-256."""
     return {"path": path, "bytes": os.path.getsize(path), "sha256": files.sha256(Path(path))}

@@ -109,7 +109,9 @@ class SequenceArray:
     def padded(self, rows: NDArray[np.int64], value: int) -> Tensor:
         """`(rows, longest)`, padded on the right; no step where all are empty."""
         chosen = [self[int(row)] for row in rows]
-        return pad(chosen, value) if len(chosen) else torch.zeros(0, 0, dtype=torch.long)  # type: ignore[arg-type]
+        if not chosen:
+            return torch.zeros(0, 0, dtype=torch.long)
+        return pad(chosen, value)  # type: ignore[arg-type]
 
 
 @final

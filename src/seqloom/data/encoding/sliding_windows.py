@@ -78,5 +78,6 @@ def owners(cut: Sequence[Window], length: int) -> list[int]:
 
 
 def merge_windows(cut: Sequence[Window], answers: Sequence[Sequence[T]], length: int) -> list[T]:
-    """One answer for each place of a text, of those that its windows gave: `answers[window][place - begin]`."""
+    """One answer for each place of a text, of those that its windows gave: `answers[window][place -
+    begin]`."""
     return [answers[window][at - cut[window][0]] for at, window in enumerate(owners(cut, length))]

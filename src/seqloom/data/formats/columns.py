@@ -178,7 +178,8 @@ def note_pair(source: str, target: str, file: DataFile) -> None:
     swapped = (f"data.source={printable(target)}", f"data.target={printable(source)}")
     settings = " ".join(f"--set {shlex.quote(setting)}" for setting in swapped)
     file.note(
-        f"{printable(source)!r} is taken as source and {printable(target)!r} as target; to turn it: {settings}"
+        f"{printable(source)!r} is taken as source and {printable(target)!r} as target; to turn it:"
+        f" {settings}"
     )
 
 

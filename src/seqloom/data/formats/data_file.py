@@ -81,7 +81,8 @@ class DataFile:
         policy = self.options.on_bad_line
         if policy == "error":
             raise self.error(
-                r"a text holds half of a surrogate pair (\ud800 to \udfff) or \u0000, which are no characters; "
+                r"a text holds half of a surrogate pair (\ud800 to \udfff) or \u0000, which are no"
+                r" characters; "
                 "leave such lines out with --set data.on_bad_line=skip",
                 line,
             )

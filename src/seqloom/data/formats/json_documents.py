@@ -45,7 +45,8 @@ def read_json_document(file: DataFile, schema: TableSchema) -> Iterator[Record]:
 
 
 def read_document(file: DataFile) -> Any:
-    """The value that a whole file holds. Raises DataError for what is not text or not JSON that can be used."""
+    """The value that a whole file holds. Raises DataError for what is not text or not JSON that can be
+    used."""
     if file.options.on_bad_line == "skip":
         raise UsageError("a JSON file has no lines to skip: take data.on_bad_line=error or replace")
     lines = file.lines(max_line_bytes=max(file.options.max_line_bytes, MOST_BYTES))

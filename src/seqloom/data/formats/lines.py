@@ -11,6 +11,7 @@ import gzip
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import BinaryIO, Literal, NamedTuple
 
 from seqloom.data.formats.read_report import ReadReport
@@ -46,42 +47,35 @@ def read_lines(
     """The lines of a file (plain, `.gz` or `-`) as (number from 1, text without line end), blank ones too.
 
     All are counted in `report`. With `skip` a bad line leaves a gap in the numbers.
-    Raises what `scan_lines` raises, and DataError at the end where no line held more than white space.
+    Raises what `scan_lines` raises, and DataError at the end where all lines are white space.
 
     With `every_line`, for who must answer each line, there is no gap and no such error: a skipped line is
-    counted and comes as an empty text, and an empty file has no lines.
+    counted and becomes an empty text, and an empty file has no lines.
     """
-    lines = blank = usable = 0
-    scanned = scan_lines(
-        path,
-        report,
-        encoding=encoding,
-        on_bad_line=on_bad_line,
-        max_line_bytes=max_line_bytes,
-        may_be_empty=every_line,
-    )
-    try:
-        for line in scanned:
-            lines = line.number
-            if line.problem is not None:
-                report.skip(line.problem, path, line.number)
+    count = blank = skipped = 0
+    with report.reading(path, None):
+        for number, text, problem in scan_lines(
+            path,
+            report,
+            encoding=encoding,
+            on_bad_line=on_bad_line,
+            max_line_bytes=max_line_bytes,
+            may_be_empty=every_line,
+        ):
+            count += 1
+            if problem is not None:
+                skipped += 1
+                report.skip(problem, path, number)
                 if every_line:
-                    yield line.number, ""
+                    yield number, ""
                 continue
             report.used += 1
-            if line.text.strip():
-                usable += 1
-            else:
+            if not text.strip():
                 blank += 1
-                report.keep("blank", path, line.number)
-            yield line.number, line.text
-    except DataError as error:
-        report.rejected += error.line is not None
-        raise
-    if not usable and not every_line:
-        raise DataError(
-            f"there are no usable lines in it ({blank} blank lines, {lines - blank} skipped)", path
-        )
+                report.keep("blank", path, number)
+            yield number, text
+    if count == blank + skipped and not every_line:
+        raise DataError(f"there are no usable lines in it ({blank} blank lines, {skipped} skipped)", path)
 
 
 def scan_lines(
@@ -95,9 +89,9 @@ def scan_lines(
     open_file: Callable[[], BinaryIO] | None = None,
 ) -> Iterator[Line]:
     """Every line of a file, those to skip too; only repairs and oddities are counted in `report`. `open_file`
-    opens what is no file of its own, such as one in an archive; `path` then only says where.
+    opens what is not a file of its own, such as one in an archive; `path` is then only for messages.
 
-    Raises DataError where the file cannot be opened or read, is empty (unless it may be), is no text (an
+    Raises DataError where the file cannot be opened or read, is empty (unless it may be), is not text (an
     archive, a PDF, UTF-16 read as something else), ends in zeros or has a line over `max_line_bytes`; with
     `on_bad_line="error"` also where a line is not in `encoding` or holds a NUL. Raises UsageError for an
     encoding that cannot be read.
@@ -107,6 +101,7 @@ def scan_lines(
     with _opened(path, open_file) as file:
         try:
             codec, start = _byte_order(file, codec)
+            decoder = _Decoder(path, codec, on_bad_line, report)
             newline, carriage = "\n".encode(codec), "\r".encode(codec)
             unit = len(newline)
             while raw := _next_line(file, newline, max_line_bytes + 2 * unit, start):
@@ -125,7 +120,7 @@ def scan_lines(
                         path,
                         number,
                     )
-                yield _decoded(content, codec, path, number, offset, ended, on_bad_line, report)
+                yield decoder.line(content, number, offset, ended)
                 offset += len(raw)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise DataError(_damage(error, number), path, number + 1) from None
@@ -164,14 +159,13 @@ def _opened(path: str, open_file: Callable[[], BinaryIO] | None) -> Iterator[Bin
 
 
 def _byte_order(file: BinaryIO, codec: str) -> tuple[str, bytes]:
-    """utf-16 and utf-32 with their byte order, told from the first character, and the bytes read to tell it."""
+    """utf-16 and utf-32 with their byte order, by the first character, and the bytes of that character."""
     if codec not in ("utf-16", "utf-32"):
         return codec, b""
     start = file.read(2 if codec == "utf-16" else 4)
-    big = start.startswith(
-        (codecs.BOM_UTF16_BE, b"\0")
-    )  # without a mark: an ASCII character begins with its zeros
-    return f"{codec}-{'be' if big else 'le'}", start
+    # Without a byte order mark a big-endian ASCII character begins with its zeros.
+    big_endian = start.startswith((codecs.BOM_UTF16_BE, b"\0"))
+    return f"{codec}-{'be' if big_endian else 'le'}", start
 
 
 def _next_line(file: BinaryIO, newline: bytes, most: int, start: bytes) -> bytes:
@@ -214,20 +208,19 @@ _KINDS = (
 
 def _refuse_disguise(raw: bytes, codec: str, path: str) -> None:
     """Raises DataError where the first line begins as another kind of file does."""
-    for mark, found in _MARKS:
-        if raw.startswith(mark) and found != codec:
-            name = found.upper() if found == "utf-8" else found[:6].upper()
-            raise DataError(
-                f"looks like {name} (by its byte order mark); read it with --set"
-                f" data.encoding={name.lower()}",
-                path,
-                1,
-            )
+    for mark, encoding in _MARKS:
         if raw.startswith(mark):
+            if encoding != codec:
+                raise DataError(_looks_like(encoding, "by its byte order mark"), path, 1)
             return
     for magic, kind in _KINDS:
         if raw.startswith(magic) and (magic != b"BZh" or raw[4:10] == b"1AY&SY"):
             raise DataError(f"must be text, but is {kind}", path, 1)
+
+
+def _looks_like(encoding: str, evidence: str) -> str:
+    name = encoding.removesuffix("-le").removesuffix("-be")
+    return f"looks like {name.upper()} ({evidence}); read it with --set data.encoding={name}"
 
 
 def _refuse_zeros(content: bytes, rest: BinaryIO | None, path: str, number: int) -> None:
@@ -235,21 +228,14 @@ def _refuse_zeros(content: bytes, rest: BinaryIO | None, path: str, number: int)
 
     `rest` is what follows an unfinished line; at most 64 MiB of it are read.
     """
-    zeros = [content[lane:4096:4].count(0) for lane in range(4)]
-    share = [count / max(1, len(content[lane:4096:4])) for lane, count in enumerate(zeros)]
+    columns = [content[column:4096:4] for column in range(4)]  # each fourth byte
+    zeros = [column.count(0) for column in columns]
+    shares = [count / max(1, len(column)) for count, column in zip(zeros, columns, strict=True)]
     if number == 1 and sum(zeros) >= 2 and 0 in zeros:
-        if sum(s > 0.9 for s in share) == 3 and len(content) >= 7:
-            raise DataError(
-                "looks like UTF-32 (three of four bytes are zero); read it with --set data.encoding=utf-32",
-                path,
-                number,
-            )
-        if 0 in (sum(zeros[0::2]), sum(zeros[1::2])) and max(share) > 0.3:
-            raise DataError(
-                "looks like UTF-16 (every second byte is zero); read it with --set data.encoding=utf-16",
-                path,
-                number,
-            )
+        if sum(share > 0.9 for share in shares) == 3 and len(content) >= 7:
+            raise DataError(_looks_like("utf-32", "three of four bytes are zero"), path, number)
+        if 0 in (zeros[0] + zeros[2], zeros[1] + zeros[3]) and max(shares) > 0.3:
+            raise DataError(_looks_like("utf-16", "every second byte is zero"), path, number)
     tail = len(content) - len(content.rstrip(b"\0"))
     if rest is None or tail < 2:
         return
@@ -266,43 +252,43 @@ def _refuse_zeros(content: bytes, rest: BinaryIO | None, path: str, number: int)
             )
 
 
-def _decoded(
-    content: bytes,
-    codec: str,
-    path: str,
-    number: int,
-    offset: int,
-    ended: bool,
-    on_bad_line: Policy,
-    report: ReadReport,
-) -> Line:
-    """The text of one line that starts at byte `offset`, with what the policy makes of it."""
-    problem = message = None
-    try:
-        text = content.decode(codec)
-    except UnicodeDecodeError as error:
-        problem, message = f"bad {codec.upper()}", _not_in(codec, error, offset, ended)
-        text = content.decode(codec, "replace")
-    if "\0" in text:
-        if problem is None:
-            before = len(text[: text.index("\0")].encode(codec))
-            problem, message = (
-                "NUL",
-                f"holds a NUL (zero byte, at byte {offset + before} of the file){_ADVICE}",
-            )
-        text = text.replace("\0", REPLACEMENT)
-    if number == 1:
-        text = text.removeprefix("\ufeff")
-    if problem is not None and on_bad_line == "error":
-        raise DataError(f"{message}", path, number)
-    if problem is not None and on_bad_line == "replace":
-        report.replace(problem, path, number)
+@dataclass(frozen=True, slots=True)
+class _Decoder:
+    """Decodes the lines of one file, with what the policy makes of them."""
+
+    path: str
+    codec: str
+    on_bad_line: Policy
+    report: ReadReport
+
+    def line(self, content: bytes, number: int, offset: int, ended: bool) -> Line:
+        """The text of one line that starts at byte `offset`; `ended`: whether it has a line end."""
         problem = None
-    if "\ufeff" in text:
-        report.keep("U+FEFF (byte order mark) inside the file; were files joined?", path, number)
-    if "\r" in text:
-        report.keep(r"a lone carriage return; lines end at \n or \r\n only", path, number)
-    return Line(number, text, problem)
+        message = ""
+        try:
+            text = content.decode(self.codec)
+        except UnicodeDecodeError as error:
+            problem, message = f"bad {self.codec.upper()}", _not_in(self.codec, error, offset, ended)
+            text = content.decode(self.codec, "replace")
+        if "\0" in text:
+            if problem is None:
+                at = offset + len(text[: text.index("\0")].encode(self.codec))
+                problem, message = "NUL", f"holds a NUL (zero byte, at byte {at} of the file){_ADVICE}"
+            text = text.replace("\0", REPLACEMENT)
+        if number == 1:
+            text = text.removeprefix("\ufeff")
+        if problem is not None and self.on_bad_line == "error":
+            raise DataError(message, self.path, number)
+        if problem is not None and self.on_bad_line == "replace":
+            self.report.replace(problem, self.path, number)
+            problem = None
+        if "\ufeff" in text:
+            oddity = "U+FEFF (byte order mark) inside the file; were files joined?"
+            self.report.keep(oddity, self.path, number)
+        if "\r" in text:
+            oddity = r"a lone carriage return; lines end at \n or \r\n only"
+            self.report.keep(oddity, self.path, number)
+        return Line(number, text, problem)
 
 
 _ADVICE = "; leave such lines out with --set data.on_bad_line=skip"
@@ -311,11 +297,8 @@ _ADVICE = "; leave such lines out with --set data.on_bad_line=skip"
 def _not_in(codec: str, error: UnicodeDecodeError, offset: int, ended: bool) -> str:
     shown = " ".join(f"0x{byte:02X}" for byte in error.object[error.start : error.end][:8])
     where = f"{shown} at byte {offset + error.start} of the file"
-    if (
-        not ended
-        and error.end == len(error.object)
-        and error.reason in ("unexpected end of data", "truncated data")
-    ):
+    cut_off = error.reason in ("unexpected end of data", "truncated data") and not ended
+    if cut_off and error.end == len(error.object):
         return f"the file ends inside a character ({where}): was the download cut off? Fetch it again"
     other = "latin-1 (or cp1252)" if codec == "utf-8" else "NAME"
     return (

@@ -288,7 +288,8 @@ def _check_headerless(head: TableRow, text: DelimitedText, schema: TableSchema) 
         for nth, role in zip(("first", "second", "third"), roles, strict=False):
             taken += f", the {nth} column as {role}"
     file.note(
-        f"no header; the first row is read as data{taken} (if it is a header: --set data.header=true): {head}",
+        f"no header; the first row is read as data{taken} (if it is a header: --set data.header=true):"
+        f" {head}",
         head.line,
     )
 

@@ -3,13 +3,13 @@ files.
 
     IMAGES LABELS    two IDX files, such as train-images-idx3-ubyte.gz and train-labels-idx1-ubyte.gz
                      (LeCun et al. 1998)
-    DATA.npz         arrays `images` (uint8; number, height, width, and where there are colours 3) and `labels`
-                     (integers or texts)
+    DATA.npz         arrays `images` (uint8; number, height, width, and where there are colours 3) and
+                     `labels` (integers or texts)
     FOLDER           a folder of image files for each label, FOLDER/LABEL/NAME.png (needs Pillow, the extra
                      `images`)
 
-Without labels the same are read, and labels need not exist: images by themselves, single image files, a folder
-of image files however deep. One picture is in memory at a time, but for `.npz`, which is read whole.
+Without labels the same are read, and labels need not exist: images by themselves, single image files, a
+folder of image files however deep. One picture is in memory at a time, but for `.npz`, which is read whole.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class Source(NamedTuple):
 
 
 def read_pictures(paths: Sequence[str], *, labelled: bool = True) -> Iterator[Picture]:
-    """The pictures of what a user named, in order; not `labelled`: without their labels, which need not exist.
+    """The pictures of what a user named, in order; not `labelled`: without their labels, which need not
+    exist.
 
     Raises DataError where a file is not what it must be, UsageError where nothing that can be read was named.
     """
@@ -176,15 +177,16 @@ def _read_idx(path: str, labels_path: str | None) -> Iterator[Picture]:
         labels = None if labels_path is None else _idx_labels(labels_path, path, count)
         if not 0 < height * width <= MOST_PIXELS:
             raise DataError(
-                f"must hold images of 1 to {MOST_PIXELS:,} pixels, but says {height} x {width}; fetch it again",
+                f"must hold images of 1 to {MOST_PIXELS:,} pixels, but says {height} x {width}; fetch it"
+                " again",
                 path,
             )
         for index in range(count):
             content = images.read(height * width)
             if len(content) < height * width:
                 raise DataError(
-                    f"must hold {count:,} images, but ends after {index:,}: was the download cut off? Fetch it"
-                    " again",
+                    f"must hold {count:,} images, but ends after {index:,}: was the download cut off? Fetch"
+                    " it again",
                     path,
                 )
             pixels = np.frombuffer(content, np.uint8).reshape(height, width, 1)

@@ -4,7 +4,7 @@
         pixels.bin         uint8 (rows, size, size, channels)
         labels.npy         int64: the number of each row's label; 0 where images are read without labels
         places.json        names of the labels, in order; which file each row came from
-        meta.json          what it was made of
+        meta.json          what it was built from
 
 The order of an epoch is a function of (seed, epoch). A row of a batch is `epoch * len(store) + row`, so that
 what is random about it can be a function of these two.
@@ -90,7 +90,7 @@ def build_image_store(
     identity: dict[str, Any],
     folder: Path,
 ) -> ImageStore:
-    """The store of these pictures: opened where it is there already, made where not.
+    """The store of these pictures: opened where it exists, built where not.
 
     Raises DataError where there is no picture, FolderError where the disk is full.
     """

@@ -53,7 +53,8 @@ def read_class_files(files: Sequence[DataFile]) -> Iterator[Record]:
 
 
 def _refuse_parts(members: Sequence[Member], whole: DataFile) -> None:
-    """Raises DataError where several folders hold folders of the same names, such as train/pos and test/pos."""
+    """Raises DataError where several folders hold folders of the same names, such as train/pos and
+    test/pos."""
     inner = {one.parts[:2] for one in members if len(one.parts) > 2}
     names = Counter(name for _, name in inner)
     if max(names.values(), default=0) > 1:

@@ -100,7 +100,8 @@ def read_conll(file: DataFile, answers: bool) -> Iterator[TaggedWords]:
 
 @final
 class _Columns(NamedTuple):
-    """How the columns of a file are separated, how many there are, which of them (from 0) are word and tag."""
+    """How the columns of a file are separated, how many there are, which of them (from 0) are word and
+    tag."""
 
     tabs: bool
     number: int
@@ -177,6 +178,6 @@ def _wrong_count(line: Line, cells: Sequence[str], columns: _Columns) -> str:
     elif len(cells) < columns.number == len(_SPACES.split(line.text.strip(" \t"))):
         hint = "; a space stands where a tab is needed"
     return (
-        f"there must be {columns.number} columns, parted by {columns.separator} as in line {columns.first}, but"
-        f" there are {len(cells)}{hint}"
+        f"there must be {columns.number} columns, parted by {columns.separator} as in line {columns.first},"
+        f" but there are {len(cells)}{hint}"
     )

@@ -94,8 +94,8 @@ class _Sentence:
         return cells
 
     def _words(self) -> list[tuple[int, list[str]]]:
-        """The lines and cells of words, whose numbers must be 1, 2, 3 ...; ranges must come before their first
-        word, empty nodes after theirs. There is at least one word."""
+        """The lines and cells of words, whose numbers must be 1, 2, 3 ...; ranges must come before their
+        first word, empty nodes after theirs. There is at least one word."""
         words: list[tuple[int, list[str]]] = []
         range_end = empty = 0
         rows = [(line.number, self._cells(line)) for line in self._lines]
@@ -107,7 +107,8 @@ class _Sentence:
                 empty += 1
                 if (int(found[1]), int(found[2])) != (len(words), empty):
                     raise self._error(
-                        f"the empty node {cells[_ID]} must be {len(words)}.{empty} here, after word {len(words)}",
+                        f"the empty node {cells[_ID]} must be {len(words)}.{empty} here, after word"
+                        f" {len(words)}",
                         line,
                     )
                 self._file.find("an empty node (such as 8.1), no word", line)

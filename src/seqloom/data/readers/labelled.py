@@ -175,7 +175,8 @@ def _beside(files: Sequence[DataFile]) -> Iterator[Record]:
         if names is not None and label.strip():
             if label.strip() not in names:
                 raise labels.error(
-                    f"the label must be one of those of {MAPPING} beside it, but is {printable(label)[:40]!r}",
+                    f"the label must be one of those of {MAPPING} beside it, but is"
+                    f" {printable(label)[:40]!r}",
                     line.number,
                 )
             label = names[label.strip()]

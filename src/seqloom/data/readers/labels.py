@@ -5,96 +5,99 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Literal, TypeVar
 
 from seqloom.data.readers.examples import LabelledText, TaggedWords
 from seqloom.errors import DataError, place
 
 MOST_UNEQUAL = 100
-"""From so many times more examples of one label than of another on, it is said."""
+"""A label with so many times more examples than another is noted."""
 SHOWN = 5
 """Labels that a message lists."""
+
+Labelled = LabelledText | TaggedWords
+Example = TypeVar("Example", LabelledText, TaggedWords, LabelledText | TaggedWords)
 
 
 def label_order(labels: Iterable[str]) -> tuple[str, ...]:
     """Different labels in the order that a model keeps: whole numbers by size, else by their characters."""
-    found = set(labels)
-    whole = all(label.removeprefix("-").isascii() and label.removeprefix("-").isdigit() for label in found)
-    return tuple(sorted(found, key=lambda label: (int(label), label)) if whole else sorted(found))
+    distinct = set(labels)
+    if all(label.isascii() and label.removeprefix("-").isdigit() for label in distinct):
+        return tuple(sorted(distinct, key=lambda label: (int(label), label)))
+    return tuple(sorted(distinct))
 
 
 def text_key(example: LabelledText) -> str:
-    """The same for examples whose texts differ in nothing but case and white space."""
-    return "\n".join(
-        " ".join(text.split()).casefold() for text in (example.text, example.second) if text is not None
-    )
+    """Equal for examples whose texts differ in nothing but case and white space."""
+    texts = (example.text,) if example.second is None else (example.text, example.second)
+    return "\n".join(" ".join(text.split()).casefold() for text in texts)
 
 
 def check_labels(examples: Sequence[LabelledText]) -> list[str]:
     """What is odd in examples to train on, in sentences: labels of one example, far more examples of one
-    label than of another, texts that come again, with the same or other labels.
+    label than of another, texts that are repeated, with the same or other labels.
 
     Raises DataError where all have one label, and where two labels differ only in case, white space or how a
     number is written.
     """
     first: dict[str, LabelledText] = {}
-    for example in examples:
-        for label in example.labels:
-            first.setdefault(label, example)
-    _refuse_alike(first)
-    counts = Counter(label for example in examples for label in example.labels)
+    for label, example in labels_of(examples):
+        first.setdefault(label, example)
+    _refuse_similar(first)
+    counts = Counter(label for label, _ in labels_of(examples))
     if len(counts) < 2 and all(example.labels for example in examples):
         only = f"all {len(examples)} have {next(iter(counts))!r}" if counts else "there is none"
         raise DataError(
             f"examples to train on must have at least two different labels, but {only}",
             examples[0].path if examples else None,
         )
-    said = []
+    notices = []
     single = [label for label, number in counts.items() if number == 1]
     if single:
-        where = ", ".join(f"{label!r} ({_at(first[label])})" for label in single[:SHOWN]) + ", ..." * (
-            len(single) > SHOWN
-        )
-        said.append(
-            f"{len(single)} {'labels have' if len(single) > 1 else 'label has'} only one example: {where}"
-        )
+        shown = _some([f"{label!r} ({_place(first[label])})" for label in single])
+        labels = "labels have" if len(single) > 1 else "label has"
+        notices.append(f"{len(single)} {labels} only one example: {shown}")
     if counts:
-        (large, most), (small, least) = max(counts.items(), key=_size), min(counts.items(), key=_size)
+        (large, most), (small, least) = max(counts.items(), key=_by_count), min(counts.items(), key=_by_count)
         if most > MOST_UNEQUAL * least:
-            said.append(
+            notices.append(
                 f"the labels are very unequal: {most:,} examples of {large!r}, {least:,} of {small!r}; to"
                 " weigh them alike: --set head.class_weights=balanced"
             )
-    return said + _repeated(examples)
+    return notices + _repeated(examples)
 
 
 def check_numbers(examples: Sequence[LabelledText]) -> None:
     """Raises DataError where numbers to train on do not differ."""
-    found = {float(label) for example in examples for label in example.labels}
-    if len(found) < 2:
-        only = f"all {len(examples)} have {next(iter(found)):g}" if found else "there is none"
+    numbers = {float(label) for label, _ in labels_of(examples)}
+    if len(numbers) < 2:
+        only = f"all {len(examples)} have {next(iter(numbers)):g}" if numbers else "there is none"
         raise DataError(
             f"examples to train on must have different numbers, but {only}",
             examples[0].path if examples else None,
         )
 
 
-def _size(item: tuple[str, int]) -> tuple[int, str]:
+def _by_count(item: tuple[str, int]) -> tuple[int, str]:
     return item[1], item[0]
 
 
-def _at(example: LabelledText | TaggedWords) -> str:
+def _some(shown: Sequence[str], most: int = SHOWN) -> str:
+    return ", ".join(shown[:most]) + ", ..." * (len(shown) > most)
+
+
+def _place(example: Labelled) -> str:
     return place(example.path, example.line)
 
 
-def _refuse_alike(first: dict[str, LabelledText]) -> None:
-    met: dict[str, str] = {}
+def _refuse_similar(first: dict[str, LabelledText]) -> None:
+    known: dict[str, str] = {}
     for label in first:
-        other = met.setdefault(_folded(label), label)
+        other = known.setdefault(_folded(label), label)
         if other != label:
             raise DataError(
-                f"the labels {other!r} ({_at(first[other])}) and {label!r} ({_at(first[label])}) differ only"
-                " in case, white space or how a number is written, and are probably the same; write them"
+                f"the labels {other!r} ({_place(first[other])}) and {label!r} ({_place(first[label])}) differ"
+                " only in case, white space or how a number is written, and are probably the same; write them"
                 " alike"
             )
 
@@ -106,24 +109,27 @@ def _folded(label: str) -> str:
 
 
 def _repeated(examples: Sequence[LabelledText]) -> list[str]:
-    met: dict[str, LabelledText] = {}
-    again: list[tuple[LabelledText, LabelledText]] = []
-    apart: list[tuple[LabelledText, LabelledText]] = []
+    known: dict[str, LabelledText] = {}
+    with_same: list[tuple[LabelledText, LabelledText]] = []
+    with_other: list[tuple[LabelledText, LabelledText]] = []
     for example in examples:
-        earlier = met.setdefault(text_key(example), example)
+        earlier = known.setdefault(text_key(example), example)
         if earlier is not example:
-            (again if set(earlier.labels) == set(example.labels) else apart).append((example, earlier))
-    return [
-        f"{len(found):,} {'examples repeat' if len(found) > 1 else 'example repeats'} an earlier text with"
-        f" {how} (first: {_at(found[0][0])}, before: {_at(found[0][1])})"
-        for found, how in ((again, "the same labels"), (apart, "other labels"))
-        if found
-    ]
+            same = set(earlier.labels) == set(example.labels)
+            (with_same if same else with_other).append((example, earlier))
+    notices = []
+    for pairs, labels in ((with_same, "the same labels"), (with_other, "other labels")):
+        if pairs:
+            repeat = "examples repeat" if len(pairs) > 1 else "example repeats"
+            example, earlier = pairs[0]
+            notices.append(
+                f"{len(pairs):,} {repeat} an earlier text with {labels} (first: {_place(example)}, before:"
+                f" {_place(earlier)})"
+            )
+    return notices
 
 
-def labels_of(
-    examples: Iterable[LabelledText | TaggedWords],
-) -> Iterator[tuple[str, LabelledText | TaggedWords]]:
+def labels_of(examples: Iterable[Example]) -> Iterator[tuple[str, Example]]:
     """Each label and tag, and the example that has it."""
     for example in examples:
         for label in example.labels if isinstance(example, LabelledText) else example.tags:
@@ -131,52 +137,40 @@ def labels_of(
 
 
 def check_known(
-    examples: Iterable[LabelledText | TaggedWords],
-    order: Sequence[str],
-    unseen: Literal["error", "ignore"] = "error",
+    examples: Iterable[Labelled], order: Sequence[str], unseen: Literal["error", "ignore"] = "error"
 ) -> list[str]:
-    """A sentence on labels (or tags) that a model has not got, if there are any and they may be.
+    """A sentence on labels (or tags) that a model does not have, if there are any and they may be.
 
     Raises DataError where they may not.
     """
     known = frozenset(order)
-    counts: Counter[str] = Counter()
-    first: LabelledText | TaggedWords | None = None
-    for label, example in labels_of(examples):
-        if label not in known:
-            counts[label] += 1
-            first = first or example
-    if first is None:
+    unknown = [(label, example) for label, example in labels_of(examples) if label not in known]
+    if not unknown:
         return []
-    listed = ", ".join(f"{label!r} ({number:,})" for label, number in counts.most_common(SHOWN)) + ", ..." * (
-        len(counts) > SHOWN
-    )
-    what = f"labels that the training has not got: {listed}"
+    first = unknown[0][1]
+    counts = Counter(label for label, _ in unknown)
+    listed = [f"{label!r} ({number:,})" for label, number in counts.most_common(SHOWN + 1)]
+    what = f"labels that the training has not got: {_some(listed)}"
     if unseen == "ignore":
-        return [f"{what} (first: {_at(first)}); every answer to it is wrong"]
-    shown = ", ".join(map(repr, order[: 4 * SHOWN])) + ", ..." * (len(order) > 4 * SHOWN)
+        return [f"{what} (first: {_place(first)}); every answer to it is wrong"]
     raise DataError(
-        f"{what}; known are {shown}; correct them, or count them as answered wrongly with --set"
-        " data.unseen_labels=ignore",
+        f"{what}; known are {_some([repr(label) for label in order], 4 * SHOWN)}; correct them, or count them"
+        " as answered wrongly with --set data.unseen_labels=ignore",
         first.path,
         first.line,
     )
 
 
 def check_leak(training: Iterable[LabelledText], others: Sequence[LabelledText]) -> list[str]:
-    """A sentence on examples whose texts stand in the training too, if there are any."""
+    """A sentence on examples whose texts are in the training data too, if there are any."""
     known: dict[str, LabelledText] = {}
     for example in training:
         known.setdefault(text_key(example), example)
     found = [(example, known[key]) for example in others if (key := text_key(example)) in known]
     if not found:
         return []
-    apart = sum(set(example.labels) != set(other.labels) for example, other in found)
-    where = f"(first: {_at(found[0][0])}, there: {_at(found[0][1])})"
-    other = f", {apart:,} of them with other labels" if apart else ""
-    return [
-        (
-            f"{len(found):,} of {len(others):,} examples stand in the training too{other} {where}: they measure"
-            " memory"
-        )
-    ]
+    differing = sum(set(example.labels) != set(other.labels) for example, other in found)
+    where = f"(first: {_place(found[0][0])}, there: {_place(found[0][1])})"
+    other = f", {differing:,} of them with other labels" if differing else ""
+    repeated = f"{len(found):,} of {len(others):,} examples stand in the training too"
+    return [f"{repeated}{other} {where}: they measure memory"]

@@ -20,7 +20,8 @@ from seqloom.data.readers.labelled import form_of, read_any_rows
 from seqloom.errors import DataError, UsageError, place, printable
 
 TEXTS = (
-    "text", "goal", "premise", "context", "ctx", "question", "stem", "sentence", "startphrase", "prompt", "query",
+    "text", "goal", "premise", "context", "ctx", "question", "stem", "sentence", "startphrase", "prompt",
+    "query",
 )  # fmt: skip
 ANSWERS = ("label", "answer", "answerkey", "answer_key", "answer_idx", "correct", "gold")
 LISTS = ("options", "choices", "endings", "candidates")
@@ -284,8 +285,8 @@ def _by_word(one: _WrittenChoice) -> int:
     if not 0 <= answer < len(options):
         last = LETTERS[: len(options)][-1].upper()
         raise one.error(
-            f"the answer must be a number (all of a file), a letter up to {last} or one of the options, but is"
-            f" {printable(label)[:40]!r}"
+            f"the answer must be a number (all of a file), a letter up to {last} or one of the options, but"
+            f" is {printable(label)[:40]!r}"
         )
     return answer
 

@@ -1,7 +1,8 @@
 """Lists of hypotheses (n-best lists) from JSONL or tables, and back.
 
     .jsonl    one list a line: {"id": "a1", "ref": "...", "nbest": [{"text": "...", "score": -3.1}, ...]}
-    .tsv      one hypothesis a row below a header with the columns id and text; the rows of a list stand together
+    .tsv      one hypothesis a row below a header with the columns id and text; the rows of a list are
+              neighbours
 
 `ref` (or `reference`) may be missing; an empty cell is none. All other fields and columns are kept. A text
 may be empty.
@@ -237,8 +238,8 @@ def _check_header(head: TableRow, name: str, text: DelimitedText) -> None:
     if missing:
         found = listed([cell[:60] for cell in head.cells])
         raise text.file.error(
-            f"the first row must name the columns, divided by {text.delimiter!r}, with 'id' and {name!r} among"
-            f" them, but lacks {listed(missing)} (found: {found})",
+            f"the first row must name the columns, divided by {text.delimiter!r}, with 'id' and {name!r}"
+            f" among them, but lacks {listed(missing)} (found: {found})",
             head.line,
         )
     refuse_repeated_names(head, text.file)

@@ -1,7 +1,7 @@
 """Users' text files to records that know their file and line.
 
-Parallel text, TSV, CSV and JSONL give pairs; plain text gives one text a line. What had to be guessed is noted
-in the report; a row that cannot be used is an error, or left out and counted.
+Parallel text, TSV, CSV and JSONL give pairs; plain text gives one text a line. What had to be guessed is
+noted in the report; a row that cannot be used is an error, or left out and counted.
 """
 
 from __future__ import annotations

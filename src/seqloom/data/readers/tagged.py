@@ -62,7 +62,8 @@ def _form(file: DataFile, answers: bool) -> str:
     if form != "auto":
         if form not in _READERS:
             raise UsageError(
-                f"words with tags must be in one of the forms {', '.join(_READERS)}, but data.format is {form}"
+                f"words with tags must be in one of the forms {', '.join(_READERS)}, but data.format is"
+                f" {form}"
             )
         return form
     suffix = ending(file.path)
@@ -122,7 +123,8 @@ def _texts(content: dict[str, Any], what: str, file: DataFile, line: int) -> lis
     ):
         expected = " or ".join(known) if named is None else printable(named)
         raise file.error(
-            f"there must be a list of texts, none of them blank, under {expected}; tags by name, not by number",
+            f"there must be a list of texts, none of them blank, under {expected}; tags by name, not by"
+            " number",
             line,
         )
     return found

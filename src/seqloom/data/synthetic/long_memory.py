@@ -1,15 +1,15 @@
 """Tasks that a model solves only by remembering something over a given distance. Each example is a function
 of the seed.
 
-    adding      T pairs (a number in [0, 1], a mark); one pair of each half is marked, and the answer is the sum
-                of the two numbers. Always answering 1 has a mean squared error of 1/6.
+    adding      T pairs (a number in [0, 1], a mark); one pair of each half is marked, and the answer is the
+                sum of the two numbers. Always answering 1 has a mean squared error of 1/6.
                 Hochreiter and Schmidhuber 1997, section 5.4; in the form of Arjovsky, Shah and Bengio 2016,
                 section 5.2
     copy        5 symbols out of 8, a lag of blanks, then 5 question marks, at which the symbols must be
                 repeated in order (10 symbols and one question mark in Arjovsky et al. 2016, section 5.1: much
                 longer to learn)
-    recall      a key, noise, a question mark: which key was it? Hochreiter and Schmidhuber 1997, task 2b, with
-                10 keys
+    recall      a key, noise, a question mark: which key was it? Hochreiter and Schmidhuber 1997, task 2b,
+                with 10 keys
     agreement   "the flights that the airline was cancelling" were: the number of the verb, from its subject
                 (Linzen, Dupoux and Goldberg 2016), over clauses whose nouns have any number
     cloze       "the clouds behind the cooks are in the" sky: the last word, from the first noun, over clauses
@@ -151,8 +151,8 @@ CLAUSES = (
     ("that", "did", "the", "noun"),
     ("that", "the", "noun", "be", "doing"),
 )
-"""What is put between the first noun and the answer; "be" agrees with the noun before it. The rest, one or two
-words, is adverbs."""
+"""What is put between the first noun and the answer; "be" agrees with the noun before it. The rest, one
+or two words, is adverbs."""
 COMMON_WORDS = (*CLOSED_WORDS, *(word for words in OPEN_WORDS.values() for word in words))
 SLOTS = (*CLOSED_WORDS, *OPEN_WORDS, "noun", "be")
 

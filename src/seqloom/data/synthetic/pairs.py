@@ -26,9 +26,9 @@ from seqloom.errors import MissingExtraError, UsageError
 
 # fmt: off
 LOCALES = (
-    "en_US", "en_GB", "en_IN", "en_CA", "de", "de_AT", "fr", "fr_CA", "es", "es_MX", "it", "nl", "pt", "pt_PT",
-    "sv", "da", "nb", "fi", "is", "pl", "cs", "sk", "hu", "ro", "hr", "sl", "et", "lv", "lt", "tr", "id", "el",
-    "ru", "uk", "bg", "ca",
+    "en_US", "en_GB", "en_IN", "en_CA", "de", "de_AT", "fr", "fr_CA", "es", "es_MX", "it", "nl", "pt",
+    "pt_PT", "sv", "da", "nb", "fi", "is", "pl", "cs", "sk", "hu", "ro", "hr", "sl", "et", "lv", "lt", "tr", "id",
+    "el", "ru", "uk", "bg", "ca",
 )
 # fmt: on
 """Locales with an alphabet, the Gregorian calendar and the digits 0 to 9."""
@@ -127,7 +127,7 @@ def date_phrases(
 
 
 def write_date(day: date, locale: str, form: str) -> str:
-    """The date as Babel writes it, with plain single spaces. `form` is one of FORMS, or `ordinal` in English."""
+    """The date as Babel writes it, with single spaces. `form` is one of FORMS, or `ordinal` in English."""
     dates = _babel_dates()
     if form == "numeric":
         text = dates.format_skeleton("yMd", day, locale=locale)
@@ -181,7 +181,7 @@ class DateReader:
 
 
 class _DateReading(NamedTuple):
-    """What the numbers of a shape are, in their order, and the month that its words name (0: a number does)."""
+    """What the numbers of a shape are, in order, and the month that its words name (0: a number does)."""
 
     roles: tuple[str, ...]
     month: int
