@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
@@ -21,6 +22,7 @@ NAMED_FOLDER = re.compile(r"`((?:src|tests|docs|benchmarks|examples|scripts)/[\w
 NAMED_MODULE = re.compile(
     r"\b(?:from|import|python -m|automodule::) (seqloom(?:\.\w+)+|benchmarks\.\w+|scripts\.\w+)"
 )
+IMPORT = re.compile(r"^(from (?:seqloom|benchmarks)[\w.]* import [\w, ]+)$", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -59,6 +61,16 @@ def test_modules_that_a_page_imports_exist(page: Path) -> None:
         place = root / name.replace(".", "/")
         exists = place.is_dir() or place.with_suffix(".py").is_file()
         assert exists, f"{page.name} imports {name}, which does not exist"
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name not in HISTORY], ids=lambda page: page.name
+)
+def test_names_that_a_page_imports_exist(page: Path) -> None:
+    for line in named(IMPORT, page):
+        module, _, names = line.removeprefix("from ").partition(" import ")
+        for name in names.split(", "):
+            assert hasattr(importlib.import_module(module), name), f"{page.name}: {line}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
