@@ -376,10 +376,12 @@ def test_a_text_that_nothing_begins_needs_a_first_word() -> None:
 @pytest.mark.parametrize("name", WRITERS)
 def test_human_and_decoded_texts_are_scored_alike(name: str) -> None:
     bundle = bundle_of(Letters(MARKS[name]))
-    excerpts = [HumanText(at, ids, [], False) for at, ids in enumerate(bundle.tokenizer.encode(PROMPTS))]
-    made = continue_prompts(bundle, excerpts, DecodeConfig(beam=2), 7)
+    human_texts = [HumanText(at, ids, [], False) for at, ids in enumerate(bundle.tokenizer.encode(PROMPTS))]
+    made = continue_prompts(bundle, human_texts, DecodeConfig(beam=2), 7)
     for one, written in zip(
-        made, score_continuations(bundle, excerpts, [(one.tokens, one.finished) for one in made]), strict=True
+        made,
+        score_continuations(bundle, human_texts, [(one.tokens, one.finished) for one in made]),
+        strict=True,
     ):
         assert float(written.log_probs.sum()) == pytest.approx(one.log_probability, rel=1e-4)
     begin = len(MARKS[name].bos)

@@ -64,12 +64,12 @@ def test_what_chooses_the_checkpoint_is_not_reported_on(
         measured.append([(source, target) for source, target in pairs])
         return evaluate_pairs(model, tokenizer, pairs, decode)
 
-    def looked(bundle: Any, text: str) -> Any:
+    def recorded_attention(bundle: Any, text: str) -> Any:
         drawn.append(text)
         return attention_of(bundle, text)
 
     monkeypatch.setattr(module, "evaluate_pairs", watched)
-    monkeypatch.setattr(module, "attention_of", looked)
+    monkeypatch.setattr(module, "attention_of", recorded_attention)
     monkeypatch.setattr(module, "draw_attention", lambda *_, **__: None)
     result = demo(str(tmp_path / "demo"), 1, lambda _: None)
     chosen_by = [

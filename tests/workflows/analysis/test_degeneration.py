@@ -64,25 +64,25 @@ def bundle(request: pytest.FixtureRequest) -> LoadedRun:
 
 
 @pytest.fixture
-def excerpts() -> list[HumanText]:
+def human_texts() -> list[HumanText]:
     """Prompts of several lengths."""
     return [HumanText(at, ids, [16], False) for at, ids in enumerate(KINDS["bpe"].encode(TEXTS))]
 
 
-def written(made: list[Hypothesis]) -> list[tuple[list[int], bool]]:
-    return [(one.tokens, one.finished) for one in made]
+def written(outputs: list[Hypothesis]) -> list[tuple[list[int], bool]]:
+    return [(one.tokens, one.finished) for one in outputs]
 
 
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", ["greedy", "beam=4", "sampling", "top_k=5", "top_p=0.9+temperature=1.5"])
 def test_probabilities_of_the_tokens_make_the_probability_of_the_hypothesis(
-    name: str, bundle: LoadedRun, excerpts: list[HumanText]
+    name: str, bundle: LoadedRun, human_texts: list[HumanText]
 ) -> None:
     """Scoring reads a text at once, decoding step by step and in a batch: both say the same."""
-    made = continue_prompts(bundle, excerpts, strategy_settings(name, 1), 12)
-    scored = module.score_continuations(bundle, excerpts, written(made))
-    assert any(len(one.tokens) > 5 for one in made)
-    for hypothesis, one in zip(made, scored, strict=True):
+    outputs = continue_prompts(bundle, human_texts, strategy_settings(name, 1), 12)
+    scored = module.score_continuations(bundle, human_texts, written(outputs))
+    assert any(len(one.tokens) > 5 for one in outputs)
+    for hypothesis, one in zip(outputs, scored, strict=True):
         assert len(one.log_probs) == len(hypothesis.tokens) + hypothesis.finished
         assert float(one.log_probs.sum()) == pytest.approx(hypothesis.log_probability, rel=1e-5, abs=1e-5)
 
@@ -90,33 +90,33 @@ def test_probabilities_of_the_tokens_make_the_probability_of_the_hypothesis(
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", ["greedy", "beam=4", "sampling", "greedy+no_repeat_ngram=2"])
 def test_the_batch_changes_no_text(
-    name: str, bundle: LoadedRun, excerpts: list[HumanText], monkeypatch: pytest.MonkeyPatch
+    name: str, bundle: LoadedRun, human_texts: list[HumanText], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = strategy_settings(name, 5)
-    together = continue_prompts(bundle, excerpts, settings, 10)
+    together = continue_prompts(bundle, human_texts, settings, 10)
     monkeypatch.setattr(module, "ROWS", 2)
-    assert written(continue_prompts(bundle, excerpts, settings, 10)) == written(together)
+    assert written(continue_prompts(bundle, human_texts, settings, 10)) == written(together)
 
 
 @pytest.mark.usefixtures("one_thread")
 def test_each_text_draws_numbers_of_its_own_those_of_generate(bundle: LoadedRun) -> None:
     """Text number i is sample i of its prompt: with one stream for all, equal prompts would have equal texts."""
     (ids,) = KINDS["bpe"].encode(["a dog"])
-    excerpts = [HumanText(at, ids, [16], False) for at in range(4)]
-    made = continue_prompts(bundle, excerpts, strategy_settings("sampling", 2), 10)
+    human_texts = [HumanText(at, ids, [16], False) for at in range(4)]
+    outputs = continue_prompts(bundle, human_texts, strategy_settings("sampling", 2), 10)
     (samples,) = TextGenerator(bundle).generate(["a dog"], temperature=1.0, seed=2, n_best=4, max_length=10)
-    assert [one.tokens for one in made] == [one.tokens for one in samples]
-    assert len({tuple(one.tokens) for one in made}) == 4
+    assert [one.tokens for one in outputs] == [one.tokens for one in samples]
+    assert len({tuple(one.tokens) for one in outputs}) == 4
 
 
 def test_rules_that_leave_nothing_are_an_error(
-    bundle: LoadedRun, excerpts: list[HumanText], monkeypatch: pytest.MonkeyPatch
+    bundle: LoadedRun, human_texts: list[HumanText], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     impossible = [lambda _, log_probs: torch.full_like(log_probs, -torch.inf)]
     nothing = GenerationOptions(strategy=BeamSearch(), eos=2, pad=0, processors=impossible)
     monkeypatch.setattr(module, "generation_options", lambda *_: nothing)
     with pytest.raises(SeqloomError, match="must leave a token that may come next"):
-        continue_prompts(bundle, excerpts, strategy_settings("greedy", 0), 10)
+        continue_prompts(bundle, human_texts, strategy_settings("greedy", 0), 10)
 
 
 def test_no_strategy_at_all_is_refused(tmp_path: Path) -> None:

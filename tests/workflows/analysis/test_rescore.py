@@ -27,7 +27,7 @@ TEXTS = [f"{who} {verb} {what}" for who in WHO for verb in VERB for what in WHAT
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two language models of other tokenizers, `spaced` and `letters`; `dev.jsonl` and `test.jsonl` with
     noisy lists and scores."""
     folder = tmp_path_factory.mktemp("rescore")
@@ -70,22 +70,22 @@ def noisy(seed: int, count: int) -> list[dict[str, Any]]:
     return found
 
 
-def ran(
-    place: Path,
+def rescored(
+    folder: Path,
     path: Path | str = "test.jsonl",
     models: tuple[str, ...] = ("spaced", "letters"),
     **options: Any,
 ) -> Rescored:
     if "development" in options:
-        options["development"] = str(place / options["development"])
+        options["development"] = str(folder / options["development"])
     changed: dict[str, Any] = {"data": DataConfig()} | options
-    folders = [str(place / name) for name in models]
-    return rescore(RescoreConfig(folders=folders, path=str(place / path), **changed))
+    folders = [str(folder / name) for name in models]
+    return rescore(RescoreConfig(folders=folders, path=str(folder / path), **changed))
 
 
 @pytest.mark.parametrize("metric", ["wer", "cer", "exact_match", "bleu"])
-def test_tuned_is_never_worse_on_its_own_lists_and_the_oracle_is_the_best(place: Path, metric: str) -> None:
-    result = ran(place, development="dev.jsonl", metric=metric)
+def test_tuned_is_never_worse_on_its_own_lists_and_the_oracle_is_the_best(folder: Path, metric: str) -> None:
+    result = rescored(folder, development="dev.jsonl", metric=metric)
     better = 1 if metric in ("bleu", "exact_match") else -1
     for part, one in result.results.items():
         systems = one.systems
@@ -109,14 +109,14 @@ def test_tuned_is_never_worse_on_its_own_lists_and_the_oracle_is_the_best(place:
     )
 
 
-def test_lists_come_best_first_with_their_totals(place: Path, tmp_path: Path) -> None:
-    result = ran(
-        place, models=("spaced",), weights="given=1,lm=2,words=-0.5", output=str(tmp_path / "out.jsonl")
+def test_lists_come_best_first_with_their_totals(folder: Path, tmp_path: Path) -> None:
+    result = rescored(
+        folder, models=("spaced",), weights="given=1,lm=2,words=-0.5", output=str(tmp_path / "out.jsonl")
     )
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    given = [json.loads(line) for line in (place / "test.jsonl").read_text().splitlines()]
+    given = [json.loads(line) for line in (folder / "test.jsonl").read_text().splitlines()]
     assert [line["id"] for line in lines] == [line["id"] for line in given]
-    scorer = Scorer(place / "spaced")
+    scorer = Scorer(folder / "spaced")
     for line, before in zip(lines, given, strict=True):
         assert sorted((one["text"], one["score"]) for one in line["nbest"]) == sorted(
             (one["text"], one["score"]) for one in before["nbest"]
@@ -133,47 +133,47 @@ def test_lists_come_best_first_with_their_totals(place: Path, tmp_path: Path) ->
     assert [one.texts[0] for one in result.lists] == [line["nbest"][0]["text"] for line in lines]
 
 
-def test_a_table_gives_the_result_of_its_lists(place: Path, tmp_path: Path) -> None:
-    ran(place, weights="given=1", output=str(tmp_path / "test.tsv"))
-    table, lines = ran(place, tmp_path / "test.tsv"), ran(place)
+def test_a_table_gives_the_result_of_its_lists(folder: Path, tmp_path: Path) -> None:
+    rescored(folder, weights="given=1", output=str(tmp_path / "test.tsv"))
+    table, lines = rescored(folder, tmp_path / "test.tsv"), rescored(folder)
     assert table.results["test"].systems == lines.results["test"].systems
     assert [one.texts for one in table.lists] == [one.texts for one in lines.lists]
 
 
 def test_without_references_lists_are_rescored_and_not_measured(
-    place: Path, tmp_path: Path, notices: list[str]
+    folder: Path, tmp_path: Path, notices: list[str]
 ) -> None:
-    lines = [json.loads(line) for line in (place / "test.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (folder / "test.jsonl").read_text().splitlines()]
     (tmp_path / "bare.jsonl").write_text(
         "".join(json.dumps({"id": line["id"], "nbest": line["nbest"]}) + "\n" for line in lines)
     )
-    result = ran(place, tmp_path / "bare.jsonl", development="dev.jsonl")
+    result = rescored(folder, tmp_path / "bare.jsonl", development="dev.jsonl")
     assert list(result.results) == ["tuning"]
     assert [one.texts for one in result.lists] == [
-        one.texts for one in ran(place, development="dev.jsonl").lists
+        one.texts for one in rescored(folder, development="dev.jsonl").lists
     ]
     with pytest.raises(DataError, match="no list has a reference"):
-        ran(place, development=str(tmp_path / "bare.jsonl"))
+        rescored(folder, development=str(tmp_path / "bare.jsonl"))
     del lines[0]["ref"]
     (tmp_path / "some.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert ran(place, tmp_path / "some.jsonl").results["test"].lists == 29
+    assert rescored(folder, tmp_path / "some.jsonl").results["test"].lists == 29
     assert any("1 of 30 lists have no reference" in one for one in notices)
 
 
 def test_the_default_is_half_and_half_and_without_a_score_the_models_alone(
-    place: Path, tmp_path: Path, notices: list[str]
+    folder: Path, tmp_path: Path, notices: list[str]
 ) -> None:
-    assert ran(place).weights == {"given": 0.5, "spaced": 0.25, "letters": 0.25, "words": 0}
+    assert rescored(folder).weights == {"given": 0.5, "spaced": 0.25, "letters": 0.25, "words": 0}
     assert any("--tune" in one for one in notices)
     assert half_and_half(["a", "b", "words"]).tolist() == [0.5, 0.5, 0]
     (tmp_path / "bare.jsonl").write_text(
         '{"nbest": [{"text": "cat the it likes"}, {"text": "the cat likes it"}, {"text": ""}]}\n'
     )
-    result = ran(place, tmp_path / "bare.jsonl", models=("spaced",))
+    result = rescored(folder, tmp_path / "bare.jsonl", models=("spaced",))
     assert result.lists[0].texts[0] == "the cat likes it"
     assert result.results == {}
     with pytest.raises(DataError, match="have no score, but those of"):
-        ran(place, tmp_path / "bare.jsonl", development="dev.jsonl")
+        rescored(folder, tmp_path / "bare.jsonl", development="dev.jsonl")
 
 
 def test_weights_by_name() -> None:
@@ -203,8 +203,8 @@ def test_models_have_short_names_where_these_are_clear() -> None:
             model_names([one, other])
 
 
-def test_the_largest_scores_and_weights_that_are_taken_stay_finite(place: Path, tmp_path: Path) -> None:
-    lines = [json.loads(line) for line in (place / "dev.jsonl").read_text().splitlines()]
+def test_the_largest_scores_and_weights_that_are_taken_stay_finite(folder: Path, tmp_path: Path) -> None:
+    lines = [json.loads(line) for line in (folder / "dev.jsonl").read_text().splitlines()]
     for line in lines:
         for one in line["nbest"]:
             one["score"] = float(np.sign(one["score"])) * 1e100
@@ -214,7 +214,7 @@ def test_the_largest_scores_and_weights_that_are_taken_stay_finite(place: Path, 
         {"development": str(tmp_path / "large.jsonl")},
     ]
     for options in both:
-        result = ran(place, tmp_path / "large.jsonl", **options)
+        result = rescored(folder, tmp_path / "large.jsonl", **options)
         assert all(np.isfinite(fields["total"]) for one in result.lists for fields in one.fields)
     lines[0]["nbest"][0]["score"] = -1e308
     (tmp_path / "large.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -222,10 +222,10 @@ def test_the_largest_scores_and_weights_that_are_taken_stay_finite(place: Path, 
         DataError,
         match=r"'score' of hypothesis 1 of list 'u0' must be a finite number of size 1e\+100 at most",
     ):
-        ran(place, tmp_path / "large.jsonl", weights="given=20")
+        rescored(folder, tmp_path / "large.jsonl", weights="given=20")
 
 
-def test_what_cannot_be_is_said_before_the_work(place: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_is_said_before_the_work(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "there.jsonl").write_text("")
     (tmp_path / "silent.jsonl").write_text('{"ref": "", "nbest": [{"text": "x"}]}\n')
     wrong: list[tuple[dict[str, Any], str]] = [
@@ -240,6 +240,6 @@ def test_what_cannot_be_is_said_before_the_work(place: Path, tmp_path: Path) -> 
     ]
     for options, message in wrong:
         with pytest.raises(UsageError, match=message):
-            ran(place, **options)
+            rescored(folder, **options)
     with pytest.raises(DataError, match="all references are empty"):
-        ran(place, tmp_path / "silent.jsonl")
+        rescored(folder, tmp_path / "silent.jsonl")

@@ -58,7 +58,7 @@ def known(name: str) -> str:
 
 
 class Toy:
-    """Trains nothing: what comes out is a function of model, rate and seed; what was asked for is kept."""
+    """Trains nothing: what comes out is a function of model, rate and seed; the settings are recorded."""
 
     def __init__(
         self, stop_at: int | None = None, diverges: float = math.inf, planned: int = 40, breaks: str = "-"
@@ -69,27 +69,29 @@ class Toy:
 
     def train(
         self,
-        place: Path,
+        folder: Path,
         entry: ModelEntry,
         settings: list[str],
         plan: ComparisonPlan,
         progress: Callable[[Progress], None],
     ) -> CellRun:
-        told = self.settings[place.name] = {one.partition("=")[0]: one.partition("=")[2] for one in settings}
-        rate, seed = float(told.get("train.learning_rate", 0)), int(told["train.seed"])
-        steps = int(told.get("train.max_steps", self.planned))
-        kept = place / "run"
-        if kept.is_file():
+        values = self.settings[folder.name] = {
+            one.partition("=")[0]: one.partition("=")[2] for one in settings
+        }
+        rate, seed = float(values.get("train.learning_rate", 0)), int(values["train.seed"])
+        steps = int(values.get("train.max_steps", self.planned))
+        log = folder / "run"
+        if log.is_file():
             return CellRun(
                 "finished",
                 steps,
                 steps,
-                json.loads(kept.read_text()),
+                json.loads(log.read_text()),
                 steps * PACE[known(entry.name)],
                 32 * steps,
             )
-        self.events.append(("train", place.name))
-        if rate > self.diverges or place.name.startswith(self.breaks):
+        self.events.append(("train", folder.name))
+        if rate > self.diverges or folder.name.startswith(self.breaks):
             raise TrainingError("step 1: the gradient must be finite, but is not")
         if len(self.events) == self.stop_at:
             return CellRun("SIGINT", 1, steps, {}, 0.1, 32)
@@ -98,20 +100,20 @@ class Toy:
         name = known(entry.name)
         score = RIGHT[name] - 0.05 * abs(math.log(max(rate, 1e-9) / BEST_RATE[name])) - 0.001 * seed
         metrics = {"accuracy": score, "loss": 1 - score}
-        place.mkdir(parents=True)
-        kept.write_text(json.dumps(metrics))
+        folder.mkdir(parents=True)
+        log.write_text(json.dumps(metrics))
         return CellRun("max_steps", steps, steps, metrics, steps * PACE[known(entry.name)], 32 * steps)
 
-    def measure(self, place: Path, plan: ComparisonPlan) -> CellResult:
-        self.events.append(("measure", place.name))
-        name = known(place.name)
-        seed = int(place.name[-1])
+    def measure(self, folder: Path, plan: ComparisonPlan) -> CellResult:
+        self.events.append(("measure", folder.name))
+        name = known(folder.name)
+        seed = int(folder.name[-1])
         # the same items are hard for all models
         hard = np.random.default_rng(0).random(400) + 0.05 * np.random.default_rng(seed + 1).random(400)
         right = (hard < RIGHT[name]).astype(float)
         return CellResult({"accuracy": float(right.mean()), "loss": 0.1}, right.tolist(), 1000, 8.0, "t")
 
-    def latency(self, place: Path, plan: ComparisonPlan) -> float:
+    def latency(self, folder: Path, plan: ComparisonPlan) -> float:
         return 0.002
 
     def parameters(
@@ -137,7 +139,7 @@ def data(tmp_path: Path) -> dict[str, list[str]]:
     }
 
 
-def compared(folder: Path, data: dict[str, list[str]], toy: Toy, **more: Any) -> Comparison:
+def compare_with(folder: Path, data: dict[str, list[str]], toy: Toy, **more: Any) -> Comparison:
     options: dict[str, Any] = {
         "models": MODELS,
         "seeds": 2,
@@ -162,7 +164,7 @@ def test_every_model_has_the_same_budget_and_the_rate_that_suits_it(
     tmp_path: Path, data: dict[str, list[str]], notices: list[str]
 ) -> None:
     toy = Toy()
-    compared(tmp_path / "c", data, toy)
+    compare_with(tmp_path / "c", data, toy)
     cells = {name: settings for name, settings in toy.settings.items() if name[-6:-1] == "-seed"}
     assert sorted(cells) == sorted(
         f"{name}-seed{s}"
@@ -193,12 +195,12 @@ def test_the_test_is_read_when_everything_is_trained_and_once(
     tmp_path: Path, data: dict[str, list[str]]
 ) -> None:
     toy = Toy()
-    compared(tmp_path / "c", data, toy)
+    compare_with(tmp_path / "c", data, toy)
     kinds = [kind for kind, _ in toy.events]
     assert kinds == ["train"] * 15 + ["measure"] * 6
     assert len(set(toy.events)) == 21
     again = Toy()
-    compared(tmp_path / "c", data, again)
+    compare_with(tmp_path / "c", data, again)
     assert again.events == []
 
 
@@ -207,11 +209,11 @@ def test_a_stopped_comparison_goes_on_to_the_same_leaderboard(
     tmp_path: Path, data: dict[str, list[str]], stop_at: int
 ) -> None:
     whole = Toy()
-    compared(tmp_path / "whole", data, whole)
+    compare_with(tmp_path / "whole", data, whole)
     first, second = Toy(stop_at=stop_at), Toy()
-    stopped = compared(tmp_path / "c", data, first)
+    stopped = compare_with(tmp_path / "c", data, first)
     assert (stopped.stopped, stopped.leaderboard) == ("SIGINT", None)
-    assert compared(tmp_path / "c", data, second).stopped is None
+    assert compare_with(tmp_path / "c", data, second).stopped is None
     assert without_times(tmp_path / "c") == without_times(tmp_path / "whole")
     done = first.events[:-1] + second.events
     assert sorted(done) == sorted(whole.events)  # nothing twice, nothing left out
@@ -220,7 +222,7 @@ def test_a_stopped_comparison_goes_on_to_the_same_leaderboard(
 
 def test_the_steps_are_those_of_the_first_models_epochs(tmp_path: Path, data: dict[str, list[str]]) -> None:
     toy = Toy(planned=40)
-    compared(tmp_path / "c", data, toy, settings=["train.epochs=6"])
+    compare_with(tmp_path / "c", data, toy, settings=["train.epochs=6"])
     tried = [one for one in toy.settings.values() if "train.epochs" in one and "train.max_steps" not in one]
     assert len(tried) == 1
     assert float(tried[0]["train.epochs"]) == 2
@@ -230,13 +232,13 @@ def test_the_steps_are_those_of_the_first_models_epochs(tmp_path: Path, data: di
 @pytest.mark.parametrize("seconds", [None, 0.6])
 def test_the_same_seconds_for_all(tmp_path: Path, data: dict[str, list[str]], seconds: float | None) -> None:
     toy = Toy()
-    found = compared(tmp_path / "c", data, toy, match="time", seconds=seconds).leaderboard
-    assert found is not None
-    for row in found.rows:
+    board = compare_with(tmp_path / "c", data, toy, match="time", seconds=seconds).leaderboard
+    assert board is not None
+    for row in board.rows:
         assert row.training_seconds == pytest.approx(
             seconds or 30 * PACE["bag_of_words"], abs=PACE[known(row.model)]
         )
-    assert len({row.steps for row in found.rows}) == 3
+    assert len({row.steps for row in board.rows}) == 3
 
 
 @pytest.mark.parametrize("parameters", [None, 40_000])
@@ -244,7 +246,7 @@ def test_the_same_parameters_for_all(
     tmp_path: Path, data: dict[str, list[str]], parameters: int | None, notices: list[str]
 ) -> None:
     toy = Toy()
-    compared(
+    compare_with(
         tmp_path / "c",
         data,
         toy,
@@ -265,16 +267,16 @@ def test_a_rate_that_does_not_stay_finite_is_left_out(
     tmp_path: Path, data: dict[str, list[str]], notices: list[str]
 ) -> None:
     toy = Toy(diverges=4e-3)
-    found = compared(tmp_path / "c", data, toy).leaderboard
-    assert found is not None
-    assert {row.model: row.learning_rate for row in found.rows} == {
+    board = compare_with(tmp_path / "c", data, toy).leaderboard
+    assert board is not None
+    assert {row.model: row.learning_rate for row in board.rows} == {
         "bag_of_words": 3.33e-3,
         "recurrent:tiny+cell=gru": 3e-3,
         "convolution": 3.33e-4,
     }
     assert sum("is too high" in line for line in notices) == 2
     with pytest.raises(TrainingError, match="no model of the comparison could be trained"):
-        compared(tmp_path / "d", data, Toy(diverges=1e-5))
+        compare_with(tmp_path / "d", data, Toy(diverges=1e-5))
 
 
 @pytest.mark.parametrize("breaks", ["recurrent-tiny-cell-gru-seed1", "recurrent-tiny-cell-gru-"])
@@ -283,26 +285,29 @@ def test_a_model_that_cannot_be_trained_is_left_out_and_said(
 ) -> None:
     """In one of its cells, or at every learning rate."""
     toy = Toy(breaks=breaks)
-    found = compared(tmp_path / "c", data, toy).leaderboard
-    assert found is not None
-    (gone,) = set(found.plan.names) - {row.model for row in found.rows}
-    assert any(line.startswith(f"{gone} is left out: ") for line in notices)
-    assert f"left out, as the loss did not stay finite: {gone}" in found.notes()
-    again = compared(tmp_path / "c", data, toy).leaderboard
+    board = compare_with(tmp_path / "c", data, toy).leaderboard
+    assert board is not None
+    (missing,) = set(board.plan.names) - {row.model for row in board.rows}
+    assert any(line.startswith(f"{missing} is left out: ") for line in notices)
+    assert f"left out, as the loss did not stay finite: {missing}" in board.notes()
+    again = compare_with(tmp_path / "c", data, toy).leaderboard
     assert again is not None
-    assert again.notes() == found.notes()
+    assert again.notes() == board.notes()
 
 
 def test_a_model_that_breaks_is_named_once_and_not_waited_for(
     tmp_path: Path, data: dict[str, list[str]], notices: list[str]
 ) -> None:
-    compared(tmp_path / "c", data, Toy(breaks="recurrent-tiny-cell-gru-seed0"))
-    (gone,) = [line for line in notices if "is left out" in line]
+    compare_with(tmp_path / "c", data, Toy(breaks="recurrent-tiny-cell-gru-seed0"))
+    (missing,) = [line for line in notices if "is left out" in line]
     assert (
-        gone == "recurrent:tiny+cell=gru is left out: seed 0: step 1: the gradient must be finite, but is not"
+        missing
+        == "recurrent:tiny+cell=gru is left out: seed 0: step 1: the gradient must be finite, but is not"
     )
     assert [
-        line.partition("; ")[2] for line in notices[notices.index(gone) :] if "seed" in line and "; " in line
+        line.partition("; ")[2]
+        for line in notices[notices.index(missing) :]
+        if "seed" in line and "; " in line
     ] == [
         "2 runs to go, about 1 s",
         "1 run to go, about 1 s",
@@ -333,23 +338,23 @@ def test_without_a_grid_and_without_files_for_validation(
     tmp_path: Path, data: dict[str, list[str]], notices: list[str]
 ) -> None:
     toy = Toy()
-    found = compared(tmp_path / "c", {"data": data["data"]}, toy, grid=1).leaderboard
+    board = compare_with(tmp_path / "c", {"data": data["data"]}, toy, grid=1).leaderboard
     assert [kind for kind, _ in toy.events] == ["train"] * 6 + ["measure"] * 6
     assert {settings["data.split_seed"] for settings in toy.settings.values()} == {"0"}
-    assert found is not None
-    assert "also chose" in found.notes()[0]
+    assert board is not None
+    assert "also chose" in board.notes()[0]
     assert "measured by accuracy on the validation part" in notices[0]
     assert all("data.split_seed" not in one for one in _settings(tmp_path / "d", data))
 
 
 def _settings(folder: Path, data: dict[str, list[str]]) -> list[dict[str, Any]]:
     toy = Toy()
-    compared(folder, data, toy, grid=1)
+    compare_with(folder, data, toy, grid=1)
     return list(toy.settings.values())
 
 
 def test_another_plan_in_the_folder_is_refused(tmp_path: Path, data: dict[str, list[str]]) -> None:
-    compared(tmp_path / "c", data, Toy())
+    compare_with(tmp_path / "c", data, Toy())
     for more, message in (
         ({"seeds": 3}, "seeds was 2 and is 3"),
         ({"models": "bag_of_words,convolution"}, "models was"),
@@ -358,28 +363,28 @@ def test_another_plan_in_the_folder_is_refused(tmp_path: Path, data: dict[str, l
         ({"match": "time"}, "match was 'steps' and is 'time'"),
     ):
         with pytest.raises(UsageError, match=message):
-            compared(tmp_path / "c", data, Toy(), **more)
+            compare_with(tmp_path / "c", data, Toy(), **more)
     Path(data["data"][0]).write_text("text\tlabel\nother\tpos\n")
     with pytest.raises(UsageError, match="the data have changed"):
-        compared(tmp_path / "c", data, Toy())
+        compare_with(tmp_path / "c", data, Toy())
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("mine")
     with pytest.raises(UsageError, match="holds something else"):
-        compared(tmp_path / "other", data, Toy())
+        compare_with(tmp_path / "other", data, Toy())
 
 
 def test_another_test_is_measured_without_training(tmp_path: Path, data: dict[str, list[str]]) -> None:
-    compared(tmp_path / "c", data, Toy())
+    compare_with(tmp_path / "c", data, Toy())
     Path(data["test"][0]).write_text("text\tlabel\nmended\tpos\n")
     toy = Toy()
-    compared(tmp_path / "c", data, toy)
+    compare_with(tmp_path / "c", data, toy)
     assert [kind for kind, _ in toy.events] == ["measure"] * 6
 
 
 def test_two_at_a_time_are_refused(tmp_path: Path, data: dict[str, list[str]]) -> None:
-    compared(tmp_path / "c", data, Toy())
+    compare_with(tmp_path / "c", data, Toy())
     with files.locked(tmp_path / "c" / files.LOCK), pytest.raises(FolderError, match="another process"):
-        compared(tmp_path / "c", data, Toy())
+        compare_with(tmp_path / "c", data, Toy())
 
 
 @pytest.mark.parametrize(
@@ -411,7 +416,7 @@ def test_a_mistake_is_said_before_the_work(
 ) -> None:
     toy = Toy()
     with pytest.raises(SeqloomError, match=message) as refused:
-        compared(tmp_path / "c", data, toy, **more)
+        compare_with(tmp_path / "c", data, toy, **more)
     assert "\n" not in str(refused.value)
     assert toy.events == []
     assert not (tmp_path / "c").exists()
@@ -453,8 +458,10 @@ def test_models_in_one_word() -> None:
 
 
 def test_learning_rates_stand_around_what_is_set_or_usual() -> None:
-    anew, bert, tuned, own = read_entries("recurrent,bert,minilm=f,recurrent+train.learning_rate=0.9", TASK)
-    assert learning_rates(anew, TASK, [], 3) == [3.33e-4, 1e-3, 3e-3]
+    scratch, bert, tuned, own = read_entries(
+        "recurrent,bert,minilm=f,recurrent+train.learning_rate=0.9", TASK
+    )
+    assert learning_rates(scratch, TASK, [], 3) == [3.33e-4, 1e-3, 3e-3]
     assert learning_rates(bert, TASK, [], 1) == [3e-4]
     assert learning_rates(tuned, TASK, [], 3) == [1.67e-5, 5e-5, 1.5e-4]
     assert learning_rates(tuned, TASK, ["train.learning_rate=0.1"], 1) == [0.1]
@@ -462,9 +469,9 @@ def test_learning_rates_stand_around_what_is_set_or_usual() -> None:
 
 
 def test_a_checkpoint_brings_its_own_model_and_tokenizer() -> None:
-    anew, tuned = read_entries("recurrent,minilm=f+head.dropout=0", TASK)
+    scratch, tuned = read_entries("recurrent,minilm=f+head.dropout=0", TASK)
     common = ["data.vocabulary=500", "model.dropout=0.2", "train.max_steps=3"]
-    assert settings_of(anew, common) == common
+    assert settings_of(scratch, common) == common
     assert settings_of(tuned, common) == ["train.max_steps=3", "head.dropout=0"]
 
 
@@ -473,14 +480,14 @@ def test_a_solved_width_is_the_nearest_that_there_is(heads: int, fixed: int, eac
     def count(width: int) -> int | None:
         return None if width % heads else fixed + each * width + width * width
 
-    best = min(abs(here - wanted) for width in range(1, 4000) if (here := count(width)) is not None)
+    best = min(abs(size - wanted) for width in range(1, 4000) if (size := count(width)) is not None)
     if best > 0.05 * wanted:
         with pytest.raises(UsageError, match="the nearest is"):
             solve_width("m", count, wanted)
     else:
-        found = solve_width("m", count, wanted)
-        assert abs(found.parameters - wanted) == best
-        assert count(found.width) == found.parameters
+        solved = solve_width("m", count, wanted)
+        assert abs(solved.parameters - wanted) == best
+        assert count(solved.width) == solved.parameters
 
 
 def test_widths_grow_together_but_for_those_that_are_fixed() -> None:
@@ -495,12 +502,12 @@ def test_widths_grow_together_but_for_those_that_are_fixed() -> None:
 
 
 def cell(model: str, seed: int, right: list[float], **more: Any) -> CellScore:
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "metrics": {"accuracy": float(np.mean(right)), "loss": 0.5},
         "parameters": 10,
         "training_seconds": 2.0,
     }
-    told |= {
+    fields |= {
         "trained_tokens": 100,
         "steps": 5,
         "latency_seconds": 0.002,
@@ -508,7 +515,7 @@ def cell(model: str, seed: int, right: list[float], **more: Any) -> CellScore:
         "tokenizer": "t",
         "folder": f"{model}-seed{seed}",
     }
-    return CellScore(model=model, seed=seed, by_item=right, **told | more)
+    return CellScore(model=model, seed=seed, by_item=right, **fields | more)
 
 
 def plan_of(**more: Any) -> ComparisonPlan:
@@ -536,8 +543,8 @@ def plan_of(**more: Any) -> ComparisonPlan:
 
 def test_a_row_says_mean_interval_and_what_it_costs() -> None:
     scores = [[1.0, 1.0, 0.0, 1.0], [1.0, 0.0, 0.0, 1.0]]
-    found = leaderboard(plan_of(), ["a"], [cell("a", seed, right) for seed, right in enumerate(scores)])
-    (row,) = found.rows
+    board = leaderboard(plan_of(), ["a"], [cell("a", seed, right) for seed, right in enumerate(scores)])
+    (row,) = board.rows
     assert (row.scores, row.mean) == ((0.75, 0.5), 0.625)
     assert (row.mean, row.low, row.high) == mean_interval([0.75, 0.5])
     assert (row.tokens_per_second, row.latency_ms, row.item_difference, row.p) == (50.0, 2.0, None, None)
@@ -554,16 +561,16 @@ def test_the_best_comes_first_and_the_others_are_tested_against_it() -> None:
         for model in right
         for seed in (0, 1)
     ]
-    found = leaderboard(plan_of(), ["a", "b", "c"], cells)
-    assert [row.model for row in found.rows] == ["c", "b", "a"]  # of equal ones the smaller
-    best, same, worse = found.rows
+    board = leaderboard(plan_of(), ["a", "b", "c"], cells)
+    assert [row.model for row in board.rows] == ["c", "b", "a"]  # of equal ones the smaller
+    best, same, worse = board.rows
     assert best.p is None
     assert same.p == 1.0
     assert worse.p is not None
     assert worse.p < 0.001
     assert worse.item_difference is not None
     assert worse.item_difference.low < worse.mean - best.mean < worse.item_difference.high < 0
-    assert any("not told apart from the best" in note and note.endswith(": b") for note in found.notes())
+    assert any("not told apart from the best" in note and note.endswith(": b") for note in board.notes())
     by_loss = [
         cell(model, 0, [1.0], metrics={"loss": loss}) for model, loss in (("a", 0.1), ("b", 0.3), ("c", 0.2))
     ]
@@ -574,9 +581,9 @@ def test_the_best_comes_first_and_the_others_are_tested_against_it() -> None:
 
 def test_without_single_answers_there_is_no_test() -> None:
     cells = [cell("a", 0, [1.0, 1.0]), cell("b", 0, [1.0, 0.0])._replace(by_item=[])]
-    found = leaderboard(plan_of(seeds=1), ["a", "b"], cells)
-    assert found.rows[1].p is None
-    assert any("no test against the best" in note for note in found.notes())
+    board = leaderboard(plan_of(seeds=1), ["a", "b"], cells)
+    assert board.rows[1].p is None
+    assert any("no test against the best" in note for note in board.notes())
 
 
 def test_models_of_another_size_than_asked_for_are_named() -> None:
@@ -603,21 +610,21 @@ def test_holms_correction(values: list[float]) -> None:
 
 
 def test_what_is_written_can_be_read(tmp_path: Path, data: dict[str, list[str]]) -> None:
-    found = compared(tmp_path / "c", data, Toy()).leaderboard
-    assert found is not None
+    board = compare_with(tmp_path / "c", data, Toy()).leaderboard
+    assert board is not None
     lines = (tmp_path / "c" / "leaderboard.csv").read_text().splitlines()
     assert lines[0].startswith("model,mean,low,high,p,")
     assert lines[0].endswith("seed0,seed1")
-    assert [line.split(",")[0] for line in lines[1:]] == [row.model for row in found.rows]
+    assert [line.split(",")[0] for line in lines[1:]] == [row.model for row in board.rows]
     content = files.read_json(tmp_path / "c" / "leaderboard.json")
     assert content["plan"]["models"] == MODELS.split(",")
-    assert content["rows"][0]["scores"] == list(found.rows[0].scores)
-    header, rows = found.table()
+    assert content["rows"][0]["scores"] == list(board.rows[0].scores)
+    header, rows = board.table()
     assert all(len(row) == len(header) for row in rows)
     damaged = tmp_path / "c" / "convolution-seed0"
     (damaged / "predictions.jsonl").write_text("nonsense\n")
     with pytest.raises(FolderError, match="its score is damaged"):
-        compared(tmp_path / "c", data, Toy())
+        compare_with(tmp_path / "c", data, Toy())
 
 
 # the real work
@@ -644,7 +651,7 @@ def texts(folder: Path) -> dict[str, list[str]]:
     }
 
 
-def really(folder: Path, data: dict[str, list[str]], **more: Any) -> Comparison:
+def compare_for_real(folder: Path, data: dict[str, list[str]], **more: Any) -> Comparison:
     options: dict[str, Any] = {
         "models": REAL,
         "seeds": 1,
@@ -667,7 +674,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, lis
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(leaderboard_module, "draw", lambda *_: None)
         patch.setattr(cells_module, "TIMED", 3)
-        really(folder / "c", data)
+        compare_for_real(folder / "c", data)
     torch.set_num_threads(before)
     return folder, data
 
@@ -680,11 +687,11 @@ def test_a_cell_is_a_run_folder_and_its_numbers_are_those_of_evaluate(
     assert {row["model"] for row in rows} == set(REAL.split(","))
     for row in rows:
         (name,) = row["folders"]
-        found = evaluate(folder / "c" / name, data["test"], {}, {})
-        assert found.by_example is not None
-        assert row["scores"] == [found.metrics["accuracy"]]
+        report = evaluate(folder / "c" / name, data["test"], {}, {})
+        assert report.by_example is not None
+        assert row["scores"] == [report.metrics["accuracy"]]
         lines = (folder / "c" / name / "predictions.jsonl").read_text().splitlines()
-        assert [json.loads(line)["score"] for line in lines] == found.by_example.tolist()
+        assert [json.loads(line)["score"] for line in lines] == report.by_example.tolist()
         assert row["steps"] == 9
         assert row["training_seconds"] > 0
         assert row["latency_ms"] > 0
@@ -709,14 +716,16 @@ def test_on_the_validation_part_the_score_is_that_of_the_training(
     whole: tuple[Path, dict[str, list[str]]],
 ) -> None:
     folder, data = whole
-    place = folder / "c" / "bag_of_words-tiny-seed0"
+    cell_folder = folder / "c" / "bag_of_words-tiny-seed0"
     plan = plan_of(data=tuple(data["data"]), validation=tuple(data["validation"]), test=())
-    found = cells_module.measure_cell(place, plan)
-    best = metrics_log.validation(place, read_state(next(place.glob("checkpoint-9"))).best_step or 9)
-    assert found.metrics["accuracy"] == best["accuracy"] == np.mean(found.by_item)
-    assert found.metrics["loss"] == pytest.approx(best["loss"], abs=1e-6)
-    assert len(found.by_item) == 30
-    assert found.tokens_per_target > 5  # six words of each example
+    result = cells_module.measure_cell(cell_folder, plan)
+    best = metrics_log.validation(
+        cell_folder, read_state(next(cell_folder.glob("checkpoint-9"))).best_step or 9
+    )
+    assert result.metrics["accuracy"] == best["accuracy"] == np.mean(result.by_item)
+    assert result.metrics["loss"] == pytest.approx(best["loss"], abs=1e-6)
+    assert len(result.by_item) == 30
+    assert result.tokens_per_target > 5  # six words of each example
 
 
 @pytest.mark.parametrize("stop_at", [2, 23])  # in the first short run; in the first cell
@@ -732,9 +741,9 @@ def test_a_half_trained_run_goes_on(
         if len(steps) == stop_at:
             os.kill(os.getpid(), signal.SIGINT)
 
-    assert really(tmp_path / "c", data, progress=stop).stopped == "SIGINT"
+    assert compare_for_real(tmp_path / "c", data, progress=stop).stopped == "SIGINT"
     assert len(steps) == stop_at
-    assert really(tmp_path / "c", data).stopped is None
+    assert compare_for_real(tmp_path / "c", data).stopped is None
     same = ("model", "scores", "parameters", "learning_rate", "fields", "metrics", "tokenizer")
     ours, theirs = (
         [

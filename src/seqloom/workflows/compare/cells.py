@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from itertools import islice
@@ -232,22 +233,13 @@ def solve_width(name: str, count: Callable[[int], int | None], wanted: int) -> S
     `count` gives the parameters at a width, None where the model cannot have that width (its heads do not
     divide it); they grow with the width. Raises UsageError with the nearest where none is within TOLERANCE.
     """
-    low, high = 0, 1
-    while high < LARGEST_WIDTH and _next_count(count, high) < wanted:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _next_count(count, middle) >= wanted:
-            high = middle
-        else:
-            low = middle
-    nearest: SolvedWidth | None = None
-    for width in range(max(high - LARGEST_GAP, 1), high + LARGEST_GAP):
+    first = 1 + bisect_left(range(1, LARGEST_WIDTH), wanted, key=lambda width: _next_count(count, width))
+    solutions = []
+    for width in range(max(first - LARGEST_GAP, 1), first + LARGEST_GAP):
         parameters = count(width)
-        if parameters is None:
-            continue
-        if nearest is None or abs(parameters - wanted) < abs(nearest.parameters - wanted):
-            nearest = SolvedWidth(width, parameters)
+        if parameters is not None:
+            solutions.append(SolvedWidth(width, parameters))
+    nearest = min(solutions, key=lambda solution: abs(solution.parameters - wanted), default=None)
     if nearest is None:
         raise UsageError(
             f"{printable(name)} has no width that could be solved for; leave it out, or choose --match steps"
