@@ -1,4 +1,5 @@
-"""Pictures: every word and every cell is there, nothing in the data can break out, and errors are one line."""
+"""Pictures: every word and every cell is there, nothing in the data can break out, and errors are one
+line."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ import pytest
 import torch
 
 from seqloom.errors import FolderError, MissingExtraError, UsageError
-from seqloom.explaining.charts import MOST_SERIES, MOST_WORDS, attention_heat_map, line_chart, save_chart
+from seqloom.explaining.charts import MOST_SERIES, line_chart, save_chart
+from seqloom.explaining.heat_maps import MOST_WORDS, attention_heat_map
 
 EVIL = ["</script><script>", "<!--", "\"'];a", "a & b", "\\", "</text>"]
 

@@ -29,8 +29,8 @@ SHORTEST_PHRASE, FEWEST_COPIES = 2, 3
 class RepetitionLoop(NamedTuple):
     """A phrase that is repeated until the end of a text."""
 
-    phrase_length: int
-    """In tokens, of the shortest such phrase."""
+    phrase: int
+    """Length in tokens of the shortest such phrase."""
     copies: int
     """Whole copies of it at the end of the text."""
 

@@ -1,7 +1,7 @@
-"""How predictable each next token is along a text, a person's beside decoded ones (Holtzman et al. 2020,
+"""How predictable each next token of a text is: human texts and decoded ones (Holtzman et al. 2020,
 arXiv:1904.09751, figure 2).
 
-Above the mean over texts, below one text, token by token. Needs the extra `plot`.
+The upper panel is the mean over texts, the lower one a single text, token by token. Needs the extra `plot`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 720, 200
 """Of a panel, in pixels."""
 COLOURS = ("#1c2733", "#e6550d", "#1b9e77", "#0868ac", "#b5179e")
-"""Of the person, then of the strategies."""
+"""Of human texts, then of the strategies."""
 EXCERPT = 115
-"""Characters of a text that are quoted, its last ones."""
+"""How many characters of the end of a text are quoted."""
 SMOOTH = 9
 """Tokens of the moving average."""
 
@@ -31,7 +31,7 @@ class ProbabilityCurve(NamedTuple):
     tokens: Sequence[str]
     probabilities: Sequence[float]
     text: str
-    """As it reads."""
+    """As a whole."""
 
 
 class Mean(NamedTuple):
@@ -49,7 +49,7 @@ def degeneration_chart(
     title: str,
     subtitle: str,
 ) -> alt.VConcatChart:
-    """Both panels, each series in its own colour. `example` names some of the series of `means`, the person
+    """Both panels, each series in its own colour. `example` has some of the series of `means`, human texts
     first in both.
 
     Raises UsageError where there is no series, more than COLOURS, or no token at all; MissingExtraError
@@ -60,18 +60,18 @@ def degeneration_chart(
             f"the chart must have 1 to {len(COLOURS)} series, of which the example shows some, but has"
             f" {len(means)}"
         )
-    over_texts = [
-        {"series": name, "position": at, "probability": p, "texts": texts, "smooth": smooth}
-        for name, mean in means.items()
-        for at, (p, texts, smooth) in enumerate(
-            zip(*mean, moving_mean(mean.probabilities), strict=True), start=1
-        )
-    ]
-    of_one = [
-        {"series": name, "position": at, "probability": p, "token": printable(token)}
-        for name, curve in example.items()
-        for at, (token, p) in enumerate(zip(curve.tokens, curve.probabilities, strict=True), start=1)
-    ]
+    over_texts, of_one = list[dict[str, Any]](), list[dict[str, Any]]()
+    for name, mean in means.items():
+        rows = zip(*mean, moving_mean(mean.probabilities), strict=True)
+        for position, (p, texts, smooth) in enumerate(rows, start=1):
+            over_texts.append(
+                {"series": name, "position": position, "probability": p, "texts": texts, "smooth": smooth}
+            )
+    for name, curve in example.items():
+        tokens = zip(curve.tokens, curve.probabilities, strict=True)
+        for position, (token, p) in enumerate(tokens, start=1):
+            shown = printable(token)
+            of_one.append({"series": name, "position": position, "probability": p, "token": shown})
     if not over_texts or not of_one:
         raise UsageError(
             "the chart must have a token to show, but each text is empty; use other data or a longer"
@@ -80,34 +80,26 @@ def degeneration_chart(
     require_extra()
     import altair as alt
 
-    names, texts = list(means), max(max(mean.texts, default=0) for mean in means.values())
-    upper = _panel(
-        over_texts,
-        names,
-        f"Mean over {texts:,} texts",
-        [f"thick: moving average over {SMOOTH} tokens"],
-        told="texts",
-    )
-    quotes = [
-        f"after “{_end(prompt)}”",
-        *(f"{name}: “{_end(curve.text)}”" for name, curve in example.items()),
-    ]
-    lower = _panel(of_one, names, "One text, token by token", quotes, told="token")
+    names = list(means)
+    most_texts = max(max(mean.texts, default=0) for mean in means.values())
+    note = f"thick: moving average over {SMOOTH} tokens"
+    upper = _panel(over_texts, names, f"Mean over {most_texts:,} texts", [note])
+    quotes = [f"after “{_end(prompt)}”"]
+    quotes += [f"{name}: “{_end(curve.text)}”" for name, curve in example.items()]
+    lower = _panel(of_one, names, "One text, token by token", quotes)
     return styled(alt.VConcatChart(vconcat=[upper, lower], spacing=30), title, subtitle, WIDTH + 120, title)
 
 
 def moving_mean(values: Sequence[float]) -> list[float]:
     """The mean over SMOOTH neighbours, of which there are fewer at the ends."""
     half = SMOOTH // 2
-    around = [values[max(at - half, 0) : at + half + 1] for at in range(len(values))]
-    return [sum(some) / len(some) for some in around]
+    windows = [values[max(index - half, 0) : index + half + 1] for index in range(len(values))]
+    return [sum(window) / len(window) for window in windows]
 
 
-def _panel(
-    values: list[dict[str, Any]], names: list[str], title: str, lines: list[str], *, told: str
-) -> alt.LayerChart:
-    """Lines over positions, and points that are seen under the pointer only; `told` is what they tell beside
-    the numbers. A smooth line, where there is one, is drawn over the other."""
+def _panel(values: list[dict[str, Any]], names: list[str], title: str, lines: list[str]) -> alt.LayerChart:
+    """Lines over positions, and points that only the pointer shows. A smooth line, where the values have one,
+    is drawn over the other."""
     import altair as alt
 
     legend = alt.Legend(
@@ -119,35 +111,29 @@ def _panel(
         rowPadding=6,
         labelFontSize=13,
     )
-    scale = alt.Scale(domain=names, range=list(COLOURS[: len(names)]))
     last = max(value["position"] for value in values)
+    x_scale = alt.Scale(domain=[1, max(last, 2)], nice=False)
+    palette = alt.Scale(domain=names, range=list(COLOURS[: len(names)]))
+    smooth = "smooth" in values[0]
 
-    def up(field: str) -> alt.Y:
+    def y(field: str) -> alt.Y:
         return alt.Y(f"{field}:Q", title="probability of the token", scale=alt.Scale(zero=True))
 
     tooltip = [
         alt.Tooltip("series:N", title="text"),
         alt.Tooltip("position:Q"),
-        alt.Tooltip("token:N") if told == "token" else alt.Tooltip("texts:Q"),
+        alt.Tooltip("texts:Q" if smooth else "token:N"),
         alt.Tooltip("probability:Q", format=".3f"),
     ]
     base = alt.Chart(alt.InlineData(values=values)).encode(
-        x=alt.X(
-            "position:Q",
-            title="tokens after the prompt",
-            scale=alt.Scale(domain=[1, max(last, 2)], nice=False),
-        ),
-        y=up("probability"),
-        color=alt.Color("series:N", scale=scale, legend=legend),
+        x=alt.X("position:Q", title="tokens after the prompt", scale=x_scale),
+        y=y("probability"),
+        color=alt.Color("series:N", scale=palette, legend=legend),
     )
-    smooth = "smooth" in values[0]
-    layers = [
-        base.mark_line(
-            strokeWidth=1 if smooth else 1.7, opacity=0.3 if smooth else 1, strokeJoin="round", aria=False
-        )
-    ]
+    width, opacity = (1, 0.3) if smooth else (1.7, 1)
+    layers = [base.mark_line(strokeWidth=width, opacity=opacity, strokeJoin="round", aria=False)]
     if smooth:
-        layers.append(base.mark_line(strokeWidth=3.4, strokeJoin="round", aria=False).encode(y=up("smooth")))
+        layers.append(base.mark_line(strokeWidth=3.4, strokeJoin="round", aria=False).encode(y=y("smooth")))
     layers.append(base.mark_point(filled=True, size=60, opacity=0.001, aria=False).encode(tooltip=tooltip))
     heading = alt.TitleParams(
         text=title,

@@ -2,7 +2,8 @@
 stays, and why.
 
     ∂L/∂h_t        what the loss wants of each state: its own step's part, and all that later steps send back
-    ∂h_n/∂h_t      what the last state still knows of an earlier one. With a loss at every step only this shows vanishing,
+    ∂h_n/∂h_t      what the last state still knows of an earlier one. With a loss at every step only this
+    shows vanishing,
                    for ∂L/∂h_t is then mostly the loss of the next few steps. In an Elman RNN it is
                    ∏ diag(g'(a_k)) W_h, k = t+1 .. n; in an LSTM ∂c_n/∂c_t has the open path ∏ diag(f_k)
     W_h            singular values bound how much one step can keep, eigenvalues say how many steps go

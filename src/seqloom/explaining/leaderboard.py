@@ -1,11 +1,12 @@
-"""The models of a comparison as a picture: how good each is and how sure that is, and what its training took."""
+"""The models of a comparison as a picture: the score of each with its interval, and the time of its
+training."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from math import copysign, isfinite, log
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from seqloom.errors import UsageError, printable
 from seqloom.explaining.charts import LINES, require_extra, styled
@@ -14,15 +15,14 @@ if TYPE_CHECKING:
     import altair as alt
 
 WIDTH, ROW = 340, 30
-"""Of a panel, and of a model's line in it, in pixels."""
+"""The width of a panel, and the height of a model's line in it, in pixels."""
 MOST_MODELS = 40
 LONGEST_NAME = 44
 """Characters."""
-BESIDE = ((8, -7), (8, 9), (-8, -7), (-8, 9))
-"""Where the number of a point may stand, in pixels to the right and down of it; the first is the usual one.
-"""
+LABEL_OFFSETS = ((8, -7), (8, 9), (-8, -7), (-8, 9))
+"""Where the number of a point may be, in pixels to the right and down of it; the first is preferred."""
 REST = "#8a949e"
-"""Of models beyond the colours that the eye tells apart."""
+"""The colour of models beyond those that the eye tells apart."""
 
 
 class RankedModel(NamedTuple):
@@ -38,138 +38,146 @@ class RankedModel(NamedTuple):
 
 
 def leaderboard_chart(
-    standings: Sequence[RankedModel], *, score: str, title: str = "", subtitle: str = ""
+    models: Sequence[RankedModel], *, score: str, title: str = "", subtitle: str = ""
 ) -> alt.VConcatChart:
-    """Two panels with the same numbers and colours: score and interval of each model in the order that is
-    given, and score against seconds of training (a logarithmic axis).
+    """Two panels with the same numbers and colours: score and interval of each model in the given order, and
+    score against seconds of training (a logarithmic axis).
 
     Raises UsageError where there are no models or more than MOST_MODELS, a number is not finite, or no time
     was taken; MissingExtraError without the extra `plot`.
     """
-    _check(standings)
+    _check(models)
     require_extra()
     import altair as alt
 
-    names = [f"{at}  {_cut(printable(one.name))}" for at, one in enumerate(standings, start=1)]
+    names = [f"{number}  {_shortened(printable(model.name))}" for number, model in enumerate(models, start=1)]
     height = max(ROW * len(names), 150)
     tall = max(height, 240)
-    sides = _beside(standings, tall)
-    values = [
-        {
-            "place": at,
-            "number": str(at + 1),
-            "mean": one.mean,
-            "low": one.low,
-            "high": one.high,
-            "seconds": one.seconds,
-            "name": name,
-            "beside": beside,
-        }
-        for at, (one, name, beside) in enumerate(zip(standings, names, sides, strict=True))
-    ]
-    colours = alt.Scale(domain=list(range(len(names))), range=[*LINES, *[REST] * len(names)][: len(names)])
-    colour = alt.Color("place:O", scale=colours, legend=None)
+    places = _label_places(models, tall)
+    values: Values = []
+    for number, (model, name, place) in enumerate(zip(models, names, places, strict=True)):
+        numbers = {"mean": model.mean, "low": model.low, "high": model.high, "seconds": model.seconds}
+        values.append({"place": number, "number": str(number + 1), **numbers, "name": name, "beside": place})
     score = printable(score)
-    tooltip = [alt.Tooltip("name:N", title="model"), alt.Tooltip("mean:Q", title=score, format=".4~g")]
-    tooltip += [
-        alt.Tooltip("low:Q", format=".4~g"),
-        alt.Tooltip("high:Q", format=".4~g"),
-        alt.Tooltip("seconds:Q", format=".3~g"),
-    ]
-    scale = alt.Scale(zero=False, nice=True, padding=8)
-
-    def bars(values: list[dict[str, Any]], **place: Any) -> list[alt.Chart]:
-        base = alt.Chart(alt.InlineData(values=values)).encode(color=colour, **place)
-        return [
-            base.mark_rule(strokeWidth=2.4, aria=False),
-            base.mark_point(filled=True, size=80, opacity=1, aria=False),
-        ]
-
-    rows = alt.Axis(
-        title=None, values=list(range(len(names))), labelExpr=f"{json.dumps(names)}[datum.value]", labelLimit=0, labelPadding=8,
-        labelOverlap=False, ticks=False, domain=False, grid=False, labelFontSize=12,
-    )  # fmt: skip
-    across = alt.Y("place:O", scale=alt.Scale(domain=list(range(len(names)))), axis=rows)
-    rule, dot = bars(values, y=across)
-    left = alt.LayerChart(
-        layer=[
-            rule.encode(x=alt.X("low:Q", title=score, scale=scale), x2="high:Q"),
-            dot.encode(x=alt.X("mean:Q", title=score, scale=scale), tooltip=tooltip),
-        ]
-    ).properties(width=WIDTH, height=height)
-    seconds = alt.X(
-        "seconds:Q",
-        title="seconds of training",
-        scale=alt.Scale(type="log", nice=False, padding=22),
-        axis=alt.Axis(grid=False),
-    )
-    rule, dot = bars(values, x=seconds)
-    up = alt.Y("mean:Q", title=score, scale=scale)
-    right = alt.LayerChart(
-        layer=[
-            rule.encode(y=alt.Y("low:Q", title=score, scale=scale), y2="high:Q"),
-            dot.encode(y=up, tooltip=tooltip),
-            *(
-                dot.transform_filter(f"datum.beside == {at}")
-                .mark_text(
-                    align="left" if dx > 0 else "right",
-                    dx=dx,
-                    dy=dy,
-                    fontSize=11,
-                    fontWeight="bold",
-                    aria=False,
-                )
-                .encode(y=up, text="number:N")
-                for at, (dx, dy) in enumerate(BESIDE)
-                if at in sides
-            ),
-        ]
-    ).properties(width=WIDTH, height=tall)
+    left = _score_panel(values, score, names).properties(width=WIDTH, height=height)
+    right = _time_panel(values, score, sorted(set(places))).properties(width=WIDTH, height=tall)
     chart = alt.VConcatChart(vconcat=[alt.HConcatChart(hconcat=[left, right], spacing=36)])
     return styled(chart, title, subtitle, 2 * WIDTH + 200, title or f"{score} of {len(names)} models")
 
 
-def _beside(standings: Sequence[RankedModel], height: int) -> list[int]:
-    """For each point of the right panel the first place of BESIDE where its number is clear of other models'
-    bars and of the numbers before it."""
-    across = [log(one.seconds) for one in standings]
-    lowest, highest = min(one.low for one in standings), max(one.high for one in standings)
-    wide, high = WIDTH / (max(across) - min(across) or 1), height / (highest - lowest or 1)
-    # x, top and bottom in pixels
-    bars = [
-        ((x - min(across)) * wide, (highest - one.high) * high, (highest - one.low) * high)
-        for x, one in zip(across, standings, strict=True)
+Values = list[dict[str, Any]]
+"""A record for each model."""
+
+
+def _score_panel(values: Values, score: str, names: list[str]) -> alt.LayerChart:
+    """A line for each model, with its interval."""
+    import altair as alt
+
+    y_axis = alt.Axis(
+        title=None, values=list(range(len(names))), labelExpr=f"{json.dumps(names)}[datum.value]",
+        labelLimit=0, labelPadding=8, labelOverlap=False, ticks=False, domain=False, grid=False,
+        labelFontSize=12,
+    )  # fmt: skip
+    y = alt.Y("place:O", scale=alt.Scale(domain=list(range(len(names)))), axis=y_axis)
+    rule, dot = _interval_marks(values, y=y)
+    low, mean = (alt.X(f"{field}:Q", title=score, scale=_score_scale()) for field in ("low", "mean"))
+    return alt.LayerChart(
+        layer=[rule.encode(x=low, x2="high:Q"), dot.encode(x=mean, tooltip=_tooltip(score))]
+    )
+
+
+def _time_panel(values: Values, score: str, places: list[int]) -> alt.LayerChart:
+    """A point for each model, with its interval and its number."""
+    import altair as alt
+
+    scale = alt.Scale(type="log", nice=False, padding=22)
+    x = alt.X("seconds:Q", title="seconds of training", scale=scale, axis=alt.Axis(grid=False))
+    rule, dot = _interval_marks(values, x=x)
+    low, mean = (alt.Y(f"{field}:Q", title=score, scale=_score_scale()) for field in ("low", "mean"))
+    layers = [rule.encode(y=low, y2="high:Q"), dot.encode(y=mean, tooltip=_tooltip(score))]
+    for place in places:
+        dx, dy = LABEL_OFFSETS[place]
+        align: Literal["left", "right"] = "left" if dx > 0 else "right"
+        label = dot.transform_filter(f"datum.beside == {place}").mark_text(
+            align=align, dx=dx, dy=dy, fontSize=11, fontWeight="bold", aria=False
+        )
+        layers.append(label.encode(y=mean, text="number:N"))
+    return alt.LayerChart(layer=layers)
+
+
+def _interval_marks(values: Values, **position: Any) -> tuple[alt.Chart, alt.Chart]:
+    """The line of an interval and the dot of its mean."""
+    import altair as alt
+
+    count = len(values)
+    colours = alt.Scale(domain=list(range(count)), range=[*LINES, *[REST] * count][:count])
+    color = alt.Color("place:O", scale=colours, legend=None)
+    base = alt.Chart(alt.InlineData(values=values)).encode(color=color, **position)
+    dot = base.mark_point(filled=True, size=80, opacity=1, aria=False)
+    return base.mark_rule(strokeWidth=2.4, aria=False), dot
+
+
+def _score_scale() -> alt.Scale:
+    import altair as alt
+
+    return alt.Scale(zero=False, nice=True, padding=8)
+
+
+def _tooltip(score: str) -> list[alt.Tooltip]:
+    import altair as alt
+
+    return [
+        alt.Tooltip("name:N", title="model"),
+        alt.Tooltip("mean:Q", title=score, format=".4~g"),
+        alt.Tooltip("low:Q", format=".4~g"),
+        alt.Tooltip("high:Q", format=".4~g"),
+        alt.Tooltip("seconds:Q", format=".3~g"),
     ]
-    numbers, found = list[tuple[float, float, float]](), list[int]()
-    for at, one in enumerate(standings):
-        x, y = bars[at][0], (highest - one.mean) * high
-        spots = [(x + dx + copysign(4, dx), y + dy, y + dy) for dx, dy in BESIDE]
-        taken = [*bars[:at], *bars[at + 1 :], *numbers]
-        clear = [
-            place
-            for place, (a, b, _) in enumerate(spots)
-            if not any(abs(a - c) < 11 and t - 11 < b < u + 11 for c, t, u in taken)
-        ]
-        found.append(clear[0] if clear else 0)
-        numbers.append(spots[found[-1]])
-    return found
 
 
-def _cut(name: str) -> str:
+def _label_places(models: Sequence[RankedModel], height: int) -> list[int]:
+    """For each point of the time panel the first of LABEL_OFFSETS where its number overlaps neither the
+    intervals of other models nor the numbers before it."""
+    times = [log(model.seconds) for model in models]
+    lowest, highest = min(model.low for model in models), max(model.high for model in models)
+    x_scale = WIDTH / (max(times) - min(times) or 1)
+    y_scale = height / (highest - lowest or 1)
+    # what must not be overlapped, as x, top and bottom in pixels
+    bars = []
+    for time, model in zip(times, models, strict=True):
+        top, bottom = (highest - model.high) * y_scale, (highest - model.low) * y_scale
+        bars.append(((time - min(times)) * x_scale, top, bottom))
+    labels, places = list[tuple[float, float, float]](), list[int]()
+    for index, model in enumerate(models):
+        x, y = bars[index][0], (highest - model.mean) * y_scale
+        spots = [(x + dx + copysign(4, dx), y + dy, y + dy) for dx, dy in LABEL_OFFSETS]
+        taken = [*bars[:index], *bars[index + 1 :], *labels]
+        free = [place for place, spot in enumerate(spots) if not _overlaps(spot, taken)]
+        places.append(free[0] if free else 0)
+        labels.append(spots[places[-1]])
+    return places
+
+
+def _overlaps(label: tuple[float, float, float], taken: Sequence[tuple[float, float, float]]) -> bool:
+    x, y, _ = label
+    return any(abs(x - other) < 11 and top - 11 < y < bottom + 11 for other, top, bottom in taken)
+
+
+def _shortened(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 
 
-def _check(standings: Sequence[RankedModel]) -> None:
-    if not 1 <= len(standings) <= MOST_MODELS:
+def _check(models: Sequence[RankedModel]) -> None:
+    if not 1 <= len(models) <= MOST_MODELS:
         raise UsageError(
-            f"a leaderboard must have 1 to {MOST_MODELS} models, but has {len(standings)}; draw several"
+            f"a leaderboard must have 1 to {MOST_MODELS} models, but has {len(models)}; draw several"
         )
-    for one in standings:
-        numbers = (one.low, one.mean, one.high, one.seconds)
-        given = f"{printable(repr(one.name))} has {', '.join(f'{number:g}' for number in numbers)}"
+    for model in models:
+        numbers = (model.low, model.mean, model.high, model.seconds)
+        given = f"{printable(repr(model.name))} has {', '.join(f'{number:g}' for number in numbers)}"
         if not all(map(isfinite, numbers)):
             raise UsageError(
                 f"low, mean, high and seconds of a model must be finite, but {given}; leave it out"
             )
-        if not (one.low <= one.mean <= one.high and one.seconds > 0):
+        if not (model.low <= model.mean <= model.high and model.seconds > 0):
             raise UsageError(f"a model must have low <= mean <= high and seconds above 0, but {given}")

@@ -1,8 +1,8 @@
-"""Where a Vision Transformer looks: what [CLS] takes from each patch, through all layers, and in each head of
-the last.
+"""Where a Vision Transformer looks: how much [CLS] attends to each patch, through all layers, and in each
+head of the last.
 
-Attention rollout (Abnar and Zuidema 2020): A_l = (mean of the heads + I) / 2, since what a block reads is
-also added to what comes out of it; [CLS] sees the patches by its row of A_L ... A_1.
+Attention rollout (Abnar and Zuidema 2020): A_l = (mean of the heads + I) / 2, since the residual connection
+of a block adds its input to its output; [CLS] sees the patches by its row of A_L ... A_1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seqloom.errors import printable
-from seqloom.explaining.charts import BLUES, require_extra, styled
+from seqloom.explaining.charts import require_extra, styled
+from seqloom.explaining.heat_maps import cell_scale, weight_scale
 
 if TYPE_CHECKING:
     import altair as alt
@@ -30,11 +31,11 @@ MOST_CELLS = 56
 
 def rollout(weights: Tensor) -> Tensor:
     """Weights `(layers, heads, 1 + patches, 1 + patches)` -> `(patches,)`, which sum to at most 1: the rest
-    [CLS] keeps of itself."""
-    seen = torch.eye(weights.shape[-1], dtype=weights.dtype, device=weights.device)
+    is the weight of [CLS] itself."""
+    product = torch.eye(weights.shape[-1], dtype=weights.dtype, device=weights.device)
     for layer in weights.mean(dim=1):
-        seen = (layer + torch.eye(len(layer), dtype=layer.dtype, device=layer.device)) / 2 @ seen
-    return seen[0, 1:]
+        product = (layer + torch.eye(len(layer), dtype=layer.dtype, device=layer.device)) / 2 @ product
+    return product[0, 1:]
 
 
 def patch_panels(
@@ -46,17 +47,15 @@ def patch_panels(
     require_extra()
     import altair as alt
 
-    panels = [_cells(_colours(pixels), "image", None)]
-    panels += [
-        _cells(grid.round(6).tolist(), name, [0.0, float(grid.max()) or 1.0]) for name, grid in looks.items()
-    ]
-    rows = [
-        alt.HConcatChart(hconcat=panels[at : at + COLUMNS], spacing=14)
-        for at in range(0, len(panels), COLUMNS)
-    ]
-    together = alt.VConcatChart(vconcat=[row.resolve_scale(color="independent") for row in rows], spacing=14)
-    independent: alt.VConcatChart = together.resolve_scale(color="independent")
-    return styled(independent, title, subtitle, COLUMNS * SIDE, title or "Where [CLS] looks")
+    panels = [_panel(_colours(pixels), "image")]
+    for name, grid in looks.items():
+        panels.append(_panel(grid.round(6).tolist(), name, float(grid.max()) or 1.0))
+    rows = []
+    for first in range(0, len(panels), COLUMNS):
+        row = alt.HConcatChart(hconcat=panels[first : first + COLUMNS], spacing=14)
+        rows.append(row.resolve_scale(color="independent"))
+    chart: alt.VConcatChart = alt.VConcatChart(vconcat=rows, spacing=14).resolve_scale(color="independent")
+    return styled(chart, title, subtitle, COLUMNS * SIDE, title or "Where [CLS] looks")
 
 
 def _colours(pixels: NDArray[np.uint8]) -> list[list[str]]:
@@ -66,26 +65,27 @@ def _colours(pixels: NDArray[np.uint8]) -> list[list[str]]:
     return [[f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in row] for row in colours]
 
 
-def _cells(grid: list[list[Any]], name: str, domain: list[float] | None) -> alt.Chart:
+def _panel(grid: list[list[Any]], name: str, top: float | None = None) -> alt.Chart:
+    """A heat map of weights from 0 to `top`; without it the values are colours."""
     import altair as alt
 
     values = [{"down": down, "across": list(range(len(row))), "value": row} for down, row in enumerate(grid)]
-    cells = (
-        alt.Chart(alt.InlineData(values=values)).transform_flatten(["across", "value"]).mark_rect(aria=False)
-    )
-    if domain is None:
-        own = sorted({value for row in grid for value in row})  # a scale of None cannot stand beside others
-        colour = alt.Color("value:N", scale=alt.Scale(domain=own, range=own), legend=None)
+    cells = alt.Chart(alt.InlineData(values=values)).transform_flatten(["across", "value"])
+    if top is None:
+        own = sorted({value for row in grid for value in row})  # a scale of None cannot be beside others
+        color = alt.Color("value:N", scale=alt.Scale(domain=own, range=own), legend=None)
     else:
-        colour = alt.Color(
-            "value:Q", scale=alt.Scale(domain=domain, range=BLUES, interpolate="lab"), legend=None
-        )
-    high, wide = len(grid), len(grid[0])
-    x = alt.X("across:O", scale=alt.Scale(domain=list(range(wide)), padding=0), axis=None)
-    y = alt.Y("down:O", scale=alt.Scale(domain=list(range(high)), padding=0), axis=None)
+        color = alt.Color("value:Q", scale=weight_scale(0.0, top), legend=None)
+    height, width = len(grid), len(grid[0])
+    size = SIDE / max(height, width)
     heading = alt.TitleParams(text=printable(name), fontSize=13, fontWeight="normal", offset=6)
-    size = SIDE / max(high, wide)
-    chart: alt.Chart = cells.encode(x=x, y=y, color=colour).properties(
-        width=size * wide, height=size * high, title=heading
+    chart: alt.Chart = (
+        cells.mark_rect(aria=False)
+        .encode(
+            x=alt.X("across:O", scale=cell_scale(width), axis=None),
+            y=alt.Y("down:O", scale=cell_scale(height), axis=None),
+            color=color,
+        )
+        .properties(width=size * width, height=size * height, title=heading)
     )
     return chart

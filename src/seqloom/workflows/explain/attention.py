@@ -12,8 +12,8 @@ from torch import Tensor
 from seqloom.config import DecodeConfig
 from seqloom.data.batching.pair_batches import decoder_ids, encoder_ids, source_batch
 from seqloom.errors import UsageError, printable
-from seqloom.explaining.charts import attention_heat_map, save_chart
-from seqloom.explaining.head_maps import head_heat_maps
+from seqloom.explaining.charts import save_chart
+from seqloom.explaining.heat_maps import attention_heat_map, head_heat_maps
 from seqloom.protocols import AttentiveEncoderDecoder, device_of
 from seqloom.runs.run_folder import LoadedRun, load_run
 from seqloom.tasks.translation.translate import decode_texts, target_tokenizer

@@ -9,7 +9,7 @@ import pytest
 
 from seqloom.errors import UsageError
 from seqloom.explaining.charts import save_chart
-from seqloom.explaining.head_maps import MOST_CELLS, head_heat_maps
+from seqloom.explaining.heat_maps import MOST_CELLS, head_heat_maps
 
 WEIGHTS = np.random.default_rng(0).dirichlet([1.0] * 4, size=(2, 3, 2))  # (layers, heads, target, source)
 

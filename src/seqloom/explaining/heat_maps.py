@@ -1,0 +1,276 @@
+"""Heat maps of attention: of one layer, or a small one for each head, layers down and heads across."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from seqloom.errors import UsageError, printable
+from seqloom.explaining.charts import BLUES, EMPTY, require_extra, styled
+
+if TYPE_CHECKING:
+    import altair as alt
+
+Grid = numpy.ndarray[tuple[int, ...], numpy.dtype[numpy.float64]]
+
+MOST_WORDS = 200
+"""The most words along one side of a heat map; no viewer opens a larger picture."""
+MOST_CELLS = 100_000
+"""In one picture of all heads, likewise."""
+
+_LONGEST_LABEL = 20  # characters
+_ROUNDING = 0.01  # how far from 0..1 a weight may be: bfloat16 has 8 bits
+_SPACE = "˽"  # the usual ␣ is not in the font
+
+
+def attention_heat_map(
+    weights: Any,
+    source: Sequence[str],
+    target: Sequence[str],
+    *,
+    title: str = "",
+    subtitle: str = "",
+    pieces: bool = False,
+    stretch: bool = False,
+    axes: tuple[str, str] = ("source", "target"),
+) -> alt.Chart:
+    """What each target word attended to: one cell for each pair of positions, in reading order (Bahdanau et
+    al. 2015, figure 3).
+
+    `weights` is `(target, source)` in 0..1, anything that numpy can read. `source` runs along the top and
+    `target` down the side; a word that comes twice has two columns. Colours span 0..1, so that pictures can
+    be compared; `stretch` spans 0 to the largest weight instead, for attention that is spread thin, and the
+    legend says so. `axes` names the sides.
+
+    With `pieces` the words are pieces of a tokenizer: the space (or `▁`) that starts a word is dropped, and a
+    piece that continues a word is shown with a `·` before it. Otherwise words are shown as they are, and
+    outer spaces as `˽`.
+
+    Raises UsageError where the shapes disagree, a side is empty or longer than MOST_WORDS, or a weight is not
+    in 0..1; MissingExtraError without the extra `plot`.
+    """
+    check_words("source", source)
+    check_words("target", target)
+    grid = weight_grid(weights, len(target), len(source))
+    require_extra()
+    import altair as alt
+
+    source_title, target_title = printable(axes[0]), printable(axes[1])
+    columns, rows = word_labels(source, pieces), word_labels(target, pieces)
+    cell = max(13, min(34, 780 // max(len(source), len(target))))  # pixels: 34 up to 22 words, 13 from 60 on
+    font = max(10, min(13, cell // 2))
+    angle = 0
+    if max(map(_label_width, columns)) * font > cell - 4:
+        angle = -45 if cell > 20 else -90
+    tooltip = [
+        alt.Tooltip("from:N", title=source_title),
+        alt.Tooltip("to:N", title=target_title),
+        alt.Tooltip("weight:Q", format=".3f"),
+    ]
+    values = [
+        {"target": i, "source": list(range(len(columns))), "weight": row.round(4).tolist()}
+        for i, row in enumerate(grid)
+    ]
+    top = (float(grid.max()) or 1.0) if stretch else 1.0
+    legend = alt.Legend(
+        title="weight (0 to max)" if stretch else "weight",
+        values=[top * step / 4 for step in range(5)],
+        format=".2~g",
+        gradientLength=max(110, min(200, cell * len(rows))),
+    )
+    width = cell * len(columns)
+    chart: alt.Chart = (
+        _cells(values)
+        .transform_calculate("from", f"{json.dumps(columns)}[datum.source]")
+        .transform_calculate("to", f"{json.dumps(rows)}[datum.target]")
+        .mark_rect(stroke="white", strokeWidth=1 if cell > 20 else 0.5, aria=False)
+        .encode(
+            x=alt.X(
+                "source:O",
+                scale=cell_scale(len(columns)),
+                axis=word_axis(columns, source_title, font, orient="top", labelAngle=angle),
+            ),
+            y=alt.Y(
+                "target:O",
+                scale=cell_scale(len(rows)),
+                axis=word_axis(rows, target_title, font, orient="left"),
+            ),
+            color=alt.Color("weight:Q", scale=weight_scale(0, top), legend=legend),
+            tooltip=tooltip,
+        )
+        .properties(width=width, height=cell * len(rows))
+    )
+    return styled(chart, title, subtitle, width + 120, title or "Attention")
+
+
+def head_heat_maps(
+    weights: Any,
+    source: Sequence[str],
+    target: Sequence[str],
+    *,
+    title: str = "",
+    subtitle: str = "",
+    pieces: bool = False,
+) -> alt.Chart:
+    """`weights` is `(layers, heads, target, source)` in 0..1; the rest is as for `attention_heat_map`. Layers
+    and heads are counted from 1.
+
+    Raises UsageError as that does, and where the heads are more than one picture can show.
+    """
+    check_words("source", source)
+    check_words("target", target)
+    grid = numpy.asarray(weights, dtype=numpy.float64)
+    if grid.ndim != 4 or 0 in grid.shape[:2]:
+        raise UsageError(f"weights of heads must be (layers, heads, target, source), but are {grid.shape}")
+    layers, heads = grid.shape[:2]
+    if grid.size > MOST_CELLS:
+        raise UsageError(
+            f"{layers} layers of {heads} heads with {len(target)} x {len(source)} weights each must be"
+            f" {MOST_CELLS:,} weights at most, but are {grid.size:,}; show a shorter sentence"
+        )
+    values = []
+    for layer, head in numpy.ndindex(layers, heads):
+        for i, row in enumerate(weight_grid(grid[layer, head], len(target), len(source))):
+            positions, rounded = list(range(len(row))), row.round(3).tolist()
+            place = {"layer": layer + 1, "head": head + 1, "target": i}
+            values.append({**place, "source": positions, "weight": rounded})
+    require_extra()
+    import altair as alt
+
+    def header(name: str) -> alt.Header:
+        return alt.Header(labelExpr=f"'{name} ' + datum.value", labelFontSize=12)
+
+    columns, rows = word_labels(source, pieces), word_labels(target, pieces)
+    cell = max(5, min(14, 260 // max(len(columns), len(rows))))  # pixels: 14 up to 18 words, 5 from 52 on
+    font, width = max(7, cell - 3), cell * len(columns)
+    x_axis = word_axis(columns, "", font, orient="bottom", labelAngle=-90)
+    y_axis = word_axis(rows, "", font, orient="left")
+    chart: alt.Chart = (
+        _cells(values)
+        .mark_rect(stroke="white", strokeWidth=0.5, aria=False)
+        .encode(
+            x=alt.X("source:O", scale=cell_scale(len(columns)), axis=x_axis),
+            y=alt.Y("target:O", scale=cell_scale(len(rows)), axis=y_axis),
+            color=alt.Color("weight:Q", scale=weight_scale(0, 1), legend=alt.Legend(title="weight")),
+            row=alt.Row("layer:O", title=None, header=header("layer")),
+            column=alt.Column("head:O", title=None, header=header("head")),
+        )
+        .properties(width=width, height=cell * len(rows))
+    )
+    return styled(chart, title, subtitle, width * heads, title or "Attention of each head")
+
+
+def _cells(values: list[dict[str, Any]]) -> alt.Chart:
+    """The data of a heat map: a record for each row, which Vega makes into cells; altair is slow to check
+    each cell."""
+    import altair as alt
+
+    return alt.Chart(alt.InlineData(values=values)).transform_flatten(["source", "weight"])
+
+
+def cell_scale(count: int) -> alt.Scale:
+    """Positions without gaps between them."""
+    import altair as alt
+
+    return alt.Scale(domain=list(range(count)), padding=0)
+
+
+def weight_scale(lowest: float, highest: float) -> alt.Scale:
+    """Colours of weights."""
+    import altair as alt
+
+    return alt.Scale(domain=[lowest, highest], range=BLUES, interpolate="lab")
+
+
+def check_words(side: str, words: Sequence[str]) -> None:
+    """Raises UsageError where one side of a heat map cannot be drawn."""
+    if isinstance(words, str) or not 1 <= len(words) <= MOST_WORDS:
+        given = "one string" if isinstance(words, str) else f"{len(words)} words"
+        raise UsageError(
+            f"the {side} of a heat map must be a list of 1 to {MOST_WORDS} words, but is {given}; show a"
+            " shorter sentence"
+        )
+
+
+def weight_grid(weights: Any, rows: int, columns: int) -> Grid:
+    """`(rows, columns)` in 0..1. Raises UsageError for another shape, or what is no weight."""
+    shape = (
+        f"weights must be ({rows}, {columns}): a row for each target word and a column for each source word"
+    )
+    try:
+        grid = numpy.asarray(weights, dtype=numpy.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UsageError(
+            f"{shape}, but numpy cannot read them ({printable(str(error))}); give"
+            " tensor.detach().float().cpu()"
+        ) from None
+    if grid.shape != (rows, columns):
+        hint = "; transpose them" if grid.shape == (columns, rows) else ""
+        raise UsageError(f"{shape}, but are {grid.shape}{hint}")
+    wrong = ~((grid >= -_ROUNDING) & (grid <= 1 + _ROUNDING))  # true for NaN
+    if wrong.any():
+        i, j = numpy.argwhere(wrong)[0]
+        what = f"the one at target {i}, source {j} is {grid[i, j]:g}"
+        raise UsageError(
+            f"weights must be in 0..1, but {what}; give what the softmax returns, not the scores before it"
+        )
+    return grid.clip(0, 1)
+
+
+def word_labels(words: Sequence[str], pieces: bool) -> list[str]:
+    """Words as they are shown: never empty, without control characters, of at most 20 characters."""
+    labels = []
+    for i, word in enumerate(words):
+        label = _visible(_piece(words, i) if pieces else word)
+        labels.append(label if len(label) <= _LONGEST_LABEL else label[: _LONGEST_LABEL - 1] + "…")
+    return labels
+
+
+def _piece(words: Sequence[str], i: int) -> str:
+    """A piece without the space that starts a word, or with `·` where it continues one."""
+    word = words[i]
+    if word[:1] in ("▁", " "):
+        return word[1:] or " "
+    before = words[i - 1] if i else ""  # a special token ends in no letter: </s>, [SEP]
+    return f"·{word}" if _in_word(before[-1:]) and _in_word(word[:1]) else word
+
+
+def _in_word(character: str) -> bool:
+    combining = character != "" and unicodedata.combining(character) > 0
+    return character.isalnum() or combining or character == "\ufffd"
+
+
+def _visible(word: str) -> str:
+    inner = word.strip(" ")
+    if not inner:
+        return _SPACE * len(word) or EMPTY
+    start = word.index(inner)
+    circle = "◌" if unicodedata.combining(inner[0]) else ""  # a combining accent needs a base character
+    return _SPACE * start + circle + printable(inner) + _SPACE * (len(word) - start - len(inner))
+
+
+def _label_width(word: str) -> float:
+    """About how wide a word is, in font sizes."""
+    return sum(1.0 if unicodedata.east_asian_width(c) in "WF" else 0.58 for c in word)
+
+
+def word_axis(labels: list[str], title: str, font: int, **options: Any) -> alt.Axis:
+    """An axis over positions whose labels are words. The words are a JSON list, which no word can leave."""
+    import altair as alt
+
+    return alt.Axis(
+        title=title or None,
+        values=list(range(len(labels))),
+        labelExpr=f"{json.dumps(labels)}[datum.value]",
+        labelFontSize=font,
+        labelLimit=0,
+        labelOverlap=False,
+        labelPadding=5,
+        ticks=False,
+        domain=False,
+        **options,
+    )
