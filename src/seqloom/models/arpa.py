@@ -28,7 +28,7 @@ from torch import Tensor
 
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.models.ngram import Ngram, NgramConfig
-from seqloom.models.ngram_counts import Estimated, Floats, Integers
+from seqloom.models.ngram_counts import EstimatedOrder, Floats, Integers
 
 LN10 = math.log(10)
 LINES = 2048
@@ -139,7 +139,7 @@ class _ArpaReader:
         self.first = 0
         """The number of the first of those that were taken last, all at once."""
         self.ids: dict[bytes, int] = {}
-        self.orders: list[Estimated] = []
+        self.orders: list[EstimatedOrder] = []
 
     def read(self) -> Arpa:
         line = self.next_line()
@@ -192,7 +192,7 @@ class _ArpaReader:
         if missing := SPECIAL.keys() - self.ids.keys() - {b"<unk>"}:
             self.refuse(f"\\1-grams: must hold <s> and </s>, but {_shown(min(missing))} is missing")
         ids_of_all = np.arange(FIRST + len(words))
-        found = Estimated(ids_of_all, *np.zeros((2, len(ids_of_all)), np.float32))
+        found = EstimatedOrder(ids_of_all, *np.zeros((2, len(ids_of_all)), np.float32))
         found.log_prob[SPECIAL[b"<unk>"]] = UNKNOWN * LN10
         found.log_prob[ids], found.backoff[ids] = (
             np.concatenate(log10_p) * LN10,
@@ -201,7 +201,7 @@ class _ArpaReader:
         self.orders.append(found)
         return words
 
-    def section(self, n: int, count: int, *, highest: bool) -> Estimated:
+    def section(self, n: int, count: int, *, highest: bool) -> EstimatedOrder:
         """The n-grams of an order from 2 on, sorted."""
         parts: list[tuple[Integers, Floats, Floats]] = [(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))]
         began = self.number + 1
@@ -223,7 +223,9 @@ class _ArpaReader:
                 self.path,
                 int(other),
             )
-        return Estimated(keys, *((values[order] * LN10).astype(np.float32) for values in (log10_p, backoffs)))
+        return EstimatedOrder(
+            keys, *((values[order] * LN10).astype(np.float32) for values in (log10_p, backoffs))
+        )
 
     @property
     def size(self) -> int:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from seqloom.config import STRICT
 from seqloom.models.config_checks import Size, field_problems, raise_problems
-from seqloom.models.ngram_counts import Estimated, Integers, estimate
+from seqloom.models.ngram_counts import EstimatedOrder, Integers, estimate
 from seqloom.models.sizes import named_sizes
 from seqloom.shapes import IGNORE
 
@@ -98,14 +98,12 @@ GOLDEN = -0x61C8864680B583EB
 
 
 @final
-class Grams(nn.Module):
-    """All n-grams of one order from 2 on. Each has a number from 1 on; 0 stands for every n-gram that is not
-    known.
+class NgramTable(nn.Module):
+    """All n-grams of one order from 2 on. Each has a number from 1 on; 0 means an unknown n-gram.
 
-    They are sorted by their keys: number of the first n-1 words (of a single word: its id) x vocabulary +
-    last word. So whatever follows a history stands side by side, and one more word makes the number of an
-    n-gram from that of its history. A hash table finds a key; it is made where it is first needed and not
-    saved.
+    They are sorted by their keys: number of the first n-1 words (of a single word: its id) x vocabulary + last
+    word. So n-grams with one history are neighbours, and the number of a history and one more word give the
+    number of the n-gram. A hash table finds keys. It is built when first needed and not saved.
     """
 
     def __init__(self, size: int, vocabulary_size: int, *, highest: bool) -> None:
@@ -116,15 +114,14 @@ class Grams(nn.Module):
         self.log_prob: Tensor
         self.register_buffer("log_prob", torch.zeros(1 + size))
         self.backoff: Tensor
-        self.register_buffer(
-            "backoff", torch.zeros(1 if highest else 1 + size)
-        )  # nothing follows an n-gram of the highest order
+        weights = 1 if highest else 1 + size  # an n-gram of the highest order is never a history
+        self.register_buffer("backoff", torch.zeros(weights))
         self.table: Tensor | None
         self.register_buffer("table", None, persistent=False)
         self.register_load_state_dict_post_hook(_forget_table)  # type: ignore[no-untyped-call]
 
-    def fill(self, grams: Estimated) -> None:
-        """Takes the n-grams of this order."""
+    def fill(self, grams: EstimatedOrder) -> None:
+        """Copies the n-grams of this order."""
         self.keys[1:] = torch.from_numpy(grams.keys)
         self.log_prob[1:] = torch.from_numpy(grams.log_prob)
         self.backoff[1:] = torch.from_numpy(grams.backoff)[: len(self.backoff) - 1]
@@ -133,34 +130,33 @@ class Grams(nn.Module):
         """Numbers of the n-grams history + word `(n,)`; the histories `(n,)` are given by their numbers."""
         if self.table is None:
             self.table = self._make_table()
-        found = torch.zeros_like(history)
-        left = history.nonzero()[:, 0]
-        keys = history.index_select(0, left).mul_(self.vocabulary_size).add_(words.index_select(0, left))
-        slots = self._homes(keys)
-        while len(left):
+        numbers = torch.zeros_like(history)
+        pending = history.nonzero()[:, 0]  # indices of the n-grams that are still searched for
+        keys = (
+            history.index_select(0, pending).mul_(self.vocabulary_size).add_(words.index_select(0, pending))
+        )
+        slots = self._first_slots(keys)
+        while len(pending):
             number = self.table.index_select(0, slots)
-            there = self.keys.index_select(0, number) == keys
-            found.index_copy_(0, left, number.where(there, 0).long())
-            on = ((number != 0) & ~there).nonzero()[:, 0]
-            left, keys, slots = (
-                left.index_select(0, on),
-                keys.index_select(0, on),
-                slots.index_select(0, on).add_(1),
-            )
-        return found
+            found = self.keys.index_select(0, number) == keys
+            numbers.index_copy_(0, pending, number.where(found, 0).long())
+            taken = ((number != 0) & ~found).nonzero()[:, 0]  # by another key: the next slot is tried
+            pending, keys = pending.index_select(0, taken), keys.index_select(0, taken)
+            slots = slots.index_select(0, taken).add_(1)
+        return numbers
 
     def following(self, history: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What is known to follow histories `(n,)`: (place in `history`, next word, number of the n-gram)."""
+        """The known continuations of histories `(n,)`: (index into `history`, next word, number of the n-gram)."""
         first = torch.searchsorted(self.keys, history * self.vocabulary_size)
         count = torch.searchsorted(self.keys, (history + 1) * self.vocabulary_size) - first
-        place = torch.arange(len(history), device=history.device).repeat_interleave(count)
-        number = torch.arange(len(place), device=history.device) + (first - count.cumsum(0) + count)[place]
-        return place, self.keys[number] % self.vocabulary_size, number
+        index = torch.arange(len(history), device=history.device).repeat_interleave(count)
+        number = torch.arange(len(index), device=history.device) + (first - count.cumsum(0) + count)[index]
+        return index, self.keys[number] % self.vocabulary_size, number
 
-    def _homes(self, keys: Tensor) -> Tensor:
-        """The slot where the search for a key begins: the upper bits of what two products make of it."""
+    def _first_slots(self, keys: Tensor) -> Tensor:
+        """The slot where the search for a key begins: multiplicative hashing (Knuth), twice."""
         mixed = keys * GOLDEN
-        mixed ^= mixed >> 32  # without this keys with equal steps between them share their slots
+        mixed ^= mixed >> 32  # otherwise keys at equal distances would share their slots
         mixed *= GOLDEN
         return (mixed >> (64 - self._slot_bits())).bitwise_and_((1 << self._slot_bits()) - 1)
 
@@ -168,46 +164,47 @@ class Grams(nn.Module):
         return (2 * len(self.keys)).bit_length()  # at least half of the slots are free
 
     def _make_table(self) -> Tensor:
-        """Linear probing: each number stands at its key's home or in the next slot that is free, which 0
-        marks."""
-        homes, order = self._homes(self.keys[1:]).sort()
-        steps = torch.arange(len(homes), device=homes.device)
-        slots = (homes - steps).cummax(0).values + steps
+        """Linear probing: each number is in the first slot of its key, or in the next free one. Free slots hold
+        0."""
+        first_slots, order = self._first_slots(self.keys[1:]).sort()
+        steps = torch.arange(len(first_slots), device=first_slots.device)
+        slots = (first_slots - steps).cummax(0).values + steps  # ascending, each at or after its first slot
         size = max([1 << self._slot_bits(), *(slots[-1:] + 1).tolist()]) + 1
-        table = torch.zeros(size, dtype=torch.int32 if size < 2**31 else torch.int64, device=homes.device)
+        dtype = torch.int32 if size < 2**31 else torch.int64
+        table = torch.zeros(size, dtype=dtype, device=slots.device)
         table[slots] = (order + 1).to(table.dtype)
         return table
 
 
 def _forget_table(grams: nn.Module, _: object) -> None:
-    """The keys have changed."""
-    assert isinstance(grams, Grams)
+    """Loading has changed the keys."""
+    assert isinstance(grams, NgramTable)
     grams.table = None
 
 
-class Read(NamedTuple):
-    """Tokens in one line, row after row, those of the state before the new ones, without <pad>."""
+class FlatTokens(NamedTuple):
+    """The tokens of all rows, one row after the other, those of the state before the new ones, without <pad>."""
 
     words: Tensor
     first: Tensor
-    """Whether a row begins here."""
+    """Whether a token is the first of its row."""
     new: Tensor
-    """Where the new tokens are in this line."""
+    """Indices of the new tokens."""
     place: Tensor
-    """Where they are among all new tokens and <pad>, `(rows * steps)`."""
+    """Their indices among the new tokens with <pad>, `(rows * steps)`."""
 
 
 @final
 class Ngram(nn.Module):
-    """An n-gram model. A `Decodable` and a `TargetScorer`; it has no gradient, `fit` makes it from a corpus.
+    """An n-gram model: a `Decodable`, a `TargetScorer` and a `FittedModel`.
 
-    State: `(rows, order-1)`, the last tokens of each row, the newest last, filled up with <pad> on the left.
+    State: `(rows, order-1)`, the last tokens of each row, the newest last, with <pad> on the left.
     """
 
     carries = True
-    """Trained and scored on a stream: the state goes on."""
+    """Trained and scored on a stream: the state carries over."""
     context: int | None = None
-    """Of a document it looks at the last order-1 tokens, which the state carries on."""
+    """A document may have any length: the state carries the last order-1 tokens over."""
 
     def __init__(self, config: NgramConfig) -> None:
         super().__init__()
@@ -220,24 +217,22 @@ class Ngram(nn.Module):
         self.register_buffer("predicted", c.predicted, persistent=False)
         sizes = c.sizes[1:] or (0,) * (c.order - 1)
         self.longer = nn.ModuleList(
-            Grams(size, c.vocabulary_size, highest=n == c.order) for n, size in enumerate(sizes, 2)
+            NgramTable(size, c.vocabulary_size, highest=n == c.order) for n, size in enumerate(sizes, 2)
         )
 
     @classmethod
     def fit(cls, config: NgramConfig, ids: Integers) -> Self:
-        """Estimates the model from a corpus `u_1 .. u_L </s> u_1 .. </s> ...`, an array that may be mapped
-        from a file.
+        """Estimates the model from a corpus `u_1 .. u_L </s> u_1 .. </s> ...`, an array that may be
+        memory-mapped.
 
         Raises DataError where the corpus is empty or holds an id that no text has.
         """
-        c = config
-        predicted = c.predicted.numpy()
-        return cls.of(
-            c, estimate(ids, order=c.order, bos=c.bos_id, eos=c.eos_id, predicted=predicted, prune=c.prune)
-        )
+        c, predicted = config, config.predicted.numpy()
+        orders = estimate(ids, order=c.order, bos=c.bos_id, eos=c.eos_id, predicted=predicted, prune=c.prune)
+        return cls.of(c, orders)
 
     @classmethod
-    def of(cls, config: NgramConfig, orders: Sequence[Estimated]) -> Self:
+    def of(cls, config: NgramConfig, orders: Sequence[EstimatedOrder]) -> Self:
         """The model of given n-grams; orders at the end may be missing."""
         sizes = [len(one.keys) for one in orders] + [0] * (config.order - len(orders))
         model = cls(replace(config, sizes=tuple(sizes)))
@@ -249,26 +244,26 @@ class Ngram(nn.Module):
         return model
 
     @property
-    def orders(self) -> tuple[Grams, ...]:
+    def orders(self) -> tuple[NgramTable, ...]:
         """The n-grams of order 2 and on."""
-        return tuple(grams for grams in self.longer if isinstance(grams, Grams))
+        return tuple(grams for grams in self.longer if isinstance(grams, NgramTable))
 
     def forward(self, tokens: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """tokens `(rows, steps)` -> log p of every next word `(rows, steps, vocabulary)`, -inf where never
         predicted; the state."""
-        read, state = self._read(tokens, state)
-        histories = [
-            (weight[read.new], history[read.new])
-            for weight, history, _ in self._walk(read, read.words.roll(-1))
-        ]
-        rest = torch.stack([*(weight for weight, _ in histories), self.backoff.new_zeros(len(read.place))])
+        read, state = self._flatten(tokens, state)
+        histories, weights = [], []
+        for weight, history, _ in self._walk(read, read.words.roll(-1)):
+            histories.append(history[read.new])
+            weights.append(weight[read.new])
+        weights.append(self.backoff.new_zeros(len(read.place)))
         rest = (
-            rest.flip(0).cumsum(0).flip(0)
-        )  # rest[n]: the weights of all known histories of more than n words
+            torch.stack(weights).flip(0).cumsum(0).flip(0)
+        )  # rest[n]: of all known histories of more than n words
         logits = self._words() + rest[0][:, None]
-        for grams, (_, history), longer in zip(self.orders, histories, rest[1:], strict=True):
-            place, word, number = grams.following(history)
-            logits[place, word] = grams.log_prob[number] + longer[place]
+        for grams, history, longer in zip(self.orders, histories, rest[1:], strict=True):
+            index, word, number = grams.following(history)
+            logits[index, word] = grams.log_prob[number] + longer[index]
         if len(read.place) < tokens.numel():
             logits = logits.new_zeros(tokens.numel(), logits.shape[1]).index_copy_(0, read.place, logits)
         return logits.view(*tokens.shape, -1), state
@@ -278,11 +273,10 @@ class Ngram(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """log p of each target after its token, `(rows, steps)`, 0 at IGNORE and at <pad>; and the state
         after."""
-        read, state = self._read(tokens, state)
+        read, state = self._flatten(tokens, state)
         following = read.words.roll(-1)
-        following[read.new] = (
-            targets.reshape(-1).index_select(0, read.place).clamp_(min=0)
-        )  # IGNORE is below 0
+        wanted = targets.reshape(-1).index_select(0, read.place)
+        following[read.new] = wanted.clamp_(min=0)  # IGNORE is below 0, and masked at the end
         log_p = self._words().index_select(0, following)
         for grams, (weight, _, found) in zip(self.orders, self._walk(read, following), strict=True):
             log_p = torch.where(found > 0, grams.log_prob.index_select(0, found), log_p + weight)
@@ -293,10 +287,11 @@ class Ngram(nn.Module):
         """log p̂ of each single word, -inf where it is never predicted."""
         return self.log_prob.masked_fill(~self.predicted, -torch.inf)
 
-    def _walk(self, read: Read, following: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """For n = 2, 3, ...: of the n-1 words up to each of `read.words` the weight and number, and the
-        number of these with the word of `following`. That is mostly the next one in `read.words`, and then it
-        is looked up only once."""
+    def _walk(self, read: FlatTokens, following: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """For n = 2, 3, ...: the history of n-1 words that ends at each of `read.words`, as its weight and its
+        number; and the number of the n-gram of this history and the word of `following`."""
+        # Mostly the following word is also the next one in `read.words`. Then the n-gram at a word is the longer
+        # history at the next word, and is looked up only once; `other` are all other words.
         other = ((following.roll(1) != read.words) & ~read.first).nonzero()[:, 0]
         history, weights = read.words, self.backoff
         for grams in self.orders:
@@ -306,29 +301,29 @@ class Ngram(nn.Module):
             longer[other] = grams.find(history[other - 1], read.words[other])
             history, weights = longer, grams.backoff
 
-    def _read(self, tokens: Tensor, state: Tensor | None) -> tuple[Read, Tensor]:
+    def _flatten(self, tokens: Tensor, state: Tensor | None) -> tuple[FlatTokens, Tensor]:
         """The tokens after those of the state, and the next state."""
-        held = self.config.order - 1
+        size = self.config.order - 1
         if state is None:
-            state = tokens.new_full((len(tokens), held), self.config.pad_id)
+            state = tokens.new_full((len(tokens), size), self.config.pad_id)
         both = torch.cat([state, tokens], dim=1)
         real = both != self.config.pad_id
-        at = real.view(-1).nonzero()[:, 0]
-        row, column = at // both.shape[1], at % both.shape[1]
+        index = real.view(-1).nonzero()[:, 0]
+        row, column = index // both.shape[1], index % both.shape[1]
         first = torch.ones_like(row, dtype=torch.bool)
         first[1:] = row[1:] != row[:-1]
-        new = (column >= held).nonzero()[:, 0]
-        place = (at - (row + 1) * held).index_select(0, new)
-        return Read(both.view(-1).index_select(0, at), first, new, place), self._state_of(both, real)
+        new = (column >= size).nonzero()[:, 0]
+        place = (index - (row + 1) * size).index_select(0, new)
+        return FlatTokens(both.view(-1).index_select(0, index), first, new, place), self._state_of(both, real)
 
     def _state_of(self, both: Tensor, real: Tensor) -> Tensor:
         """The last real tokens of each row."""
-        held = self.config.order - 1
-        last = both[:, both.shape[1] - held :]
-        if bool(real[:, both.shape[1] - held :].all()):
+        size = self.config.order - 1
+        last = both[:, both.shape[1] - size :]
+        if bool(real[:, both.shape[1] - size :].all()):
             return last.clone()
-        age = real.flip(1).cumsum(1).flip(1)  # of the newest: 1
-        row, column = (real & (age <= held)).nonzero(as_tuple=True)
-        kept = torch.full_like(last, self.config.pad_id)
-        kept[row, held - age[row, column]] = both[row, column]
-        return kept
+        age = real.flip(1).cumsum(1).flip(1)  # 1 for the newest
+        row, column = (real & (age <= size)).nonzero(as_tuple=True)
+        state = torch.full_like(last, self.config.pad_id)
+        state[row, size - age[row, column]] = both[row, column]
+        return state

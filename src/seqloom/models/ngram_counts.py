@@ -37,11 +37,11 @@ Integers = NDArray[np.integer[Any]]
 Floats = NDArray[np.float64]
 
 FALLBACK = (0.5, 1.0, 1.5)
-"""D(1), D(2), D(3) where counts of counts do not give them (lmplz --discount_fallback)."""
+"""D(1), D(2), D(3) where they do not follow from counts of counts (lmplz --discount_fallback)."""
 
 
-class Counted(NamedTuple):
-    """All n-grams of one order, sorted by prefix, then by last word; a number is a place in this order."""
+class CountedOrder(NamedTuple):
+    """All n-grams of one order, sorted by prefix, then by last word; the number of an n-gram is its index."""
 
     prefix: Integers
     """Number of the first n-1 words."""
@@ -55,19 +55,19 @@ class Counted(NamedTuple):
     """Whether it begins with <s>."""
 
 
-class Estimated(NamedTuple):
-    """What is kept of one order."""
+class EstimatedOrder(NamedTuple):
+    """The n-grams of one order that were not pruned."""
 
     keys: NDArray[np.int64]
-    """prefix x vocabulary + last word, ascending. Prefix: of a word its id, of longer n-grams their place in
-    their order + 1. Order 1: the word."""
+    """prefix x vocabulary + last word, ascending. The prefix is the id of a word, or 1 + the index of a longer
+    n-gram in its order. For order 1: the word."""
     log_prob: NDArray[np.float32]
-    """In nats. Of order 1: -inf for what is never predicted."""
+    """In nats; -inf for words that are never predicted."""
     backoff: NDArray[np.float32]
     """log γ of the n-gram as a history; 0 where nothing follows it."""
 
 
-def with_starts(ids: Integers, *, bos: int, eos: int, predicted: NDArray[np.bool_]) -> NDArray[np.int32]:
+def with_bos(ids: Integers, *, bos: int, eos: int, predicted: NDArray[np.bool_]) -> NDArray[np.int32]:
     """The stream of ids `u_1 .. u_L </s> ...` with <s> before each document. Raises DataError for an id that
     no text has."""
     if ids.ndim != 1 or not len(ids):
@@ -91,22 +91,14 @@ def with_starts(ids: Integers, *, bos: int, eos: int, predicted: NDArray[np.bool
     return stream
 
 
-def count_orders(stream: NDArray[np.int32], order: int, vocabulary_size: int, bos: int) -> list[Counted]:
+def count_orders(stream: NDArray[np.int32], order: int, vocabulary_size: int, bos: int) -> list[CountedOrder]:
     """Orders 1 to `order`, fewer where no document is as long. The number of a single word is its id."""
-    small: type[np.signedinteger[Any]] = (
-        np.int32 if len(stream) < 2**31 else np.int64
-    )  # holds every number and count
+    # The smaller type if it holds every number and count: memory is what limits the corpus.
+    small: type[np.signedinteger[Any]] = np.int32 if len(stream) < 2**31 else np.int64
     words = np.arange(vocabulary_size, dtype=small)
-    counted = [
-        Counted(
-            words * 0,
-            words,
-            words,
-            np.bincount(stream, minlength=vocabulary_size).astype(small),
-            words == bos,
-        )
-    ]
-    # the number of the n-gram that ends at each position; -1: it would hold <s> within, or begin before it
+    times = np.bincount(stream, minlength=vocabulary_size).astype(small)
+    counted = [CountedOrder(words * 0, words, words, times, words == bos)]
+    # The number of the n-gram that ends at each position; -1 if it would hold an <s> that is not its first word.
     ending: Integers = stream
     for _ in range(1, order):
         ends = np.flatnonzero((ending[:-1] >= 0) & (stream[1:] != bos)).astype(small) + 1
@@ -115,23 +107,23 @@ def count_orders(stream: NDArray[np.int32], order: int, vocabulary_size: int, bo
         keys = ending[ends - 1] * np.int64(vocabulary_size) + stream[ends]
         ordered = torch.sort(torch.from_numpy(keys))
         keys, ends = ordered.values.numpy(), ends[ordered.indices.numpy()]
-        del ordered  # its memory is needed
-        new = np.concatenate(([True], keys[1:] != keys[:-1]))
-        firsts = np.flatnonzero(new)
+        del ordered  # frees its memory
+        is_new = np.concatenate(([True], keys[1:] != keys[:-1]))
+        firsts = np.flatnonzero(is_new)
         prefix, word = (part.astype(small) for part in np.divmod(keys[firsts], vocabulary_size))
         suffix = ending[ends[firsts]]
         ending = np.full(len(stream), -1, small)
-        ending[ends] = np.cumsum(new, dtype=small) - 1
+        ending[ends] = np.cumsum(is_new, dtype=small) - 1
         times = np.diff(firsts, append=len(keys)).astype(small)
-        counted.append(Counted(prefix, word, suffix, times, counted[-1].at_start[prefix]))
+        counted.append(CountedOrder(prefix, word, suffix, times, counted[-1].at_start[prefix]))
     return counted
 
 
-def adjusted_counts(counted: Sequence[Counted], bos: int) -> list[Integers]:
+def adjusted_counts(counted: Sequence[CountedOrder], bos: int) -> list[Integers]:
     """a(g) of every order; 0 for <s>, which is never predicted."""
     adjusted: list[Integers] = [
-        np.where(one.at_start, one.times, np.bincount(longer.suffix, minlength=len(one.times)))
-        for one, longer in itertools.pairwise(counted)
+        np.where(order.at_start, order.times, np.bincount(longer.suffix, minlength=len(order.times)))
+        for order, longer in itertools.pairwise(counted)
     ]
     adjusted.append(counted[-1].times.copy())
     adjusted[0][bos] = 0
@@ -139,52 +131,51 @@ def adjusted_counts(counted: Sequence[Counted], bos: int) -> list[Integers]:
 
 
 def discounts(adjusted: Integers) -> Floats:
-    """D(0) to D(3) from counts of counts (Chen and Goodman, equation 26), or the fallback where these are
-    missing or give D(k) <= 0."""
+    """D(0) to D(3) from counts of counts (Chen and Goodman, equation 26); the fallback where one of these is 0,
+    or some D(k) <= 0."""
     n = np.bincount(np.minimum(adjusted, 5), minlength=6).astype(np.float64)
     k = np.arange(1, 4)
     if n[k].all():
-        found = k - (k + 1) * n[k + 1] / n[k] * n[1] / (n[1] + 2 * n[2])
-        if (found > 0).all():
-            return np.concatenate(([0.0], found))
+        discount = k - (k + 1) * n[k + 1] / n[k] * n[1] / (n[1] + 2 * n[2])
+        if (discount > 0).all():
+            return np.concatenate(([0.0], discount))
     return np.array((0.0, *FALLBACK))
 
 
 def estimate(
     ids: Integers, *, order: int, bos: int, eos: int, predicted: NDArray[np.bool_], prune: Sequence[int] = ()
-) -> list[Estimated]:
+) -> list[EstimatedOrder]:
     """The model of a corpus `u_1 .. u_L </s> u_1 ..`, order by order; fewer orders where no document is as
     long.
 
-    `predicted`: `(vocabulary,)`, which ids are a word, <unk> or </s>. `prune`: n-grams of order k that occur
-        at most
-    `prune[k-1]` times are dropped; the last value holds for all higher orders. Raises DataError for an id
+    `predicted`: `(vocabulary,)`, which ids are a word, <unk> or </s>. `prune`: n-grams of order k that occur at
+    most `prune[k-1]` times are dropped; the last value holds for all higher orders. Raises DataError for an id
     that no text has.
     """
-    stream = with_starts(ids, bos=bos, eos=eos, predicted=predicted)
+    stream = with_bos(ids, bos=bos, eos=eos, predicted=predicted)
     counted = count_orders(stream, order, len(predicted), bos)
     adjusted = adjusted_counts(counted, bos)
     del stream
-    estimated: list[Estimated] = []
-    numbers: Integers = np.arange(
-        1
-    )  # of the order before: number among all -> number among the kept, -1 if dropped
-    below: Floats = np.where(predicted, 1 / predicted.sum(), 0)  # p(w | h') of each n-gram, at first uniform
+    estimated: list[EstimatedOrder] = []
+    # Of the order below: number among all n-grams -> number among those kept, -1 where dropped.
+    numbers: Integers = np.arange(1)
+    lower: Floats = np.where(predicted, 1 / predicted.sum(), 0)  # p(w | h') of each n-gram, at first uniform
     for k in range(len(counted)):
-        one, a = counted.pop(0), adjusted.pop(0)  # gives their memory back
-        kept = one.times > (prune[min(k, len(prune) - 1)] if prune and k else -1)  # words always
+        order_k, a = counted.pop(0), adjusted.pop(0)  # which frees their memory after this step
+        most_pruned = prune[min(k, len(prune) - 1)] if prune and k else -1  # words are never pruned
+        kept = order_k.times > most_pruned
         discount = discounts(a)[np.minimum(a, 3)]
-        total = np.bincount(one.prefix, a, len(numbers))
-        gamma = np.bincount(one.prefix, np.where(kept, discount, a), len(numbers))
+        total = np.bincount(order_k.prefix, a, len(numbers))
+        gamma = np.bincount(order_k.prefix, np.where(kept, discount, a), len(numbers))
         gamma = np.divide(gamma, total, out=np.ones_like(gamma), where=total > 0)
         if k:
             estimated[-1].backoff[:] = np.log(gamma[numbers >= 0])
-            below = below[numbers[one.suffix[kept]]]
-        prefix = one.prefix[kept]
-        below = (a - discount)[kept] / total[prefix] + gamma[prefix] * below
+            lower = lower[numbers[order_k.suffix[kept]]]
+        prefix = order_k.prefix[kept]
+        lower = (a - discount)[kept] / total[prefix] + gamma[prefix] * lower
         with np.errstate(divide="ignore"):
-            log_prob = np.log(below).astype(np.float32)  # -inf for <s> and its like
-        keys = (numbers[prefix] + (k > 1)) * np.int64(len(predicted)) + one.word[kept]
-        estimated.append(Estimated(keys, log_prob, np.zeros(len(keys), np.float32)))
-        numbers = np.where(kept, np.cumsum(kept) - 1, -1).astype(one.prefix.dtype)
+            log_prob = np.log(lower).astype(np.float32)  # -inf for <s> and all else that is never predicted
+        keys = (numbers[prefix] + (k > 1)) * np.int64(len(predicted)) + order_k.word[kept]
+        estimated.append(EstimatedOrder(keys, log_prob, np.zeros(len(keys), np.float32)))
+        numbers = np.where(kept, np.cumsum(kept) - 1, -1).astype(order_k.prefix.dtype)
     return estimated
