@@ -71,18 +71,18 @@ SIZES, ABOUT = named_sizes("bag_of_words")
 
 
 class Features(NamedTuple):
-    """What each step adds to the bag."""
+    """The features of each step."""
 
     ids: Tensor
-    """`(rows, steps, ngrams)`: the token, then the buckets, after the vocabulary, of the two tokens, the
-    three, ... that end here."""
+    """`(rows, steps, ngrams)`: the token, then the buckets of the bigram, trigram, ... that end here; ids of
+    buckets come after the vocabulary."""
     counted: Tensor
-    """`(rows, steps, ngrams)`: which of them there are."""
+    """`(rows, steps, ngrams)`: which of them exist."""
 
 
 @final
 class BagOfWords(nn.Module):
-    """Embeddings of tokens and n-grams, weighted. An `Encoder`, of texts that are padded at their end only."""
+    """Weighted embeddings of tokens and n-grams. An `Encoder` of texts that are padded at their end only."""
 
     def __init__(self, config: BagOfWordsConfig) -> None:
         super().__init__()
@@ -96,12 +96,13 @@ class BagOfWords(nn.Module):
                 nn.init.uniform_(table.weight, -bound, bound)
         features = c.vocabulary_size + (c.buckets if c.ngrams > 1 else 0)
         self.idf: Tensor | None
-        """`(features,)`: what each weighs."""
+        """`(features,)`: their weights."""
         self.register_buffer("idf", torch.ones(features) if c.features == "tf-idf" else None)
 
     @torch.no_grad()
     def initialise(self, document_frequency: Tensor, documents: int) -> None:
-        """In how many of so many texts each feature occurs `(features,)`, summed over `occurring`: makes idf."""
+        """Sets idf. document_frequency `(features,)`: in how many of the documents each feature occurs, the sum
+        of `occurring`."""
         if self.idf is not None:
             self.idf.copy_(((1 + documents) / (1 + document_frequency.double())).log() + 1)
 
@@ -131,29 +132,28 @@ class BagOfWords(nn.Module):
         """Of inputs, mask `(rows, steps)`."""
         c, steps = self.config, inputs.shape[1]
         known = mask & (inputs >= c.first_word) if self.linear else mask
-        value, whole = torch.zeros_like(inputs), torch.ones_like(known)
+        hashed, exists = torch.zeros_like(inputs), torch.ones_like(known)
         ids, counted = [inputs], [known]
-        for back in range(c.ngrams):
-            value = (value + F.pad(inputs, (back, 0))[:, :steps] + 1) * MULTIPLIER % PRIME
-            whole = whole & F.pad(known, (back, 0))[:, :steps]
+        for back in range(c.ngrams):  # n-grams grow to the left
+            hashed = (hashed + F.pad(inputs, (back, 0))[:, :steps] + 1) * MULTIPLIER % PRIME
+            exists = exists & F.pad(known, (back, 0))[:, :steps]
             if back:
-                ids.append(c.vocabulary_size + value % c.buckets)
-                counted.append(whole)
+                ids.append(c.vocabulary_size + hashed % c.buckets)
+                counted.append(exists)
         return Features(torch.stack(ids, dim=2), torch.stack(counted, dim=2))
 
     def weights(self, ids: Tensor, counted: Tensor) -> Tensor:
-        """How much each feature counts `(rows, steps, ngrams)`."""
+        """The weight of each feature `(rows, steps, ngrams)`."""
         if self.config.features == "binary":
             counted = counted & (earlier(ids, counted) == 0)
         if self.idf is None:
             return counted.to(self.embedding.weight.dtype)
         weights = self.idf[ids] * counted
-        # Over its occurrences a feature that occurs c times has 1 + 3 + 5 + ... = c²: the square of what it
-        # is in the text's vector.
+        # A feature that occurs c times adds 1 + 3 + 5 + ... = c² over its occurrences: the square of its count in
+        # the vector of the text.
         squares = weights.square() * (2 * earlier(ids, counted) + 1)
-        return weights / squares.sum(dim=(1, 2), keepdim=True).sqrt().clamp(
-            min=torch.finfo(weights.dtype).tiny
-        )
+        length = squares.sum(dim=(1, 2), keepdim=True).sqrt()
+        return weights / length.clamp(min=torch.finfo(weights.dtype).tiny)
 
 
 def earlier(ids: Tensor, counted: Tensor) -> Tensor:
@@ -161,9 +161,8 @@ def earlier(ids: Tensor, counted: Tensor) -> Tensor:
     shape."""
     flat = ids.masked_fill(~counted, -1).flatten(1)
     ordered, order = flat.sort(dim=1, stable=True)
-    places = torch.arange(flat.shape[1], device=ids.device).expand_as(flat)
-    begins = torch.cat(
-        [torch.ones_like(ordered[:, :1], dtype=torch.bool), ordered[:, 1:] != ordered[:, :-1]], dim=1
-    )
-    first = places.masked_fill(~begins, 0).cummax(dim=1).values
-    return torch.empty_like(flat).scatter_(1, order, places - first).view_as(ids)
+    index = torch.arange(flat.shape[1], device=ids.device).expand_as(flat)
+    is_first = torch.ones_like(ordered, dtype=torch.bool)
+    is_first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    first = index.masked_fill(~is_first, 0).cummax(dim=1).values  # the first of equal features
+    return torch.empty_like(flat).scatter_(1, order, index - first).view_as(ids)

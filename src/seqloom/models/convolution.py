@@ -25,7 +25,7 @@ from seqloom.models.sizes import named_sizes
 from seqloom.protocols import EncodedBatch, EncoderTraits
 
 SPREAD = 0.25
-"""Embeddings begin uniform in [-0.25, 0.25] (section 3.1)."""
+"""Embeddings are initialised uniformly in [-0.25, 0.25] (section 3.1)."""
 
 
 @final
@@ -74,7 +74,7 @@ SIZES, ABOUT = named_sizes("convolution")
 
 @final
 class Convolution(nn.Module):
-    """Embedding and filters. An `Encoder`, of texts that are padded at their end only."""
+    """Embedding and filters. An `Encoder` of texts that are padded at their end only."""
 
     def __init__(self, config: ConvolutionConfig) -> None:
         super().__init__()
@@ -91,8 +91,7 @@ class Convolution(nn.Module):
 
     @torch.no_grad()
     def settle_static(self) -> None:
-        """Makes the static channel a copy of the embedding as it is now; of use after word vectors were put
-        there."""
+        """Copies the embedding to the static channel; needed after word vectors were loaded into it."""
         if self.static is not None:
             self.static.copy_(self.embedding.weight)
 
@@ -103,18 +102,18 @@ class Convolution(nn.Module):
         if self.static is not None:
             embedded = torch.cat([embedded, F.embedding(inputs, self.static)], dim=-1)
         embedded = F.dropout(embedded, self.config.dropout, self.training).masked_fill(~mask[..., None], 0)
-        answers = [self._answers(one, embedded, mask) for one in self.convolutions]  # type: ignore[arg-type]
-        return torch.cat(answers, dim=-1)
+        maps = [self._maps(convolution, embedded, mask) for convolution in self.convolutions]  # type: ignore[arg-type]
+        return torch.cat(maps, dim=-1)
 
     def encode_batch(self, batch: EncodedBatch) -> Tensor:
         """`(rows, steps, output_width)`."""
         return self(batch.tokens.clamp(min=0), batch.tokens >= 0)  # type: ignore[no-any-return]
 
-    def _answers(self, convolution: TimeConvolution, embedded: Tensor, mask: Tensor) -> Tensor:
-        """`(rows, steps, maps)` of one window."""
-        whole = mask
+    def _maps(self, convolution: TimeConvolution, embedded: Tensor, mask: Tensor) -> Tensor:
+        """`(rows, steps, maps)` of one size of windows."""
+        inside = mask
         if not self.config.centred:
             ends = torch.arange(convolution.window, convolution.window + mask.shape[1], device=mask.device)
-            whole = mask & (ends <= mask.sum(dim=1, keepdim=True).clamp(min=convolution.window))
-        answers: Tensor = convolution(embedded)
-        return answers.relu().masked_fill(~whole[..., None], 0)
+            inside = mask & (ends <= mask.sum(dim=1, keepdim=True).clamp(min=convolution.window))
+        maps: Tensor = convolution(embedded)
+        return maps.relu().masked_fill(~inside[..., None], 0)

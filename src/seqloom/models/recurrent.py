@@ -26,8 +26,8 @@ from seqloom.models.config_checks import CellName, Fraction, Size, field_problem
 from seqloom.models.sizes import named_sizes
 from seqloom.protocols import EncodedBatch, EncoderTraits
 
-LETTER_WINDOW = 3
-"""Letters of a window (Ma and Hovy 2016, table 1)."""
+CHARACTER_WINDOW = 3
+"""Characters of a window (Ma and Hovy 2016, table 1)."""
 
 
 @final
@@ -90,7 +90,7 @@ SIZES, ABOUT = named_sizes("recurrent")
 
 @final
 class RecurrentEncoder(nn.Module):
-    """Embedding, letters, layers. An `Encoder`."""
+    """Embedding, characters, layers. An `Encoder`."""
 
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__()
@@ -117,9 +117,8 @@ class RecurrentEncoder(nn.Module):
         characters no word has letters."""
         c = self.config
         if self.training and c.word_dropout:
-            inputs = inputs.masked_fill(
-                torch.rand(inputs.shape, device=inputs.device) < c.word_dropout, c.unknown_id
-            )
+            dropped = torch.rand(inputs.shape, device=inputs.device) < c.word_dropout
+            inputs = inputs.masked_fill(dropped, c.unknown_id)
         embedded = self.embedding(inputs)
         if self.letters is not None:
             embedded = torch.cat([embedded, self.letters(characters, mask)], dim=-1)
@@ -134,17 +133,17 @@ class RecurrentEncoder(nn.Module):
 
 @final
 class CharacterEncoder(nn.Module):
-    """A word as its letters."""
+    """Words by their characters."""
 
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__()
         width, maps = config.character_width, config.character_maps
         self.embedding = nn.Embedding(1 + len(config.alphabet), width)
-        """Of the unknown letter, then of the alphabet."""
+        """Of the unknown character, then of the alphabet."""
         bound = (3 / width) ** 0.5  # Ma and Hovy 2016, section 3.1
         nn.init.uniform_(self.embedding.weight, -bound, bound)
         self.convolution = (
-            TimeConvolution(width, maps, LETTER_WINDOW, centred=True)
+            TimeConvolution(width, maps, CHARACTER_WINDOW, centred=True)
             if config.characters == "convolution"
             else None
         )
@@ -157,8 +156,7 @@ class CharacterEncoder(nn.Module):
 
     def forward(self, characters: Tensor | None, mask: Tensor) -> Tensor:
         """characters `(rows, steps, letters)`, -1 at padding, mask `(rows, steps)` -> `(rows, steps,
-        output_width)`; of a word without letters 0. Only true words are read, each once however often it
-        stands there."""
+        output_width)`; 0 for a word without characters. Each different word is read once."""
         if characters is None or not characters.shape[-1] or not bool(mask.any()):
             return self.embedding.weight.new_zeros(*mask.shape, self.output_width)
         words, which = torch.unique(characters[mask], dim=0, return_inverse=True)

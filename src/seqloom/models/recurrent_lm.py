@@ -171,12 +171,12 @@ class RecurrentLMState(NamedTuple):
 
 @final
 class RecurrentLM(nn.Module):
-    """Embedding, layers, output. A `NeuralDecodable`; the state before anything was read is zeros."""
+    """Embedding, layers, output. A `NeuralDecodable`; the first state is zeros."""
 
     context = None
-    """It looks back as far as its state remembers."""
+    """No limit: it remembers what its state can hold."""
     carries = True
-    """Trained on a stream: its state goes on from window to window."""
+    """Trained on a stream: its state carries over from window to window."""
 
     def __init__(self, config: RecurrentLMConfig) -> None:
         super().__init__()
@@ -191,7 +191,6 @@ class RecurrentLM(nn.Module):
         self.output = self._make_output()
 
     def _make_output(self) -> OutputLayer:
-        """The one place that knows which kind of output a model has."""
         c = self.config
         tied: Any = self.embedding.weight if c.tie_output else None
         output = make_output(
@@ -203,34 +202,32 @@ class RecurrentLM(nn.Module):
             alpha=c.output_alpha,
             cutoffs=c.output_cutoffs,
         )
-        return (
-            MaxEntOutput(output, c.vocabulary_size, c.maxent, c.maxent_size)
-            if c.maxent and isinstance(output, FullOutput)
-            else output
-        )
+        if c.maxent and isinstance(output, FullOutput):
+            return MaxEntOutput(output, c.vocabulary_size, c.maxent, c.maxent_size)
+        return output
 
     def start(self, rows: int) -> RecurrentLMState:
-        """The state before anything was read."""
+        """The state before the first token."""
         hidden = tuple(part for stack in self.stacks for part in stack.start(rows))
-        n = self.config.maxent
-        return RecurrentLMState(
-            hidden, None if n is None else hidden[0].new_full((rows, n - 2), NOTHING, dtype=torch.long)
-        )
+        past, n = None, self.config.maxent
+        if n is not None:
+            past = hidden[0].new_full((rows, n - 2), NOTHING, dtype=torch.long)
+        return RecurrentLMState(hidden, past)
 
     def read(self, tokens: Tensor, state: RecurrentLMState | None = None) -> tuple[Tensor, RecurrentLMState]:
         """tokens `(rows, steps)`, padded anywhere -> hidden `(rows, steps, width)`, and the state after those
         tokens.
 
-        A row is cut at each `<s>` and its documents are read as rows of their own (the driver and torch's
-        kernels are fast on ragged rows). The first goes on from the carried state, and what the last one
-        leaves is the state of the row.
+        A row is cut at each `<s>`, and its documents are read as rows of their own, as the compiled loops and
+        torch's kernels are fast on ragged rows. The first document continues from the carried state, and the
+        state after the last one is that of the row.
         """
         c = self.config
         pieces = cut_rows(tokens, c.pad_id, c.bos_id if c.documents == "separate" else None)
         hidden, after = self._read(pieces.tokens, self._before(pieces, state))
-        return pieces.to_rows(hidden, tokens.shape), (
-            after if pieces.first is None else select_rows(after, pieces.last)
-        )
+        if pieces.first is not None:
+            after = select_rows(after, pieces.last)
+        return pieces.to_rows(hidden, tokens.shape), after
 
     def forward(
         self, tokens: Tensor, state: RecurrentLMState | None = None
@@ -239,43 +236,45 @@ class RecurrentLM(nn.Module):
         return self.output.logits(hidden), state
 
     def _before(self, pieces: Segments, carried: RecurrentLMState | None) -> RecurrentLMState:
-        """The state before each piece: the carried one where a row goes on, that of nothing where a document
+        """The state before each piece: the carried one where a row continues, the first one where a document
         begins."""
         if carried is None:
             return self.start(len(pieces.tokens))
         start = carried if pieces.first is None else self.start(len(pieces.tokens))
 
-        def before(part: Tensor, nothing: Tensor, value: int = 0) -> Tensor:
+        def before(part: Tensor, first: Tensor, value: int = 0) -> Tensor:
             if pieces.starts_document is not None:
                 part = part.masked_fill(pieces.starts_document.view(-1, *[1] * (part.dim() - 1)), value)
-            return part if pieces.first is None else nothing.to(part.dtype).index_copy(0, pieces.first, part)
+            return part if pieces.first is None else first.to(part.dtype).index_copy(0, pieces.first, part)
 
-        past = (
-            None if carried.past is None or start.past is None else before(carried.past, start.past, NOTHING)
-        )
+        past = None
+        if carried.past is not None and start.past is not None:
+            past = before(carried.past, start.past, NOTHING)
         return RecurrentLMState(tuple(map(before, carried.hidden, start.hidden)), past)
 
     def _read(self, tokens: Tensor, state: RecurrentLMState) -> tuple[Tensor, RecurrentLMState]:
         """`read` for rows of one document each."""
         c, mask, parts = self.config, tokens != self.config.pad_id, iter(state.hidden)
+        embedding_dropout = c.embedding_dropout if self.training else 0
+        weight_dropout = c.weight_dropout if self.training else 0
         after: list[Tensor] = []
-        outputs = self._dropped(
-            embed(self.embedding, tokens, c.embedding_dropout if self.training else 0), c.input_dropout
-        )
-        with dropped_recurrent_weights(self._recurrent_layers(), c.weight_dropout if self.training else 0):
+        outputs = self._dropout(embed(self.embedding, tokens, embedding_dropout), c.input_dropout)
+        with dropped_recurrent_weights(self._recurrent_layers(), weight_dropout):
             for number, stack in enumerate(self.stacks):
+                if number:
+                    outputs = self._dropout(outputs, None)
                 before = tuple(next(parts) for _ in range(CELLS[c.cell].state_count))
-                outputs, end = stack(self._dropped(outputs, None) if number else outputs, mask, before)
+                outputs, end = stack(outputs, mask, before)
                 after += end
-        hidden = self.to_output(self._dropped(outputs, c.output_dropout))
+        hidden = self.to_output(self._dropout(outputs, c.output_dropout))
         if state.past is None:
             return hidden, RecurrentLMState(tuple(after))
+        # MaxEnt: the output layer reads the history in further columns of the hidden states
         history = histories(tokens, state.past).to(torch.promote_types(hidden.dtype, torch.float32))
-        return torch.cat([hidden, history], dim=-1), RecurrentLMState(
-            tuple(after), past_after(tokens, mask, state.past)
-        )
+        past = past_after(tokens, mask, state.past)
+        return torch.cat([hidden, history], dim=-1), RecurrentLMState(tuple(after), past)
 
-    def _dropped(self, features: Tensor, share: float | None) -> Tensor:
+    def _dropout(self, features: Tensor, share: float | None) -> Tensor:
         """features `(rows, steps, width)` after dropout of `share` (None: model.dropout)."""
         share = self.config.dropout if share is None else share
         if not (self.training and share):

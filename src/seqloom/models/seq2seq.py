@@ -160,7 +160,7 @@ SIZES, ABOUT = named_sizes("seq2seq")
 
 
 class AttentionMemory(NamedTuple):
-    """What the decoder looks at: one per input, shared by all rows that read it."""
+    """What the decoder attends to: one for each input, shared by all rows that read it."""
 
     values: Tensor
     """`(inputs, source, memory_width)`: h_i; without attention the one context vector, `source` = 1."""
@@ -202,12 +202,12 @@ class Seq2Seq(nn.Module):
         self.attention: Scores | None = None
         if c.attention != "none":
             self.attention = SCORES[c.attention](c.output_width, c.memory_width, c.attention_width)
-        reads_context = c.attend_from == "previous" if self.attention else c.context != "initial"
-        decoder_input = c.embedding_width + (c.memory_width if reads_context else 0)
-        self.reads_context = reads_context
-        decoder = (
-            c if c.normalisation != "batch" else replace(c, normalisation="none")
-        )  # its steps carry a state
+        self.reads_context = c.attend_from == "previous" if self.attention else c.context != "initial"
+        """Whether the context is an input of the decoder's steps."""
+        decoder_input = c.embedding_width + (c.memory_width if self.reads_context else 0)
+        decoder = c
+        if c.normalisation == "batch":  # needs all steps at once, and a decoder makes them one by one
+            decoder = replace(c, normalisation="none")
         self.decoder = decoder.recurrent(decoder_input, c.width, c.decoder_layers, bidirectional=False)
         self.readout = Readout(c)
         self.output = FullOutput(
@@ -226,14 +226,13 @@ class Seq2Seq(nn.Module):
             values = self.bridge.summary(final_state).unsqueeze(1)
             keys, mask = values, torch.ones_like(mask[:, :1])
         else:
-            values = (
-                reverse_each(states, mask) if self.config.reverse_source else states
-            )  # h_i at the place of token i
+            values = states
+            if self.config.reverse_source:
+                values = reverse_each(states, mask)  # h_i at the position of token i
             keys = self.attention.keys(values)
         inputs = torch.arange(source.shape[0], device=source.device)
-        return Seq2SeqState(
-            self.bridge(final_state), inputs, Shared(AttentionMemory(values, keys, mask, inputs))
-        )
+        memory = AttentionMemory(values, keys, mask, inputs)
+        return Seq2SeqState(self.bridge(final_state), inputs, Shared(memory))
 
     def read(self, tokens: Tensor, state: Seq2SeqState) -> tuple[Tensor, Seq2SeqState]:
         """tokens `(rows, steps)` -> readout `(rows, steps, readout_width)`, and the state after those tokens."""
@@ -250,7 +249,7 @@ class Seq2Seq(nn.Module):
         return self.attention is not None
 
     def attention_weights(self, tokens: Tensor, state: Seq2SeqState) -> Tensor:
-        """`(rows, steps, source)`: where the model looks when it predicts what follows each token."""
+        """`(rows, steps, source)`: the weights when the model predicts what follows each token."""
         return self._decode(tokens, state)[2]
 
     def _decode(self, tokens: Tensor, state: Seq2SeqState) -> tuple[Tensor, Seq2SeqState, Tensor]:
@@ -260,47 +259,47 @@ class Seq2Seq(nn.Module):
         mask = tokens != self.config.pad_id
         embedded = self.dropout(self.target_embedding(tokens))
         if self.attention is not None and self.reads_context:
-            decoded, hidden, contexts, weights = self._look_then_step(embedded, mask, state.hidden, memory)
+            decoded, hidden, contexts, weights = self.attend_then_step(embedded, mask, state.hidden, memory)
         else:
-            decoded, hidden, contexts, weights = self._step_then_look(embedded, mask, state.hidden, memory)
+            decoded, hidden, contexts, weights = self.step_then_attend(embedded, mask, state.hidden, memory)
         return self.readout(decoded, embedded, contexts), state._replace(hidden=hidden), weights
 
-    def _look_then_step(
+    def attend_then_step(
         self, embedded: Tensor, mask: Tensor, hidden: CellState, memory: AttentionMemory
     ) -> tuple[Tensor, CellState, Tensor, Tensor]:
-        """Bahdanau: s_{t-1} asks, and the answer c_t enters s_t; so the loop is over time."""
+        """Bahdanau: s_{t-1} is the query, and the context c_t an input of s_t; so the loop is over time."""
         assert self.attention is not None
         if not embedded.shape[1]:
-            nothing = embedded.new_zeros
             rows, source, width = memory.values.shape
-            return (
-                nothing(rows, 0, self.config.output_width),
-                hidden,
-                nothing(rows, 0, width),
-                nothing(rows, 0, source),
-            )
+            zeros = [embedded.new_zeros(rows, 0, size) for size in (self.config.output_width, width, source)]
+            return zeros[0], hidden, zeros[1], zeros[2]
         first = self.decoder.stack[0]
         from_tokens = first.input_product(embedded).unbind(dim=1)
         step, keep = Stepper(self.decoder, len(embedded)), StepMask(mask)
         layers = [layer_state(hidden, k) for k in range(len(self.decoder.stack))]
-        outputs, contexts, looks = [], [], []
-        for t, of_token in enumerate(from_tokens):
+        outputs, contexts, all_weights = [], [], []
+        for t, from_token in enumerate(from_tokens):
             weights = attention_weights(self.attention.scores(layers[-1][0], memory.keys), memory.mask)
             context = weighted_mean(weights, memory.values)
-            output, after = step(
-                of_token + first.input_product(context, start=self.config.embedding_width), layers
-            )
+            # the part of the first layer's product that the token gives was formed for all steps at once
+            from_context = first.input_product(context, start=self.config.embedding_width)
+            output, after = step(from_token + from_context, layers)
             layers = [keep(t, new, old) for new, old in zip(after, layers, strict=True)]
             outputs.append(output)
             contexts.append(context)
-            looks.append(weights)
-        return torch.stack(outputs, 1), stack_states(layers), torch.stack(contexts, 1), torch.stack(looks, 1)
+            all_weights.append(weights)
+        return (
+            torch.stack(outputs, 1),
+            stack_states(layers),
+            torch.stack(contexts, 1),
+            torch.stack(all_weights, 1),
+        )
 
-    def _step_then_look(
+    def step_then_attend(
         self, embedded: Tensor, mask: Tensor, hidden: CellState, memory: AttentionMemory
     ) -> tuple[Tensor, CellState, Tensor, Tensor]:
-        """Luong: s_t asks, and the answer enters the output only. Without attention the answer is always the
-        same."""
+        """Luong: s_t is the query, and the context enters the output only. Without attention all contexts are
+        the same."""
         context = memory.values[:, :1].expand(-1, embedded.shape[1], -1)
         inputs = torch.cat([embedded, context], dim=-1) if self.reads_context else embedded
         decoded, hidden = self.decoder(inputs, mask, hidden)
@@ -320,19 +319,17 @@ class Bridge(nn.Module):
         self.config = config
         self.directions = 2 if config.bidirectional else 1
         self.picked = 1 if config.bridge == "backward" else self.directions
+        """How many directions of the encoder are read, the backward one last."""
         self.zeros = config.attention == "none" and config.context == "every_step"
-        states = CELLS[config.cell].state_count
-        narrow = [
-            width * self.picked
-            for width in (config.projection or config.encoder_width, config.encoder_width)[:states]
-        ]
-        wide = [config.output_width, config.width][:states]
-        self.identity = narrow == wide and config.bridge == "final"
-        self.widths = wide
-        mapped = [] if self.zeros or self.identity else [*zip(narrow, wide, strict=True)]
-        self.maps = nn.ModuleList(
-            nn.Linear(read, made) for read, made in mapped for _ in range(config.decoder_layers)
-        )
+        states = CELLS[config.cell].state_count  # h, or h and c
+        inputs = [config.projection or config.encoder_width, config.encoder_width][:states]
+        inputs = [self.picked * width for width in inputs]
+        self.widths = [config.output_width, config.width][:states]
+        self.identity = inputs == self.widths and config.bridge == "final"
+        self.maps = nn.ModuleList()
+        if not self.zeros and not self.identity:
+            for input_width, width in zip(inputs, self.widths, strict=True):
+                self.maps.extend(nn.Linear(input_width, width) for _ in range(config.decoder_layers))
 
     def summary(self, final_state: CellState) -> Tensor:
         """`[→h_n; ←h_1]` of the encoder's top layer: `(inputs, memory_width)`."""
@@ -344,21 +341,18 @@ class Bridge(nn.Module):
         encoder's top starts from the top one."""
         c = self.config
         if self.zeros:
-            return tuple(
-                part.new_zeros(len(part), c.decoder_layers, width)
-                for part, width in zip(final_state, self.widths, strict=True)
-            )
+            shapes = [(len(final_state[0]), c.decoder_layers, width) for width in self.widths]
+            return tuple(part.new_zeros(shape) for part, shape in zip(final_state, shapes, strict=True))
         maps = iter(self.maps)
+        lowest, top = max(c.encoder_layers - c.decoder_layers, 0), c.encoder_layers - 1
         states = []
         for part in final_state:
-            by_layer = part.reshape(part.shape[0], c.encoder_layers, self.directions, -1)[
-                :, :, -self.picked :
-            ].flatten(2)
-            lowest = max(c.encoder_layers - c.decoder_layers, 0)
-            chosen = [by_layer[:, min(lowest + k, c.encoder_layers - 1)] for k in range(c.decoder_layers)]
-            states.append(
-                torch.stack(chosen if self.identity else [torch.tanh(next(maps)(h)) for h in chosen], dim=1)
-            )
+            by_layer = part.reshape(part.shape[0], c.encoder_layers, self.directions, -1)
+            by_layer = by_layer[:, :, -self.picked :].flatten(2)
+            layers = [by_layer[:, min(lowest + k, top)] for k in range(c.decoder_layers)]
+            if not self.identity:
+                layers = [torch.tanh(next(maps)(h)) for h in layers]
+            states.append(torch.stack(layers, dim=1))
         return tuple(states)
 
 

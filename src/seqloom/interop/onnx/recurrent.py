@@ -131,7 +131,7 @@ class AttentionStep(nn.Module):
         super().__init__()
         self.model = model.requires_grad_(False)
         attends_first = model.attention is not None and model.reads_context
-        self.step = model._look_then_step if attends_first else model._step_then_look
+        self.step = model.attend_then_step if attends_first else model.step_then_attend
 
     def forward(self, tokens: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         state, (mask, values, keys) = others[:-3], others[-3:]
