@@ -122,7 +122,7 @@ def test_rows_without_tokens_say_nothing(model: Convolution) -> None:
     assert model(torch.zeros(2, 0, dtype=torch.long), torch.zeros(2, 0, dtype=torch.bool)).shape == (
         2,
         0,
-        model.output_width,
+        model.config.traits.width,
     )
 
 
@@ -149,7 +149,7 @@ def test_as_published() -> None:
         (100, 300, 4),
         (100, 300, 5),
     ]
-    assert model.output_width == 300
+    assert model.config.traits.width == 300
     assert bool((model.embedding.weight.abs() <= 0.25).all())
 
 

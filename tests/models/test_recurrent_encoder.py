@@ -82,7 +82,7 @@ def close(actual: Tensor, expected: Tensor) -> None:
 def test_batched_and_padded_is_alone(model: RecurrentEncoder) -> None:
     inputs, mask, characters = padded()
     states = model(inputs, mask, characters)
-    assert states.shape == (*mask.shape, model.output_width)
+    assert states.shape == (*mask.shape, model.config.traits.width)
     for row in range(len(ROWS)):
         close(states[row][mask[row]], alone(model, row))
     assert not states[~mask].any()
@@ -99,7 +99,7 @@ def test_rows_without_tokens_say_nothing(model: RecurrentEncoder) -> None:
     assert model(torch.zeros(2, 0, dtype=torch.long), torch.zeros(2, 0, dtype=torch.bool)).shape == (
         2,
         0,
-        model.output_width,
+        model.config.traits.width,
     )
 
 
