@@ -120,7 +120,7 @@ def test_each_direction_reads_from_its_end() -> None:
 
 def test_one_direction_reads_no_future() -> None:
     model = drawn(bidirectional=False)
-    assert not model.bidirectional
+    assert not model.config.bidirectional
     whole = alone(model, 2)
     close(model(torch.tensor([ROWS[2][:3]]), torch.ones(1, 3, dtype=torch.bool))[0], whole[:3])
 
