@@ -28,7 +28,7 @@ def test_tabs_part_columns_and_words_may_hold_any_other_blank(tmp_path: Path) ->
     ]
 
 
-def test_runs_of_blanks_part_columns_where_there_is_no_tab(tmp_path: Path) -> None:
+def test_runs_of_spaces_separate_columns_where_there_is_no_tab(tmp_path: Path) -> None:
     path, report = (
         write(tmp_path, "a.txt", "-DOCSTART- -X- O O\n\nEU  NNP B-NP\u00a0x B-ORG\n# NN I-NP O\n"),
         ReadReport(),
@@ -55,8 +55,8 @@ def test_files_with_annotators_and_comments(tmp_path: Path) -> None:
         TaggedWords(("# hm",), ("O",), path, 9),
     ]
     assert report.skips.keys() == {"comments without words"}
-    blanks = write(tmp_path, "b.conll", "# sent_id = 1\na O\n# O\n")
-    assert read(blanks)[0].words == ("a", "#")
+    spaces = write(tmp_path, "b.conll", "# sent_id = 1\na O\n# O\n")
+    assert read(spaces)[0].words == ("a", "#")
 
 
 def test_sentences_end_at_blank_lines_of_any_kind_which_are_counted(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_sentences_end_at_blank_lines_of_any_kind_which_are_counted(tmp_path: Pa
     assert [one.words for one in read(path, report=report)] == [("a",), ("b",), ("c",)]
     assert [one.line for one in read(path)] == [2, 5, 7]
     said = " ".join(report.notices())
-    assert f"2 x a line of blanks or tabs ends a sentence (first: {path}:3)" in said
+    assert f"2 x a line of spaces or tabs ends a sentence (first: {path}:3)" in said
     assert f"2 x a blank line more than one between sentences (first: {path}:1)" in said
 
 
@@ -94,14 +94,14 @@ def test_without_answers_one_column_or_plain_text_will_do(tmp_path: Path) -> Non
         (
             "a\tO\nb O\n",
             (
-                r"a\.conll:2: there must be 2 columns, parted by tabs as in line 1, but there are 1; a space"
+                r"a\.conll:2: there must be 2 columns, separated by tabs as in line 1, but there are 1; a space"
                 r" stands"
             ),
         ),
         (
             "a O\nb\tx O\n",
             (
-                r"a\.conll:2: there must be 2 columns, parted by blanks .* 3; a tab stands in it, but not in"
+                r"a\.conll:2: there must be 2 columns, separated by spaces .* 3; a tab stands in it, but not in"
                 r" the first line"
             ),
         ),
@@ -109,7 +109,7 @@ def test_without_answers_one_column_or_plain_text_will_do(tmp_path: Path) -> Non
         ("a\tO\n\u00a0\nb\tO\n", "a.conll:2: there must be 2 columns"),
         ("a\tO\n \tO\n", r"a\.conll:2: the word \(column 1\) is empty"),
         ("a\tO\nb\t\n", r"a\.conll:2: the tag \(column 2\) is empty"),
-        ("a\tO\nb\tO \n", r"a\.conll:2: the tag \(column 2\) has blanks at an end: 'O '"),
+        ("a\tO\nb\tO \n", r"a\.conll:2: the tag \(column 2\) has spaces at an end: 'O '"),
         ("a\nb\n", r"a\.conll:1: there must be a word and a tag, in columns 1 and 2, but the line has 1"),
         ("\n \n", r"a\.conll: there is no sentence in it"),
     ],

@@ -66,7 +66,7 @@ WRONG = {
     "spaces": (
         row(1, "a").replace("\t", "  "),
         1,
-        "10 columns, parted by tabs, but there are 1; a space where a tab is needed?",
+        "10 columns, separated by tabs, but there are 1; a space where a tab is needed?",
     ),
     "9 columns": (row(1, "a").replace("a\t_", "a _"), 1, "but there are 9; a space"),
     "11 columns": (row(1, "a") + "\t_", 1, "but there are 11 "),

@@ -101,7 +101,7 @@ def scan_lines(
     with _opened(path, open_file) as file:
         try:
             codec, start = _byte_order(file, codec)
-            decoder = _Decoder(path, codec, on_bad_line, report)
+            decoder = _LineDecoder(path, codec, on_bad_line, report)
             newline, carriage = "\n".encode(codec), "\r".encode(codec)
             unit = len(newline)
             while raw := _next_line(file, newline, max_line_bytes + 2 * unit, start):
@@ -253,7 +253,7 @@ def _refuse_zeros(content: bytes, rest: BinaryIO | None, path: str, number: int)
 
 
 @dataclass(frozen=True, slots=True)
-class _Decoder:
+class _LineDecoder:
     """Decodes the lines of one file, with what the policy makes of them."""
 
     path: str

@@ -100,8 +100,14 @@ def class_names(names: list[str]) -> list[str]:
     if len(names) == 1:
         return [parts[0][0]]
     shortest = min(map(len, parts)) - 1  # something of each is left
-    before = next((at for at in range(shortest) if len({one[at] for one in parts}) > 1), shortest)
-    after = next(
-        (at for at in range(shortest - before) if len({one[-1 - at] for one in parts}) > 1), shortest - before
-    )
-    return [".".join(one[before : len(one) - after]) for one in parts]
+    before = _equal_at_start(parts, shortest)
+    after = _equal_at_start([part[::-1] for part in parts], shortest - before)
+    return [".".join(part[before : len(part) - after]) for part in parts]
+
+
+def _equal_at_start(parts: list[list[str]], most: int) -> int:
+    """How many parts, `most` at most, are the same in all names."""
+    equal = 0
+    while equal < most and all(part[equal] == parts[0][equal] for part in parts):
+        equal += 1
+    return equal

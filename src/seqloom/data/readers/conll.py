@@ -48,7 +48,7 @@ def _blocks(file: DataFile) -> Iterator[list[Line]]:
             block.append(line)
         elif block:
             if line.text:
-                file.find("a line of blanks or tabs ends a sentence", line.number)
+                file.find("a line of spaces or tabs ends a sentence", line.number)
             yield block
             block = []
         else:
@@ -112,7 +112,7 @@ class _Columns(NamedTuple):
 
     @property
     def separator(self) -> str:
-        return "tabs" if self.tabs else "blanks"
+        return "tabs" if self.tabs else "spaces"
 
     def cells(self, text: str) -> list[str]:
         return text.split("\t") if self.tabs else _SPACES.split(text.strip(" \t"))
@@ -142,7 +142,7 @@ def _columns(first: Line, file: DataFile, answers: bool) -> _Columns:
     if count < least or (answers and count < 2):
         raise file.error(
             f"there must be a word and a tag, in columns {word} and {max(tag, 2)}, but the line has {count},"
-            f" parted by {columns.separator} (the line: {printable(first.text[:80])}); a sentence of plain"
+            f" separated by {columns.separator} (the line: {printable(first.text[:80])}); a sentence of plain"
             " text a line: --set data.format=text",
             first.number,
         )
@@ -162,7 +162,7 @@ def _sentence(
         if not word.strip(" "):
             raise file.error(f"the word (column {columns.word + 1}) is empty {shown}", line.number)
         if check is not None and (not tag or tag != tag.strip()):
-            what = f"has blanks at an end: {printable(tag)!r}" if tag.strip() else "is empty"
+            what = f"has spaces at an end: {printable(tag)!r}" if tag.strip() else "is empty"
             raise file.error(f"the tag (column {columns.tag + 1}) {what} {shown}", line.number)
         words.append(word)
         tags.append(tag)
@@ -178,6 +178,6 @@ def _wrong_count(line: Line, cells: Sequence[str], columns: _Columns) -> str:
     elif len(cells) < columns.number == len(_SPACES.split(line.text.strip(" \t"))):
         hint = "; a space stands where a tab is needed"
     return (
-        f"there must be {columns.number} columns, parted by {columns.separator} as in line {columns.first},"
+        f"there must be {columns.number} columns, separated by {columns.separator} as in line {columns.first},"
         f" but there are {len(cells)}{hint}"
     )

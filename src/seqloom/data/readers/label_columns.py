@@ -94,8 +94,9 @@ def text_columns(
     if couples and second is None:
         second = couples[0][1]
     if pairs and second is None:
-        missing = ["text", "second"] if text is None else ["second"]
-        raise header.unknown("the two texts" if len(missing) > 1 else "the second text", missing)
+        if text is None:
+            raise header.unknown("the two texts", ["text", "second"])
+        raise header.unknown("the second text", ["second"])
     if parts:
         chosen = {f"text {number}" if number else "text": part for number, part in enumerate(parts)}
     elif couples:

@@ -147,7 +147,7 @@ def _of_json_lines(file: DataFile) -> Iterator[ListAndLines]:
         one = NBest(
             id=given,
             texts=tuple(kept[: len(texts)]),
-            fields=tuple(_without(one, [name]) for one in hypotheses),
+            fields=tuple(_without(hypothesis, [name]) for hypothesis in hypotheses),
             scores=None,
             reference=None if reference is None else kept[-1],
             others=_without(content, FIRST_FIELDS),
@@ -256,11 +256,14 @@ def _list_of_rows(rows: Sequence[tuple[int, dict[str, str]]], name: str, file: D
                 f" {first_line}",
                 line,
             )
-    fields = [_without(cells, ("id", name, column)) for _, cells in rows]
+    fields = []
+    for _, cells in rows:
+        others = _without(cells, ("id", name, column))
+        fields.append({key: number_in(cell) for key, cell in others.items()})
     one = NBest(
         id=first["id"],
         texts=tuple(cells[name] for _, cells in rows),
-        fields=tuple({key: number_in(cell) for key, cell in cells.items()} for cells in fields),
+        fields=tuple(fields),
         scores=None,
         reference=reference or None,
         others={},
