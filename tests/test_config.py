@@ -142,3 +142,11 @@ def test_a_configuration_is_frozen_and_checked_where_it_is_made() -> None:
         TrainConfig().max_steps = 3  # type: ignore[misc]
     with pytest.raises(UsageError, match="n_best"):
         DecodeConfig(beam=1, n_best=2)
+
+
+def test_the_old_name_of_a_tokenizer_kind_is_taken_with_a_notice(caplog: pytest.LogCaptureFixture) -> None:
+    assert run_of("data: {tokenizer: blanks}").data.tokenizer == "whitespace"
+    assert "blanks is now called whitespace" in caplog.text
+    caplog.clear()
+    assert run_of("data: {tokenizer: whitespace}").data.tokenizer == "whitespace"
+    assert not caplog.text

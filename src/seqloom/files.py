@@ -14,13 +14,15 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from seqloom.errors import DataError, FolderError, UsageError, printable
 
+JsonObject = Mapping[str, object]
+"""An object of JSON, or the fields of a configuration."""
 MANIFEST, LOCK = "manifest.json", ".lock"
 
 

@@ -132,9 +132,7 @@ def test_a_pooler_is_the_hidden_layer_and_what_is_new_is_named(tmp_path: Path) -
         made = new_reader(started, "classification", **head)
         fresh = new_reader(started, "classification", **head)
         said = load_pretrained(made, started)
-        assert (
-            said[1] == "left behind, as this reader answers otherwise: head.hidden.weight, head.hidden.bias"
-        )
+        assert said[1] == "not used, as the new head is another: head.hidden.weight, head.hidden.bias"
         assert "head.output.weight" in said[0]
         for name, parameter in made.head.named_parameters():
             assert torch.equal(parameter, dict(fresh.head.named_parameters())[name])
@@ -162,7 +160,7 @@ def test_a_head_is_taken_where_what_it_answers_is_the_same(name: str, tmp_path: 
     other = new_reader(started, "tagging", ("z", "a", "another"))
     new, left = load_pretrained(other, started)
     assert new == "new, and to be trained: head.output.weight, head.output.bias"
-    assert left.startswith("left behind, as this reader answers otherwise: head.")
+    assert left.startswith("not used, as the new head is another: head.")
 
 
 def test_the_head_of_a_family_is_its_own(tmp_path: Path) -> None:

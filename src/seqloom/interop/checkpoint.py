@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from seqloom import files
 from seqloom.errors import FolderError, UsageError, printable, shown
+from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields
 from seqloom.interop.families import FAMILIES, Architecture, Family
 from seqloom.interop.families.heads import TASKS
@@ -134,7 +135,7 @@ def read_family(folder: Path) -> tuple[Fields, Family, Architecture]:
 
 
 def _fields(
-    content: Mapping[str, object],
+    content: JsonObject,
     path: Path,
     family: Family,
     architecture: Architecture,
@@ -167,7 +168,7 @@ class _Plan(NamedTuple):
 
 
 def _plan(
-    content: Mapping[str, object],
+    content: JsonObject,
     path: Path,
     family: Family,
     architecture: Architecture,
@@ -226,7 +227,7 @@ def _check_layers(config: object, family: Family, weights: StoredWeights, path: 
         raise FolderError(f"{names.get(name, f'num_{name}')} {problem}", path)
 
 
-def endless_layers(fields: Mapping[str, object], tensors: int) -> dict[str, str]:
+def endless_layers(fields: JsonObject, tensors: int) -> dict[str, str]:
     """Fields of a configuration that ask for more layers than there are tensors, and what is wrong with each:
     to make so many would take forever."""
     return {

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
 from seqloom.errors import FolderError, UsageError, printable
+from seqloom.files import JsonObject
 
 Fields = dict[str, object]
 """Of one of our configurations, by name."""
@@ -37,12 +38,12 @@ class Options:
     training_only: Sequence[Option] = ()
     """Keys that change only training, and that our model has not got: a notice where they are not the
     default."""
-    fixed: Mapping[str, object] = field(default_factory=dict)
+    fixed: JsonObject = field(default_factory=dict)
     """Fields of ours that have one value in every checkpoint of this family."""
-    defaults: Mapping[str, object] = field(default_factory=dict)
+    defaults: JsonObject = field(default_factory=dict)
     """Fields of ours that change nothing in what a checkpoint holds, and their values when one is read."""
 
-    def read(self, content: Mapping[str, object], where: object, hub_type: str) -> Fields:
+    def read(self, content: JsonObject, where: object, hub_type: str) -> Fields:
         """The fields of our configuration. Raises FolderError that names an option or a value which is not
         known here."""
         fields: Fields = {**self.fixed, **self.defaults}
@@ -58,7 +59,7 @@ class Options:
                 fields[option.ours] = value
         return fields
 
-    def notes(self, content: Mapping[str, object]) -> list[str]:
+    def notes(self, content: JsonObject) -> list[str]:
         """Notices about keys that change only training."""
         notes = []
         for option in self.training_only:
@@ -68,7 +69,7 @@ class Options:
                 notes.append(f"{shown} changes training only, and there is none here")
         return notes
 
-    def write(self, fields: Mapping[str, object], hub_type: str) -> Fields:
+    def write(self, fields: JsonObject, hub_type: str) -> Fields:
         """The inverse: keys of `config.json`. Raises UsageError that names a field whose value this family
         has not got."""
         for name, value in self.fixed.items():
@@ -80,7 +81,7 @@ class Options:
         return {option.theirs: _written(option, fields, hub_type) for option in self.table}
 
 
-def _written(option: Option, fields: Mapping[str, object], hub_type: str) -> object:
+def _written(option: Option, fields: JsonObject, hub_type: str) -> object:
     if option.ours is None:
         return option.default
     value = fields[option.ours]

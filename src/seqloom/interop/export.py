@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields as fields_of
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from seqloom import files
 from seqloom.errors import UsageError, printable
+from seqloom.files import JsonObject
 from seqloom.interop.checkpoint import CONFIG, dtype_name
 from seqloom.interop.config_options import Fields
 from seqloom.interop.families import FAMILIES, Architecture, Family
@@ -48,9 +49,7 @@ IMPLIED: dict[str, Callable[[Any], int]] = {
 """What None stands for in our configurations; a config.json has the number."""
 
 
-def target_of(
-    model_type: str, config: object, task: str, origin: Mapping[str, object] | None = None
-) -> Target:
+def target_of(model_type: str, config: object, task: str, origin: JsonObject | None = None) -> Target:
     """The family and architecture that a model is; `origin`, the config.json that it came with, decides where
     several would do.
 
@@ -86,12 +85,12 @@ def target_of(
         )
     known = sorted({family.model_type for family in FAMILIES.values() if _heads(family)})
     raise UsageError(
-        f"readers of the hub's families can be written so ({', '.join(known)}), but the encoder of this"
-        f" one is {model_type}"
+        f"encoders with a head of the hub's families can be written so ({', '.join(known)}), but the encoder"
+        f" of this one is {model_type}"
     )
 
 
-def _fields(config: Any, origin: Mapping[str, object] | None) -> Fields:
+def _fields(config: Any, origin: JsonObject | None) -> Fields:
     fields: Fields = {one.name: getattr(config, one.name) for one in fields_of(config)}
     if origin is None:  # otherwise a null goes back as it came
         for name, implied in IMPLIED.items():
@@ -100,7 +99,7 @@ def _fields(config: Any, origin: Mapping[str, object] | None) -> Fields:
     return fields
 
 
-def _architecture(family: Family, fields: Mapping[str, object], task: str, origin: object) -> str:
+def _architecture(family: Family, fields: JsonObject, task: str, origin: object) -> str:
     """The one that a model came as, or else the first of those whose fields say most."""
     fitting = {}
     for name, form in family.architectures.items():
@@ -161,8 +160,8 @@ def write_checkpoint(
     config: object,
     target: Target,
     *,
-    origin: Mapping[str, object] | None = None,
-    ids: Mapping[str, object] | None = None,
+    origin: JsonObject | None = None,
+    ids: JsonObject | None = None,
     shard_bytes: int | None = None,
 ) -> list[str]:
     """Writes `config.json` and the weights into a folder that is there; returns the names of the files.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from seqloom.config import DecodeConfig
 from seqloom.errors import UsageError, printable
+from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields
 from seqloom.protocols import SpecialIds
 from seqloom.run_file import parse
@@ -35,7 +34,7 @@ NOT_KEPT = "not kept of generation_config.json: "
 
 
 def decode_fields(
-    generation: Mapping[str, object], *, writes_after: int | None, usual: Mapping[str, object]
+    generation: JsonObject, *, writes_after: int | None, usual: JsonObject
 ) -> tuple[Fields, list[str]]:
     """Our settings, where `usual` are those of the task; and notices about settings that cannot be kept.
 
@@ -58,7 +57,7 @@ def decode_fields(
     return settings, notes
 
 
-def _translated(generation: Mapping[str, object], writes_after: int | None) -> Fields:
+def _translated(generation: JsonObject, writes_after: int | None) -> Fields:
     given = {key: value for key, value in generation.items() if value is not None}
     fields: Fields = {key: given[key] for key in SAME if key in given}
     fields |= {ours: given[theirs] or None for theirs, ours in COUNTS.items() if theirs in given}
@@ -76,7 +75,7 @@ def _translated(generation: Mapping[str, object], writes_after: int | None) -> F
     return fields
 
 
-def not_kept(generation: Mapping[str, object], special_ids: SpecialIds, *, encodes: bool) -> list[str]:
+def not_kept(generation: JsonObject, special_ids: SpecialIds, *, encodes: bool) -> list[str]:
     """Notices about settings that we have not got; `encodes`: of an encoder-decoder.
 
     Forbidden ids are never written anyway: Marian bans only its `<pad>`. An encoder-decoder that is forced to

@@ -3,11 +3,11 @@ exported as it came."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, final
 
 from seqloom.config import DecodeConfig
+from seqloom.files import JsonObject
 from seqloom.interop.checkpoint import CONFIG, GENERATION, read_object
 from seqloom.interop.config_options import Fields
 from seqloom.interop.generation_config import decode_fields, not_kept
@@ -37,7 +37,7 @@ class HubOrigin(NamedTuple):
         return cls(read_object(folder / CONFIG), read_object(folder / GENERATION), pooling_of(folder))
 
     @classmethod
-    def of_run(cls, folder: Path, content: Mapping[str, object]) -> HubOrigin | None:
+    def of_run(cls, folder: Path, content: JsonObject) -> HubOrigin | None:
         """Of a run folder with this config.json; None where its model comes from no checkpoint."""
         kept = content.get("hub")
         if not isinstance(kept, dict):
@@ -54,9 +54,7 @@ class HubOrigin(NamedTuple):
         named = self.content.get("architectures")
         return [str(name) for name in named] if isinstance(named, list) else []
 
-    def decoding(
-        self, task_decode: Mapping[str, object], tokenizer: StoredTokenizer
-    ) -> tuple[DecodeConfig, list[str]]:
+    def decoding(self, task_decode: JsonObject, tokenizer: StoredTokenizer) -> tuple[DecodeConfig, list[str]]:
         """How it decodes, starting from the defaults of its task; and notices about that."""
         encodes = is_encoder_decoder(self.content)
         writes_after = len(tokenizer.special_ids.bos) if encodes else None
@@ -66,6 +64,6 @@ class HubOrigin(NamedTuple):
         return parse(DecodeConfig, fields, "decode."), notes
 
 
-def hub_tokenizer(folder: Path, hub_config: Mapping[str, object], vocabulary_size: int) -> HubTokenizer:
+def hub_tokenizer(folder: Path, hub_config: JsonObject, vocabulary_size: int) -> HubTokenizer:
     """The tokenizer in a folder whose config.json is, or was, `hub_config`."""
     return read_hub_tokenizer(folder, {**hub_config, "vocab_size": vocabulary_size})

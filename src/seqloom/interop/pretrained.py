@@ -144,7 +144,7 @@ def _of_encoder(model_type: str, fields: Mapping[str, Any], tensors: Mapping[str
         encoder_tensors={name: tensor for name, tensor in tensors.items() if name not in left},
         vocabulary_size=fields["vocabulary_size"],
         head_tensors={f"hidden.{name}": tensor for name, tensor in pooler.items()},
-        notes=(f"left behind, as a reader has no use for them: {listed(heads)}",) if heads else (),
+        notes=(f"not used, as the task head replaces them: {listed(heads)}",) if heads else (),
     )
 
 
@@ -206,7 +206,7 @@ def load_pretrained(model: EncoderWithHead, pretrained: Pretrained) -> list[str]
     if new := [name for name, one in parameters.items() if name not in given and one.requires_grad]:
         notes.append(f"new, and to be trained: {listed(new)}")
     if left:
-        notes.append(f"left behind, as this reader answers otherwise: {listed(left)}")
+        notes.append(f"not used, as the new head is another: {listed(left)}")
     return notes
 
 

@@ -1,6 +1,6 @@
 """The tensors of a checkpoint: `model.safetensors`, whole or in shards, read one tensor at a time.
 
-A file is mapped into memory, and a tensor that is used as it is stays there: what nobody uses is never read
+A file is mapped into memory, and a tensor that is used as it is stays there: what is not used is never read
 from the disk, and nothing is copied. A change of the file changes the model. What is joined or converted is a
 copy, read from the file straight to its place, so that no page is held twice.
 """
@@ -61,9 +61,7 @@ class StoredWeights:
         for path in _weight_files(folder):
             for name, stored in _header(path).items():
                 if name in self.stored:
-                    raise FolderError(
-                        f"a tensor must stand in one file, but {printable(name)} is in two", path
-                    )
+                    raise FolderError(f"a tensor must be in one file, but {printable(name)} is in two", path)
                 self.stored[name] = stored
         self._open = cache(safe_open)
 
@@ -210,5 +208,5 @@ def _write(path: Path, tensors: dict[str, Tensor]) -> None:
             save_file(contiguous, path, metadata={"format": "pt"})
         except SafetensorError as error:  # it wraps an error of the system
             raise OSError(0, str(error)) from None
-        path.chmod(mode)  # safetensors lets nobody but the owner read
+        path.chmod(mode)  # safetensors lets only the owner read
         files.flush_file(path)

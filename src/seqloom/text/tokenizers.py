@@ -247,7 +247,7 @@ def _scored(entries: list[tuple[str, float]], merges: Merges) -> Learned:
     scores = [score for _, score in entries]
     vocabulary = {piece: i for i, (piece, _) in enumerate(entries)}
     if len(vocabulary) < len(entries):
-        raise ValueError("an entry stands twice")
+        raise ValueError("an entry occurs twice")
     if not all(type(score) in (int, float) and math.isfinite(score) for score in scores):
         raise ValueError("one of its scores is no number")
     return Learned(vocabulary, merges, [float(score) for score in scores])

@@ -87,7 +87,7 @@ def _import_folder(place: str, folder: Path, dtype: torch.dtype | None) -> dict[
         notes += more
     for note in notes:
         logger.info(note)
-    # what is wrong is said before anything is written
+    # errors come before anything is written
     if task == run_folder.IMAGES:
         read_preprocessing(source, checkpoint.config)
     check_finite(unique_tensors(model), source)
@@ -170,7 +170,7 @@ def _export_folder(source: _Source, out: Path, shard_bytes: int | None) -> dict[
     config: Any = model.config
     origin_content = None if origin is None else origin.content
     target = target_of(source.model_type, config, source.task, origin_content)
-    their_tensors(model, config, target)  # what is wrong is said before anything is written
+    their_tensors(model, config, target)  # errors come before anything is written
     files.new_folder(out, "an exported model")
     ids: dict[str, object] = {}
     if run is not None:

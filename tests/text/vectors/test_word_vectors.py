@@ -140,7 +140,7 @@ def test_of_a_word_that_stands_twice_the_first_counts(tmp_path: Path, form: Call
     found = read_word_vectors(put(tmp_path, form(words, VECTORS[:4])))
     assert found.words == ("a", "b")
     assert np.array_equal(found.vectors, VECTORS[:2])
-    assert "words that stand there again (the first counts): 2" in found.facts
+    assert "words that occur again (the first counts): 2" in found.facts
 
 
 def test_case_is_folded_where_asked(tmp_path: Path, form: Callable[..., bytes]) -> None:

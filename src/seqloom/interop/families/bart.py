@@ -3,10 +3,11 @@ the scale of the embedding."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 
 from seqloom.errors import FolderError
+from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields, Option, Options
 from seqloom.interop.families.family import ACTIVATIONS, Architecture, Family
 from seqloom.interop.tensor_names import Rule, TensorNames, layer
@@ -84,7 +85,7 @@ LAYERDROP = (Option("encoder_layerdrop", None, 0.0), Option("decoder_layerdrop",
 FIXED = {"norm": "after", "biases": True, "norm_epsilon": 1e-5}
 
 
-def _adjust(content: Mapping[str, object], fields: Fields, names: Collection[str]) -> Fields:
+def _adjust(content: JsonObject, fields: Fields, names: Collection[str]) -> Fields:
     """Embeddings are shared unless nothing is tied and there are two; an output bias that is missing is 0."""
     vocabulary = content.get("decoder_vocab_size") or fields["vocabulary_size"]
     if vocabulary != fields["vocabulary_size"]:

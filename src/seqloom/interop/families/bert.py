@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Literal
 
 from seqloom.errors import FolderError, UsageError, shown
+from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields, Option, Options
 from seqloom.interop.families.family import ACTIVATIONS, Architecture, Family
 from seqloom.interop.families.heads import TASKS, HubHead
@@ -128,14 +129,14 @@ SUMMARY = (
 """How ELECTRA pools the state of an option."""
 
 
-def _pooler(content: Mapping[str, object], fields: Fields, names: Collection[str]) -> Fields:
+def _pooler(content: JsonObject, fields: Fields, names: Collection[str]) -> Fields:
     """An encoder without a head has a pooler where the file has one."""
     if fields["head"] != "none":
         return fields
     return fields | {"pooler": any("pooler.dense" in name for name in names)}
 
 
-def _roberta(content: Mapping[str, object], fields: Fields, names: Collection[str]) -> Fields:
+def _roberta(content: JsonObject, fields: Fields, names: Collection[str]) -> Fields:
     """The rows of the position table up to that of padding are not used."""
     pad = content.get("pad_token_id", 1)
     pad = _natural("pad_token_id", 0 if pad is None else pad)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
+from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields, Options
 from seqloom.interop.families.heads import HubHead
 from seqloom.interop.tensor_names import TensorNames, pattern
@@ -29,7 +30,7 @@ class Architecture:
     """What a checkpoint of this name is for."""
 
     task: str
-    fields: Mapping[str, object] = field(default_factory=dict)
+    fields: JsonObject = field(default_factory=dict)
     """Fields of our configuration that it sets."""
     bare: bool = False
     """Whether its names have no prefix."""
@@ -37,7 +38,7 @@ class Architecture:
     """What it puts on its encoder, where ours is an encoder with a task head."""
 
 
-AdjustFields = Callable[[Mapping[str, object], Fields, Collection[str]], Fields]
+AdjustFields = Callable[[JsonObject, Fields, Collection[str]], Fields]
 """(content of config.json, fields, names of the tensors) -> fields."""
 
 
@@ -56,7 +57,7 @@ class Family:
     """What no table says, when a checkpoint is read."""
     extra_keys: Callable[[Any], Fields] | None = None
     """What no table says, when one is written: our configuration -> keys of config.json."""
-    encoder_fields: Mapping[str, object] = field(default_factory=dict)
+    encoder_fields: JsonObject = field(default_factory=dict)
     """Fields of our configuration where its model is the encoder below a task head."""
     dropped_by_encoder: Mapping[str, str] = field(default_factory=dict)
     """Patterns of names -> the part that such an encoder does not have."""
@@ -81,7 +82,7 @@ class Family:
         }
         return replace(self.names, unused=unused, tied=tied)
 
-    def config_content(self, fields: Mapping[str, object], config: object, hub_type: str) -> Fields:
+    def config_content(self, fields: JsonObject, config: object, hub_type: str) -> Fields:
         """The keys of config.json of a model of ours. Raises UsageError where the family has not got it."""
         extra = {} if self.extra_keys is None else self.extra_keys(config)
         return self.options.write(fields, hub_type) | extra

@@ -3,13 +3,14 @@ the names of its tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, final
 
 from seqloom.config import HeadConfig
 from seqloom.data.encoding.encoded_dataset import CAUSAL_MARKS
 from seqloom.errors import FolderError, UsageError, printable, shown
+from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields, Option, Options
 from seqloom.interop.tensor_names import Rule, layer
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
@@ -79,7 +80,7 @@ class HubHead:
     def pools(self) -> bool:
         return self.kind in ("sequence", "choice")
 
-    def kind_of(self, content: Mapping[str, object], where: object) -> str:
+    def kind_of(self, content: JsonObject, where: object) -> str:
         """The kind of head that a config.json makes of it. Raises FolderError for one that is not known here."""
         if self.kind != "sequence":
             return self.kind
@@ -92,7 +93,7 @@ class HubHead:
             )
         return PROBLEM_TYPES[problem_type]
 
-    def read(self, content: Mapping[str, object], where: object, width: int) -> Fields:
+    def read(self, content: JsonObject, where: object, width: int) -> Fields:
         """kind, labels, head and may_be_none of an `EncoderWithHeadConfig`, for states of `width`. Raises
         FolderError for what our head has not got."""
         Options(table=self.fixed).read(content, where, str(content.get("model_type")))
@@ -122,7 +123,7 @@ class HubHead:
             fields = {"hidden_width": width, "activation": self.activation}
         return {**fields, "pooling": self.pooling, "pair": "joined"} if self.pools else fields
 
-    def _dropout(self, content: Mapping[str, object], where: object) -> float:
+    def _dropout(self, content: JsonObject, where: object) -> float:
         for key in self.dropout:
             value = content.get(key)
             if value is None:
@@ -142,7 +143,9 @@ class HubHead:
                 0, f"no marks beyond the vocabulary of its tokenizer, but this model has {extra_tokens}"
             )
         if problems:
-            raise UsageError(f"a reader of the hub has {'; '.join(problems)}: it cannot be written as one")
+            raise UsageError(
+                f"an encoder with a head of the hub has {'; '.join(problems)}: it cannot be written as one"
+            )
         content = Options(table=self.fixed).write({}, "")
         if self.dropout and "hidden" not in self.dropout[0]:
             content[self.dropout[0]] = head.dropout
@@ -188,7 +191,7 @@ def label_keys(labels: Sequence[str]) -> Fields:
     }
 
 
-def labels_of(content: Mapping[str, object], where: object) -> tuple[str, ...]:
+def labels_of(content: JsonObject, where: object) -> tuple[str, ...]:
     """The names of labels, by number: those of id2label, or as many as num_labels says, two by default.
     Raises FolderError where they are none."""
     named, count = content.get("id2label"), content.get("num_labels")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from seqloom.errors import FolderError, UsageError, printable
+from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields, Option, Options
 from seqloom.interop.families.family import Architecture, Family
 from seqloom.interop.tensor_names import Rule, TensorNames
@@ -55,7 +56,7 @@ def _stack(side: str, feed_forward: int) -> tuple[Rule, ...]:
 CROSS, THEIRS = "decoder.blocks.{i}.cross_attention", "decoder.block.{i}.layer.1"
 
 
-def _adjust(content: Mapping[str, object], fields: Fields, names: Collection[str]) -> Fields:
+def _adjust(content: JsonObject, fields: Fields, names: Collection[str]) -> Fields:
     """v1.1 has `tie_word_embeddings` false; `transformers` derives from it whether states are scaled before
     the output."""
     kind = content.get("feed_forward_proj", "relu")

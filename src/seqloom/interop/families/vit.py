@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
+from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields, Option, Options
 from seqloom.interop.families.family import ACTIVATIONS, Architecture, Family
 from seqloom.interop.families.heads import label_keys, labels_of
@@ -13,7 +14,7 @@ from seqloom.models.vit import ViTConfig
 BLOCK, THEIRS = "stack.blocks.{i}", "vit.encoder.layer.{i}"
 
 
-def _labels(content: Mapping[str, object], fields: Fields, names: Collection[str]) -> Fields:
+def _labels(content: JsonObject, fields: Fields, names: Collection[str]) -> Fields:
     """The names of the classes, by number."""
     return fields | {"labels": labels_of(content, "vit")}
 

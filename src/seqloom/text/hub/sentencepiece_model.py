@@ -78,7 +78,7 @@ def _parsed(content: bytes) -> SentencePieceModel:
     if sum(piece.kind == UNKNOWN for piece in pieces) != 1:
         raise ValueError(f"of its {len(pieces)} pieces not just one is the unknown one")
     if len({piece.text for piece in pieces}) < len(pieces):
-        raise ValueError("a piece stands twice")
+        raise ValueError("a piece occurs twice")
     if (kind := training.get(3, 1)) not in (1, 2):
         raise ValueError("its pieces are words or characters, neither unigram nor bpe")
     if not normalising.get(5, 1) or training.get(24, 0):

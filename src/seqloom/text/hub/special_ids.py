@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple, final
 
 from seqloom.errors import FolderError, shown
+from seqloom.files import JsonObject
 from seqloom.protocols import SpecialIds, SpecialTokenTemplate
 from seqloom.text.hub.pipeline import Component
 
@@ -57,12 +58,12 @@ def template_of(processor: Component | None) -> SpecialTokenTemplate:
     return SpecialTokenTemplate(prefix, separator, suffix)
 
 
-def is_encoder_decoder(config: Mapping[str, object]) -> bool:
+def is_encoder_decoder(config: JsonObject) -> bool:
     return bool(config.get("is_encoder_decoder", config.get("model_type") in ENCODER_DECODERS))
 
 
 def special_ids_of(
-    config: Mapping[str, object],
+    config: JsonObject,
     size: int,
     specials: TokenizerSpecials,
     template: SpecialTokenTemplate,
@@ -110,7 +111,7 @@ def _present(*ids: int | None) -> tuple[int, ...]:
     return tuple(i for i in ids if i is not None)
 
 
-def _id(config: Mapping[str, object], name: str, family: str, size: int) -> int | None:
+def _id(config: JsonObject, name: str, family: str, size: int) -> int | None:
     """An id of the configuration; the first where several end a text."""
     if name not in config:
         default = DEFAULTS.get(family, {}).get(name)
@@ -129,7 +130,7 @@ def _id(config: Mapping[str, object], name: str, family: str, size: int) -> int 
 
 
 def special_token_names(
-    config: Mapping[str, object], special_ids: SpecialIds, names: Mapping[int, str]
+    config: JsonObject, special_ids: SpecialIds, names: Mapping[int, str]
 ) -> dict[str, str]:
     """Keys such as `eos_token` of a tokenizer_config.json, as far as special ids and config.json say them:
     the classes of `transformers` take some for granted."""

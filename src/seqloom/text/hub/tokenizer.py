@@ -19,7 +19,7 @@ from typing import final
 from tokenizers import Encoding, Tokenizer
 
 from seqloom.errors import FolderError, SeqloomError, shown
-from seqloom.files import read_json
+from seqloom.files import JsonObject, read_json
 from seqloom.protocols import SpecialIds
 from seqloom.text.byte_symbols import readable
 from seqloom.text.hub.pipeline import Model, Pipeline, added_entries, entries_of
@@ -73,7 +73,7 @@ class HubTokenizer:
         special_ids: SpecialIds,
         size: int,
         settings: TokenizerSettings,
-        config: Mapping[str, object],
+        config: JsonObject,
     ) -> None:
         self.kind = KINDS[pipeline["model"]["type"]]
         self.pretrained = True
@@ -246,7 +246,7 @@ class HubTokenizer:
         return hashlib.sha256(self._content.encode()).hexdigest()
 
 
-def read_hub_tokenizer(folder: Path, config: Mapping[str, object]) -> HubTokenizer:
+def read_hub_tokenizer(folder: Path, config: JsonObject) -> HubTokenizer:
     """The tokenizer of a checkpoint's folder, whose `config.json` is `config`; generation_config.json
     overrides it where it is there.
 
@@ -262,7 +262,7 @@ def read_hub_tokenizer(folder: Path, config: Mapping[str, object]) -> HubTokeniz
     return tokenizer
 
 
-def _read(folder: Path, config: Mapping[str, object], side: Side) -> HubTokenizer:
+def _read(folder: Path, config: JsonObject, side: Side) -> HubTokenizer:
     """`side`: the language, for Marian."""
     content = tokenizer_json(folder, str(config.get("model_type", "")), side)
     settings = TokenizerSettings.of(folder)
@@ -314,7 +314,7 @@ def _check_entries(model: Model, entries: Mapping[str, int], size: int, family: 
         raise ValueError("two of its entries have the same id")
     vocabulary = model["vocab"]
     if isinstance(vocabulary, list) and len({text for text, _ in vocabulary}) < len(vocabulary):
-        raise ValueError("an entry stands twice in its vocabulary")
+        raise ValueError("an entry occurs twice in its vocabulary")
     if max(ids, default=-1) >= size and family != "marian":
         raise ValueError(
             f"it has ids up to {max(ids)}, but the model only {size} (vocab_size of config.json)"

@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple, final
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from seqloom.errors import FolderError, printable, shown
-from seqloom.files import read_json_object
+from seqloom.files import JsonObject, read_json_object
 from seqloom.text.hub.sentencepiece_model import (
     BYTE,
     CONTROL,
@@ -57,7 +57,7 @@ _LANGUAGE_TOKEN = re.compile(r">>.+<<\Z")
 class TokenizerSettings(NamedTuple):
     """`tokenizer_config.json` and `special_tokens_map.json`, where they are there; the first overrides."""
 
-    content: Mapping[str, object]
+    content: JsonObject
 
     @classmethod
     def of(cls, folder: Path) -> TokenizerSettings:

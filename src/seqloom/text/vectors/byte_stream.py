@@ -1,4 +1,4 @@
-"""A file that is read once, from front to back: by lines, by marks, or so many bytes."""
+"""A file that is read once, from front to back: by lines, up to a delimiter, or so many bytes."""
 
 from __future__ import annotations
 
@@ -19,75 +19,68 @@ LONGEST_LINE = 2**20
 
 @final
 class ByteStream:
-    """Bytes of `path`, held a chunk at a time. Raises DataError where they end too early, a `.gz` is damaged,
-    or a line never ends."""
+    """Bytes of `path`, a chunk at a time in memory. Raises DataError where they end too early, a `.gz` is
+    damaged, or a line never ends."""
 
     def __init__(self, file: BinaryIO, path: str) -> None:
         self.file, self.path = file, path
-        self._held, self._at = b"", 0
+        self._buffer, self._position = b"", 0
 
     def peek(self, size: int) -> bytes:
-        """The next bytes, fewer only where the file ends; they stay."""
-        if len(self._held) - self._at < size:
-            parts = [self._held[self._at :]]
+        """The next bytes, fewer only where the file ends; the stream stays where it is."""
+        if len(self._buffer) - self._position < size:
+            parts = [self._buffer[self._position :]]
             missing = size - len(parts[0])
-            while missing > 0 and (part := self._more(max(missing, CHUNK))):
+            while missing > 0 and (part := self._read(max(missing, CHUNK))):
                 parts.append(part)
                 missing -= len(part)
-            self._held, self._at = b"".join(parts), 0
-        return self._held[self._at : self._at + size]
+            self._buffer, self._position = b"".join(parts), 0
+        return self._buffer[self._position : self._position + size]
 
     def take(self, size: int, what: str) -> bytes:
-        found = self.peek(size)
-        if len(found) < size:
-            raise DataError(f"ends within {what}: the file is cut off; get it again", self.path)
-        self._at += size
-        return found
+        """The next bytes."""
+        taken = self.peek(size)
+        if len(taken) < size:
+            raise self._cut_off(what)
+        self._position += size
+        return taken
 
-    def until(self, mark: bytes, most: int, what: str) -> bytes:
-        """What stands before the next `mark`, which is passed."""
-        end = self._held.find(mark, self._at, self._at + most)
+    def until(self, delimiter: bytes, most: int, what: str) -> bytes:
+        """The bytes before the next delimiter, which is skipped."""
+        end = self._buffer.find(delimiter, self._position, self._position + most)
         if end < 0:
-            end = self.peek(most).find(mark) + self._at
-            if end < self._at:
-                cut = len(self._held) - self._at < most
-                raise DataError(
-                    (
-                        f"ends within {what}: the file is cut off; get it again"
-                        if cut
-                        else f"{what} must be shorter"
-                    ),
-                    self.path,
-                )
-        found = self._held[self._at : end]
-        self._at = end + len(mark)
-        return found
+            end = self.peek(most).find(delimiter) + self._position
+            if end < self._position:
+                too_long = len(self._buffer) - self._position >= most
+                raise DataError(f"{what} must be shorter", self.path) if too_long else self._cut_off(what)
+        taken = self._buffer[self._position : end]
+        self._position = end + len(delimiter)
+        return taken
 
-    def numbers(self, kind: str, count: int, what: str) -> NDArray[Any]:
-        """So many numbers of a kind of numpy's, such as `<f4`."""
-        return np.frombuffer(self.take(np.dtype(kind).itemsize * count, what), kind)
+    def _cut_off(self, what: str) -> DataError:
+        return DataError(f"ends within {what}: the file is cut off; get it again", self.path)
 
-    def number(self, kind: str, what: str) -> int:
-        """One whole number."""
-        return int(self.numbers(kind, 1, what)[0])
+    def numbers(self, dtype: str, count: int, what: str) -> NDArray[Any]:
+        """So many numbers of a dtype of numpy, such as `<f4`."""
+        return np.frombuffer(self.take(np.dtype(dtype).itemsize * count, what), dtype)
 
     def lines(self) -> Iterator[bytes]:
-        """Lines without their end; they end at `\\n` alone."""
-        rest, self._held, self._at, number = self._held[self._at :], b"", 0, 0
+        """Lines without their end; only `\\n` ends one."""
+        rest, self._buffer, self._position, number = self._buffer[self._position :], b"", 0, 0
         while True:
-            lines = rest.split(b"\n")
-            yield from lines[:-1]
-            number += len(lines) - 1
-            if len(lines[-1]) > LONGEST_LINE:
+            *lines, last = rest.split(b"\n")
+            yield from lines
+            number += len(lines)
+            if len(last) > LONGEST_LINE:
                 raise DataError(f"a line must have at most {LONGEST_LINE} bytes", self.path, number + 1)
-            more = self._more(CHUNK)
+            more = self._read(CHUNK)
             if not more:
                 break
-            rest = lines[-1] + more
-        if lines[-1]:
-            yield lines[-1]
+            rest = last + more
+        if last:
+            yield last
 
-    def _more(self, size: int) -> bytes:
+    def _read(self, size: int) -> bytes:
         try:
             return self.file.read(size)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:

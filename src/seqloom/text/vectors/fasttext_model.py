@@ -1,15 +1,15 @@
 """The `.bin` files of fastText, read without that library (Bojanowski et al. 2017; its C++ source, version 12
 and the one before it had versions).
 
-A file is: a magic number and a version (none in the oldest), 12 settings, the dictionary, and the input
-matrix, whose first rows are those of the words; `bucket` more are shared by the n-grams of letters. What
+A file is: a magic number and a version (not in the oldest), 12 settings, the dictionary, and the input matrix.
+The first rows of the matrix are those of the words; `bucket` more are shared by the character n-grams. What
 follows (the output) is not read. The vector of a word is the mean of its own row and those of the n-grams of
 `<word>`; of a word that is not in the dictionary, of the n-grams alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, final
 
 import numpy as np
@@ -21,34 +21,39 @@ from seqloom.text.vectors.wanted_words import WantedWords
 
 MAGIC = 793712314
 VERSIONS = (11, 12)
-WIDEST = 10_000
-"""Numbers of a vector, at most."""
-LONGEST_WORD = 10_000
-"""Bytes of a word, at most."""
-END = "</s>"
-"""The end of a line, in the dictionary; it has no n-grams, but in the oldest files."""
+MAX_WIDTH = 10_000
+"""Numbers of a vector."""
+MAX_WORD_BYTES = 10_000
+"""Of a word."""
+END_OF_LINE = "</s>"
+"""An entry of the dictionary; it has n-grams only in the oldest files."""
 
 
 @final
 class FastTextSettings(NamedTuple):
-    """Those of a model that matter to its vectors."""
+    """Those that matter to its vectors."""
 
     width: int
     buckets: int
     shortest: int
-    """n-grams in letters; without any, `longest` is 0."""
+    """Length of the n-grams."""
     longest: int
+    """0 where there are none."""
+
+
+DictionaryEntry = tuple[int, str]
+"""The number of a word, and the word."""
 
 
 def is_fasttext(head: bytes) -> bool:
     """Whether the first four bytes are those of a `.bin` file: the magic number, or in the oldest ones the
     width, which as text would be control characters."""
     number = int.from_bytes(head, "little") if len(head) == 4 else 0
-    return number == MAGIC or 1 <= number <= WIDEST
+    return number == MAGIC or 1 <= number <= MAX_WIDTH
 
 
 def read_fasttext(
-    stream: ByteStream, wanted: WantedWords
+    stream: ByteStream, wanted: WantedWords[DictionaryEntry]
 ) -> tuple[list[str], NDArray[np.float32], list[str]]:
     """The wanted words, also those that are not in the dictionary, their vectors `(words, width)`, and what
     the file is, in plain words. Raises DataError for a file that is cut off, damaged or quantised."""
@@ -62,36 +67,36 @@ def read_fasttext(
     found = wanted.found()
     rows: dict[str, list[int]] = {}
     for word in found if wanted.words is None else wanted.words:
-        number, text = found.get(word, (None, word.lower() if wanted.fold_case else word))
-        own = [] if number is None else [number]
-        grams = (
-            []
-            if pruned or (versioned and text == END)
-            else [words + row for row in ngram_rows(text, settings)]
-        )
-        if own or grams:
-            rows[word] = own + grams
-    vectors = _means(stream, settings, words, list(rows.values()), list(rows))
+        if word in found:
+            number, text = found[word]
+            own = [number]
+        else:
+            own, text = [], word.lower() if wanted.fold_case else word
+        if not pruned and not (versioned and text == END_OF_LINE):
+            own += [words + row for row in ngram_rows(text, settings)]
+        if own:
+            rows[word] = own
+    vectors = _means(stream, settings, words, rows)
     facts = [f"fastText model (binary): {words} words, {settings.width} numbers each"]
-    made = len(rows) - len(found)
-    if made:
-        facts.append(f"vectors made of n-grams of letters, for words that are not in it: {made}")
+    from_ngrams = len(rows) - len(found)
+    if from_ngrams:
+        facts.append(f"vectors made of n-grams of letters, for words that are not in it: {from_ngrams}")
     return list(rows), vectors, facts
 
 
 def ngram_rows(word: str, settings: FastTextSettings) -> list[int]:
-    """The buckets of the n-grams of `<word>`; its first and last sign alone are none."""
-    letters = [letter.encode("utf-8", "surrogatepass") for letter in f"<{word}>"]
-    found = []
-    for start in range(len(letters)):
-        for end in range(start + settings.shortest, min(start + settings.longest, len(letters)) + 1):
-            if end - start > 1 or (start > 0 and start < end < len(letters)):
-                found.append(fnv1a(b"".join(letters[start:end])) % settings.buckets)
-    return found
+    """The buckets of the n-grams of `<word>`; `<` and `>` alone are none."""
+    characters = [character.encode("utf-8", "surrogatepass") for character in f"<{word}>"]
+    rows = []
+    for start in range(len(characters)):
+        for end in range(start + settings.shortest, min(start + settings.longest, len(characters)) + 1):
+            if end - start > 1 or (start > 0 and start < end < len(characters)):
+                rows.append(fnv1a(b"".join(characters[start:end])) % settings.buckets)
+    return rows
 
 
 def fnv1a(text: bytes) -> int:
-    """FNV-1a of 32 bits as fastText has it: a byte above 127 is a negative number."""
+    """FNV-1a of 32 bits as in fastText: a byte above 127 is a negative number."""
     value = 2166136261
     for byte in text:
         value = ((value ^ (byte if byte < 128 else byte | 0xFFFFFF00)) * 16777619) & 0xFFFFFFFF
@@ -114,7 +119,7 @@ def _settings(stream: ByteStream, versioned: bool) -> FastTextSettings:
     if versioned and version == 11 and model == 3:
         longest = 0  # its classifiers had no n-grams of letters
     if not (
-        1 <= width <= WIDEST
+        1 <= width <= MAX_WIDTH
         and 0 <= buckets < 2**31
         and 0 <= shortest <= 100
         and 0 <= longest <= 100
@@ -128,20 +133,22 @@ def _settings(stream: ByteStream, versioned: bool) -> FastTextSettings:
     return FastTextSettings(width, buckets, shortest, longest)
 
 
-def _dictionary(stream: ByteStream, wanted: WantedWords, versioned: bool) -> tuple[int, bool]:
-    """Keeps number and text of the wanted words; gives how many words there are, and whether n-grams were
-    taken out."""
+def _dictionary(
+    stream: ByteStream, wanted: WantedWords[DictionaryEntry], versioned: bool
+) -> tuple[int, bool]:
+    """Keeps the entries of the wanted words. Returns how many words there are, and whether n-grams were
+    removed."""
     what = "the dictionary"
     size, words, labels = stream.numbers("<i4", 3, what).tolist()
     stream.take(8, what)  # the number of tokens
-    pruned = stream.number("<i8", what) if versioned else -1
+    pruned = int(stream.numbers("<i8", 1, what)[0]) if versioned else -1
     if size < 1 or words < 0 or labels < 0 or words + labels != size or pruned > 2**31:
         raise DataError(
             f"is damaged: of {size} entries {words} are words and {labels} are labels; get the file again",
             stream.path,
         )
     for number in range(size):
-        word = stream.until(b"\0", LONGEST_WORD, f"word {number + 1} of {size}")
+        word = stream.until(b"\0", MAX_WORD_BYTES, f"word {number + 1} of {size}")
         kind = stream.take(9, what)[8]  # after the count
         if kind != (number >= words):
             raise DataError(
@@ -160,10 +167,9 @@ def _means(
     stream: ByteStream,
     settings: FastTextSettings,
     words: int,
-    rows: Sequence[Sequence[int]],
-    names: Sequence[str],
+    rows: Mapping[str, Sequence[int]],
 ) -> NDArray[np.float32]:
-    """The means of rows of the matrix, which passes a chunk at a time: `(len(rows), width)`."""
+    """For each word the mean of its rows of the matrix, which is read a chunk at a time: `(len(rows), width)`."""
     height, width = stream.numbers("<i8", 2, "the header of the matrix").tolist()
     if width != settings.width or height not in (words, words + settings.buckets):
         raise DataError(
@@ -171,8 +177,8 @@ def _means(
             f" {width}; get the file again",
             stream.path,
         )
-    counts = np.array([len(each) for each in rows], dtype=np.int64)
-    needed = np.array([row for each in rows for row in each], dtype=np.int64)
+    counts = np.array([len(each) for each in rows.values()], dtype=np.int64)
+    needed = np.array([row for each in rows.values() for row in each], dtype=np.int64)
     order = needed.argsort(kind="stable")
     needed, slots = needed[order], np.repeat(np.arange(len(rows)), counts)[order]
     sums = np.zeros((len(rows), width), dtype=np.float32)
@@ -184,8 +190,9 @@ def _means(
     sums /= counts[:, None]
     bad = np.flatnonzero(~np.isfinite(sums).all(axis=1))
     if len(bad):
+        word = list(rows)[bad[0]]
         raise DataError(
-            f"the vector of {printable(names[bad[0]])!r} must be finite, but is not; get the file again",
+            f"the vector of {printable(word)!r} must be finite, but is not; get the file again",
             stream.path,
         )
     return sums

@@ -1,9 +1,10 @@
-"""Files of word vectors, whoever wrote them. What a file is, its bytes say:
+"""Files of word vectors. The bytes of a file tell its format:
 
     word2vec, fastText .vec   a line `words width`, then on each line a word and its numbers
-    GloVe                     the same without the first line; some words of GloVe 840B have blanks
-    word2vec, binary          a line `words width`, then each word, a blank and its numbers as little-endian float32
-    fastText .bin             `fasttext_model.py`: it knows vectors of words that it never saw, too
+    GloVe                     the same without the first line; some words of GloVe 840B have spaces
+    word2vec, binary          a line `words width`, then each word, a space and its numbers as little-endian
+                              float32
+    fastText .bin             `fasttext_model.py`: it has vectors also of words that it never saw
 
 A file is read once, from front to back, also as .gz, and only what is wanted is kept.
 """
@@ -11,7 +12,7 @@ A file is read once, from front to back, also as .gz, and only what is wanted is
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,24 +20,24 @@ from numpy.typing import NDArray
 from seqloom.errors import DataError, printable
 from seqloom.files import open_binary
 from seqloom.text.vectors.byte_stream import ByteStream
-from seqloom.text.vectors.fasttext_model import LONGEST_WORD, WIDEST, is_fasttext, read_fasttext
+from seqloom.text.vectors.fasttext_model import MAX_WIDTH, MAX_WORD_BYTES, is_fasttext, read_fasttext
 from seqloom.text.vectors.wanted_words import WantedWords
 
 Vector = NDArray[np.float32]
 HEAD = 2**18
-"""Bytes that are looked at to find out what a file is; a line of the widest vectors is shorter."""
+"""Bytes that are read to find out the format; a line of the widest vectors is shorter."""
 
 
 @final
 class WordVectors(NamedTuple):
-    """What was found."""
+    """The words that have a vector."""
 
     words: tuple[str, ...]
-    """As they were wanted, in that order; else as the file has them."""
+    """The wanted ones, in that order; or else those of the file."""
     vectors: Vector
     """`(words, width)`."""
     facts: tuple[str, ...]
-    """What the file is, and what was odd in it, counted, in plain words."""
+    """What the file is, and counts of what was unusual in it, in plain words."""
 
 
 @final
@@ -54,26 +55,25 @@ def read_word_vectors(
 ) -> WordVectors:
     """The vectors of the words that are `wanted`, or of all. With `fold_case` a word that is not there as it
     is written takes the vector of its lower case, or else of the first that differs in case alone; if all are
-    wanted, all are folded. Of a word that stands twice the first counts.
+    wanted, all are folded. Where a word occurs twice, the first counts.
 
     Raises DataError, with the line where there are lines, for a file that is none of these forms, is cut off,
     has a line with too few or too many numbers, has not as many words as it says, or, of what is wanted, a
     number that is not finite.
     """
     with open_binary(path) as file:
-        stream, wishes = ByteStream(file, path), WantedWords(wanted, fold_case)
+        stream, wanted_words = ByteStream(file, path), WantedWords[Any](wanted, fold_case)
         read = read_fasttext if is_fasttext(stream.peek(4)) else _read_entries
-        words, vectors, facts = read(stream, wishes)
-    if wishes.repeated:
-        facts.append(f"words that stand there again (the first counts): {wishes.repeated}")
-    if wishes.words is not None and len(words) < len(wishes.words):
-        facts.append(
-            f"wanted words without a vector: {len(wishes.words) - len(words)} of {len(wishes.words)}"
-        )
+        words, vectors, facts = read(stream, wanted_words)
+    if wanted_words.repeated:
+        facts.append(f"words that occur again (the first counts): {wanted_words.repeated}")
+    count = len(wanted_words.words or ())
+    if len(words) < count:
+        facts.append(f"wanted words without a vector: {count - len(words)} of {count}")
     return WordVectors(tuple(words), vectors, tuple(facts))
 
 
-def _read_entries(stream: ByteStream, wishes: WantedWords) -> tuple[list[str], Vector, list[str]]:
+def _read_entries(stream: ByteStream, wanted: WantedWords[Vector]) -> tuple[list[str], Vector, list[str]]:
     """The forms that are one word after the other."""
     first, _, rest = stream.peek(HEAD).partition(b"\n")
     header = _header(first, stream.path)
@@ -88,15 +88,15 @@ def _read_entries(stream: ByteStream, wishes: WantedWords) -> tuple[list[str], V
         except UnicodeDecodeError:
             unreadable += 1
             continue
-        if wishes.wants(word):
-            wishes.kept[word] = _vector(entry, word, binary, stream.path)
-    form = (
-        "word2vec (binary)" if binary else "GloVe (text)" if header is None else "word2vec or fastText (text)"
-    )
+        if wanted.wants(word):
+            wanted.kept[word] = _vector(entry, word, binary, stream.path)
+    form = "GloVe (text)" if header is None else "word2vec or fastText (text)"
+    if binary:
+        form = "word2vec (binary)"
     facts = [f"{form}: {number} words, {width} numbers each"]
     if unreadable:
         facts.append(f"words left out, as they are not UTF-8: {unreadable}")
-    found = wishes.found()
+    found = wanted.found()
     return list(found), np.array([*found.values()], np.float32).reshape(len(found), width), facts
 
 
@@ -106,21 +106,21 @@ def _header(line: bytes, path: str) -> tuple[int, int] | None:
     if len(parts) != 2 or not all(part.isdigit() and len(part) < 12 for part in parts):
         return None
     words, width = map(int, parts)
-    if not 1 <= width <= WIDEST:
-        raise DataError(f"vectors must have 1 to {WIDEST} numbers, but the header says {width}", path, 1)
+    if not 1 <= width <= MAX_WIDTH:
+        raise DataError(f"vectors must have 1 to {MAX_WIDTH} numbers, but the header says {width}", path, 1)
     return words, width
 
 
 def _width_of(line: bytes, path: str) -> int:
-    """How many numbers stand at the end of a line, after a word."""
+    """The number of numbers at the end of a line, after a word."""
     parts = line.split()
     width = 0
     while width < len(parts) - 1 and _is_number(parts[-1 - width]):
         width += 1
-    if not 1 <= width <= WIDEST:
+    if not 1 <= width <= MAX_WIDTH:
         raise DataError(
             "must be word vectors of word2vec, GloVe or fastText, whose first line is `words width`, or a"
-            f" word and 1 to {WIDEST} numbers, but begins with"
+            f" word and 1 to {MAX_WIDTH} numbers, but begins with"
             f" {printable(line[:40].decode('utf-8', 'replace'))!r}",
             path,
             1,
@@ -184,10 +184,10 @@ def _text_entries(stream: ByteStream, header: tuple[int, int] | None, width: int
 
 def _binary_entries(stream: ByteStream, words: int, width: int) -> Iterator[VectorEntry]:
     """Of a binary file of word2vec; some writers put a line break after each vector."""
-    stream.until(b"\n", LONGEST_WORD, "the header")
+    stream.until(b"\n", MAX_WORD_BYTES, "the header")
     for number in range(1, words + 1):
         what = f"word {number} of {words}"
-        word = stream.until(b" ", LONGEST_WORD, what)
+        word = stream.until(b" ", MAX_WORD_BYTES, what)
         yield VectorEntry(word.removeprefix(b"\n"), stream.take(4 * width, f"the vector of {what}"), None)
     if stream.peek(2) not in (b"", b"\n"):
         raise DataError(
