@@ -58,8 +58,8 @@ def is_call(statement: ast.stmt) -> bool:
 
 
 def as_restructured_text(lines: list[str]) -> list[str]:
-    """Our docstrings are plain text with `code` in backticks. A paragraph with indented lines is an equation or an
-    example, shown as it is; under a short title it is prose."""
+    """Our docstrings are plain text with `code` in backticks. A paragraph with indented lines is an equation or
+    an example, shown as it is; under a short title it is prose."""
     result: list[str] = []
     for paragraph in "\n".join(lines).strip("\n").split("\n\n"):
         text = paragraph.split("\n")

@@ -1,4 +1,4 @@
-"""Writes the generated parts of docs/architecture.md: the import ranks, and one line for each folder and file.
+"""Writes the generated parts of docs/architecture.md: import ranks, one line for each folder and file.
 
     python -m scripts.architecture            # print the page as it should be
     python -m scripts.architecture --write    # update docs/architecture.md
