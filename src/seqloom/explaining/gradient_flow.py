@@ -1,19 +1,18 @@
-"""How gradient flows back through time in the recurrent layers of any model: where it vanishes, where it
-stays, and why.
+"""Gradient flow through time in the recurrent layers of any model: where it vanishes, where it does not, and
+why.
 
-    ∂L/∂h_t        what the loss wants of each state: its own step's part, and all that later steps send back
-    ∂h_n/∂h_t      what the last state still knows of an earlier one. With a loss at every step only this
-    shows vanishing,
-                   for ∂L/∂h_t is then mostly the loss of the next few steps. In an Elman RNN it is
+    ∂L/∂h_t        gradient of the loss at each state: from its own step, and from all later ones
+    ∂h_n/∂h_t      how the last state depends on an earlier one. With a loss at every step only this shows
+                   vanishing, for ∂L/∂h_t is then mostly the loss of the next few steps. In an Elman RNN it is
                    ∏ diag(g'(a_k)) W_h, k = t+1 .. n; in an LSTM ∂c_n/∂c_t has the open path ∏ diag(f_k)
-    W_h            singular values bound how much one step can keep, eigenvalues say how many steps go
+    W_h            singular values bound how much one step can keep, eigenvalues tell about many steps
     gates          what opens and closes those paths
 
 (Hochreiter 1991; Bengio, Simard and Frasconi 1994; Pascanu, Mikolov and Bengio 2013.)
 
-Steps are counted in the order in which a layer reads, so step 0 of a backward direction is the last token. A
-step of padding is no step. All derivatives are those of the model as it is: ∂c_n/∂c_t takes the ways through
-h as well, and in a decoder with attention ∂h_n/∂h_t takes the ways through what it looked at.
+Steps are counted in the order in which a layer reads, so step 0 of a backward direction is the last token.
+Padding is not a step. All derivatives are those of the whole model: ∂c_n/∂c_t includes the paths through h as
+well, and in a decoder with attention ∂h_n/∂h_t includes the paths through the attention.
 """
 
 from __future__ import annotations
@@ -28,7 +27,13 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.errors import UsageError
-from seqloom.explaining.recurrent_watch import StepSequence, named_layers, step_sequences, watched
+from seqloom.explaining.recurrent_steps import (
+    NamedLayer,
+    StepSequence,
+    recorded_steps,
+    recurrent_layers,
+    step_sequences,
+)
 from seqloom.layers.recurrent.cells import CELLS, hidden_gate_names
 from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.protocols import Loss
@@ -37,20 +42,20 @@ STATES = ("h", "c")
 """The parts of a state, in the order of CellState."""
 
 DIRECTIONS = 16
-"""Orthonormal random directions for each row, of which ‖∂s_n/∂s_t‖ is made: exact up to this width, beyond it
-an estimate whose error over 64 rows is a few percent."""
+"""Orthonormal random directions for each row, from which ‖∂s_n/∂s_t‖ is computed: exact up to this width,
+beyond it an estimate whose error over 64 rows is a few percent."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class NormCurve:
-    """What rows have at each position; those without that position do not count."""
+    """A norm at each position, over the rows that have the position."""
 
     mean: list[float]
     median: list[float]
     """The typical row: where norms span many powers of ten, the mean is that of a single row."""
     rows: list[int]
-    """How many rows have each position."""
+    """The number of rows at each position."""
 
 
 @final
@@ -63,11 +68,11 @@ class StateFlow:
     gradient_from_end: NormCurve
     """The same, at position n - t: the number of steps after it."""
     gradient_per_step: float
-    """The factor by which it changes with each step back, fitted to the median's logarithm; NaN where that is
-    0 all along."""
+    """The factor by which it changes with each step back, fitted to the median's logarithm; NaN where the
+    median is 0 everywhere."""
     jacobian: NormCurve
-    """‖∂s_n/∂s_t‖_F / √width at position n - t: 1 at 0, and 1 all along where nothing is lost (J orthogonal).
-    """
+    """‖∂s_n/∂s_t‖_F / √width at position n - t: 1 at 0, and 1 everywhere if nothing is lost (J
+    orthogonal)."""
     jacobian_per_step: float
 
 
@@ -86,7 +91,7 @@ class GateFlow:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Spectrum:
-    """What one block of W_h does to a vector, largest first."""
+    """Singular values and eigenvalues of one block of W_h, largest first."""
 
     singular_values: list[float]
     eigenvalue_moduli: list[float]
@@ -99,8 +104,7 @@ class LayerFlow:
     """One layer in one direction."""
 
     name: str
-    """Where it is: `encoder 1` is the lowest layer of the encoder; with `→` or `←` where there are both
-    directions."""
+    """`encoder 1` is the lowest layer of the encoder; with `→` or `←` in a bidirectional stack."""
     direction: str
     """forward or backward."""
     cell: str
@@ -114,14 +118,14 @@ class LayerFlow:
     spectra: dict[str, Spectrum]
     """By gate, of those that h feeds."""
     exact: bool
-    """Whether the Jacobian is exact and not estimated."""
+    """Whether the Jacobian is exact, not estimated."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class GradientFlow:
     loss: float
-    """The mean, where the loss says of how many; else the loss."""
+    """The mean where the loss has a count; otherwise the loss itself."""
     layers: tuple[LayerFlow, ...]
 
 
@@ -132,32 +136,38 @@ def gradient_flow(model: nn.Module, loss: Callable[[], Loss | Tensor]) -> Gradie
     Works in the model's own type; in float64 a gradient may shrink to 1e-308 before it is lost. Changes
     neither weights nor their `grad`. Raises UsageError where the loss ran no recurrent layer.
     """
-    nothing = UsageError(
+    error = UsageError(
         "the model must have a recurrent layer for gradient to flow through time, but has none that this loss"
         " runs"
     )
-    if not (found := named_layers(model)):
-        raise nothing
-    with watched(model, [layer for _, _, layer in found]) as seen, torch.enable_grad():
+    named = recurrent_layers(model)
+    if not named:
+        raise error
+    with recorded_steps(model, [layer for _, _, layer in named]) as recorded, torch.enable_grad():
         value = loss()
-        total, count = (value.total, float(value.count)) if isinstance(value, Loss) else (value, 1.0)
-        ran = [(place, list(step_sequences(steps, total))) for place, steps in zip(found, seen, strict=True)]
-        layers = [_layer_flow(*place, sequences) for place, sequences in ran if sequences]
-    if not layers:
-        raise nothing
-    return GradientFlow(loss=float(total.detach()) / count, layers=tuple(layers))
+        total, count = value if isinstance(value, Loss) else (value, torch.tensor(1.0))
+        flows = []
+        for place, steps in zip(named, recorded, strict=True):
+            sequences = list(step_sequences(steps, total))
+            if sequences:
+                flows.append(_layer_flow(place, sequences))
+    if not flows:
+        raise error
+    return GradientFlow(loss=float(total.detach()) / float(count), layers=tuple(flows))
 
 
-def _layer_flow(name: str, direction: str, layer: RecurrentLayer, sequences: list[StepSequence]) -> LayerFlow:
+def _layer_flow(place: NamedLayer, sequences: list[StepSequence]) -> LayerFlow:
+    layer = place.layer
     widths = [part.shape[1] for part in sequences[0].steps[0].new]
     gates = hidden_gate_names(layer.cell)
     blocks = layer.weight_h.detach().double().chunk(len(gates))
+    names = [name for name, cell in CELLS.items() if cell == layer.cell]
     return LayerFlow(
-        name=name,
-        direction=direction,
-        cell=next((known for known, cell in CELLS.items() if cell == layer.cell), type(layer.cell).__name__),
+        name=place.name,
+        direction=place.direction,
+        cell=names[0] if names else type(layer.cell).__name__,
         width=widths[0],
-        steps=max(int(sequence.true.sum(dim=0).max()) for sequence in sequences),
+        steps=max(int(sequence.mask.sum(dim=0).max()) for sequence in sequences),
         states={STATES[part]: _state_flow(sequences, part) for part in range(len(widths))},
         gates=_gate_flows(layer, sequences),
         spectra={gate: _spectrum(block) for gate, block in zip(gates, blocks, strict=True)},
@@ -166,35 +176,36 @@ def _layer_flow(name: str, direction: str, layer: RecurrentLayer, sequences: lis
 
 
 def _state_flow(sequences: list[StepSequence], part: int) -> StateFlow:
-    norms = torch.cat([sequence.gradients[part].norm(dim=-1)[sequence.true] for sequence in sequences])
-    jacobians = torch.cat([_jacobian(sequence, part)[sequence.true] for sequence in sequences])
+    norms = torch.cat([sequence.gradients[part].norm(dim=-1)[sequence.mask] for sequence in sequences])
+    jacobians = torch.cat([_jacobian(sequence, part)[sequence.mask] for sequence in sequences])
+    from_start = torch.cat([sequence.from_start for sequence in sequences])
     from_end = torch.cat([sequence.from_end for sequence in sequences])
     gradient, jacobian = _curve(norms, from_end), _curve(jacobians, from_end)
     return StateFlow(
-        gradient_from_start=_curve(norms, torch.cat([sequence.from_start for sequence in sequences])),
+        gradient_from_start=_curve(norms, from_start),
         gradient_from_end=gradient,
-        gradient_per_step=_per_step(gradient),
+        gradient_per_step=_factor_per_step(gradient),
         jacobian=jacobian,
-        jacobian_per_step=_per_step(jacobian),
+        jacobian_per_step=_factor_per_step(jacobian),
     )
 
 
 def _jacobian(sequence: StepSequence, part: int) -> Tensor:
-    """`(steps, rows)`: ‖∂s_n/∂s_t‖_F / √width, n the last true step of each row.
+    """`(steps, rows)`: ‖∂s_n/∂s_t‖_F / √width, n the last step of each row.
 
-    ‖J‖_F² is the sum of ‖Jᵀv‖² over an orthonormal basis; all rows share one way back for each v.
+    ‖J‖_F² is the sum of ‖Jᵀv‖² over an orthonormal basis; all rows share one backward pass for each v.
     """
-    states = [step.new[part] for step in sequence.steps]
-    last = sequence.true & (sequence.true.flip(0).cumsum(dim=0).flip(0) == 1)
-    ends = last.any(dim=1).nonzero()[:, 0].tolist()
+    states, mask = [step.new[part] for step in sequence.steps], sequence.mask
+    last = mask & (mask.flip(0).cumsum(dim=0).flip(0) == 1)
+    ends = last.any(dim=1).nonzero()[:, 0].tolist()  # steps that are the last one of a row
     squares = torch.zeros_like(last, dtype=states[0].dtype)
     directions = _directions(states[0])
-    for vector in directions:
-        starts = [(vector * last[t, :, None])[: len(states[t])] for t in ends]
-        found = torch.autograd.grad(
-            [states[t] for t in ends], states, starts, retain_graph=True, allow_unused=True
+    for direction in directions:
+        vectors = [(direction * last[t, :, None])[: len(states[t])] for t in ends]
+        gradients = torch.autograd.grad(
+            [states[t] for t in ends], states, vectors, retain_graph=True, allow_unused=True
         )
-        for t, gradient in enumerate(found):
+        for t, gradient in enumerate(gradients):
             if gradient is not None:
                 squares[t, : len(gradient)] += gradient.square().sum(dim=-1)
     return (squares / len(directions)).sqrt()
@@ -203,15 +214,13 @@ def _jacobian(sequence: StepSequence, part: int) -> Tensor:
 def _directions(state: Tensor) -> Tensor:
     """`(directions, rows, width)`: orthonormal for each row."""
     rows, width = state.shape
-    drawn = torch.randn(
-        rows, width, min(width, DIRECTIONS), generator=torch.Generator().manual_seed(0), dtype=state.dtype
-    )
-    basis: Tensor = torch.linalg.qr(drawn).Q
+    shape, generator = (rows, width, min(width, DIRECTIONS)), torch.Generator().manual_seed(0)
+    basis: Tensor = torch.linalg.qr(torch.randn(shape, generator=generator, dtype=state.dtype)).Q
     return basis.permute(2, 0, 1).to(state.device)
 
 
 def _curve(values: Tensor, position: Tensor) -> NormCurve:
-    """`(true steps,)` each -> what there is at each position."""
+    """values, position `(true steps,)`"""
     groups = _by_position(values.detach(), position)
     return NormCurve(
         mean=[float(group.mean()) for group in groups],
@@ -221,38 +230,33 @@ def _curve(values: Tensor, position: Tensor) -> NormCurve:
 
 
 def _by_position(values: Tensor, position: Tensor) -> list[numpy.typing.NDArray[numpy.float64]]:
-    """`(true steps, ...)` -> for each position those that have it."""
-    known = values.double().cpu().numpy()
-    at = position.cpu().numpy()
-    return [known[at == place] for place in range(int(at.max()) + 1)]
+    """The values `(true steps, ...)` at each position."""
+    array, positions = values.double().cpu().numpy(), position.cpu().numpy()
+    return [array[positions == number] for number in range(int(positions.max()) + 1)]
 
 
-def _per_step(curve: NormCurve) -> float:
-    """f of the fit `median ~ f^position`, least squares of the logarithm, weighted by rows; zeros are left
-    out."""
+def _factor_per_step(curve: NormCurve) -> float:
+    """f of the fit `median ~ f^position`: least squares of the logarithm, weighted by rows, without zeros."""
     median, rows = numpy.array(curve.median), numpy.array(curve.rows, dtype=numpy.float64)
-    good = numpy.isfinite(median) & (median > 0)
-    if good.sum() < 2:
+    usable = numpy.isfinite(median) & (median > 0)
+    if usable.sum() < 2:
         return float("nan")
-    position, height, weight = good.nonzero()[0], numpy.log(median[good]), rows[good]
+    position, logarithm, weight = usable.nonzero()[0], numpy.log(median[usable]), rows[usable]
     position = position - numpy.average(position, weights=weight)
-    return float(numpy.exp((weight * position * height).sum() / (weight * position**2).sum()))
+    return float(numpy.exp((weight * position * logarithm).sum() / (weight * position**2).sum()))
 
 
 @torch.no_grad()
 def _gate_flows(layer: RecurrentLayer, sequences: list[StepSequence]) -> dict[str, GateFlow]:
     position = torch.cat([sequence.from_start for sequence in sequences])
-    by_step = [
-        {
-            gate: value[rows[: len(value)]]
-            for gate, value in layer.gate_values(step.gates, step.old, number).items()
-        }
-        for sequence in sequences
-        for number, (step, rows) in enumerate(zip(sequence.steps, sequence.true, strict=True))
-    ]
+    values: dict[str, list[Tensor]] = {}
+    for sequence in sequences:
+        for number, (step, rows) in enumerate(zip(sequence.steps, sequence.mask, strict=True)):
+            for gate, value in layer.gate_values(step.gates, step.old, number).items():
+                values.setdefault(gate, []).append(value[rows[: len(value)]])
     flows = {}
-    for gate in by_step[0]:
-        groups = _by_position(torch.cat([step[gate] for step in by_step]), position)
+    for gate, steps in values.items():
+        groups = _by_position(torch.cat(steps), position)
         low, high = ([float(numpy.quantile(group, share)) for group in groups] for share in (0.05, 0.95))
         flows[gate] = GateFlow(mean=[float(group.mean()) for group in groups], low=low, high=high)
     return flows
