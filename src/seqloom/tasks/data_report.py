@@ -121,8 +121,10 @@ def pieces_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str | None]:
     for one in ids:
         if one == IGNORE:
             pieces.append(None)
+        elif one == tokenizer.special_ids.pad:
+            pieces.append(PADDING)
         else:
-            pieces.append(PADDING if one == tokenizer.special_ids.pad else tokenizer.pieces([one])[0])
+            pieces += tokenizer.pieces([one])
     return pieces
 
 

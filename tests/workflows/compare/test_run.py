@@ -543,12 +543,12 @@ def plan_of(**more: Any) -> ComparisonPlan:
 
 def test_a_row_says_mean_interval_and_what_it_costs() -> None:
     scores = [[1.0, 1.0, 0.0, 1.0], [1.0, 0.0, 0.0, 1.0]]
-    board = leaderboard(plan_of(), ["a"], [cell("a", seed, right) for seed, right in enumerate(scores)])
+    board = leaderboard(plan_of(), [cell("a", seed, right) for seed, right in enumerate(scores)])
     (row,) = board.rows
     assert (row.scores, row.mean) == ((0.75, 0.5), 0.625)
     assert (row.mean, row.low, row.high) == mean_interval([0.75, 0.5])
     assert (row.tokens_per_second, row.latency_ms, row.item_difference, row.p) == (50.0, 2.0, None, None)
-    alone = leaderboard(plan_of(seeds=1), ["a"], [cell("a", 0, scores[0])]).rows[0]
+    alone = leaderboard(plan_of(seeds=1), [cell("a", 0, scores[0])]).rows[0]
     assert (alone.low, alone.high) == (None, None)
 
 
@@ -561,7 +561,7 @@ def test_the_best_comes_first_and_the_others_are_tested_against_it() -> None:
         for model in right
         for seed in (0, 1)
     ]
-    board = leaderboard(plan_of(), ["a", "b", "c"], cells)
+    board = leaderboard(plan_of(), cells)
     assert [row.model for row in board.rows] == ["c", "b", "a"]  # of equal ones the smaller
     best, same, worse = board.rows
     assert best.p is None
@@ -574,21 +574,23 @@ def test_the_best_comes_first_and_the_others_are_tested_against_it() -> None:
     by_loss = [
         cell(model, 0, [1.0], metrics={"loss": loss}) for model, loss in (("a", 0.1), ("b", 0.3), ("c", 0.2))
     ]
-    assert [
-        row.model for row in leaderboard(plan_of(metric="loss", seeds=1), ["a", "b", "c"], by_loss).rows
-    ] == ["a", "c", "b"]
+    assert [row.model for row in leaderboard(plan_of(metric="loss", seeds=1), by_loss).rows] == [
+        "a",
+        "c",
+        "b",
+    ]
 
 
 def test_without_single_answers_there_is_no_test() -> None:
     cells = [cell("a", 0, [1.0, 1.0]), cell("b", 0, [1.0, 0.0])._replace(by_item=[])]
-    board = leaderboard(plan_of(seeds=1), ["a", "b"], cells)
+    board = leaderboard(plan_of(seeds=1), cells)
     assert board.rows[1].p is None
     assert any("no test against the best" in note for note in board.notes())
 
 
 def test_models_of_another_size_than_asked_for_are_named() -> None:
     cells = [cell("a", 0, [1.0]), cell("b", 0, [0.0], parameters=11)]
-    assert "b (11)" in leaderboard(plan_of(match="parameters", seeds=1), ["a", "b"], cells).notes()[-1]
+    assert "b (11)" in leaderboard(plan_of(match="parameters", seeds=1), cells).notes()[-1]
 
 
 @given(st.lists(st.floats(0, 1), max_size=8))

@@ -49,17 +49,17 @@ def check_documents(run: RunConfig, test: Sequence[str], folder: Path) -> DataRe
     splits = {name: _store_sizes(store) for name, store in stores.items()}
     lengths = {name: quantiles(np.diff(store.offsets)) for name, store in stores.items()}
     if test:
-        ended = corpus.corpus.ended
         with muted():
             documents = list(each_document(test, run.data, tokenizer))
-        lengths["test"] = quantiles(np.asarray([len(one.ids) + ended for one in documents]))
+        sizes = np.asarray([len(document.ids) for document in documents])
+        lengths["test"] = quantiles(sizes + corpus.corpus.ended)
         splits["test"] = _sizes(
             len(documents),
-            sum(len(one.ids) for one in documents),
-            words=sum(one.words for one in documents),
-            size=sum(one.bytes for one in documents),
-            unknown=sum(count_unknown(one.ids, tokenizer.special_ids) for one in documents),
-            ended=ended,
+            int(sizes.sum()),
+            words=sum(document.words for document in documents),
+            size=sum(document.bytes for document in documents),
+            unknown=sum(count_unknown(document.ids, tokenizer.special_ids) for document in documents),
+            ended=corpus.corpus.ended,
         )
     files = {"train": run.data.train, "validation": run.data.validation, "test": test}
     texts = {
@@ -68,12 +68,9 @@ def check_documents(run: RunConfig, test: Sequence[str], folder: Path) -> DataRe
         if paths
     }
     train = texts.pop("train")
-    findings = [
-        *train.repeated(),
-        *(one for name, other in texts.items() for one in other.known(name, train)),
-    ]
-    errors = []
+    findings, errors = [*train.repeated()], list[str]()
     for name, other in texts.items():
+        findings += other.known(name, train)
         errors += leak_errors(name, "documents", other.hashes, train.hashes)
     rows = next(corpus.batches(0, 0))
     training = {
@@ -130,9 +127,10 @@ class DocumentHashes:
     def repeated(self) -> Iterator[Finding]:
         repeats = np.ones(len(self.hashes), bool)
         repeats[np.unique(self.hashes, return_index=True)[1]] = False
-        advice = "a model learns them by heart; leave them out if they are no part of the language"
-        many = 10 * repeats.sum() > len(repeats)
-        return self._findings("documents that stood before", repeats, advice if many else "")
+        advice = ""
+        if 10 * repeats.sum() > len(repeats):
+            advice = "a model learns them by heart; leave them out if they are no part of the language"
+        return self._findings("documents that stood before", repeats, advice)
 
     def known(self, name: str, train: DocumentHashes) -> Iterator[Finding]:
         """The documents of this split, called `name`, that are in train too."""
@@ -142,10 +140,8 @@ class DocumentHashes:
     def _findings(self, what: str, where: NDArray[np.bool_], advice: str) -> Iterator[Finding]:
         if where.any():
             first = int(np.flatnonzero(where)[0])
-            known = first < len(self.places)
-            yield Finding(
-                what, int(where.sum()), self.places[first] if known else f"document {first + 1:,}", advice
-            )
+            location = self.places[first] if first < len(self.places) else f"document {first + 1:,}"
+            yield Finding(what, int(where.sum()), location, advice)
 
 
 def _store_sizes(store: CorpusStore) -> dict[str, float]:

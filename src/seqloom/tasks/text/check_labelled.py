@@ -194,7 +194,7 @@ def batch_view(data: EncodedExamples) -> list[dict[str, Any]]:
         for token in items.tokens[int(items.row_offsets[item])].tolist():
             # ids beyond the vocabulary are marks that the model has added
             is_mark = token >= tokenizer.vocabulary_size
-            pieces.append("(mark)" if is_mark else tokenizer.pieces([token])[0])
+            pieces += ["(mark)"] if is_mark else tokenizer.pieces([token])
         target = _target(data.examples[example])
         view.append({"line": place(*items.origins[example]), "tokens": pieces, "target": target})
     return view

@@ -119,7 +119,9 @@ def _tokenized(
     """(split and side -> quantiles of lengths in ids, the tokenizer). The training text is in the store,
     other texts are tokenised."""
     tokenizer, store = pairs.tokenizer, pairs.store
-    words = {name: sum(len(text.split()) for pair in some for text in pair) for name, some in texts.items()}
+    words = {}
+    for name, some in texts.items():
+        words[name] = sum(len(text.split()) for pair in some for text in pair)
     # what is split off is among the words of train, but not in the store
     train_words = sum(map(sum, train.words)) - words.get(SPLIT_OFF, 0)
     lengths = {

@@ -209,14 +209,16 @@ class ExactSearcher:
         outputs: dict[str, BeamOutput | None] = {}
         for name, (beam, seconds) in beams.items():
             outputs[name] = self._output(beam, start, best and best.score, seconds) if beam else None
+        best_text = self._text(start, best.tokens) if best else None
+        gap = found.gap if best else None
         return SearchResult(
             input=text,
-            text=self._text(start, best.tokens) if best else None,
+            text=best_text,
             tokens=best and best.tokens,
             log_probability=best and best.log_probability,
             score=best and best.score,
             proven=found.proven,
-            gap=found.gap if best else None,
+            gap=gap,
             empty_log_probability=found.empty,
             nodes=found.nodes,
             seconds=found.seconds,
@@ -236,13 +238,14 @@ class ExactSearcher:
     ) -> BeamOutput:
         length = len(beam.tokens) + beam.finished
         score = beam.log_probability / float(length**self.length_penalty)
+        shortfall = None if best_score is None or not beam.finished else max(0.0, best_score - score)
         return BeamOutput(
             text=self._text(start, beam.tokens),
             tokens=beam.tokens,
             log_probability=beam.log_probability,
             score=score,
             finished=beam.finished,
-            shortfall=None if best_score is None or not beam.finished else max(0.0, best_score - score),
+            shortfall=shortfall,
             seconds=seconds,
         )
 

@@ -55,7 +55,8 @@ class ProbeReport:
 
     def cells(self) -> list[str]:
         """In the order in which they are listed."""
-        return [reader for reader in READERS if any(row["cell"] == reader for row in self.rows)]
+        probed = {row["cell"] for row in self.rows}
+        return [reader for reader in READERS if reader in probed]
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """(header, rows): for each cell and distance, in how many updates it was learned, or what it reached.
@@ -209,11 +210,12 @@ def _draw(report: ProbeReport) -> None:
     if len(series) < MOST_SERIES:
         distances = sorted({row["distance"] for row in report.rows})
         series["chance"] = [(distance, task.chance) for distance in distances]
+    metric = "accuracy" if task.classes else "mean squared error"
     try:
         chart = line_chart(
             series,
             x=task.distance,
-            y="accuracy" if task.classes else "mean squared error",
+            y=metric,
             title=f"{report.task_name}: {task.about}",
             subtitle=(
                 f"{TEST_ROWS:,} test examples; width {budget.width}, at most {budget.steps:,} updates of"

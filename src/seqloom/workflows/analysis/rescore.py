@@ -186,7 +186,8 @@ def model_names(folders: Sequence[str]) -> list[str]:
             names.append(name)
         else:
             # with a separator in it, it is neither a short name nor a feature: ./given
-            names.append(folder if os.sep in folder else os.path.join(os.curdir, folder))
+            name = folder if os.sep in folder else os.path.join(os.curdir, folder)
+            names.append(name)
     return names
 
 
@@ -269,7 +270,8 @@ def _score(folders: Sequence[str], names: Sequence[str], read: Sequence[list[NBe
 
     def table(nbest: NBest) -> Floats:
         columns: list[Sequence[float]] = [] if nbest.scores is None else [nbest.scores]
-        columns += [[model[text] for text in nbest.texts] for model in models]
+        for model in models:
+            columns.append([model[text] for text in nbest.texts])
         columns.append([len(text.split()) for text in nbest.texts])
         return np.array(columns, np.float64).T
 

@@ -160,7 +160,8 @@ class Leaderboard:
             )
         elif len(rows) > 1:
             notes.append("no test against the best: single answers are not known for this task")
-        if missing := [name for name in plan.names if name not in {row.model for row in rows}]:
+        trained = {row.model for row in rows}
+        if missing := [name for name in plan.names if name not in trained]:
             notes.append(f"left out, as the loss did not stay finite: {', '.join(missing)}")
         if level := [row.model for row in rows if row.p is not None and row.p > SIGNIFICANT]:
             notes.append(f"not told apart from the best at {SIGNIFICANT:.0%}: {', '.join(level)}")
@@ -196,15 +197,17 @@ class Leaderboard:
         return {"seqloom_version": VERSION, "plan": to_plain(self.plan), "notes": self.notes(), "rows": rows}
 
 
-def leaderboard(plan: ComparisonPlan, models: Sequence[str], cells: Sequence[CellScore]) -> Leaderboard:
+def leaderboard(plan: ComparisonPlan, cells: Sequence[CellScore]) -> Leaderboard:
     """The rows of all models, the best first; of equal ones the one with fewer parameters."""
-    by_model = {model: [cell for cell in cells if cell.model == model] for model in models}
+    by_model: dict[str, list[CellScore]] = {}
+    for cell in cells:
+        by_model.setdefault(cell.model, []).append(cell)
 
     def rank(model: str) -> tuple[bool, float, int]:
         mean = _mean(by_model[model], lambda cell: cell.metrics[plan.metric])  # nan comes last
         return math.isnan(mean), -mean if plan.higher_is_better else mean, by_model[model][0].parameters
 
-    best, *others = sorted(models, key=rank)
+    best, *others = sorted(by_model, key=rank)
     tests = {model: item_difference(by_model[model], by_model[best]) for model in others}
     p_values = {model: test.p for model, test in tests.items() if test is not None and math.isfinite(test.p)}
     corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
@@ -218,9 +221,10 @@ def _row(
     first = cells[0]
     scores = tuple(cell.metrics[plan.metric] for cell in cells)
     mean, low, high = mean_interval(scores)
-    several = len(cells) > 1
+    interval = (low, high) if len(cells) > 1 else (None, None)
     seconds = _mean(cells, lambda cell: cell.training_seconds)
     tokens = _mean(cells, lambda cell: cell.trained_tokens)
+    tokens_per_second = tokens / seconds if seconds else 0.0
     metrics = {}
     for name in first.metrics:
         if not name.endswith(("_low", "_high")) and all(name in cell.metrics for cell in cells):
@@ -229,13 +233,13 @@ def _row(
         model=first.model,
         scores=scores,
         mean=mean,
-        low=low if several else None,
-        high=high if several else None,
+        low=interval[0],
+        high=interval[1],
         item_difference=test,
         p=p,
         parameters=first.parameters,
         training_seconds=seconds,
-        tokens_per_second=tokens / seconds if seconds else 0.0,
+        tokens_per_second=tokens_per_second,
         latency_ms=1000 * _mean(cells, lambda cell: cell.latency_seconds),
         learning_rate=first.choice.learning_rate,
         steps=first.steps,
@@ -256,7 +260,8 @@ def item_difference(model: Sequence[CellScore], best: Sequence[CellScore]) -> Di
     items = {len(cell.by_item) for cell in (*model, *best)}
     if len(items) > 1 or 0 in items:
         return None
-    first, second = (np.mean([cell.by_item for cell in cells], axis=0) for cells in (model, best))
+    first = np.mean([cell.by_item for cell in model], axis=0)
+    second = np.mean([cell.by_item for cell in best], axis=0)
     return paired_bootstrap(first, second)._replace(p=permutation_p_value(first, second))
 
 
@@ -286,17 +291,12 @@ def write_leaderboard(folder: Path, board: Leaderboard) -> None:
 def draw(folder: Path, board: Leaderboard) -> None:
     """The chart in each of PICTURES; a notice where the extra `plot` is not installed."""
     plan = board.plan
-    ranked = [
-        RankedModel(
-            row.model,
-            row.mean,
-            row.mean if row.low is None else row.low,
-            row.mean if row.high is None else row.high,
-            max(row.training_seconds, 1e-3),
-        )
-        for row in board.rows[:MOST_MODELS]
-        if math.isfinite(row.mean)
-    ]
+    ranked = []
+    for row in board.rows[:MOST_MODELS]:
+        low = row.mean if row.low is None else row.low
+        high = row.mean if row.high is None else row.high
+        if math.isfinite(row.mean):
+            ranked.append(RankedModel(row.model, row.mean, low, high, max(row.training_seconds, 1e-3)))
     seeds, bars = "1 seed", "no intervals"
     if plan.seeds > 1:
         seeds, bars = f"{plan.seeds} seeds", "bars: 95 % intervals of the mean"

@@ -159,7 +159,8 @@ class _Runner:
         self.progress, self.signal_number = progress, signal_number
         self.messages: set[str] = set()
         """That cells have logged."""
-        self.remaining = RemainingRuns(plan.names, plan.grid if plan.grid > 1 else 0, plan.seeds)
+        rates = plan.grid if plan.grid > 1 else 0
+        self.remaining = RemainingRuns(plan.names, rates, plan.seeds)
 
     def run(self) -> Leaderboard:
         """Raises StoppedBySignal, and TrainingError where no model could be trained."""
@@ -179,7 +180,7 @@ class _Runner:
             if entry in self.trainable:
                 scores.append(self._score(entry, seed, choices[entry.name], run))
                 self._stop_if_asked()
-        board = leaderboard(self.plan, [entry.name for entry in self.trainable], scores)
+        board = leaderboard(self.plan, scores)
         write_leaderboard(self.folder, board)
         return board
 
@@ -370,9 +371,9 @@ class _Runner:
 
     def _report(self, entry: ModelEntry, run: CellRun, name: str, *, short: bool) -> None:
         """Counts a run as finished, and reports its score unless it was finished before."""
-        resumed = run.stopped == "finished"
-        self.remaining.finish(entry.name, short=short, seconds=None if resumed else run.seconds)
-        if not resumed:
+        seconds = None if run.stopped == "finished" else run.seconds
+        self.remaining.finish(entry.name, short=short, seconds=seconds)
+        if seconds is not None:
             score = run.metrics.get(self.plan.metric, math.nan)
             logger.info(
                 f"{entry.name}, {name}: {self.plan.metric} {score:.4g} in {run.seconds:.0f} s{self.remaining}"

@@ -174,10 +174,11 @@ def _run_names(folders: Sequence[str | Path]) -> dict[str, str | Path]:
 def _pair_batch(
     bundle: LoadedRun, pairs: Sequence[tuple[str, str]], max_length: int | None
 ) -> TranslationBatch:
-    sources, targets = (
-        [ids[:max_length] for ids in bundle.tokenizer.encode(texts)] for texts in zip(*pairs, strict=True)
-    )
-    return pair_batch(sources, targets, bundle.tokenizer.special_ids)
+    def encode(texts: Sequence[str]) -> list[list[int]]:
+        return [ids[:max_length] for ids in bundle.tokenizer.encode(texts)]
+
+    sources, targets = zip(*pairs, strict=True)
+    return pair_batch(encode(sources), encode(targets), bundle.tokenizer.special_ids)
 
 
 def _first_texts(pieces: Iterator[DocumentPiece], rows: int) -> list[str]:
