@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple, final
+from typing import NamedTuple, cast, final
 
 import torch
 from torch import Tensor
@@ -73,12 +73,9 @@ class NormWeights(NamedTuple):
 
     @classmethod
     def of(cls, weights: LayerWeights) -> NormWeights:
-        b, gain_x, gain_h = weights.b, weights.gain_x, weights.gain_h
-        assert gain_x is not None
-        assert gain_h is not None
-        assert weights.gain_c is not None
-        assert weights.bias_c is not None
-        return cls(b, gain_x, gain_h, weights.gain_c, weights.bias_c)
+        """Of a normalised LSTM, which has them all."""
+        w = weights
+        return cls(*cast(tuple[Tensor, ...], (w.b, w.gain_x, w.gain_h, w.gain_c, w.bias_c)))
 
 
 class LoopBuffers(NamedTuple):

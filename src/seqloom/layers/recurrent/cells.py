@@ -38,6 +38,10 @@ GateTensors = tuple[Tensor, ...]
 """A tensor for each group of gates, of one step or of many: `(rows, gates * width)`."""
 
 
+StepResult = tuple[CellState, GateTensors]
+"""The new state, and what is saved."""
+
+
 class StateProduct(Protocol):
     """A weight's product with the state, or with something made of it. Only the driver calls `backward`; the
     plain loop leaves that to autograd."""
@@ -95,11 +99,13 @@ class Cell(ABC):
     backward_widths: ClassVar[tuple[int, ...]]
     """What a backward step writes, in multiples of the width: the gradients of the input's parts in order,
     then others. Each may overwrite the saved tensor with the same number."""
+    product_inputs: ClassVar[tuple[int | None, ...]]
+    """The input of each product with the state: the number of a saved tensor, None for h itself."""
+    product_gradients: ClassVar[tuple[int, ...]] = ()
+    """Which of `backward_widths` is the gradient of each product's result, where that is not its own number."""
 
     @abstractmethod
-    def forward(
-        self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers
-    ) -> tuple[CellState, GateTensors]:
+    def forward(self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers) -> StepResult:
         """The input's parts and the old state -> the new state, and what is saved."""
 
     @abstractmethod
@@ -107,13 +113,19 @@ class Cell(ABC):
         """The gradient of the new state -> that of the old state. Writes `backward_widths` (and the gradient
         of the projected h) into `out`."""
 
-    @abstractmethod
     def operands(
         self, d: GateTensors, saved: GateTensors, old: CellState
     ) -> tuple[tuple[Tensor, Tensor], ...]:
         """For each product (the projection last): where the backward steps will write the gradient d of its
         result, and its input u. The gradient of W is `dᵀ u`. To be called before the backward steps, which
         may overwrite what is saved."""
+        numbers = self.product_gradients or range(len(self.product_inputs))
+        inputs = [old[0] if number is None else saved[number] for number in self.product_inputs]
+        of_products = tuple((d[number], u) for number, u in zip(numbers, inputs, strict=True))
+        if len(d) == len(self.backward_widths):
+            return of_products
+        o, tanh_c = saved[0].chunk(4, dim=1)[3], saved[1]  # only the LSTM has a projection
+        return *of_products, (d[-1], o * tanh_c)
 
 
 class SavedStep(NamedTuple):
@@ -188,19 +200,13 @@ class Elman(Cell):
     gate_groups = (("h",),)
     reads_hidden = (True,)
     backward_widths = (1,)
+    product_inputs = (None,)
 
-    def forward(
-        self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers
-    ) -> tuple[CellState, GateTensors]:
+    def forward(self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers) -> StepResult:
         return (NONLINEARITIES[self.g](ops.products[0](state[0], x[0]), out=out.state[0]),), ()
 
     def backward(self, d: CellState, step: SavedStep, ops: CellOps, out: GateTensors) -> CellState:
         return (ops.products[0].backward(NONLINEARITIES_BACKWARD[self.g](d[0], step.new[0], out[0])),)
-
-    def operands(
-        self, d: GateTensors, saved: GateTensors, old: CellState
-    ) -> tuple[tuple[Tensor, Tensor], ...]:
-        return ((d[0], old[0]),)
 
 
 @final
@@ -212,10 +218,9 @@ class LSTM(Cell):
     saved_widths = (4, 1)
     """i, f, g and o, tanh(c)."""
     backward_widths = (4,)
+    product_inputs = (None,)
 
-    def forward(
-        self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers
-    ) -> tuple[CellState, GateTensors]:
+    def forward(self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers) -> StepResult:
         h, c = state
         sizes = [2 * c.shape[1], c.shape[1], c.shape[1]]  # i and f lie side by side: one sigmoid for both
         i_f, g, o = ops.products[0](h, x[0]).split_with_sizes(sizes, dim=1)
@@ -248,14 +253,6 @@ class LSTM(Cell):
         tanh_backward(d_c * i, g, d_g)
         return ops.products[0].backward(out[0]), d_c * f
 
-    def operands(
-        self, d: GateTensors, saved: GateTensors, old: CellState
-    ) -> tuple[tuple[Tensor, Tensor], ...]:
-        if len(d) == 1:
-            return ((d[0], old[0]),)
-        o = saved[0].chunk(4, dim=1)[3]
-        return (d[0], old[0]), (d[1], o * saved[1])
-
 
 def _interpolation_backward(
     d_h: Tensor, h: Tensor, saved: GateTensors, out: GateTensors
@@ -277,10 +274,9 @@ class GRU(Cell):
     saved_widths = (2, 1, 1)
     """r and z, the candidate, r ⊙ h."""
     backward_widths = (2, 1)
+    product_inputs = (None, 2)
 
-    def forward(
-        self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers
-    ) -> tuple[CellState, GateTensors]:
+    def forward(self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers) -> StepResult:
         (h,), (by_h, by_reset) = state, ops.products
         r_z = torch.sigmoid(by_h(h, x[0]), out=out.saved[0])
         r, z = r_z.chunk(2, dim=-1)
@@ -295,11 +291,6 @@ class GRU(Cell):
         d_r_z = torch.cat([sigmoid_backward(d_reset * h, r), d_z], dim=1, out=out[0])
         return (by_h.backward(d_r_z, d_old.addcmul_(d_reset, r)),)
 
-    def operands(
-        self, d: GateTensors, saved: GateTensors, old: CellState
-    ) -> tuple[tuple[Tensor, Tensor], ...]:
-        return (d[0], old[0]), (d[1], saved[2])
-
 
 @final
 @dataclass(frozen=True)
@@ -310,10 +301,10 @@ class GRUTorch(Cell):
     saved_widths = (2, 1, 1)
     """r and z, the candidate, its W_h h + b_h."""
     backward_widths = (2, 1, 1)
+    product_inputs = (None, None)
+    product_gradients = (0, 2)
 
-    def forward(
-        self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers
-    ) -> tuple[CellState, GateTensors]:
+    def forward(self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers) -> StepResult:
         (h,), (by_h, to_candidate) = state, ops.products
         r_z = torch.sigmoid(by_h(h, x[0]), out=out.saved[0])
         r, z = r_z.chunk(2, dim=-1)
@@ -327,11 +318,6 @@ class GRUTorch(Cell):
         d_r_z = torch.cat([sigmoid_backward(d_candidate * step.saved[2], r), d_z], dim=1, out=out[0])
         d_old = to_candidate.backward(torch.mul(d_candidate, r, out=out[2]), d_old)
         return (by_h.backward(d_r_z, d_old),)
-
-    def operands(
-        self, d: GateTensors, saved: GateTensors, old: CellState
-    ) -> tuple[tuple[Tensor, Tensor], ...]:
-        return (d[0], old[0]), (d[2], old[0])
 
 
 def _mut_forward(
@@ -368,10 +354,10 @@ class MUT1(Cell):
     saved_widths = (1, 1, 1, 1)
     """z, r, the candidate, r ⊙ h."""
     backward_widths = (1, 1, 1)
+    product_inputs = (None, 3)
+    product_gradients = (1, 2)
 
-    def forward(
-        self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers
-    ) -> tuple[CellState, GateTensors]:
+    def forward(self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers) -> StepResult:
         (h,), (by_h, by_reset) = state, ops.products
         return _mut_forward(x[0], by_h(h, x[1]), x[2], h, by_reset, out)
 
@@ -379,11 +365,6 @@ class MUT1(Cell):
         by_h, by_reset = ops.products
         _, d_r, d_old = _mut_backward(d[0], step, by_reset, out)
         return (by_h.backward(d_r, d_old),)
-
-    def operands(
-        self, d: GateTensors, saved: GateTensors, old: CellState
-    ) -> tuple[tuple[Tensor, Tensor], ...]:
-        return (d[1], old[0]), (d[2], saved[3])
 
 
 @final
@@ -395,10 +376,9 @@ class MUT2(Cell):
     saved_widths = (1, 1, 1, 1)
     """z, r, the candidate, r ⊙ h."""
     backward_widths = (1, 1, 1)
+    product_inputs = (None, None, 3)
 
-    def forward(
-        self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers
-    ) -> tuple[CellState, GateTensors]:
+    def forward(self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers) -> StepResult:
         (h,), (to_z, to_r, by_reset) = state, ops.products
         return _mut_forward(to_z(h, x[0]), to_r(h, x[1]), x[2], h, by_reset, out)
 
@@ -406,11 +386,6 @@ class MUT2(Cell):
         to_z, to_r, by_reset = ops.products
         d_z, d_r, d_old = _mut_backward(d[0], step, by_reset, out)
         return (to_r.backward(d_r, to_z.backward(d_z, d_old)),)
-
-    def operands(
-        self, d: GateTensors, saved: GateTensors, old: CellState
-    ) -> tuple[tuple[Tensor, Tensor], ...]:
-        return (d[0], old[0]), (d[1], old[0]), (d[2], saved[3])
 
 
 @final
@@ -421,10 +396,9 @@ class MUT3(Cell):
     saved_widths = (1, 1, 1, 1, 1)
     """z, r, the candidate, r ⊙ h, tanh(h)."""
     backward_widths = (1, 1, 1)
+    product_inputs = (4, None, 3)
 
-    def forward(
-        self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers
-    ) -> tuple[CellState, GateTensors]:
+    def forward(self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers) -> StepResult:
         (h,), (by_tanh, by_h, by_reset) = state, ops.products
         tanh_h = torch.tanh(h, out=out.saved[4])
         new, saved = _mut_forward(by_tanh(tanh_h, x[0]), by_h(h, x[1]), x[2], h, by_reset, out)
@@ -435,11 +409,6 @@ class MUT3(Cell):
         d_z, d_r, d_old = _mut_backward(d[0], step, by_reset, out)
         d_old += tanh_backward(by_tanh.backward(d_z), step.saved[4])
         return (by_h.backward(d_r, d_old),)
-
-    def operands(
-        self, d: GateTensors, saved: GateTensors, old: CellState
-    ) -> tuple[tuple[Tensor, Tensor], ...]:
-        return (d[0], saved[4]), (d[1], old[0]), (d[2], saved[3])
 
 
 CELLS: dict[str, Cell] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple, cast, final
 
@@ -44,8 +43,7 @@ class WatchedStep(NamedTuple):
 
 
 @final
-@dataclass(frozen=True)
-class PlainProduct:
+class PlainProduct(NamedTuple):
     """`u -> LN(W (u ⊙ scale))`, where there is a normalisation and a scale, for autograd."""
 
     w: Tensor
@@ -131,7 +129,7 @@ class RecurrentLayer(nn.Module):
     @property
     def _learned(self) -> Mapping[str, Tensor]:
         """The parameters. A look-up through the module takes as long as a small operation."""
-        return cast(Mapping[str, Tensor], self._parameters)
+        return self._parameters  # type: ignore[return-value]  # those that are None are no parameters
 
     @property
     def effective_weight_h(self) -> Tensor:
@@ -141,17 +139,8 @@ class RecurrentLayer(nn.Module):
     @property
     def weights(self) -> LayerWeights:
         learned = self._learned
-        return LayerWeights(
-            w_x=learned["weight_x"],
-            b=learned["bias"],
-            w_h=self.effective_weight_h,
-            b_h=learned.get("bias_h"),
-            w_p=learned.get("weight_p"),
-            gain_x=learned.get("gain_x"),
-            gain_h=learned.get("gain_h"),
-            gain_c=learned.get("gain_c"),
-            bias_c=learned.get("bias_c"),
-        )
+        optional = map(learned.get, ("bias_h", "weight_p", "gain_x", "gain_h", "gain_c", "bias_c"))
+        return LayerWeights(learned["weight_x"], learned["bias"], self.effective_weight_h, *optional)
 
     def start(self, rows: int) -> CellState:
         """The state before the first step: zeros."""

@@ -24,13 +24,14 @@ class Kernel(NamedTuple):
     """Torch's functions for a cell."""
 
     sequence: Callable[..., tuple[Tensor, ...]]
-    step: Callable[..., Tensor | tuple[Tensor, Tensor]]
+    step: Callable[..., Tensor] | None
+    """From h to h; the LSTM's step has another form."""
 
 
 _KERNELS: dict[Cell, Kernel] = {
     Elman(): Kernel(torch.rnn_tanh, torch.rnn_tanh_cell),
     Elman("relu"): Kernel(torch.rnn_relu, torch.rnn_relu_cell),
-    LSTM(): Kernel(torch.lstm, torch.lstm_cell),
+    LSTM(): Kernel(torch.lstm, None),
     GRUTorch(): Kernel(torch.gru, torch.gru_cell),
 }
 
@@ -172,8 +173,11 @@ def one_step(
     cell: Cell, x: Tensor, state: CellState, w_x: Tensor, w_h: Tensor, b: Tensor, b_h: Tensor | None
 ) -> CellState:
     """x `(rows, input)` -> the new state, by torch's own step."""
-    new = _KERNELS[cell].step(x, state if len(state) == 2 else state[0], w_x, w_h, b, b_h)
-    return new if isinstance(new, tuple) else (new,)
+    if len(state) == 2:
+        return torch.lstm_cell(x, state, w_x, w_h, b, None)  # without a look-up: it is what decoders use
+    step = _KERNELS[cell].step
+    assert step is not None
+    return (step(x, state[0], w_x, w_h, b, b_h),)
 
 
 def _with_padding_input(cell: Cell, weights: LayerWeights) -> LayerWeights:

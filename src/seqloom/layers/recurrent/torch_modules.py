@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, cast
+from collections.abc import Callable, Iterator
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -48,13 +48,10 @@ def to_torch(layers: RecurrentStack) -> nn.RNNBase:
     ).to(layers.stack[0].bias)
     module.train(layers.training)
     with torch.no_grad():
-        for layer, theirs in _pairs(layers, module):
-            theirs.weight_ih.copy_(layer.weight_x)
-            theirs.weight_hh.copy_(layer.weight_h)
-            theirs.bias_ih.copy_(layer.bias)
-            theirs.bias_hh.copy_(torch.zeros_like(layer.bias) if layer.bias_h is None else layer.bias_h)
-            if layer.weight_p is not None:
-                cast(Tensor, theirs.weight_hr).copy_(layer.weight_p)
+        for ours, theirs in _same_weights(layers, module):
+            theirs.copy_(ours)
+        for layer, bias_hh in _hidden_biases(layers, module):
+            bias_hh.copy_(torch.zeros_like(layer.bias) if layer.bias_h is None else layer.bias_h)
     return module
 
 
@@ -80,39 +77,32 @@ def from_torch(module: nn.RNNBase) -> RecurrentStack:
     layers = RecurrentStack(config).to(cast(Tensor, module.weight_ih_l0))
     layers.train(module.training)
     with torch.no_grad():
-        for layer, theirs in _pairs(layers, module):
-            layer.weight_x.copy_(theirs.weight_ih)
-            layer.weight_h.copy_(theirs.weight_hh)
-            layer.bias.copy_(theirs.bias_ih)
-            (layer.bias if layer.bias_h is None else layer.bias_h).add_(theirs.bias_hh)
-            if layer.weight_p is not None:
-                layer.weight_p.copy_(cast(Tensor, theirs.weight_hr))
+        for ours, theirs in _same_weights(layers, module):
+            ours.copy_(theirs)
+        for layer, bias_hh in _hidden_biases(layers, module):
+            (layer.bias if layer.bias_h is None else layer.bias_h).add_(bias_hh)
     return layers
 
 
-class TorchWeights(NamedTuple):
-    """Of one layer in one direction."""
-
-    weight_ih: Tensor
-    weight_hh: Tensor
-    bias_ih: Tensor
-    bias_hh: Tensor
-    weight_hr: Tensor | None
+def _suffixes(layers: RecurrentStack) -> Iterator[tuple[RecurrentLayer, str]]:
+    """The end of torch's names for each layer."""
+    directions = (layers.forward_layers, ""), (layers.backward_layers, "_reverse")
+    for direction, ending in directions:
+        for k, layer in enumerate(direction):
+            yield cast(RecurrentLayer, layer), f"_l{k}{ending}"
 
 
-def _pairs(layers: RecurrentStack, module: nn.RNNBase) -> list[tuple[RecurrentLayer, TorchWeights]]:
-    """Each of our layers with torch's."""
-    suffixes = [f"_l{k}" for k in range(len(layers.stack))]
-    if layers.config.bidirectional:
-        suffixes += [f"{suffix}_reverse" for suffix in suffixes]
-    theirs, pairs = dict(module.named_parameters()), []
-    for layer, suffix in zip(layers.all_layers(), suffixes, strict=True):
-        weights = TorchWeights(
-            weight_ih=theirs[f"weight_ih{suffix}"],
-            weight_hh=theirs[f"weight_hh{suffix}"],
-            bias_ih=theirs[f"bias_ih{suffix}"],
-            bias_hh=theirs[f"bias_hh{suffix}"],
-            weight_hr=theirs.get(f"weight_hr{suffix}"),
-        )
-        pairs.append((layer, weights))
-    return pairs
+def _same_weights(layers: RecurrentStack, module: nn.RNNBase) -> Iterator[tuple[Tensor, Tensor]]:
+    """Each weight of ours with torch's."""
+    for layer, suffix in _suffixes(layers):
+        ours = {"weight_ih": layer.weight_x, "weight_hh": layer.weight_h, "bias_ih": layer.bias}
+        if layer.weight_p is not None:
+            ours["weight_hr"] = layer.weight_p
+        for name, weight in ours.items():
+            yield weight, module.get_parameter(name + suffix)
+
+
+def _hidden_biases(layers: RecurrentStack, module: nn.RNNBase) -> Iterator[tuple[RecurrentLayer, Tensor]]:
+    """Torch's second bias, which few of our layers have."""
+    for layer, suffix in _suffixes(layers):
+        yield layer, module.get_parameter("bias_hh" + suffix)
