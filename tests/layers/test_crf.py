@@ -10,7 +10,7 @@ import torch
 from tests.laws.conftest import draw_parameters
 from torch import Tensor
 
-from seqloom.layers.crf import CRF, forbidden
+from seqloom.layers.crf import CRF, forbidden_transitions
 from seqloom.shapes import IGNORE
 
 LABELS = 3
@@ -153,7 +153,7 @@ def legal(names: tuple[str, ...], tags: tuple[int, ...]) -> bool:
 
 def test_what_may_not_follow_in_bioes() -> None:
     names = ("B-X", "I-X", "E-X", "S-X", "B-Y", "E-Y", "O")
-    never = forbidden(names)
+    never = forbidden_transitions(names)
     start = [name for name, value in zip(names, never.start, strict=True) if value]
     end = [name for name, value in zip(names, never.end, strict=True) if value]
     after = {
@@ -175,7 +175,7 @@ def test_what_may_not_follow_in_bioes() -> None:
 
 
 def test_tags_that_are_no_spans_are_free() -> None:
-    for part in forbidden(("NOUN", "VERB", "X", "I", "Ex-a", "E", "")):
+    for part in forbidden_transitions(("NOUN", "VERB", "X", "I", "Ex-a", "E", "")):
         assert float(part.sum()) == 0
 
 

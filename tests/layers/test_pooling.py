@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqloom.layers.pooling import WAYS, AttentionPooling, Way, pooled
+from seqloom.layers.pooling import POOLINGS, AttentionPooling, Pooling, pool_states
 
 MASKS = {
     "right": [[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0]],
@@ -35,7 +35,7 @@ def attention() -> AttentionPooling:
     return AttentionPooling(WIDTH).double()
 
 
-def by_hand(way: Way, directions: int, h: Tensor, looks: AttentionPooling) -> Tensor:
+def by_hand(way: Pooling, directions: int, h: Tensor, looks: AttentionPooling) -> Tensor:
     """h `(steps, width)`, all of them true."""
     if way == "first":
         return h[0]
@@ -48,20 +48,22 @@ def by_hand(way: Way, directions: int, h: Tensor, looks: AttentionPooling) -> Te
 
 
 @pytest.mark.parametrize("directions", [1, 2])
-@pytest.mark.parametrize("way", WAYS)
-def test_only_true_steps_count(way: Way, directions: int, mask: Tensor) -> None:
+@pytest.mark.parametrize("way", POOLINGS)
+def test_only_true_steps_count(way: Pooling, directions: int, mask: Tensor) -> None:
     looks, hidden = attention(), states(mask)
-    got = pooled(way, hidden, mask, directions, looks)
+    got = pool_states(way, hidden, mask, directions, looks)
     for row in range(len(mask)):
         torch.testing.assert_close(got[row], by_hand(way, directions, hidden[row][mask[row]], looks))
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_no_gradient_reaches_padding(way: Way, mask: Tensor) -> None:
+@pytest.mark.parametrize("way", POOLINGS)
+def test_no_gradient_reaches_padding(way: Pooling, mask: Tensor) -> None:
     hidden = states(mask).requires_grad_()
     looks = attention()
     gradient, *others = torch.autograd.grad(
-        (pooled(way, hidden, mask, 1, looks) ** 2).sum(), [hidden, *looks.parameters()], allow_unused=True
+        (pool_states(way, hidden, mask, 1, looks) ** 2).sum(),
+        [hidden, *looks.parameters()],
+        allow_unused=True,
     )
     assert gradient.isfinite().all()
     assert bool((gradient[~mask] == 0).all())
@@ -69,14 +71,14 @@ def test_no_gradient_reaches_padding(way: Way, mask: Tensor) -> None:
     assert all((each is not None and bool(each.isfinite().all())) == (way == "attention") for each in others)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_text_of_no_steps_is_zero(way: Way) -> None:
+@pytest.mark.parametrize("way", POOLINGS)
+def test_a_text_of_no_steps_is_zero(way: Pooling) -> None:
     mask = torch.tensor([[True, False], [False, False]])
     hidden = states(mask).requires_grad_()
-    got = pooled(way, hidden, mask, 2, attention())
+    got = pool_states(way, hidden, mask, 2, attention())
     assert got[1].tolist() == [0] * WIDTH
     assert bool(torch.autograd.grad(got.sum(), hidden)[0].isfinite().all())
-    nothing = pooled(way, torch.zeros(3, 0, WIDTH), torch.zeros(3, 0, dtype=torch.bool), 1, attention())
+    nothing = pool_states(way, torch.zeros(3, 0, WIDTH), torch.zeros(3, 0, dtype=torch.bool), 1, attention())
     assert nothing.tolist() == [[0] * WIDTH] * 3
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import seqloom.layers.recurrent.stack
 from seqloom.errors import UsageError
-from seqloom.layers.outputs.maxent import NOTHING, MaxEntOutput
+from seqloom.layers.outputs.maxent import NO_TOKEN, MaxEntOutput
 from seqloom.layers.recurrent.cells import CELLS
 from seqloom.models.recurrent_lm import ABOUT, SIZES, RecurrentLM, RecurrentLMConfig, RecurrentLMState
 from seqloom.protocols import NeuralDecodable, detach, select_rows
@@ -100,7 +100,7 @@ def written_out(
     for number, row in enumerate(rows):
         at = [torch.zeros(VOCABULARY, dtype=torch.float64)] * len(row)
         parts = tuple(part[number : number + 1] for part in state.hidden)
-        past = [] if state.past is None else [int(token) for token in state.past[number] if token != NOTHING]
+        past = [] if state.past is None else [int(token) for token in state.past[number] if token != NO_TOKEN]
         for places in documents_of(row, joined=joined):
             tokens = [row[place] for place in places]
             if tokens[:1] == [BOS] and not joined:
@@ -129,7 +129,7 @@ def logits_of(model: RecurrentLM, h: Tensor, before: list[int]) -> Tensor:
     logits = w @ h + parameters["bias"]
     if isinstance(model.output, MaxEntOutput):
         for n in range(1, min(model.output.order - 1, len(before)) + 1):
-            history = torch.full((1, model.output.order - 1), NOTHING)
+            history = torch.full((1, model.output.order - 1), NO_TOKEN)
             history[0, -n:] = torch.tensor(before[-n:])
             start = int(
                 model.output.starts(history)[0, n - 1]

@@ -7,8 +7,8 @@
     Lample et al.: Neural Architectures for Named Entity Recognition, NAACL 2016, section 2.2: e from a neural
     network
 
-Rows are read side by side. A place that is not true does not happen, wherever it stands; a row of no places
-has one sequence of tags, the empty one, of score 0.
+Rows run side by side. A place where the mask is false does not happen, wherever it is. A row without places
+has one sequence of tags, the empty one, with the score 0.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from torch import Tensor, nn
 from seqloom.shapes import IGNORE
 
 FORBIDDEN = -1e4
-"""Added to the score of what may not follow. Finite: where nothing is allowed, something is answered still.
-"""
+"""Added to the score of a forbidden transition. Finite, so that there is an answer even where nothing is
+allowed."""
 
 
 @final
 class CRF(nn.Module):
-    """Scores of tags at the start and at the end, and of one after another. With `names` of tags some may not
-    follow in what is decoded (`forbidden`); the loss is that of all sequences, as published."""
+    """Scores of tags at the start and at the end, and of transitions between tags. With `names` of tags,
+    decoding leaves out some transitions (`forbidden_transitions`); the loss is over all sequences, as
+    published."""
 
     forbidden_start: Tensor
     forbidden_between: Tensor
@@ -43,7 +44,7 @@ class CRF(nn.Module):
         """a: `(labels,)`."""
         self.end = nn.Parameter(torch.zeros(labels))
         """z: `(labels,)`."""
-        for part, never in forbidden(names or [""] * labels)._asdict().items():
+        for part, never in forbidden_transitions(names or [""] * labels)._asdict().items():
             self.register_buffer(f"forbidden_{part}", never * FORBIDDEN, persistent=False)
 
     def losses(self, emissions: Tensor, mask: Tensor, tags: Tensor) -> Tensor:
@@ -55,6 +56,7 @@ class CRF(nn.Module):
         known = mask & (tags != IGNORE)
         labels = torch.arange(emissions.shape[-1], device=emissions.device)
         others = known[..., None] & (tags[..., None] != labels)
+        # the log-sums of all sequences and of those with the given tags, in one run over twice the rows
         both = torch.cat([emissions, emissions.masked_fill(others, -torch.inf)])
         scores = self._total(self._sums(both, mask.repeat(2, 1), self.start, self.between), self.end)
         every, these = scores.masked_fill(~mask.any(dim=1).repeat(2), 0).chunk(2)
@@ -65,16 +67,16 @@ class CRF(nn.Module):
         (Viterbi) `(rows, places)`, -1 where the mask is not true."""
         start, between, end = self._allowed()
         scores = emissions.new_zeros(emissions.shape[0], emissions.shape[2])
-        stay = torch.arange(emissions.shape[2], device=emissions.device).expand_as(scores)
-        come: list[Tensor] = []
-        for e, there, first in _steps(emissions, mask):
-            best, before = (scores[:, :, None] + between).max(dim=1)
-            come.append(before.where(there, stay))
-            scores = (best.where(~first, start) + e).where(there, scores)
+        same = torch.arange(emissions.shape[2], device=emissions.device).expand_as(scores)
+        backpointers: list[Tensor] = []
+        for e, is_real, is_first in _steps(emissions, mask):
+            best, previous = (scores[:, :, None] + between).max(dim=1)
+            backpointers.append(previous.where(is_real, same))
+            scores = (best.where(~is_first, start) + e).where(is_real, scores)
         tag = (scores + end).argmax(dim=1, keepdim=True)
         tags = [tag]
-        for before in come[:0:-1]:
-            tag = before.gather(1, tag)
+        for previous in backpointers[:0:-1]:
+            tag = previous.gather(1, tag)
             tags.append(tag)
         return torch.cat(tags[::-1], dim=1)[:, : mask.shape[1]].where(mask, -1)
 
@@ -95,19 +97,18 @@ class CRF(nn.Module):
 
     @staticmethod
     def _sums(emissions: Tensor, mask: Tensor, start: Tensor, between: Tensor) -> Tensor:
-        """log Σ exp(s) of all beginnings that end at a place with a tag, z left out, `(rows, places,
+        """log Σ exp(s) over all prefixes that end at a place with a tag, without z, `(rows, places,
         labels)`."""
         sums = emissions.new_zeros(emissions.shape[0], emissions.shape[2])
         largest, least = between.detach().amax(), torch.finfo(sums.dtype).tiny
         factors = (between - largest).exp()
         every = []
         with torch.autocast(emissions.device.type, enabled=False):
-            for e, there, first in _steps(emissions, mask):
+            for e, is_real, is_first in _steps(emissions, mask):
+                # a matrix product of exponentials is faster than logsumexp of all pairs
                 most = sums.detach().amax(dim=1, keepdim=True)
-                come = ((sums - most).exp() @ factors).clamp(min=least).log() + (
-                    most + largest
-                )  # faster than logsumexp of all pairs
-                sums = (come.where(~first, start) + e).where(there, sums)
+                incoming = ((sums - most).exp() @ factors).clamp(min=least).log() + (most + largest)
+                sums = (incoming.where(~is_first, start) + e).where(is_real, sums)
                 every.append(sums)
         return torch.stack(every, dim=1) if every else emissions
 
@@ -120,14 +121,15 @@ class CRF(nn.Module):
 
 
 def _steps(emissions: Tensor, mask: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Of each place: emissions `(rows, labels)`, whether it is there `(rows, 1)`, and whether it is the first
+    """For each place: emissions `(rows, labels)`, whether it is real `(rows, 1)`, and whether it is the first
     of its row `(rows, 1)`."""
-    first = mask & (mask.cumsum(dim=1) == 1)
-    return list(zip(emissions.unbind(1), mask[..., None].unbind(1), first[..., None].unbind(1), strict=True))
+    is_first = mask & (mask.cumsum(dim=1) == 1)
+    columns = emissions.unbind(1), mask[..., None].unbind(1), is_first[..., None].unbind(1)
+    return list(zip(*columns, strict=True))
 
 
-class Never(NamedTuple):
-    """1 at what never happens, else 0."""
+class ForbiddenTransitions(NamedTuple):
+    """1 where a transition is forbidden, else 0."""
 
     start: Tensor
     """`(labels,)`"""
@@ -137,21 +139,25 @@ class Never(NamedTuple):
     """`(labels,)`"""
 
 
-def forbidden(names: Sequence[str]) -> Never:
+def forbidden_transitions(names: Sequence[str]) -> ForbiddenTransitions:
     """Which tags of these names may not be first, follow another, or be last.
 
-    I-x and E-x go on with what B-x or I-x of the same type began. Where there is a tag E-x (BIOES) it must
-    also be finished: after B-x and I-x comes I-x or E-x. Other names are free.
+    I-x and E-x continue a span of the type x that B-x or I-x has opened. Where there is a tag E-x (BIOES), an
+    open span must also be closed: after B-x and I-x comes I-x or E-x. Other names are free.
     """
-    special_ids = [
-        (name[0], name[2:]) if name[1:2] == "-" and name[0] in "BIE" else ("O", "") for name in names
-    ]
-    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kind for _, kind in special_ids))}
-    ends = {kind for mark, kind in special_ids if mark == "E"}
-    kinds = torch.tensor([numbers[kind] for _, kind in special_ids])
-    opens = torch.tensor([mark in "BI" for mark, _ in special_ids])
-    inside = torch.tensor([mark in "IE" for mark, _ in special_ids])
-    unfinished = opens & torch.tensor([kind in ends for _, kind in special_ids])
-    goes_on = opens[:, None] & inside & (kinds[:, None] == kinds)
-    between = (inside & ~goes_on) | (unfinished[:, None] & ~goes_on)
-    return Never(inside.float(), between.float(), unfinished.float())
+    split = [_prefix_and_type(name) for name in names]
+    types = [kind for _, kind in split]
+    closed = {kind for prefix, kind in split if prefix == "E"}
+    same_type = torch.tensor([[kind == other for other in types] for kind in types])
+    opens = torch.tensor([prefix in "BI" for prefix, _ in split])
+    inside = torch.tensor([prefix in "IE" for prefix, _ in split])
+    must_close = opens & torch.tensor([kind in closed for kind in types])
+    continues = opens[:, None] & inside & same_type
+    between = (inside | must_close[:, None]) & ~continues
+    return ForbiddenTransitions(inside.float(), between.float(), must_close.float())
+
+
+def _prefix_and_type(name: str) -> tuple[str, str]:
+    """B-x -> (B, x); ("O", "") for a name without a prefix of a span."""
+    prefix, dash, kind = name.partition("-")
+    return (prefix, kind) if dash and prefix in ("B", "I", "E") else ("O", "")

@@ -6,7 +6,7 @@
     max        the largest value of each feature                 Kim 2014; Conneau et al. 2017
     attention  Σ a_t h_t, a = softmax_t(v · tanh(W h_t))         Lin et al. 2017, equation 5; Yang et al. 2016, one head
 
-Only true steps count: what stands at padding is never read, not even NaN. A text of no steps is 0.
+Padding is never read, not even NaN. A text without steps is 0.
 """
 
 from __future__ import annotations
@@ -19,32 +19,36 @@ from torch import Tensor, nn
 from seqloom.layers.attention import attention_weights, weighted_mean
 from seqloom.layers.linear import linear
 
-Way = Literal["first", "last", "mean", "max", "sum", "attention"]
-WAYS: tuple[Way, ...] = get_args(Way)
+Pooling = Literal["first", "last", "mean", "max", "sum", "attention"]
+POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 
 
-def pooled(
-    way: Way, hidden: Tensor, mask: Tensor, directions: int = 1, attention: AttentionPooling | None = None
+def pool_states(
+    kind: Pooling,
+    hidden: Tensor,
+    mask: Tensor,
+    directions: int = 1,
+    attention: AttentionPooling | None = None,
 ) -> Tensor:
     """hidden `(rows, steps, width)`, mask `(rows, steps)`, true at steps that count -> `(rows, width)`.
 
-    `attention` is needed where that is the way; with two `directions` the width is halved between them.
+    `attention` is needed for that kind of pooling. With two `directions` each has half of the width.
     """
     if not hidden.shape[1]:
         return hidden.new_zeros(hidden.shape[0], hidden.shape[2])
     hidden = hidden.where(mask[..., None], 0)
-    if way == "first":
+    if kind == "first":
         return _at(hidden, _first(mask))
-    if way == "last":
+    if kind == "last":
         if directions == 1:
             return _at(hidden, _last(mask))
         forward, backward = hidden.chunk(2, dim=-1)
         return torch.cat([_at(forward, _last(mask)), _at(backward, _first(mask))], dim=-1)
-    if way == "max":
+    if kind == "max":
         return hidden.masked_fill(~mask[..., None], -torch.inf).amax(dim=1).where(mask.any(dim=1)[:, None], 0)
-    if way == "sum":
+    if kind == "sum":
         return hidden.sum(dim=1)
-    if way == "mean":
+    if kind == "mean":
         return hidden.sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp(min=1)
     assert attention is not None
     return weighted_mean(attention(hidden, mask), hidden)

@@ -34,7 +34,7 @@ from seqloom.errors import UsageError
 from seqloom.layers.attention import attention_weights
 from seqloom.layers.crf import CRF
 from seqloom.layers.linear import Linear
-from seqloom.layers.pooling import AttentionPooling, pooled
+from seqloom.layers.pooling import AttentionPooling, pool_states
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
 from seqloom.protocols import EncodedBatch, Loss
 from seqloom.shapes import IGNORE
@@ -166,7 +166,7 @@ class PooledHead(Head):
     def _states(self, hidden: Tensor, batch: EncodedBatch) -> Tensor:
         """hidden `(rows, steps, width)` -> one state of each example: `(examples, width)`, of compared pairs
         `(examples, 4 width)`, of those whose cosine is taken `(examples, 1)`."""
-        states = pooled(self.pooling, hidden, batch.tokens >= 0, self.directions, self.attention)
+        states = pool_states(self.pooling, hidden, batch.tokens >= 0, self.directions, self.attention)
         if self.pair == "joined":
             return states
         u, v = states[::2], states[1::2]

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from seqloom.config import STRICT
 from seqloom.layers.outputs.kinds import OutputKind, make_output
-from seqloom.layers.outputs.maxent import LARGEST_ID, NOTHING, PRIME, MaxEntOutput, histories, past_after
+from seqloom.layers.outputs.maxent import LARGEST_ID, NO_TOKEN, PRIME, MaxEntOutput, histories, next_past
 from seqloom.layers.outputs.softmax import FullOutput
 from seqloom.layers.recurrent.cells import CELLS
 from seqloom.layers.recurrent.document_rows import Segments, cut_rows
@@ -166,7 +166,7 @@ class RecurrentLMState(NamedTuple):
     """h (and c) `(rows, layers, width)`; where the last layer has a width of its own, its h (and c) after
     those of the others."""
     past: Tensor | None = None
-    """With MaxEnt: the last n - 2 tokens `(rows, n - 2)`; NOTHING where there were none."""
+    """With MaxEnt: the last n - 2 tokens `(rows, n - 2)`; NO_TOKEN where there were none."""
 
 
 @final
@@ -211,7 +211,7 @@ class RecurrentLM(nn.Module):
         hidden = tuple(part for stack in self.stacks for part in stack.start(rows))
         past, n = None, self.config.maxent
         if n is not None:
-            past = hidden[0].new_full((rows, n - 2), NOTHING, dtype=torch.long)
+            past = hidden[0].new_full((rows, n - 2), NO_TOKEN, dtype=torch.long)
         return RecurrentLMState(hidden, past)
 
     def read(self, tokens: Tensor, state: RecurrentLMState | None = None) -> tuple[Tensor, RecurrentLMState]:
@@ -249,7 +249,7 @@ class RecurrentLM(nn.Module):
 
         past = None
         if carried.past is not None and start.past is not None:
-            past = before(carried.past, start.past, NOTHING)
+            past = before(carried.past, start.past, NO_TOKEN)
         return RecurrentLMState(tuple(map(before, carried.hidden, start.hidden)), past)
 
     def _read(self, tokens: Tensor, state: RecurrentLMState) -> tuple[Tensor, RecurrentLMState]:
@@ -271,7 +271,7 @@ class RecurrentLM(nn.Module):
             return hidden, RecurrentLMState(tuple(after))
         # MaxEnt: the output layer reads the history in further columns of the hidden states
         history = histories(tokens, state.past).to(torch.promote_types(hidden.dtype, torch.float32))
-        past = past_after(tokens, mask, state.past)
+        past = next_past(tokens, mask, state.past)
         return torch.cat([hidden, history], dim=-1), RecurrentLMState(tuple(after), past)
 
     def _dropout(self, features: Tensor, share: float | None) -> Tensor:

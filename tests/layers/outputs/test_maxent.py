@@ -11,18 +11,18 @@ from seqloom.layers.outputs import maxent as module
 from seqloom.layers.outputs.maxent import (
     LARGEST_ID,
     MULTIPLIER,
-    NOTHING,
+    NO_TOKEN,
     PRIME,
     MaxEntOutput,
     histories,
-    past_after,
+    next_past,
 )
 from seqloom.layers.outputs.softmax import FullOutput
 from seqloom.protocols import OutputLayer
 from seqloom.shapes import IGNORE
 
 WIDTH, VOCABULARY, ORDER, SIZE = 3, 7, 4, 40
-HISTORY = [[NOTHING, NOTHING, 1], [NOTHING, 1, 5], [1, 5, 2], [5, 2, 6], [5, 2, 6], [6, 2, 6], [2, 6, 0]]
+HISTORY = [[NO_TOKEN, NO_TOKEN, 1], [NO_TOKEN, 1, 5], [1, 5, 2], [5, 2, 6], [5, 2, 6], [6, 2, 6], [2, 6, 0]]
 """Of seven positions the last three tokens."""
 
 
@@ -62,7 +62,7 @@ def logits_by_hand(made: MaxEntOutput, of: Tensor) -> Tensor:
             )
             for length in range(1, made.order):
                 history = ids[len(ids) - length :]
-                if NOTHING not in history:
+                if NO_TOKEN not in history:
                     logit = logit + made.table[start_by_hand(history, len(made.table)) + word]
             found.append(logit)
         rows.append(torch.stack(found))
@@ -179,19 +179,19 @@ def test_the_largest_ids_survive_the_way_as_float32_and_the_hash() -> None:
 
 def test_histories_and_the_past_are_the_last_tokens() -> None:
     tokens = torch.tensor([[5, 6, 7, 8], [5, 0, 0, 0], [0, 0, 0, 0]])
-    past = torch.tensor([[NOTHING, NOTHING], [NOTHING, 3], [2, 3]])
+    past = torch.tensor([[NO_TOKEN, NO_TOKEN], [NO_TOKEN, 3], [2, 3]])
     mask = tokens != 0
     assert histories(tokens, past)[0].tolist() == [
-        [NOTHING, NOTHING, 5],
-        [NOTHING, 5, 6],
+        [NO_TOKEN, NO_TOKEN, 5],
+        [NO_TOKEN, 5, 6],
         [5, 6, 7],
         [6, 7, 8],
     ]
-    assert histories(tokens, past)[1, 0].tolist() == [NOTHING, 3, 5]
-    assert past_after(tokens, mask, past).tolist() == [[7, 8], [3, 5], [2, 3]]
+    assert histories(tokens, past)[1, 0].tolist() == [NO_TOKEN, 3, 5]
+    assert next_past(tokens, mask, past).tolist() == [[7, 8], [3, 5], [2, 3]]
     nothing = past[:, :0]
     assert histories(tokens, nothing).tolist() == tokens[..., None].tolist()
-    assert past_after(tokens, mask, nothing).shape == (3, 0)
+    assert next_past(tokens, mask, nothing).shape == (3, 0)
 
 
 def test_it_is_an_output() -> None:

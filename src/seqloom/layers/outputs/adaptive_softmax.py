@@ -4,48 +4,54 @@ Grave, Joulin, Cissé, Grangier and Jégou 2017 (Efficient softmax approximation
 frequency are cut into a head and clusters:
 
     p(w | h) = p_head(w | h)                                 for the words of the head
-    p(w | h) = p_head(cluster c | h) p_c(w | P_c h)          for the words of cluster c = 1, 2, ..;  P_c: width -> width / 4^c
+    p(w | h) = p_head(cluster c | h) p_c(w | P_c h)          for the words of cluster c = 1, 2, ..
+                                                             P_c: width -> width / 4^c
 
-p is a distribution over the whole vocabulary, not an approximation of one: what is cheaper is the model.
+p is a distribution over the whole vocabulary, not an approximation of one: the model itself is cheaper.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, final
+from typing import NamedTuple, cast, final
 
 import torch
 from torch import Tensor, nn
 
 from seqloom.errors import UsageError
-from seqloom.layers.outputs.softmax import asked, linear_cross_entropy, linear_log_probs, placed
+from seqloom.layers.outputs.softmax import (
+    at_positions,
+    linear_cross_entropy,
+    linear_log_probs,
+    select_trained,
+)
 from seqloom.protocols import Loss
 
 DIVISOR = 4
-"""Each cluster's states are so many times narrower than those of the one before."""
+"""How many times narrower the states of each cluster are than those of the one before."""
 
 
 def default_cutoffs(vocabulary: int) -> tuple[int, ...]:
-    """A sixteenth of the words in the head, which by Zipf's law are three quarters of a text; up to a
-    quarter, and the rest."""
+    """A sixteenth of the words in the head, which by Zipf's law are three quarters of a text; then a cluster
+    up to a quarter of the words, and the rest."""
     return tuple(sorted({max(1, vocabulary // 16), max(1, vocabulary // 4)} - {vocabulary}))
 
 
-class _Hit(NamedTuple):
+class _ClusterTargets(NamedTuple):
     """The positions whose target is in a cluster."""
 
     tail: nn.Sequential
     places: Tensor
     """`(m,)`"""
     targets: Tensor
-    """Of those, counted from the cluster's first word `(m,)`."""
+    """`(m,)`: counted from the cluster's first word."""
 
 
 @final
 class AdaptiveOutput(nn.Module):
-    """An `Output`; a new one takes the ids as they are for ranks by frequency, until `set_counts`.
+    """An `OutputLayer`. Until `set_counts`, ids are taken as ranks by frequency.
 
-    `cutoffs` are the ranks at which the clusters begin, () for the default.
+    `cutoffs` are the ranks at which the clusters begin; () for the default.
     """
 
     rank: Tensor
@@ -82,9 +88,8 @@ class AdaptiveOutput(nn.Module):
         head = self.head(hidden).to(exact).log_softmax(dim=-1)
         parts = [head[..., : self.cutoffs[0]]]
         for number, tail in enumerate(self.tails):
-            parts.append(
-                tail(hidden).to(exact).log_softmax(dim=-1) + head[..., self.cutoffs[0] + number, None]
-            )
+            of_cluster = head[..., self.cutoffs[0] + number, None]
+            parts.append(tail(hidden).to(exact).log_softmax(dim=-1) + of_cluster)
         return torch.cat(parts, dim=-1).index_select(-1, self.rank)
 
     def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Loss:
@@ -99,38 +104,40 @@ class AdaptiveOutput(nn.Module):
                 "label smoothing needs all words at every position: it must be 0 with output=adaptive, but"
                 f" is {smoothing}"
             )
-        _, hidden, flat = asked(hidden, targets)
-        first, hits = self._split(flat)
-        total = linear_cross_entropy(hidden, self.head.weight, None, first)
-        for (
-            tail,
-            places,
-            within,
-        ) in hits:  # also where none is hit: every weight has a gradient in every worker
-            total = total + linear_cross_entropy(tail[0](hidden[places]), tail[1].weight, None, within)  # type: ignore[arg-type]
+        _, hidden, flat = select_trained(hidden, targets)
+        in_head, clusters = self._split(flat)
+        total = linear_cross_entropy(hidden, self.head.weight, None, in_head)
+        # also over clusters without a target, so that every weight has a gradient in every worker
+        for tail, places, within in clusters:
+            total = total + linear_cross_entropy(tail[0](hidden[places]), _weight(tail), None, within)
         return Loss(total, torch.tensor(len(flat), device=total.device))
 
     @torch.no_grad()
     def log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """hidden `(..., width)`, targets `(...)` -> log p of each target `(...)` in nats, 0 at IGNORE;
         float32 or better, no gradient."""
-        where, hidden, flat = asked(hidden, targets)
-        first, hits = self._split(flat)
-        found = linear_log_probs(hidden, self.head.weight, None, first)
-        for tail, places, within in hits:
-            found[places] += linear_log_probs(tail[0](hidden[places]), tail[1].weight, None, within)  # type: ignore[arg-type]
-        return placed(found, where, targets)
+        positions, hidden, flat = select_trained(hidden, targets)
+        in_head, clusters = self._split(flat)
+        log_probs = linear_log_probs(hidden, self.head.weight, None, in_head)
+        for tail, places, within in clusters:
+            log_probs[places] += linear_log_probs(tail[0](hidden[places]), _weight(tail), None, within)
+        return at_positions(log_probs, positions, targets)
 
-    def _split(self, targets: Tensor) -> tuple[Tensor, Iterator[_Hit]]:
-        """targets `(n,)` -> what the head has to say for each `(n,)`, and the rest of it, cluster by
-        cluster."""
+    def _split(self, targets: Tensor) -> tuple[Tensor, Iterator[_ClusterTargets]]:
+        """targets `(n,)` -> the target of the head at each position `(n,)`, a word or a cluster; and the
+        targets within each cluster."""
         ranks = self.rank[targets]
         cluster = torch.bucketize(ranks, ranks.new_tensor(self.cutoffs[:-1]), right=True)  # 0: the head
-        first = torch.where(cluster == 0, ranks, self.cutoffs[0] + cluster - 1)
+        in_head = torch.where(cluster == 0, ranks, self.cutoffs[0] + cluster - 1)
 
-        def hits() -> Iterator[_Hit]:
+        def clusters() -> Iterator[_ClusterTargets]:
             for number, tail in enumerate(self.tails):
                 places = (cluster == number + 1).nonzero()[:, 0]
-                yield _Hit(tail, places, ranks[places] - self.cutoffs[number])  # type: ignore[arg-type]
+                within = ranks[places] - self.cutoffs[number]
+                yield _ClusterTargets(cast(nn.Sequential, tail), places, within)
 
-        return first, hits()
+        return in_head, clusters()
+
+
+def _weight(tail: nn.Sequential) -> Tensor:
+    return cast(nn.Linear, tail[1]).weight

@@ -28,10 +28,10 @@ def make_output(
     alpha: float | None = None,
     cutoffs: Sequence[int] = (),
 ) -> Outputs:
-    """The output layer of that kind. All but `full` want the training text's counts before they train:
+    """The output layer of that kind. All but `full` need the training text's counts before training:
     `set_counts`.
 
-    Raises UsageError where `adaptive` is to be tied: its words have states of several widths.
+    Raises UsageError for a tied `adaptive` one: its words have states of several widths.
     """
     if kind == "full":
         return FullOutput(width, vocabulary, tied, bias=bias)

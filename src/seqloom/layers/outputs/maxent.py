@@ -1,15 +1,14 @@
-"""Maximum entropy features of n-grams, hashed, beside a neural output: RNN + MaxEnt.
+"""Hashed maximum entropy features of n-grams beside a neural output: RNN + MaxEnt.
 
 Mikolov et al. 2011 (Strategies for Training Large Scale Neural Network Language Models) add to each logit a
 weight for every n-gram that the word would complete:
 
     logit(v) = (W h_t + b)_v + Σ_k T[start(u_{t-k+2} .. u_t) + v],   k = 2 .. n
 
-Each history, of one token up to n - 1, owns a block of the table T that begins at its hash; blocks overlap,
-so weights are shared by chance. The unigram's weight is b.
+Each history, of 1 to n - 1 tokens, has a block of the table T that begins at its hash. Blocks overlap, so
+weights are shared by chance. The unigram's weight is b.
 
-`hidden` carries the history's ids in its last columns, as floats: these hold whole numbers exactly up to
-2^24.
+`hidden` has the history's ids in its last columns, as floats, which hold integers up to 2^24 exactly.
 """
 
 from __future__ import annotations
@@ -24,35 +23,32 @@ from seqloom.layers.outputs.softmax import CHUNK, FullOutput
 from seqloom.protocols import Loss
 from seqloom.shapes import IGNORE
 
-NOTHING = -1
-"""In a history: before the document began."""
+NO_TOKEN = -1
+"""In a history: before the document's first token."""
 
 LARGEST_ID = 2**24
-"""Up to here a float32 holds every whole number."""
+"""Up to here a float32 holds every integer."""
 
 PRIME = 2**31 - 1
 MULTIPLIER = 1_327_217_885
-"""About PRIME over the golden ratio, so that histories of neighbouring ids begin far from each other."""
+"""About PRIME over the golden ratio, so that the blocks of neighbouring ids lie far from each other."""
 
 
 def histories(tokens: Tensor, past: Tensor) -> Tensor:
-    """tokens `(rows, steps)`, padded on the right only, and those before them `past` `(rows, n - 2)`
-    -> at each step the last n - 1, oldest first, `(rows, steps, n - 1)`."""
-    whole = torch.cat([past, tokens], dim=1)
-    return torch.stack(
-        [whole[:, first : first + tokens.shape[1]] for first in range(past.shape[1] + 1)], dim=2
-    )
+    """tokens `(rows, steps)`, padded on the right only, and `past`, the tokens before them `(rows, n - 2)` ->
+    at each step the last n - 1 tokens, oldest first, `(rows, steps, n - 1)`."""
+    return torch.cat([past, tokens], dim=1).unfold(1, past.shape[1] + 1, 1)
 
 
-def past_after(tokens: Tensor, mask: Tensor, past: Tensor) -> Tensor:
-    """`past` after the true tokens of each row."""
+def next_past(tokens: Tensor, mask: Tensor, past: Tensor) -> Tensor:
+    """`past` for the tokens that follow, after the real tokens of each row."""
     index = mask.sum(dim=1)[:, None] + torch.arange(past.shape[1], device=past.device)
     return torch.cat([past, tokens], dim=1).gather(1, index)
 
 
 @final
 class MaxEntOutput(nn.Module):
-    """An `Output`: a full one, plus the hashed weights of n-grams up to `order`.
+    """An `OutputLayer`: a full one, plus the hashed weights of n-grams up to `order`.
 
     Its hidden states are those of `full`, followed by the history `(..., order - 1)` (`histories`).
     """
@@ -73,16 +69,17 @@ class MaxEntOutput(nn.Module):
         )
 
     def starts(self, history: Tensor) -> Tensor:
-        """history `(positions, order - 1)` -> where the blocks of the last token, the last two, ... begin, -1
-        where there are not so many, `(positions, order - 1)`."""
-        value, found = torch.zeros_like(history[:, 0]), []
+        """history `(positions, order - 1)` -> the first weights of the blocks of the last token, the last
+        two, ..., -1 where there are not so many, `(positions, order - 1)`."""
+        value, starts = torch.zeros_like(history[:, 0]), []
         for token in reversed(history.unbind(dim=1)):
             value = (value + token + 1) * MULTIPLIER % PRIME
-            found.append(torch.where(token == NOTHING, -1, value % (len(self.table) - self.vocabulary + 1)))
-        return torch.stack(found, dim=1)
+            starts.append(torch.where(token == NO_TOKEN, -1, value % (len(self.table) - self.vocabulary + 1)))
+        return torch.stack(starts, dim=1)
 
     def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Loss:
-        """As in `FullOutput`, chunk by chunk, with the gradients formed on the way."""
+        """As in `FullOutput`, chunk by chunk; the gradients of a chunk are formed at once, so that its logits
+        can be dropped."""
         flat, trains = targets.reshape(-1), torch.is_grad_enabled()
         trained = (flat != IGNORE).nonzero()[:, 0]
         hidden, flat = hidden.reshape(-1, hidden.shape[-1])[trained], flat[trained]
@@ -100,7 +97,7 @@ class MaxEntOutput(nn.Module):
                 for d, d_part in zip(d_learned, d_parts, strict=True):
                     d += d_part
         if trains:
-            total = _Formed.apply(total, [d_hidden, *d_learned], hidden, *learned)  # type: ignore[no-untyped-call]
+            total = _WithGradients.apply(total, [d_hidden, *d_learned], hidden, *learned)  # type: ignore[no-untyped-call]
         return Loss(total, torch.tensor(len(flat), device=total.device))
 
     @torch.no_grad()
@@ -108,19 +105,19 @@ class MaxEntOutput(nn.Module):
         """hidden `(..., width + order - 1)`, targets `(...)` -> log p of each target `(...)` in nats, 0 at
         IGNORE; no gradient."""
         hidden, flat = hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
-        found = hidden.new_zeros(flat.shape, dtype=torch.promote_types(hidden.dtype, torch.float32))
+        log_probs = hidden.new_zeros(flat.shape, dtype=torch.promote_types(hidden.dtype, torch.float32))
         for rows in torch.split((flat != IGNORE).nonzero()[:, 0], CHUNK):
-            logits = self.logits(hidden[rows]).to(found.dtype)
-            found[rows] = logits.gather(1, flat[rows, None])[:, 0] - logits.logsumexp(dim=1)
-        return found.view(targets.shape)
+            logits = self.logits(hidden[rows]).to(log_probs.dtype)
+            log_probs[rows] = logits.gather(1, flat[rows, None])[:, 0] - logits.logsumexp(dim=1)
+        return log_probs.view(targets.shape)
 
 
 @final
 class _Blocks(torch.autograd.Function):
     """Σ_k T[starts_k + v] for all v: `(positions, vocabulary)`.
 
-    The blocks are read through a view in which they overlap, so no index of every weight is formed; autograd
-    would give that view a gradient of table × vocabulary.
+    The blocks are read through a view in which they overlap, so that no index of every weight is needed.
+    Autograd would give that view a gradient of the size table × vocabulary.
     """
 
     @staticmethod
@@ -150,8 +147,8 @@ class _Blocks(torch.autograd.Function):
 
 
 @final
-class _Formed(torch.autograd.Function):
-    """A value whose gradients are known already."""
+class _WithGradients(torch.autograd.Function):
+    """A value whose gradients are already known."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, gradients: list[Tensor], *leaves: Tensor) -> Tensor:

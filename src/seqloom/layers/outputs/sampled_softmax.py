@@ -1,15 +1,15 @@
-"""Outputs that train on the target and a sample of the other words, and are a full softmax ever after.
+"""Outputs that train on the target and a sample of the other words, and are a full softmax in evaluation.
 
     importance   Jean et al. 2015; Jozefowicz et al. 2016
-                 a_j = z_j - log π_j,  π_j = 1 - (1 - Q_j)^S: how probable it is that word j is among S draws
-                 from Q loss = -log softmax(a)_target, over the target and the different words drawn
+                 a_j = z_j - log π_j,  π_j = 1 - (1 - Q_j)^S: the probability that S draws from Q hold word j
+                 loss = -log softmax(a)_target, over the target and the different words drawn
     blackout     Ji et al. 2016
                  a_j = z_j - log Q_j,  p~_j = exp(a_j) / Σ exp(a), over the target and the S draws
                  loss = -log p~_target - Σ_draws log(1 - p~_j)
 
-Q_j ~ count_j^α. All positions of a call share the draws; a draw that is a position's own target is left out
-there (an accidental hit). With all words drawn and certain (π = 1), importance is the exact cross-entropy;
-with fewer its gradient is biased, the less so the more are drawn.
+Q_j ~ count_j^α. All positions of a call share the draws. A draw that equals a position's target (an
+accidental hit) is left out there. With all words drawn for certain (π = 1), importance is the exact
+cross-entropy; with fewer its gradient is biased, less so with more draws.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.errors import UsageError
-from seqloom.layers.outputs.softmax import FullOutput, asked, chunked_loss, softmax_
+from seqloom.layers.outputs.softmax import FullOutput, chunked_loss, select_trained, softmax_
 from seqloom.protocols import Loss
 
 Kind = Literal["importance", "blackout"]
@@ -30,10 +30,10 @@ ALPHA: dict[Kind, float] = {"importance": 1.0, "blackout": 0.4}
 """The power of the counts where none is given."""
 
 NEVER = -1e30
-"""A logit whose probability is 0, and that can be subtracted from itself."""
+"""A logit whose probability is 0; unlike -inf it can be subtracted from itself."""
 
 SURE = 1 - 1e-6
-"""The most that a p~ of a draw counts for, since float32 has no log(1 - p~) close to 1."""
+"""The largest p~ of a draw: float32 cannot represent log(1 - p~) for p~ close to 1."""
 
 
 class Draws(NamedTuple):
@@ -47,7 +47,7 @@ class Draws(NamedTuple):
 
 @final
 class SampledOutput(nn.Module):
-    """An `Output`; after `eval()` it is the `FullOutput` in it. Q is even until `set_counts`."""
+    """An `OutputLayer`; in evaluation it is the `FullOutput` in it. Q is uniform until `set_counts`."""
 
     cumulative: Tensor
 
@@ -98,7 +98,7 @@ class SampledOutput(nn.Module):
                 f"label smoothing needs all words at every position, so it must be 0 with output={self.kind},"
                 f" but is {smoothing}"
             )
-        _, hidden, flat = asked(hidden, targets)
+        _, hidden, flat = select_trained(hidden, targets)
         total = self.sampled_loss(hidden, flat, self.draw())
         return Loss(total, torch.tensor(len(flat), device=total.device))
 
@@ -117,7 +117,7 @@ class SampledOutput(nn.Module):
             corrected = corrected + self.full.bias[both]
         n = len(targets)
         wanted = (hidden * weight[:n]).sum(dim=1) + corrected[:n]
-        hits = _Hits.of(targets, draws.ids)
+        hits = _AccidentalHits.of(targets, draws.ids)
         times = draws.times.to(weight.dtype)
 
         def score(rows: slice, logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -137,7 +137,7 @@ class SampledOutput(nn.Module):
         )
 
 
-class _Hits(NamedTuple):
+class _AccidentalHits(NamedTuple):
     """Where a position's target is among the draws."""
 
     position: Tensor
@@ -146,7 +146,7 @@ class _Hits(NamedTuple):
     """`(k,)`"""
 
     @classmethod
-    def of(cls, targets: Tensor, ids: Tensor) -> _Hits:
+    def of(cls, targets: Tensor, ids: Tensor) -> _AccidentalHits:
         at = torch.searchsorted(ids, targets).clamp_(max=len(ids) - 1)
         position = (ids[at] == targets).nonzero()[:, 0]
         return cls(position, at[position])
@@ -158,26 +158,26 @@ class _Hits(NamedTuple):
 
 
 def _importance_(logits: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """logits of the draws `(n, u)`, turned into gradients in place, and of the target `(n,)` -> Σ loss, d
-    wanted `(n,)`."""
-    among = softmax_(logits)
-    whole = torch.logaddexp(among, wanted)
-    others = (among - whole).exp()
-    logits.mul_(others[:, None])
-    return (whole - wanted).sum(), -others
+    """logits of the draws `(n, u)`, turned into gradients in place, and those of the targets `(n,)` -> Σ
+    loss, and the gradients of the latter `(n,)`."""
+    of_draws = softmax_(logits)
+    total = torch.logaddexp(of_draws, wanted)
+    p_draws = (of_draws - total).exp()
+    logits.mul_(p_draws[:, None])
+    return (total - wanted).sum(), -p_draws
 
 
 def _blackout_(logits: Tensor, wanted: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
-    """The same, for draws that came so many `times` `(u,)`.
+    """The same, for draws that were drawn `times` `(u,)`.
 
     With n the times, p = p~ and r_j = p_j / (1 - p_j):  d a_k = n_k (r_k - p_k G),  d a_target = -1 -
     p_target G,  G = Σ n_j r_j - 1.
     """
-    among = softmax_(logits.add_(times.log()))
-    whole = torch.logaddexp(among, wanted)
-    p = logits.mul_((among - whole).exp()[:, None]).div_(times).clamp_(max=SURE)
+    of_draws = softmax_(logits.add_(times.log()))
+    total = torch.logaddexp(of_draws, wanted)
+    p = logits.mul_((of_draws - total).exp()[:, None]).div_(times).clamp_(max=SURE)
     odds = p / (1 - p)
-    loss = (whole - wanted).sum() - torch.log1p(-p).sum(dim=0).dot(times)
+    loss = (total - wanted).sum() - torch.log1p(-p).sum(dim=0).dot(times)
     gain = odds @ times - 1
     torch.addcmul(odds, p, gain[:, None], value=-1, out=logits).mul_(times)
-    return loss, -1 - (wanted - whole).exp() * gain
+    return loss, -1 - (wanted - total).exp() * gain

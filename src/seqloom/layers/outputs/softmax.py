@@ -13,7 +13,8 @@ from seqloom.protocols import Loss
 from seqloom.shapes import IGNORE
 
 CHUNK = 512
-"""Positions whose logits exist at one time: fewer make slow products, more leave the processor's cache."""
+"""Positions whose logits exist at one time: fewer make slow products, more do not fit the processor's
+cache."""
 
 
 @final
@@ -40,7 +41,7 @@ class FullOutput(nn.Module):
 
         With `smoothing` ε the target distribution is `(1 - ε) one-hot + ε uniform` (Szegedy et al. 2016).
         """
-        _, hidden, flat = asked(hidden, targets)
+        _, hidden, flat = select_trained(hidden, targets)
         total = linear_cross_entropy(hidden, self.weight, self.bias, flat, smoothing)
         return Loss(total, torch.tensor(len(flat), device=total.device))
 
@@ -48,21 +49,21 @@ class FullOutput(nn.Module):
     def log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """hidden `(..., width)`, targets `(...)` -> log p of each target `(...)` in nats, 0 at IGNORE;
         float32 or better, no gradient."""
-        places, hidden, flat = asked(hidden, targets)
-        return placed(linear_log_probs(hidden, self.weight, self.bias, flat), places, targets)
+        places, hidden, flat = select_trained(hidden, targets)
+        return at_positions(linear_log_probs(hidden, self.weight, self.bias, flat), places, targets)
 
 
-def asked(hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """hidden `(..., width)`, targets `(...)` -> the n places that are not IGNORE `(n,)`, their states `(n,
+def select_trained(hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """hidden `(..., width)`, targets `(...)` -> the n positions that are not IGNORE `(n,)`, their states `(n,
     width)` and targets `(n,)`."""
     flat = targets.reshape(-1)
     places = (flat != IGNORE).nonzero()[:, 0]
     return places, hidden.reshape(-1, hidden.shape[-1])[places], flat[places]
 
 
-def placed(values: Tensor, places: Tensor, targets: Tensor) -> Tensor:
-    """values `(n,)` at their places among the targets `(...)`, and 0 elsewhere: what `asked` took out, put
-    back."""
+def at_positions(values: Tensor, places: Tensor, targets: Tensor) -> Tensor:
+    """The inverse of `select_trained`: values `(n,)` at their positions among the targets `(...)`, 0
+    elsewhere."""
     return values.new_zeros(targets.numel()).index_copy_(0, places, values).view(targets.shape)
 
 
@@ -80,7 +81,7 @@ def chunked_loss(
     hidden `(n, width)`, weight `(classes, width)`, bias `(classes,)`, extra `(n,)`. Under autocast the
     products are in low precision, all else in float32 or better.
     """
-    trains = torch.is_grad_enabled()  # asked here, since inside a Function it is always off
+    trains = torch.is_grad_enabled()  # inside a Function it is always off
     total: Tensor = _ChunkedLoss.apply(score, trains, hidden, weight, bias, extra)  # type: ignore[no-untyped-call]
     return total
 
@@ -150,8 +151,8 @@ def _chunks(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator[tup
 
 @final
 class _ChunkedLoss(torch.autograd.Function):
-    """Chunk by chunk, with the gradients formed on the way: they are known as soon as the logits are, so each
-    chunk of logits is used for both and dropped."""
+    """Chunk by chunk. The gradients are known as soon as the logits are, so both are formed from each chunk
+    before it is dropped."""
 
     @staticmethod
     def forward(
@@ -191,9 +192,8 @@ class _ChunkedLoss(torch.autograd.Function):
                 "the output layer has no second derivative: its backward pass is written by hand"
             )
         gradients = ctx.saved_tensors
-        if (
-            d_total.device.type != "cpu" or d_total != 1
-        ):  # elsewhere the question would cost more than the products
+        # on a GPU, asking whether it is 1 would cost more than the products
+        if d_total.device.type != "cpu" or d_total != 1:
             gradients = [None if part is None else d_total * part for part in gradients]
         return None, None, *gradients
 
