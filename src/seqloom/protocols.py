@@ -5,8 +5,8 @@ One call serves every model that predicts a next token, and it is torch's own re
     logits, state = model(tokens, state)
 
 `tokens` is `(rows, steps)`, `logits` is `(rows, steps, vocabulary)`: the prediction after each token.
-Training, scoring, prefill and step-by-step decoding are this one call. An encoder is only what makes the
-first state.
+Training, scoring, prefill and step-by-step decoding are this one call. All that the
+encoder of an encoder-decoder does is make the first state.
 
 The state
     is a tensor, None, a number, a `Shared`, or a (named) tuple of these. Every tensor in it has the row as
@@ -52,7 +52,7 @@ class Loss(NamedTuple):
     """A sum of losses in nats and the number of things summed; `total / count` is the mean."""
 
     total: Tensor
-    count: Tensor  # type: ignore[assignment]  # tuple.count is of no use here
+    count: Tensor  # type: ignore[assignment]  # hides tuple.count
 
 
 class Decodable(Protocol):
@@ -101,7 +101,7 @@ class HiddenReader(Protocol):
 
 @runtime_checkable
 class NeuralDecodable(HiddenReader, Protocol):
-    """A `Decodable` in two halves, so that nobody has to hold all logits."""
+    """A `Decodable` in two halves, so that all logits need not be held at once."""
 
     output: OutputLayer
 
@@ -133,7 +133,7 @@ class EncoderDecoder(Protocol):
     """A `Decodable` that writes about a source: the encoder makes the first state."""
 
     def encode(self, source: Tensor) -> State:
-        """source `(inputs, steps)`, padded anywhere -> the state before the first token, one row per input."""
+        """source `(inputs, steps)`, padded anywhere -> the first state, one row per input."""
         ...
 
     def __call__(self, tokens: Tensor, state: State) -> tuple[Tensor, State]: ...
@@ -149,8 +149,8 @@ class AttentiveEncoderDecoder(EncoderDecoder, Protocol):
         ...
 
     def attention_weights(self, tokens: Tensor, state: State) -> Tensor:
-        """`(rows, steps, source)`, or `(rows, layers, heads, steps, source)`: the weights of attention when the
-        model predicts what follows each token. The state is that before the first token."""
+        """`(rows, steps, source)`, or `(rows, layers, heads, steps, source)`: the weights of attention when
+        the model predicts what follows each token. The state is that before the first token."""
         ...
 
 
@@ -165,7 +165,7 @@ class FittedModel(Protocol):
 
 
 class EncoderTraits(NamedTuple):
-    """What a head must know of the encoder below it. The defaults of a head are those of the encoder's paper."""
+    """What a head must know of its encoder. The defaults of a head are those of the encoder's paper."""
 
     width: int
     """Width of a hidden state; with two directions of both together."""
@@ -193,8 +193,8 @@ class EncoderConfig(Protocol):
 
 @runtime_checkable
 class Encoder(Protocol):
-    """A model that reads texts for a head. Its configuration is an `EncoderConfig`; one that limits the tokens
-    of a row is a `LimitedContext`."""
+    """A model that reads texts for a head. Its configuration is an `EncoderConfig`; one that limits the
+    tokens of a row is a `LimitedContext`."""
 
     def encode_batch(self, batch: EncodedBatch) -> Tensor:
         """`(rows, steps, width)`; states at padding mean nothing."""
@@ -221,23 +221,23 @@ class EncodedBatch(NamedTuple):
     example are neighbours."""
 
     tokens: Tensor
-    """`(rows, steps)`, -1 at padding, which stands at the end."""
+    """`(rows, steps)`, -1 at padding, which is at the end."""
     segments: Tensor
     """`(rows, steps)`: 0, and 1 in the second of two texts."""
     characters: Tensor
-    """`(rows, steps, letters)`: of the word at each step, -1 at padding; no letters where they are not read.
+    """`(rows, steps, letters)`: of the word at each step, -1 at padding; no letters unless the encoder reads
+    them.
     """
     owner: Tensor
     """`(rows,)`: the example of each row, 0 0 1 1 2 2 ..."""
     places: Tensor
-    """`(rows, places)`: steps that are asked for, -1 where none is: of tags the first token of each word; of
-    a span where it may begin and end, the first place standing for no answer. `(rows, 0)` where the row as a
-    whole is asked for."""
+    """`(rows, places)`: the steps that a head reads, -1 for no place. For tags the first token of each word;
+    for spans where one may begin and end, the first place meaning no answer. `(rows, 0)` where the head reads
+    the row as a whole."""
     targets: Tensor
-    """Of labels `(examples,)` their numbers, IGNORE where nothing is trained; where there may be several
-    `(examples, labels)` of 0 and 1, IGNORE likewise; of numbers `(examples,)`, nan likewise; of tags `(rows,
-    places)`; of spans `(rows, 2)`, the first and the last place; of options `(examples,)`, which of the
-    example's rows."""
+    """IGNORE, or nan for numbers, where nothing is trained. Labels `(examples,)`; several labels `(examples,
+    labels)` of 0 and 1; numbers `(examples,)`; tags `(rows, places)`; spans `(rows, 2)`, the first and the
+    last place; options `(examples,)`, the index of one of the example's rows."""
 
 
 class Objective(Protocol):
@@ -301,7 +301,7 @@ class TrainingData(Protocol):
         ...
 
     def fit(self, model_class: Any, config: Any) -> nn.Module:
-        """A model that is counted and not trained by gradients. Raises UsageError where the data allow none."""
+        """A model that is estimated without gradients. Raises UsageError where the data allow none."""
         ...
 
     def validate(self, model: nn.Module) -> dict[str, float]:
@@ -332,7 +332,8 @@ class Evaluation:
     details: dict[str, Any] = field(default_factory=dict)
     """What is too long for a table: the scores of each label, and the confusion of labels."""
     by_example: NDArray[Any] | None = None
-    """`(examples,)`: how right each answer is, larger is better; for tests of two models on the same examples."""
+    """`(examples,)`: how right each answer is, larger is better; for tests of two models on the same
+    examples."""
 
 
 @final
@@ -382,8 +383,8 @@ class Task:
     open: Callable[[Path, str], TaskModel]
     """(folder, device) -> the trained model."""
     training_data: Callable[[RunConfig, Path, bool], TrainingData] | None = None
-    """(run, folder, whether this worker is the first, which writes) -> what is trained on; None where models are
-    only imported."""
+    """(run, folder, whether this worker is the first, which writes) -> what is trained on; None where models
+    are only imported."""
     check: Callable[[RunConfig, Sequence[str], Path], Any] | None = None
     """(run, test files, a temporary folder) -> the report of `seqloom check`."""
     check_with_model: bool = False
@@ -403,28 +404,28 @@ class Task:
 
 
 class SpecialIds(NamedTuple):
-    """The ids that mean something by themselves. Those of seqloom are in `text/special.py`; a checkpoint of
-    others has its own."""
+    """The special tokens of a tokenizer. Those of seqloom are in `text/special_tokens.py`; a checkpoint of
+    the hub has its own."""
 
     pad: int
-    """A step that does not happen. -1 where no entry of the vocabulary means just that: GPT-2 has none, T5
-    begins its decoder with it."""
+    """A step that does not happen. -1 where the vocabulary has no entry for it alone: GPT-2 has none, and the
+    decoder of T5 begins with it."""
     bos: tuple[int, ...]
-    """What a language model, or a decoder, reads before a text; none where it reads nothing (GPT)."""
+    """A language model, or a decoder, reads them before a text; GPT has none."""
     eos: int | None
-    """What ends a text that a model writes; None where nothing does (GPT)."""
+    """It ends a text that a model writes; None where nothing does (GPT)."""
     unk: int | None
-    """What stands for text that has no other ids."""
+    """It replaces text that has no other ids."""
     prefix: tuple[int, ...]
-    """What an encoder reads before a text: `[CLS]`."""
+    """An encoder reads them before a text: `[CLS]`."""
     separator: tuple[int, ...]
-    """What it reads between two texts: `[SEP]`, or `</s></s>`."""
+    """Between two texts: `[SEP]`, or `</s></s>`."""
     suffix: tuple[int, ...]
-    """What it reads after a text, or after the second of two."""
+    """After a text, or after the second of two."""
     mask: int | None
-    """What stands for a token that is to be found out: `[MASK]`."""
+    """It replaces a token that is to be predicted: `[MASK]`."""
     forbidden: tuple[int, ...]
-    """What a model never writes: special ids other than `eos`."""
+    """Ids that a model never writes: special ones other than `eos`."""
 
 
 class SpecialTokenTemplate(NamedTuple):
@@ -520,7 +521,7 @@ class StoredTokenizer(Tokenizer, Protocol):
         ...
 
     def stable_prefix(self, text: str) -> tuple[list[int], bytes]:
-        """A text that is still being typed: the ids that stay whatever comes next, and the bytes of the rest."""
+        """A text that is still typed: the ids that stay whatever comes next, and the bytes of the rest."""
         ...
 
 

@@ -3,11 +3,11 @@
     embeddings  the head's mean of E u_t               Joulin et al. 2017 (fastText); Iyyer et al. 2015
     counts      f(X) = b + Σ_t a(u_t): linear in the number of times that each token occurs
     binary      the same, but each token counts once
-    tf-idf      the same, but a token weighs idf = ln((1 + n) / (1 + df)) + 1, where df of n texts have it, and the
-                whole vector of a text is scaled to length 1, as in scikit-learn's TfidfVectorizer
+    tf-idf      the same, but a token weighs idf = ln((1 + n) / (1 + df)) + 1, where df of n texts have it;
+                the vector of a text is scaled to length 1, as in scikit-learn's TfidfVectorizer
 
-The last three are linear, and meant for the head's pooling `sum`: a(u) = W E_u with the head's W. They start from
-E = 0, so a token that is not in the training data has no effect. Special tokens, whose ids are below
+The last three are linear, and meant for the head's pooling `sum`: a(u) = W E_u with the head's W. They start
+from E = 0, so a token that is not in the training data has no effect. Special tokens, whose ids are below
 `first_word`, are not counted.
 
 Each n-gram has, by a hash, one of `buckets` embeddings, which is added to the step where the n-gram ends.
@@ -101,8 +101,8 @@ class BagOfWords(nn.Module):
 
     @torch.no_grad()
     def initialise(self, document_frequency: Tensor, documents: int) -> None:
-        """Sets idf. document_frequency `(features,)`: in how many of the documents each feature occurs, the sum
-        of `occurring`."""
+        """Sets idf. document_frequency `(features,)`: in how many of the documents each feature occurs, the
+        sum of `occurring`."""
         if self.idf is not None:
             self.idf.copy_(((1 + documents) / (1 + document_frequency.double())).log() + 1)
 
@@ -149,8 +149,8 @@ class BagOfWords(nn.Module):
         if self.idf is None:
             return counted.to(self.embedding.weight.dtype)
         weights = self.idf[ids] * counted
-        # A feature that occurs c times adds 1 + 3 + 5 + ... = c² over its occurrences: the square of its count in
-        # the vector of the text.
+        # A feature that occurs c times adds 1 + 3 + 5 + ... = c² over its occurrences: the square of its
+        # count in the vector of the text.
         squares = weights.square() * (2 * earlier(ids, counted) + 1)
         length = squares.sum(dim=(1, 2), keepdim=True).sqrt()
         return weights / length.clamp(min=torch.finfo(weights.dtype).tiny)

@@ -2,10 +2,11 @@
 
     BERT     Devlin et al. 2019
              x_0 = norm(E[token] + P[position] + S[segment]),  x_l = block(x_{l-1}), norms after
-             masked tokens are predicted by norm(φ(W x_i)) Eᵀ + b, and whether the second text follows the first
-             by tanh(W x_1), of [CLS]
+             masked tokens are predicted by norm(φ(W x_i)) Eᵀ + b
+             whether the second text follows the first by tanh(W x_1), of [CLS]
     RoBERTa  Liu et al. 2019: no segments, positions from 2 on, no next sentence prediction
-    ELECTRA  Clark et al. 2020: narrow embeddings, projected to the width; a generator, and a discriminator that
+    ELECTRA  Clark et al. 2020: narrow embeddings, projected to the width; a generator, and a discriminator
+    that
              predicts of each token whether it was replaced: w · φ(W x_i)
 
 Padding is never read: rows are packed, and the result at padding is 0.
@@ -81,8 +82,8 @@ class BertConfig:
     next_sentence: bool = False
     """Whether the model predicts if the second text follows the first (needs the pooler)."""
     head: Head = "masked-lm"
-    """What is predicted from each token's state: masked-lm (which token it was), replaced-token (whether it was
-    replaced), none."""
+    """What is predicted from each token's state: masked-lm (which token it was), replaced-token (whether it
+    was replaced), none."""
     head_activation: ActivationName | None = None
     """The activation of the head, where it differs from that of the blocks."""
     tie_output: bool = True

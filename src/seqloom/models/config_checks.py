@@ -40,7 +40,8 @@ CellName = Annotated[str, one_of(CELLS)]
 def field_problems(config: object) -> list[str]:
     """One line for each field that is not as its type says."""
     problems = []
-    for name, constraints in _constraints_of(type(config)).items():  # type: ignore[arg-type]  # classes have a hash
+    config_class: Any = type(config)
+    for name, constraints in _constraints_of(config_class).items():
         value = vars(config)[name]
         problems += [
             f"model.{name} must be {constraint.words}, but is {value!r}"

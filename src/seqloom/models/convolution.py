@@ -2,11 +2,11 @@
 
     Kim: Convolutional Neural Networks for Sentence Classification, EMNLP 2014
 
-    c_t = ReLU(w · [x_t; ...; x_{t+h-1}] + b)  equation 2, for each filter, at the step where its window begins
+    c_t = ReLU(w · [x_t; ...; x_{t+h-1}] + b)  equation 2, for each filter, where its window begins
     ĉ = max_t c_t                              equation 4, max over time: the head's pooling
 
 A window that is only partly inside of the text gives 0. That changes no maximum, as ReLU is never negative. A
-text shorter than a window is padded with zeros. For tagging, windows are `centred`, with zeros around the text.
+text shorter than a window is padded with zeros. For tagging, windows are `centred`.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Convolution(nn.Module):
         if self.static is not None:
             embedded = torch.cat([embedded, F.embedding(inputs, self.static)], dim=-1)
         embedded = F.dropout(embedded, self.config.dropout, self.training).masked_fill(~mask[..., None], 0)
-        maps = [self._maps(convolution, embedded, mask) for convolution in self.convolutions]  # type: ignore[arg-type]
+        maps = [self._maps(layer, embedded, mask) for layer in self.convolutions]  # type: ignore[arg-type]
         return torch.cat(maps, dim=-1)
 
     def encode_batch(self, batch: EncodedBatch) -> Tensor:

@@ -49,7 +49,8 @@ class EncoderWithHeadConfig:
     may_be_none: bool = False
     """Of spans: whether a question may have no answer."""
     answers_from: Literal[0, 1] | None = None
-    """Of choices: what the numbers of options counted from in training; None where answers were not numbers."""
+    """Of choices: what the numbers of options counted from in training; None where answers were not numbers.
+    """
     labels: tuple[str, ...] = ()
     """Names of labels or tags, in order; none for numbers, spans and choices."""
     vocabulary_size: Size
@@ -137,7 +138,8 @@ class EncoderWithHead(nn.Module):
         return Loss(loss.total + weight * (means / rows_of_example).sum(), loss.count)
 
     def _next_tokens(self, batch: EncodedBatch) -> Tensor:
-        """`(rows, steps)`: the token after each; IGNORE at the end, and in rows whose example is not trained on."""
+        """`(rows, steps)`: the token after each; IGNORE at the end, and in rows whose example is not trained
+        on."""
         end = batch.tokens.new_full((len(batch.tokens), 1), -1)
         next_tokens = torch.cat([batch.tokens[:, 1:], end], dim=1)
         targets = batch.targets

@@ -2,8 +2,8 @@
 
     p(w | h) = Σ_k λ_k p_k(w | h)
 
-Weights that maximise the likelihood of a text are found by expectation maximisation (Jelinek and Mercer 1980):
-each token is shared among the members by λ_k p_k, and λ_k becomes its share.
+Weights that maximise the likelihood of a text are found by expectation maximisation (Jelinek and Mercer
+1980): each token is shared among the members by λ_k p_k, and λ_k becomes its share.
 """
 
 from __future__ import annotations

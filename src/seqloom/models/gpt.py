@@ -3,8 +3,8 @@
     GPT    Radford, Narasimhan, Salimans and Sutskever 2018
            h_0 = U W_e + W_p,  h_l = block(h_{l-1}),  P(u) = softmax(h_n W_eᵀ)
     GPT-2  Radford, Wu, Child, Luan, Amodei and Sutskever 2019
-           The norm moves to the input of each sub-block, and one more comes after the last block. Weights that
-           write to the residual stream are initialised smaller, by √(2 layers).
+           The norm moves to the input of each sub-block, and one more comes after the last block. Weights
+           that write to the residual stream are initialised smaller, by √(2 layers).
 
 A token sees itself and the earlier tokens of its document. `<pad>` is a step that does not happen.
 """

@@ -1,18 +1,18 @@
 """Heads: from the states of an encoder to an answer.
 
     one state   s = pool(h_1 .. h_n)                     `layers/pooling.py`
-    two texts   compared: [u; v; |u - v|; u * v]         each text is a row: Mou et al. 2016; Conneau et al. 2017
-                cosine: u · v / |u| |v|                  each text is a row, of numbers: Reimers & Gurevych 2019, 3
-                both orders: s_1 + s_2                   each order is a row: Radford et al. 2018 (GPT-1), figure 1
+    two texts   compared: [u; v; |u - v|; u * v]         Mou et al. 2016; Conneau et al. 2017
+                cosine: u · v / |u| |v|                  Reimers & Gurevych 2019, section 3
+                both orders: s_1 + s_2                   Radford et al. 2018, figure 1
+                of the first two each text is a row, of the last each order
     scores      W φ(V s + c) + b, or W s + b             dropout before each product
 
     classification  softmax of the scores                `(examples, labels)`
     multi-label     σ of each score by itself            `(examples, labels)`
     regression      the score is the number              `(examples,)`
     tagging         softmax, or a CRF (`layers/crf.py`)  `(rows, places, labels)`
-    span            softmax over the places, twice       `(rows, places, 2)`: start and end; Devlin et al. 2019, 4.2
-    choice          softmax over the rows of an example  `(examples, most options)`: Radford et al. 2018; Devlin et al.
-                                                         2019, 4.4
+    span            softmax over the places, twice       `(rows, places, 2)`: Devlin et al. 2019, 4.2
+    choice          softmax over the rows of an example  `(examples, most options)`: Radford et al. 2018
 
 Scores are -inf where a row has no such place, or an example no such option. A loss is a sum over examples (of
 tags: over words). With class weights w it is Σ w_y l, and the count stays that of the examples.
@@ -116,7 +116,8 @@ class Head(nn.Module):
         """
         if not self.weighted:
             raise UsageError(
-                f"head.class_weights must be none for {type(self).__name__}: its loss is not a sum over labels"
+                f"head.class_weights must be none for {type(self).__name__}: its loss is not a sum over"
+                " labels"
             )
         self.weights.copy_(weights)
 
@@ -277,7 +278,7 @@ class PlacesHead(Head):
 
 @final
 class TaggingHead(PlacesHead):
-    """A tag for each place. With a CRF the loss of a row is -log p of all its tags, counted over its words."""
+    """A tag for each place. With a CRF the loss of a row is -log p of all its tags, counted over words."""
 
     weighted = True
 

@@ -101,9 +101,9 @@ GOLDEN = -0x61C8864680B583EB
 class NgramTable(nn.Module):
     """All n-grams of one order from 2 on. Each has a number from 1 on; 0 means an unknown n-gram.
 
-    They are sorted by their keys: number of the first n-1 words (of a single word: its id) x vocabulary + last
-    word. So n-grams with one history are neighbours, and the number of a history and one more word give the
-    number of the n-gram. A hash table finds keys. It is built when first needed and not saved.
+    They are sorted by their keys: number of the first n-1 words (of a single word: its id) x vocabulary +
+    last word. So n-grams with one history are neighbours, and the number of a history and one more word give
+    the number of the n-gram. A hash table finds keys. It is built when first needed and not saved.
     """
 
     def __init__(self, size: int, vocabulary_size: int, *, highest: bool) -> None:
@@ -146,7 +146,8 @@ class NgramTable(nn.Module):
         return numbers
 
     def following(self, history: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The known continuations of histories `(n,)`: (index into `history`, next word, number of the n-gram)."""
+        """The known continuations of histories `(n,)`: (index of the history, next word, number of the
+        n-gram)."""
         first = torch.searchsorted(self.keys, history * self.vocabulary_size)
         count = torch.searchsorted(self.keys, (history + 1) * self.vocabulary_size) - first
         index = torch.arange(len(history), device=history.device).repeat_interleave(count)
@@ -164,8 +165,8 @@ class NgramTable(nn.Module):
         return (2 * len(self.keys)).bit_length()  # at least half of the slots are free
 
     def _make_table(self) -> Tensor:
-        """Linear probing: each number is in the first slot of its key, or in the next free one. Free slots hold
-        0."""
+        """Linear probing: each number is in the first slot of its key, or in the next free one. Free slots
+        hold 0."""
         first_slots, order = self._first_slots(self.keys[1:]).sort()
         steps = torch.arange(len(first_slots), device=first_slots.device)
         slots = (first_slots - steps).cummax(0).values + steps  # ascending, each at or after its first slot
@@ -183,7 +184,7 @@ def _forget_table(grams: nn.Module, _: object) -> None:
 
 
 class FlatTokens(NamedTuple):
-    """The tokens of all rows, one row after the other, those of the state before the new ones, without <pad>."""
+    """The tokens of all rows, row after row, those of the state before the new ones, without <pad>."""
 
     words: Tensor
     first: Tensor
@@ -288,10 +289,10 @@ class Ngram(nn.Module):
         return self.log_prob.masked_fill(~self.predicted, -torch.inf)
 
     def _walk(self, read: FlatTokens, following: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """For n = 2, 3, ...: the history of n-1 words that ends at each of `read.words`, as its weight and its
-        number; and the number of the n-gram of this history and the word of `following`."""
-        # Mostly the following word is also the next one in `read.words`. Then the n-gram at a word is the longer
-        # history at the next word, and is looked up only once; `other` are all other words.
+        """For n = 2, 3, ...: the history of n-1 words that ends at each of `read.words`, as its weight and
+        its number; and the number of the n-gram of this history and the word of `following`."""
+        # Mostly the following word is also the next one in `read.words`. Then the n-gram at a word is the
+        # longer history at the next word, and is looked up only once; `other` are all other words.
         other = ((following.roll(1) != read.words) & ~read.first).nonzero()[:, 0]
         history, weights = read.words, self.backoff
         for grams in self.orders:

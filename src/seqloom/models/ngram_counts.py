@@ -2,8 +2,8 @@
 
     Chen and Goodman 1999: An empirical study of smoothing techniques for language modeling, section 3 and
         equation 26
-    Heafield, Pouzyrevsky, Clark and Koehn 2013: Scalable modified Kneser-Ney language model estimation (KenLM's
-        lmplz)
+    Heafield, Pouzyrevsky, Clark and Koehn 2013: Scalable modified Kneser-Ney language model estimation
+        (lmplz of KenLM)
 
 With h' = h without its first word, a = the adjusted counts and D(0) = 0, D(1), D(2), D(3) = D(4) = ... of the
 order of hw:
@@ -12,7 +12,7 @@ order of hw:
     p(w)     = (a(w) - D(a(w))) / Σ_v a(v) + γ / (all words that can be predicted)
     a(g)     = how often g occurs, for the highest order and where g begins with <s>; elsewhere how many words
                occur before g
-    D(k)     = k - (k + 1) n_{k+1} / n_k · n_1 / (n_1 + 2 n_2),      n_k = how many g of the order have a(g) = k
+    D(k)     = k - (k + 1) n_{k+1} / n_k · n_1 / (n_1 + 2 n_2),   n_k = the number of g with a(g) = k
 
 An n-gram that was pruned gives its whole count to γ(h).
 
@@ -59,8 +59,8 @@ class EstimatedOrder(NamedTuple):
     """The n-grams of one order that were not pruned."""
 
     keys: NDArray[np.int64]
-    """prefix x vocabulary + last word, ascending. The prefix is the id of a word, or 1 + the index of a longer
-    n-gram in its order. For order 1: the word."""
+    """prefix x vocabulary + last word, ascending. The prefix is the id of a word, or 1 + the index of a
+    longer n-gram in its order. For order 1: the word."""
     log_prob: NDArray[np.float32]
     """In nats; -inf for words that are never predicted."""
     backoff: NDArray[np.float32]
@@ -98,7 +98,7 @@ def count_orders(stream: NDArray[np.int32], order: int, vocabulary_size: int, bo
     words = np.arange(vocabulary_size, dtype=small)
     times = np.bincount(stream, minlength=vocabulary_size).astype(small)
     counted = [CountedOrder(words * 0, words, words, times, words == bos)]
-    # The number of the n-gram that ends at each position; -1 if it would hold an <s> that is not its first word.
+    # The number of the n-gram that ends at each position; -1 if an <s> would not be its first word.
     ending: Integers = stream
     for _ in range(1, order):
         ends = np.flatnonzero((ending[:-1] >= 0) & (stream[1:] != bos)).astype(small) + 1
@@ -131,8 +131,8 @@ def adjusted_counts(counted: Sequence[CountedOrder], bos: int) -> list[Integers]
 
 
 def discounts(adjusted: Integers) -> Floats:
-    """D(0) to D(3) from counts of counts (Chen and Goodman, equation 26); the fallback where one of these is 0,
-    or some D(k) <= 0."""
+    """D(0) to D(3) from counts of counts (Chen and Goodman, equation 26); the fallback where one of these is
+    0, or some D(k) <= 0."""
     n = np.bincount(np.minimum(adjusted, 5), minlength=6).astype(np.float64)
     k = np.arange(1, 4)
     if n[k].all():
@@ -148,9 +148,10 @@ def estimate(
     """The model of a corpus `u_1 .. u_L </s> u_1 ..`, order by order; fewer orders where no document is as
     long.
 
-    `predicted`: `(vocabulary,)`, which ids are a word, <unk> or </s>. `prune`: n-grams of order k that occur at
-    most `prune[k-1]` times are dropped; the last value holds for all higher orders. Raises DataError for an id
-    that no text has.
+    `predicted`: `(vocabulary,)`, which ids are a word, <unk> or </s>. `prune`: n-grams of order k that occur
+        at
+    most `prune[k-1]` times are dropped; the last value holds for all higher orders. Raises DataError for an
+    id that no text has.
     """
     stream = with_bos(ids, bos=bos, eos=eos, predicted=predicted)
     counted = count_orders(stream, order, len(predicted), bos)

@@ -3,7 +3,7 @@
     Mikolov et al. 2010     x_t = E u_t,  h_t = f(h_{t-1}, x_t),  p(u_{t+1}) = softmax(W h_t + b)
     Zaremba et al. 2014     stacked LSTMs; dropout between layers but not between steps
     Jozefowicz et al. 2016  large LSTMs whose h is projected
-    Merity et al. 2018      AWD-LSTM: output tied to the embedding, dropout of recurrent weights and of whole words
+    Merity et al. 2018      AWD-LSTM: tied output, dropout of recurrent weights and of whole words
     Mikolov et al. 2011     RNN + MaxEnt: weights of the n-grams that end in u_{t+1} are added to the logits
 
 There is no setting for both directions: a backward layer would read the tokens that are to be predicted.

@@ -60,8 +60,8 @@ class Seq2SeqConfig:
     projection: int | None = None
     """The width of h where an lstm projects it (Sak et al. 2014)."""
     normalisation: Literal["none", "layer", "batch"] = "none"
-    """Normalisation of the recurrent layers' sums: layer (Ba et al. 2016), or batch (Cooijmans et al. 2017; in
-    the encoder only)."""
+    """Normalisation of the recurrent layers' sums: layer (Ba et al. 2016), or batch (Cooijmans et al. 2017;
+    in the encoder only)."""
     connection: Literal["none", "residual", "highway"] = "none"
     """What a stacked layer adds to its input: x + h, or a highway g ⊙ h + (1 - g) ⊙ x."""
     reverse_source: bool = False
@@ -217,7 +217,7 @@ class Seq2Seq(nn.Module):
         )
 
     def encode(self, source: Tensor) -> Seq2SeqState:
-        """source `(inputs, steps)`, padded anywhere -> the state before the first token, one row per input."""
+        """source `(inputs, steps)`, padded anywhere -> the first state, one row per input."""
         mask = source != self.config.pad_id
         if self.config.reverse_source:
             source = reverse_each(source, mask)
@@ -235,7 +235,7 @@ class Seq2Seq(nn.Module):
         return Seq2SeqState(self.bridge(final_state), inputs, Shared(memory))
 
     def read(self, tokens: Tensor, state: Seq2SeqState) -> tuple[Tensor, Seq2SeqState]:
-        """tokens `(rows, steps)` -> readout `(rows, steps, readout_width)`, and the state after those tokens."""
+        """tokens `(rows, steps)` -> readout `(rows, steps, readout_width)`, and the state after them."""
         hidden, after, _ = self._decode(tokens, state)
         return hidden, after
 

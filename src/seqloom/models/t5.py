@@ -2,13 +2,13 @@
 
     v1.0  Raffel et al. 2020
           Norms come before, RMS norms without bias; no linear map has a bias. Scores are q · k without 1/√d,
-          plus a number for each head and distance, which all layers share. The output is tied, and reads states
-          times d^-0.5.
+          plus a number for each head and distance, which all layers share. The output is tied, and reads
+          states times d^-0.5.
     v1.1  Shazeer 2020
           The feed-forward layer is gated (GELU); the output is neither tied nor scaled.
 
-Each short distance has a bucket of its own, up to half of the buckets. Later buckets are wider and wider, up to
-`furthest`. The encoder keeps half of all buckets for keys after the query.
+Each short distance has a bucket of its own, up to half of the buckets. Later buckets are wider and wider, up
+to `furthest`. The encoder keeps half of all buckets for keys after the query.
 """
 
 from __future__ import annotations

@@ -69,8 +69,8 @@ class TransformerConfig:
     norm: Literal["before", "after"] = "before"
     """Layer normalisation before each sub-block, which trains more stably, or after it (the paper)."""
     positions: Literal["sinusoidal", "sinusoidal-halves", "learned"] = "sinusoidal"
-    """How positions are encoded; halves: all sines before all cosines; only learned positions limit the length
-    of a text."""
+    """How positions are encoded; halves: all sines before all cosines; only learned positions limit the
+    length of a text."""
     context: Size = 1024
     """The most tokens of a source or target with learned positions."""
     position_offset: Count = 0

@@ -8,8 +8,8 @@ Without labels it learns to predict the colours of masked patches (section 4.6 a
     z'_l = MSA(LN z_{l-1}) + z_{l-1}                equation 2
     z_l = MLP(LN z'_l) + z'_l                       equation 3
     y = LN z_L^0,  logits = W y + b                 equation 4
-    logits^p = W LN z_L^p + b                       masked patch prediction: the mean colour of patch p, one of
-                                                    8^channels
+    logits^p = W LN z_L^p + b                       masked patch prediction: the mean colour of patch p,
+                                                    one of 8^channels
 
 For an image of another size than in training, positions are interpolated (section 3.2, fine-tuning).
 """
@@ -27,7 +27,7 @@ from seqloom.config import STRICT
 from seqloom.errors import UsageError
 from seqloom.layers.linear import Linear
 from seqloom.layers.transformer.block_config import BlockConfig
-from seqloom.layers.transformer.blocks import AttentionInputs, Stack
+from seqloom.layers.transformer.blocks import AttentionInputs, Block, Stack
 from seqloom.models.config_checks import (
     ActivationName,
     Fraction,
@@ -40,7 +40,7 @@ from seqloom.models.config_checks import (
 from seqloom.models.sizes import named_sizes
 
 STD = 0.02
-"""Of patches, positions and [CLS] at the start: a patch must not drown where it stands."""
+"""Of patches, positions and [CLS] at the start: positions must not outweigh patches."""
 ALL_PATCHES = AttentionInputs("all")
 """Each patch sees every other."""
 LEVELS = 8
@@ -137,9 +137,10 @@ class ViT(nn.Module):
         self.stack = Stack(c.block, c.layers)
         if not c.query_key_value_biases:
             for block in self.stack.blocks:
-                block.attention.query_key_value = Linear(c.width, 3 * c.width, bias=False)  # type: ignore[union-attr]
+                assert isinstance(block, Block)
+                block.attention.query_key_value = Linear(c.width, 3 * c.width, bias=False)
         self.mask = nn.Parameter(torch.zeros(1, 1, c.width)) if c.head == "patches" else None
-        """[mask]: what stands for the embedding of a patch that is not seen."""
+        """[mask]: it replaces the embedding of a masked patch."""
         self.head = Linear(c.width, c.outputs) if c.outputs else None
         self._initialise()
 
@@ -160,8 +161,8 @@ class ViT(nn.Module):
     def read(self, images: Tensor, sources: Tensor | None = None) -> Tensor:
         """images `(rows, channels, height, width of the image)` -> `(rows, 1 + patches, width)`, [CLS] first.
 
-        sources `(rows, patches)`: which patch's embedding stands at each place, -1 for [mask]; by default
-        each its own. Raises UsageError where an image is not made of whole patches, or has other channels.
+        sources `(rows, patches)`: which patch's embedding is used at each place, -1 for [mask]; by default
+        its own. Raises UsageError where an image is not made of whole patches, or has other channels.
         """
         hidden: Tensor = self.stack(self._embed(images, sources), ALL_PATCHES)[0]
         return hidden
@@ -195,7 +196,7 @@ class ViT(nn.Module):
         return embedded
 
     def _corrupted(self, patches: Tensor, sources: Tensor) -> Tensor:
-        """patches `(rows, patches, width)` as `sources` says."""
+        """patches `(rows, patches, width)`, replaced as `sources` says."""
         if self.mask is None:
             raise UsageError(
                 "a model that reads corrupted patches must have model.head=patches, but this one has no"
@@ -205,8 +206,8 @@ class ViT(nn.Module):
         return torch.where(sources[..., None] < 0, self.mask, chosen)
 
     def positions_of(self, height: int, width: int) -> Tensor:
-        """`(1, 1 + patches, width of a hidden state)` for an image of so many pixels: those of the patches
-        interpolated (bicubic) where it is not `image_size`."""
+        """`(1, 1 + patches, width of a hidden state)` for an image of this size in pixels: the patches' are
+        interpolated (bicubic) unless it is `image_size`."""
         c = self.config
         if height == width == c.image_size:
             return self.positions

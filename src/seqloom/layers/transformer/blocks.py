@@ -1,11 +1,12 @@
 """The Transformer's blocks: self-attention, attention to an encoder, feed-forward, and a stack of them.
 
-    A(x)   Q = x W^Q,  K = x W^K,  V = x W^V,  softmax(Q Kᵀ / √d_K + mask) V in each head, side by side, times W^O
+    A(x)          Q = x W^Q,  K = x W^K,  V = x W^V,  and in each head softmax(Q Kᵀ / √d_K + mask) V;
+                  all heads concatenated, times W^O
     norm after    z = LN(x + A(x)),  y = LN(z + F(z))                                   Vaswani et al. 2017
     norm before   z = x + A(LN x),   y = z + F(LN z),  and one LN after the last block  Radford et al. 2019
 
 d_K is the width of one head. A query with nothing to see gets 0. The weights of attention are formed only
-when somebody looks (`weights`): `scaled_dot_product_attention` never holds them.
+on demand (`weights`): `scaled_dot_product_attention` never holds them.
 
 An encoder's rows are packed: only attention knows that they are rows, all else works on `(tokens, width)`
 without padding.
@@ -66,7 +67,8 @@ class AttentionInputs(NamedTuple):
 
 def padding_and_positions(mask: Tensor) -> tuple[Tensor | None, Tensor]:
     """mask `(rows, steps)`, true at tokens -> the mask, None where there is no padding; and the positions of
-    the tokens, `(steps,)` or `(rows, steps)`. They count tokens only, so padding left, right or none agree."""
+    the tokens, `(steps,)` or `(rows, steps)`. They count tokens only, so padding left, right or none agree.
+    """
     positions = torch.arange(mask.shape[1], device=mask.device)
     if bool(mask.all()):
         return None, positions
@@ -196,7 +198,7 @@ class Block(nn.Module):
     def cross_weights(
         self, x: Tensor, inputs: AttentionInputs, cross: CrossAttentionInputs, layer: int
     ) -> Tensor:
-        """The weights of attention to the encoder: `(rows, heads, steps, source)`. x is read from the start."""
+        """Weights of attention to the encoder: `(rows, heads, steps, source)`. x is read from the start."""
         attended, _ = self.attention(self._before(self.attention_norm, x), inputs)
         x = self._after(self.attention_norm, x, attended)
         return self.cross_attention.weights(self._before(self.cross_attention_norm, x), cross, layer)
@@ -240,7 +242,8 @@ class Stack(nn.Module):
 
     def keys_values(self, memory: Tensor) -> tuple[KeysValues, ...]:
         """memory `(inputs, source, width)` -> its keys and values for the cross-attention of each layer."""
-        return tuple(block.cross_attention.keys_values(memory) for block in self.blocks)  # type: ignore[operator, union-attr]
+        layers = (block.cross_attention for block in self.blocks)
+        return tuple(layer.keys_values(memory) for layer in layers)  # type: ignore[operator, union-attr]
 
     def weights(
         self, x: Tensor, inputs: AttentionInputs, cross: CrossAttentionInputs | None = None

@@ -1,8 +1,8 @@
 """Attention of a Transformer's decoder to its encoder: the memory of an input is its keys and values of each
 layer.
 
-All rows that read one input (the hypotheses of a beam) are grouped and ask together. So the memory of an input
-is read once a step, and is never copied for a row.
+All rows that read one input (the hypotheses of a beam) are grouped and ask together. So the memory of an
+input is read once a step, and is never copied for a row.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class DecoderState(NamedTuple):
         return QueryGroups.of(self.source, self.memory.value)
 
     def reordered(self, rows: Tensor) -> DecoderState:
-        """These rows `(n,)`, in place. The memory of inputs that no row reads any more is dropped when they are
-        half of it."""
+        """These rows `(n,)`, in place. The memory of inputs that no row reads any more is dropped when they
+        are half of it."""
         source = self.source.index_select(0, rows)
         past = self.past and self.past.reordered(rows, self.source)
         if torch.equal(source, self.source):

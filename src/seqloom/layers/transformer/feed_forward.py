@@ -4,7 +4,7 @@ F(x) = W_2 φ(W_1 x + b_1) + b_2            Vaswani et al. 2017, equation 2
 F(x) = W_2 (φ(W_1 x) ⊙ V x)                gated: Shazeer 2020 (GEGLU with φ = gelu)
 
 gelu       x Φ(x), exactly                                   Hendrycks and Gimpel 2016
-gelu-tanh  x/2 (1 + tanh(√(2/π) (x + 0.044715 x³)))          the same paper's approximation, which GPT and T5 v1.1 have
+gelu-tanh  x/2 (1 + tanh(√(2/π) (x + 0.044715 x³)))          its approximation there, as in GPT and T5 v1.1
 silu       x σ(x)                                            Elfwing et al. 2018
 swish      x σ(β x), β trained, 1 at the start               Ramachandran, Zoph and Le 2017
 """

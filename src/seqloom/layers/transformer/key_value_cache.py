@@ -1,8 +1,8 @@
 """What a causal Transformer has read: the keys and values of each layer, and what the next tokens may see.
 
 As long as the rows of a batch have equally many tokens, masks and positions are those of one row and cost
-nothing. A `<pad>`, or the beginning of a document in the middle of a row, makes rows differ: from then on they
-are ragged.
+nothing. A `<pad>`, or the beginning of a document in the middle of a row, makes rows differ: from then on
+they are ragged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ keys)`: true where it looks, or numbers that are added to the scores, -inf where
 
 
 class KeysValues(NamedTuple):
-    """What one layer has read: `(rows, heads, slots, head_width)` each, of which the first ones are filled."""
+    """What one layer has read: `(rows, heads, slots, head_width)` each; the first slots are filled."""
 
     keys: Tensor
     values: Tensor
@@ -53,8 +53,8 @@ class RaggedCache(NamedTuple):
         """
         document = is_start.cumsum(1)  # 0 continues the document of earlier calls
         tokens_read = is_token.cumsum(1)
-        # A document's position 0 is where it begins, or lies before these steps: -position then. Starts come in
-        # ascending order, so the last one so far is the largest.
+        # A document's position 0 is where it begins, or lies before these steps: -position then. Starts come
+        # in ascending order, so the last one so far is the largest.
         starts = torch.where(is_start, tokens_read - 1, -self.position[:, None])
         positions = tokens_read - 1 - starts.cummax(1).values
         old_keys = self.visible[:, None] & (document == 0)[:, :, None]
@@ -84,9 +84,9 @@ class KeyValueCache(NamedTuple):
     def reordered(self, rows: Tensor, inputs: Tensor | None = None) -> KeyValueCache:
         """These rows `(n,)`, in place.
 
-        The keys and values of a token are a function of it, of those before it and, where there is one, of the
-        input that the row reads (`inputs`, `(rows,)`). So rows that had one text up to some slot, such as the
-        hypotheses of a beam, agree so far, and only later slots are copied.
+        The keys and values of a token are a function of it, of those before it and, where there is one, of
+        the input that the row reads (`inputs`, `(rows,)`). So rows that had one text up to some slot, such as
+        the hypotheses of a beam, agree so far, and only later slots are copied.
         """
         ragged = self.ragged and select_rows(self.ragged, rows)
         if len(rows) > len(self.tokens) or not torch.is_inference_mode_enabled():

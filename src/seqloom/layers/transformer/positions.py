@@ -1,12 +1,15 @@
-"""Positions of tokens: vectors that are added to embeddings, rotations of queries and keys, a bias on scores.
+"""Positions of tokens: vectors added to embeddings, rotations of queries and keys, a bias on scores.
 
-    learned      a row of a table for each position, up to a limit         Gehring et al. 2017; Radford et al. 2018
-    sinusoidal   PE(p, 2i) = sin(p / 10000^(2i/d)),  PE(p, 2i+1) = cos(p / 10000^(2i/d))   Vaswani et al. 2017, 3.5
+    learned      Gehring et al. 2017; Radford et al. 2018
+                 a row of a table for each position, up to a limit
+    sinusoidal   Vaswani et al. 2017, 3.5
+                 PE(p, 2i) = sin(p / 10000^(2i/d)),  PE(p, 2i+1) = cos(p / 10000^(2i/d))
                  or all sines before all cosines, as in their code, fairseq and Marian
-    rotary       pair i of a query or key is rotated by the angle p / 10000^(2i/d), d the width of a head. So a
-                 score depends only on the distance of the two positions. A pair is (i, i + d/2).   Su et al. 2021, 3.2
-    relative     a number for each head and distance is added to the score; far distances share one.
-                                                                           Raffel et al. 2020
+    rotary       Su et al. 2021, 3.2
+                 pair i of a query or key, (i, i + d/2), is rotated by the angle p / 10000^(2i/d), d the width
+                 of a head, so a score depends only on the distance of the two positions
+    relative     Raffel et al. 2020
+                 a number for each head and distance is added to the score; far distances share one
 
 `positions` is `(steps,)` where all rows agree, else `(rows, steps)`.
 """
@@ -42,9 +45,9 @@ class LearnedPositions(nn.Module):
             longest = int(positions.max()) + 1
             if longest > self.context:
                 raise UsageError(
-                    f"a text must have at most {self.context} tokens here, `<s>` included, but one has {longest};"
-                    " cut it, or train with a larger model.context, or with other model.positions, which have no"
-                    " limit"
+                    f"a text must have at most {self.context} tokens here, `<s>` included, but one has"
+                    f" {longest}; cut it, or train with a larger model.context, or with other"
+                    " model.positions, which have no limit"
                 )
         embedded: Tensor = self.embedding(positions + self.offset if self.offset else positions)
         return embedded
@@ -58,7 +61,7 @@ def angles(positions: Tensor, width: int) -> Tensor:
 
 
 def sinusoids(positions: Tensor, width: int, dtype: torch.dtype, *, halves: bool = False) -> Tensor:
-    """positions `(...)` -> `(..., width)`: sine and cosine alternate; `halves`: all sines, then all cosines."""
+    """positions `(...)` -> `(..., width)`: sine and cosine alternate; `halves`: sines, then cosines."""
     pair_angles = angles(positions, width)
     if halves:
         return torch.cat([pair_angles.sin(), pair_angles.cos()[..., : width // 2]], dim=-1).to(dtype)
@@ -90,9 +93,9 @@ def apply_rotary(x: Tensor, by: RotaryAngles) -> Tensor:
 
 @final
 class RelativeBias(nn.Module):
-    """A table `(buckets, heads)` over distances from query to key. Short distances, up to half of the buckets,
-    have one each. Later buckets hold more and more distances, the last one all from `max_distance` on.
-    `bidirectional` keeps half of all buckets for keys after the query."""
+    """A table `(buckets, heads)` over distances from query to key. Short distances, up to half of the
+    buckets, have one each. Later buckets hold more and more distances, the last one all from `max_distance`
+    on. `bidirectional` keeps half of all buckets for keys after the query."""
 
     def __init__(self, heads: int, buckets: int, max_distance: int, *, bidirectional: bool) -> None:
         super().__init__()
@@ -113,15 +116,15 @@ class RelativeBias(nn.Module):
 
 @lru_cache(maxsize=64)
 def distance_buckets(buckets: int, max_distance: int, bidirectional: bool, device: torch.device) -> Tensor:
-    """`(2 max_distance + 1,)`: the bucket of each distance from -max_distance, a key long before its query, to
-    max_distance."""
+    """`(2 max_distance + 1,)`: the bucket of each distance from -max_distance, a key long before its query,
+    to max_distance."""
     with torch.inference_mode(False):  # a cached tensor of inference mode could not be trained with
         distance = torch.arange(-max_distance, max_distance + 1, device=device)
         after = (distance > 0).long() * (buckets // 2) if bidirectional else 0
         count = buckets // 2 if bidirectional else buckets
         distance = distance.abs() if bidirectional else (-distance).clamp(min=0)
         exact = count // 2
-        # In float32, as published checkpoints were trained: it decides on which side of a border a distance is.
+        # In float32, as published checkpoints were trained: it decides the bucket of distances at a border.
         ratio = torch.log(distance.float() / exact) / math.log(max_distance / exact)
         far = exact + (ratio * (count - exact)).long()
         return after + torch.where(distance < exact, distance, far.clamp(max=count - 1))
