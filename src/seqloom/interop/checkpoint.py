@@ -1,5 +1,4 @@
-"""A checkpoint of the hub as a model of ours: its configuration translated, every tensor in its place, nothing
-left at random."""
+"""A checkpoint of the hub as a model of ours: its configuration translated, every tensor in its place."""
 
 from __future__ import annotations
 
@@ -243,8 +242,12 @@ class _NoInitialisation(TorchFunctionMode):
     """Skips random initialisation: on the meta device it fills nothing, but takes its time."""
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         kwargs = kwargs or {}
         if func.__name__ in RANDOM_INITIALISERS:
             return args[0] if args else kwargs["tensor"]

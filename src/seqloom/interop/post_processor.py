@@ -1,4 +1,4 @@
-"""Changes to the content of a tokenizer.json: special tokens around a text, and a space before its first word.
+"""Changes to the content of a tokenizer.json: special tokens around a text, a space before its first word.
 
 Our own tokenizers leave both to the template of rows (`data/encoding/`). An exported tokenizer must do them
 itself.

@@ -32,6 +32,10 @@ NOT_ENCODER = {
 """Model type -> beginnings of the names of tensors that do not belong to its encoder."""
 
 
+ConfigFields = Mapping[str, Any]
+"""Of a configuration of ours, whose class checks their types."""
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class Pretrained:
@@ -51,7 +55,7 @@ class Pretrained:
     """Of that head; None for a pooler."""
     labels: tuple[str, ...] = ()
     """Of that head."""
-    heads: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    heads: Mapping[str, ConfigFields] = field(default_factory=dict)
     """Kind -> the settings that the head of its family has on the hub, such as the activation: what "auto"
     stands for."""
     tokenizer: StoredTokenizer | None = None
@@ -83,7 +87,7 @@ def pretrained_encoder(folder: Path) -> Pretrained:
     )
 
 
-def pretrained_of_run(content: Mapping[str, Any], weights: Path) -> Pretrained:
+def pretrained_of_run(content: ConfigFields, weights: Path) -> Pretrained:
     """The encoder of a run folder, whose config.json holds `content`: that below a task head, or a model that
     takes one. Raises FolderError where the weights are damaged, UsageError where the model takes no task
     head."""
@@ -111,7 +115,7 @@ def _no_encoder(place: Path, model_type: str) -> UsageError:
     )
 
 
-def _pretrained(model_type: str, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Pretrained:
+def _pretrained(model_type: str, fields: ConfigFields, tensors: Mapping[str, Tensor]) -> Pretrained:
     tensors = {name: tensor.detach() for name, tensor in tensors.items()}
     if model_type != ENCODER_WITH_HEAD:
         return _of_encoder(model_type, fields, tensors)
@@ -131,24 +135,25 @@ def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def _of_encoder(model_type: str, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Pretrained:
+def _of_encoder(model_type: str, fields: ConfigFields, tensors: Mapping[str, Tensor]) -> Pretrained:
     """Of a model without a task head: the heads that it was trained with are left out."""
     families = [family for family in FAMILIES.values() if family.model_type == model_type]
     below_head = families[0].encoder_fields if families else {}
     left = [name for name in tensors if name.startswith(NOT_ENCODER.get(model_type, ()))]
     pooler = _below("pooler.", tensors) if model_type == "bert" else {}
     heads = [name for name in left if not name.startswith("pooler.")]
+    notes = (f"not used, as the task head replaces them: {listed(heads)}",) if heads else ()
     return Pretrained(
         encoder_type=model_type,
         encoder_fields={**fields, **below_head},
         encoder_tensors={name: tensor for name, tensor in tensors.items() if name not in left},
         vocabulary_size=fields["vocabulary_size"],
         head_tensors={f"hidden.{name}": tensor for name, tensor in pooler.items()},
-        notes=(f"not used, as the task head replaces them: {listed(heads)}",) if heads else (),
+        notes=notes,
     )
 
 
-def _hub_heads(family: Family, encoder_fields: Mapping[str, Any]) -> dict[str, Fields]:
+def _hub_heads(family: Family, encoder_fields: ConfigFields) -> dict[str, Fields]:
     heads: dict[str, Fields] = {}
     for architecture in family.architectures.values():
         if architecture.head is not None and architecture.head.pools:
@@ -158,7 +163,7 @@ def _hub_heads(family: Family, encoder_fields: Mapping[str, Any]) -> dict[str, F
 
 
 def with_special_tokens(
-    tensors: Mapping[str, Tensor], fields: Mapping[str, Any], count: int, generator: torch.Generator
+    tensors: Mapping[str, Tensor], fields: ConfigFields, count: int, generator: torch.Generator
 ) -> tuple[dict[str, Tensor], Fields]:
     """The tensors and fields of an encoder whose vocabulary has `count` more ids at its end: their embeddings
     are N(0, 0.02), and so are their weights in an output that is not tied (Radford et al. 2018: start,

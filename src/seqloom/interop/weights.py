@@ -69,7 +69,8 @@ class StoredWeights:
         """The tensor, in the memory of the file."""
         path = self.stored[name].path
         try:
-            tensor: Tensor = self._open(path, framework="pt").get_tensor(name)  # type: ignore[no-untyped-call]
+            file = self._open(path, framework="pt")
+            tensor: Tensor = file.get_tensor(name)  # type: ignore[no-untyped-call]
         except (OSError, SafetensorError) as error:
             raise _unreadable(path, name, error) from None
         return tensor

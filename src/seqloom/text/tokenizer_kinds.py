@@ -1,11 +1,11 @@
 """The kinds of tokenizers that seqloom trains: how each splits a text, and what its entries spell.
 
-    characters, words, bytes      what their names say
-    whitespace                    words as white space divides them
-    bpe                           merges of bytes           Sennrich et al. 2016 (arXiv:1508.07909, algorithm 1);
-                                                            Radford et al. 2019
-    wordpiece                     the longest piece first   Schuster and Nakajima 2012; Devlin et al. 2019
-    unigram                       the likeliest pieces      Kudo 2018 (arXiv:1804.10959)
+    characters, words, bytes   what their names say
+    whitespace                 words as white space divides them
+    bpe                        merges of bytes           Sennrich et al. 2016 (arXiv:1508.07909, algorithm 1);
+                                                         Radford et al. 2019
+    wordpiece                  the longest piece first   Schuster and Nakajima 2012; Devlin et al. 2019
+    unigram                    the likeliest pieces      Kudo 2018 (arXiv:1804.10959)
 
 Every kind has the special tokens as ids 0 to 15. They are plain entries of the vocabulary and never "added
 tokens", which the library would look for inside a text. A text that spells `<s>` stays text, because the
@@ -111,7 +111,8 @@ def _before_last_word(pre_tokenizer: Callable[[], PreTokenizer]) -> Callable[[st
 
     def stable_length(text: str) -> int:
         *_, (begin, end) = [(0, 0), *(span for _, span in pre_tokenizer().pre_tokenize_str(text))]
-        return int(begin if end == len(text) else end)
+        inside_word = end == len(text)
+        return int(begin) if inside_word else int(end)
 
     return stable_length
 

@@ -1,4 +1,4 @@
-"""Learning a vocabulary from texts, one function for each kind. The same texts give the same ids, in any order."""
+"""Learning a vocabulary from texts, one function for each kind. The order of the texts does not matter."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def _characters(texts: Iterable[str], vocabulary: int, normalisation: Normalisat
     """Every character that occurs, in the order of the code points."""
     normalizer = normalizer_of(normalisation)
     seen: set[str] = set()
-    for text in texts:
-        seen.update(text if normalizer is None else normalizer.normalize_str(text))
+    for text in texts if normalizer is None else map(normalizer.normalize_str, texts):
+        seen.update(text)
     require_vocabulary(
         "characters", vocabulary, len(SPECIALS) + len(seen), f", as the text has {len(seen)} characters"
     )

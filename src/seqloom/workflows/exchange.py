@@ -58,7 +58,7 @@ def import_model(place: str, output_dir: str, dtype: str | None = None) -> dict[
     if dtype is not None and dtype not in DTYPES:
         raise UsageError(f"--dtype must be one of {', '.join(DTYPES)}, but is {printable(dtype)}")
     if is_hub_name(place) or Path(place).is_dir():
-        return _import_folder(place, Path(output_dir), None if dtype is None else DTYPES[dtype])
+        return _import_folder(place, Path(output_dir), DTYPES.get(dtype or ""))
     if dtype is not None:
         raise UsageError(
             f"--dtype belongs to Hugging Face directories, but {printable(place)} is none; leave it out"
@@ -83,7 +83,8 @@ def _import_folder(place: str, folder: Path, dtype: torch.dtype | None) -> dict[
     tokenizer = None
     if task != run_folder.IMAGES:
         tokenizer = hub_tokenizer(source, origin.content, checkpoint.config.vocabulary_size)
-        decode, more = origin.decoding(TASKS[task].decode if task in TASKS else {}, tokenizer)
+        defaults = TASKS[task].decode if task in TASKS else {}
+        decode, more = origin.decoding(defaults, tokenizer)
         notes += more
     for note in notes:
         logger.info(note)
@@ -150,7 +151,8 @@ def export_model(
     source = _open(folder)
     if form is None and isinstance(source.model, Ngram):
         return {"output": out, "ngrams": export_arpa(folder, out)}
-    return _export_folder(source, Path(out), None if shard_mib is None else shard_mib * 2**20)
+    shard_bytes = None if shard_mib is None else shard_mib * 2**20
+    return _export_folder(source, Path(out), shard_bytes)
 
 
 def _open(folder: str) -> _Source:

@@ -171,7 +171,8 @@ def example(graphs: ModelGraphs, *, texts: bool) -> str:
     """A program that runs the graphs, in the folder that holds them."""
     if graphs.step is None:
         return ENCODE_TEXT if texts else CLASSIFY_IMAGE
-    return GENERATE.replace("START", FROM_PROMPT if graphs.encoder is None else FROM_SOURCE)
+    start = FROM_PROMPT if graphs.encoder is None else FROM_SOURCE
+    return GENERATE.replace("START", start)
 
 
 STATE = (

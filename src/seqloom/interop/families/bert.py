@@ -139,7 +139,7 @@ def _pooler(content: JsonObject, fields: Fields, names: Collection[str]) -> Fiel
 def _roberta(content: JsonObject, fields: Fields, names: Collection[str]) -> Fields:
     """The rows of the position table up to that of padding are not used."""
     pad = content.get("pad_token_id", 1)
-    pad = _natural("pad_token_id", 0 if pad is None else pad)
+    pad = 0 if pad is None else _natural("pad_token_id", pad)
     positions = _natural("max_position_embeddings", fields["context"])
     offset = 1 + pad
     return _pooler(content, fields, names) | {"position_offset": offset, "context": positions - offset}

@@ -152,7 +152,7 @@ def _difference(result: Tensor, expected: Tensor, compared: Tensor) -> float:
 
 
 def open_graph(graph: Graph, folder: Path) -> Callable[[Mapping[str, Tensor]], Tensors]:
-    """The written file, run by onnxruntime on the CPU: inputs by name, others among them -> outputs by name."""
+    """The written file, run by onnxruntime on the CPU: inputs by name (others are ignored) -> outputs."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

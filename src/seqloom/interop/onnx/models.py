@@ -1,12 +1,12 @@
 """The families of models that ONNX holds, and how each is compared with its graphs.
 
-    an encoder             `model`: inputs and mask (images) -> hidden states, and what the heads make of them
-    a language model       `step`: tokens and state -> logits after the last token, and the state
-    an encoder-decoder     `encoder`: source -> the first state of the decoder, and the memory; `step` as above
+    an encoder           `model`: inputs and mask (images) -> hidden states, and what the heads make of them
+    a language model     `step`: tokens and state -> logits after the last token, and the state
+    an encoder-decoder   `encoder`: source -> the first state of the decoder, and the memory; `step` as above
 
-A state is tensors by name. `step` returns each as `next_NAME`; the memory it only reads. What the encoder does
-not return starts as zeros, with no past. The modules call the model's own layers; time is a `scan` where the
-model has a loop.
+A state is tensors by name. `step` returns each as `next_NAME`; the memory it only reads. What the encoder
+does not return starts as zeros, with no past. The modules call the model's own layers; time is a `scan` where
+the model has a loop.
 """
 
 from __future__ import annotations

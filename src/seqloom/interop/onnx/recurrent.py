@@ -23,8 +23,8 @@ from seqloom.models.seq2seq import AttentionMemory, Seq2Seq, Seq2SeqState
 
 @final
 class ScannedRecurrent(nn.Module):
-    """`RecurrentStack` with one scan for each layer and direction. A scan skips padding anywhere, so nothing is
-    packed."""
+    """`RecurrentStack` with one scan for each layer and direction. A scan skips padding anywhere, so nothing
+    is packed."""
 
     def __init__(self, recurrent: RecurrentStack) -> None:
         super().__init__()
@@ -140,7 +140,8 @@ class AttentionStep(nn.Module):
 
         def step(old: CellState, token: Tensor) -> tuple[CellState, Tensor]:
             embedded = self.model.target_embedding(token)[:, None]
-            decoded, new, contexts, _ = self.step(embedded, None, old, memory)  # type: ignore[arg-type]  # no mask
+            # there is no dropout mask
+            decoded, new, contexts, _ = self.step(embedded, None, old, memory)  # type: ignore[arg-type]
             hidden = self.model.readout(decoded, embedded, contexts)[:, 0]
             return _where(token != self.model.config.pad_id, new, old), hidden.clone()
 

@@ -51,7 +51,7 @@ class SentencePieceModel(NamedTuple):
 
 
 def read_sentencepiece(path: Path) -> SentencePieceModel:
-    """Raises FolderError where the file is missing, damaged, or has a model type other than unigram and bpe."""
+    """Raises FolderError where the file is missing or damaged, or is neither unigram nor bpe."""
     try:
         if path.stat().st_size > MAX_BYTES:
             raise FolderError(f"must be at most {MAX_BYTES} bytes, but has {path.stat().st_size}", path)
@@ -79,14 +79,16 @@ def _parsed(content: bytes) -> SentencePieceModel:
         raise ValueError(f"of its {len(pieces)} pieces not just one is the unknown one")
     if len({piece.text for piece in pieces}) < len(pieces):
         raise ValueError("a piece occurs twice")
-    if (kind := training.get(3, 1)) not in (1, 2):
+    kind = training.get(3, 1)
+    if kind not in (1, 2):
         raise ValueError("its pieces are words or characters, neither unigram nor bpe")
     if not normalising.get(5, 1) or training.get(24, 0):
         raise ValueError("its spaces are no `▁` before words")
     charsmap = _get(normalising, 2, b"")
     _check_charsmap(charsmap)
+    types: dict[Field, Literal["unigram", "bpe"]] = {1: "unigram", 2: "bpe"}
     return SentencePieceModel(
-        kind="unigram" if kind == 1 else "bpe",
+        kind=types[kind],
         pieces=pieces,
         charsmap=charsmap,
         add_dummy_prefix=bool(normalising.get(3, 1)),

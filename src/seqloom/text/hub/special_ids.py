@@ -93,12 +93,14 @@ def special_ids_of(
         bos, template = _present(configured_bos), SpecialTokenTemplate()
     around = (*template.prefix, *template.separator, *template.suffix)
     special = {*_present(pad, specials.unk, specials.mask), *bos, *around, *without_entry}
+    own_pad = pad if encoder and pad is not None else -1
+    # GPT-2 names its end as the unknown token, though its bytes can spell everything
+    unk = None if specials.unk == eos else specials.unk
     return SpecialIds(
-        pad=pad if encoder and pad is not None else -1,
+        pad=own_pad,
         bos=bos,
         eos=eos,
-        # GPT-2 names its end as the unknown token, though its bytes can spell everything
-        unk=None if specials.unk == eos else specials.unk,
+        unk=unk,
         prefix=template.prefix,
         separator=template.separator,
         suffix=template.suffix,

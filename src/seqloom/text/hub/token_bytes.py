@@ -75,7 +75,8 @@ def _step(part: Component) -> DecoderStep:
         return DecoderStep(_replace(part["suffix"], " "), space_suffix=b" ")
     if kind == "Metaspace":
         prepended = part.get("prepend_scheme", "always") != "never"
-        return DecoderStep(_replace(part["replacement"], " "), space_prefix=b" " if prepended else None)
+        prefix = b" " if prepended else None
+        return DecoderStep(_replace(part["replacement"], " "), prefix)
     if kind == "Replace" and "String" in part["pattern"]:
         return DecoderStep(_replace(part["pattern"]["String"], part["content"]))
     if kind == "Strip":

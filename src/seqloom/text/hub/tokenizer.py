@@ -157,7 +157,7 @@ class HubTokenizer:
         return self.encode([text.replace(name, hidden_name) for text in texts])
 
     def offsets(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
-        """The characters `text[begin:end]` of each id of `encode`. Several ids of one character may share it."""
+        """The characters `text[begin:end]` of each id of `encode`. Ids may share a character."""
         prepare_for_fork()
         texts = checked_batch(texts)
         with panics_are_errors("encode"):
@@ -181,7 +181,9 @@ class HubTokenizer:
             if shorter.ids == encoding.ids:
                 spans = []
                 for begin, end in shorter.offsets:
-                    spans.append((kept[begin], kept[end - 1] + 1) if begin < end else (begin, begin))
+                    if begin < end:
+                        begin, end = kept[begin], kept[end - 1] + 1
+                    spans.append((begin, end))
         return _with_combining_marks(text, spans)
 
     def stable_prefix(self, text: str) -> tuple[list[int], bytes]:

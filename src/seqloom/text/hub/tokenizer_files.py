@@ -1,13 +1,13 @@
 """The tokenizer files of the hub, each converted to the content of a `tokenizer.json`: what `transformers`
 builds from the same files.
 
-    tokenizer.json                          as it is
-    vocab.txt                               WordPiece (BERT, ELECTRA)
-    vocab.json, merges.txt                  byte-level BPE (GPT-2, RoBERTa, BART), or BPE whose words end in `</w>`
-                                            (GPT-1)
-    source.spm, target.spm, vocab.json      Marian: pieces of sentencepiece, ids of vocab.json; a tokenizer.json
-                                            beside them is not read
-    spiece.model, *.model                   sentencepiece, unigram or BPE (T5 and others)
+    tokenizer.json                       as it is
+    vocab.txt                            WordPiece (BERT, ELECTRA)
+    vocab.json, merges.txt               byte-level BPE (GPT-2, RoBERTa, BART), or BPE of words that end in `</w>`
+                                         (GPT-1)
+    source.spm, target.spm, vocab.json   Marian: pieces of sentencepiece, ids of vocab.json; a tokenizer.json
+                                         beside them is not read
+    spiece.model, *.model                sentencepiece, unigram or BPE (T5 and others)
 
 Everything is data. Code that a file names (`auto_map`) is never loaded.
 """
@@ -127,11 +127,12 @@ def wordpiece_tokenizer(folder: Path, settings: TokenizerSettings) -> Tokenizer:
     roles = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
     unk = _require_unknown(settings.token("unk", roles["unk"]), vocabulary, path)
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=unk))
-    strip_accents = settings.content.get("strip_accents")
+    accents = settings.content.get("strip_accents")
+    strip_accents = None if accents is None else bool(accents)
     tokenizer.normalizer = normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=settings.flag("tokenize_chinese_chars", True),
-        strip_accents=None if strip_accents is None else bool(strip_accents),
+        strip_accents=strip_accents,
         lowercase=settings.flag("do_lower_case", True),
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -309,10 +310,10 @@ def _add_tokens(tokenizer: Tokenizer, folder: Path, settings: TokenizerSettings)
     if (folder / ADDED).exists():
         entries = _read_vocabulary(folder / ADDED)
         added = {i: AddedToken(token, normalized=True) for token, i in entries.items()}
-    decoder: object = settings.content.get("added_tokens_decoder")
+    decoder = settings.content.get("added_tokens_decoder")
     try:
         if decoder is not None:
-            added |= {int(i): _added_token(options) for i, options in decoder.items()}  # type: ignore[attr-defined]
+            added |= _decoded_tokens(decoder)
     except (AttributeError, TypeError, ValueError, OverflowError) as error:
         raise FolderError(
             "added_tokens_decoder of tokenizer_config.json must say of each id what it adds, but does not"
@@ -330,8 +331,11 @@ def _add_tokens(tokenizer: Tokenizer, folder: Path, settings: TokenizerSettings)
             )
 
 
-def _added_token(options: Mapping[str, Any]) -> AddedToken:
-    return AddedToken(**{key: options[key] for key in options if key != "__type"})
+def _decoded_tokens(decoder: Any) -> dict[int, AddedToken]:
+    tokens = {}
+    for i, options in decoder.items():
+        tokens[int(i)] = AddedToken(**{key: options[key] for key in options if key != "__type"})
+    return tokens
 
 
 def _check_merges(folder: Path, vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> None:

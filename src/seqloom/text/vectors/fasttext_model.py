@@ -1,7 +1,7 @@
 """The `.bin` files of fastText, read without that library (Bojanowski et al. 2017; its C++ source, version 12
 and the one before it had versions).
 
-A file is: a magic number and a version (not in the oldest), 12 settings, the dictionary, and the input matrix.
+A file is: a magic number and a version (not in the oldest), 12 settings, the dictionary, the input matrix.
 The first rows of the matrix are those of the words; `bucket` more are shared by the character n-grams. What
 follows (the output) is not read. The vector of a word is the mean of its own row and those of the n-grams of
 `<word>`; of a word that is not in the dictionary, of the n-grams alone.
@@ -169,7 +169,7 @@ def _means(
     words: int,
     rows: Mapping[str, Sequence[int]],
 ) -> NDArray[np.float32]:
-    """For each word the mean of its rows of the matrix, which is read a chunk at a time: `(len(rows), width)`."""
+    """For each word the mean of its rows of the matrix, read a chunk at a time: `(len(rows), width)`."""
     height, width = stream.numbers("<i8", 2, "the header of the matrix").tolist()
     if width != settings.width or height not in (words, words + settings.buckets):
         raise DataError(

@@ -10,8 +10,8 @@ V = TypeVar("V")
 
 @final
 class WantedWords(Generic[V]):
-    """`words` None wants all. With `fold_case` a word that is not in the file as it is written takes its lower
-    case, or else the first that differs only in case; where all are wanted, all are folded."""
+    """`words` None wants all. With `fold_case` a word that is not in the file as it is written takes its
+    lower case, or else the first that differs only in case; where all are wanted, all are folded."""
 
     def __init__(self, words: Collection[str] | None, fold_case: bool) -> None:
         self.words = None if words is None else dict.fromkeys(words)
