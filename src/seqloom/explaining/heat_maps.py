@@ -66,15 +66,6 @@ def attention_heat_map(
     angle = 0
     if max(map(_label_width, columns)) * font > cell - 4:
         angle = -45 if cell > 20 else -90
-    tooltip = [
-        alt.Tooltip("from:N", title=source_title),
-        alt.Tooltip("to:N", title=target_title),
-        alt.Tooltip("weight:Q", format=".3f"),
-    ]
-    values = [
-        {"target": i, "source": list(range(len(columns))), "weight": row.round(4).tolist()}
-        for i, row in enumerate(grid)
-    ]
     top = (float(grid.max()) or 1.0) if stretch else 1.0
     legend = alt.Legend(
         title="weight (0 to max)" if stretch else "weight",
@@ -82,29 +73,23 @@ def attention_heat_map(
         format=".2~g",
         gradientLength=max(110, min(200, cell * len(rows))),
     )
-    width = cell * len(columns)
-    chart: alt.Chart = (
-        _cells(values)
+    tooltip = [
+        alt.Tooltip("from:N", title=source_title),
+        alt.Tooltip("to:N", title=target_title),
+        alt.Tooltip("weight:Q", format=".3f"),
+    ]
+    records = [{"target": i, "weight": row.round(4).tolist()} for i, row in enumerate(grid)]
+    cells = (
+        _cells(records)
         .transform_calculate("from", f"{json.dumps(columns)}[datum.source]")
         .transform_calculate("to", f"{json.dumps(rows)}[datum.target]")
         .mark_rect(stroke="white", strokeWidth=1 if cell > 20 else 0.5, aria=False)
-        .encode(
-            x=alt.X(
-                "source:O",
-                scale=cell_scale(len(columns)),
-                axis=word_axis(columns, source_title, font, orient="top", labelAngle=angle),
-            ),
-            y=alt.Y(
-                "target:O",
-                scale=cell_scale(len(rows)),
-                axis=word_axis(rows, target_title, font, orient="left"),
-            ),
-            color=alt.Color("weight:Q", scale=weight_scale(0, top), legend=legend),
-            tooltip=tooltip,
-        )
-        .properties(width=width, height=cell * len(rows))
     )
-    return styled(chart, title, subtitle, width + 120, title or "Attention")
+    x_axis = word_axis(columns, source_title, font, orient="top", labelAngle=angle)
+    y_axis = word_axis(rows, target_title, font, orient="left")
+    color = alt.Color("weight:Q", scale=weight_scale(0, top), legend=legend)
+    chart = _heat_map(cells, cell, x_axis, y_axis, color=color, tooltip=tooltip)
+    return styled(chart, title, subtitle, cell * len(columns) + 120, title or "Attention")
 
 
 def head_heat_maps(
@@ -132,12 +117,11 @@ def head_heat_maps(
             f"{layers} layers of {heads} heads with {len(target)} x {len(source)} weights each must be"
             f" {MOST_CELLS:,} weights at most, but are {grid.size:,}; show a shorter sentence"
         )
-    values = []
+    records = []
     for layer, head in numpy.ndindex(layers, heads):
         for i, row in enumerate(weight_grid(grid[layer, head], len(target), len(source))):
-            positions, rounded = list(range(len(row))), row.round(3).tolist()
             place = {"layer": layer + 1, "head": head + 1, "target": i}
-            values.append({**place, "source": positions, "weight": rounded})
+            records.append({**place, "weight": row.round(3).tolist()})
     require_extra()
     import altair as alt
 
@@ -146,30 +130,40 @@ def head_heat_maps(
 
     columns, rows = word_labels(source, pieces), word_labels(target, pieces)
     cell = max(5, min(14, 260 // max(len(columns), len(rows))))  # pixels: 14 up to 18 words, 5 from 52 on
-    font, width = max(7, cell - 3), cell * len(columns)
-    x_axis = word_axis(columns, "", font, orient="bottom", labelAngle=-90)
-    y_axis = word_axis(rows, "", font, orient="left")
-    chart: alt.Chart = (
-        _cells(values)
-        .mark_rect(stroke="white", strokeWidth=0.5, aria=False)
-        .encode(
-            x=alt.X("source:O", scale=cell_scale(len(columns)), axis=x_axis),
-            y=alt.Y("target:O", scale=cell_scale(len(rows)), axis=y_axis),
-            color=alt.Color("weight:Q", scale=weight_scale(0, 1), legend=alt.Legend(title="weight")),
-            row=alt.Row("layer:O", title=None, header=header("layer")),
-            column=alt.Column("head:O", title=None, header=header("head")),
-        )
-        .properties(width=width, height=cell * len(rows))
+    font = max(7, cell - 3)
+    chart = _heat_map(
+        _cells(records).mark_rect(stroke="white", strokeWidth=0.5, aria=False),
+        cell,
+        word_axis(columns, "", font, orient="bottom", labelAngle=-90),
+        word_axis(rows, "", font, orient="left"),
+        color=alt.Color("weight:Q", scale=weight_scale(0, 1), legend=alt.Legend(title="weight")),
+        row=alt.Row("layer:O", title=None, header=header("layer")),
+        column=alt.Column("head:O", title=None, header=header("head")),
     )
-    return styled(chart, title, subtitle, width * heads, title or "Attention of each head")
+    return styled(chart, title, subtitle, cell * len(columns) * heads, title or "Attention of each head")
 
 
-def _cells(values: list[dict[str, Any]]) -> alt.Chart:
-    """The data of a heat map: a record for each row, which Vega makes into cells; altair is slow to check
-    each cell."""
+def _cells(records: list[dict[str, Any]]) -> alt.Chart:
+    """The data of a heat map: a record for each row of weights, which Vega makes into cells; altair is slow
+    to check each cell."""
     import altair as alt
 
+    positions = list(range(len(records[0]["weight"])))
+    values = [{**record, "source": positions} for record in records]
     return alt.Chart(alt.InlineData(values=values)).transform_flatten(["source", "weight"])
+
+
+def _heat_map(cells: alt.Chart, cell: int, x_axis: alt.Axis, y_axis: alt.Axis, **channels: Any) -> alt.Chart:
+    """The cells, each a square of `cell` pixels, between two axes of words."""
+    import altair as alt
+
+    columns, rows = (len(axis["values"]) for axis in (x_axis, y_axis))
+    chart: alt.Chart = cells.encode(
+        x=alt.X("source:O", scale=cell_scale(columns), axis=x_axis),
+        y=alt.Y("target:O", scale=cell_scale(rows), axis=y_axis),
+        **channels,
+    ).properties(width=cell * columns, height=cell * rows)
+    return chart
 
 
 def cell_scale(count: int) -> alt.Scale:

@@ -127,6 +127,47 @@ class ProbeBatch(NamedTuple):
     """`(rows, answers)`"""
 
 
+@final
+@dataclass(kw_only=True)
+class _ProbeTraining:
+    """The training of one reader, as functions for the training loop."""
+
+    task: MemoryTask
+    distance: int
+    budget: ProbeBudget
+    model: MemoryReader
+    show: Callable[[Progress], None]
+    state: TrainerState
+    tokens_read: int = 0
+
+    def batches(self, _epoch: int, start: int) -> Iterator[Rows]:
+        """The only "row" of a batch is the number of its update."""
+        return (np.array([step]) for step in range(start + 1, self.budget.steps + 1))
+
+    def load(self, rows: Rows, _global_rows: Rows) -> ProbeBatch:
+        step, budget = int(rows[0]), self.budget
+        distance = trained_distance(self.task, self.distance, budget, step)
+        batch = examples(self.task, budget.seed, "train", step, budget.rows, distance)
+        self.tokens_read += batch.inputs[..., :1].size
+        return _tensors(batch)
+
+    def validate(self) -> dict[str, float]:
+        """The error; the larger number of rows is read only if the smaller one passes."""
+        error = math.inf
+        if self.state.step % self.budget.check_every == 0:
+            for rows in CHECK_ROWS:
+                metrics = measure(self.model, self.task, self.budget.seed, "validation", rows, self.distance)
+                error = _error(metrics)
+                if not error <= STOP_SHARE * _learned_error(self.task):
+                    break
+        return {"loss": error}
+
+    def progress(self, now: Progress) -> None:
+        # the loss counts an update as one, so the loop reports updates a second
+        tokens_per_update = self.tokens_read / now.step
+        self.show(now._replace(tokens_per_second=now.tokens_per_second * tokens_per_update))
+
+
 def probe(
     task: MemoryTask,
     reader: str,
@@ -145,47 +186,22 @@ def probe(
     config = TrainConfig(
         learning_rate=budget.learning_rate, schedule="linear", weight_decay=0.0, seed=budget.seed, log_every=1
     )
-    state, tokens_read = TrainerState(total_steps=budget.steps), 0
-
-    def batches(_epoch: int, start: int) -> Iterator[Rows]:
-        """The only "row" of a batch is the number of its update."""
-        return (np.array([step]) for step in range(start + 1, budget.steps + 1))
-
-    def load(rows: Rows, _whole: Rows) -> ProbeBatch:
-        nonlocal tokens_read
-        step = int(rows[0])
-        shorter = trained_distance(task, distance, budget, step)
-        batch = examples(task, budget.seed, "train", step, budget.rows, shorter)
-        tokens_read += batch.inputs[..., :1].size
-        return _tensors(batch)
-
-    def validate() -> dict[str, float]:
-        """The error; the larger number of rows is read only where the smaller one says that it is learned."""
-        error = math.inf
-        if state.step % budget.check_every == 0:
-            for rows in CHECK_ROWS:
-                error = _error(measure(model, task, budget.seed, "validation", rows, distance))
-                if not error <= STOP_SHARE * _learned_error(task):
-                    break
-        return {"loss": error}
-
-    def report(now: Progress) -> None:
-        # the loss counts an update as one, so the loop reports updates a second
-        tokens_per_update = tokens_read / now.step
-        progress(now._replace(tokens_per_second=now.tokens_per_second * tokens_per_update))
-
+    state = TrainerState(total_steps=budget.steps)
+    training = _ProbeTraining(
+        task=task, distance=distance, budget=budget, model=model, show=progress, state=state
+    )
     trainer = Trainer(
         model=model,
         objective=probe_loss,
         optimizer=make_optimizer(model, config),
         config=config,
-        batches=batches,
-        load=load,
-        describe=lambda rows: f"update {rows[0]}",
-        validate=validate,
+        batches=training.batches,
+        load=training.load,
+        describe=str,
+        validate=training.validate,
         save=lambda _: None,
         log=lambda _: None,
-        progress=report,
+        progress=training.progress,
         interrupted=interrupted,
         evaluate_every=budget.check_every,
         target=STOP_SHARE * _learned_error(task),
