@@ -1,4 +1,4 @@
-"""Texts, pairs, choices, words and questions as the rows of a reader."""
+"""Texts, pairs, choices, words and questions as encoded rows."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqloom.data.encoding.sliding_windows import merge_windows, owners, windows, word_windows
+from seqloom.data.encoding.sliding_windows import best_windows, merge_windows, windows, word_windows
 from seqloom.errors import UsageError
 
 ROOM_AND_STRIDE = st.integers(1, 12).flatmap(lambda room: st.tuples(st.just(room), st.integers(0, room - 1)))
@@ -71,7 +71,7 @@ def test_a_place_is_answered_where_it_sees_most_on_its_nearer_side(
     length: int, sizes: tuple[int, int]
 ) -> None:
     found = windows(length, *sizes)
-    for at, window in enumerate(owners(found, length)):
+    for at, window in enumerate(best_windows(found, length)):
         nearer = [min(at - begin, end - 1 - at) if begin <= at < end else -1 for begin, end in found]
         assert nearer[window] == max(nearer)
         assert window == nearer.index(max(nearer))
@@ -84,4 +84,4 @@ def test_a_window_that_does_not_move_on_is_refused() -> None:
         with pytest.raises(UsageError, match=r"data\.stride, .*, must be less than what a window holds"):
             word_windows([1] * 9, room, stride)
     with pytest.raises(ValueError, match="in no window"):
-        owners([(0, 2), (3, 4)], 4)
+        best_windows([(0, 2), (3, 4)], 4)

@@ -1,5 +1,5 @@
-"""Texts that are longer than a model reads: cut into windows that overlap, and answered from the window that
-sees most around a place.
+"""Texts that are longer than a model reads: cut into windows that overlap; each place is answered from the
+window with most context around it.
 
 Devlin et al. 2019 (the code of their SQuAD experiments, `_check_is_max_context`): a place is answered where
 the smaller of its contexts, left and right, is largest.
@@ -15,15 +15,15 @@ from seqloom.errors import UsageError
 
 T = TypeVar("T")
 Window = tuple[int, int]
-"""(begin, end) of what is read together, without its end."""
+"""(begin, end) of what is read together; the end is excluded."""
 
 
 def windows(length: int, room: int, stride: int) -> list[Window]:
     """Windows of at most `room` places that cover a text of `length`; neighbours share `stride` places or
     more.
 
-    All but the only one are full: the last one begins `room` before the end. An empty text has one window,
-    (0, 0). Raises UsageError where windows would not move on.
+    Where there are several, all are full: the last one begins `room` before the end. An empty text has one
+    window, (0, 0). Raises UsageError where windows would not move on.
     """
     _check(room, stride)
     if length <= room:
@@ -35,9 +35,9 @@ def windows(length: int, room: int, stride: int) -> list[Window]:
 def word_windows(sizes: Sequence[int], room: int, stride: int) -> list[Window]:
     """Windows over words of so many tokens each: `words[begin:end]` have at most `room` tokens.
 
-    No word is cut, but one that alone has more than `room` tokens, of which the first `room` are meant. A
-    word of no tokens keeps its place. Neighbours share as many words as have at most `stride` tokens. Raises
-    UsageError where windows would not move on.
+    No word is cut, except one that alone has more than `room` tokens: its first `room` are read. A word of no
+    tokens keeps its place. Neighbours share as many words as have at most `stride` tokens. Raises UsageError
+    where windows would not move on.
     """
     _check(room, stride)
     total = [0, *accumulate(min(size, room) for size in sizes)]  # tokens before each word
@@ -64,20 +64,20 @@ def _check(room: int, stride: int) -> None:
         )
 
 
-def owners(cut: Sequence[Window], length: int) -> list[int]:
-    """Of each place of a text of `length` the window that answers it: the one with most context on its nearer
-    side, else in all, else the first. Every place must be in a window."""
+def best_windows(windows: Sequence[Window], length: int) -> list[int]:
+    """The window that answers each place of a text of `length`: the one with most context on its nearer side,
+    else in all, else the first. Every place must be in a window."""
     best: list[tuple[int, int, int]] = [(-1, -1, -1)] * length
-    for number, (begin, end) in enumerate(cut):
-        for at in range(begin, end):
-            seen = min(at - begin, end - 1 - at), end - begin, -number
-            best[at] = max(best[at], seen)
+    for number, (begin, end) in enumerate(windows):
+        for place in range(begin, end):
+            context = min(place - begin, end - 1 - place), end - begin, -number
+            best[place] = max(best[place], context)
     if any(nearer < 0 for nearer, _, _ in best):
         raise ValueError("a place of the text is in no window")
     return [-number for _, _, number in best]
 
 
-def merge_windows(cut: Sequence[Window], answers: Sequence[Sequence[T]], length: int) -> list[T]:
-    """One answer for each place of a text, of those that its windows gave: `answers[window][place -
-    begin]`."""
-    return [answers[window][at - cut[window][0]] for at, window in enumerate(owners(cut, length))]
+def merge_windows(windows: Sequence[Window], answers: Sequence[Sequence[T]], length: int) -> list[T]:
+    """One answer for each place of a text; `answers[window]` has one for each place of the window."""
+    best = best_windows(windows, length)
+    return [answers[window][place - windows[window][0]] for place, window in enumerate(best)]
