@@ -109,8 +109,8 @@ class TableSchema:
 
     choose: Callable[[Header], dict[str, str]]
     """Role -> the column to read; raises DataError where that is not known."""
-    record: Callable[[dict[str, str], DataFile, int], Record | None]
-    """(role -> text, file, line) -> the record; None where the row is left out, which is counted."""
+    record: Callable[[dict[str, str], DataFile, int], Iterator[Record]]
+    """(role -> text, file, line) -> the record; none where the row is left out, which is counted."""
     settings: tuple[str, ...]
     """Settings that name columns."""
     known: frozenset[str]
@@ -127,26 +127,24 @@ class TableSchema:
         """The record of a row whose texts may hold what is not a character, if it makes one."""
         texts = file.clean(list(fields.values()), line)
         if texts is not None:
-            record = self.record(dict(zip(fields, texts, strict=True)), file, line)
-            if record is not None:
-                yield record
+            yield from self.record(dict(zip(fields, texts, strict=True)), file, line)
 
 
-def pair_record(fields: dict[str, str], file: DataFile, line: int) -> Record | None:
-    """The record of a pair, or None where a side is blank."""
+def pair_record(fields: dict[str, str], file: DataFile, line: int) -> Iterator[Record]:
+    """The record of a pair; none where a side is blank."""
     source, target = fields["source"].strip(), fields["target"].strip()
     if source and target:
-        return Record(fields, file.path, line)
-    file.skip("one side of the pair is blank" if source or target else "blank", line)
-    return None
+        yield Record(fields, file.path, line)
+    else:
+        file.skip("one side of the pair is blank" if source or target else "blank", line)
 
 
-def text_record(fields: dict[str, str], file: DataFile, line: int) -> Record | None:
-    """The record of a text, or None where it is blank."""
-    if fields["text"].strip():
-        return Record(fields, file.path, line)
-    file.skip("blank", line)
-    return None
+def full_record(fields: dict[str, str], file: DataFile, line: int) -> Iterator[Record]:
+    """The record of a row; none where all its texts are blank."""
+    if any(text.strip() for text in fields.values()):
+        yield Record(fields, file.path, line)
+    else:
+        file.skip("blank", line)
 
 
 def source_and_target(header: Header) -> tuple[str, str] | None:
@@ -217,7 +215,7 @@ PAIR = TableSchema(
 )
 TEXT = TableSchema(
     choose=_text_column,
-    record=text_record,
+    record=full_record,
     settings=("text",),
     known=frozenset(TEXTS),
     headerless=("text",),

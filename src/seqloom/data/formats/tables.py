@@ -148,9 +148,7 @@ def read_table(file: DataFile, form: str, schema: TableSchema) -> Iterator[Recor
         for cell in fields.values():
             if cell in SPREADSHEET_ERRORS:
                 file.keep(f"the cell is {cell}, an error of a spreadsheet", row.line)
-        record = schema.record(fields, file, row.line)
-        if record is not None:
-            yield record
+        yield from schema.record(fields, file, row.line)
 
 
 def _opened(file: DataFile, form: str) -> tuple[DelimitedText, Iterator[Line]]:

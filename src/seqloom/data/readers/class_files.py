@@ -89,9 +89,7 @@ def _by_folder(members: Sequence[Member]) -> Iterator[Record]:
             one.file.skip(problem, 1)
             continue
         text = "\n".join(line.text for line in lines).strip()
-        record = labelled_record({"text": text, "label": one.parts[0]}, one.file, 1)
-        if record is not None:
-            yield record
+        yield from labelled_record({"text": text, "label": one.parts[0]}, one.file, 1)
 
 
 def class_names(names: list[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from seqloom.config import DataConfig
 from seqloom.data.formats.columns import Header, Record, TableSchema, folded
@@ -56,7 +56,7 @@ def labelled_schema(*, pairs: bool | None, answers: bool, number: bool) -> Table
         note_guesses(chosen, header.file, title)
         return chosen
 
-    def record(fields: dict[str, str], file: DataFile, line: int) -> Record | None:
+    def record(fields: dict[str, str], file: DataFile, line: int) -> Iterator[Record]:
         if "score" in fields:  # of a table without a header
             fields["label"] = fields.pop("score")
         if any("\n" in fields.get(role, "") for role in ("text", "second")):
@@ -123,16 +123,16 @@ def note_guesses(chosen: dict[str, str], file: DataFile, title: str = "label") -
 
 def labelled_record(
     fields: dict[str, str], file: DataFile, line: int, *, blanks: bool = False
-) -> Record | None:
-    """The record of a text or two, or None where one is blank, unless blank ones are read too."""
+) -> Iterator[Record]:
+    """The record of a text or two; none where one is blank, unless blank ones are read too."""
     if "text 1" in fields:
         text = " ".join(fields.pop(role) for role in list(fields) if role.startswith("text"))
         fields = {"text": text, **fields}
     sides = [fields[role].strip() for role in ("text", "second") if role in fields]
     if blanks or all(sides):
-        return Record(fields, file.path, line)
-    file.skip("one side of the pair is blank" if any(sides) else "the text is blank", line)
-    return None
+        yield Record(fields, file.path, line)
+    else:
+        file.skip("one side of the pair is blank" if any(sides) else "the text is blank", line)
 
 
 def refuse_columns(options: DataConfig) -> None:

@@ -146,17 +146,13 @@ def _fasttext(file: DataFile, answers: bool) -> Iterator[Record]:
             raise file.error(
                 f"the line must begin with {PREFIX}NAME, but is {printable(text[:60])!r}", line.number
             )
-        record = labelled_record({"text": text, "label": labels}, file, line.number, blanks=not answers)
-        if record is not None:
-            yield record
+        yield from labelled_record({"text": text, "label": labels}, file, line.number, blanks=not answers)
 
 
 def _label_first(file: DataFile) -> Iterator[Record]:
     for line in file.full_lines():
         label, *rest = re.split(r"[ \t]+", line.text.lstrip(" \t"), maxsplit=1)
-        record = labelled_record({"text": "".join(rest), "label": label}, file, line.number)
-        if record is not None:
-            yield record
+        yield from labelled_record({"text": "".join(rest), "label": label}, file, line.number)
 
 
 def _beside(files: Sequence[DataFile]) -> Iterator[Record]:
@@ -181,9 +177,7 @@ def _beside(files: Sequence[DataFile]) -> Iterator[Record]:
                 )
             label = names[label.strip()]
         blank = texts if label.strip() else labels
-        record = labelled_record({"text": text.text, "label": label}, blank, text.number)
-        if record is not None:
-            yield record
+        yield from labelled_record({"text": text.text, "label": label}, blank, text.number)
 
 
 def _names(labels: DataFile) -> dict[str, str] | None:

@@ -205,9 +205,7 @@ def _parallel(files: list[DataFile]) -> Iterator[Record]:
         blank = files[1] if source.text.strip() and not target.text.strip() else files[0]
         if not one_sided and bool(source.text.strip()) != bool(target.text.strip()):
             one_sided = place(blank.path, source.number)
-        record = pair_record({"source": source.text, "target": target.text}, blank, source.number)
-        if record is not None:
-            yield record
+        yield from pair_record({"source": source.text, "target": target.text}, blank, source.number)
 
 
 def paired_lines(

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, final
 
 from seqloom.config import DataConfig
-from seqloom.data.formats.columns import Header, Record, TableSchema, folded, listed
+from seqloom.data.formats.columns import Header, TableSchema, folded, full_record, listed
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.forms import FORMS, ending
 from seqloom.data.formats.json_documents import read_document
@@ -192,7 +192,7 @@ def _of_table(file: DataFile, form: str, answers: bool) -> Iterator[_RawQuestion
 
     schema = TableSchema(
         choose=choose,
-        record=_row_record,
+        record=full_record,
         settings=tuple(_SETTINGS),
         known=frozenset((*_QUESTIONS, *_CONTEXTS, *_ABOUT, *_ANSWERS)),
         headerless=(),
@@ -221,13 +221,6 @@ def _with_header(file: DataFile, answers: bool) -> DataConfig:
         )
     numbered = all(name is not None and name.isdecimal() for name in named)
     return replace(options, header=True) if options.header == "auto" and not numbered else options
-
-
-def _row_record(fields: dict[str, str], file: DataFile, line: int) -> Record | None:
-    if any(cell.strip() for cell in fields.values()):
-        return Record(fields, file.path, line)
-    file.skip("blank", line)
-    return None
 
 
 def _question_and_context(header: Header) -> dict[str, str]:
