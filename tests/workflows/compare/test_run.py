@@ -515,7 +515,7 @@ def cell(model: str, seed: int, right: list[float], **more: Any) -> CellScore:
         "tokenizer": "t",
         "folder": f"{model}-seed{seed}",
     }
-    return CellScore(model=model, seed=seed, by_item=right, **fields | more)
+    return CellScore(model=model, by_item=right, **fields | more)
 
 
 def plan_of(**more: Any) -> ComparisonPlan:

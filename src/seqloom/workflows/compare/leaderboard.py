@@ -51,7 +51,6 @@ class CellScore(NamedTuple):
     """A model with a seed, as its folder has it."""
 
     model: str
-    seed: int
     folder: str
     choice: TrainingChoice
     metrics: dict[str, float]
@@ -66,7 +65,7 @@ class CellScore(NamedTuple):
     """How right each answer is; empty where that is not known."""
 
     @classmethod
-    def read(cls, folder: Path, model: str, seed: int, choice: TrainingChoice) -> CellScore:
+    def read(cls, folder: Path, model: str, choice: TrainingChoice) -> CellScore:
         """From score.json and predictions.jsonl. Raises FolderError where they are damaged."""
         lines = (folder / PREDICTIONS).read_text("utf-8").splitlines()
         score = files.read_json(folder / SCORE)
@@ -77,7 +76,7 @@ class CellScore(NamedTuple):
             fields["metrics"] = {
                 name: math.nan if value is None else value for name, value in fields["metrics"].items()
             }
-            return cls(model=model, seed=seed, folder=folder.name, choice=choice, by_item=by_item, **fields)
+            return cls(model=model, folder=folder.name, choice=choice, by_item=by_item, **fields)
         except (ValueError, KeyError, TypeError):
             raise FolderError(
                 f"{printable(str(folder))}: its score is damaged; delete score.json there and give the"

@@ -400,7 +400,7 @@ class _Runner:
             }
             files.write_json_lines(folder / PREDICTIONS, ({"score": item} for item in result.by_item))
             files.write_json_lines(path, [score])
-        return CellScore.read(folder, entry.name, seed, choice)
+        return CellScore.read(folder, entry.name, choice)
 
     def _stop_if_asked(self) -> None:
         if number := self.signal_number():
