@@ -4,7 +4,7 @@
     last       h_n, or [→h_n; ←h_1] of two directions            extract of GPT-1 (Radford et al. 2018)
     mean, sum  Σ h_t / n, Σ h_t                                  Joulin et al. 2017
     max        the largest value of each feature                 Kim 2014; Conneau et al. 2017
-    attention  Σ a_t h_t, a = softmax_t(v · tanh(W h_t))         Lin et al. 2017, equation 5; Yang et al. 2016, one head
+    attention  Σ a_t h_t, a = softmax_t(v · tanh(W h_t))         Lin et al. 2017, equation 5; Yang et al. 2016
 
 Padding is never read, not even NaN. A text without steps is 0.
 """

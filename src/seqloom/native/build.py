@@ -26,16 +26,16 @@ KINDS: dict[str, tuple[str, ...]] = {
     "avx2": ("-march=x86-64-v3",),
     "plain": (),
 }
-"""Of instructions, and the flags that let the compiler use them."""
+"""Kinds of processors, and the flags that let the compiler use their instructions."""
 
 
 def kinds_here() -> list[str]:
-    """What is built for this kind of processor."""
+    """The kinds that are built on this machine."""
     return ["avx512", "avx2"] if platform.machine() in ("x86_64", "AMD64") else ["plain"]
 
 
 def library_path(folder: Path, capability: str) -> Path:
-    """Of the library for a processor of this capability, as torch names it."""
+    """Where the library is for a processor of this capability, as torch names it."""
     return library_of_kind(folder, {"AVX512": "avx512", "AVX2": "avx2"}.get(capability, "plain"))
 
 
@@ -56,24 +56,25 @@ def build(folder: Path = SOURCES) -> list[Path]:
     fails."""
     if sys.platform != "linux":
         raise OSError(f"the compiled loops are for Linux, but this is {sys.platform}")
-    asked = shlex.split(os.environ.get("CXX", "")) or ["c++"]
-    compilers = [command for command in (asked, ["g++"]) if shutil.which(command[0])]
+    preferred = shlex.split(os.environ.get("CXX", "")) or ["c++"]
+    compilers = [command for command in (preferred, ["g++"]) if shutil.which(command[0])]
     if not compilers:
-        raise OSError(f"there must be a C++ compiler, but neither {asked[0]} nor g++ was found")
+        raise OSError(f"there must be a C++ compiler, but neither {preferred[0]} nor g++ was found")
     return [compiled(folder, kind, compilers) for kind in kinds_here()]
 
 
 def compiled(folder: Path, kind: str, compilers: list[list[str]]) -> Path:
-    """By the first that can: a clang may lack OpenMP. Raises OSError with what the last one said."""
+    """Compiles for one kind with the first compiler that can (a clang may lack OpenMP) -> the library. Raises
+    OSError with the last one's message."""
     with tempfile.TemporaryDirectory(dir=folder) as work:
-        made, found = Path(work) / "recurrent.so", library_of_kind(folder, kind)
+        new, library = Path(work) / "recurrent.so", library_of_kind(folder, kind)
         stamp = f'-DSEQLOOM_BUILT_FROM="{built_from(folder)}"'
         for compiler in compilers:
-            command = [*compiler, *FLAGS, *KINDS[kind], stamp, str(folder / "recurrent.cpp"), "-o", str(made)]
+            command = [*compiler, *FLAGS, *KINDS[kind], stamp, str(folder / "recurrent.cpp"), "-o", str(new)]
             run = subprocess.run(command, capture_output=True, text=True, errors="replace")
             if run.returncode == 0:
-                made.replace(found)
-                return found
+                new.replace(library)
+                return library
         raise OSError(
             f"{shlex.join(compiler)} must compile recurrent.cpp, but said: {run.stderr.strip()[-500:]}"
         )

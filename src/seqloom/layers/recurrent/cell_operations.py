@@ -169,7 +169,7 @@ class InputProduct:
     ) -> list[tuple[Tensor, Tensor | None]]:
         """The gradients of the parts -> the terms of the input's gradient (`LayerInputs.gradient`).
 
-        `norms` are the gradients of what the normalisations learn where the loop over time has found them;
+        `norms` are the gradients of what the normalisations learn where the loop over time has computed them;
         then d is the gradient of the raw product.
         """
         weights, remaining = self.weights, iter(saved)
@@ -246,7 +246,7 @@ class StateOperations:
         return [self.weights.b.new_empty(steps, 1) for _ in range(2 * len(self.norms))]
 
     def moments(self) -> list[Tensor]:
-        """The same as found by the forward steps of the driver's own loop."""
+        """The same, computed by the forward steps of the driver's own loop."""
         by_norm = [zip(*norm.moments, strict=True) for norm in self.norms]
         return [torch.cat(of_all_steps) for moments in by_norm for of_all_steps in moments]
 

@@ -77,8 +77,9 @@ class StepBuffers(NamedTuple):
     saved: tuple[Tensor | None, ...]
 
 
+@dataclass(frozen=True)
 class Cell(ABC):
-    """What distinguishes one recurrent cell from another."""
+    """What distinguishes one recurrent cell from another. Two of a class with the same fields are equal."""
 
     gate_groups: ClassVar[tuple[tuple[str, ...], ...]]
     """The gates in groups that are computed together. W_x, W_h and b have their blocks in this order, which
@@ -102,7 +103,8 @@ class Cell(ABC):
     product_inputs: ClassVar[tuple[int | None, ...]]
     """The input of each product with the state: the number of a saved tensor, None for h itself."""
     product_gradients: ClassVar[tuple[int, ...]] = ()
-    """Which of `backward_widths` is the gradient of each product's result, where that is not its own number."""
+    """Which of `backward_widths` is the gradient of each product's result, where that is not its own
+    number."""
 
     @abstractmethod
     def forward(self, x: GateTensors, state: CellState, ops: CellOps, out: StepBuffers) -> StepResult:
@@ -210,7 +212,6 @@ class Elman(Cell):
 
 
 @final
-@dataclass(frozen=True)
 class LSTM(Cell):
     gate_groups = (("i", "f", "g", "o"),)
     reads_hidden = (True,)
@@ -267,7 +268,6 @@ def _interpolation_backward(
 
 
 @final
-@dataclass(frozen=True)
 class GRU(Cell):
     gate_groups = (("r", "z"), ("h",))
     reads_hidden = (True, True)
@@ -293,7 +293,6 @@ class GRU(Cell):
 
 
 @final
-@dataclass(frozen=True)
 class GRUTorch(Cell):
     gate_groups = (("r", "z"), ("h",))
     reads_hidden = (True, True)
@@ -345,7 +344,6 @@ def _mut_backward(
 
 
 @final
-@dataclass(frozen=True)
 class MUT1(Cell):
     gate_groups = (("z",), ("r",), ("h",))
     reads_hidden = (False, True, True)
@@ -368,7 +366,6 @@ class MUT1(Cell):
 
 
 @final
-@dataclass(frozen=True)
 class MUT2(Cell):
     gate_groups = (("z",), ("r",), ("h",))
     reads_hidden = (True, True, True)
@@ -389,7 +386,6 @@ class MUT2(Cell):
 
 
 @final
-@dataclass(frozen=True)
 class MUT3(Cell):
     gate_groups = (("z",), ("r",), ("h",))
     reads_hidden = (True, True, True)

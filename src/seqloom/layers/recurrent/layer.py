@@ -279,7 +279,8 @@ class RecurrentLayer(nn.Module):
         weights = self.weights
         learned = [inputs, *(weight for weight in weights if weight is not None), *state]
         keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in learned)
-        outputs, *after = Unroll.apply(self.cell, order, keep, scale, inputs, *weights, *state)  # type: ignore[no-untyped-call]
+        tensors = inputs, *weights, *state
+        outputs, *after = Unroll.apply(self.cell, order, keep, scale, *tensors)  # type: ignore[no-untyped-call]
         return outputs, tuple(after)
 
     def loop(

@@ -55,7 +55,8 @@ def onednn_supports(weight: Tensor) -> bool:
     """Whether torch has oneDNN, and may use it, for weights of this type and on this device."""
     if weight.device.type != "cpu" or weight.dtype != torch.float32:
         return False
-    return bool(torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled)  # type: ignore[no-untyped-call]
+    mkldnn = torch.backends.mkldnn
+    return bool(mkldnn.is_available() and mkldnn.enabled)  # type: ignore[no-untyped-call]
 
 
 def has_onednn(weight: Tensor) -> bool:

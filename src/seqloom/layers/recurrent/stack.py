@@ -233,7 +233,7 @@ def _order(inputs: Tensor, mask: Tensor | None, backward: bool) -> PackedOrder:
 def choose_implementation(
     layers: RecurrentStack, inputs: Tensor, mask: Tensor | None = None
 ) -> Implementation:
-    """The fastest that can do what is asked of these layers."""
+    """The fastest implementation for these layers and inputs."""
     # batch normalisation needs the number of each step
     if layers.config.normalisation == "batch":
         return "packed loop"

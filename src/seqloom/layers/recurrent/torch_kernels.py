@@ -156,7 +156,7 @@ def run_ragged(
         ended.append(now[-1][rows_after:])
     all_outputs = inputs.new_zeros(rows * steps, state[0].shape[1])
     all_outputs = all_outputs.index_copy(0, plan.flat_index, torch.cat(outputs))
-    # h changes at padding even so, since the output gate goes on: it is read off the last real step
+    # the output gate changes h at padding even so: h is that of the last real step
     last: CellState = (torch.where(plan.is_empty, initial[0], all_outputs.index_select(0, plan.last)),)
     if has_c:
         last = *last, torch.cat(ended[::-1])

@@ -51,7 +51,10 @@ def to_torch(layers: RecurrentStack) -> nn.RNNBase:
         for ours, theirs in _same_weights(layers, module):
             theirs.copy_(ours)
         for layer, bias_hh in _hidden_biases(layers, module):
-            bias_hh.copy_(torch.zeros_like(layer.bias) if layer.bias_h is None else layer.bias_h)
+            if layer.bias_h is None:
+                bias_hh.zero_()
+            else:
+                bias_hh.copy_(layer.bias_h)
     return module
 
 
