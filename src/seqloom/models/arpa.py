@@ -32,7 +32,7 @@ from seqloom.models.ngram_counts import EstimatedOrder, Floats, Integers
 
 LN10 = math.log(10)
 LINES = 2048
-"""Taken at once."""
+"""Lines that are read or written at once."""
 NEVER = -99.0
 """log10 p of <s>, as SRILM writes it."""
 FIRST = NgramConfig.first_word_id
@@ -42,9 +42,9 @@ UNKNOWN = -100.0
 
 
 def write_arpa(model: Ngram, words: Sequence[str]) -> Iterator[bytes]:
-    """Pieces of the text, many lines each. `words[i]` is the word of id `first_word_id + i`.
+    """Chunks of the text, many lines each. `words[i]` is the word of id `first_word_id + i`.
 
-    Raises UsageError before the first piece where a word cannot stand in such a text or `words` are not the
+    Raises UsageError before the first chunk where such a text cannot hold a word, or `words` are not the
     model's.
     """
     c = model.config
@@ -53,7 +53,7 @@ def write_arpa(model: Ngram, words: Sequence[str]) -> Iterator[bytes]:
             f"the model has {c.vocabulary_size - c.first_word_id} words, but was given {len(words)} to write"
         )
     special = {c.bos_id: "<s>", c.eos_id: "</s>", c.unk_id: "<unk>"}
-    spelled = [special.get(i, "") for i in range(c.first_word_id)] + list(words)
+    word_of_id = [special.get(i, "") for i in range(c.first_word_id)] + list(words)
     taken = set(special.values())
     for word in words:
         if not word or re.search("[\\0\\t\\n\\v\\f\\r ]", word) or word in taken:
@@ -62,27 +62,27 @@ def write_arpa(model: Ngram, words: Sequence[str]) -> Iterator[bytes]:
                 f" {printable(repr(word))}; use a model that was trained with data.tokenizer=words"
             )
         taken.add(word)
-    return _pieces(model, spelled)
+    return _chunks(model, word_of_id)
 
 
-def _pieces(model: Ngram, spelled: list[str]) -> Iterator[bytes]:
+def _chunks(model: Ngram, word_of_id: list[str]) -> Iterator[bytes]:
     c = model.config
-    listed = [c.unk_id, c.bos_id, c.eos_id, *range(c.first_word_id, c.vocabulary_size)]
-    sizes = [len(listed), *(len(grams.keys) - 1 for grams in model.orders)]
+    unigrams = [c.unk_id, c.bos_id, c.eos_id, *range(c.first_word_id, c.vocabulary_size)]
+    sizes = [len(unigrams), *(len(grams.keys) - 1 for grams in model.orders)]
     counts = "".join(f"ngram {n}={size}\n" for n, size in enumerate(sizes, 1))
     yield f"\\data\\\n{counts}\n\\1-grams:\n".encode()
     log_prob = model.log_prob.double() / LN10
     log_prob[c.bos_id] = NEVER
-    ids = torch.tensor(listed)
-    yield from _lines([ids], log_prob.cpu()[ids], None if c.order == 1 else model.backoff.cpu()[ids], spelled)
+    ids = torch.tensor(unigrams)
+    backoff = None if c.order == 1 else model.backoff.cpu()[ids]
+    yield _lines([ids], log_prob.cpu()[ids], backoff, word_of_id)
     for n, grams in enumerate(model.orders, 2):
         yield f"\n\\{n}-grams:\n".encode()
         for first in range(1, len(grams.keys), LINES):
-            at = torch.arange(first, min(first + LINES, len(grams.keys)), device=grams.keys.device)
-            backoff = None if n == c.order else grams.backoff[at].cpu()
-            yield from _lines(
-                _words_of(model, n, at), (grams.log_prob[at].double() / LN10).cpu(), backoff, spelled
-            )
+            numbers = torch.arange(first, min(first + LINES, len(grams.keys)), device=grams.keys.device)
+            backoff = None if n == c.order else grams.backoff[numbers].cpu()
+            log10_p = (grams.log_prob[numbers].double() / LN10).cpu()
+            yield _lines(_words_of(model, n, numbers), log10_p, backoff, word_of_id)
     yield b"\n\\end\\\n"
 
 
@@ -96,18 +96,14 @@ def _words_of(model: Ngram, order: int, numbers: Tensor) -> list[Tensor]:
     return [numbers, *words]
 
 
-def _lines(
-    words: list[Tensor], log10_p: Tensor, backoff: Tensor | None, spelled: list[str]
-) -> Iterator[bytes]:
-    columns = [[spelled[i] for i in column.tolist()] for column in words]
+def _lines(words: list[Tensor], log10_p: Tensor, backoff: Tensor | None, word_of_id: list[str]) -> bytes:
+    columns = [map(word_of_id.__getitem__, column.tolist()) for column in words]
     texts = map(" ".join, zip(*columns, strict=True))
-    if backoff is None:
-        yield "".join(f"{p:.9g}\t{text}\n" for p, text in zip(log10_p.tolist(), texts, strict=True)).encode()
-        return
-    weights = (backoff.double() / LN10).tolist()
-    yield "".join(
-        f"{p:.9g}\t{text}\t{b:.9g}\n" for p, text, b in zip(log10_p.tolist(), texts, weights, strict=True)
-    ).encode()
+    lines = [f"{p:.9g}\t{text}" for p, text in zip(log10_p.tolist(), texts, strict=True)]
+    if backoff is not None:
+        weights = (backoff.double() / LN10).tolist()
+        lines = [f"{line}\t{weight:.9g}" for line, weight in zip(lines, weights, strict=True)]
+    return ("\n".join(lines) + "\n").encode()
 
 
 class Arpa(NamedTuple):
@@ -120,24 +116,24 @@ class Arpa(NamedTuple):
 
 
 def read_arpa(lines: Iterable[bytes], path: str) -> Arpa:
-    """The model that the lines of an ARPA text hold; `path` is for what is said of it.
+    """The model in the lines of an ARPA text; errors name `path`.
 
-    Raises DataError, with the line, for whatever is not as it must be.
+    Raises DataError, with the line, where the text is not valid.
     """
     return _ArpaReader(lines, path).read()
 
 
 @final
 class _ArpaReader:
-    """Takes a text apart, one section after the other."""
+    """Reads a text, one section after the other."""
 
     def __init__(self, lines: Iterable[bytes], path: str) -> None:
         self.lines = iter(lines)
         self.path = path
         self.number = 0
-        """Lines taken so far."""
+        """Lines read so far."""
         self.first = 0
-        """The number of the first of those that were taken last, all at once."""
+        """The number of the first line that was read last; several are read at once."""
         self.ids: dict[bytes, int] = {}
         self.orders: list[EstimatedOrder] = []
 
@@ -175,8 +171,7 @@ class _ArpaReader:
         return Arpa(model.config, model, words)
 
     def unigrams(self, count: int, *, highest: bool) -> list[str]:
-        """The words, which are given their ids. Order 1 has a place for every id, also for those that no word
-        has."""
+        """The words, which get ids here. Order 1 has an entry for every id, also for unused ones."""
         words: list[str] = []
         ids, log10_p, backoffs = [], [], []
         for fields, log10, backoff in self.entries(1, count, highest=highest):
@@ -204,7 +199,7 @@ class _ArpaReader:
     def section(self, n: int, count: int, *, highest: bool) -> EstimatedOrder:
         """The n-grams of an order from 2 on, sorted."""
         parts: list[tuple[Integers, Floats, Floats]] = [(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))]
-        began = self.number + 1
+        first_line = self.number + 1
         for fields, log10, backoff in self.entries(n, count, highest=highest):
             columns = itertools.islice(zip(*fields, strict=False), 1, n + 1)
             words = np.stack([self.ids_of(column) for column in columns])
@@ -217,11 +212,11 @@ class _ArpaReader:
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
         if len(twice := np.flatnonzero(keys[1:] == keys[:-1])):
-            one, other = began + order[twice[0]], began + order[twice[0] + 1]
+            line, again = first_line + order[twice[0]], first_line + order[twice[0] + 1]
             raise DataError(
-                f"every n-gram must stand once, but that of line {one} stands here again",
+                f"every n-gram must stand once, but that of line {line} stands here again",
                 self.path,
-                int(other),
+                int(again),
             )
         return EstimatedOrder(
             keys, *((values[order] * LN10).astype(np.float32) for values in (log10_p, backoffs))
@@ -313,7 +308,7 @@ class _ArpaReader:
         return line
 
     def refuse(self, message: str, place: int = 0) -> NoReturn:
-        """Raises DataError for one (from 0) of the lines that were taken last."""
+        """Raises DataError for a line; `place` counts from the first one that was read last."""
         raise DataError(message, self.path, self.first + place)
 
 

@@ -161,10 +161,5 @@ def resolved_head(head: HeadConfig, kind: HeadKind, traits: EncoderTraits) -> He
         pooling = traits.pooling
         if apart and pooling == "first":
             pooling = "mean"  # Reimers & Gurevych 2019, table 6
-    return replace(
-        head,
-        pooling=pooling,
-        hidden_width=hidden,
-        activation="tanh" if head.activation == "auto" else head.activation,
-        pair=pair,
-    )
+    activation = "tanh" if head.activation == "auto" else head.activation
+    return replace(head, pooling=pooling, hidden_width=hidden, activation=activation, pair=pair)

@@ -168,7 +168,8 @@ class GPT(nn.Module):
         for name, parameter in self.named_parameters():
             if parameter.dim() > 1:
                 added = name.endswith(("attention.output.weight", "feed_forward.output.weight"))
-                nn.init.normal_(parameter, std=STD / math.sqrt(2 * self.config.layers) if added else STD)
+                std = STD / math.sqrt(2 * self.config.layers) if added else STD
+                nn.init.normal_(parameter, std=std)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
 
@@ -209,7 +210,8 @@ class GPT(nn.Module):
 
     def _mask_and_positions(self, tokens: Tensor, state: KeyValueCache | None) -> MaskAndPositions:
         c = self.config
-        return mask_and_positions(tokens, state, c.pad_id, c.bos_id if c.documents == "separate" else None)
+        document_start = c.bos_id if c.documents == "separate" else None
+        return mask_and_positions(tokens, state, c.pad_id, document_start)
 
     def _embed(self, tokens: Tensor, call: MaskAndPositions) -> tuple[Tensor, AttentionInputs]:
         """`h_0`, and what each token sees."""

@@ -124,7 +124,8 @@ class Head(nn.Module):
     def cross_entropy(self, scores: Tensor, targets: Tensor, smoothing: float) -> Loss:
         """scores `(..., labels)`, targets `(...)` with IGNORE -> their loss, weighted where labels have
         weights."""
-        losses = cross_entropy(scores, targets, smoothing, self.weights if self.weighted else None)
+        weights = self.weights if self.weighted else None
+        losses = cross_entropy(scores, targets, smoothing, weights)
         return Loss(losses.sum(), (targets != IGNORE).sum())
 
     @abstractmethod

@@ -223,7 +223,8 @@ class RecurrentLM(nn.Module):
         state after the last one is that of the row.
         """
         c = self.config
-        pieces = cut_rows(tokens, c.pad_id, c.bos_id if c.documents == "separate" else None)
+        document_start = c.bos_id if c.documents == "separate" else None
+        pieces = cut_rows(tokens, c.pad_id, document_start)
         hidden, after = self._read(pieces.tokens, self._before(pieces, state))
         if pieces.first is not None:
             after = select_rows(after, pieces.last)

@@ -110,14 +110,15 @@ class SelfAttention(nn.Module):
             )
             length = inputs.past_length + x.shape[1]
             keys, values = cache.keys[:, :, :length], cache.values[:, :, :length]
-        mask = inputs.mask
+        mask = inputs.mask if isinstance(inputs.mask, Tensor) else None
+        dropout = self.dropout if self.training else 0.0
         mixed = F.scaled_dot_product_attention(
             query,
             keys,
             values,
-            attn_mask=mask if isinstance(mask, Tensor) else None,
-            is_causal=isinstance(mask, str) and mask == "causal",
-            dropout_p=self.dropout if self.training else 0.0,
+            attn_mask=mask,
+            is_causal=mask is None and inputs.mask == "causal",
+            dropout_p=dropout,
             scale=self.scale,
         )
         mixed = mixed.transpose(1, 2).flatten(2)
@@ -223,7 +224,8 @@ class Stack(nn.Module):
         """x `(rows, steps, width)` or packed -> the same shape; and the keys and values of each layer."""
         caches = []
         for layer, block in enumerate(self.blocks):
-            x, cache = block(x, inputs, None if past is None else past[layer], cross, layer)
+            layer_past = None if past is None else past[layer]
+            x, cache = block(x, inputs, layer_past, cross, layer)
             caches.append(cache)
         return self.norm(x), tuple(caches)
 
@@ -235,7 +237,8 @@ class Stack(nn.Module):
         steps, steps)` is added to the scores.
         """
         if mask is None:
-            return self(x, AttentionInputs("all" if bias is None else bias))[0]  # type: ignore[no-any-return]
+            everything: AttentionMask = "all" if bias is None else bias
+            return self(x, AttentionInputs(everything))[0]  # type: ignore[no-any-return]
         packing = Packing.of(mask)
         packed, _ = self(packing.pack(x), AttentionInputs(padding_mask(mask, bias), packing=packing))
         return packing.pad(packed)

@@ -150,17 +150,20 @@ class CrossAttention(nn.Module):
         query = self.query(x)
         if slots is not None:
             query = query.new_zeros(count * size, steps, query.shape[2]).index_copy_(0, slots, query)
+        dropout = self.dropout if self.training else 0.0
         # The rows of one input are further steps of one row, which all look at the same keys.
         mixed = F.scaled_dot_product_attention(
             query.view(count, size * steps, self.heads, -1).transpose(1, 2),
             keys,
             values,
             attn_mask=inputs.mask,
-            dropout_p=self.dropout if self.training else 0.0,
+            dropout_p=dropout,
             scale=self.scale,
         )
         mixed = mixed.transpose(1, 2).reshape(count * size, steps, -1)
-        output: Tensor = self.output(mixed if slots is None else mixed.index_select(0, slots))
+        if slots is not None:
+            mixed = mixed.index_select(0, slots)
+        output: Tensor = self.output(mixed)
         return output
 
     def weights(self, x: Tensor, inputs: CrossAttentionInputs, layer: int) -> Tensor:

@@ -191,4 +191,6 @@ def append(past: Tensor, length: int, new: Tensor, dim: int = 2) -> Tensor:
 
 def embed_tokens(table: Tensor, ids: Tensor, pad_id: int) -> Tensor:
     """The rows of a table `(vocabulary, width)` at ids `(...)`. A pad id below 0 has no row: any will do."""
-    return F.embedding(ids if pad_id >= 0 else ids.clamp(min=0), table)
+    if pad_id < 0:
+        ids = ids.clamp(min=0)
+    return F.embedding(ids, table)

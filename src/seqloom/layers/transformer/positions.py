@@ -49,7 +49,9 @@ class LearnedPositions(nn.Module):
                     f" {longest}; cut it, or train with a larger model.context, or with other"
                     " model.positions, which have no limit"
                 )
-        embedded: Tensor = self.embedding(positions + self.offset if self.offset else positions)
+        if self.offset:
+            positions = positions + self.offset
+        embedded: Tensor = self.embedding(positions)
         return embedded
 
 
