@@ -94,14 +94,16 @@ def test_without_answers_one_column_or_plain_text_will_do(tmp_path: Path) -> Non
         (
             "a\tO\nb O\n",
             (
-                r"a\.conll:2: there must be 2 columns, separated by tabs as in line 1, but there are 1; a space"
+                r"a\.conll:2: there must be 2 columns, separated by tabs as in line 1, but there are 1;"
+                r" a space"
                 r" stands"
             ),
         ),
         (
             "a O\nb\tx O\n",
             (
-                r"a\.conll:2: there must be 2 columns, separated by spaces .* 3; a tab stands in it, but not in"
+                r"a\.conll:2: there must be 2 columns, separated by spaces .* 3; a tab stands in it,"
+                r" but not in"
                 r" the first line"
             ),
         ),

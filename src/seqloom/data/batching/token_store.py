@@ -1,7 +1,7 @@
 """The token store: a text tokenised once, in parallel, into files that are mapped into memory.
 
     .seqloom-cache/HASH/   beside the data (where that folder is read-only: $XDG_CACHE_HOME/seqloom/HASH)
-        tokens.bin         all ids, row after row, column after column; uint16, or uint32 for a large vocabulary
+        tokens.bin         all ids, row after row, column after column; uint16, or uint32 where they are many
         offsets.npy        int64: where each sequence starts (rows * columns + 1)
         lines.npy          int64: the line of its file that each row came from
         meta.json          what it was built from; HASH is its hash, so any change builds a new store

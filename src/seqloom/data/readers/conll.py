@@ -178,6 +178,6 @@ def _wrong_count(line: Line, cells: Sequence[str], columns: _Columns) -> str:
     elif len(cells) < columns.number == len(_SPACES.split(line.text.strip(" \t"))):
         hint = "; a space stands where a tab is needed"
     return (
-        f"there must be {columns.number} columns, separated by {columns.separator} as in line {columns.first},"
-        f" but there are {len(cells)}{hint}"
+        f"there must be {columns.number} columns, separated by {columns.separator} as in line"
+        f" {columns.first}, but there are {len(cells)}{hint}"
     )

@@ -87,8 +87,8 @@ class _Sentence:
             by_space = len(cells) < COLUMNS and " " in line.text
             hint = "; a space where a tab is needed?" if by_space else ""
             raise self._error(
-                f"a word must have {COLUMNS} columns, separated by tabs, but there are {len(cells)}{hint} (the"
-                f" line: {printable(line.text[:80])})",
+                f"a word must have {COLUMNS} columns, separated by tabs, but there are {len(cells)}{hint}"
+                f" (the line: {printable(line.text[:80])})",
                 line.number,
             )
         return cells

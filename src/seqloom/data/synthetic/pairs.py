@@ -27,8 +27,8 @@ from seqloom.errors import MissingExtraError, UsageError
 # fmt: off
 LOCALES = (
     "en_US", "en_GB", "en_IN", "en_CA", "de", "de_AT", "fr", "fr_CA", "es", "es_MX", "it", "nl", "pt",
-    "pt_PT", "sv", "da", "nb", "fi", "is", "pl", "cs", "sk", "hu", "ro", "hr", "sl", "et", "lv", "lt", "tr", "id",
-    "el", "ru", "uk", "bg", "ca",
+    "pt_PT", "sv", "da", "nb", "fi", "is", "pl", "cs", "sk", "hu", "ro", "hr", "sl", "et", "lv", "lt", "tr",
+    "id", "el", "ru", "uk", "bg", "ca",
 )
 # fmt: on
 """Locales with an alphabet, the Gregorian calendar and the digits 0 to 9."""
