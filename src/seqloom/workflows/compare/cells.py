@@ -3,11 +3,11 @@ at a time, and finding the width that gives it a number of parameters."""
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -202,7 +202,7 @@ def parameter_count(
     task_data, tokenizer = TASK_DATA[plan.task].again(like_config), run_folder.tokenizer_of(like, content)
 
     def count(fields: dict[str, int]) -> int | None:
-        sized = dataclasses.replace(run, model=run.model | fields)
+        sized = replace(run, model=run.model | fields)
         try:
             model = empty_model(EncoderWithHead, configure(sized, task_data, tokenizer, (), None))
         except UsageError:
@@ -220,9 +220,9 @@ def fields_at(entry: ModelEntry, settings: list[str], width: int) -> dict[str, i
     return scaled_widths(config, own.keys() - {"width"}, width)
 
 
-def scaled_widths(config: Any, fixed: Collection[str], width: int) -> dict[str, int]:
+def scaled_widths(config: object, fixed: Collection[str], width: int) -> dict[str, int]:
     """The fields of a model at a width: those in WIDTHS grow in proportion, except the fixed ones."""
-    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    fields = vars(config)
     growing = [name for name in WIDTHS if isinstance(fields.get(name), int) and name not in fixed]
     return {name: max(round(fields[name] * width / fields[growing[0]]), 1) for name in growing}
 
