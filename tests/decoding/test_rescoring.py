@@ -10,13 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqloom.decoding import rescoring
-from seqloom.decoding.rescoring import Floats, Ints, Lists, corners, line_search, normalised, oracle, tune
+from seqloom.decoding.rescoring import (
+    Floats,
+    Ints,
+    NBestLists,
+    corners,
+    line_search,
+    normalised,
+    oracle,
+    tune,
+)
 
 
-def lists_of(*tables: list[tuple[float, ...]]) -> Lists:
+def lists_of(*tables: list[tuple[float, ...]]) -> NBestLists:
     sizes = [len(table) for table in tables]
     rows = np.array([row for table in tables for row in table], np.float64)
-    return Lists(features=rows, starts=np.cumsum([0, *sizes[:-1]]))
+    return NBestLists(features=rows, starts=np.cumsum([0, *sizes[:-1]]))
 
 
 def rate(sums: Ints) -> Floats:
@@ -24,18 +33,18 @@ def rate(sums: Ints) -> Floats:
 
 
 @st.composite
-def problems(draw: st.DrawFn, features: int = 2) -> tuple[Lists, Ints]:
+def problems(draw: st.DrawFn, features: int = 2) -> tuple[NBestLists, Ints]:
     """A few lists of whole-numbered features, with ties and copies, and (errors, length) of each
     hypothesis."""
     sizes = draw(st.lists(st.integers(1, 6), min_size=1, max_size=5))
     numbers = st.lists(st.integers(-4, 4), min_size=features, max_size=features)
     rows = draw(st.lists(numbers, min_size=sum(sizes), max_size=sum(sizes)))
     errors = draw(st.lists(st.integers(0, 9), min_size=sum(sizes), max_size=sum(sizes)))
-    lists = Lists(features=np.array(rows, np.float64), starts=np.cumsum([0, *sizes[:-1]]))
+    lists = NBestLists(features=np.array(rows, np.float64), starts=np.cumsum([0, *sizes[:-1]]))
     return lists, np.array([[one, 10] for one in errors], np.int64)
 
 
-def cost_at(lists: Lists, statistics: Ints, weights: Floats) -> float:
+def cost_at(lists: NBestLists, statistics: Ints, weights: Floats) -> float:
     return float(rate(statistics[lists.chosen(weights)].sum(axis=0)))
 
 
@@ -46,7 +55,9 @@ be better, never worse."""
 
 
 @given(problems())
-def test_a_line_search_is_never_worse_than_a_grid_and_keeps_its_promise(problem: tuple[Lists, Ints]) -> None:
+def test_a_line_search_is_never_worse_than_a_grid_and_keeps_its_promise(
+    problem: tuple[NBestLists, Ints],
+) -> None:
     lists, statistics = problem
     weights, direction = np.array([1.0, 0.0]), np.array([0.0, 1.0])
     gamma, promised = line_search(lists, statistics, rate, weights, direction)
@@ -55,7 +66,7 @@ def test_a_line_search_is_never_worse_than_a_grid_and_keeps_its_promise(problem:
 
 
 @given(problems())
-def test_between_corners_the_envelope_is_the_choice(problem: tuple[Lists, Ints]) -> None:
+def test_between_corners_the_envelope_is_the_choice(problem: tuple[NBestLists, Ints]) -> None:
     lists, _ = problem
     weights, direction = np.array([1.0, 0.0]), np.array([0.0, 1.0])
     found = corners(lists, weights, direction)
@@ -84,7 +95,7 @@ def test_an_envelope_by_hand() -> None:
 
 @settings(max_examples=15)
 @given(problems(features=3))
-def test_tuning_is_never_worse_than_its_points(problem: tuple[Lists, Ints]) -> None:
+def test_tuning_is_never_worse_than_its_points(problem: tuple[NBestLists, Ints]) -> None:
     lists, statistics = problem
     points = np.concatenate([np.zeros((1, 3)), np.eye(3), np.full((1, 3), 0.5)])
     weights = tune(lists, statistics, rate, points)
@@ -134,7 +145,7 @@ def test_of_equal_totals_the_earlier_is_chosen() -> None:
 
 @given(problems(features=3), st.integers(0, 1000))
 def test_the_order_of_lists_and_of_hypotheses_with_other_totals_means_nothing(
-    problem: tuple[Lists, Ints], seed: int
+    problem: tuple[NBestLists, Ints], seed: int
 ) -> None:
     lists, statistics = problem
     weights = np.array([1.0, np.sqrt(2) / 100, np.sqrt(3) / 10_000])  # equal totals: equal features
@@ -143,7 +154,7 @@ def test_the_order_of_lists_and_of_hypotheses_with_other_totals_means_nothing(
     rows = [
         sorted(range(*bounds[at]), key=lambda row: tuple(lists.features[row])) for at in order
     ]  # stable: equal ones stay in order
-    moved = Lists(
+    moved = NBestLists(
         features=np.concatenate([lists.features[some] for some in rows]),
         starts=np.cumsum([0, *(len(some) for some in rows[:-1])]),
     )
@@ -159,7 +170,7 @@ def test_weights_are_scaled_to_what_can_be_printed() -> None:
 def test_an_oracle_of_a_cost_that_is_no_sum_is_at_least_as_good_as_its_start() -> None:
     generator = np.random.default_rng(0)
     statistics = generator.integers(1, 9, size=(40, 2))
-    lists = Lists(features=np.zeros((40, 1)), starts=np.arange(0, 40, 4))
+    lists = NBestLists(features=np.zeros((40, 1)), starts=np.arange(0, 40, 4))
 
     def cost(sums: Ints) -> Floats:
         return np.asarray(-np.sqrt(sums[..., 0]) / sums[..., 1])

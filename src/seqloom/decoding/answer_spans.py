@@ -1,9 +1,9 @@
-"""From scores of where an answer begins and ends to parts of the context (Devlin et al. 2019, section 4.2 and
-4.3).
+"""Extractive question answering: from scores of where an answer begins and ends to spans of the context
+(Devlin et al. 2019, sections 4.2 and 4.3).
 
-A span from token i to j >= i has the score S·T_i + E·T_j. No answer has that of the first place, S·C + E·C;
-of a context that is read in several windows the least of theirs, as each must find nothing. A span that
-several windows see has the best of its scores.
+A span from token i to j >= i has the score S·T_i + E·T_j. "No answer" has that of the first place, S·C + E·C;
+in a context of several windows the lowest of theirs, since each must contain no answer. A span in several
+windows has the highest of its scores.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 @final
 class AnswerSpan(NamedTuple):
-    """A part of the context."""
+    """A span of the context."""
 
     text: str
     start: int
@@ -27,16 +27,16 @@ class AnswerSpan(NamedTuple):
     end: int
     score: float
     probability: float
-    """Among the answers that are given and no answer."""
+    """Among the returned answers and no answer."""
 
 
 @final
 class Answers(NamedTuple):
-    """The best answers to a question, best first, and what speaks for none."""
+    """The best answers to a question, best first, and the score of no answer."""
 
     spans: tuple[AnswerSpan, ...]
     no_answer: float
-    """Its score."""
+    """The score of no answer."""
     no_answer_probability: float
 
     def best(self, threshold: float = 0.0) -> AnswerSpan | None:
@@ -57,52 +57,50 @@ def best_answers(
 ) -> Answers:
     """The `n_best` spans of at most `longest` tokens.
 
-    For each window: scores `(1 + tokens or more,)`, the first of no answer, then one for each token; and
-    where its tokens stand in the context. There must be a window. Scores of -inf cannot be chosen; a text of
-    white space is no answer.
+    For each window: scores `(1 + tokens or more,)`, the first of no answer, then one for each token; and the
+    offsets of its tokens in the context. There must be a window. Scores of -inf cannot be chosen; white space
+    is no answer.
     """
-    found: dict[tuple[int, int], float] = {}
-    none = np.inf
-    for start, end, spans in zip(starts, ends, offsets, strict=True):
+    best: dict[tuple[int, int], float] = {}
+    no_answer = np.inf
+    for start, end, tokens in zip(starts, ends, offsets, strict=True):
         start, end = np.asarray(start, np.float64), np.asarray(end, np.float64)
-        none = min(none, float(start[0] + end[0]))
-        of_window = _of_window(
-            start[1 : 1 + len(spans)], end[1 : 1 + len(spans)], spans, context, n_best, longest
-        )
-        for place, score in of_window.items():
-            found[place] = max(score, found.get(place, -np.inf))
-    ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:n_best]
-    weights = _softmax(np.array([*(score for _, score in ranked), none]))
-    answers = (
-        AnswerSpan(context[begin:end], begin, end, score, float(weight))
-        for ((begin, end), score), weight in zip(ranked, weights[:-1], strict=True)
-    )
-    return Answers(tuple(answers), none, float(weights[-1]))
+        no_answer = min(no_answer, float(start[0] + end[0]))
+        start, end = start[1 : 1 + len(tokens)], end[1 : 1 + len(tokens)]
+        for span, score in _window_spans(start, end, tokens, context, n_best, longest).items():
+            best[span] = max(score, best.get(span, -np.inf))
+    ranked = sorted(best.items(), key=lambda item: (-item[1], item[0]))[:n_best]
+    probabilities = _softmax(np.array([*(score for _, score in ranked), no_answer]))
+    spans = [
+        AnswerSpan(context[first:last], first, last, score, float(probability))
+        for ((first, last), score), probability in zip(ranked, probabilities[:-1], strict=True)
+    ]
+    return Answers(tuple(spans), no_answer, float(probabilities[-1]))
 
 
-def _of_window(
-    start: Floats, end: Floats, spans: Sequence[tuple[int, int]], context: str, n_best: int, longest: int
+def _window_spans(
+    start: Floats, end: Floats, tokens: Sequence[tuple[int, int]], context: str, n_best: int, longest: int
 ) -> dict[tuple[int, int], float]:
-    """(begin, end) in the context -> score, of the best spans of a window."""
-    tokens = len(spans)
-    if not tokens:
+    """(start, end) in the context -> score, of the best spans of a window."""
+    count = len(tokens)
+    if not count:
         return {}
-    last = np.arange(tokens)[:, None] + np.arange(min(longest, tokens))  # (first token, length - 1)
-    scores = np.where(last < tokens, start[:, None] + end[np.minimum(last, tokens - 1)], -np.inf)
-    found: dict[tuple[int, int], float] = {}
+    last = np.arange(count)[:, None] + np.arange(min(longest, count))  # (first token, length - 1)
+    scores = np.where(last < count, start[:, None] + end[np.minimum(last, count - 1)], -np.inf)
+    spans: dict[tuple[int, int], float] = {}
     for flat in np.argsort(-scores, axis=None, kind="stable"):
         first, more = divmod(int(flat), scores.shape[1])
         score = float(scores[first, more])
-        if score == -np.inf or len(found) == n_best:
+        if score == -np.inf or len(spans) == n_best:
             break
-        place = spans[first][0], spans[first + more][1]
-        if context[slice(*place)].strip():
-            found.setdefault(place, score)  # tokens of one character give the same place
-    return found
+        span = tokens[first][0], tokens[first + more][1]
+        if context[slice(*span)].strip():
+            spans.setdefault(span, score)  # several tokens of one character give the same span
+    return spans
 
 
 def _softmax(scores: Floats) -> Floats:
     if not np.isfinite(scores).any():
         return np.full(len(scores), 1 / len(scores))
-    weights = np.exp(scores - scores.max())
-    return np.asarray(weights / weights.sum(), np.float64)
+    exponentials = np.exp(scores - scores.max())
+    return np.asarray(exponentials / exponentials.sum(), np.float64)

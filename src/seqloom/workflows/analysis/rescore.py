@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from seqloom import files
 from seqloom.config import DataConfig
 from seqloom.data.readers.nbest import LARGEST, Form, NBest, json_list, read_nbest, written
-from seqloom.decoding.rescoring import Lists, oracle, tune
+from seqloom.decoding.rescoring import NBestLists, oracle, tune
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.word_errors import METRICS, CorpusMetric, difference_interval
 from seqloom.runs.progress import counted, tallied
@@ -111,10 +111,10 @@ class ScoredLists:
     """`(hypotheses, features)` for each list: the given score (if there is one), each model, words."""
 
     @cached_property
-    def rows(self) -> Lists:
+    def rows(self) -> NBestLists:
         """The hypotheses of all lists in one table."""
         sizes = [len(table) for table in self.tables]
-        return Lists(features=np.concatenate(self.tables), starts=np.cumsum([0, *sizes[:-1]]))
+        return NBestLists(features=np.concatenate(self.tables), starts=np.cumsum([0, *sizes[:-1]]))
 
 
 def rescore(config: RescoreConfig) -> Rescored:
