@@ -274,5 +274,5 @@ def _check_learned(kind: str, learned: Learned) -> None:
     if merges and kind != "bpe":
         raise ValueError(f"the kind {kind} has merges")
     for left, right in merges:
-        if not {left, right, left + right} <= vocabulary.keys():
+        if not (left in vocabulary and right in vocabulary and left + right in vocabulary):
             raise ValueError("one of its merges is not in the vocabulary")

@@ -47,18 +47,18 @@ def token_bytes_of(decoder: Component | None) -> HubTokenBytes:
         return HubTokenBytes(str.encode, b" ")
     parts = decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
     steps = [_step(part) for part in parts]
-    space_prefix = space_suffix = b""
-    for step in steps:
-        space_prefix = space_prefix if step.space_prefix is None else step.space_prefix
-        space_suffix = space_suffix if step.space_suffix is None else step.space_suffix
+    conversions = [step.convert for step in steps]
+    # the last part that decides what is dropped
+    prefixes = [b"", *(step.space_prefix for step in steps if step.space_prefix is not None)]
+    suffixes = [b"", *(step.space_suffix for step in steps if step.space_suffix is not None)]
 
     def token_bytes(piece: str) -> bytes:
         spelled = piece.encode()
-        for step in steps:
-            spelled = step.convert(spelled)
+        for convert in conversions:
+            spelled = convert(spelled)
         return spelled
 
-    return HubTokenBytes(token_bytes, b"", space_prefix, space_suffix)
+    return HubTokenBytes(token_bytes, b"", prefixes[-1], suffixes[-1])
 
 
 def _step(part: Component) -> DecoderStep:

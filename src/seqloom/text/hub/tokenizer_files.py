@@ -340,7 +340,7 @@ def _decoded_tokens(decoder: Any) -> dict[int, AddedToken]:
 
 def _check_merges(folder: Path, vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> None:
     for left, right in merges:
-        if not {left, right, left + right} <= vocabulary.keys():
+        if not (left in vocabulary and right in vocabulary and left + right in vocabulary):
             raise FolderError(
                 f"the merge {printable(f'{left} {right}')} of merges.txt is not in vocab.json; get the"
                 " files again",
