@@ -37,7 +37,9 @@ MULTIPLIER = 1_327_217_885
 def histories(tokens: Tensor, past: Tensor) -> Tensor:
     """tokens `(rows, steps)`, padded on the right only, and `past`, the tokens before them `(rows, n - 2)` ->
     at each step the last n - 1 tokens, oldest first, `(rows, steps, n - 1)`."""
-    return torch.cat([past, tokens], dim=1).unfold(1, past.shape[1] + 1, 1)
+    # not `unfold`, which refuses rows without a step
+    whole, steps = torch.cat([past, tokens], dim=1), tokens.shape[1]
+    return torch.stack([whole[:, first : first + steps] for first in range(past.shape[1] + 1)], dim=2)
 
 
 def next_past(tokens: Tensor, mask: Tensor, past: Tensor) -> Tensor:
