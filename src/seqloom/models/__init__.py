@@ -1,5 +1,5 @@
-"""Every family of models: `model_type` -> where its configuration and its class are. Read late, so a listing
-imports no torch."""
+"""Every family of models: `model_type` -> where its configuration and its class are. A family is imported when it
+is asked for, so `import seqloom.models` needs no torch."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def model_family(model_type: str) -> tuple[Any, Any, dict[str, dict[str, Any]]]:
 
 
 def encoder_families() -> list[str]:
-    """The families that a head can be put on."""
+    """The families that can have a head: those that meet `Encoder`."""
     from seqloom.protocols import Encoder
 
     return [name for name in MODELS if issubclass(model_family(name)[1], Encoder)]
