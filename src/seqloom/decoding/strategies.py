@@ -132,7 +132,8 @@ class BeamSearch:
         for hypotheses in ended:
             for group in range(self.groups):
                 scores = sorted((h.score for h in self._of_group(hypotheses, group)), reverse=True)
-                bars.append(scores[wanted - 1] if len(scores) >= wanted else -math.inf)
+                bar = scores[wanted - 1] if len(scores) >= wanted else -math.inf
+                bars.append(bar)
         beams = live.input_index
         if self.groups > 1:
             beams = beams * self.groups + live.sample_index

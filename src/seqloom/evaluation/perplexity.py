@@ -124,13 +124,9 @@ def score_texts(
         predicted = max(len(sequences[-1]) - 1, 0)  # the first token is only read
         windows += scored_windows(number, predicted, model.context, stride)
     lengths = [max(len(sequence) - 1, 0) for sequence in sequences]
-    scorer = _Scorer(
-        model,
-        sequences,
-        special_ids.pad,
-        [np.zeros(length) for length in lengths],
-        [np.ones(length, np.int64) for length in lengths] if ranks else None,
-    )
+    log_probs = [np.zeros(length) for length in lengths]
+    all_ranks = [np.ones(length, np.int64) for length in lengths] if ranks else None
+    scorer = _Scorer(model, sequences, special_ids.pad, log_probs, all_ranks)
     # the longest first: rows that end leave from the end of the batch
     windows.sort(key=lambda window: window.start - window.end)
     longest_segment = SEGMENT if model.context is None else model.context
@@ -142,9 +138,9 @@ def score_texts(
         first += len(batch)
     prefix = max(len(special_ids.bos) - 1, 0)  # tokens of the beginning that are given, not predicted
     scores = []
-    for number, log_probs in enumerate(scorer.log_probs):
-        text_ranks = None if scorer.ranks is None else scorer.ranks[number][prefix:]
-        scores.append(TextScore(log_probs[prefix:], text_ranks, bool(ends)))
+    for number in range(len(texts)):
+        text_ranks = None if all_ranks is None else all_ranks[number][prefix:]
+        scores.append(TextScore(log_probs[number][prefix:], text_ranks, bool(ends)))
     return scores
 
 
@@ -261,12 +257,13 @@ class CorpusLikelihood:
         metrics: dict[str, float] = {}
         for end, nats in (("", loss), ("_low", low), ("_high", high)):
             metrics[f"loss{end}"] = nats
-            metrics[f"perplexity{end}"] = _exp(nats)
-            metrics[f"word_perplexity{end}"] = _exp(nats * tokens / (self.words + ends))
+            metrics[f"perplexity{end}"] = perplexity_of(nats)
+            metrics[f"word_perplexity{end}"] = perplexity_of(nats * tokens / (self.words + ends))
             metrics[f"bits_per_byte{end}"] = nats * tokens / math.log(2) / (self.bytes + ends)
         counts = {"documents": len(self.nats), "tokens": tokens, "words": self.words, "bytes": self.bytes}
         return metrics | counts | {"unknown_percent": 100 * self.unknown / max(tokens - ends, 1)}
 
 
-def _exp(nats: float) -> float:
+def perplexity_of(nats: float) -> float:
+    """exp of the nats a token; infinite where that is beyond a float."""
     return math.exp(nats) if nats < 700 else math.inf

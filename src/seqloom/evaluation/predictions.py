@@ -56,4 +56,5 @@ def predict_dataset(model: EncoderWithHead, dataset: EncodedDataset) -> HeadOutp
             per_place = kind in ("span", "tagging")
             probabilities[item] = values[row, : sizes[row]] if per_place else values[row]
             predictions[item] = chosen[row, : sizes[row]] if kind == "tagging" else chosen[row]
-    return HeadOutputs(probabilities, predictions, total / count if count else float("nan"))
+    mean_loss = total / count if count else float("nan")
+    return HeadOutputs(probabilities, predictions, mean_loss)

@@ -22,6 +22,8 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
+from seqloom.evaluation.perplexity import perplexity_of
+
 SHORTEST_PHRASE, FEWEST_COPIES = 2, 3
 """What counts as a loop."""
 
@@ -111,12 +113,13 @@ class RepetitionStatistics:
         log_probs = np.concatenate([text.log_probs for text in texts])
         tokens = [text.tokens for text in texts]
         nats = -float(log_probs.mean())
-        by_position: list[list[float]] = [[] for _ in range(max(len(text.log_probs) for text in texts))]
+        longest = max(len(text.log_probs) for text in texts)
+        by_position: list[list[float]] = [[] for _ in range(longest)]
         for text in texts:
             for position, log_prob in enumerate(text.log_probs):
                 by_position[position].append(log_prob)
         return cls(
-            perplexity=math.exp(nats) if nats < 700 else math.inf,
+            perplexity=perplexity_of(nats),
             mean_probability=float(np.exp(log_probs).mean()),
             rep_4=rep_n(tokens, 4),
             loops=sum(repetition_loop(text) is not None for text in tokens) / len(texts),

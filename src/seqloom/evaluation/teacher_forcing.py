@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import cast, final
@@ -12,6 +11,7 @@ import torch
 from torch import nn
 
 from seqloom.data.batching.pair_batches import TranslationBatch
+from seqloom.evaluation.perplexity import perplexity_of
 from seqloom.packed_weights import packed_weights
 from seqloom.protocols import EncoderDecoder, NeuralDecodable
 from seqloom.shapes import IGNORE
@@ -39,7 +39,7 @@ class TeacherForcingScore:
     @property
     def perplexity(self) -> float:
         """exp(loss); infinite where that is beyond a float."""
-        return math.exp(self.loss) if self.loss < 700 else math.inf
+        return perplexity_of(self.loss)
 
     @property
     def token_accuracy(self) -> float:

@@ -161,11 +161,12 @@ def _layer_flow(place: NamedLayer, sequences: list[StepSequence]) -> LayerFlow:
     widths = [part.shape[1] for part in sequences[0].steps[0].new]
     gates = hidden_gate_names(layer.cell)
     blocks = layer.weight_h.detach().double().chunk(len(gates))
-    names = [name for name, cell in CELLS.items() if cell == layer.cell]
+    known = [name for name, cell in CELLS.items() if cell == layer.cell]
+    cell_name = known[0] if known else type(layer.cell).__name__
     return LayerFlow(
         name=place.name,
         direction=place.direction,
-        cell=names[0] if names else type(layer.cell).__name__,
+        cell=cell_name,
         width=widths[0],
         steps=max(int(sequence.mask.sum(dim=0).max()) for sequence in sequences),
         states={STATES[part]: _state_flow(sequences, part) for part in range(len(widths))},

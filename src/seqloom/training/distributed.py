@@ -71,7 +71,8 @@ class World:
         except SeqloomError as error:
             failure = error
         # the largest of (size - rank) belongs to the lowest rank that failed; 0 means that none did
-        sender = self.size - self.largest(0 if failure is None else self.size - self.rank)
+        signal = 0 if failure is None else self.size - self.rank
+        sender = self.size - self.largest(signal)
         if sender == self.size:
             return
         own = failure if sender == self.rank else None
@@ -107,7 +108,8 @@ def joined_world() -> Iterator[World]:
     cuda = torch.cuda.is_available()
     if cuda:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=WORKER_TIMEOUT)
+    backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+    dist.init_process_group(backend, timeout=WORKER_TIMEOUT)
     try:
         yield World(dist.get_rank(), dist.get_world_size())
     finally:
