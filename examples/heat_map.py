@@ -5,7 +5,7 @@ from pathlib import Path
 
 import seqloom
 from seqloom.data.synthetic.pairs import reverse_task
-from seqloom.workflows.explain.text import explain
+from seqloom.workflows.explain.attention import explain
 
 folder = Path(tempfile.mkdtemp())
 rows = [f"{source}\t{target}" for source, target in reverse_task(0, 500, "abcd", (1, 4))]

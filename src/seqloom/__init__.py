@@ -2,10 +2,14 @@
 
 seqloom.train("translation", ["train.en", "train.de"], output_dir="runs/captions")
 seqloom.load("runs/captions").predict(["A dog runs."])
-seqloom.load_generator("runs/book").generate(["ROMEO:"], seed=7)
-seqloom.load_reader("runs/reviews").label(["A wonderful film."])
-seqloom.load_completer("runs/book").complete("Once upon a ti")
-list(seqloom.Scorer("runs/book").score(["plays Kohli cricket for India Virat."]))
+seqloom.load("runs/reviews").predict(["A wonderful film."])
+book = seqloom.load("runs/book")
+book.generate(["ROMEO:"], seed=7)
+book.complete("Once upon a ti")
+list(book.score(["plays Kohli cricket for India Virat."]))
+
+`load` opens every model. `load_generator`, `load_reader`, `load_completer`, `Scorer`, `Predictor` and `TextReader`
+are old names, which stay for one release.
 """
 
 from __future__ import annotations
@@ -20,17 +24,19 @@ if TYPE_CHECKING:
     from seqloom.tasks.language_modeling.complete import load_completer
     from seqloom.tasks.language_modeling.generate import load_generator
     from seqloom.tasks.language_modeling.score import Scorer
-    from seqloom.tasks.text.predictor import TextPredictor, load_reader
-    from seqloom.tasks.translation.translator import Predictor, load
+    from seqloom.tasks.model import load
+    from seqloom.tasks.text.predictor import TextPredictor as TextReader
+    from seqloom.tasks.text.predictor import load_reader
+    from seqloom.tasks.translation.translator import Translator as Predictor
     from seqloom.workflows.analysis.exact import load_searcher
     from seqloom.workflows.train import train
 
 _PUBLIC = {
     "SeqloomError": "seqloom.errors",
-    "Predictor": "seqloom.tasks.translation.translator",
+    "Predictor": "seqloom.tasks.translation.translator:Translator",
     "Scorer": "seqloom.tasks.language_modeling.score",
-    "TextPredictor": "seqloom.tasks.text.predictor",
-    "load": "seqloom.tasks.translation.translator",
+    "TextReader": "seqloom.tasks.text.predictor:TextPredictor",
+    "load": "seqloom.tasks.model",
     "load_completer": "seqloom.tasks.language_modeling.complete",
     "load_generator": "seqloom.tasks.language_modeling.generate",
     "load_reader": "seqloom.tasks.text.predictor",
@@ -42,7 +48,7 @@ __all__ = [
     "Predictor",
     "Scorer",
     "SeqloomError",
-    "TextPredictor",
+    "TextReader",
     "__version__",
     "load",
     "load_completer",
@@ -56,4 +62,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'seqloom' has no attribute {name!r}")
-    return getattr(importlib.import_module(_PUBLIC[name]), name)
+    module, _, attribute = _PUBLIC[name].partition(":")
+    return getattr(importlib.import_module(module), attribute or name)

@@ -92,26 +92,30 @@ def _no_room(path: Path, error: OSError) -> str:
     )
 
 
-def write_atomic(path: Path, write: bytes | str | Callable[[BinaryIO], Any]) -> None:
-    """Writes a file beside its place, flushes it to the disk and renames it: seen whole or not at all.
-
-    `write` is the content or a function that writes it. Raises FolderError where the disk is full or
-    read-only.
-    """
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that is written beside its place, flushed to the disk and renamed at the end: seen whole or not
+    at all. Raises FolderError where the disk is full or read-only."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writing(path):
         try:
             with open(temporary, "wb") as file:
-                if callable(write):
-                    write(file)
-                else:
-                    file.write(write.encode() if isinstance(write, str) else write)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
             flush_folder(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def write_atomic(path: Path, write: bytes | str | Callable[[BinaryIO], Any]) -> None:
+    """Writes a file as `atomic_file` does; `write` is its content or a function that writes it."""
+    with atomic_file(path) as file:
+        if callable(write):
+            write(file)
+        else:
+            file.write(write.encode() if isinstance(write, str) else write)
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -353,6 +353,10 @@ class Request:
     """Whether each input must be answered before the next one is read."""
 
 
+NO_REQUEST = Request()
+"""Nothing but the files."""
+
+
 class TaskModel(Protocol):
     """A trained model, ready to be asked. What else it can do is up to its task."""
 
@@ -360,8 +364,9 @@ class TaskModel(Protocol):
         """How good it is on files of known examples."""
         ...
 
-    def answers(self, paths: Sequence[str], request: Request = ...) -> Iterator[Answer]:
-        """The answer to each input of these files, in order."""
+    def __getattr__(self, name: str) -> Any:
+        """Other methods, by task: predict, answers, generate, score, complete, ... Raises UsageError where one
+        means nothing to its task."""
         ...
 
 
@@ -401,6 +406,10 @@ class Task:
     """Whether `compare` can train and measure its models."""
     verb: str = "predict"
     """What its models are mainly for."""
+    usage: str = "seqloom predict {} -"
+    """For the model card: how to use a run folder {}."""
+    counted: str = "tokens"
+    """For the model card: what its training counts."""
 
 
 class SpecialIds(NamedTuple):

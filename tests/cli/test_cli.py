@@ -101,11 +101,11 @@ def test_what_has_its_place_is_no_option(command: Any) -> None:
         (["train"], "TASK, DATA and --output-dir"),
         (
             ["train", "dancing", "a.tsv", "--output-dir", "x"],
-            "TASK must be one of translation, text-generation, image-classification, masked-image-modeling, ",
+            "TASK must be one of translation, text-generation, text-classification, sentence-similarity, ",
         ),
         (
             ["check", "dancing", "a.tsv"],
-            "TASK must be one of translation, text-generation, image-classification, masked-image-modeling, ",
+            "TASK must be one of translation, text-generation, text-classification, sentence-similarity, ",
         ),
         (["check", "translation"], "needs data"),
         (["check", "translation", "a.tsv", "--set", "model.width=3"], "but not model"),
@@ -353,7 +353,7 @@ def refused_early(command: Any, monkeypatch: pytest.MonkeyPatch, *words: object)
     def opened(*_: object) -> None:
         raise AssertionError("a model was opened")
 
-    monkeypatch.setattr("seqloom.workflows.evaluate.load_run", opened)
+    monkeypatch.setattr("seqloom.workflows.evaluate.load", opened)
     monkeypatch.setattr("seqloom.workflows.explain.attention.load_run", opened)
     return one_line(command(*words), 2)
 

@@ -75,7 +75,4 @@ def test_errors_are_one_line(
     monkeypatch.undo()
     ran = command("complete", trained, "a")
     assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert (
-        "complete needs a model of text-generation, but this one is of translation; use: seqloom predict"
-        in ran.err
-    )
+    assert "a model of translation cannot complete; use: seqloom predict" in ran.err

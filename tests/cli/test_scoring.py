@@ -134,5 +134,5 @@ def test_a_model_of_another_task_is_sent_elsewhere(command: Any, trained: Path, 
     assert ran.code == 2
     assert "must be a language model" in ran.err
     ran = command("evaluate", trained, trained.parent / "val.jsonl", "--stride", "3")
-    assert "--stride belongs to language models" in ran.err
+    assert "--stride changes nothing in evaluate" in ran.err
     assert command("predict", ngram, "-").code == 2

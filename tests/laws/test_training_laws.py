@@ -19,10 +19,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from seqloom.config import TrainConfig
-from seqloom.data.batching.order import Rows
 from seqloom.data.batching.pair_batches import translation_batch
 from seqloom.data.batching.token_store import TokenStore
 from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from seqloom.protocols import Rows
 from seqloom.training.distributed import ModelWithLoss, World, data_parallel, joined_world
 from seqloom.training.loop import Trainer
 from seqloom.training.objectives import Translation

@@ -11,7 +11,8 @@ import pytest
 import seqloom
 from seqloom.data.synthetic.pairs import reverse_task
 from seqloom.errors import FolderError, UsageError
-from seqloom.runs.settings import read_resumed, resolve
+from seqloom.runs.settings import read_resumed
+from seqloom.tasks.settings import resolve
 from seqloom.workflows.evaluate import evaluate
 
 WIDTHS = [

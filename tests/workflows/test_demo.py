@@ -14,7 +14,7 @@ import pytest
 import seqloom.workflows.demo as module
 from seqloom.config import DecodeConfig
 from seqloom.data.synthetic.pairs import DatePair, DatePhrases, date_phrases
-from seqloom.tasks.results import Evaluation
+from seqloom.protocols import Evaluation
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
 from seqloom.training.loop import Progress
 from seqloom.workflows.demo import REPORTED, VALIDATED, demo, free_folder, spread

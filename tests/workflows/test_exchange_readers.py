@@ -82,7 +82,7 @@ def answers(folder: Path, task: str, asked: list[Any], **options: Any) -> list[A
 
 
 def ours(folder: Path, texts: list[Any]) -> list[tuple[str, float]]:
-    return [(one["label"], one["probability"]) for one in load_reader(folder).label(texts)]
+    return [(one["label"], one["probability"]) for one in load_reader(folder).predict(texts)]
 
 
 def pipeline_pairs(folder: Path, pairs: list[tuple[str, str]]) -> list[tuple[str, float]]:
@@ -109,7 +109,7 @@ def test_labels_of_texts_and_pairs_are_those_of_the_pipeline_in_and_out(tmp_path
         assert same(ours(folder, TEXTS), before)
         assert same(ours(folder, PAIRS), pipeline_pairs(tmp_path / "theirs", PAIRS))
     assert same(pipeline_pairs(out, PAIRS), pipeline_pairs(tmp_path / "theirs", PAIRS))
-    assert load_reader(tmp_path / "run").work.labels == LABELS
+    assert load_reader(tmp_path / "run").head_task.labels == LABELS
     assert json.loads((out / "config.json").read_text())["id2label"] == {"0": "z", "1": "a", "2": "m m"}
 
 
@@ -117,13 +117,13 @@ def test_several_labels_and_numbers_are_those_of_the_pipeline(tmp_path: Path) ->
     saved(tmp_path / "several", "SequenceClassification", problem_type="multi_label_classification")
     out = through(tmp_path / "several", tmp_path / "one")
     for found, mine in zip(
-        answers(out, "text-classification", TEXTS, top_k=None), load_reader(out).label(TEXTS), strict=True
+        answers(out, "text-classification", TEXTS, top_k=None), load_reader(out).predict(TEXTS), strict=True
     ):
         assert {one["label"]: one["score"] for one in found} == pytest.approx(mine["probabilities"], abs=1e-5)
     saved(tmp_path / "number", "SequenceClassification", id2label={0: "LABEL_0"}, label2id={"LABEL_0": 0})
     out = through(tmp_path / "number", tmp_path / "two")
     expected = [number for _, number in pipeline_pairs(out, PAIRS)]
-    assert [one["score"] for one in load_reader(tmp_path / "two" / "run").label(PAIRS)] == pytest.approx(
+    assert [one["score"] for one in load_reader(tmp_path / "two" / "run").predict(PAIRS)] == pytest.approx(
         expected, abs=1e-5
     )
     assert run_folder.task_of(out) == "sentence-similarity"
@@ -134,7 +134,7 @@ def test_tags_of_words_are_those_of_the_pipeline(tmp_path: Path) -> None:
     out = through(tmp_path / "theirs", tmp_path)
     words = [tuple(text.replace(",", " ,").replace(".", " .").replace("!", " !").split()) for text in TEXTS]
     for folder in (tmp_path / "run", out):
-        replies = load_reader(folder).ask([TaggedWords(one, (), "text", 1) for one in words])
+        replies = load_reader(folder).answer([TaggedWords(one, (), "text", 1) for one in words])
         for one, reply, pieces in zip(
             words,
             replies,
@@ -196,7 +196,7 @@ def test_a_cosine_begins_as_good_as_the_vectors_of_its_encoder(tmp_path: Path, n
         float(cosine(u[None].astype(np.float64), v[None].astype(np.float64))[0])
         for u, v in (vectors[:2], vectors[2:])
     ]
-    found = load_reader(tmp_path / "run").label([rows[0][:2], rows[1][:2]])
+    found = load_reader(tmp_path / "run").predict([rows[0][:2], rows[1][:2]])
     assert [one["score"] for one in found] == pytest.approx([1 + 3 * one for one in near], abs=1e-4)
 
 
@@ -268,7 +268,7 @@ def test_a_reader_of_our_own_gives_the_same_labels_in_the_pipeline(
     assert hf.AutoTokenizer.from_pretrained(tmp_path / "out")(long, truncation=True).input_ids[-1] == 2
     assert len(hf.AutoTokenizer.from_pretrained(tmp_path / "out")(long, truncation=True).input_ids) == 128
     assert list(hf.AutoConfig.from_pretrained(tmp_path / "out").id2label.values()) == list(
-        load_reader(tmp_path / "run").work.labels
+        load_reader(tmp_path / "run").head_task.labels
     )
 
 
@@ -289,7 +289,7 @@ def test_a_tagger_of_our_own_gives_the_same_tags_in_the_pipeline(kind: str, tmp_
     )
     export_model(str(tmp_path / "run"), str(tmp_path / "out"))
     words = [tuple(one) for one in sentences[:8]]
-    replies = load_reader(tmp_path / "run").ask([TaggedWords(one, (), "text", 1) for one in words])
+    replies = load_reader(tmp_path / "run").answer([TaggedWords(one, (), "text", 1) for one in words])
     for one, reply, pieces in zip(
         words,
         replies,
@@ -389,7 +389,7 @@ def test_a_head_of_the_same_labels_comes_along_in_its_own_order(tmp_path: Path, 
         settings=settings,
     )
     assert not any("new, and to be trained" in one for one in notices)
-    assert load_reader(run).work.labels == LABELS
+    assert load_reader(run).head_task.labels == LABELS
     assert same(ours(run, TEXTS), expected)
     (run / files.MANIFEST).unlink()
     shutil.rmtree(run / "checkpoint-2")

@@ -21,8 +21,8 @@ from seqloom.errors import DataError, FolderError, UsageError
 from seqloom.models.vit import ViT, ViTConfig
 from seqloom.runs import run_folder
 from seqloom.runs.progress import collected
-from seqloom.runs.settings import resolve
 from seqloom.tasks.images.training_data import PreparedPatches, prepare_patches, start_vit
+from seqloom.tasks.settings import resolve
 from seqloom.training.loop import Progress
 from seqloom.workflows.evaluate import evaluate
 from seqloom.workflows.train import TrainResult, train
@@ -255,7 +255,7 @@ def test_a_classifier_has_no_head_on_patches(tmp_path: Path) -> None:
             ),
         ),
         (["explain", "RUN", "DATA"], "is a model of masked-image-modeling, which reads no text"),
-        (["evaluate", "RUN", "DATA", "--stride", "3"], "--set and --stride belong to texts"),
+        (["evaluate", "RUN", "DATA", "--stride", "3"], "--stride changes nothing in evaluate of"),
         (["evaluate", "RUN"], "images must be given"),
         (
             ["export", "RUN", "OUT", "--format", "huggingface"],

@@ -49,10 +49,10 @@ def generate(
     if file is not None and prompt:
         raise UsageError("generate takes --prompt or FILE, but both are given; leave one out")
     _, decode, data_config = reading(settings, ("decode",) if file is None else ("data", "decode"))
+    from seqloom.runs.output_files import new_file
     from seqloom.runs.progress import each_text
     from seqloom.runs.tracing import traced
     from seqloom.tasks.language_modeling.generate import Continuation, load_generator
-    from seqloom.tasks.translation.translator import new_file
 
     place = None if trace is None else new_file(trace)
     writer = load_generator(folder)
@@ -71,14 +71,14 @@ def generate(
         sys.stdout.flush()
 
     if place is not None:
-        traced(
+        for texts in traced(
             place,
             prompts,
             writer.bundle,
-            given,
+            decode,
             lambda text, watch: writer.generate([text], watch=watch, **decode)[0],
-            tell,
-        )
+        ):
+            tell(texts)
     for some in (
         () if place else _batches(prompts, 1 if file == "-" and sys.stdin.isatty() else given.batch_rows)
     ):

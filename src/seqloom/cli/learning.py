@@ -128,7 +128,7 @@ def evaluate(
         outputs: Also write the model's texts, or labels, to this new file, one a line.
         json: One JSON line instead of a table.
     """
-    from seqloom.tasks.translation.translator import new_file, write_lines
+    from seqloom.runs.output_files import new_file, write_lines
     from seqloom.workflows.evaluate import evaluate as run_evaluate
 
     given, decode, _ = reading(settings)

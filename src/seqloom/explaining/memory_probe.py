@@ -22,13 +22,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqloom.config import STRICT, Positive, Share, TrainConfig
-from seqloom.data.batching.order import Rows
 from seqloom.data.synthetic.long_memory import Examples, MemoryTask, Part, examples
 from seqloom.errors import TrainingError, UsageError, printable
 from seqloom.layers.attention import AdditiveScores, attention_weights, weighted_mean
 from seqloom.layers.recurrent.cells import CELLS
 from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig
-from seqloom.protocols import Loss
+from seqloom.protocols import Loss, Rows
 from seqloom.training.checkpoints import TrainerState
 from seqloom.training.loop import Progress, Trainer
 from seqloom.training.optimisation import make_optimizer

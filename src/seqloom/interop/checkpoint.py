@@ -17,7 +17,8 @@ from seqloom import files
 from seqloom.errors import FolderError, UsageError, printable, shown
 from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields
-from seqloom.interop.families import FAMILIES, Architecture, Family
+from seqloom.interop.families import FAMILIES
+from seqloom.interop.families.family import Architecture, Family
 from seqloom.interop.families.heads import TASKS
 from seqloom.interop.tensor_mapping import CheckpointTensors, unique_tensors
 from seqloom.interop.tensor_names import Rule

@@ -14,7 +14,8 @@ from seqloom.errors import UsageError, printable
 from seqloom.files import JsonObject
 from seqloom.interop.checkpoint import CONFIG, dtype_name
 from seqloom.interop.config_options import Fields
-from seqloom.interop.families import FAMILIES, Architecture, Family
+from seqloom.interop.families import FAMILIES
+from seqloom.interop.families.family import Architecture, Family
 from seqloom.interop.tensor_mapping import unique_tensors
 from seqloom.interop.weights import write_weights
 from seqloom.models import model_family

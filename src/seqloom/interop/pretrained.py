@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from seqloom.errors import UsageError, printable
 from seqloom.interop.checkpoint import ENCODER_WITH_HEAD, read_checkpoint, read_family
 from seqloom.interop.config_options import Fields
-from seqloom.interop.families import FAMILIES, Family
+from seqloom.interop.families import FAMILIES
+from seqloom.interop.families.family import Family
 from seqloom.interop.hub_origin import HubOrigin, hub_tokenizer
 from seqloom.interop.tensor_mapping import check_finite, listed, unique_tensors
 from seqloom.models import encoder_families, family_name, model_family

@@ -47,8 +47,8 @@ from seqloom.interop.pretrained import Pretrained, pretrained_encoder, pretraine
 from seqloom.interop.weights import INDEX
 from seqloom.models import family_name, model_family
 from seqloom.protocols import StoredTokenizer
+from seqloom.registry import find_task
 from seqloom.run_file import parse, to_plain
-from seqloom.tasks.registry import TASKS
 from seqloom.text.hub.tokenizer_files import tokenizer_file_names
 from seqloom.text.special_tokens import BOS, EOS, PAD
 from seqloom.text.tokenizers import TextTokenizer
@@ -73,8 +73,6 @@ CONFIG, TOKENIZER, GENERATION = "config.json", "tokenizer.json", "generation_con
 PREPROCESSOR = "preprocessor_config.json"
 RUN, DATA = "run.yaml", "data.json"
 IMAGES, PATCHES = "image-classification", "masked-image-modeling"
-OF_IMAGES = (IMAGES, PATCHES)
-"""The tasks whose models read no text."""
 FROM_DATA = {"labels", "alphabet"}
 FROM_TOKENIZER = {"vocabulary_size", "pad_id", "bos_id", "eos_id", "unk_id"}
 """Fields of a model's configuration that nobody sets."""
@@ -211,12 +209,13 @@ def load_run(folder: str | Path, device: str = "auto") -> LoadedRun:
     where its model reads no text.
     """
     folder = located(folder)
-    if (task := task_of(folder)) in OF_IMAGES:
-        again = (
-            "measure it with evaluate, or fine-tune it: seqloom train image-classification DATA --from FOLDER"
+    name = task_of(folder)
+    task = None if name is None else find_task(name)
+    if task is not None and not reads_text(name):
+        raise UsageError(
+            f"{printable(str(folder))} is a model of {task.name}, which reads no text; use: seqloom"
+            f" {task.verb} {printable(str(folder))}"
         )
-        how = "ask it with evaluate, predict or explain" if task == IMAGES else again
-        raise UsageError(f"{printable(str(folder))} is a model of {task}, which reads no text; {how}")
     content, model, weights, notes = open_model(folder, device)
     if "vocabulary_size" not in content:
         raise UsageError(f"{printable(str(folder))}: its model reads no text")
@@ -224,9 +223,7 @@ def load_run(folder: str | Path, device: str = "auto") -> LoadedRun:
         origin = HubOrigin.of(folder)
         imported = hub_tokenizer(folder, origin.content, content["vocabulary_size"])
         tokenizer: StoredTokenizer = imported
-        decode, said = origin.decoding(
-            TASKS[content["task"]].decode if content["task"] in TASKS else {}, imported
-        )
+        decode, said = origin.decoding(decode_defaults(str(content["task"])), imported)
         notes += tuple(said)
     else:
         tokenizer = tokenizer_of(folder, content)
@@ -246,6 +243,18 @@ def load_run(folder: str | Path, device: str = "auto") -> LoadedRun:
         weights=weights,
         notes=notes,
     )
+
+
+def reads_text(task: object) -> bool:
+    """Whether the models of a task have a tokenizer; so it is where the task is not known."""
+    found = find_task(task) if isinstance(task, str) else None
+    return found is None or "data.encoding" in found.reading
+
+
+def decode_defaults(task: str) -> dict[str, Any]:
+    """Settings of decoding where this task has other defaults."""
+    found = find_task(task)
+    return {} if found is None else dict(found.defaults({}).get("decode", {}))
 
 
 def pretrained_from(place: str | Path) -> Pretrained:
@@ -327,11 +336,9 @@ def open_model(folder: str | Path, device: str = "auto") -> OpenedModel:
     if (folder / files.MANIFEST).exists() and (problem := files.manifest_problem(folder)):
         raise FolderError(f"{printable(str(folder))}: {problem}")
     content = dict(files.read_json(folder / CONFIG))
-    needed = (
-        ("model_type", "task")
-        if content.get("task") in OF_IMAGES
-        else ("model_type", "task", "vocabulary_size")
-    )
+    needed = ["model_type", "task"]
+    if reads_text(content.get("task")):
+        needed.append("vocabulary_size")
     if missing := [key for key in needed if key not in content]:
         raise FolderError(f"{printable(str(folder / CONFIG))}: must say {', '.join(missing)}, but does not")
     weights = _weights_of(folder)
@@ -420,7 +427,8 @@ def seal(folder: Path, best: Path) -> None:
     """Makes a checkpoint's weights the folder's, and vouches for all with a manifest, the last file written."""
     (folder / files.MANIFEST).unlink(missing_ok=True)
     files.link_atomic(best / WEIGHTS, folder / WEIGHTS)
-    sealed = SEALED_OF_IMAGES if task_of(folder) in OF_IMAGES else (*tokenizer_file_names(folder), *SEALED)
+    of_text = reads_text(task_of(folder))
+    sealed = (*tokenizer_file_names(folder), *SEALED) if of_text else SEALED_OF_IMAGES
     listed = {
         name: {"bytes": (folder / name).stat().st_size, "sha256": files.sha256(folder / name)}
         for name in sealed

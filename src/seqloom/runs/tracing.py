@@ -1,13 +1,12 @@
-"""Decoding with somebody who writes down every step."""
+"""Decoding with every step written to a file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 from seqloom import files
-from seqloom.config import DecodeConfig
 from seqloom.decoding.hypotheses import DecodingStep
 from seqloom.decoding.trace import Trace
 from seqloom.runs.decoding_options import generation_options
@@ -19,22 +18,19 @@ T = TypeVar("T")
 def traced(
     place: Path,
     texts: Iterable[str],
-    bundle: LoadedRun,
-    settings: DecodeConfig,
-    run: Callable[[str, Callable[[DecodingStep], None]], T],
-    tell: Callable[[T], object],
-) -> None:
-    """Runs each text by itself, `run(text, watch)`, writes its trace to the file `place`, and tells its
-    result."""
-    options = generation_options(settings, bundle.tokenizer)
+    run: LoadedRun,
+    decode: Mapping[str, Any],
+    decoded: Callable[[str, Callable[[DecodingStep], None]], T],
+) -> Iterator[T]:
+    """Decodes each text by itself, `decoded(text, watch)`, and writes its trace to the new file `place`,
+    which is there when the last result has been taken."""
+    options = generation_options(run.decode_with(dict(decode)), run.tokenizer)
+    with files.atomic_file(place) as file:
 
-    def write(file: BinaryIO) -> None:
         def line(text: str) -> None:
             file.write((text + "\n").encode("utf-8", "replace"))
 
         for text in texts:
             line(f"input: {text}")
-            tell(run(text, Trace(line, bundle.tokenizer.pieces, options.strategy, options.processors)))
+            yield decoded(text, Trace(line, run.tokenizer.pieces, options.strategy, options.processors))
             line("")
-
-    files.write_atomic(place, write)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,7 +19,18 @@ from seqloom.runs.run_folder import located, open_model, task_of
 
 logger = logging.getLogger(__name__)
 
-VERBS = ("predict", "evaluate", "generate", "score", "complete", "explain", "n_best", "stream")
+VERBS = (
+    "predict",
+    "vectors",
+    "fill_masks",
+    "evaluate",
+    "generate",
+    "score",
+    "complete",
+    "explain",
+    "n_best",
+    "stream",
+)
 """Methods that some models have and others do not."""
 
 
@@ -38,7 +49,7 @@ class TrainedModel:
 
     def __repr__(self) -> str:
         parameters = sum(one.numel() for one in self.model.parameters())
-        able = ", ".join(name for name in VERBS if hasattr(type(self), name))
+        able = ", ".join(name for name in VERBS if name in dir(type(self)))
         return (
             f"<{self.task}: {self.model_type} of {parameters:,} parameters in {printable(str(self.folder))};"
             f" {able}>"
@@ -65,6 +76,15 @@ class TrainedModel:
             raise UsageError(
                 f"{unread[0]} changes nothing in {verb} of {folder}, a model of {self.task}; leave it out"
             )
+
+
+def one_file(paths: Sequence[str]) -> str:
+    """The one file of inputs; standard input where none is named. Raises UsageError for several."""
+    if len(paths) > 1:
+        raise UsageError(
+            f"predict takes FOLDER and one FILE, but {len(paths)} files are given; ask for one after the other"
+        )
+    return paths[0] if paths else "-"
 
 
 def refused(folder: str | Path, task: str, verb: str) -> NoSuchVerb:

@@ -22,10 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.config import TrainConfig
-from seqloom.data.batching.order import Rows
 from seqloom.data.batching.pair_batches import shard
 from seqloom.errors import TrainingError
-from seqloom.protocols import Objective
+from seqloom.protocols import Objective, Rows
 from seqloom.training.checkpoints import RETRY, TrainerState
 from seqloom.training.distributed import ModelWithLoss, World, data_parallel, no_gradient_sync
 from seqloom.training.optimisation import clip_by_norm, learning_rate

@@ -3,26 +3,17 @@ would make of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from seqloom.config import DataConfig, RunConfig, TrainConfig
 from seqloom.errors import UsageError
+from seqloom.registry import all_tasks, task_to_train
 from seqloom.run_file import apply_settings, parse
-from seqloom.runs.settings import keep_standard_input, resolve
+from seqloom.runs.settings import keep_standard_input
 from seqloom.tasks.data_report import DataReport
-from seqloom.tasks.language_modeling.check_documents import check_documents
-from seqloom.tasks.registry import READING_TASKS, task_named
-from seqloom.tasks.text.check_labelled import check_labelled
-from seqloom.tasks.translation.check_pairs import check_pairs
-
-CHECKS: dict[str, Callable[[RunConfig, Sequence[str], Path], DataReport]] = {
-    "translation": check_pairs,
-    "text-generation": check_documents,
-    **dict.fromkeys(READING_TASKS, check_labelled),
-}
-"""task -> what examines its data: (run, test files, a temporary folder) -> report."""
+from seqloom.tasks.settings import resolve
 
 
 def check(
@@ -40,15 +31,16 @@ def check(
     Raises DataError where files cannot be read or hold no usable example, UsageError for settings that do not
     fit the task.
     """
-    task_named(task)
-    if task not in CHECKS:
+    found = task_to_train(task)
+    if found.check is None:
+        able = ", ".join(one.name for one in all_tasks() if one.check is not None)
         raise UsageError(
-            f"TASK must be one of {', '.join(CHECKS)} to be checked, but is {task!r}, whose data are checked"
-            " as train reads them"
+            f"TASK must be one of {able} to be checked, but is {task!r}, whose data are checked as train reads"
+            " them"
         )
     if not data:
         raise UsageError("a check needs data: name its files after the task")
-    if task in READING_TASKS:
+    if found.check_with_model:
         run = resolve(task, data, "", model, validation, settings, None, start)
     elif model is not None or start is not None:
         raise UsageError(
@@ -58,7 +50,8 @@ def check(
     else:
         run = _run_without_model(task, data, validation, settings)
     with TemporaryDirectory() as folder:
-        return CHECKS[task](keep_standard_input(run, Path(folder)), test, Path(folder))
+        report: DataReport = found.check(keep_standard_input(run, Path(folder)), test, Path(folder))
+    return report
 
 
 def _run_without_model(

@@ -17,7 +17,7 @@ from seqloom import files
 from seqloom.data.synthetic.pairs import DatePair, date_phrases
 from seqloom.runs.run_folder import load_run
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
-from seqloom.tasks.translation.translator import Predictor
+from seqloom.tasks.translation.translator import Translator
 from seqloom.training.loop import Progress
 from seqloom.workflows.explain.attention import attention_of, draw_attention
 from seqloom.workflows.train import train
@@ -93,7 +93,7 @@ def demo(output_dir: str, steps: int, progress: Callable[[Progress], None]) -> D
     draw_attention(attention, heatmap, "Where the model looks as it writes a date", pieces=False)
     draw_attention(attention, heatmap.with_suffix(".svg"), pieces=False)
     shown = spread(years, EXAMPLES)
-    predictions = Predictor(bundle).predict([pair.phrase for pair in shown])
+    predictions = Translator(bundle).predict([pair.phrase for pair in shown])
     examples: list[tuple[str, ...]] = []
     for pair, predicted in zip(shown, predictions, strict=True):
         verdict = "yes" if predicted == pair.iso else f"no: {pair.iso}"

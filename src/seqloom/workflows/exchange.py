@@ -32,7 +32,6 @@ from seqloom.runs import run_folder
 from seqloom.runs.write_run import write_finished_run
 from seqloom.tasks.images.classify import read_preprocessing
 from seqloom.tasks.language_modeling.arpa import SUFFIXES, export_arpa, import_arpa
-from seqloom.tasks.registry import TASKS
 from seqloom.text.special_tokens import SPECIAL_TOKENS
 
 logger = logging.getLogger(__name__)
@@ -83,8 +82,7 @@ def _import_folder(place: str, folder: Path, dtype: torch.dtype | None) -> dict[
     tokenizer = None
     if task != run_folder.IMAGES:
         tokenizer = hub_tokenizer(source, origin.content, checkpoint.config.vocabulary_size)
-        defaults = TASKS[task].decode if task in TASKS else {}
-        decode, more = origin.decoding(defaults, tokenizer)
+        decode, more = origin.decoding(run_folder.decode_defaults(task), tokenizer)
         notes += more
     for note in notes:
         logger.info(note)

@@ -16,14 +16,13 @@ from torch import nn
 
 from seqloom import files
 from seqloom.config import RunConfig
-from seqloom.data.batching.order import Rows
 from seqloom.errors import DataError, FolderError, UsageError, printable
-from seqloom.interop.checkpoint import ENCODER_WITH_HEAD
 from seqloom.interop.hub_origin import TOKENIZER_CONFIG
 from seqloom.layers.recurrent.stack import runs_compiled_loops
 from seqloom.models import model_family
 from seqloom.native.library import library, missing
-from seqloom.protocols import FittedModel, Objective, State
+from seqloom.protocols import FittedModel, Objective, Rows, State, TrainingData
+from seqloom.registry import task_to_train
 from seqloom.run_file import run_file_text
 from seqloom.runs import run_folder
 from seqloom.runs.model_card import write_card
@@ -34,20 +33,10 @@ from seqloom.runs.settings import (
     keep_standard_input,
     model_fields,
     read_resumed,
-    resolve,
 )
 from seqloom.runs.tensorboard import open_board
-from seqloom.tasks.images.training_data import prepare_images, prepare_patches
-from seqloom.tasks.language_modeling.training_data import prepare_corpus
-from seqloom.tasks.registry import READING_TASKS
-from seqloom.tasks.text.training_data import EncodedExamples, prepare_examples
-from seqloom.tasks.translation.training_data import (
-    Prepare,
-    TrainingData,
-    prepare_pairs,
-    prepared,
-    total_steps,
-)
+from seqloom.tasks.settings import resolve
+from seqloom.tasks.training_data import prepared, total_steps
 from seqloom.text.hub.tokenizer_files import tokenizer_file_names
 from seqloom.text.special_tokens import BOS
 from seqloom.training import metrics_log
@@ -170,20 +159,12 @@ def forget(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-MATERIALS: dict[str, Prepare[Any]] = {
-    "translation": prepare_pairs,
-    "text-generation": prepare_corpus,
-    "image-classification": prepare_images,
-    "masked-image-modeling": prepare_patches,
-    **dict.fromkeys(READING_TASKS, prepare_examples),
-}
-"""task -> what makes its data ready."""
-
-
 def _train(
     run_config: RunConfig, folder: Path, world: World, progress: Callable[[Progress], None]
 ) -> TrainResult:
-    material = prepared(MATERIALS[run_config.task], run_config, folder, world)
+    training_data = task_to_train(run_config.task).training_data
+    assert training_data is not None
+    material = prepared(training_data, run_config, folder, world)
     name, size = run_config.model["name"], run_config.model["size"]
     tokenizer, fields = material.tokenizer, model_fields(run_config.model)
     vocabulary = tokenizer.vocabulary_size if tokenizer is not None else 0
@@ -196,19 +177,18 @@ def _train(
     config = run_config.train
     fresh = not (folder / run_folder.CONFIG).exists()  # the last of the model's files
     torch.manual_seed(config.seed)
-    build = getattr(material, "build", None)  # of materials that know what a model begins with
-    model, configured = (
-        build()
-        if build is not None
-        else run_folder.build_model(name, size, vocabulary, fields, material.labels)
-    )
-    model_type, origin = (
-        (ENCODER_WITH_HEAD, material.origin) if isinstance(material, EncodedExamples) else (name, None)
-    )
+    new = material.build()
+    model = new.model
     with world.together():
         if fresh and world.first:
             run_folder.write_model_files(
-                folder, run_config.task, model_type, configured, material.tokenizer, run_config.decode, origin
+                folder,
+                run_config.task,
+                new.model_type,
+                new.config,
+                material.tokenizer,
+                run_config.decode,
+                new.origin,
             )
     model.to(
         run_folder.choose_device(config.device), torch.float64 if config.dtype == "float64" else torch.float32

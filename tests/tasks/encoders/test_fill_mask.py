@@ -106,7 +106,7 @@ def test_texts_without_a_mask(tmp_path: Path, capfd: pytest.CaptureFixture[str])
         seqloom.load(tmp_path).fill_masks(["[MASK] " * 15])
     with pytest.raises(SystemExit, match="2"):
         main(["predict", str(tmp_path), str(tmp_path / "t.txt"), "--set", "decode.beam=3"])
-    assert "only decode.n_best" in capfd.readouterr().err
+    assert "decode.beam changes nothing" in capfd.readouterr().err
 
 
 def test_pseudo_log_probs_are_those_of_each_token_masked_alone(
@@ -156,5 +156,5 @@ def test_models_of_other_tasks_are_refused(tmp_path: Path) -> None:
         1,
         12,
     )  # an encoder all the same
-    with pytest.raises(UsageError, match="must be a masked language model"):
+    with pytest.raises(UsageError, match="a model of feature-extraction cannot fill_masks"):
         seqloom.load(tmp_path / "bare").fill_masks(["[MASK]"])

@@ -286,9 +286,9 @@ def test_predict(trained: Path, test_data: str, tmp_path: Path, capfd: pytest.Ca
     ("words", "message"),
     [
         (["predict", "RUN"], "images must be given"),
-        (["predict", "RUN", "DATA", "--set", "decode.beam=1"], "--set and --trace belong to texts"),
-        (["evaluate", "RUN", "DATA", "--set", "decode.beam=1"], "--set and --stride belong to texts"),
-        (["evaluate", "RUN", "DATA", "--stride", "3"], "--set and --stride belong to texts"),
+        (["predict", "RUN", "DATA", "--set", "decode.beam=1"], "decode.beam changes nothing in predict of"),
+        (["evaluate", "RUN", "DATA", "--set", "decode.beam=1"], "decode.beam changes nothing in evaluate of"),
+        (["evaluate", "RUN", "DATA", "--stride", "3"], "--stride changes nothing in evaluate of"),
         (["evaluate", "RUN"], "images must be given"),
         (["check", "image-classification", "DATA"], "to be checked, but is 'image-classification'"),
         (

@@ -271,6 +271,6 @@ def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     bundle = type("B", (), {"task": "translation", "folder": Path("runs/x")})()
     monkeypatch.setattr(workflow, "load_run", lambda *_: bundle)
     with pytest.raises(
-        UsageError, match="runs/x: complete needs a model of text-generation, but this one is of translation"
+        UsageError, match="runs/x: a model of translation cannot complete; use: seqloom predict"
     ):
         load_completer("runs/x")

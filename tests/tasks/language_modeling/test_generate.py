@@ -274,7 +274,7 @@ def test_a_model_of_another_task_is_refused() -> None:
     with pytest.raises(
         UsageError,
         match=(
-            r"generate needs a model of text-generation, but this one is of translation; use: seqloom predict"
+            r"a model of translation cannot generate; use: seqloom predict"
             r" runs/captions$"
         ),
     ):

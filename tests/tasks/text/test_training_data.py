@@ -15,12 +15,13 @@ import pytest
 import torch
 from tests.runs.test_run_folder import change, reseal
 
+import seqloom
 from seqloom import files
 from seqloom.data.readers.examples import ChoiceQuestion, LabelledText
 from seqloom.errors import DataError, FolderError, SeqloomError, UsageError
 from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.runs import run_folder
-from seqloom.runs.settings import resolve
+from seqloom.tasks.settings import resolve
 from seqloom.tasks.text.predictor import load_reader
 from seqloom.training.checkpoints import read_tensors
 from seqloom.workflows.check import check
@@ -191,8 +192,8 @@ def test_labels_keep_their_order(runs: dict[str, tuple[Path, Path]]) -> None:
     folder, _ = runs["labels, transformer"]
     assert json.loads((folder / "config.json").read_text())["labels"] == sorted(SAYS)
     reader = load_reader(folder)
-    assert reader.work.labels == tuple(sorted(SAYS))
-    (answer,) = reader.label(["the cat says meow"])
+    assert reader.head_task.labels == tuple(sorted(SAYS))
+    (answer,) = reader.predict(["the cat says meow"])
     assert set(answer["probabilities"]) == set(SAYS)
     assert sum(answer["probabilities"].values()) == pytest.approx(1, abs=1e-5)
 
@@ -216,9 +217,9 @@ def test_a_folder_of_an_earlier_version_still_opens(
 def test_a_text_gets_the_same_answer_alone_and_among_others(runs: dict[str, tuple[Path, Path]]) -> None:
     reader = load_reader(runs["labels, recurrent"][0])
     texts = ["the cat says", "a", "the dog says woof and woof and woof again and again"]
-    together = reader.label(texts)
+    together = reader.predict(texts)
     for text, answer in zip(texts, together, strict=True):
-        (alone,) = reader.label([text])
+        (alone,) = reader.predict([text])
         assert alone["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-6)
 
 
@@ -380,7 +381,7 @@ def test_settings_that_cannot_be_are_said_before_the_work(
         (
             "labels, recurrent",
             "data.source=x",
-            r"data\.source changes nothing for text-classification; leave it out",
+            r"data\.source changes nothing for text-classification \(it is for translation\)",
         ),
         ("labels, recurrent", "head.pair=compared", r"head\.pair is for two texts, but each example has one"),
         (
@@ -388,7 +389,11 @@ def test_settings_that_cannot_be_are_said_before_the_work(
             "head.activation=gelu",
             r"head\.activation is that of a hidden layer, but there is none",
         ),
-        ("labels, recurrent", "train.window=8", r"train\.window is for language models"),
+        (
+            "labels, recurrent",
+            "train.window=8",
+            r"train\.window changes nothing for text-classification \(it is for text-generation\)",
+        ),
         ("scores, both orders", "train.label_smoothing=0.1", r"train\.label_smoothing is for labels"),
         (
             "scores, both orders",
@@ -439,7 +444,7 @@ def test_settings_that_change_nothing_are_refused_where_a_reader_is_asked(
 def test_a_head_belongs_to_readers(tmp_path: Path) -> None:
     written(tmp_path / "a.en", "a\nb\n")
     written(tmp_path / "a.de", "a\nb\n")
-    with pytest.raises(UsageError, match=r"head\.\* belongs to readers"):
+    with pytest.raises(UsageError, match=r"head\.pooling changes nothing for translation"):
         train(
             "translation",
             [str(tmp_path / "a.en"), str(tmp_path / "a.de")],
@@ -582,9 +587,10 @@ def test_a_file_whose_name_says_nothing_is_read_as_the_training_was_told(
         model="bag_of_words:tiny",
         settings=settings,
     )
+    notices.clear()
     reader = load_reader(tmp_path / "run")
     asked = [reply.content["probabilities"] for reply in reader.stream([data])]
-    assert asked == [one["probabilities"] for one in reader.label([f"the cat {i}" for i in range(12)])]
+    assert asked == [one["probabilities"] for one in reader.predict([f"the cat {i}" for i in range(12)])]
     assert notices == [
         f"{data}: read as data.format=tsv, as in the training; of plain text: --set data.format=text"
     ]
@@ -664,7 +670,7 @@ def test_a_choice_of_fewer_than_two_options_is_no_choice(
     with pytest.raises(
         DataError, match=f"asked:1: a choice needs at least two options, but has {len(options)}$"
     ):
-        load_reader(runs["choices"][0]).ask([ChoiceQuestion("the cat", options, None, "asked", 1)])
+        load_reader(runs["choices"][0]).answer([ChoiceQuestion("the cat", options, None, "asked", 1)])
 
 
 def numbered(path: Path, labels: str) -> Path:
@@ -685,12 +691,12 @@ def test_numbers_of_options_count_in_all_files_as_in_those_of_the_training(
     data, small, other = (
         numbered(tmp_path / f"{at}.csv", those) for at, those in enumerate([labels, "1", str(2 * (1 - base))])
     )
-    given: dict[str, Any] = {"model": "bag_of_words:tiny", "settings": [*FAST, *told], "say": notices.append}
+    given: dict[str, Any] = {"model": "bag_of_words:tiny", "settings": [*FAST, *told]}
     train("multiple-choice", [str(data)], validation=[str(small)], output_dir=tmp_path / "run", **given)
     assert sum("answers are taken as numbers" in one for one in notices) == (not told)
     chosen = (
         load_reader(tmp_path / "run")
-        .ask([ChoiceQuestion("the cat 0", ("moo", "runs"), None, "asked", 1)])[0]
+        .answer([ChoiceQuestion("the cat 0", ("moo", "runs"), None, "asked", 1)])[0]
         .content["choice"]
     )
     hit = float(chosen == 1 - base)
@@ -710,7 +716,7 @@ def test_numbers_of_options_count_in_all_files_as_in_those_of_the_training(
 def test_a_new_head_of_numbers_begins_with_their_mean_and_one_that_was_trained_stays(tmp_path: Path) -> None:
     settings = ["train.learning_rate=1e-9", "data.split_seed=1"]
     run, data = trained(tmp_path, "scores, both orders", settings)
-    bias = load_reader(run).model.head.output.bias
+    bias = load_reader(run).encoder.head.output.bias
     assert bias.item() == pytest.approx(sum(i % 6 / 2 for i in range(24)) / 24, abs=0.15)  # of 21 of the 24
     (tmp_path / "more.csv").write_text(data.read_text().replace("0.5\n", "100\n"))
     train(
@@ -720,7 +726,7 @@ def test_a_new_head_of_numbers_begins_with_their_mean_and_one_that_was_trained_s
         start=run,
         settings=[*FAST[:-1], *settings],
     )
-    torch.testing.assert_close(load_reader(tmp_path / "on").model.head.output.bias, bias)
+    torch.testing.assert_close(load_reader(tmp_path / "on").encoder.head.output.bias, bias)
 
 
 def test_a_setting_that_is_given_as_its_default_is_not_that_of_the_training(tmp_path: Path) -> None:
@@ -740,9 +746,9 @@ def test_a_setting_that_is_given_as_its_default_is_not_that_of_the_training(tmp_
     )
     reader = load_reader(tmp_path / "run", {"encoding": "utf-8"})
     with pytest.raises(DataError, match="is not UTF-8"):
-        reader.report([str(data)])
+        reader.measure([str(data)])
     (tmp_path / "new.csv").write_bytes(data.read_text("latin-1").encode())
-    assert reader.report([str(tmp_path / "new.csv")])[0].metrics["examples"] == 12
+    assert reader.measure([str(tmp_path / "new.csv")]).metrics["examples"] == 12
     with pytest.raises(UsageError, match=r"data\.encodng"):
         load_reader(tmp_path / "run", {"encodng": "utf-8"})
 
@@ -756,34 +762,59 @@ def test_tags_that_are_all_the_same_are_nothing_to_learn(tmp_path: Path) -> None
 def test_what_cannot_be_asked_is_said(runs: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     reader = load_reader(runs["labels, recurrent"][0])
     with pytest.raises(UsageError, match="put it into a list"):
-        reader.label("good")
+        reader.predict("good")
     with pytest.raises(UsageError, match="needs data"):
-        reader.report([])
+        reader.measure([])
     with pytest.raises(UsageError, match="give tuples of two"):
-        load_reader(runs["pairs, compared"][0]).label(["one"])
+        load_reader(runs["pairs, compared"][0]).predict(["one"])
     with pytest.raises(UsageError, match="trained on single texts, but was given a pair"):
-        reader.label(["one", ("one", "two")])
+        reader.predict(["one", ("one", "two")])
     for wrong in (None, 3, b"x", ("a", "b", "c"), ("a", None)):
-        with pytest.raises(UsageError, match="label takes texts, or pairs of texts, but was given"):
-            reader.label([wrong])  # type: ignore[list-item]
-    for ask in (reader.report, reader.stream):
+        with pytest.raises(UsageError, match="predict takes texts, or pairs of texts, but was given"):
+            reader.predict([wrong])
+    for ask in (reader.measure, reader.stream):
         with pytest.raises(UsageError, match="put it into a list"):
             list(ask("train.csv"))
     with pytest.raises(UsageError, match="at least 1 example"):
         list(reader.stream(["train.csv"], chunk=0))
     exported = load_reader(runs["several labels"][0], {"label_separator": None})
     with pytest.raises(UsageError, match="say what stands between them"):
-        exported.report([str(runs["several labels"][1])])
-    with pytest.raises(UsageError, match="label is for text-classification"):
-        load_reader(runs["tags"][0]).label(["one"])
+        exported.measure([str(runs["several labels"][1])])
     with pytest.raises(UsageError, match="ONNX holds no encoder with a head"):
         export_onnx(str(runs["tags"][0]), str(tmp_path / "graphs"))
+
+
+def test_every_task_is_asked_with_plain_strings_and_lists(runs: dict[str, tuple[Path, Path]]) -> None:
+    tags = seqloom.load(runs["tags"][0])
+    assert tags.predict(["the cat"]) == tags.predict([["the", "cat"]])
+    assert len(tags.predict(["the cat"])[0]["tags"]) == 2
+    questions = seqloom.load(runs["questions"][0])
+    plain, named = ("who", "the cat says meow"), {"question": "who", "context": "the cat says meow"}
+    assert questions.predict([plain])[0]["answer"] == questions.predict([named])[0]["answer"]
+    choices = seqloom.load(runs["choices"][0])
+    assert choices.predict([("the cat", ["says meow", "says woof"])])[0]["choice"] in (0, 1)
+    for model, wrong in ((tags, 3), (questions, "who"), (choices, "the cat")):
+        with pytest.raises(UsageError, match=r"^predict takes "):
+            model.predict([wrong])
+
+
+def test_a_loaded_model_says_what_it_is_and_what_it_cannot_do(runs: dict[str, tuple[Path, Path]]) -> None:
+    model = seqloom.load(runs["labels, recurrent"][0])
+    assert repr(model).startswith("<text-classification: encoder_with_head of ")
+    assert repr(model).endswith("; predict, evaluate, stream>")
+    with pytest.raises(
+        UsageError, match="a model of text-classification cannot generate; use: seqloom predict"
+    ):
+        model.generate(["a"])
+    assert not hasattr(model, "complete")
 
 
 def test_a_share_without_examples_trains_no_next_token_either(runs: dict[str, tuple[Path, Path]]) -> None:
     model = run_folder.load_run(runs["labels, causal"][0]).model
     assert isinstance(model, EncoderWithHead)
     reader = load_reader(runs["labels, causal"][0])
-    items = reader.work.encode([LabelledText("the cat says meow", None, ("meow",), None, "f", 1)], reader.how)
+    items = reader.head_task.encode(
+        [LabelledText("the cat says meow", None, ("meow",), None, "f", 1)], reader.options
+    )
     loss = model.loss(items.load(np.array([], np.int64), np.array([0])))
     assert (float(loss.total.detach()), int(loss.count)) == (0.0, 0)

@@ -24,8 +24,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqloom.data.batching.order import Rows, order
-from seqloom.protocols import SpecialIds
+from seqloom.data.batching.order import order
+from seqloom.protocols import Rows, SpecialIds
 from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import SPECIAL_IDS
 

@@ -12,9 +12,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-ROUNDS = 6
+from seqloom.protocols import Rows
 
-Rows = NDArray[np.int64]
+ROUNDS = 6
 
 
 def permute(positions: Rows, count: int, seed: int, *context: int) -> Rows:

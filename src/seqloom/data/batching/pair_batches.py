@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqloom.data.batching.order import Rows, order, permute
+from seqloom.data.batching.order import order, permute
 from seqloom.data.batching.token_store import TokenStore
-from seqloom.protocols import SpecialIds
+from seqloom.protocols import Rows, SpecialIds
 from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import SPECIAL_IDS
 

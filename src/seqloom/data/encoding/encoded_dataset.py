@@ -24,11 +24,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqloom.data.batching.order import Rows
 from seqloom.data.batching.pair_batches import pad
 from seqloom.data.encoding.sliding_windows import Window
 from seqloom.errors import place
-from seqloom.protocols import EncodedBatch, SpecialIds
+from seqloom.protocols import EncodedBatch, Rows, SpecialIds
 from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import BOS, DELIMITER, EOS
 

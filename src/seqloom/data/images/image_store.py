@@ -24,12 +24,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seqloom import files
-from seqloom.data.batching.order import Rows, order
+from seqloom.data.batching.order import order
 from seqloom.data.batching.token_store import open_or_build
 from seqloom.data.images.image_files import Picture
 from seqloom.data.images.preprocessing import Preprocessing, shifted
 from seqloom.data.readers.labels import label_order
 from seqloom.errors import DataError, FolderError, place
+from seqloom.protocols import Rows
 from seqloom.shapes import IGNORE
 
 FORMAT = 1

@@ -18,8 +18,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqloom.data.batching.order import Rows, permute
+from seqloom.data.batching.order import permute
 from seqloom.data.images.preprocessing import Preprocessing
+from seqloom.protocols import Rows
 from seqloom.shapes import IGNORE
 
 CORRUPTED = 0.5

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqloom.data.batching.order import Rows, permute
+from seqloom.data.batching.order import permute
 from seqloom.errors import UsageError
+from seqloom.protocols import Rows
 
 RESAMPLING = {2: "bilinear", 3: "bicubic"}
 """Pillow's numbers, which the files have."""

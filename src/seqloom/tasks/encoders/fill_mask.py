@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, final
+from pathlib import Path
+from typing import ClassVar, NamedTuple, final
 
 import numpy as np
 import torch
@@ -25,11 +26,13 @@ from seqloom.data.formats.read_report import ReadReport
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.perplexity import CorpusLikelihood, TextScore
 from seqloom.models.bert import Bert
-from seqloom.protocols import SpecialIds, device_of
-from seqloom.runs.progress import in_chunks
-from seqloom.runs.run_folder import LoadedRun
-from seqloom.tasks.encoders.sentence_vectors import batches, encoded
+from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request, SpecialIds, device_of
+from seqloom.runs.progress import each_text, in_chunks, tallied
+from seqloom.runs.run_folder import LoadedRun, load_run
+from seqloom.runs.settings import as_trained
+from seqloom.tasks.encoders.sentence_vectors import SentenceEncoder, Vectors, batches, encoded
 from seqloom.tasks.language_modeling.documents import chunks, each_document
+from seqloom.tasks.model import TrainedModel, one_file
 
 logger = logging.getLogger(__name__)
 
@@ -63,16 +66,55 @@ class Filled(NamedTuple):
 
 
 @final
-class MaskFiller:
-    """A masked language model that is ready to be asked. Raises UsageError where the model is none."""
+class MaskFiller(TrainedModel):
+    """A masked language model, ready to be asked. Raises UsageError where the model is none.
+
+    seqloom.load("runs/bert").fill_masks(["A [MASK] runs."])
+    """
+
+    reads: ClassVar = {"evaluate": frozenset({"data"}), "predict": frozenset({"data", "decode.n_best"})}
 
     def __init__(self, bundle: LoadedRun) -> None:
-        self.bundle = bundle
-        self.model = _masked_model(bundle)
-        self.tokenizer = bundle.tokenizer
+        self.bert = _masked_model(bundle)
+        super().__init__(bundle.folder, bundle.task, self.bert, bundle.model_type)
+        self.bundle, self.tokenizer = bundle, bundle.tokenizer
         self.mask = _mask_of(bundle)
         (self.spelling,) = self.tokenizer.pieces([self.mask])
         """How a text spells the mask."""
+
+    def fill_masks(self, texts: Sequence[str], n_best: int = LIKELIEST) -> list[Filled]:
+        """The likeliest tokens at each mask of each text."""
+        return list(self.fill(texts, n_best))
+
+    def predict(self, texts: Sequence[str]) -> list[str]:
+        """Each text with the likeliest token at each of its masks."""
+        return [filled.text for filled in self.fill(texts, 1)]
+
+    def vectors(self, texts: Sequence[str]) -> Vectors:
+        """The vector of each text, `(texts, width)`."""
+        return SentenceEncoder(self.bundle).encode(texts)
+
+    def answers(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Iterator[Answer]:
+        """Each line of a file with its masks filled; a blank or skipped line gives an empty one."""
+        self.check("predict", request)
+        path = one_file(paths)
+        data = as_trained(self.folder, request.data)
+        with tallied() as tally:
+            filled = self.fill(
+                each_text(path, data),
+                request.decode.get("n_best", LIKELIEST),
+                path=path,
+                skipped=tally if data.on_bad_line == "skip" else None,
+                chunk=1 if request.interactive else CHUNK,
+            )
+            for one in filled:
+                masks = [[candidate._asdict() for candidate in mask] for mask in one.masks]
+                yield Answer(one.text, {"text": one.text, "masks": masks})
+
+    def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
+        """Pseudo-perplexity and its kin on documents."""
+        self.check("evaluate", request)
+        return Evaluation(evaluate_masked(self.bundle, paths, as_trained(self.folder, request.data)))
 
     def fill(
         self,
@@ -112,9 +154,9 @@ class MaskFiller:
     def _problem(self, text: str, ids: Sequence[int]) -> str | None:
         if text.strip() and self.mask not in ids:
             return f"a text must hold {self.spelling} where a token is to be found out, but holds none"
-        if self.mask in ids and len(ids) > self.model.context:
+        if self.mask in ids and len(ids) > self.bert.context:
             return (
-                f"a text must have at most {self.model.context} tokens, marks counted, but has {len(ids)};"
+                f"a text must have at most {self.bert.context} tokens, marks counted, but has {len(ids)};"
                 " give a part of it"
             )
         return None
@@ -125,7 +167,7 @@ class MaskFiller:
     ) -> list[Filled]:
         """One for each text; `wanted` are those with masks, the others are not answered."""
         found: list[list[tuple[Candidate, ...]]] = [[] for _ in texts]
-        for batch in batches([len(ids[i]) for i in wanted], device_of(self.model)):
+        for batch in batches([len(ids[i]) for i in wanted], device_of(self.bert)):
             rows = [ids[wanted[at]] for at in batch]
             logits, places = self._logits(rows)
             best = logits.double().softmax(dim=-1).topk(min(n_best, logits.shape[-1]), dim=-1)
@@ -140,9 +182,9 @@ class MaskFiller:
 
     def _logits(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, list[int]]:
         """`(masks, vocabulary)`, and the row of each mask; the rest has no logits."""
-        hidden, inputs = encoded(self.model, rows)
+        hidden, inputs = encoded(self.bert, rows)
         masked = inputs == self.mask
-        return self.model.logits(hidden[masked]), masked.nonzero()[:, 0].tolist()
+        return self.bert.logits(hidden[masked]), masked.nonzero()[:, 0].tolist()
 
     def _spelled(self, tokens: Sequence[int]) -> list[str]:
         spelled = self.tokenizer.token_bytes
@@ -240,3 +282,11 @@ def pseudo_log_probs(
             logger.info(f"{done:,} of {len(places):,} tokens scored")
             said = time.monotonic()
     return found
+
+
+def open_mask_filler(folder: Path, device: str) -> MaskFiller:
+    """The model of a run folder or of a Hugging Face directory."""
+    run = load_run(folder, device)
+    for note in run.notes:
+        logger.info(note)
+    return MaskFiller(run)

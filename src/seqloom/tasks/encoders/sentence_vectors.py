@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, final
+from pathlib import Path
+from typing import ClassVar, NamedTuple, final
 
 import numpy as np
 import torch
@@ -23,9 +24,11 @@ from seqloom.errors import DataError, FolderError, UsageError, printable
 from seqloom.evaluation.correlation import correlations
 from seqloom.interop.sentence_transformers import Pooling, pooling_of
 from seqloom.models.bert import Bert
-from seqloom.protocols import device_of
-from seqloom.runs.progress import in_chunks, tallied
-from seqloom.runs.run_folder import LoadedRun
+from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request, device_of
+from seqloom.runs.progress import each_text, in_chunks, tallied
+from seqloom.runs.run_folder import LoadedRun, load_run
+from seqloom.runs.settings import as_trained
+from seqloom.tasks.model import TrainedModel, one_file
 
 logger = logging.getLogger(__name__)
 
@@ -38,17 +41,21 @@ Vectors = NDArray[np.float32]
 
 
 @final
-class SentenceEncoder:
-    """An encoder that is ready to be asked.
+class SentenceEncoder(TrainedModel):
+    """An encoder of texts, ready to be asked.
 
-    SentenceEncoder(load_bundle("runs/minilm")).encode(["A dog runs.", "A cat sleeps."])
+    seqloom.load("runs/minilm").vectors(["A dog runs.", "A cat sleeps."])
 
     Raises UsageError where the model is no encoder of texts, FolderError where the files on its pooling are
     damaged. Logs what is not as one might think: texts that were cut, pooling that nobody named.
     """
 
+    reads: ClassVar = {"evaluate": frozenset({"data"}), "predict": frozenset({"data"})}
+
     def __init__(self, bundle: LoadedRun) -> None:
-        self.model, self.tokenizer = encoder_of(bundle), bundle.tokenizer
+        self.encoder, self.tokenizer = encoder_of(bundle), bundle.tokenizer
+        super().__init__(bundle.folder, bundle.task, self.encoder, bundle.model_type)
+        self.bundle = bundle
         pooling = pooling_of(bundle.folder)
         if pooling is None:
             logger.info(
@@ -56,7 +63,7 @@ class SentenceEncoder:
                 " all tokens is taken"
             )
         self.pooling = pooling or Pooling()
-        self.longest = min(self.pooling.max_length or self.model.context, self.model.context)
+        self.longest = min(self.pooling.max_length or self.encoder.context, self.encoder.context)
         """Tokens of a text at most, marks counted."""
         special_ids = self.tokenizer.special_ids
         self.room = self.longest - len(special_ids.prefix) - len(special_ids.suffix)
@@ -65,7 +72,7 @@ class SentenceEncoder:
                 f"{printable(str(bundle.folder))}: a text must have room for its marks, but has"
                 f" {self.longest} tokens in all"
             )
-        self.width = self.model.config.width * len(self.pooling.modes)
+        self.width = self.encoder.config.width * len(self.pooling.modes)
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """`(texts, width)`. A blank text has the vector of its marks alone; of a text that is too long only
@@ -73,6 +80,29 @@ class SentenceEncoder:
         vectors, cut = self._encode(texts)
         self._tell(cut)
         return vectors
+
+    def vectors(self, texts: Sequence[str]) -> Vectors:
+        """The vector of each text, `(texts, width)`."""
+        return self.encode(texts)
+
+    def predict(self, texts: Sequence[str]) -> Vectors:
+        """The vector of each text, `(texts, width)`."""
+        return self.encode(texts)
+
+    def answers(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Iterator[Answer]:
+        """The vector of each line of a file."""
+        self.check("predict", request)
+        path = one_file(paths)
+        texts = each_text(path, as_trained(self.folder, request.data))
+        for vector in self.stream(texts, 1 if request.interactive else CHUNK):
+            numbers = vector.tolist()
+            yield Answer(" ".join(f"{number:.8g}" for number in numbers), {"vector": numbers})
+
+    def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
+        """How well the cosine of two texts agrees with the scores that people gave them."""
+        self.check("evaluate", request)
+        found = evaluate_similarity(self, paths, as_trained(self.folder, request.data))
+        return Evaluation(found.metrics, outputs=[f"{one:.6f}" for one in found.cosines])
 
     def stream(self, texts: Iterable[str], chunk: int = CHUNK) -> Iterator[Vectors]:
         """The vectors `(width,)` of any number of texts, in order; memory is bounded by the chunk."""
@@ -101,13 +131,13 @@ class SentenceEncoder:
         read = [
             i for i, row in enumerate(rows) if row
         ]  # a blank text without marks has nothing to be read: its vector is 0
-        for batch in batches([len(rows[i]) for i in read], device_of(self.model)):
+        for batch in batches([len(rows[i]) for i in read], device_of(self.encoder)):
             which = [read[at] for at in batch]
             vectors[which] = self._pooled([rows[i] for i in which]).float().cpu().numpy()
         return vectors, sum(len(one) > self.room for one in ids)
 
     def _pooled(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        hidden, inputs = encoded(self.model, rows)
+        hidden, inputs = encoded(self.encoder, rows)
         mask = inputs >= 0
         lengths = mask.sum(dim=1, keepdim=True)
         parts = {
@@ -155,7 +185,7 @@ class Similarity(NamedTuple):
     """Of each pair."""
 
 
-def evaluate_similarity(bundle: LoadedRun, paths: Sequence[str], data: DataConfig) -> Similarity:
+def evaluate_similarity(encoder: SentenceEncoder, paths: Sequence[str], data: DataConfig) -> Similarity:
     """How well the cosine of two texts agrees with the score that people gave them.
 
     Raises DataError and UsageError as `read_labelled` does, and DataError for fewer than two pairs.
@@ -164,7 +194,6 @@ def evaluate_similarity(bundle: LoadedRun, paths: Sequence[str], data: DataConfi
         pairs = list(read_labelled(paths, data, tally, pairs=True, number=True))
     if len(pairs) < 2:
         raise DataError("a correlation needs at least two pairs, but there is one; give more", pairs[0].path)
-    encoder = SentenceEncoder(bundle)
     texts = [one.text for one in pairs] + [str(one.second) for one in pairs]
     cosines = cosine(*np.split(encoder.encode(texts).astype(np.float64), 2))
     scores = np.array([float(one.labels[0]) for one in pairs])
@@ -175,3 +204,11 @@ def cosine(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64
     """`(rows, width)` each -> `(rows,)`; 0 where one is 0."""
     lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
     return np.asarray((x * y).sum(axis=1) / np.where(lengths > 0, lengths, 1), np.float64)
+
+
+def open_sentence_encoder(folder: Path, device: str) -> SentenceEncoder:
+    """The model of a run folder or of a Hugging Face directory."""
+    run = load_run(folder, device)
+    for note in run.notes:
+        logger.info(note)
+    return SentenceEncoder(run)

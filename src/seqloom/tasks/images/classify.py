@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, ClassVar, NamedTuple, final
 
 import numpy as np
 import torch
@@ -20,11 +20,12 @@ from seqloom.data.images.masked_patches import FIXED, MaskedPatchBatch, masked_p
 from seqloom.data.images.preprocessing import Preprocessing
 from seqloom.errors import DataError, FolderError, UsageError, printable
 from seqloom.evaluation.classification import LabelPredictions, confusion, label_metrics
-from seqloom.models.vit import LEVELS
-from seqloom.protocols import device_of
+from seqloom.models.vit import LEVELS, ViT, ViTConfig
+from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request, device_of
 from seqloom.runs import run_folder
 from seqloom.runs.progress import counted
 from seqloom.shapes import IGNORE
+from seqloom.tasks.model import TrainedModel
 
 CHUNK = 256
 """Images that a model reads at one time when it does not learn."""
@@ -72,16 +73,6 @@ def told_colours(model: Any, batches: Iterable[MaskedPatchBatch]) -> dict[str, f
     }
 
 
-class ImageEvaluation(NamedTuple):
-    metrics: dict[str, float]
-    """Those of `label_metrics`, and images."""
-    predicted: list[str]
-    """A label for each image."""
-    labels: tuple[str, ...]
-    confusion: list[list[int]]
-    """`confusion[true][predicted]`, in the order of `labels`."""
-
-
 class ImageLabel(NamedTuple):
     """What a model says of an image."""
 
@@ -93,14 +84,19 @@ class ImageLabel(NamedTuple):
 
 
 @final
-class ImageClassifier:
-    """A trained model that is ready to be asked.
+class ImageClassifier(TrainedModel):
+    """A trained classifier of images, ready to be asked.
 
-    ImageClassifier.load("runs/digits").predict(["seven.png"])
+    seqloom.load("runs/digits").predict(["seven.png"])
     """
 
-    def __init__(self, model: nn.Module, preprocessing: Preprocessing, labels: tuple[str, ...]) -> None:
-        self.model, self.preprocessing, self.labels = model, preprocessing, labels
+    reads: ClassVar = {"evaluate": frozenset(), "predict": frozenset()}
+
+    def __init__(
+        self, folder: Path, model: nn.Module, preprocessing: Preprocessing, labels: tuple[str, ...]
+    ) -> None:
+        super().__init__(folder, run_folder.IMAGES, model, "vit")
+        self.preprocessing, self.labels = preprocessing, labels
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "auto") -> ImageClassifier:
@@ -109,12 +105,12 @@ class ImageClassifier:
         folder = run_folder.located(folder)
         opened = run_folder.open_model(folder, device)
         config: Any = opened.model.config
-        labels = getattr(config, "labels", ())
+        labels = config.labels if isinstance(config, ViTConfig) else ()
         if opened.content["task"] != run_folder.IMAGES or not labels:
             raise FolderError(
                 f"{printable(str(folder))}: must be a model of {run_folder.IMAGES} with labels, but is none"
             )
-        return cls(opened.model, read_preprocessing(folder, config), labels)
+        return cls(folder, opened.model, read_preprocessing(folder, config), labels)
 
     def predict(self, paths: Sequence[str]) -> list[ImageLabel]:
         """The label of each image in these files."""
@@ -137,8 +133,16 @@ class ImageClassifier:
                 best = max(range(len(probabilities)), key=probabilities.__getitem__)
                 yield ImageLabel(picture.place, self.labels[best], probabilities[best], named)
 
-    def evaluate(self, paths: Sequence[str]) -> ImageEvaluation:
+    def answers(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Iterator[Answer]:
+        """The label and its probability for each image of these files."""
+        self.check("predict", request)
+        for found in self.stream(paths):
+            line = f"{printable(found.label)}\t{found.probability:.4f}\t{found.image}"
+            yield Answer(line, found._asdict())
+
+    def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """How good it is on labelled images. Raises DataError where a label is none of its own."""
+        self.check("evaluate", request)
         number = {label: at for at, label in enumerate(self.labels)}
 
         def batches() -> Iterator[Labelled]:
@@ -153,8 +157,10 @@ class ImageClassifier:
             raise DataError(f"{printable(paths[0])}: must hold at least one image, but holds none")
         counts = confusion(found.true, found.predicted, len(self.labels))[:-1]  # no label is unseen
         predicted = [self.labels[at] for at in found.predicted]
-        return ImageEvaluation(
-            label_metrics(found, len(self.labels), "images"), predicted, self.labels, counts.tolist()
+        return Evaluation(
+            label_metrics(found, len(self.labels), "images"),
+            outputs=predicted,
+            details={"labels": list(self.labels), "confusion": counts.tolist()},
         )
 
     def _pixels(self, pictures: Sequence[Picture]) -> NDArray[np.uint8]:
@@ -177,32 +183,51 @@ def _chunks(pictures: Iterable[Picture], size: int) -> Iterator[list[Picture]]:
         yield chunk
 
 
-def evaluate_images(folder: str | Path, paths: Sequence[str]) -> ImageEvaluation:
-    """The verb: the model of a run folder on labelled images."""
-    return ImageClassifier.load(folder).evaluate(paths)
+def open_image_classifier(folder: Path, device: str) -> ImageClassifier:
+    return ImageClassifier.load(folder, device)
 
 
-def evaluate_patches(folder: str | Path, paths: Sequence[str]) -> dict[str, float]:
-    """The verb for masked patch prediction: the metrics of `told_colours` on images, whose labels are not
-    read. The corruption is always the same. Raises FolderError where the folder holds no such model,
-    DataError where there is no image."""
-    folder = run_folder.located(folder)
-    model = run_folder.open_model(folder).model
-    config: Any = model.config
-    if getattr(config, "head", None) != "patches":
+@final
+class PatchPredictor(TrainedModel):
+    """A trained model of masked patches: it is measured, and fine-tuned."""
+
+    reads: ClassVar = {"evaluate": frozenset()}
+
+    def __init__(self, folder: Path, model: ViT) -> None:
+        super().__init__(folder, run_folder.PATCHES, model, "vit")
+        self.vit = model
+        self.preprocessing = read_preprocessing(folder, model.config)
+
+    def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
+        """How well it predicts the colours of corrupted patches of images, whose labels are not read. The
+        corruption is always the same. Raises DataError where there is no image."""
+        self.check("evaluate", request)
+        config = self.vit.config
+
+        def batches() -> Iterator[MaskedPatchBatch]:
+            read = 0
+            for pictures in _chunks(counted(read_pictures(paths, labelled=False), "images read"), CHUNK):
+                rows = np.arange(read, read + len(pictures))
+                read += len(pictures)
+                pixels = np.stack([self.preprocessing.fitted(picture.pixels) for picture in pictures])
+                yield masked_patches(
+                    pixels,
+                    rows,
+                    np.full_like(rows, FIXED),
+                    0,
+                    self.preprocessing,
+                    config.patch_size,
+                    LEVELS,
+                )
+            if not read:
+                raise DataError("must hold at least one image, but holds none", paths[0])
+
+        return Evaluation(told_colours(self.vit, batches()))
+
+
+def open_patch_predictor(folder: Path, device: str) -> PatchPredictor:
+    """Raises FolderError where the folder holds no such model."""
+    model = run_folder.open_model(folder, device).model
+    if not isinstance(model, ViT) or model.config.head != "patches":
         raise FolderError(f"{printable(str(folder))}: must be a model of masked patches, but is none")
-    preprocessing = read_preprocessing(folder, config)
-
-    def batches() -> Iterator[MaskedPatchBatch]:
-        read = 0
-        for pictures in _chunks(counted(read_pictures(paths, labelled=False), "images read"), CHUNK):
-            at = np.arange(read, read + len(pictures))
-            read += len(pictures)
-            pixels = np.stack([preprocessing.fitted(picture.pixels) for picture in pictures])
-            yield masked_patches(
-                pixels, at, np.full_like(at, FIXED), 0, preprocessing, config.patch_size, LEVELS
-            )
-        if not read:
-            raise DataError("must hold at least one image, but holds none", paths[0])
-
-    return told_colours(model, batches())
+    return PatchPredictor(folder, model)

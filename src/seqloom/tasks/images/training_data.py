@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from seqloom import files
 from seqloom.config import RunConfig
-from seqloom.data.batching.order import Rows
 from seqloom.data.batching.splits import stratified_split
 from seqloom.data.batching.token_store import cache_folder, fingerprint
 from seqloom.data.images.image_files import Picture, image_files, read_pictures
@@ -27,12 +26,13 @@ from seqloom.data.images.preprocessing import Preprocessing
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.evaluation.classification import label_metrics
 from seqloom.models.vit import LEVELS, ViT, ViTConfig
+from seqloom.protocols import NewModel, Rows
 from seqloom.runs import run_folder
 from seqloom.runs.progress import counted, split_note
 from seqloom.runs.settings import model_fields
 from seqloom.shapes import IGNORE
 from seqloom.tasks.images.classify import CHUNK, classified, read_preprocessing, told_colours
-from seqloom.tasks.translation.training_data import check_same_data
+from seqloom.tasks.training_data import check_same_data
 from seqloom.training.objectives import ImageClassification, MaskedPatchPrediction
 
 logger = logging.getLogger(__name__)
@@ -72,14 +72,14 @@ class _Images:
         """Names of the classes, in order; none where nothing is classified."""
         return self.plan.store.names
 
-    def build(self) -> tuple[nn.Module, ViTConfig]:
+    def build(self) -> NewModel:
         """A new model, with the weights that it begins with."""
         config = dataclasses.replace(self.config, labels=self.labels)
         model = ViT(config)
         if self.begun is not None:
             model.load_state_dict({**model.state_dict(), **self.begun.tensors})
             logger.info(f"new, and to be trained: {', '.join(self.begun.new)}")
-        return model, config
+        return NewModel(model, config, "vit")
 
     def batches(self, epoch: int, start: int) -> Iterator[Rows]:
         return self.plan.epoch(epoch, start)

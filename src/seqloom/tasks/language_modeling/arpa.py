@@ -14,8 +14,8 @@ from seqloom.errors import DataError, UsageError, printable
 from seqloom.models.arpa import read_arpa, write_arpa
 from seqloom.models.ngram import Ngram
 from seqloom.runs import run_folder
+from seqloom.runs.output_files import new_file
 from seqloom.runs.write_run import write_finished_run
-from seqloom.tasks.translation.translator import new_file
 from seqloom.text.special_tokens import SPECIAL_TOKENS
 from seqloom.text.tokenizer_kinds import Learned
 from seqloom.text.tokenizers import TextTokenizer

@@ -17,6 +17,7 @@ from seqloom.config import RunConfig
 from seqloom.data.batching.corpus_store import CorpusStore
 from seqloom.data.readers.documents import DocumentPiece
 from seqloom.errors import place
+from seqloom.registry import task_to_train
 from seqloom.runs.progress import muted
 from seqloom.tasks.data_report import (
     DataReport,
@@ -32,8 +33,7 @@ from seqloom.tasks.data_report import (
 )
 from seqloom.tasks.language_modeling.documents import each_document, each_piece
 from seqloom.tasks.language_modeling.training_data import PreparedCorpus, prepare_corpus
-from seqloom.tasks.registry import task_named
-from seqloom.tasks.translation.training_data import prepared, total_steps
+from seqloom.tasks.training_data import prepared, total_steps
 from seqloom.training.distributed import World
 
 MOST_PLACES = 2**20
@@ -42,7 +42,7 @@ MOST_PLACES = 2**20
 
 def check_documents(run: RunConfig, test: Sequence[str], folder: Path) -> DataReport:
     """Examines documents as a training with these settings would read them."""
-    model = {"name": task_named(run.task).models[0], "size": "small"}
+    model = {"name": task_to_train(run.task).models[0], "size": "small"}
     run = replace(run, output_dir="", model=model)
     corpus = prepared(prepare_corpus, run, folder, World())
     tokenizer, stores = corpus.tokenizer, {"train": corpus.corpus, "validation": corpus.validation}

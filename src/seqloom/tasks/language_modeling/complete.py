@@ -30,8 +30,8 @@ from seqloom.errors import SeqloomError, UsageError
 from seqloom.packed_weights import PackedWeights
 from seqloom.protocols import State, StoredTokenizer, context_of, device_of, fork, next_logits, select_rows
 from seqloom.runs.run_folder import load_run
-from seqloom.runs.verbs import refuse_other_task
 from seqloom.tasks.language_modeling.generate import begun
+from seqloom.tasks.model import refused
 
 KEPT = 8
 """Contexts whose states are kept, so that a keystroke reads what is new."""
@@ -313,5 +313,6 @@ def load_completer(folder: str | Path, device: str = "auto") -> Completer:
     """Opens a run folder. Raises FolderError where it is none, or is damaged; UsageError where its task is
     another."""
     bundle = load_run(folder, device)
-    refuse_other_task(bundle, "complete", "text-generation")
+    if bundle.task != "text-generation":
+        raise refused(folder, bundle.task, "complete")
     return Completer(bundle.model, bundle.tokenizer)

@@ -19,7 +19,7 @@ from seqloom.packed_weights import packed_weights
 from seqloom.protocols import Tokenizer, context_of
 from seqloom.runs.decoding_options import found_or_refused, generation_options
 from seqloom.runs.run_folder import LoadedRun, load_run
-from seqloom.runs.verbs import refuse_other_task
+from seqloom.tasks.model import refused
 
 logger = logging.getLogger(__name__)
 
@@ -61,11 +61,10 @@ class TextGenerator:
 
     def __init__(self, bundle: LoadedRun) -> None:
         """Raises UsageError for a model of another task."""
-        refuse_other_task(bundle, "generate", TASK)
+        if bundle.task != TASK:
+            raise refused(bundle.folder, bundle.task, "generate")
         self.bundle = bundle
         self._noticed = False
-        for note in bundle.notes:
-            logger.info(note)
         self._context = context_of(bundle.model)
 
     @packed_weights()
@@ -213,4 +212,7 @@ def text_after(tokenizer: Tokenizer, before: Sequence[int], tokens: Sequence[int
 def load_generator(folder: str | Path, device: str = "auto") -> TextGenerator:
     """Opens a run folder. Raises FolderError where it is none, or is damaged; UsageError where its task is
     another."""
-    return TextGenerator(load_run(folder, device))
+    run = load_run(folder, device)
+    for note in run.notes:
+        logger.info(note)
+    return TextGenerator(run)

@@ -93,8 +93,8 @@ class Scorer:
     own.
     """
 
-    def __init__(self, folder: str | Path) -> None:
-        self.bundle = language_model(folder)
+    def __init__(self, folder: str | Path | LoadedRun) -> None:
+        self.bundle = folder if isinstance(folder, LoadedRun) else language_model(folder)
 
     def notice(self) -> None:
         """Says where texts that differ in their first token are not compared by it."""

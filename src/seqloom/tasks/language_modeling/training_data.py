@@ -19,19 +19,18 @@ from seqloom import files
 from seqloom.config import RunConfig
 from seqloom.data.batching.corpus_store import CorpusStore, Totals, build_corpus
 from seqloom.data.batching.corpus_windows import StreamPlan, TextBatch, WindowPlan, load_windows
-from seqloom.data.batching.order import Rows
 from seqloom.data.batching.splits import HeldOut, hold_out, select_pieces
 from seqloom.data.batching.token_store import cache_folder, fingerprint
 from seqloom.data.readers.documents import DocumentPiece, corpus_files
 from seqloom.errors import UsageError
 from seqloom.models import model_family
-from seqloom.protocols import FittedModel, FrequencyOutput, NeuralDecodable, context_of
+from seqloom.protocols import FittedModel, FrequencyOutput, NeuralDecodable, NewModel, Rows, context_of
 from seqloom.run_file import to_plain
 from seqloom.runs import run_folder
 from seqloom.runs.progress import counted
 from seqloom.runs.settings import model_fields
 from seqloom.tasks.language_modeling.documents import Document, each_piece, score_documents
-from seqloom.tasks.translation.training_data import check_same_data, learned_tokenizer
+from seqloom.tasks.training_data import check_same_data, learned_tokenizer, new_model
 from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training.objectives import LanguageModelling
 from seqloom.training.stream_states import StreamStates
@@ -54,7 +53,6 @@ class PreparedCorpus:
     corpus: CorpusStore
     validation: CorpusStore
     plan: WindowPlan | StreamPlan
-    labels: tuple[str, ...] = ()
 
     def about(self) -> str:
         trained, held = self.corpus.totals, self.validation.totals
@@ -62,6 +60,9 @@ class PreparedCorpus:
             f"{trained.documents:,} documents of {trained.ids:,} tokens ({held.documents:,} of {held.ids:,}"
             " for validation)"
         )
+
+    def build(self) -> NewModel:
+        return new_model(self.run, self.tokenizer.vocabulary_size)
 
     def batches(self, epoch: int, start: int) -> Iterator[Rows]:
         return self.plan.epoch(self.corpus, epoch, start)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.config import RunConfig
-from seqloom.data.batching.order import Rows
 from seqloom.data.readers.examples import ChoiceQuestion, LabelledText, TaggedWords
 from seqloom.data.readers.labels import check_known, check_leak
 from seqloom.errors import place
-from seqloom.protocols import Objective
+from seqloom.protocols import Objective, Rows
 from seqloom.runs.progress import collected, tallied
 from seqloom.tasks.data_report import (
     SPLIT_OFF,
@@ -31,8 +31,9 @@ from seqloom.tasks.data_report import (
     training_table,
     unknown_percent,
 )
+from seqloom.tasks.text.text_tasks import TextTask
 from seqloom.tasks.text.training_data import EncodedExamples, prepare_examples
-from seqloom.tasks.translation.training_data import prepared, total_steps
+from seqloom.tasks.training_data import prepared, total_steps
 from seqloom.training.distributed import World
 from seqloom.training.optimisation import make_optimizer
 
@@ -45,10 +46,10 @@ MOST_TAGS = 16
 MEBIBYTE = 2**20
 
 
-def check_labelled(run: RunConfig, test: Sequence[str], folder: Path) -> DataReport:
+def check_labelled(text_task: TextTask, run: RunConfig, test: Sequence[str], folder: Path) -> DataReport:
     """Examines examples as a training with these settings would read them, and takes a few steps of it."""
     with collected() as notices:
-        data = prepared(prepare_examples, run, folder, World())
+        data = prepared(partial(prepare_examples, text_task), run, folder, World())
     tokenizer, validation = data.tokenizer, "validation" if run.data.validation else SPLIT_OFF
     examples = {"train": data.examples, validation: data.validation}
     lengths = {"train": data.items.tokens.lengths, validation: data.held_out.tokens.lengths}
@@ -134,7 +135,7 @@ def training_cost(data: EncodedExamples, run: RunConfig) -> dict[str, float]:
     """Parameters; memory of weights, gradients and optimizer, and of the activations of a batch; the time of
     a step, measured, and of the whole training without its validations."""
     torch.manual_seed(run.train.seed)
-    model, _ = data.build()
+    model = data.build().model
     model.train()
     optimizer, objective = make_optimizer(model, run.train), data.objective()
     data.initialise(model)

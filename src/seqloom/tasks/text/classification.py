@@ -1,10 +1,10 @@
-"""Work of a reader: labels and numbers of a text or of a pair of texts."""
+"""Labels or numbers of a text, or of a pair of texts."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -35,8 +35,8 @@ from seqloom.evaluation.correlation import number_metrics
 from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.models.heads import HeadKind
+from seqloom.protocols import Answer, Evaluation
 from seqloom.shapes import IGNORE
-from seqloom.tasks.text.head_task import Answer, TaskReport
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +58,8 @@ class Classification:
     """Whether it reads two texts as it reads one: joined. What a file holds decides then."""
 
     @classmethod
-    def of(cls, task: str, examples: Sequence[LabelledText], data: DataConfig) -> Classification:
-        """What the training examples say of the work."""
+    def from_examples(cls, task: str, examples: Sequence[LabelledText], data: DataConfig) -> Classification:
+        """The task as the training examples define it."""
         pairs = any(one.second is not None for one in examples)
         if task == "sentence-similarity":
             check_numbers(examples)
@@ -71,16 +71,36 @@ class Classification:
         return cls(kind="multi-label" if several else "classification", labels=order, pairs=pairs)
 
     @classmethod
-    def again(cls, config: EncoderWithHeadConfig) -> Classification:
-        """The work of a trained model."""
+    def from_config(cls, config: EncoderWithHeadConfig) -> Classification:
+        """The task of a trained model."""
         return cls(
             kind=config.kind, labels=config.labels, pairs=config.pairs, either=config.head.pair == "joined"
         )
 
+    def config_fields(self) -> dict[str, Any]:
+        return {}
+
+    def with_labels(self, labels: tuple[str, ...]) -> Classification:
+        return replace(self, labels=labels)
+
+    def example(self, plain: Any, number: int) -> LabelledText:
+        """A text, or a pair of texts."""
+        if isinstance(plain, str):
+            if self.pairs and not self.either:
+                raise UsageError(
+                    "this model was trained on pairs of texts, but was given one by itself; give tuples of two"
+                )
+            return LabelledText(plain, None, (), None, "text", number)
+        if not isinstance(plain, tuple | list) or [type(part) for part in plain] != [str, str]:
+            raise UsageError(
+                f"predict takes texts, or pairs of texts, but was given {printable(repr(plain)[:40])}"
+            )
+        return LabelledText(plain[0], plain[1], (), None, "text", number)
+
     def read(
         self, paths: Sequence[str], data: DataConfig, tally: ReadReport, answers: bool = True
     ) -> Iterator[LabelledText]:
-        """Examples of this work; those of pairs have two texts."""
+        """Examples of files; those of pairs have two texts."""
         if answers and self.kind == "multi-label" and data.label_separator is None:
             raise UsageError(
                 "this model gives a text any number of labels, so say what stands between them: --set"
@@ -96,42 +116,42 @@ class Classification:
         )
 
     def texts(self, examples: Iterable[LabelledText]) -> Iterator[str]:
-        """What the tokenizer learns from."""
+        """What the tokenizer is trained on."""
         for one in examples:
             yield one.text
             if one.second is not None:
                 yield one.second
 
-    def encode(self, examples: Sequence[LabelledText], how: EncodingOptions) -> EncodedDataset:
+    def encode(self, examples: Sequence[LabelledText], options: EncodingOptions) -> EncodedDataset:
         if not self.pairs and not self.either and any(one.second is not None for one in examples):
             raise UsageError(
-                "this reader was trained on single texts, but was given a pair of them; give one text each"
+                "this model was trained on single texts, but was given a pair of them; give one text each"
             )
         if self.kind == "regression":
-            return encode_labelled(examples, how, scores_of)
+            return encode_labelled(examples, options, scores_of)
         numbers = label_ids if self.kind == "classification" else multi_hot_labels
-        return encode_labelled(examples, how, numbers(self.labels))
+        return encode_labelled(examples, options, numbers(self.labels))
 
-    def report(
-        self, examples: Sequence[LabelledText], items: EncodedDataset, found: HeadOutputs, resamples: int
-    ) -> TaskReport:
+    def evaluate(
+        self, examples: Sequence[LabelledText], dataset: EncodedDataset, outputs: HeadOutputs, resamples: int
+    ) -> Evaluation:
         """How good the answers are."""
         if self.kind == "regression":
-            return self._numbers(examples, found, resamples)
-        true, likely = np.asarray(items.targets), np.stack(found.probabilities)
+            return self._numbers(examples, outputs, resamples)
+        true, likely = np.asarray(dataset.targets), np.stack(outputs.probabilities)
         if self.kind == "multi-label":
             known = set(self.labels)
             unseen = np.array([sum(label not in known for label in one.labels) for one in examples])
             metrics = multi_label_metrics(true, likely, unseen=unseen, resamples=resamples)
             metrics |= {
                 "accuracy": metrics["exact_match"],
-                "loss": found.loss,
+                "loss": outputs.loss,
             }  # of the scores: exact where a probability is not
             exact = ((likely > 0.5) == true.astype(bool)).all(axis=1) & (unseen == 0)
-            return TaskReport(
+            return Evaluation(
                 metrics,
-                {"labels": _plain(per_label_multi(true, likely > 0.5, self.labels))},
-                exact.astype(np.float64),
+                details={"labels": _plain(per_label_multi(true, likely > 0.5, self.labels))},
+                by_example=exact.astype(np.float64),
             )
         true = np.where(true == IGNORE, -1, true)
         metrics = label_metrics(
@@ -139,29 +159,29 @@ class Classification:
         )
         hits = (likely.argmax(axis=1) == true).astype(np.float64)
         if not resamples or len(self.labels) > MOST_LABELS:
-            return TaskReport(metrics, {}, hits)
+            return Evaluation(metrics, by_example=hits)
         counts = confusion(true, likely.argmax(axis=1), len(self.labels))
         details = {
             "labels": _plain(per_label(counts, self.labels)),
             "confusion": {"order": list(self.labels), "counts": counts.tolist()},
         }
-        return TaskReport(metrics, details, hits)
+        return Evaluation(metrics, details=details, by_example=hits)
 
-    def _numbers(self, examples: Sequence[LabelledText], found: HeadOutputs, resamples: int) -> TaskReport:
-        true, told = (
-            scores_of(examples).astype(np.float64),
-            np.array([float(one) for one in found.probabilities]),
+    def _numbers(self, examples: Sequence[LabelledText], outputs: HeadOutputs, resamples: int) -> Evaluation:
+        true = scores_of(examples).astype(np.float64)
+        predicted = np.array([float(one) for one in outputs.probabilities])
+        metrics = number_metrics(true, predicted, resamples)
+        return Evaluation(
+            {"loss": metrics["mean_squared_error"]} | metrics, by_example=-np.abs(predicted - true)
         )
-        metrics = number_metrics(true, told, resamples)
-        return TaskReport({"loss": metrics["mean_squared_error"]} | metrics, {}, -np.abs(told - true))
 
-    def replies(
-        self, examples: Sequence[LabelledText], items: EncodedDataset, found: HeadOutputs
+    def answers_to(
+        self, examples: Sequence[LabelledText], dataset: EncodedDataset, outputs: HeadOutputs
     ) -> list[Answer]:
         """The answer to each example."""
         return [
             Answer("", NOTHING[self.kind]) if blank(one) else self._reply(likely)
-            for one, likely in zip(examples, found.probabilities, strict=True)
+            for one, likely in zip(examples, outputs.probabilities, strict=True)
         ]
 
     def _reply(self, likely: Any) -> Answer:

@@ -1,12 +1,10 @@
-"""What the tasks of readers have in common: how their examples are read, laid out, measured and answered."""
+"""What the tasks of an encoder with a head have in common: examples, rows, measures and answers."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
-
-from numpy.typing import NDArray
+from typing import Any, Protocol
 
 from seqloom.config import DataConfig
 from seqloom.data.encoding.encode_texts import EncodingOptions
@@ -16,33 +14,13 @@ from seqloom.data.readers.labels import check_known
 from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.models.heads import HeadKind
-from seqloom.protocols import StoredTokenizer
+from seqloom.protocols import Answer, Evaluation, StoredTokenizer
 
 logger = logging.getLogger(__name__)
 
 
-class Answer(NamedTuple):
-    """An answer."""
-
-    text: str
-    """On one line."""
-    content: dict[str, Any]
-    """All of it, for a program."""
-
-
-class TaskReport(NamedTuple):
-    """How good answers are."""
-
-    metrics: dict[str, float]
-    details: dict[str, Any]
-    """What is too long for a table."""
-    by_example: NDArray[Any] | None = None
-    """`(examples,)`: how right each answer is, the larger the better; for tests of two models on the same
-    examples."""
-
-
 class HeadTask(Protocol):
-    """A task of readers."""
+    """A task of an encoder with a head, once its labels are known."""
 
     @property
     def kind(self) -> HeadKind: ...
@@ -51,31 +29,49 @@ class HeadTask(Protocol):
     def labels(self) -> tuple[str, ...]: ...
 
     @property
-    def pairs(self) -> bool: ...
+    def pairs(self) -> bool:
+        """Whether an example has two texts."""
+        ...
+
+    def config_fields(self) -> dict[str, Any]:
+        """What the configuration of the model keeps of it, beside kind, labels and pairs."""
+        ...
+
+    def with_labels(self, labels: tuple[str, ...]) -> HeadTask:
+        """The same task with its labels in this order."""
+        ...
 
     def read(
         self, paths: Sequence[str], data: DataConfig, tally: ReadReport, answers: bool = True
     ) -> Iterator[Any]:
-        """Examples of this work; without `answers` they need not be known."""
+        """Examples of files; without `answers` these need not be known."""
+        ...
+
+    def example(self, plain: Any, number: int) -> Any:
+        """An example from plain strings and lists. Raises UsageError where it is not of this task."""
         ...
 
     def texts(self, examples: Iterable[Any]) -> Iterator[str]:
-        """What the tokenizer learns from."""
+        """What the tokenizer is trained on."""
         ...
 
-    def encode(self, examples: Sequence[Any], how: EncodingOptions) -> EncodedDataset: ...
+    def encode(self, examples: Sequence[Any], options: EncodingOptions) -> EncodedDataset: ...
 
-    def report(
-        self, examples: Sequence[Any], items: EncodedDataset, found: HeadOutputs, resamples: int
-    ) -> TaskReport: ...
+    def evaluate(
+        self, examples: Sequence[Any], dataset: EncodedDataset, outputs: HeadOutputs, resamples: int
+    ) -> Evaluation:
+        """How good the outputs are; without `resamples` without intervals."""
+        ...
 
-    def replies(self, examples: Sequence[Any], items: EncodedDataset, found: HeadOutputs) -> list[Answer]: ...
+    def answers_to(
+        self, examples: Sequence[Any], dataset: EncodedDataset, outputs: HeadOutputs
+    ) -> list[Answer]: ...
 
 
 def encoding_options(
     configured: EncoderWithHeadConfig, tokenizer: StoredTokenizer, data: DataConfig
 ) -> EncodingOptions:
-    """How the texts of a reader become rows."""
+    """How texts become rows for this model."""
     encoder = configured.encoder
     if (
         tokenizer.pretrained
@@ -101,11 +97,11 @@ def encoding_options(
 
 
 def encode_examples(
-    work: HeadTask, examples: Sequence[Any], how: EncodingOptions, data: DataConfig
+    task: HeadTask, examples: Sequence[Any], options: EncodingOptions, data: DataConfig
 ) -> EncodedDataset:
-    """The rows of these examples. Labels that the model has not got are said, or are errors
+    """The rows of these examples. Labels that the model does not have are logged, or are errors
     (`data.unseen_labels`)."""
-    if work.labels:
-        for note in check_known(examples, work.labels, data.unseen_labels):
+    if task.labels:
+        for note in check_known(examples, task.labels, data.unseen_labels):
             logger.info(note)
-    return work.encode(examples, how)
+    return task.encode(examples, options)

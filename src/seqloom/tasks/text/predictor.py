@@ -1,9 +1,4 @@
-"""Ask a reader: labels, tags, answers and choices for texts; and how good they are on examples that are
-known.
-
-reader = load_reader("runs/sentiment")
-reader.label(["A wonderful film."])
-"""
+"""A trained encoder with a head: labels, tags, answers and choices for texts, and how good they are."""
 
 from __future__ import annotations
 
@@ -12,108 +7,100 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, ClassVar, final
 
 from seqloom.config import DataConfig
-from seqloom.data.formats.forms import FORMS
-from seqloom.data.readers import tagged
-from seqloom.data.readers.examples import LabelledText
 from seqloom.errors import DataError, FolderError, UsageError, place, printable
 from seqloom.evaluation.classification import RESAMPLES
 from seqloom.evaluation.predictions import predict_dataset
 from seqloom.models.encoder_with_head import EncoderWithHead
-from seqloom.run_file import parse
+from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request
 from seqloom.runs.progress import counted, in_chunks, tallied
 from seqloom.runs.run_folder import LoadedRun, load_run
-from seqloom.runs.settings import kept, refuse_unread, trained_on
-from seqloom.tasks.text.classification import Classification
-from seqloom.tasks.text.head_task import Answer, TaskReport, encode_examples, encoding_options
-from seqloom.tasks.text.text_tasks import TASK_DATA
+from seqloom.runs.settings import kept, trained_on
+from seqloom.tasks.model import TrainedModel, load, one_file, refuse_unread_data
+from seqloom.tasks.text.head_task import encode_examples, encoding_options
+from seqloom.tasks.text.text_tasks import TABLES, TextTask
 
 logger = logging.getLogger(__name__)
 
-PLAIN: dict[str, Literal["text", "jsonl"]] = {
-    "text-classification": "text",
-    "token-classification": "text",
-    "question-answering": "jsonl",
-}
-"""What standard input is where nothing says it."""
 CHUNK = 2048
 """Examples that are in memory at one time."""
 FORM = ("format", "encoding", "delimiter", "header", "quoting", "on_bad_line", "part", "repair_tags")
 """Settings that say what a file is like."""
 COLUMNS = ("text", "second", "label", "score", "options", "columns")
-"""Settings that say where things stand in a table."""
+"""Settings that name the columns of a table."""
 ROWS = ("tags", "label_separator", "label_until", "max_length", "stride", "unseen_labels", "answers_from")
 """Settings that say what a row is."""
-TABLES = frozenset(FORMS.values())
-TAGS = "token-classification"
-ENDINGS = {**FORMS, ".json": "json", ".zip": "folder"}
-OF_TAGS = {**tagged.FORMS, **dict.fromkeys(tagged.COLUMNS, "conll")}
-"""The same for files of words with tags."""
-TOLD = TABLES | {"json", *OF_TAGS.values()}
-"""Forms that plain text can not be taken for."""
 
 
 @final
-class TextPredictor:
-    """A reader that is ready to be asked; `given` are settings of `DataConfig`. Raises UsageError where the
-    model of a folder is none."""
+class TextPredictor(TrainedModel):
+    """An encoder with a head, ready to be asked.
 
-    def __init__(self, bundle: LoadedRun, given: Mapping[str, Any] | None = None) -> None:
-        if not isinstance(bundle.model, EncoderWithHead):
+    model = seqloom.load("runs/reviews")
+    model.predict(["A wonderful film."])
+
+    `settings` say how files are read, as in {"text": "review"}; others are as in the training. Raises
+    UsageError where the model of a folder has no head.
+    """
+
+    reads: ClassVar = {"evaluate": frozenset({"data"}), "predict": frozenset({"data"})}
+
+    def __init__(
+        self, text_task: TextTask, run: LoadedRun, settings: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(run.folder, run.task, run.model, run.model_type)
+        if not isinstance(run.model, EncoderWithHead):
             raise UsageError(
-                f"{printable(str(bundle.folder))} is a {bundle.model_type} and no reader; make one with:"
-                " seqloom train"
+                f"{printable(str(run.folder))} is a {run.model_type} without a head for {run.task}; train one"
+                " with: seqloom train"
             )
-        self.bundle, self.model = bundle, bundle.model
-        self.given = given or {}
-        if bundle.task not in TASK_DATA:
-            raise FolderError(
-                f"{printable(str(bundle.folder))}: the task of a reader must be one of"
-                f" {', '.join(TASK_DATA)}, but is another"
-            )
-        refuse_unread(bundle.task, parse(DataConfig, dict(self.given), "data."))
-        self.work = TASK_DATA[bundle.task].again(bundle.model.config)
-        self.how = encoding_options(bundle.model.config, bundle.tokenizer, self._reading((), answers=True))
+        self.bundle, self.encoder, self.settings = run, run.model, settings or {}
+        self.text_task, self.head_task = text_task, text_task.from_config(run.model.config)
+        refuse_unread_data(run.task, self.settings)
+        data = self._reading((), answers=True)
+        self.options = encoding_options(run.model.config, run.tokenizer, data)
 
     def _reading(self, paths: Sequence[str], answers: bool) -> DataConfig:
-        return read_as_trained(self.bundle.folder, self.bundle.task, self.given, paths, answers)
+        return read_as_trained(self.text_task, self.bundle.folder, self.settings, paths, answers)
+
+    def with_settings(self, request: Request) -> TextPredictor:
+        """The same model, reading files as the request says."""
+        changed = {**self.settings, **request.data}
+        return TextPredictor(self.text_task, self.bundle, changed) if request.data else self
+
+    def answer(self, examples: Sequence[Any]) -> list[Answer]:
+        """The answer to each example. Raises DataError where a text is longer than the model reads,
+        UsageError where a pair is given to a model of single texts."""
+        dataset = self.head_task.encode(examples, self.options)
+        return self.head_task.answers_to(examples, dataset, predict_dataset(self.encoder, dataset))
+
+    def predict(self, inputs: Iterable[Any]) -> list[Mapping[str, Any]]:
+        """The answer to each input: of text-classification and sentence-similarity a text, or a pair of
+        texts; of token-classification a list of words; of question-answering (question, context); of
+        multiple-choice (text, options).
+
+        Raises UsageError for an input that is none of these, and for one text that is no list.
+        """
+        if isinstance(inputs, str):
+            raise UsageError("predict takes a list of inputs, but was given one text; put it into a list")
+        examples = [self.head_task.example(plain, number) for number, plain in enumerate(inputs, start=1)]
+        return [answer.content for answer in self.answer(examples)]
+
+    def label(self, texts: Iterable[Any]) -> list[Mapping[str, Any]]:
+        """The old name of `predict`; it stays for one release."""
+        return self.predict(texts)
 
     def ask(self, examples: Sequence[Any]) -> list[Answer]:
-        """The answer to each example. Raises DataError where a text is longer than the model reads,
-        UsageError where a pair is given to a reader of single texts."""
-        items = self.work.encode(examples, self.how)
-        return self.work.replies(examples, items, predict_dataset(self.model, items))
+        """The old name of `answer`; it stays for one release."""
+        return self.answer(examples)
 
-    def label(self, texts: Iterable[str | tuple[str, str]]) -> list[dict[str, Any]]:
-        """The labels of texts, or of pairs of them; of sentence-similarity their scores. Raises UsageError
-        for other tasks, for one text that is no list, and for texts where the model reads pairs."""
-        if not isinstance(self.work, Classification):
-            raise UsageError(
-                "label is for text-classification and sentence-similarity, but this reader is one of"
-                f" {self.bundle.task}; use ask"
-            )
-        if isinstance(texts, str):
-            raise UsageError("label takes a list of texts, but was given one text; put it into a list")
-        pairs: list[tuple[str, str | None]] = []
-        for one in texts:
-            if not isinstance(one, str) and not (
-                isinstance(one, tuple | list) and [type(part) for part in one] == [str, str]
-            ):
-                raise UsageError(
-                    f"label takes texts, or pairs of texts, but was given {printable(repr(one)[:40])}"
-                )
-            pairs.append((one, None) if isinstance(one, str) else (one[0], one[1]))
-        if self.work.pairs and not self.work.either and any(second is None for _, second in pairs):
-            raise UsageError(
-                "this reader was trained on pairs of texts, but was given one by itself; give tuples of two"
-            )
-        examples = [
-            LabelledText(text, second, (), None, "text", at)
-            for at, (text, second) in enumerate(pairs, start=1)
-        ]
-        return [reply.content for reply in self.ask(examples)]
+    def answers(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Iterator[Answer]:
+        """The answers to the examples of files."""
+        self.check("predict", request)
+        chunk = 1 if request.interactive else CHUNK
+        yield from self.with_settings(request).stream([one_file(paths)], chunk)
 
     def stream(self, paths: Sequence[str | os.PathLike[str]], chunk: int = CHUNK) -> Iterator[Answer]:
         """The answers to the examples of files, in order, each with its line, as rows that are skipped have
@@ -121,86 +108,96 @@ class TextPredictor:
         if chunk < 1:
             raise UsageError(f"a chunk must be at least 1 example, but is {chunk}")
         paths = _listed(paths)
-        data = self._reading(paths, answers=False)
-        if "format" not in self.given and data.format in TOLD and _named(self.bundle.task, paths) is None:
+        data, task = self._reading(paths, answers=False), self.text_task
+        if (
+            "format" not in self.settings
+            and data.format in task.structured
+            and task.named_form(paths) is None
+        ):
             logger.info(
                 f"{place(paths[0])}: read as data.format={data.format}, as in the training; of plain text:"
                 " --set data.format=text"
             )
-        if paths == ["-"] and data.format == "auto" and not self.work.pairs:
-            data = replace(data, format=PLAIN.get(self.bundle.task, "auto"))
+        if paths == ["-"] and data.format == "auto" and not self.head_task.pairs:
+            data = replace(data, format=task.standard_input)
         with tallied() as tally:
-            for some in in_chunks(self.work.read(paths, data, tally, answers=False), chunk):
-                for one, reply in zip(some, self.ask(some), strict=True):
-                    yield (
-                        reply
-                        if one.line is None
-                        else reply._replace(content={"line": one.line, **reply.content})
-                    )
-        for note in self.how.truncation.notices():
+            for examples in in_chunks(self.head_task.read(paths, data, tally, answers=False), chunk):
+                for one, answer in zip(examples, self.answer(examples), strict=True):
+                    if one.line is not None:
+                        answer = answer._replace(content={"line": one.line, **answer.content})
+                    yield answer
+        for note in self.options.truncation.notices():
             logger.info(note)
 
-    def report(
-        self, paths: Sequence[str | os.PathLike[str]], resamples: int = RESAMPLES
-    ) -> tuple[TaskReport, list[Answer]]:
-        """How good the answers to known examples are, and the answers. Raises DataError where there is no
-        example, or one that has a label of its own (`data.unseen_labels`)."""
+    def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
+        """How good the answers to the known examples of files are."""
+        self.check("evaluate", request)
+        return self.with_settings(request).measure(paths)
+
+    def measure(self, paths: Sequence[str | os.PathLike[str]], resamples: int = RESAMPLES) -> Evaluation:
+        """The same with the settings that it was opened with. Raises DataError where there is no example, or
+        one that has a label of its own (`data.unseen_labels`)."""
         paths = _listed(paths)
         if not paths:
             raise UsageError("evaluate needs data: name its files after the folder")
         data = self._reading(paths, answers=True)
         with tallied() as tally:
-            examples = list(counted(self.work.read(paths, data, tally), "examples read"))
+            examples = list(counted(self.head_task.read(paths, data, tally), "examples read"))
         if not examples:
             raise DataError("there must be an example to measure, but there is none", paths[0])
-        items = encode_examples(self.work, examples, self.how, data)
-        for note in self.how.truncation.notices():
+        dataset = encode_examples(self.head_task, examples, self.options, data)
+        for note in self.options.truncation.notices():
             logger.info(note)
-        found = predict_dataset(self.model, items)
-        return self.work.report(examples, items, found, resamples), self.work.replies(examples, items, found)
+        outputs = predict_dataset(self.encoder, dataset)
+        answers = self.head_task.answers_to(examples, dataset, outputs)
+        found = self.head_task.evaluate(examples, dataset, outputs, resamples)
+        return replace(found, outputs=[answer.text for answer in answers])
+
+
+def open_text_task(text_task: TextTask, folder: Path, device: str) -> TextPredictor:
+    """The model of a run folder or of a Hugging Face directory."""
+    run = load_run(folder, device)
+    for note in run.notes:
+        logger.info(note)
+    return TextPredictor(text_task, run)
 
 
 def load_reader(
     folder: str | Path, given: Mapping[str, Any] | None = None, device: str = "auto"
 ) -> TextPredictor:
-    """The reader of a run folder or of a Hugging Face directory; `given` says how files are read, as in
-    {"text": "review"}."""
-    return TextPredictor(load_run(folder, device), given)
+    """As `seqloom.load`, for a model with a head; `given` says how files are read. The old name: it stays for
+    one release."""
+    model = load(folder, device)
+    if not isinstance(model, TextPredictor):
+        raise FolderError(f"{printable(str(folder))}: must hold an encoder with a head, but holds {model!r}")
+    return TextPredictor(model.text_task, model.bundle, given)
 
 
 def read_as_trained(
-    folder: Path, task: str, given: Mapping[str, Any], paths: Sequence[str], answers: bool
+    text_task: TextTask, folder: Path, given: Mapping[str, Any], paths: Sequence[str], answers: bool
 ) -> DataConfig:
     """Settings of reading that are not given are those of the training: what a row is in any case; what a
     file is like and which columns are read where the files have the form of the training's. To be answered, a
-    file whose name says nothing is plain text, unless the training's, whose names said nothing either, were
-    told to be tables."""
+    file whose name shows no form is plain text, unless the training's files, whose names showed none either,
+    were said to be tables."""
     trained = trained_on(folder)
     if trained is None:
         return kept({}, given, ())
     files, told, asked = trained.get("train", ()), trained.get("format", "auto"), given.get("format", "auto")
-    before = _form(task, told, files) or ("conll" if task == TAGS else None)
-    named = _named(task, paths)
-    silent_alike = answers or named is not None or (told in TOLD and list(paths) != ["-"])
-    alike = asked == "auto" and named == _named(task, files) and silent_alike
-    now = (
-        before if alike else _form(task, asked, paths) or (before if answers else "text")
-    )  # alike: a .csv that is a tsv, again
-    return kept(
-        trained, given, [*ROWS, *((*FORM, *COLUMNS) if now == before else COLUMNS if now in TABLES else ())]
-    )
-
-
-def _form(task: str, asked: str, paths: Sequence[str]) -> str | None:
-    """The form that is asked for, or that the name of the first file says; None where neither does."""
-    if asked != "auto":
-        return "conll" if task == TAGS and asked == "tsv" else asked
-    return _named(task, paths)
-
-
-def _named(task: str, paths: Sequence[str]) -> str | None:
-    name = next(iter(paths), "").removesuffix(".gz").lower()
-    return (OF_TAGS if task == TAGS else ENDINGS).get(os.path.splitext(name)[1])
+    before = text_task.form(told, files) or text_task.table_form
+    named = text_task.named_form(paths)
+    unnamed_alike = told in text_task.structured and list(paths) != ["-"]
+    alike = asked == "auto" and named == text_task.named_form(files)
+    if alike and (answers or named is not None or unnamed_alike):
+        now = before  # a .csv that is a tsv, again
+    else:
+        now = text_task.form(asked, paths) or (before if answers else "text")
+    names = list(ROWS)
+    if now == before:
+        names += [*FORM, *COLUMNS]
+    elif now in TABLES:
+        names += COLUMNS
+    return kept(trained, given, names)
 
 
 def _listed(paths: Sequence[str | os.PathLike[str]]) -> list[str]:

@@ -1,11 +1,11 @@
-"""Work of a reader: the part of a context that answers a question."""
+"""The part of a context that answers a question."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 from seqloom.config import DataConfig
 from seqloom.data.encoding.encode_questions import encode_questions
@@ -15,17 +15,17 @@ from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import Question
 from seqloom.data.readers.squad import read_questions
 from seqloom.decoding.answer_spans import Answers, best_answers
-from seqloom.errors import DataError, printable
+from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.answer_f1 import answer_metrics, answer_scores
 from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.models.heads import HeadKind
-from seqloom.tasks.text.head_task import Answer, TaskReport
+from seqloom.protocols import Answer, Evaluation
 
 logger = logging.getLogger(__name__)
 
 N_BEST = 5
-"""Answers that are told of each question."""
+"""Answers given to each question, at most."""
 
 
 @final
@@ -40,7 +40,7 @@ class QuestionAnswering:
     pairs: bool = False
 
     @classmethod
-    def of(cls, examples: Sequence[Question], data: DataConfig) -> QuestionAnswering:
+    def from_examples(cls, examples: Sequence[Question], data: DataConfig) -> QuestionAnswering:
         without = sum(not one.answers for one in examples)
         if without == len(examples):
             raise DataError(
@@ -53,9 +53,26 @@ class QuestionAnswering:
         return cls(may_be_none=without > 0)
 
     @classmethod
-    def again(cls, config: EncoderWithHeadConfig) -> QuestionAnswering:
-        """The work of a trained model."""
+    def from_config(cls, config: EncoderWithHeadConfig) -> QuestionAnswering:
+        """The task of a trained model."""
         return cls(may_be_none=config.may_be_none)
+
+    def config_fields(self) -> dict[str, Any]:
+        return {"may_be_none": self.may_be_none}
+
+    def with_labels(self, labels: tuple[str, ...]) -> QuestionAnswering:
+        return self
+
+    def example(self, plain: Any, number: int) -> Question:
+        """`(question, context)`, or {"question": ..., "context": ...}."""
+        if isinstance(plain, Mapping) and plain.keys() == {"question", "context"}:
+            plain = (plain["question"], plain["context"])
+        if not isinstance(plain, tuple | list) or [type(part) for part in plain] != [str, str]:
+            raise UsageError(
+                f"predict takes pairs of question and context, but was given {printable(repr(plain)[:40])}"
+            )
+        question, context = plain
+        return Question(str(number), question, context, (), None, "text", number)
 
     def read(
         self, paths: Sequence[str], data: DataConfig, tally: ReadReport, answers: bool = True
@@ -63,7 +80,7 @@ class QuestionAnswering:
         return read_questions(paths, data, tally, answers=answers)
 
     def texts(self, examples: Iterable[Question]) -> Iterator[str]:
-        """What the tokenizer learns from: a context that many questions share counts once."""
+        """What the tokenizer is trained on: a context that many questions share counts once."""
         before = None
         for one in examples:
             yield one.question
@@ -71,23 +88,23 @@ class QuestionAnswering:
                 yield one.context
             before = one.context
 
-    def encode(self, examples: Sequence[Question], how: EncodingOptions) -> EncodedDataset:
-        return encode_questions(examples, how)
+    def encode(self, examples: Sequence[Question], options: EncodingOptions) -> EncodedDataset:
+        return encode_questions(examples, options)
 
-    def report(
-        self, examples: Sequence[Question], items: EncodedDataset, found: HeadOutputs, resamples: int
-    ) -> TaskReport:
-        told = [self._told(answers) for answers in self._answers(examples, items, found)]
+    def evaluate(
+        self, examples: Sequence[Question], dataset: EncodedDataset, outputs: HeadOutputs, resamples: int
+    ) -> Evaluation:
+        told = [self._told(answers) for answers in self._answers(examples, dataset, outputs)]
         right = [[answer.text for answer in one.answers] for one in examples]
-        metrics = {"loss": found.loss, **answer_metrics(told, right, resamples)}
-        return TaskReport(metrics, {}, answer_scores(told, right)[:, 1])
+        metrics = {"loss": outputs.loss, **answer_metrics(told, right, resamples)}
+        return Evaluation(metrics, by_example=answer_scores(told, right)[:, 1])
 
-    def replies(
-        self, examples: Sequence[Question], items: EncodedDataset, found: HeadOutputs
+    def answers_to(
+        self, examples: Sequence[Question], dataset: EncodedDataset, outputs: HeadOutputs
     ) -> list[Answer]:
         """The best answer to each question; nothing where there is none."""
         replies = []
-        for one, answers in zip(examples, self._answers(examples, items, found), strict=True):
+        for one, answers in zip(examples, self._answers(examples, dataset, outputs), strict=True):
             content = {
                 "id": one.name,
                 "answer": self._told(answers),
@@ -103,11 +120,11 @@ class QuestionAnswering:
         return "" if best is None else best.text
 
     def _answers(
-        self, examples: Sequence[Question], items: EncodedDataset, found: HeadOutputs
+        self, examples: Sequence[Question], dataset: EncodedDataset, outputs: HeadOutputs
     ) -> Iterator[Answers]:
         first = 0
-        for one, cut, offsets in zip(examples, items.windows, items.offsets, strict=True):
-            scores = found.probabilities[first : first + len(cut)]
+        for one, cut, offsets in zip(examples, dataset.windows, dataset.offsets, strict=True):
+            scores = outputs.probabilities[first : first + len(cut)]
             first += len(cut)
             windows = [offsets[begin:end] for begin, end in cut]
             yield best_answers(

@@ -1,9 +1,9 @@
-"""Work of a reader: a tag for each word."""
+"""A tag for each word."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -19,13 +19,13 @@ from seqloom.data.readers.examples import TaggedWords
 from seqloom.data.readers.labels import label_order
 from seqloom.data.readers.tag_scheme import scheme_of
 from seqloom.data.readers.tagged import read_tagged
-from seqloom.errors import DataError, printable
+from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.classification import LabelPredictions, confusion, label_metrics, per_label
 from seqloom.evaluation.entity_f1 import SpanCounts
 from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.models.heads import HeadKind
-from seqloom.tasks.text.head_task import Answer, TaskReport
+from seqloom.protocols import Answer, Evaluation
 
 
 @final
@@ -38,7 +38,7 @@ class Tagging:
     pairs: bool = False
 
     @classmethod
-    def of(cls, examples: Sequence[TaggedWords], data: DataConfig) -> Tagging:
+    def from_examples(cls, examples: Sequence[TaggedWords], data: DataConfig) -> Tagging:
         labels = label_order(tag for one in examples for tag in one.tags)
         if len(labels) < 2:
             raise DataError(
@@ -49,9 +49,24 @@ class Tagging:
         return cls(labels=labels)
 
     @classmethod
-    def again(cls, config: EncoderWithHeadConfig) -> Tagging:
-        """The work of a trained model."""
+    def from_config(cls, config: EncoderWithHeadConfig) -> Tagging:
+        """The task of a trained model."""
         return cls(labels=config.labels)
+
+    def config_fields(self) -> dict[str, Any]:
+        return {}
+
+    def with_labels(self, labels: tuple[str, ...]) -> Tagging:
+        return replace(self, labels=labels)
+
+    def example(self, plain: Any, number: int) -> TaggedWords:
+        """A list of words, or a text whose words are separated by spaces."""
+        words = plain.split() if isinstance(plain, str) else plain
+        if not isinstance(words, tuple | list) or not all(isinstance(word, str) for word in words):
+            raise UsageError(
+                f"predict takes lists of words, or texts, but was given {printable(repr(plain)[:40])}"
+            )
+        return TaggedWords(tuple(words), (), "text", number)
 
     def read(
         self, paths: Sequence[str], data: DataConfig, tally: ReadReport, answers: bool = True
@@ -59,21 +74,21 @@ class Tagging:
         return read_tagged(paths, data, tally, answers=answers)
 
     def texts(self, examples: Iterable[TaggedWords]) -> Iterator[str]:
-        """What the tokenizer learns from."""
+        """What the tokenizer is trained on."""
         return (" ".join(one.words) for one in examples)
 
-    def encode(self, examples: Sequence[TaggedWords], how: EncodingOptions) -> EncodedDataset:
-        return encode_tagged(examples, how, tag_ids(self.labels))
+    def encode(self, examples: Sequence[TaggedWords], options: EncodingOptions) -> EncodedDataset:
+        return encode_tagged(examples, options, tag_ids(self.labels))
 
-    def report(
-        self, examples: Sequence[TaggedWords], items: EncodedDataset, found: HeadOutputs, resamples: int
-    ) -> TaskReport:
+    def evaluate(
+        self, examples: Sequence[TaggedWords], dataset: EncodedDataset, outputs: HeadOutputs, resamples: int
+    ) -> Evaluation:
         """accuracy and the like over words, and f1: of entities where the tags are spans, else of words,
         which is the accuracy."""
         numbers = {name: at for at, name in enumerate(self.labels)}
         true = np.array([numbers.get(tag, -1) for one in examples for tag in one.tags], np.int64)
-        likely = np.concatenate(self._likely(examples, items, found))
-        tags = self._tags(examples, items, found)
+        likely = np.concatenate(self._likely(examples, dataset, outputs))
+        tags = self._tags(examples, dataset, outputs)
         chosen = np.array([tag for some in tags for tag in some], np.int64)
         confidence = likely[np.arange(len(chosen)), chosen].astype(np.float64)
         answers = LabelPredictions.from_probabilities(true, likely)._replace(
@@ -98,37 +113,40 @@ class Tagging:
         hits = np.add.reduceat(
             (chosen == true).astype(np.float64), np.concatenate([[0], lengths.cumsum()[:-1]])
         )
-        return TaskReport(metrics, details, hits / lengths)
+        return Evaluation(metrics, details=details, by_example=hits / lengths)
 
     def _tags(
-        self, examples: Sequence[TaggedWords], items: EncodedDataset, found: HeadOutputs
+        self, examples: Sequence[TaggedWords], dataset: EncodedDataset, outputs: HeadOutputs
     ) -> list[list[int]]:
         """The numbers of the tags of each example, as many as it has words."""
-        return [[int(tag) for tag in tags] for tags in self._stitched(examples, items, found.predictions)]
+        return [[int(tag) for tag in tags] for tags in self._stitched(examples, dataset, outputs.predictions)]
 
     def _likely(
-        self, examples: Sequence[TaggedWords], items: EncodedDataset, found: HeadOutputs
+        self, examples: Sequence[TaggedWords], dataset: EncodedDataset, outputs: HeadOutputs
     ) -> list[NDArray[Any]]:
         """`(words, labels)` of each example."""
-        whole = self._stitched(examples, items, found.probabilities)
+        whole = self._stitched(examples, dataset, outputs.probabilities)
         return [np.stack(rows) if rows else np.zeros((0, len(self.labels)), np.float32) for rows in whole]
 
     def _stitched(
-        self, examples: Sequence[TaggedWords], items: EncodedDataset, answers: Sequence[Any]
+        self, examples: Sequence[TaggedWords], dataset: EncodedDataset, answers: Sequence[Any]
     ) -> list[list[Any]]:
         whole, first = [], 0
-        for one, cut in zip(examples, items.windows, strict=True):
+        for one, cut in zip(examples, dataset.windows, strict=True):
             whole.append(merge_windows(cut, answers[first : first + len(cut)], len(one.words)))
             first += len(cut)
         return whole
 
-    def replies(
-        self, examples: Sequence[TaggedWords], items: EncodedDataset, found: HeadOutputs
+    def answers_to(
+        self, examples: Sequence[TaggedWords], dataset: EncodedDataset, outputs: HeadOutputs
     ) -> list[Answer]:
         """The tags of each example, with blanks between them."""
         replies = []
         for one, tags, likely in zip(
-            examples, self._tags(examples, items, found), self._likely(examples, items, found), strict=True
+            examples,
+            self._tags(examples, dataset, outputs),
+            self._likely(examples, dataset, outputs),
+            strict=True,
         ):
             names = [self.labels[tag] for tag in tags]
             probabilities = [float(row[tag]) for row, tag in zip(likely, tags, strict=True)]

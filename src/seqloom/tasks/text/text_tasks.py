@@ -1,18 +1,21 @@
-"""The tasks of readers, in one dict: how their training data are read and split, and the work that this
-makes."""
+"""How the files of each task of an encoder with a head become examples, and how these are split."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, final
+from typing import Any, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqloom.config import DataConfig
 from seqloom.data.batching.splits import group_ids, split_labelled, stratified_split
+from seqloom.data.formats.forms import FORMS
 from seqloom.data.formats.read_report import ReadReport
+from seqloom.data.readers import tagged
 from seqloom.data.readers.labelled import read_labelled
 from seqloom.data.readers.multiple_choice import read_choices
 from seqloom.data.readers.squad import read_questions
@@ -24,55 +27,98 @@ from seqloom.tasks.text.multiple_choice import MultipleChoice
 from seqloom.tasks.text.question_answering import QuestionAnswering
 from seqloom.tasks.text.tagging import Tagging
 
+Split = Callable[[Sequence[Any], int], NDArray[np.int64]]
+"""(examples, seed) -> the numbers of those that are held out."""
+TABLES = frozenset(FORMS.values())
+"""Forms of files that have columns."""
+
 
 @final
-class TaskData(NamedTuple):
-    """How a task begins."""
+@dataclass(frozen=True, kw_only=True)
+class TextTask:
+    """A task of an encoder with a head, before its labels are known."""
 
+    name: str
     read: Callable[[Sequence[str], DataConfig, ReadReport], Iterator[Any]]
     """Training files -> examples."""
-    of: Callable[[Sequence[Any], DataConfig], HeadTask]
-    """What the training examples say of the work."""
-    again: Callable[[EncoderWithHeadConfig], HeadTask]
-    """The work that a trained model was trained for."""
-    split: Callable[[Sequence[Any], int], NDArray[np.int64]]
-    """(examples, seed) -> the numbers of those that are held out."""
+    from_examples: Callable[[Sequence[Any], DataConfig], HeadTask]
+    """The task as the training examples define it."""
+    from_config: Callable[[EncoderWithHeadConfig], HeadTask]
+    """The task of a trained model."""
+    split: Split
+    endings: Mapping[str, str] = field(default_factory=lambda: {**FORMS, ".json": "json", ".zip": "folder"})
+    """Ending of a file -> its form."""
+    table_form: str | None = None
+    """The form of any table, where it is one of its own."""
+    standard_input: Literal["auto", "text", "jsonl"] = "auto"
+    """The form of standard input where nothing says it."""
+
+    @property
+    def structured(self) -> frozenset[str]:
+        """Forms that plain text cannot be taken for."""
+        return TABLES | {"json", *TAGGED_ENDINGS.values()}
+
+    def form(self, asked: str, paths: Sequence[str]) -> str | None:
+        """The form that is asked for, or that the name of the first file shows; None where neither does."""
+        if asked != "auto":
+            return self.table_form if self.table_form and asked == "tsv" else asked
+        return self.named_form(paths)
+
+    def named_form(self, paths: Sequence[str]) -> str | None:
+        name = next(iter(paths), "").removesuffix(".gz").lower()
+        return self.endings.get(os.path.splitext(name)[1])
 
 
-def split_by(*keys: Callable[[Any], str]) -> Callable[[Sequence[Any], int], NDArray[np.int64]]:
-    """A split that keeps together what has one of these in common."""
+def split_by(*keys: Callable[[Any], str]) -> Split:
+    """A split that keeps examples together that share one of these."""
 
     def split(examples: Sequence[Any], seed: int) -> NDArray[np.int64]:
         first, *more = keys
         groups = [more[0](one) for one in examples] if more else None
-        return stratified_split(
-            np.zeros(len(examples), np.int64), seed, group_ids([first(one) for one in examples], groups)
-        )
+        units = group_ids([first(one) for one in examples], groups)
+        return stratified_split(np.zeros(len(examples), np.int64), seed, units)
 
     return split
 
 
-TASK_DATA: dict[str, TaskData] = {
-    "text-classification": TaskData(
-        read_labelled, partial(Classification.of, "text-classification"), Classification.again, split_labelled
-    ),
-    "sentence-similarity": TaskData(
-        partial(read_labelled, number=True, pairs=True),
-        partial(Classification.of, "sentence-similarity"),
-        Classification.again,
-        partial(split_labelled, stratified=False),
-    ),
-    "token-classification": TaskData(
-        read_tagged, Tagging.of, Tagging.again, split_by(lambda one: " ".join(one.words))
-    ),
-    "question-answering": TaskData(
-        read_questions,
-        QuestionAnswering.of,
-        QuestionAnswering.again,
-        split_by(lambda one: one.context, lambda one: one.group),
-    ),
-    "multiple-choice": TaskData(
-        read_choices, MultipleChoice.of, MultipleChoice.again, split_by(lambda one: one.text)
-    ),
-}
-"""task -> how it begins."""
+TAGGED_ENDINGS = {**tagged.FORMS, **dict.fromkeys(tagged.COLUMNS, "conll")}
+TEXT_CLASSIFICATION = TextTask(
+    name="text-classification",
+    read=read_labelled,
+    from_examples=partial(Classification.from_examples, "text-classification"),
+    from_config=Classification.from_config,
+    split=split_labelled,
+    standard_input="text",
+)
+SENTENCE_SIMILARITY = TextTask(
+    name="sentence-similarity",
+    read=partial(read_labelled, number=True, pairs=True),
+    from_examples=partial(Classification.from_examples, "sentence-similarity"),
+    from_config=Classification.from_config,
+    split=partial(split_labelled, stratified=False),
+)
+TOKEN_CLASSIFICATION = TextTask(
+    name="token-classification",
+    read=read_tagged,
+    from_examples=Tagging.from_examples,
+    from_config=Tagging.from_config,
+    split=split_by(lambda one: " ".join(one.words)),
+    endings=TAGGED_ENDINGS,
+    table_form="conll",
+    standard_input="text",
+)
+QUESTION_ANSWERING = TextTask(
+    name="question-answering",
+    read=read_questions,
+    from_examples=QuestionAnswering.from_examples,
+    from_config=QuestionAnswering.from_config,
+    split=split_by(lambda one: one.context, lambda one: one.group),
+    standard_input="jsonl",
+)
+MULTIPLE_CHOICE = TextTask(
+    name="multiple-choice",
+    read=read_choices,
+    from_examples=MultipleChoice.from_examples,
+    from_config=MultipleChoice.from_config,
+    split=split_by(lambda one: one.text),
+)

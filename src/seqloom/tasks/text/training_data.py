@@ -15,7 +15,6 @@ from torch import nn
 
 from seqloom import files
 from seqloom.config import APART, RunConfig
-from seqloom.data.batching.order import Rows
 from seqloom.data.batching.pair_batches import BatchPlan
 from seqloom.data.batching.token_store import fingerprint
 from seqloom.data.encoding.encode_texts import EncodingOptions
@@ -28,15 +27,15 @@ from seqloom.interop.pretrained import Pretrained, load_pretrained, with_special
 from seqloom.interop.sentence_transformers import MODULES
 from seqloom.models import model_family
 from seqloom.models.encoder_with_head import EncoderWithHead, EncoderWithHeadConfig, resolved_head
-from seqloom.protocols import EncodedBatch, StoredTokenizer
+from seqloom.protocols import EncodedBatch, NewModel, Rows, StoredTokenizer
 from seqloom.run_file import parse, to_plain
 from seqloom.runs import run_folder
 from seqloom.runs.progress import counted, split_note, tallied
 from seqloom.runs.settings import model_fields
 from seqloom.tasks.text.head_task import HeadTask, encode_examples, encoding_options
 from seqloom.tasks.text.initialise import initialise_from_data
-from seqloom.tasks.text.text_tasks import TASK_DATA
-from seqloom.tasks.translation.training_data import check_same_data, learned_tokenizer
+from seqloom.tasks.text.text_tasks import TextTask
+from seqloom.tasks.training_data import check_same_data, learned_tokenizer
 from seqloom.text.word_characters import alphabet_of
 from seqloom.training.objectives import HeadObjective
 
@@ -100,13 +99,13 @@ class EncodedExamples:
     def objective(self) -> HeadObjective:
         return HeadObjective(self.run.train.label_smoothing)
 
-    def build(self) -> tuple[nn.Module, EncoderWithHeadConfig]:
+    def build(self) -> NewModel:
         """A new model, with the weights that it begins with."""
         model = EncoderWithHead(self.configured)
         if self.started is not None:
             for note in load_pretrained(model, self.started):
                 logger.info(note)
-        return model, self.configured
+        return NewModel(model, self.configured, "encoder_with_head", self.origin)
 
     def initialise(self, model: nn.Module) -> None:
         initialise_from_data(model, self.run, self.tokenizer, self.items, self.fresh)
@@ -116,16 +115,18 @@ class EncodedExamples:
 
     def validate(self, model: nn.Module) -> dict[str, float]:
         outputs = predict_dataset(cast(EncoderWithHead, model), self.held_out)
-        return self.work.report(self.validation, self.held_out, outputs, 0).metrics
+        return self.work.evaluate(self.validation, self.held_out, outputs, 0).metrics
 
 
-def prepare_examples(run_config: RunConfig, folder: Path, first: bool) -> EncodedExamples:
+def prepare_examples(
+    text_task: TextTask, run_config: RunConfig, folder: Path, first: bool
+) -> EncodedExamples:
     """Reads the examples, holds a part out, learns the tokenizer or takes that of the start, lays all out as
     rows."""
     data, train = run_config.data, run_config.train
     prints = [fingerprint(path) for path in files_behind([*data.train, *data.validation])]
     check_same_data(folder, prints)
-    work, examples, validation = read_examples(run_config)
+    work, examples, validation = read_examples(text_task, run_config)
     started, start = None, run_config.model.get("from")
     if (folder / run_folder.CONFIG).exists() and (
         start is None or run_folder.has_weights(folder)
@@ -195,22 +196,23 @@ def prepare_examples(run_config: RunConfig, folder: Path, first: bool) -> Encode
 
 
 def in_order(work: HeadTask, labels: tuple[str, ...]) -> HeadTask:
-    """The work with its labels in this order, where they are the same."""
-    changed: Any = work
-    return replace(changed, labels=labels) if set(labels) == set(work.labels) else work
+    """The task with its labels in this order, where they are the same."""
+    return work.with_labels(labels) if set(labels) == set(work.labels) else work
 
 
-def read_examples(run_config: RunConfig) -> tuple[HeadTask, Sequence[Any], Sequence[Any]]:
-    """(the work, training examples, validation examples)"""
-    data, beginning = run_config.data, TASK_DATA[run_config.task]
+def read_examples(
+    text_task: TextTask, run_config: RunConfig
+) -> tuple[HeadTask, Sequence[Any], Sequence[Any]]:
+    """(the task, training examples, validation examples)"""
+    data = run_config.data
     with tallied() as tally:
-        examples = list(counted(beginning.read(data.train, data, tally), "examples read"))
-    work = beginning.of(examples, data)
+        examples = list(counted(text_task.read(data.train, data, tally), "examples read"))
+    work = text_task.from_examples(examples, data)
     if data.validation:
         with tallied() as tally:
             return work, examples, list(work.read(data.validation, data, tally))
     seed = run_config.train.seed if data.split_seed is None else data.split_seed
-    held = beginning.split(examples, seed)
+    held = text_task.split(examples, seed)
     chosen = set(held.tolist())
     logger.info(split_note(len(held), "example", seed))
     return work, [one for at, one in enumerate(examples) if at not in chosen], [examples[at] for at in held]
@@ -268,10 +270,9 @@ def configure(
         encoder={"model_type": name, **to_plain(found)},
         head=settled,
         pairs=work.pairs,
-        may_be_none=getattr(work, "may_be_none", False),
-        answers_from=getattr(work, "answers_from", None),
         labels=work.labels,
         vocabulary_size=tokenizer.vocabulary_size,
+        **work.config_fields(),
     )
 
 

@@ -33,6 +33,7 @@ from seqloom.tasks.data_report import (
     training_table,
     unknown_percent,
 )
+from seqloom.tasks.training_data import prepared, total_steps
 from seqloom.tasks.translation.pair_findings import (
     SIDES,
     PairSplit,
@@ -40,7 +41,7 @@ from seqloom.tasks.translation.pair_findings import (
     store_findings,
     text_findings,
 )
-from seqloom.tasks.translation.training_data import PreparedPairs, prepare_pairs, prepared, total_steps
+from seqloom.tasks.translation.training_data import PreparedPairs, prepare_pairs
 from seqloom.training.distributed import World
 
 logger = logging.getLogger(__name__)

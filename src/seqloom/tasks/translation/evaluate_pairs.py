@@ -10,8 +10,7 @@ from torch import nn
 from seqloom.config import DecodeConfig
 from seqloom.evaluation.teacher_forcing import teacher_forcing_score
 from seqloom.evaluation.text_metrics import bleu, chrf, exact_match
-from seqloom.protocols import Tokenizer, device_of
-from seqloom.tasks.results import Evaluation
+from seqloom.protocols import Evaluation, Tokenizer, device_of
 from seqloom.tasks.translation.translate import batches_of_pairs, decode_texts
 
 
@@ -29,7 +28,7 @@ def evaluate_pairs(
         "tokens": taught.count,
     }
     if decode is None:
-        return Evaluation(metrics, {}, [])
+        return Evaluation(metrics)
     best = [
         outputs[0]
         for outputs in decode_texts(

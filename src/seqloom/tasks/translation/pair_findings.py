@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqloom.config import DataConfig
-from seqloom.data.batching.order import Rows
 from seqloom.data.batching.pair_batches import SOURCE, TARGET, costs
 from seqloom.data.batching.token_store import TokenStore
 from seqloom.data.formats.columns import Record
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.records import data_files, read_pairs
 from seqloom.errors import place
+from seqloom.protocols import Rows
 from seqloom.tasks.data_report import Finding
 
 SIDES = ("source", "target")

@@ -3,83 +3,37 @@
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 from torch import nn
 
 from seqloom import files
-from seqloom.config import DataConfig, RunConfig, TrainConfig
-from seqloom.data.batching.order import Rows
+from seqloom.config import DataConfig, RunConfig
 from seqloom.data.batching.pair_batches import POOL, BatchPlan, TranslationBatch, translation_batch
 from seqloom.data.batching.splits import held_out
 from seqloom.data.batching.token_store import TokenStore, build_store, cache_folder, fingerprint
 from seqloom.data.formats.columns import Record
 from seqloom.data.readers.records import data_files
-from seqloom.errors import FolderError, UsageError, printable
-from seqloom.protocols import StoredTokenizer
+from seqloom.errors import UsageError
+from seqloom.protocols import NewModel, Rows
 from seqloom.run_file import to_plain
 from seqloom.runs import run_folder
-from seqloom.runs.progress import counted, each_pair, muted, read_pair_list, split_note
-from seqloom.tasks.registry import task_named
+from seqloom.runs.progress import counted, each_pair, read_pair_list, split_note
+from seqloom.tasks.training_data import check_same_data, learned_tokenizer, new_model
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
-from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
-from seqloom.training.distributed import World
+from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training.objectives import Translation
+
+COLUMNS = ("source", "target")
+"""Of the token store."""
 
 logger = logging.getLogger(__name__)
 
 M = TypeVar("M")
-
-
-class TrainingData(Protocol):
-    """What a training needs of its data, whatever the task: pairs here, a corpus in `corpus.py`."""
-
-    @property
-    def tokenizer(self) -> StoredTokenizer | None:
-        """None where no text is read."""
-        ...
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Names of the classes, in order; none where nothing is classified."""
-        ...
-
-    def about(self) -> str:
-        """How much there is, in words."""
-        ...
-
-    def batches(self, epoch: int, start: int) -> Iterator[Rows]:
-        """The global batches of an epoch from the `start`-th on."""
-        ...
-
-    def batches_an_epoch(self) -> int: ...
-
-    def load(self, rows: Rows, whole: Rows) -> Any:
-        """Rows of a share, rows of the global batch -> a NamedTuple of tensors."""
-        ...
-
-    def describe(self, rows: Rows) -> str:
-        """Where the rows of a batch come from, for messages."""
-        ...
-
-    def objective(self) -> Any: ...
-
-    def initialise(self, model: nn.Module) -> None:
-        """Tells a new model what it must know of the data, such as how frequent each id is."""
-        ...
-
-    def fit(self, model_class: Any, config: Any) -> nn.Module:
-        """A model without gradients, made of the data."""
-        ...
-
-    def validate(self, model: nn.Module) -> dict[str, float]:
-        """Metrics of a model in evaluation mode on the validation data."""
-        ...
 
 
 @final
@@ -91,7 +45,6 @@ class PreparedPairs:
     tokenizer: TextTokenizer
     store: TokenStore
     validation: list[tuple[str, str]]
-    labels: tuple[str, ...] = ()
 
     @property
     def plan(self) -> BatchPlan:
@@ -105,6 +58,9 @@ class PreparedPairs:
 
     def about(self) -> str:
         return f"{len(self.store):,} pairs ({len(self.validation):,} for validation)"
+
+    def build(self) -> NewModel:
+        return new_model(self.run, self.tokenizer.vocabulary_size)
 
     def batches(self, epoch: int, start: int) -> Iterator[Rows]:
         return self.plan.epoch(self.store, epoch, start)
@@ -139,30 +95,8 @@ class PreparedPairs:
         return evaluate_pairs(model, self.tokenizer, self.validation, decode).metrics
 
 
-def total_steps(config: TrainConfig, material: TrainingData) -> int:
-    """How many steps a training has."""
-    return config.max_steps or max(math.ceil(config.epochs * material.batches_an_epoch()), config.min_steps)
-
-
-Prepare = Callable[[RunConfig, Path, bool], M]
-"""(run, folder, whether this is the first worker, which writes) -> training data."""
-
-
-def prepared(prepare: Prepare[M], run_config: RunConfig, folder: Path, world: World) -> M:
-    """Reads the data, learns the tokenizer from the training text alone (or takes the folder's), makes the
-    store.
-
-    The first worker does it and writes; then the others read what it made. What stops one of them stops all.
-    """
-    with world.together():
-        material = prepare(run_config, folder, True) if world.first else None
-    # nobody goes on, and perhaps fails and clears the folder, while another still reads it
-    with world.together(), muted():
-        return material or prepare(run_config, folder, False)
-
-
 def prepare_pairs(run_config: RunConfig, folder: Path, first: bool) -> PreparedPairs:
-    data, columns = run_config.data, task_named(run_config.task).columns
+    data = run_config.data
     used = data_files(data.train, data) + (data_files(data.validation, data) if data.validation else [])
     prints = [fingerprint(path) for path in used]
     check_same_data(folder, prints)
@@ -179,7 +113,7 @@ def prepare_pairs(run_config: RunConfig, folder: Path, first: bool) -> PreparedP
 
     def texts() -> Iterator[str]:
         records = counted(training(notices=True), "pairs read for the tokenizer")
-        return (text for record in records for text in (record.fields[name] for name in columns))
+        return (text for record in records for text in (record.fields[name] for name in COLUMNS))
 
     tokenizer = learned_tokenizer(folder, data, texts, first)
     identity = {
@@ -194,7 +128,7 @@ def prepare_pairs(run_config: RunConfig, folder: Path, first: bool) -> PreparedP
     }
     store = build_store(
         lambda: counted(training(), "pairs tokenised"),
-        columns,
+        COLUMNS,
         tokenizer,
         identity,
         cache_folder(Path(used[0])),
@@ -206,42 +140,6 @@ def prepare_pairs(run_config: RunConfig, folder: Path, first: bool) -> PreparedP
             {"files": prints, "pairs": len(store), "validation_pairs": len(validation)},
         )
     return PreparedPairs(run=run_config, tokenizer=tokenizer, store=store, validation=validation)
-
-
-def learned_tokenizer(
-    folder: Path, data: DataConfig, texts: Callable[[], Iterator[str]], first: bool
-) -> TextTokenizer:
-    """The folder's tokenizer; where there is none yet, the first worker learns it from these texts and writes
-    it."""
-    if not first or (folder / run_folder.TOKENIZER).exists():
-        return run_folder.read_tokenizer(folder / run_folder.TOKENIZER)
-    tokenizer = train_tokenizer(texts(), data.tokenizer, data.vocabulary, data.normalisation)
-    if (
-        data.tokenizer in ("bpe", "words", "whitespace", "wordpiece", "unigram")
-        and tokenizer.vocabulary_size < data.vocabulary
-    ):
-        logger.info(
-            f"the text allows {tokenizer.vocabulary_size:,} pieces, fewer than"
-            f" data.vocabulary={data.vocabulary:,}"
-        )
-    files.write_atomic(folder / run_folder.TOKENIZER, tokenizer.to_json())
-    return tokenizer
-
-
-def check_same_data(folder: Path, prints: list[dict[str, Any]]) -> None:
-    """Raises FolderError where a run would go on with other data than it began with."""
-    if not (folder / run_folder.DATA).exists():
-        return
-    before = files.read_json(folder / run_folder.DATA)["files"]
-    changed = [
-        new["path"] for old, new in zip(before, prints, strict=False) if old["sha256"] != new["sha256"]
-    ]
-    if changed or len(before) != len(prints):
-        raise FolderError(
-            f"{printable(str(folder))}: a run must go on with the data it began with, but"
-            f" {', '.join(map(printable, changed)) or 'their number'} has changed; restore it, or train a"
-            " new run"
-        )
 
 
 def split_off(data: DataConfig, seed: int) -> tuple[set[int], list[tuple[str, str]]]:

@@ -1,105 +1,99 @@
-"""Text in, text out, with a trained model."""
+"""A trained translation model: texts in, texts out."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any, ClassVar, final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from seqloom import files
 from seqloom.decoding.hypotheses import DecodingStep
-from seqloom.errors import UsageError, printable
-from seqloom.runs.progress import in_chunks
+from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request
+from seqloom.runs.output_files import new_file
+from seqloom.runs.progress import each_text, in_chunks, read_pair_list
 from seqloom.runs.run_folder import LoadedRun, load_run
-from seqloom.runs.verbs import refuse_other_task
-from seqloom.tasks.encoders.fill_mask import LIKELIEST, Filled, MaskFiller
-from seqloom.tasks.encoders.sentence_vectors import SentenceEncoder
+from seqloom.runs.settings import as_trained
+from seqloom.runs.tracing import traced
+from seqloom.tasks.model import TrainedModel, one_file
+from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
 from seqloom.tasks.translation.translate import DecodedText, decode_texts
+
+logger = logging.getLogger(__name__)
 
 CHUNK = 512
 """Lines that are in memory at one time."""
 
 
 @final
-class Predictor:
-    """A model that is ready to be asked.
+class Translator(TrainedModel):
+    """A trained translation model, ready to be asked.
 
     model = seqloom.load("runs/captions")
     model.predict(["A dog runs."])
     """
 
-    def __init__(self, bundle: LoadedRun) -> None:
-        self.bundle = bundle
+    reads: ClassVar = {
+        "evaluate": frozenset({"data", "decode"}),
+        "predict": frozenset({"data", "decode", "trace"}),
+    }
+
+    def __init__(self, run: LoadedRun) -> None:
+        super().__init__(run.folder, run.task, run.model, run.model_type)
+        self.bundle = run
 
     def predict(self, texts: Sequence[str], **decode: Any) -> list[str]:
-        """The best output for each text; keywords change the folder's decode settings (beam=1, max_length=50,
-        ...)."""
+        """The best output for each text; keywords change the folder's settings of decoding (beam=1,
+        max_length=50, ...)."""
         return [outputs[0].text for outputs in self.n_best(texts, **decode | {"n_best": 1})]
 
     def n_best(
         self, texts: Sequence[str], watch: Callable[[DecodingStep], None] | None = None, **decode: Any
     ) -> list[list[DecodedText]]:
-        """The `n_best` outputs for each text, best first, with scores. `watch` sees each step
-        (`decoding.trace`)."""
-        refuse_other_task(self.bundle, "predict", "translation")
-        return decode_texts(
-            self.bundle.model, self.bundle.tokenizer, list(texts), self.bundle.decode_with(decode), watch
-        )
+        """The `n_best` outputs for each text, best first, with scores. `watch` sees each step of decoding."""
+        settings = self.bundle.decode_with(decode)
+        return decode_texts(self.bundle.model, self.bundle.tokenizer, list(texts), settings, watch)
 
     def stream(self, texts: Iterable[str], chunk: int = CHUNK, **decode: Any) -> Iterator[list[DecodedText]]:
         """The same for any number of texts, in order; memory is bounded by the chunk.
 
         Where `texts` raises a SeqloomError, what came before it is answered first.
         """
-        refuse_other_task(self.bundle, "predict", "translation")
         settings = self.bundle.decode_with(decode)
         for some in in_chunks(texts, chunk):
             yield from decode_texts(self.bundle.model, self.bundle.tokenizer, some, settings)
 
-    def vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """The vector of each text, `(texts, width)`: of an encoder (`workflows.vectors`)."""
-        return SentenceEncoder(self.bundle).encode(texts)
+    def answers(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Iterator[Answer]:
+        """The outputs for each line of a file; a blank or skipped line gives an empty one."""
+        self.check("predict", request)
+        path = one_file(paths)
+        place = None if request.trace is None else new_file(request.trace)
+        texts = each_text(path, as_trained(self.folder, request.data))
+        if place is not None:
+            yield from map(_answer, traced(place, texts, self.bundle, request.decode, self._watched(request)))
+            return
+        chunk = 1 if request.interactive else CHUNK
+        yield from map(_answer, self.stream(texts, chunk, **request.decode))
 
-    def fill_masks(self, texts: Sequence[str], n_best: int = LIKELIEST) -> list[Filled]:
-        """The likeliest tokens at each mask of each text: of a masked language model (`workflows.masks`)."""
-        return list(MaskFiller(self.bundle).fill(texts, n_best))
+    def _watched(
+        self, request: Request
+    ) -> Callable[[str, Callable[[DecodingStep], None]], list[DecodedText]]:
+        return lambda text, watch: self.n_best([text], watch, **request.decode)[0]
+
+    def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
+        """BLEU, chrF, exact match and the loss on files of pairs, in the direction of the training."""
+        self.check("evaluate", request)
+        settings = self.bundle.decode_with(dict(request.decode))
+        pairs = read_pair_list(paths, as_trained(self.folder, request.data))
+        return evaluate_pairs(self.bundle.model, self.bundle.tokenizer, pairs, settings)
 
 
-def load(folder: str | Path, device: str = "auto") -> Predictor:
-    """Opens a run folder. Raises FolderError where it is none, or is damaged."""
-    return Predictor(load_run(folder, device))
+def _answer(outputs: Sequence[DecodedText]) -> Answer:
+    return Answer(outputs[0].text, {"outputs": [output._asdict() for output in outputs]})
 
 
-def write_lines(path: str, texts: Sequence[str]) -> None:
-    """Texts to a new file, one a line. Raises UsageError as `new_file` does."""
-    place = new_file(path)
-    files.write_atomic(place, "".join(text.replace("\r", " ").replace("\n", " ") + "\n" for text in texts))
-
-
-def new_file(path: str, suffixes: tuple[str, ...] = ()) -> Path:
-    """The place of an output, to be asked for before the work is done.
-
-    Raises UsageError where a file of this name is there already (nothing that a user made is overwritten),
-    where its folder is none, or where its name ends in none of `suffixes`, if there are any.
-    """
-    place = Path(path)
-    if suffixes and place.suffix.lower() not in suffixes:
-        given = printable(place.suffix) or "no suffix"
-        raise UsageError(
-            f"{printable(path)}: the output must end in {', '.join(suffixes)}, but this has {given}; name one"
-            " of these"
-        )
-    if not place.parent.is_dir():
-        raise UsageError(
-            f"{printable(path)}: the output must be in a folder that is there, but"
-            f" {printable(str(place.parent))} is none; make it first"
-        )
-    if place.exists():
-        raise UsageError(
-            f"{printable(path)}: the output must be a new file, but there is one already; name another or"
-            " delete it"
-        )
-    return place
+def open_translator(folder: Path, device: str) -> Translator:
+    """The model of a run folder or of a Hugging Face directory."""
+    run = load_run(folder, device)
+    for note in run.notes:
+        logger.info(note)
+    return Translator(run)

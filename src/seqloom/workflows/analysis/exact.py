@@ -31,12 +31,12 @@ from seqloom.errors import UsageError, place
 from seqloom.packed_weights import packed_weights
 from seqloom.protocols import Decodable, EncoderDecoder, State, context_of, device_of
 from seqloom.runs.decoding_options import generation_options
+from seqloom.runs.output_files import new_file
 from seqloom.runs.progress import tallied
 from seqloom.runs.run_folder import IDLE, LoadedRun, load_run
-from seqloom.runs.verbs import refuse_other_task
 from seqloom.tasks.language_modeling.generate import NEW_TOKENS, TASK, begun, text_after
+from seqloom.tasks.model import refused
 from seqloom.tasks.translation.translate import longest_output
-from seqloom.tasks.translation.translator import new_file
 
 logger = logging.getLogger(__name__)
 
@@ -121,8 +121,8 @@ class ExactSearcher:
         changes, widths = decode or {}, sorted(set(beams))
         self.bundle, self.length_penalty, self.budget = bundle, length_penalty, budget
         self._check_changes(changes)
-        if bundle.task != TASK:
-            refuse_other_task(bundle, "exact", "translation")
+        if bundle.task not in (TASK, "translation"):
+            raise refused(bundle.folder, bundle.task, "exact")
         special_ids = bundle.tokenizer.special_ids
         if special_ids.eos is None:
             raise UsageError(

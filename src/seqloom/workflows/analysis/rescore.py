@@ -19,9 +19,9 @@ from seqloom.data.readers.nbest import LARGEST, Form, NBest, json_list, read_nbe
 from seqloom.decoding.rescoring import NBestLists, oracle, tune
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.word_errors import METRICS, CorpusMetric, difference_interval
+from seqloom.runs.output_files import new_file
 from seqloom.runs.progress import counted, tallied
 from seqloom.tasks.language_modeling.score import Scorer
-from seqloom.tasks.translation.translator import new_file
 
 logger = logging.getLogger(__name__)
 

@@ -23,13 +23,13 @@ from seqloom.evaluation.classification import RESAMPLES
 from seqloom.evaluation.predictions import predict_dataset
 from seqloom.interop.checkpoint import empty_model
 from seqloom.models.encoder_with_head import EncoderWithHead
+from seqloom.registry import task_to_train
 from seqloom.run_file import apply_settings
 from seqloom.runs import run_folder
 from seqloom.runs.progress import muted
-from seqloom.runs.settings import absolute, model_fields, read_resumed, resolve
-from seqloom.tasks.registry import TASKS
+from seqloom.runs.settings import absolute, model_fields, read_resumed
+from seqloom.tasks.settings import resolve
 from seqloom.tasks.text.predictor import TextPredictor, load_reader, read_as_trained
-from seqloom.tasks.text.text_tasks import TASK_DATA
 from seqloom.tasks.text.training_data import configure, prepare_examples
 from seqloom.training import metrics_log
 from seqloom.training.checkpoints import newest_checkpoint, read_state
@@ -143,11 +143,11 @@ def measure_cell(folder: Path, plan: ComparisonPlan) -> CellResult:
     reported, and count as wrong."""
     reader = load_reader(folder, _data_settings(plan))
     if plan.test:
-        report, _ = reader.report(plan.test)
+        report = reader.measure(plan.test)
     else:
-        data = prepare_examples(read_resumed(folder), folder, False)
-        outputs = predict_dataset(reader.model, data.held_out)
-        report = data.work.report(data.validation, data.held_out, outputs, RESAMPLES)
+        data = prepare_examples(reader.text_task, read_resumed(folder), folder, False)
+        outputs = predict_dataset(reader.encoder, data.held_out)
+        report = data.work.evaluate(data.validation, data.held_out, outputs, RESAMPLES)
     by_item = [] if report.by_example is None else np.asarray(report.by_example, np.float64).tolist()
     parameters = sum(parameter.numel() for parameter in reader.model.parameters())
     tokenizer = folder / run_folder.TOKENIZER
@@ -158,25 +158,25 @@ def measure_cell(folder: Path, plan: ComparisonPlan) -> CellResult:
 def _data_settings(plan: ComparisonPlan) -> dict[str, Any]:
     """How all models read files. An unknown test label is no error: it would lose all the work before it."""
     settings = dict(apply_settings({}, list(plan.settings)).get("data", {}))
-    if "unseen_labels" in TASKS[plan.task].reads:
+    if "data.unseen_labels" in task_to_train(plan.task).reading:
         settings["unseen_labels"] = "ignore"
     return settings
 
 
 def _training_examples(reader: TextPredictor, plan: ComparisonPlan, count: int) -> list[Any]:
-    data = read_as_trained(reader.bundle.folder, reader.bundle.task, reader.given, plan.data, answers=True)
-    return list(islice(reader.work.read(plan.data, data, ReadReport()), count))
+    data = read_as_trained(reader.text_task, reader.bundle.folder, reader.settings, plan.data, answers=True)
+    return list(islice(reader.head_task.read(plan.data, data, ReadReport()), count))
 
 
 @torch.inference_mode()
 def _tokens_per_target(reader: TextPredictor, plan: ComparisonPlan) -> float:
-    items = reader.work.encode(_training_examples(reader, plan, SAMPLE), reader.how)
+    items = reader.head_task.encode(_training_examples(reader, plan, SAMPLE), reader.options)
     device, tokens, targets = next(reader.model.parameters()).device, 0, 0
     for first in range(0, len(items), BATCH):
         parts = items.batch(np.arange(first, min(first + BATCH, len(items))))
         batch = type(parts)(*(part.to(device) for part in parts))
         tokens += int((batch.tokens >= 0).sum())
-        targets += int(reader.model.loss(batch).count)
+        targets += int(reader.encoder.loss(batch).count)
     return tokens / max(targets, 1)
 
 
@@ -187,7 +187,7 @@ def cell_latency(folder: Path, plan: ComparisonPlan) -> float:
     seconds = []
     for number in range(WARMUP + TIMED):
         started = time.perf_counter()
-        reader.ask([examples[number % len(examples)]])
+        reader.answer([examples[number % len(examples)]])
         seconds.append(time.perf_counter() - started)
     return median(seconds[WARMUP:])
 
@@ -197,14 +197,14 @@ def parameter_count(
 ) -> ParameterCount:
     """Counts the parameters of a model trained from scratch on the data of the run folder `like`; nothing is
     allocated."""
-    content, like_config = run_folder.config_in(like)
+    content, _ = run_folder.config_in(like)
     run = resolve(plan.task, plan.data, like, entry.model, plan.validation, settings, None)
-    task_data, tokenizer = TASK_DATA[plan.task].again(like_config), run_folder.tokenizer_of(like, content)
+    head_task, tokenizer = load_reader(like).head_task, run_folder.tokenizer_of(like, content)
 
     def count(fields: dict[str, int]) -> int | None:
         sized = replace(run, model=run.model | fields)
         try:
-            model = empty_model(EncoderWithHead, configure(sized, task_data, tokenizer, (), None))
+            model = empty_model(EncoderWithHead, configure(sized, head_task, tokenizer, (), None))
         except UsageError:
             return None
         return sum(parameter.numel() for parameter in model.parameters())

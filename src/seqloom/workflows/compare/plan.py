@@ -23,20 +23,21 @@ from seqloom import files
 from seqloom.config import SECTIONS, RunConfig, TrainConfig
 from seqloom.data.batching.token_store import fingerprint
 from seqloom.errors import FolderError, UsageError, printable
+from seqloom.registry import task_to_train
 from seqloom.run_file import apply_settings, parse, to_plain
-from seqloom.runs.settings import BROUGHT, absolute
-from seqloom.tasks.registry import FINE_TUNING, RATES, task_named
+from seqloom.runs.settings import absolute
+from seqloom.tasks.settings import FROM_CHECKPOINT
 from seqloom.tasks.text.training_data import files_behind
 
 PLAN = "plan.json"
 MATCHES = ("steps", "time", "parameters")
-FROM_CHECKPOINT = " from "
+CHECKPOINT_MARK = " from "
 CHANGEABLE = {"threads", "test"}
 """What may differ when a comparison is continued: neither changes what is trained."""
 
-GRID_CENTRES = {**RATES, "bert": 3e-4, "gpt": 3e-4, "t5": 3e-4, "transformer": 3e-4}
+GRID_CENTRES = {"bert": 3e-4, "gpt": 3e-4, "t5": 3e-4, "transformer": 3e-4}
 """family -> the middle of its grid of learning rates when trained from scratch; of other families it is the
-default of train.learning_rate."""
+default of the task."""
 GRID_FACTOR = 3.0
 """Between neighbouring learning rates."""
 
@@ -61,7 +62,7 @@ OWN_DATA_SETTINGS = (
 )
 """Settings of data that a single model may have. They leave the labels alone, so all models do the same
 task."""
-NOT_FOR_CHECKPOINTS = ("model.", *(f"data.{name}=" for name in (*BROUGHT, "learn_from")))
+NOT_FOR_CHECKPOINTS = ("model.", *(f"data.{name}=" for name in (*FROM_CHECKPOINT, "learn_from")))
 """How settings begin that a checkpoint cannot follow: it comes with its own model and tokenizer."""
 
 
@@ -110,7 +111,7 @@ class ModelEntry:
         """Says everything that makes this model another one."""
         if self.checkpoint is None:
             return self.name
-        return self.name + FROM_CHECKPOINT + "+".join((absolute(self.checkpoint), *self.settings))
+        return self.name + CHECKPOINT_MARK + "+".join((absolute(self.checkpoint), *self.settings))
 
 
 @final
@@ -151,7 +152,7 @@ class ComparisonPlan:
     @property
     def names(self) -> list[str]:
         """Of the models."""
-        return [model.partition(FROM_CHECKPOINT)[0] for model in self.models]
+        return [one.partition(CHECKPOINT_MARK)[0] for one in self.models]
 
     @property
     def measured_on(self) -> str:
@@ -211,7 +212,7 @@ def _entry(word: str, task: str) -> ModelEntry:
                 f" {printable(repr(first))}"
             )
         return ModelEntry(name=name, model=None, checkpoint=folder, settings=settings)
-    families = task_named(task).models
+    families = task_to_train(task).models
     if first.partition(":")[0] not in families:
         raise UsageError(
             f"--models must name families that can do {task} ({', '.join(families)}), such as"
@@ -258,10 +259,11 @@ def learning_rates(entry: ModelEntry, task: str, common: Sequence[str], count: i
     family or of fine-tuning."""
     middle = set_value(settings_of(entry, common), "train.learning_rate")
     if not isinstance(middle, int | float):
-        default = task_named(task).train.get("learning_rate", TrainConfig().learning_rate)
         family = (entry.model or "").partition(":")[0]
-        scratch = entry.checkpoint is None
-        middle = GRID_CENTRES.get(family, default) if scratch else FINE_TUNING["learning_rate"]
+        model = {"name": family} if entry.checkpoint is None else {"from": entry.checkpoint}
+        train = task_to_train(task).defaults({"model": model}).get("train", {})
+        default = train.get("learning_rate", TrainConfig().learning_rate)
+        middle = GRID_CENTRES.get(family, default)
     half = count // 2
     return [float(f"{middle * GRID_FACTOR**step:.3g}") for step in range(-half, half + 1)]
 

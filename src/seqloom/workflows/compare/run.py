@@ -28,10 +28,10 @@ import torch
 from seqloom import files
 from seqloom.config import TrainConfig
 from seqloom.errors import TrainingError, UsageError, printable
+from seqloom.registry import all_tasks, find_task
 from seqloom.run_file import to_plain
 from seqloom.runs.progress import once_each
-from seqloom.runs.settings import resolve
-from seqloom.tasks.registry import READING_TASKS
+from seqloom.tasks.settings import resolve
 from seqloom.training.loop import Progress
 from seqloom.workflows.compare.cells import (
     CellRun,
@@ -110,8 +110,10 @@ def run_compare(
     Raises UsageError, DataError, FolderError and TrainingError, each with one line for the user.
     """
     task, folder = config.task, Path(config.output_dir)
-    if task not in READING_TASKS:
-        raise UsageError(f"compare is for {', '.join(READING_TASKS)}, but TASK is {printable(repr(task))}")
+    found = find_task(task)
+    if found is None or not found.comparable:
+        able = ", ".join(one.name for one in all_tasks() if one.comparable)
+        raise UsageError(f"compare is for {able}, but TASK is {printable(repr(task))}")
     entries = read_entries(config.models, task)
     check_budget(config, entries)
     runs = []

@@ -15,9 +15,9 @@ from seqloom.errors import UsageError, printable
 from seqloom.explaining.charts import save_chart
 from seqloom.explaining.heat_maps import attention_heat_map, head_heat_maps
 from seqloom.protocols import AttentiveEncoderDecoder, device_of
+from seqloom.runs.output_files import new_file
 from seqloom.runs.run_folder import LoadedRun, load_run
 from seqloom.tasks.translation.translate import decode_texts, target_tokenizer
-from seqloom.tasks.translation.translator import new_file
 
 PICTURES = (".png", ".svg", ".html", ".json")
 WHOLE_TOKENS = ("words", "whitespace", "characters", "bytes")

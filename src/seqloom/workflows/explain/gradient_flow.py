@@ -22,12 +22,12 @@ from seqloom.explaining.charts import MOST_SERIES, save_chart
 from seqloom.explaining.gradient_flow import STATES, GradientFlow, LayerFlow, NormCurve, gradient_flow
 from seqloom.protocols import Objective, device_of
 from seqloom.run_file import parse, read_run_file
+from seqloom.runs.output_files import new_file
 from seqloom.runs.progress import each_pair
 from seqloom.runs.run_folder import RUN, LoadedRun, load_run
 from seqloom.runs.settings import as_trained
 from seqloom.shapes import IGNORE
 from seqloom.tasks.language_modeling.documents import each_piece
-from seqloom.tasks.translation.translator import new_file
 from seqloom.training.objectives import LanguageModelling, Translation
 from seqloom.workflows.explain.attention import PICTURES
 

@@ -13,8 +13,8 @@ from seqloom.data.images.image_files import read_pictures
 from seqloom.errors import DataError
 from seqloom.explaining.charts import save_chart
 from seqloom.explaining.patch_attention import patch_panels, rollout
+from seqloom.runs.output_files import new_file
 from seqloom.tasks.images.classify import ImageClassifier
-from seqloom.tasks.translation.translator import new_file
 from seqloom.workflows.explain.attention import PICTURES
 
 

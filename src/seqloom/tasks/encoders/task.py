@@ -1,0 +1,28 @@
+"""The tasks of pretrained encoders without a head of their own. Their models are imported, not trained."""
+
+from __future__ import annotations
+
+from seqloom.protocols import Task
+from seqloom.tasks.encoders.fill_mask import open_mask_filler
+from seqloom.tasks.encoders.sentence_vectors import open_sentence_encoder
+from seqloom.tasks.setting_names import FILES, TABLE, data
+
+DOCUMENTS = FILES | TABLE | data("text", "document")
+PAIRS = FILES | TABLE | data("text", "second", "score", "label")
+
+FILL_MASK = Task(
+    name="fill-mask",
+    summary="a text with masks in; the tokens at its masks out",
+    models=("bert",),
+    settings=DOCUMENTS | {"decode.n_best"},
+    reading=DOCUMENTS,
+    open=open_mask_filler,
+)
+FEATURE_EXTRACTION = Task(
+    name="feature-extraction",
+    summary="a text in; a vector out",
+    models=("bert",),
+    settings=PAIRS,
+    reading=PAIRS,
+    open=open_sentence_encoder,
+)

@@ -1,0 +1,25 @@
+"""The task text-generation: language modelling, trained on documents."""
+
+from __future__ import annotations
+
+from seqloom.protocols import Task
+from seqloom.tasks.language_modeling.check_documents import check_documents
+from seqloom.tasks.language_modeling.language_model import open_language_model
+from seqloom.tasks.language_modeling.training_data import prepare_corpus
+from seqloom.tasks.setting_names import DECODE, FILES, TOKENIZER, TRAIN, TRAINED_ON, data
+
+READING = FILES | data("text", "document", "delimiter", "header", "quoting")
+
+TEXT_GENERATION = Task(
+    name="text-generation",
+    summary="the beginning of a text in; its continuation out",
+    models=("gpt", "recurrent_lm", "ngram"),
+    settings=READING | TRAINED_ON | TOKENIZER | data("learn_from") | TRAIN | {"train.window"} | DECODE,
+    reading=READING,
+    open=open_language_model,
+    training_data=prepare_corpus,
+    check=check_documents,
+    defaults=lambda content: {"decode": {"strategy": "sample"}},
+    verb="generate",
+    usage='seqloom generate {} --prompt "..."',
+)

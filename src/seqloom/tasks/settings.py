@@ -1,0 +1,143 @@
+"""What a user asks a training for, as one checked configuration: a run file, arguments, settings, defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from seqloom.config import SECTIONS, DataConfig, RunConfig, TrainConfig
+from seqloom.errors import UsageError, printable
+from seqloom.interop.hub import is_hub_name
+from seqloom.protocols import Task
+from seqloom.registry import all_tasks, task_to_train
+from seqloom.run_file import apply_settings, parse, read_run_file
+from seqloom.runs import run_folder
+from seqloom.runs.settings import absolute, model_fields
+from seqloom.tasks.model import unread_line
+
+FROM_CHECKPOINT = ("tokenizer", "vocabulary", "normalisation")
+"""Settings of data that a pretrained model brings along."""
+
+
+def resolve(
+    task: str | None,
+    data: Sequence[str],
+    output_dir: str | Path | None,
+    model: str | None,
+    validation: Sequence[str],
+    settings: Sequence[str],
+    config: str | None,
+    start: str | Path | None = None,
+) -> RunConfig:
+    """The run file, changed by the arguments, changed by the settings; then the defaults of the task. Raises
+    UsageError for what cannot be, and for a setting that would change nothing."""
+    content: dict[str, Any] = read_run_file(config) if config else {}
+    content = apply_settings(content, list(settings))
+    if task is not None:
+        content["task"] = task
+    if output_dir is not None:
+        content["output_dir"] = str(output_dir)
+    _take_paths(content, data, validation, start)
+    if model is not None:
+        name, _, size = model.partition(":")
+        content.setdefault("model", {}).update({"name": name} | ({"size": size} if size else {}))
+    if "task" not in content or "output_dir" not in content:
+        raise UsageError(
+            "a training needs TASK, DATA and --output-dir, or --config with a run file, or --resume DIR"
+        )
+    return _checked(content)
+
+
+def _take_paths(
+    content: dict[str, Any], data: Sequence[str], validation: Sequence[str], start: str | Path | None
+) -> None:
+    """Paths become absolute: a run finds its files from wherever it is resumed."""
+    section = content.setdefault("data", {})
+    for key, paths in (("train", data), ("validation", validation)):
+        if paths:
+            section[key] = list(paths)
+        if isinstance(section.get(key), list):
+            section[key] = [absolute(path) for path in section[key]]
+    vectors = content.get("train", {}).get("word_vectors")
+    if isinstance(vectors, str):
+        content["train"]["word_vectors"] = absolute(vectors)
+    if start is not None:
+        place = str(start)
+        content.setdefault("model", {})["from"] = place if is_hub_name(place) else absolute(place)
+
+
+def _checked(content: dict[str, Any]) -> RunConfig:
+    given = {section: dict(content.get(section, {})) for section in SECTIONS}
+    task: Task | None = None
+    if isinstance(content["task"], str):
+        task = task_to_train(content["task"])
+        for section, values in task.defaults(content).items():
+            content[section] = {**values, **content.get(section, {})}
+    run = parse(RunConfig, content)
+    task = task or task_to_train(run.task)
+    if not run.data.train:
+        raise UsageError(
+            "a training needs data: name its files after the task, or data.train in the run file"
+        )
+    pretrained = run.model.get("from") is not None
+    chosen = {"name": task.models[0], "size": "small"} | run.model
+    if pretrained:
+        chosen = _of_checkpoint(chosen, task, run)
+    if chosen["name"] not in task.models:
+        raise UsageError(
+            f"the model of {task.name} must be one of {', '.join(task.models)}, but is"
+            f" {printable(repr(chosen['name']))}"
+        )
+    run = replace(run, model=chosen)
+    refuse_unread(task, run, given)
+    if run.train.best not in task.best:
+        raise UsageError(
+            f"train.best must be {' or '.join(task.best)} for {task.name}, but is {run.train.best!r}"
+        )
+    if not pretrained:  # what cannot be is said before the work
+        run_folder.model_config(chosen["name"], chosen["size"], run.data.vocabulary, model_fields(chosen))
+    run_folder.choose_device(run.train.device)
+    return run
+
+
+def refuse_unread(task: Task, run: RunConfig, given: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raises UsageError where a setting is not its default and changes nothing: because the task does not
+    read it, or because of another setting. `given` are the settings of each section that the user named."""
+    unused = task.unused(run)
+    for section, kind in SECTIONS.items():
+        values = getattr(run, section)
+        for one in fields(kind):
+            name = f"{section}.{one.name}"
+            if one.name not in given[section] or getattr(values, one.name) == one.default:
+                continue
+            if name not in task.settings:
+                raise UsageError(unread_line(name, task.name))
+            if name in unused:
+                raise UsageError(f"{unused[name]}; leave it out")
+    both = {"batch_rows", "batch_tokens"} <= given["train"].keys()
+    if both and run.train.batch_rows is not None and run.train.batch_tokens != TrainConfig().batch_tokens:
+        raise UsageError(
+            "train.batch_tokens changes nothing where train.batch_rows is a fixed number of rows; leave one"
+            " of them out"
+        )
+
+
+def _of_checkpoint(model: dict[str, Any], task: Task, run: RunConfig) -> dict[str, Any]:
+    """The model of a run that begins with pretrained weights: their own. Raises UsageError where another is
+    asked for, or where the task cannot begin so."""
+    if not task.pretrained:
+        able = ", ".join(one.name for one in all_tasks() if one.pretrained)
+        raise UsageError(f"--from is for {able}, but the task is {task.name}")
+    found = run_folder.encoder_of(model["from"])
+    named = run.model.get("name", found)
+    own = [name for name in FROM_CHECKPOINT if getattr(run.data, name) != getattr(DataConfig(), name)]
+    if own and f"data.{own[0]}" in task.settings:
+        raise UsageError(f"--from brings its own tokenizer, so data.{own[0]} changes nothing; leave it out")
+    if named != found or "size" in run.model:
+        raise UsageError(
+            f"--from brings its own model ({found}), so --model must be left out, but is"
+            f" {printable(str(named))}"
+        )
+    return model | {"name": found, "size": "small"}

@@ -1,0 +1,142 @@
+"""The tasks of an encoder with a head: a text, or two, in; labels, a number, tags, a span or a choice out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from seqloom.config import RunConfig
+from seqloom.protocols import Task
+from seqloom.tasks.setting_names import FILES, HEAD, TABLE, TOKENIZER, TRAIN, TRAINED_ON, data
+from seqloom.tasks.text import text_tasks
+from seqloom.tasks.text.check_labelled import check_labelled
+from seqloom.tasks.text.predictor import open_text_task
+from seqloom.tasks.text.text_tasks import TextTask
+from seqloom.tasks.text.training_data import prepare_examples
+
+FAMILIES = ("recurrent", "bag_of_words", "convolution", "bert", "gpt", "t5")
+"""Families that read for a head."""
+FROM_SCRATCH_STEPS = 1000
+"""Steps at least of a model trained from scratch, where nobody says how many: ten passes over a few hundred
+examples are too few."""
+LEARNING_RATES = {"bag_of_words": 1e-2}
+"""family -> the learning rate of one trained from scratch, where the default is too small: linear models want
+larger steps."""
+FINE_TUNING: dict[str, Any] = {"learning_rate": 5e-5, "epochs": 3.0, "schedule": "linear", "beta2": 0.999}
+"""Settings of training where a model begins with pretrained weights (Devlin et al. 2019, appendix A.3)."""
+
+ROW = data("max_length")
+LABELS = data("unseen_labels")
+TEXT_TABLE = TABLE | data("text", "second", "label")
+TRAINING = TRAIN | {"train.head_learning_rate", "train.word_vectors"}
+
+
+def defaults(
+    best: str, from_scratch: Mapping[str, Any], content: Mapping[str, Any]
+) -> Mapping[str, Mapping[str, Any]]:
+    """Defaults of training, by whether the model begins with pretrained weights and by its family;
+    `from_scratch` are settings of data for a tokenizer of its own."""
+    model, train = content.get("model", {}), {"batch_rows": 32, "epochs": 10.0, "best": best}
+    if model.get("from"):
+        return {"train": train | FINE_TUNING}
+    if "epochs" not in content.get("train", {}):
+        train["min_steps"] = FROM_SCRATCH_STEPS
+    name = model.get("name")
+    if isinstance(name, str) and name in LEARNING_RATES:
+        train["learning_rate"] = LEARNING_RATES[name]
+    return {"train": train, "data": from_scratch}
+
+
+def unused(run: RunConfig) -> Mapping[str, str]:
+    """What changes nothing in this run, and why."""
+    found = {}
+    if run.task not in ("text-classification", "sentence-similarity"):
+        found["head.pair"] = (
+            f"head.pair is for two texts and their label or score, but the task is {run.task}"
+        )
+    if run.task in ("token-classification", "question-answering"):
+        found["head.pooling"] = f"head.pooling makes one state of a text, but {run.task} asks each word"
+    if run.task == "sentence-similarity":
+        found["train.label_smoothing"] = (
+            "train.label_smoothing is for labels, but the task is sentence-similarity, which answers a number"
+        )
+    return found
+
+
+def text_task(
+    spec: TextTask,
+    summary: str,
+    reading: frozenset[str],
+    best: tuple[str, ...],
+    *,
+    chosen_by: str,
+    models: tuple[str, ...] = FAMILIES,
+    split: frozenset[str] = frozenset(),
+    from_scratch: Mapping[str, Any] | None = None,
+    counted: str = "examples",
+) -> Task:
+    """`reading` says how its files are read, `split` how a part of them is held out; `chosen_by` is the
+    metric that chooses the best checkpoint."""
+    reading = reading | FILES | ROW
+    return Task(
+        name=spec.name,
+        summary=summary,
+        models=models,
+        settings=reading | split | data("split_seed") | TRAINED_ON | TOKENIZER | HEAD | TRAINING,
+        reading=reading,
+        open=partial(open_text_task, spec),
+        training_data=partial(prepare_examples, spec),
+        check=partial(check_labelled, spec),
+        check_with_model=True,
+        best=best,
+        defaults=partial(defaults, chosen_by, from_scratch or {}),
+        unused=unused,
+        pretrained=True,
+        comparable=True,
+        counted=counted,
+    )
+
+
+TEXT_CLASSIFICATION = text_task(
+    text_tasks.TEXT_CLASSIFICATION,
+    "a text, or two, in; a label out, or several",
+    TEXT_TABLE | LABELS | data("label_separator", "label_until"),
+    ("accuracy", "loss", "macro_f1", "matthews"),
+    chosen_by="accuracy",
+    split=data("group"),
+)
+SENTENCE_SIMILARITY = text_task(
+    text_tasks.SENTENCE_SIMILARITY,
+    "two texts in; how similar they are out",
+    TEXT_TABLE | data("score"),
+    ("spearman", "pearson", "loss"),
+    chosen_by="spearman",
+    split=data("group"),
+)
+TOKEN_CLASSIFICATION = text_task(
+    text_tasks.TOKEN_CLASSIFICATION,
+    "words in; a tag for each out",
+    LABELS | data("text", "label", "columns", "tags", "repair_tags", "part", "stride"),
+    ("accuracy", "loss", "macro_f1", "f1"),
+    chosen_by="f1",
+    models=("recurrent", "convolution", "bert", "gpt", "t5"),
+    from_scratch={"tokenizer": "whitespace", "vocabulary": 20_000},
+    counted="words",
+)
+QUESTION_ANSWERING = text_task(
+    text_tasks.QUESTION_ANSWERING,
+    "a question and a context in; the part of the context that answers it out",
+    data("text", "second", "delimiter", "header", "quoting", "stride"),
+    ("f1", "loss", "exact_match"),
+    chosen_by="f1",
+    models=("bert", "recurrent", "convolution", "t5"),
+    counted="windows of contexts",
+)
+MULTIPLE_CHOICE = text_task(
+    text_tasks.MULTIPLE_CHOICE,
+    "a text and what may follow it in; which of them out",
+    TEXT_TABLE | data("options", "answers_from"),
+    ("accuracy", "loss"),
+    chosen_by="accuracy",
+)

@@ -1,0 +1,23 @@
+"""The task translation: a text in, a text out; trained on pairs of source and target."""
+
+from __future__ import annotations
+
+from seqloom.protocols import Task
+from seqloom.tasks.setting_names import DECODE, FILES, TOKENIZER, TRAIN, TRAINED_ON, data
+from seqloom.tasks.translation.check_pairs import check_pairs
+from seqloom.tasks.translation.training_data import prepare_pairs
+from seqloom.tasks.translation.translator import open_translator
+
+READING = FILES | data("source", "target", "delimiter", "header", "quoting", "text")
+
+TRANSLATION = Task(
+    name="translation",
+    summary="a text in; a text out",
+    models=("seq2seq", "transformer", "t5"),
+    settings=READING | TRAINED_ON | TOKENIZER | data("max_length") | TRAIN | DECODE,
+    reading=READING,
+    open=open_translator,
+    training_data=prepare_pairs,
+    check=check_pairs,
+    best=("loss", "bleu", "chrf", "exact_match"),
+)
