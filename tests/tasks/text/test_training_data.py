@@ -772,9 +772,10 @@ def test_what_cannot_be_asked_is_said(runs: dict[str, tuple[Path, Path]], tmp_pa
     for wrong in (None, 3, b"x", ("a", "b", "c"), ("a", None)):
         with pytest.raises(UsageError, match="predict takes texts, or pairs of texts, but was given"):
             reader.predict([wrong])
-    for ask in (reader.measure, reader.stream):
-        with pytest.raises(UsageError, match="put it into a list"):
-            list(ask("train.csv"))
+    with pytest.raises(UsageError, match="put it into a list"):
+        reader.measure("train.csv")
+    with pytest.raises(UsageError, match="put it into a list"):
+        list(reader.stream("train.csv"))
     with pytest.raises(UsageError, match="at least 1 example"):
         list(reader.stream(["train.csv"], chunk=0))
     exported = load_reader(runs["several labels"][0], {"label_separator": None})
