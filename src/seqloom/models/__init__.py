@@ -1,5 +1,7 @@
-"""Every family of models: `model_type` -> where its configuration and its class are. A family is imported when it
-is asked for, so `import seqloom.models` needs no torch."""
+"""Every family of models: `model_type` -> where its configuration and its class are.
+
+A family is imported when it is needed, so `import seqloom.models` needs no torch.
+"""
 
 from __future__ import annotations
 
