@@ -11,7 +11,7 @@ import pytest
 import seqloom
 from seqloom.data.synthetic.pairs import reverse_task
 from seqloom.errors import FolderError, UsageError
-from seqloom.runs.settings import read_resumed
+from seqloom.runs.settings import check_unchanged, read_resumed
 from seqloom.tasks.settings import resolve
 from seqloom.workflows.evaluate import evaluate
 
@@ -129,3 +129,10 @@ def test_what_was_piped_in_is_found_by_a_moved_run_and_by_its_run_file(stopped: 
     )
     moved = kept.rename(stopped.parent / "again" / "standard-input")
     assert read_resumed(moved.parent).data.train == (str(moved),)
+
+
+def test_a_run_with_the_old_name_of_its_tokenizer_kind_can_be_resumed(tmp_path: Path) -> None:
+    now = {"data.tokenizer": "whitespace", "train.seed": 1}
+    assert check_unchanged(tmp_path, now | {"data.tokenizer": "blanks"}, now) == now
+    with pytest.raises(FolderError, match="a resumed run must keep its settings"):
+        check_unchanged(tmp_path, now | {"data.tokenizer": "words"}, now)

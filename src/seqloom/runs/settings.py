@@ -108,9 +108,9 @@ def fixed_settings(run_config: RunConfig) -> dict[str, Any]:
 
 def check_unchanged(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """The settings of a run. Raises FolderError where a resumed run would not be the one that was begun."""
-    # a setting that is newer than the run cannot have changed
-    if "data.tokenizer" in before:
+    if "data.tokenizer" in before:  # an old run may have the old name of a kind
         before = before | {"data.tokenizer": tokenizer_kind(before["data.tokenizer"])}
+    # a setting that is newer than the run cannot have changed
     changed = [key for key in sorted(before) if before[key] != now.get(key)]
     if changed:
         was = ", ".join(f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in changed[:5])
