@@ -19,6 +19,6 @@ seqloom.train(
     model="bag_of_words:tiny",  # or convolution, recurrent, bert, gpt, t5
     settings=["train.max_steps=60", "data.vocabulary=300"],
 )
-model = seqloom.load_reader(folder / "run")
-for answer in model.label(["a moving story", "an endless script"]):
+model = seqloom.load(folder / "run")
+for answer in model.predict(["a moving story", "an endless script"]):
     print(answer["label"], f"{answer['probability']:.2f}")

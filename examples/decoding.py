@@ -18,7 +18,7 @@ settings = ["data.tokenizer=words", "train.max_steps=150", "train.learning_rate=
 seqloom.train("text-generation", [str(folder / "text.txt")], output_dir=folder / "run", settings=settings,
               model="recurrent_lm:tiny")  # fmt: skip
 
-generator = seqloom.load_generator(folder / "run")
+model = seqloom.load(folder / "run")
 strategies: dict[str, dict[str, Any]] = {
     "greedy": {"strategy": "beam", "beam": 1},
     "beam search": {"strategy": "beam", "beam": 4, "n_best": 2},
@@ -28,4 +28,4 @@ strategies: dict[str, dict[str, Any]] = {
     "banned and forced strings": {"strategy": "beam", "beam": 4, "ban": ["cat"], "begin": "my"},
 }
 for name, options in strategies.items():
-    print(name, [output.text for output in generator.generate([""], max_length=10, **options)[0]])
+    print(name, [output.text for output in model.generate([""], max_length=10, **options)[0]])

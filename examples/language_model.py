@@ -22,9 +22,9 @@ seqloom.train(
         "train.batch_rows=8",
     ],
 )
-generator = seqloom.load_generator(folder / "run")
-print("the cat" + generator.generate(["the cat"], seed=7, max_length=8)[0][0].text)
-for score in seqloom.Scorer(folder / "run").score(["the dog sat on the mat .", "mat the on sat dog the ."]):
+model = seqloom.load(folder / "run")
+print("the cat" + model.generate(["the cat"], seed=7, max_length=8)[0][0].text)
+for score in model.score(["the dog sat on the mat .", "mat the on sat dog the ."]):
     print(f"{score.log_probability:8.2f}", score.text)
-for completion in seqloom.load_completer(folder / "run").complete("the cat sat on the m", n=3):
+for completion in model.complete("the cat sat on the m", n=3):
     print(f"{completion.probability:.3f}", "the cat sat on the m" + completion.text)
