@@ -152,7 +152,7 @@ with joined_world() as world:
     if not world.first:
         read = prepare.read_pair_list
         prepare.read_pair_list = lambda *given: time.sleep(1) or read(*given)  # the first is far ahead
-    prepared = prepare.prepared(prepare.prepare_pairs, config, Path(folder), world, lambda _: None)
+    prepared = prepare.prepared(prepare.prepare_pairs, config, Path(folder), world)
     if world.first:
         forget(Path(folder))
     print(len(prepared.store), len(prepared.validation), prepared.tokenizer.fingerprint)

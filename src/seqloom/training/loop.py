@@ -2,7 +2,7 @@
 validate and save at intervals.
 
 The loop knows neither decoding nor evaluation nor files: a `Trainer` is given them as functions. Torch's
-generator is seeded anew at every micro-batch, from (seed, step, micro-batch, rank), so a resumed run
+generator is re-seeded at every micro-batch, from (seed, step, micro-batch, rank), so a resumed run
 continues to the same bits.
 """
 
