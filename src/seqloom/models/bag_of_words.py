@@ -16,7 +16,7 @@ Each n-gram has, by a hash, one of `buckets` embeddings, which is added to the s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, final
+from typing import Annotated, Literal, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,15 @@ from torch.nn import functional as F
 
 from seqloom.config import STRICT
 from seqloom.layers.outputs.maxent import MULTIPLIER, PRIME
-from seqloom.models.config_checks import Count, Fraction, Size, field_problems, raise_problems
+from seqloom.models.config_checks import (
+    Count,
+    Fraction,
+    Size,
+    UsedWith,
+    above,
+    field_problems,
+    raise_problems,
+)
 from seqloom.models.sizes import named_sizes
 from seqloom.protocols import EncodedBatch, EncoderTraits
 
@@ -44,9 +52,9 @@ class BagOfWordsConfig:
     """Width of an embedded token; of a linear model at least the number of labels."""
     ngrams: Size = 1
     """The length of the longest n-grams that are features too."""
-    buckets: Size = 2**17
+    buckets: Annotated[Size, UsedWith(ngrams=above(1))] = 2**17
     """Embeddings for n-grams, which share them by a hash."""
-    dropout: Fraction = 0.2
+    dropout: Annotated[Fraction, UsedWith(features="embeddings")] = 0.2
     """Share of the features of embedded tokens dropped in training; the linear forms drop none."""
     first_word: Count = 16
     """Smaller ids are special tokens, which linear models do not count."""

@@ -15,7 +15,7 @@ Padding is never read: rows are packed, and the result at padding is 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Annotated, Any, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,7 @@ from seqloom.models.config_checks import (
     Count,
     Fraction,
     Size,
+    UsedWith,
     field_problems,
     not_divisible,
     raise_problems,
@@ -84,9 +85,9 @@ class BertConfig:
     head: Head = "masked-lm"
     """What is predicted from each token's state: masked-lm (which token it was), replaced-token (whether it
     was replaced), none."""
-    head_activation: ActivationName | None = None
+    head_activation: Annotated[ActivationName | None, UsedWith(head=("masked-lm", "replaced-token"))] = None
     """The activation of the head, where it differs from that of the blocks."""
-    tie_output: bool = True
+    tie_output: Annotated[bool, UsedWith(head="masked-lm")] = True
     """Whether the output's weight is the token embedding."""
 
     def __post_init__(self) -> None:

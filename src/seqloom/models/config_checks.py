@@ -21,6 +21,31 @@ class Constraint:
     holds: Callable[[Any], bool]
 
 
+class UsedWith:
+    """A field that is read only where other fields have one of these values, or meet this constraint."""
+
+    def __init__(self, **conditions: str | tuple[str, ...] | Constraint) -> None:
+        self.conditions = {name: _constraint(value) for name, value in conditions.items()}
+
+    def unmet(self, config: object) -> str:
+        """The first condition that does not hold, in words; empty where all hold."""
+        for name, constraint in self.conditions.items():
+            if not constraint.holds(vars(config)[name]):
+                return f"model.{name} to be {constraint.words}"
+        return ""
+
+
+def _constraint(value: str | tuple[str, ...] | Constraint) -> Constraint:
+    if isinstance(value, Constraint):
+        return value
+    known = (value,) if isinstance(value, str) else value
+    return Constraint(" or ".join(known), known.__contains__)
+
+
+def above(least: float) -> Constraint:
+    return Constraint(f"above {least:g}", lambda value: value is not None and value > least)
+
+
 def at_least(least: int) -> Constraint:
     return Constraint(f"at least {least}", lambda value: value >= least)
 
@@ -54,16 +79,30 @@ def field_problems(config: object) -> list[str]:
 @cache
 def _constraints_of(config_class: type) -> dict[str, list[Constraint]]:
     hints = get_type_hints(config_class, include_extras=True)
-    return {name: list(_constraints_in(hint)) for name, hint in hints.items() if not name.startswith("_")}
+    return {
+        name: [one for one in _metadata(hint) if isinstance(one, Constraint)]
+        for name, hint in hints.items()
+        if not name.startswith("_")
+    }
 
 
-def _constraints_in(hint: Any) -> Iterator[Constraint]:
+def unused_fields(config: object) -> dict[str, str]:
+    """Fields that change nothing in this configuration -> what they need."""
+    unused = {}
+    for name, hint in get_type_hints(type(config), include_extras=True).items():
+        for one in _metadata(hint):
+            if isinstance(one, UsedWith) and (unmet := one.unmet(config)):
+                unused[name] = unmet
+    return unused
+
+
+def _metadata(hint: Any) -> Iterator[object]:
     """Those of `Size`, and of `Size | None`."""
     if get_origin(hint) is Annotated:
         yield from hint.__metadata__
         return
     for part in get_args(hint):
-        yield from _constraints_in(part)
+        yield from _metadata(part)
 
 
 def not_divisible(whole: str, size: int, part: str, value: int | None) -> list[str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Annotated, Literal, final
 
 from torch import Tensor, nn
 
@@ -33,6 +33,7 @@ from seqloom.models.config_checks import (
     ActivationName,
     Fraction,
     Size,
+    UsedWith,
     field_problems,
     not_divisible,
     raise_problems,
@@ -80,11 +81,11 @@ class GPTConfig:
     output: OutputKind = "full"
     """full, adaptive (rare words in two steps), importance or blackout (trained on the target and a sample of
     the others)."""
-    output_samples: Size = 4096
+    output_samples: Annotated[Size, UsedWith(output=("importance", "blackout"))] = 4096
     """Words that importance and blackout sample for each batch."""
-    output_alpha: float | None = None
+    output_alpha: Annotated[float | None, UsedWith(output=("importance", "blackout"))] = None
     """These words are drawn in proportion to count^alpha; none: 1 for importance, 0.4 for blackout."""
-    output_cutoffs: tuple[int, ...] = ()
+    output_cutoffs: Annotated[tuple[int, ...], UsedWith(output="adaptive")] = ()
     """Ranks by frequency where the clusters of an adaptive output begin; none: at a sixteenth and a quarter
     of the vocabulary."""
     biases: bool = True

@@ -13,7 +13,7 @@ random (`word_dropout`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Annotated, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from seqloom.config import STRICT
 from seqloom.layers.convolution import TimeConvolution
 from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig
-from seqloom.models.config_checks import CellName, Fraction, Size, field_problems, raise_problems
+from seqloom.models.config_checks import CellName, Fraction, Size, UsedWith, field_problems, raise_problems
 from seqloom.models.sizes import named_sizes
 from seqloom.protocols import EncodedBatch, EncoderTraits
 
@@ -60,9 +60,9 @@ class RecurrentConfig:
     """What encodes the characters of each word, as a second input."""
     alphabet: tuple[str, ...] = ()
     """The known characters; comes from the data."""
-    character_width: Size = 30
+    character_width: Annotated[Size, UsedWith(characters=("convolution", "recurrent"))] = 30
     """Width of an embedded character."""
-    character_maps: Size = 50
+    character_maps: Annotated[Size, UsedWith(characters=("convolution", "recurrent"))] = 50
     """Filters of the convolution over characters, or the width of each direction of the LSTM."""
     unknown_id: int = 3
     """The id of <unk>."""

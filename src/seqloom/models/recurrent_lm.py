@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, final
+from typing import Annotated, Any, Literal, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,15 @@ from seqloom.layers.recurrent.document_rows import Segments, cut_rows
 from seqloom.layers.recurrent.layer import RecurrentLayer
 from seqloom.layers.recurrent.stack import RecurrentStack, RecurrentStackConfig
 from seqloom.layers.recurrent.weight_drop import dropped_recurrent_weights, embed
-from seqloom.models.config_checks import CellName, Fraction, Size, field_problems, raise_problems
+from seqloom.models.config_checks import (
+    CellName,
+    Fraction,
+    Size,
+    UsedWith,
+    above,
+    field_problems,
+    raise_problems,
+)
 from seqloom.models.sizes import named_sizes
 from seqloom.protocols import OutputLayer, select_rows
 
@@ -63,11 +71,11 @@ class RecurrentLMConfig:
     output: OutputKind = "full"
     """full, adaptive (rare words in two steps), importance or blackout (trained on the target and a sample of
     the others)."""
-    output_samples: Size = 4096
+    output_samples: Annotated[Size, UsedWith(output=("importance", "blackout"))] = 4096
     """Words that importance and blackout sample for each batch."""
-    output_alpha: float | None = None
+    output_alpha: Annotated[float | None, UsedWith(output=("importance", "blackout"))] = None
     """These words are drawn in proportion to count^alpha; none: 1 for importance, 0.4 for blackout."""
-    output_cutoffs: tuple[int, ...] = ()
+    output_cutoffs: Annotated[tuple[int, ...], UsedWith(output="adaptive")] = ()
     """Ranks by frequency where the clusters of an adaptive output begin; none: at a sixteenth and a quarter
     of the vocabulary."""
     dropout: Fraction = 0.2
@@ -88,7 +96,7 @@ class RecurrentLMConfig:
     maxent: int | None = None
     """The length, 2 to 9, of the longest n-grams whose hashed weights are added to the logits (Mikolov et al.
     2011); none: no such weights."""
-    maxent_size: int = 2**22
+    maxent_size: Annotated[int, UsedWith(maxent=above(0))] = 2**22
     """How many hashed weights there are."""
     documents: Literal["separate", "joined"] = "separate"
     """What an <s> within a row does: separate, it resets the state to zeros; joined, the state carries on."""

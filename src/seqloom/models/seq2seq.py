@@ -29,7 +29,16 @@ from seqloom.layers.recurrent.stack import (
     layer_state,
     stack_states,
 )
-from seqloom.models.config_checks import CellName, Fraction, Size, field_problems, one_of, raise_problems
+from seqloom.models.config_checks import (
+    CellName,
+    Fraction,
+    Size,
+    UsedWith,
+    above,
+    field_problems,
+    one_of,
+    raise_problems,
+)
 from seqloom.models.sizes import named_sizes
 from seqloom.protocols import Shared
 from seqloom.shapes import reverse_each
@@ -70,11 +79,13 @@ class Seq2SeqConfig:
         "additive"
     )
     """How the decoder attends to the source; none: one context vector."""
-    attention_width: Size = 256
+    attention_width: Annotated[Size, UsedWith(attention="additive")] = 256
     """Width of additive attention's hidden layer."""
-    attend_from: Literal["previous", "current"] = "previous"
+    attend_from: Annotated[
+        Literal["previous", "current"], UsedWith(attention=("additive", "dot", "bilinear"))
+    ] = "previous"
     """The query: s_{t-1} (Bahdanau; the context enters s_t) or s_t (Luong; it enters the output only)."""
-    context: Literal["initial", "every_step", "both"] = "both"
+    context: Annotated[Literal["initial", "every_step", "both"], UsedWith(attention="none")] = "both"
     """Without attention: where the context vector enters (Sutskever: initial; Cho: both)."""
     bridge: Literal["final", "backward"] = "final"
     """What the decoder's first state is computed from: all final states, or ←h_1 only (Bahdanau)."""
@@ -88,7 +99,7 @@ class Seq2SeqConfig:
     """Whether the output's weight is the target embedding (then readout_width must equal embedding_width)."""
     dropout: Fraction = 0.2
     """Share of embedded tokens' and hidden features dropped in training."""
-    variational_dropout: bool = False
+    variational_dropout: Annotated[bool, UsedWith(dropout=above(0))] = False
     """Whether dropout between layers drops the same features at all steps."""
     state_dropout: Fraction = 0.0
     """Share of h dropped on its way into the next step, the same at all steps (Gal and Ghahramani 2016)."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Annotated, Any, final
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +39,8 @@ from seqloom.models.config_checks import (
     Count,
     Fraction,
     Size,
+    UsedWith,
+    above,
     field_problems,
     not_divisible,
     raise_problems,
@@ -75,9 +77,9 @@ class T5Config:
     """Buckets of distances; the encoder has half of them for each direction."""
     furthest: int = 128
     """Distances from this one on share the last bucket."""
-    tie_output: bool = True
+    tie_output: Annotated[bool, UsedWith(decoder_layers=above(0))] = True
     """Whether the output's weight is the embedding (v1.0)."""
-    scale_output: bool = True
+    scale_output: Annotated[bool, UsedWith(decoder_layers=above(0))] = True
     """Whether states are multiplied by width^-0.5 before the output (v1.0)."""
     norm_epsilon: float = 1e-6
     """What a norm adds to the mean square."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Annotated, Any, Literal, final
 
 from torch import Tensor, nn
 
@@ -34,6 +34,7 @@ from seqloom.models.config_checks import (
     Count,
     Fraction,
     Size,
+    UsedWith,
     field_problems,
     not_divisible,
     raise_problems,
@@ -71,9 +72,9 @@ class TransformerConfig:
     positions: Literal["sinusoidal", "sinusoidal-halves", "learned"] = "sinusoidal"
     """How positions are encoded; halves: all sines before all cosines; only learned positions limit the
     length of a text."""
-    context: Size = 1024
+    context: Annotated[Size, UsedWith(positions="learned")] = 1024
     """The most tokens of a source or target with learned positions."""
-    position_offset: Count = 0
+    position_offset: Annotated[Count, UsedWith(positions="learned")] = 0
     """Unused rows at the start of the table of learned positions (BART: 2)."""
     scale_embeddings: bool = True
     """Whether embeddings are multiplied by the root of the width."""

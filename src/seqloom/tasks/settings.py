@@ -10,6 +10,7 @@ from typing import Any
 from seqloom.config import SECTIONS, DataConfig, RunConfig, TrainConfig
 from seqloom.errors import UsageError, printable
 from seqloom.interop.hub import is_hub_name
+from seqloom.models.config_checks import unused_fields
 from seqloom.protocols import Task
 from seqloom.registry import all_tasks, task_to_train
 from seqloom.run_file import apply_settings, parse, read_run_file
@@ -97,9 +98,19 @@ def _checked(content: dict[str, Any]) -> RunConfig:
             f"train.best must be {' or '.join(task.best)} for {task.name}, but is {run.train.best!r}"
         )
     if not pretrained:  # what cannot be is said before the work
-        run_folder.model_config(chosen["name"], chosen["size"], run.data.vocabulary, model_fields(chosen))
+        _check_model(run)
     run_folder.choose_device(run.train.device)
     return run
+
+
+def _check_model(run: RunConfig) -> None:
+    """Raises UsageError for fields of the model that cannot be, and for those that change nothing with the
+    others."""
+    given = model_fields(run.model)
+    config = run_folder.model_config(run.model["name"], run.model["size"], run.data.vocabulary, given)
+    for name, needed in unused_fields(config).items():
+        if name in given:
+            raise UsageError(f"model.{name} changes nothing here: it needs {needed}; leave it out")
 
 
 def refuse_unread(task: Task, run: RunConfig, given: Mapping[str, Mapping[str, Any]]) -> None:
