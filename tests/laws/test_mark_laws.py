@@ -253,7 +253,7 @@ def test_what_is_written_is_scored_alike(name: str) -> None:
     tokenizer = Letters(MARKS[name])
     bundle = bundle_of(tokenizer)
     scorer = Scorer.__new__(Scorer)
-    scorer.bundle = bundle
+    scorer.run = bundle
     ended = MARKS[name].eos is not None
     for prompt, outputs in zip(PROMPTS, TextGenerator(bundle).generate(PROMPTS), strict=True):
         for one in outputs:

@@ -79,14 +79,14 @@ def test_a_folder_holds_what_the_field_expects(folder: Path) -> None:
 def test_opened_twice_it_answers_the_same_and_ties_stay_tied(folder: Path) -> None:
     one, two = seqloom.load(folder), seqloom.load(folder)
     assert one.predict(["a b", "", "d"]) == two.predict(["a b", "", "d"])
-    model: Any = one.bundle.model
+    model: Any = one.run.model
     assert model.output.weight is model.target_embedding.weight
 
 
 def test_while_it_trains_it_opens_at_its_best_checkpoint(folder: Path) -> None:
     (folder / "manifest.json").unlink()
     (folder / "model.safetensors").unlink()
-    assert seqloom.load(folder).bundle.weights.parent.name.startswith("checkpoint-")
+    assert seqloom.load(folder).run.weights.parent.name.startswith("checkpoint-")
 
 
 @pytest.mark.parametrize(
@@ -196,8 +196,8 @@ def test_what_the_tokenizer_decides_cannot_be_set(name: str) -> None:
 
 
 def test_decode_settings_are_checked_whoever_changes_them(folder: Path) -> None:
-    bundle = seqloom.load(folder).bundle
-    assert bundle.decode_with({"beam": 2}).beam == 2
+    bundle = seqloom.load(folder).run
+    assert bundle.decode_settings({"beam": 2}).beam == 2
     for changes in ({"beam": 2.0}, {"beam": 0}, {"n_best": 9}, {"bean": 2}):
         with pytest.raises(UsageError, match=r"decode\."):
-            bundle.decode_with(changes)
+            bundle.decode_settings(changes)

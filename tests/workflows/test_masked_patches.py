@@ -20,8 +20,8 @@ from tests.tasks.images.test_training_data import outcome, run, squares
 from seqloom.errors import DataError, FolderError, UsageError
 from seqloom.models.vit import ViT, ViTConfig
 from seqloom.runs import run_folder
-from seqloom.runs.progress import collected
-from seqloom.tasks.images.training_data import PreparedPatches, prepare_patches, start_vit
+from seqloom.runs.progress import collect_logs
+from seqloom.tasks.images.training_data import PreparedPatches, prepare_patches, pretrained_vit
 from seqloom.tasks.settings import resolve
 from seqloom.training.loop import Progress
 from seqloom.workflows.evaluate import evaluate
@@ -74,7 +74,7 @@ def go_on(folder: Path, stop: Callable[[int], None] = lambda step: None) -> Trai
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run that nothing disturbed."""
     folder = tmp_path_factory.mktemp("patches") / "run"
-    with collected() as notices:
+    with collect_logs() as notices:
         assert go_on(folder).stopped == "max_steps"
     assert notices[0] == "no validation data given: 20 images split off by seed 0"
     assert notices[1].endswith(" parameters) on 180 images of 16 patches (20 for validation) for 100 steps")
@@ -277,7 +277,7 @@ def test_mistakes_are_one_line(
 
 
 def test_a_start_is_the_encoder(trained: Path) -> None:
-    start = start_vit(trained)
+    start = pretrained_vit(trained)
     model: Any = run_folder.open_model(trained).model
     assert start.new == ("head.weight", "head.bias")
     begun = ViT(ViTConfig(**start.fields, labels=("a", "b")))
@@ -291,7 +291,7 @@ def test_a_start_is_the_encoder(trained: Path) -> None:
 def test_what_may_change_at_a_start(trained: Path, tmp_path: Path) -> None:
     """The size of images: positions are interpolated as the model does it by itself."""
     model: Any = run_folder.open_model(trained).model
-    start = start_vit(trained, {"image_size": 16, "dropout": 0.3})
+    start = pretrained_vit(trained, {"image_size": 16, "dropout": 0.3})
     assert (start.fields["image_size"], start.fields["dropout"]) == (16, 0.3)
     begun = ViT(ViTConfig(**start.fields, labels=("a", "b"))).eval()
     begun.load_state_dict(start.tensors, strict=False)
@@ -300,7 +300,7 @@ def test_what_may_change_at_a_start(trained: Path, tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match=r"model.width=64 cannot be set: the weights of .*run have 32; leave it out"
     ):
-        start_vit(trained, {"width": 64})
+        pretrained_vit(trained, {"width": 64})
     other = tmp_path / "lm"
     (tmp_path / "t.txt").write_text("a b\n" * 20)
     train(
@@ -311,7 +311,7 @@ def test_what_may_change_at_a_start(trained: Path, tmp_path: Path) -> None:
         settings=["data.tokenizer=bytes"],
     )
     with pytest.raises(FolderError, match="must hold a vit to begin with, but holds a ngram"):
-        start_vit(other)
+        pretrained_vit(other)
 
 
 def test_a_classifier_begins_with_it(trained: Path, tmp_path: Path) -> None:

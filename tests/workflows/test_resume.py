@@ -481,7 +481,7 @@ def test_a_run_that_goes_on_with_other_arithmetic_says_so(
     assert read_state(checkpoints(folder)[0]).kernels == kernels
     go_on(folder, kill_at_step(4, signal.SIGTERM))
     assert not [line for line in notices if "last bits" in line]
-    monkeypatch.setattr("seqloom.workflows.train.kernels_of", lambda _: "an abacus")
+    monkeypatch.setattr("seqloom.workflows.train.describe_kernels", lambda _: "an abacus")
     go_on(folder, kill_at_step(5, signal.SIGTERM))
     told = (
         f"this run began with {kernels} and goes on with an abacus: the same order of data, but not the same"

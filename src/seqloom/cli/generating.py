@@ -51,12 +51,12 @@ def generate(
     _, decode, data_config = reading(settings, ("decode",) if file is None else ("data", "decode"))
     from seqloom.runs.output_files import new_file
     from seqloom.runs.progress import each_text
-    from seqloom.runs.tracing import traced
+    from seqloom.runs.tracing import decode_with_trace
     from seqloom.tasks.language_modeling.generate import Continuation, load_generator
 
     place = None if trace is None else new_file(trace)
     writer = load_generator(folder)
-    given = writer.bundle.decode_with(decode)
+    given = writer.run.decode_settings(decode)
     prompts = (prompt or [""]) if file is None else each_text(file, data_config)
     first = True
 
@@ -71,10 +71,10 @@ def generate(
         sys.stdout.flush()
 
     if place is not None:
-        for texts in traced(
+        for texts in decode_with_trace(
             place,
             prompts,
-            writer.bundle,
+            writer.run,
             decode,
             lambda text, watch: writer.generate([text], watch=watch, **decode)[0],
         ):

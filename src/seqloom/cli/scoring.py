@@ -67,13 +67,13 @@ def score(
     from itertools import chain
 
     from seqloom.runs.progress import each_text
-    from seqloom.tasks.language_modeling.documents import convention
+    from seqloom.tasks.language_modeling.documents import describe_scoring
     from seqloom.tasks.language_modeling.score import Scorer
 
     scorer = Scorer(folder)
-    for note in scorer.bundle.notes:
+    for note in scorer.run.notes:
         logger.info(note)
-    logger.info(convention(scorer.bundle.model, stride, scorer.bundle.tokenizer))
+    logger.info(describe_scoring(scorer.run.model, stride, scorer.run.tokenizer))
     texts = chain(text) if text else each_text(file[0] if file else "-", data_config)
     scores = scorer.score(texts, prompt=prompt, tokens=tokens, stride=stride)
     if json:

@@ -69,7 +69,7 @@ def exact(
         budget=SearchBudget(nodes=nodes, seconds=seconds),
         decode=decode,
     )
-    task = searcher.bundle.task
+    task = searcher.run.task
     if prompt and task != TASK and not all(text.strip() for text in prompt):
         raise UsageError(
             "each --prompt must have text for a translation model to read, but one is blank; leave it out"

@@ -14,7 +14,7 @@ from seqloom.errors import SeqloomError
 from seqloom.protocols import Tokenizer
 
 
-def found_or_refused(found: Sequence[Hypothesis], strategy: Strategy) -> Sequence[Hypothesis]:
+def require_hypotheses(found: Sequence[Hypothesis], strategy: Strategy) -> Sequence[Hypothesis]:
     """The hypotheses of an input. Raises SeqloomError where the rules left none, or not every sample."""
     if len(found) < (strategy.samples if isinstance(strategy, Sampling) else 1):
         raise SeqloomError(

@@ -41,7 +41,7 @@ class _Redirection(logging.Handler):
 
 
 @contextmanager
-def redirected(receive: Receive) -> Iterator[None]:
+def redirect_logs(receive: Receive) -> Iterator[None]:
     """While it lasts, what seqloom logs goes to this function instead of the handlers."""
     package = logging.getLogger("seqloom")
     before = package.handlers, package.level, package.propagate
@@ -56,20 +56,20 @@ def redirected(receive: Receive) -> Iterator[None]:
         package.setLevel(level)
 
 
-def muted() -> AbstractContextManager[None]:
+def mute_logs() -> AbstractContextManager[None]:
     """Nothing is logged while it lasts: for work that is done a second time, or by every worker alike."""
-    return redirected(lambda record, forward: None)
+    return redirect_logs(lambda record, forward: None)
 
 
 @contextmanager
-def collected() -> Iterator[list[str]]:
+def collect_logs() -> Iterator[list[str]]:
     """What is logged while it lasts, as a list."""
     notices: list[str] = []
-    with redirected(lambda record, forward: notices.append(record.getMessage())):
+    with redirect_logs(lambda record, forward: notices.append(record.getMessage())):
         yield notices
 
 
-def once_each(seen: set[str]) -> AbstractContextManager[None]:
+def log_once(seen: set[str]) -> AbstractContextManager[None]:
     """Each notice is logged once, in all places together that share the set of those that were seen."""
 
     def receive(record: logging.LogRecord, forward: Callable[[logging.LogRecord], None]) -> None:
@@ -77,26 +77,26 @@ def once_each(seen: set[str]) -> AbstractContextManager[None]:
             seen.add(record.getMessage())
             forward(record)
 
-    return redirected(receive)
+    return redirect_logs(receive)
 
 
 @contextmanager
-def tallied(notices: bool = True) -> Iterator[ReadReport]:
-    """A tally of what was repaired, guessed and left out; it is logged at the end, or at an error."""
-    tally = ReadReport()
+def logged_report(notices: bool = True) -> Iterator[ReadReport]:
+    """A report of what was repaired, guessed and left out; it is logged at the end, or at an error."""
+    report = ReadReport()
     try:
-        yield tally
+        yield report
     finally:
         if notices:
-            for notice in tally.notices():
+            for notice in report.notices():
                 logger.info(notice)
 
 
 def each_pair(paths: Sequence[str], data: DataConfig, notices: bool = True) -> Generator[Record, None, None]:
     """The pairs of files, one at a time; at the end, or at an error, what was guessed, repaired and left out
     is logged, unless this is a second pass (`notices`)."""
-    with tallied(notices) as tally:
-        yield from read_pairs(paths, data, tally)
+    with logged_report(notices) as report:
+        yield from read_pairs(paths, data, report)
 
 
 def read_pair_list(paths: Sequence[str], data: DataConfig) -> list[tuple[str, str]]:
@@ -107,8 +107,8 @@ def read_pair_list(paths: Sequence[str], data: DataConfig) -> list[tuple[str, st
 def each_text(path: str, data: DataConfig) -> Iterator[str]:
     """The lines of a text that must each be answered: a blank or a skipped one is an empty text, an empty
     file has none."""
-    with tallied() as tally:
-        for record in read_texts(path, data, tally, every_line=True):
+    with logged_report() as report:
+        for record in read_texts(path, data, report, every_line=True):
             yield record.fields["text"]
 
 
@@ -117,7 +117,7 @@ def split_note(count: int, what: str, seed: int) -> str:
     return f"no validation data given: {count:,} {what}{'s' if count > 1 else ''} split off by seed {seed}"
 
 
-def counted(records: Iterable[T], what: str, every: float = 5.0) -> Iterator[T]:
+def log_progress(records: Iterable[T], what: str, every: float = 5.0) -> Iterator[T]:
     """The same records; their number is logged every few seconds."""
     logged = time.monotonic()
     for number, record in enumerate(records, start=1):
@@ -127,7 +127,7 @@ def counted(records: Iterable[T], what: str, every: float = 5.0) -> Iterator[T]:
         yield record
 
 
-def in_chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
+def chunked(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """Up to `size` at a time, in order. Where `items` raises a SeqloomError, what came before it is given
     first."""
     remaining = iter(items)

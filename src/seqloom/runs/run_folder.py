@@ -98,7 +98,7 @@ class LoadedRun:
     notes: tuple[str, ...] = ()
     """What was left of a checkpoint of others, and what was changed, in words."""
 
-    def decode_with(self, changes: dict[str, Any]) -> DecodeConfig:
+    def decode_settings(self, changes: dict[str, Any]) -> DecodeConfig:
         """The folder's decode settings with changes. Raises UsageError for one that cannot be, or that would
         change nothing."""
         settings = parse(DecodeConfig, to_plain(self.decode) | changes, "decode.")
@@ -195,7 +195,7 @@ def model_config(
     )
 
 
-def located(place: str | Path) -> Path:
+def resolve_folder(place: str | Path) -> Path:
     """The folder that a user means: a path, or `hf://NAME@REVISION`, which is fetched into the hub's cache
     where it is not there yet."""
     return fetched(str(place)) if is_hub_name(place) else Path(place)
@@ -208,10 +208,10 @@ def load_run(folder: str | Path, device: str = "auto") -> LoadedRun:
     Raises FolderError where the folder is not a run folder, or a file in it is missing or damaged; UsageError
     where its model reads no text.
     """
-    folder = located(folder)
+    folder = resolve_folder(folder)
     name = task_of(folder)
     task = None if name is None else find_task(name)
-    if task is not None and not reads_text(name):
+    if task is not None and not task_reads_text(name):
         raise UsageError(
             f"{printable(str(folder))} is a model of {task.name}, which reads no text; use: seqloom"
             f" {task.verb} {printable(str(folder))}"
@@ -245,7 +245,7 @@ def load_run(folder: str | Path, device: str = "auto") -> LoadedRun:
     )
 
 
-def reads_text(task: object) -> bool:
+def task_reads_text(task: object) -> bool:
     """Whether the models of a task have a tokenizer; so it is where the task is not known."""
     found = find_task(task) if isinstance(task, str) else None
     return found is None or "data.encoding" in found.reading
@@ -260,7 +260,7 @@ def decode_defaults(task: str) -> dict[str, Any]:
 def pretrained_from(place: str | Path) -> Pretrained:
     """What a reader begins with that begins with this folder, or name of the hub. Raises FolderError where it
     is damaged or no model's, UsageError where its model does not read for a head."""
-    folder = _beginning(place)
+    folder = _pretrained_folder(place)
     if is_hub_folder(folder):
         return pretrained_encoder(folder)
     content = dict(files.read_json(folder / CONFIG))
@@ -270,8 +270,8 @@ def pretrained_from(place: str | Path) -> Pretrained:
     )
 
 
-def _beginning(place: str | Path) -> Path:
-    folder = located(place)
+def _pretrained_folder(place: str | Path) -> Path:
+    folder = resolve_folder(place)
     if not (folder / CONFIG).is_file():
         raise FolderError(f"{printable(str(folder))}: must be a model to begin with, but holds no {CONFIG}")
     return folder
@@ -299,7 +299,7 @@ def _decoding(path: Path) -> DecodeConfig:
 
 def encoder_of(folder: str | Path) -> str:
     """The family of the encoder of a folder's model. Raises FolderError where the folder is no model's."""
-    folder = _beginning(folder)
+    folder = _pretrained_folder(folder)
     if is_hub_folder(folder):
         return read_family(folder)[1].model_type
     content = files.read_json(folder / CONFIG)
@@ -311,7 +311,7 @@ def encoder_of(folder: str | Path) -> str:
 def task_of(folder: str | Path) -> str | None:
     """What the model of a folder was trained for; None where that is not known before it is opened."""
     try:
-        folder = located(folder)
+        folder = resolve_folder(folder)
         if is_hub_folder(folder):
             return read_family(folder)[2].task
         content = files.read_json(folder / CONFIG)
@@ -323,7 +323,7 @@ def task_of(folder: str | Path) -> str | None:
 def open_model(folder: str | Path, device: str = "auto") -> OpenedModel:
     """The model of a run folder, or of a Hugging Face directory. Raises FolderError where the folder is
     neither, or a file in it is missing or damaged."""
-    folder = located(folder)
+    folder = resolve_folder(folder)
     if not (folder / CONFIG).is_file():
         raise FolderError(
             f"{printable(str(folder))}: must be a run folder, but holds no {CONFIG}; make one with: seqloom train"
@@ -337,7 +337,7 @@ def open_model(folder: str | Path, device: str = "auto") -> OpenedModel:
         raise FolderError(f"{printable(str(folder))}: {problem}")
     content = dict(files.read_json(folder / CONFIG))
     needed = ["model_type", "task"]
-    if reads_text(content.get("task")):
+    if task_reads_text(content.get("task")):
         needed.append("vocabulary_size")
     if missing := [key for key in needed if key not in content]:
         raise FolderError(f"{printable(str(folder / CONFIG))}: must say {', '.join(missing)}, but does not")
@@ -427,7 +427,7 @@ def seal(folder: Path, best: Path) -> None:
     """Makes a checkpoint's weights the folder's, and vouches for all with a manifest, the last file written."""
     (folder / files.MANIFEST).unlink(missing_ok=True)
     files.link_atomic(best / WEIGHTS, folder / WEIGHTS)
-    of_text = reads_text(task_of(folder))
+    of_text = task_reads_text(task_of(folder))
     sealed = (*tokenizer_file_names(folder), *SEALED) if of_text else SEALED_OF_IMAGES
     listed = {
         name: {"bytes": (folder / name).stat().st_size, "sha256": files.sha256(folder / name)}

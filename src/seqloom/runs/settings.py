@@ -47,18 +47,18 @@ def read_resumed(folder: Path) -> RunConfig:
         )
     run_config = parse(RunConfig, read_run_file(str(folder / run_folder.RUN)))
     own = folder / STANDARD_INPUT
-    kept = tuple(
+    train_files = tuple(
         str(own) if Path(path).name == STANDARD_INPUT and own.exists() else path
         for path in run_config.data.train
     )
-    return replace(run_config, data=replace(run_config.data, train=kept))  # the folder may have moved
+    return replace(run_config, data=replace(run_config.data, train=train_files))  # the folder may have moved
 
 
 AS_TRAINED = ("source", "target", "text", "document", "encoding", "delimiter", "header", "quoting")
 """How the texts and pairs of a training are read."""
 
 
-def trained_on(folder: Path) -> dict[str, Any] | None:
+def saved_data_settings(folder: Path) -> dict[str, Any] | None:
     """The settings of data of a run; None where the folder is a checkpoint of others."""
     return (
         dict(read_run_file(str(folder / run_folder.RUN))["data"])
@@ -67,12 +67,14 @@ def trained_on(folder: Path) -> dict[str, Any] | None:
     )
 
 
-def as_trained(folder: Path, given: Mapping[str, Any]) -> DataConfig:
+def data_config(folder: Path, given: Mapping[str, Any]) -> DataConfig:
     """Settings of reading texts and pairs: those that are given, else those of the training."""
-    return kept(trained_on(folder) or {}, given, AS_TRAINED)
+    return merge_data_settings(saved_data_settings(folder) or {}, given, AS_TRAINED)
 
 
-def kept(before: Mapping[str, Any], given: Mapping[str, Any], names: Iterable[str]) -> DataConfig:
+def merge_data_settings(
+    before: Mapping[str, Any], given: Mapping[str, Any], names: Iterable[str]
+) -> DataConfig:
     """Settings that are given, and of these names else those from before. One that is given as its default
     stands."""
     return parse(DataConfig, {name: before[name] for name in names if name in before} | dict(given), "data.")
@@ -96,11 +98,11 @@ others."""
 def fixed_settings(run_config: RunConfig) -> dict[str, Any]:
     """What must not change within a run (the data is told by its hash), as key -> value."""
     plain = to_plain(run_config)
-    kept = {section: plain[section] for section in ("model", "data", "head", "train")}
+    sections = {section: plain[section] for section in ("model", "data", "head", "train")}
     names = {"data": ("train", "validation", "on_bad_line", "max_line_bytes"), "train": ADJUSTABLE}
     return {
         f"{s}.{key}": value
-        for s, fields in kept.items()
+        for s, fields in sections.items()
         for key, value in fields.items()
         if key not in names.get(s, ())
     }

@@ -15,7 +15,7 @@ from seqloom.runs.run_folder import LoadedRun
 T = TypeVar("T")
 
 
-def traced(
+def decode_with_trace(
     place: Path,
     texts: Iterable[str],
     run: LoadedRun,
@@ -24,7 +24,7 @@ def traced(
 ) -> Iterator[T]:
     """Decodes each text by itself, `decoded(text, watch)`, and writes its trace to the new file `place`,
     which is there when the last result has been taken."""
-    options = generation_options(run.decode_with(dict(decode)), run.tokenizer)
+    options = generation_options(run.decode_settings(dict(decode)), run.tokenizer)
     with files.atomic_file(place) as file:
 
         def line(text: str) -> None:

@@ -15,7 +15,7 @@ from seqloom.errors import FolderError, UsageError, printable
 from seqloom.protocols import Request, TaskModel
 from seqloom.registry import all_tasks, find_task, task_names
 from seqloom.run_file import parse
-from seqloom.runs.run_folder import located, open_model, task_of
+from seqloom.runs.run_folder import open_model, resolve_folder, task_of
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class TrainedModel:
 
     def __getattr__(self, name: str) -> Any:
         if name in (*VERBS, "answers"):
-            raise refused(self.folder, self.task, "predict" if name == "answers" else name)
+            raise no_such_verb(self.folder, self.task, "predict" if name == "answers" else name)
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def check(self, verb: str, request: Request) -> None:
@@ -78,7 +78,7 @@ class TrainedModel:
             )
 
 
-def one_file(paths: Sequence[str]) -> str:
+def single_path(paths: Sequence[str]) -> str:
     """The one file of inputs; standard input where none is named. Raises UsageError for several."""
     if len(paths) > 1:
         raise UsageError(
@@ -87,7 +87,7 @@ def one_file(paths: Sequence[str]) -> str:
     return paths[0] if paths else "-"
 
 
-def refused(folder: str | Path, task: str, verb: str) -> NoSuchVerb:
+def no_such_verb(folder: str | Path, task: str, verb: str) -> NoSuchVerb:
     """The error of a verb that means nothing to a model."""
     known = find_task(task)
     better = (
@@ -103,10 +103,10 @@ def refuse_unread_data(name: str, given: Mapping[str, Any]) -> None:
         if task is None or one.name not in given or getattr(data, one.name) == one.default:
             continue
         if f"data.{one.name}" not in task.reading:
-            raise UsageError(unread_line(f"data.{one.name}", name))
+            raise UsageError(unread_setting(f"data.{one.name}", name))
 
 
-def unread_line(setting: str, task: str) -> str:
+def unread_setting(setting: str, task: str) -> str:
     """The error line of a setting that changes nothing for a task."""
     others = [other.name for other in all_tasks() if setting in other.settings]
     whose = f" (it is for {', '.join(others)})" if others else ""
@@ -118,7 +118,7 @@ def load(folder: str | Path, device: str = "auto") -> TaskModel:
 
     Raises FolderError where it is neither, is damaged, or is of a task that is not known here.
     """
-    place = located(folder)
+    place = resolve_folder(folder)
     name = task_of(place)
     task = None if name is None else find_task(name)
     if task is None:

@@ -16,7 +16,7 @@ from seqloom.registry import all_tasks, task_to_train
 from seqloom.run_file import apply_settings, parse, read_run_file
 from seqloom.runs import run_folder
 from seqloom.runs.settings import absolute, model_fields
-from seqloom.tasks.model import unread_line
+from seqloom.tasks.model import unread_setting
 
 FROM_CHECKPOINT = ("tokenizer", "vocabulary", "normalisation")
 """Settings of data that a pretrained model brings along."""
@@ -124,7 +124,7 @@ def refuse_unread(task: Task, run: RunConfig, given: Mapping[str, Mapping[str, A
             if one.name not in given[section] or getattr(values, one.name) == one.default:
                 continue
             if name not in task.settings:
-                raise UsageError(unread_line(name, task.name))
+                raise UsageError(unread_setting(name, task.name))
             if name in unused:
                 raise UsageError(f"{unused[name]}; leave it out")
     both = {"batch_rows", "batch_tokens"} <= given["train"].keys()

@@ -13,7 +13,7 @@ from seqloom.config import DataConfig, RunConfig, TrainConfig
 from seqloom.errors import FolderError, printable
 from seqloom.protocols import NewModel, TrainingData
 from seqloom.runs import run_folder
-from seqloom.runs.progress import muted
+from seqloom.runs.progress import mute_logs
 from seqloom.runs.settings import model_fields
 from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
 from seqloom.training.distributed import World
@@ -28,7 +28,7 @@ def total_steps(config: TrainConfig, data: TrainingData) -> int:
     return config.max_steps or max(math.ceil(config.epochs * data.batches_an_epoch()), config.min_steps)
 
 
-def prepared(
+def prepare_data(
     prepare: Callable[[RunConfig, Path, bool], D], run_config: RunConfig, folder: Path, world: World
 ) -> D:
     """Reads the data, learns the tokenizer from the training text alone (or takes the folder's), makes the
@@ -39,7 +39,7 @@ def prepared(
     with world.together():
         data = prepare(run_config, folder, True) if world.first else None
     # nobody goes on, and perhaps fails and clears the folder, while another still reads it
-    with world.together(), muted():
+    with world.together(), mute_logs():
         return data or prepare(run_config, folder, False)
 
 

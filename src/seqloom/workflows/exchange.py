@@ -66,7 +66,7 @@ def import_model(place: str, output_dir: str, dtype: str | None = None) -> dict[
 
 
 def _import_folder(place: str, folder: Path, dtype: torch.dtype | None) -> dict[str, object]:
-    source = run_folder.located(place)
+    source = run_folder.resolve_folder(place)
     if is_hub_name(place):
         logger.info(f"{printable(place)} is commit {printable(source.name)}")
     if not is_hub_folder(source):
@@ -154,7 +154,7 @@ def export_model(
 
 
 def _open(folder: str) -> _Source:
-    place = run_folder.located(folder)
+    place = run_folder.resolve_folder(folder)
     if run_folder.task_of(place) == run_folder.IMAGES:
         opened = run_folder.open_model(place)
         model_type = family_name(str(opened.content["model_type"]))

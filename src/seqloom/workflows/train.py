@@ -36,7 +36,7 @@ from seqloom.runs.settings import (
 )
 from seqloom.runs.tensorboard import open_board
 from seqloom.tasks.settings import resolve
-from seqloom.tasks.training_data import prepared, total_steps
+from seqloom.tasks.training_data import prepare_data, total_steps
 from seqloom.text.hub.tokenizer_files import tokenizer_file_names
 from seqloom.text.special_tokens import BOS
 from seqloom.training import metrics_log
@@ -119,7 +119,7 @@ def train(
         if resume is None and world.first:
             files.new_folder(folder, "a new run", taken)
         world.barrier()
-        with one_at_a_time(folder, world):
+        with training_lock(folder, world):
             if resume is None and world.first:
                 files.new_folder(
                     folder, "a new run", taken
@@ -127,18 +127,18 @@ def train(
                 run_config = keep_standard_input(run_config, folder)
                 files.write_atomic(folder / run_folder.RUN, run_file_text(run_config))
             world.barrier()
-            done = finished(folder, world)
+            done = finished_result(folder, world)
             try:
                 return done or _train(
                     read_resumed(folder), folder, world, progress if world.first else lambda _: None
                 )
             except (DataError, UsageError):
                 if resume is None and world.first and not run_folder.has_weights(folder):
-                    forget(folder)
+                    remove_run_files(folder)
                 raise
 
 
-def forget(folder: Path) -> None:
+def remove_run_files(folder: Path) -> None:
     """Removes what a run wrote that failed before it had a model, so that the mended command can be given
     again."""
     of_model = (
@@ -164,14 +164,16 @@ def _train(
 ) -> TrainResult:
     training_data = task_to_train(run_config.task).training_data
     assert training_data is not None
-    material = prepared(training_data, run_config, folder, world)
+    material = prepare_data(training_data, run_config, folder, world)
     name, size = run_config.model["name"], run_config.model["size"]
     tokenizer, fields = material.tokenizer, model_fields(run_config.model)
     vocabulary = tokenizer.vocabulary_size if tokenizer is not None else 0
     if issubclass(model_family(name)[1], FittedModel):
         with world.together():
             if world.first:
-                fit(run_config, folder, run_folder.model_config(name, size, vocabulary, fields), material)
+                fit_model(
+                    run_config, folder, run_folder.model_config(name, size, vocabulary, fields), material
+                )
         world.barrier()
         return finish(run_config, folder, world, read_state(checkpoint_path(folder, 1)))
     config = run_config.train
@@ -197,14 +199,14 @@ def _train(
     optimizer = make_optimizer(model, config)
     material.initialise(model)
     with world.together():
-        state = restore(folder, world, model, optimizer, objective)
+        state = restore_checkpoint(folder, world, model, optimizer, objective)
         state.settings = check_unchanged(folder, state.settings, fixed_settings(run_config))
     state.total_steps = state.total_steps or total_steps(config, material)
     sizes = f"{sum(p.numel() for p in model.parameters()):,} parameters" + (
         f", vocabulary {vocabulary:,}" if vocabulary else ""
     )
     logger.info(
-        f"training {described(run_config)} ({sizes}) on {material.about()} for {state.total_steps:,} steps"
+        f"training {describe_model(run_config)} ({sizes}) on {material.about()} for {state.total_steps:,} steps"
     )
     if missing() and runs_compiled_loops(model):
         logger.info(
@@ -219,14 +221,14 @@ def _train(
     return finish(run_config, folder, world, state)
 
 
-def described(run_config: RunConfig) -> str:
+def describe_model(run_config: RunConfig) -> str:
     """The model of a run, in words."""
     start = run_config.model.get("from")
     name = str(run_config.model["name"])
     return f"{name}:{run_config.model['size']}" if start is None else f"{name} from {printable(str(start))}"
 
 
-def fit(run_config: RunConfig, folder: Path, config: Any, material: TrainingData) -> None:
+def fit_model(run_config: RunConfig, folder: Path, config: Any, material: TrainingData) -> None:
     """A model without gradients: it takes the data in one go. Its only checkpoint is that of step 1."""
     name = run_config.model["name"]
     logger.info(f"fitting {name}:{run_config.model['size']} on {material.about()}")
@@ -327,7 +329,7 @@ def finish(run_config: RunConfig, folder: Path, world: World, state: TrainerStat
     return TrainResult(folder, state.step, state.best_step, str(state.stopped), metrics, world.first)
 
 
-def finished(folder: Path, world: World) -> TrainResult | None:
+def finished_result(folder: Path, world: World) -> TrainResult | None:
     """The result of a run that is over, sealed and whole; None where there is something left to do."""
     if not (folder / files.MANIFEST).exists() or files.manifest_problem(folder) is not None:
         return None
@@ -340,7 +342,7 @@ def finished(folder: Path, world: World) -> TrainResult | None:
     return TrainResult(folder, step, best, "finished", metrics_log.validation(folder, best), world.first)
 
 
-def restore(
+def restore_checkpoint(
     folder: Path,
     world: World,
     model: nn.Module,
@@ -352,7 +354,7 @@ def restore(
     newest, skipped = newest_checkpoint(folder)
     for reason in skipped:
         logger.info(f"skipped a damaged checkpoint: {reason}")
-    threads, kernels = torch.get_num_threads(), kernels_of(model)
+    threads, kernels = torch.get_num_threads(), describe_kernels(model)
     if world.first:
         for path in files.leftovers(folder):
             path.unlink()
@@ -378,7 +380,7 @@ def restore(
     return state
 
 
-def kernels_of(model: nn.Module) -> str:
+def describe_kernels(model: nn.Module) -> str:
     """What the last bits of a training depend on, besides the number of threads."""
     device = next(model.parameters()).device
     processor = (
@@ -438,7 +440,7 @@ def stop_signals() -> Iterator[Callable[[], int]]:
 
 
 @contextlib.contextmanager
-def one_at_a_time(folder: Path, world: World) -> Iterator[None]:
+def training_lock(folder: Path, world: World) -> Iterator[None]:
     """Refuses a second process that would train into the same folder."""
     if not world.first:
         yield

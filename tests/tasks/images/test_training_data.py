@@ -19,7 +19,7 @@ from seqloom import files
 from seqloom.cli import main
 from seqloom.errors import DataError, FolderError, SeqloomError, UsageError
 from seqloom.runs import run_folder
-from seqloom.runs.progress import collected
+from seqloom.runs.progress import collect_logs
 from seqloom.tasks.images.classify import ImageClassifier
 from seqloom.training import metrics_log
 from seqloom.training.loop import Progress
@@ -83,7 +83,7 @@ def go_on(folder: Path, stop: Callable[[int], None] = lambda step: None) -> Trai
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run that nothing disturbed."""
     folder = tmp_path_factory.mktemp("images") / "run"
-    with collected() as notices:
+    with collect_logs() as notices:
         assert go_on(folder).stopped == "max_steps"
     assert notices[0] == "no validation data given: 20 images split off by seed 0, of each label its share"
     assert notices[1].startswith("training vit:tiny (")

@@ -18,9 +18,9 @@ from seqloom.config import DecodeConfig
 from seqloom.errors import UsageError
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from seqloom.runs.progress import collected
+from seqloom.runs.progress import collect_logs
 from seqloom.runs.run_folder import LoadedRun
-from seqloom.tasks.language_modeling.generate import Pieces, TextGenerator, text_after
+from seqloom.tasks.language_modeling.generate import IncrementalText, TextGenerator, text_after
 from seqloom.tasks.translation.translate import decode_texts
 from seqloom.text.special_tokens import BOS, EOS, SPECIAL_TOKENS
 from seqloom.text.tokenizers import TextTokenizer, train_tokenizer
@@ -211,9 +211,9 @@ def test_a_window_that_slides_is_said_once(notices: list[str]) -> None:
     "changes", [{"seed": 3}, {"strategy": "beam", "beam": 1}, {"strategy": "beam", "beam": 3}]
 )
 def test_a_stream_is_the_text_in_pieces(changes: dict[str, Any], gpt: GPT) -> None:
-    with collected() as streamed:
+    with collect_logs() as streamed:
         pieces = list(writer(gpt, KINDS["bpe"], max_length=40).stream("a dog", **changes))
-    with collected() as whole:
+    with collect_logs() as whole:
         ((one, *_),) = writer(gpt, KINDS["bpe"], max_length=40).generate(["a dog"], **changes)
     assert "".join(pieces) == one.text
     assert (len(pieces) > 10) == (changes.get("beam") != 3)
@@ -231,7 +231,7 @@ def test_a_stream_comes_as_it_is_made() -> None:
 
 @given(st.text(max_size=20).filter(lambda text: "\ufffd" not in text and text.isprintable()))
 def test_a_character_is_given_as_soon_as_its_last_byte_is_there(text: str) -> None:
-    pieces = Pieces(KINDS["bytes"], [BOS])
+    pieces = IncrementalText(KINDS["bytes"], [BOS])
     given_so_far = ""
     for character in text:
         for at, byte in enumerate(encoded := character.encode(), start=1):
@@ -251,7 +251,7 @@ def test_pieces_join_to_the_text_whatever_the_tokens(kind: str, data: st.DataObj
     some = st.lists(st.integers(0, tokenizer.vocabulary_size - 1), max_size=25)
     (prompt,) = tokenizer.encode([data.draw(st.sampled_from(["", "a dog", "日本", "zwei "]))])
     tokens = data.draw(some)
-    pieces, joined = Pieces(tokenizer, [BOS, *prompt]), ""
+    pieces, joined = IncrementalText(tokenizer, [BOS, *prompt]), ""
     for at, token in enumerate(tokens, start=1):
         joined += pieces.add(token)
         assert text_after(tokenizer, prompt, tokens[:at]).startswith(joined)

@@ -19,7 +19,7 @@ from seqloom.errors import DataError, SeqloomError, UsageError
 from seqloom.models.gpt import GPT, GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLM, RecurrentLMConfig
 from seqloom.runs.decoding_names import strategy_settings
-from seqloom.runs.progress import collected
+from seqloom.runs.progress import collect_logs
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.tasks.language_modeling.generate import TextGenerator
 from seqloom.text.special_tokens import EOS, UNK
@@ -48,7 +48,7 @@ def bundle_of(model: Any, kind: str) -> LoadedRun:
 
 
 @pytest.fixture(scope="module", params=["gpt", "recurrent_lm"])
-def bundle(request: pytest.FixtureRequest) -> LoadedRun:
+def run(request: pytest.FixtureRequest) -> LoadedRun:
     """A model of random weights, far from uniform."""
     torch.manual_seed(0)
     size = KINDS["bpe"].vocabulary_size
@@ -132,7 +132,7 @@ def read(
     tmp_path: Path, lines: list[str], prompt: int, new: int, limit: int = 50, kind: str = "words"
 ) -> tuple[list[HumanText], int, list[str]]:
     (tmp_path / "texts.txt").write_text("".join(line + "\n" for line in lines), "utf-8")
-    with collected() as notices:
+    with collect_logs() as notices:
         some, short = read_human_texts(
             bundle_of(None, "words"),
             [str(tmp_path / "texts.txt")],

@@ -146,7 +146,7 @@ def test_a_prompt_is_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
         assert TOKENIZER.decode([*ids, *row.tokens]) == row.input + row.text
     for text, changes in (("a dog runs a dog", {}), ("a dog", {"max_length": 8})):
         with pytest.raises(UsageError, match="looks at 12 tokens"):
-            list(ExactSearcher(searcher.bundle, beams=[1], decode=changes).compare([text]))
+            list(ExactSearcher(searcher.run, beams=[1], decode=changes).compare([text]))
 
 
 def test_rules_hold_in_every_search(translator: Seq2Seq) -> None:

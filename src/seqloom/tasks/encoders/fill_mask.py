@@ -27,12 +27,12 @@ from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.perplexity import CorpusLikelihood, TextScore
 from seqloom.models.bert import Bert
 from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request, SpecialIds, device_of
-from seqloom.runs.progress import each_text, in_chunks, tallied
+from seqloom.runs.progress import chunked, each_text, logged_report
 from seqloom.runs.run_folder import LoadedRun, load_run
-from seqloom.runs.settings import as_trained
+from seqloom.runs.settings import data_config
 from seqloom.tasks.encoders.sentence_vectors import SentenceEncoder, Vectors, batches, encoded
-from seqloom.tasks.language_modeling.documents import chunks, each_document
-from seqloom.tasks.model import TrainedModel, one_file
+from seqloom.tasks.language_modeling.documents import document_batches, each_document
+from seqloom.tasks.model import TrainedModel, single_path
 
 logger = logging.getLogger(__name__)
 
@@ -74,11 +74,11 @@ class MaskFiller(TrainedModel):
 
     reads: ClassVar = {"evaluate": frozenset({"data"}), "predict": frozenset({"data", "decode.n_best"})}
 
-    def __init__(self, bundle: LoadedRun) -> None:
-        self.bert = _masked_model(bundle)
-        super().__init__(bundle.folder, bundle.task, self.bert, bundle.model_type)
-        self.bundle, self.tokenizer = bundle, bundle.tokenizer
-        self.mask = _mask_of(bundle)
+    def __init__(self, run: LoadedRun) -> None:
+        self.bert = _masked_model(run)
+        super().__init__(run.folder, run.task, self.bert, run.model_type)
+        self.run, self.tokenizer = run, run.tokenizer
+        self.mask = _mask_of(run)
         (self.spelling,) = self.tokenizer.pieces([self.mask])
         """How a text spells the mask."""
 
@@ -92,19 +92,19 @@ class MaskFiller(TrainedModel):
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
         """The vector of each text, `(texts, width)`."""
-        return SentenceEncoder(self.bundle).encode(texts)
+        return SentenceEncoder(self.run).encode(texts)
 
     def answers(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Iterator[Answer]:
         """Each line of a file with its masks filled; a blank or skipped line gives an empty one."""
         self.check("predict", request)
-        path = one_file(paths)
-        data = as_trained(self.folder, request.data)
-        with tallied() as tally:
+        path = single_path(paths)
+        data = data_config(self.folder, request.data)
+        with logged_report() as report:
             filled = self.fill(
                 each_text(path, data),
                 request.decode.get("n_best", LIKELIEST),
                 path=path,
-                skipped=tally if data.on_bad_line == "skip" else None,
+                skipped=report if data.on_bad_line == "skip" else None,
                 chunk=1 if request.interactive else CHUNK,
             )
             for one in filled:
@@ -114,7 +114,7 @@ class MaskFiller(TrainedModel):
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """Pseudo-perplexity and its kin on documents."""
         self.check("evaluate", request)
-        return Evaluation(evaluate_masked(self.bundle, paths, as_trained(self.folder, request.data)))
+        return Evaluation(evaluate_masked(self.run, paths, data_config(self.folder, request.data)))
 
     def fill(
         self,
@@ -133,7 +133,7 @@ class MaskFiller(TrainedModel):
         empty.
         """
         number = 0
-        for some in in_chunks(texts, chunk):
+        for some in chunked(texts, chunk):
             ids = [encoder_ids(one, self.tokenizer.special_ids) for one in self._ids(some)]
             wanted = []
             for i, text in enumerate(some):
@@ -201,37 +201,36 @@ class MaskFiller(TrainedModel):
         return filled
 
 
-def _masked_model(bundle: LoadedRun) -> Bert:
-    if bundle.task != "fill-mask" or not isinstance(bundle.model, Bert):
+def _masked_model(run: LoadedRun) -> Bert:
+    if run.task != "fill-mask" or not isinstance(run.model, Bert):
         raise UsageError(
-            f"{printable(str(bundle.folder))}: must be a masked language model (of fill-mask), but is one of"
-            f" {bundle.task}"
+            f"{printable(str(run.folder))}: must be a masked language model (of fill-mask), but is one of"
+            f" {run.task}"
         )
-    return bundle.model
+    return run.model
 
 
-def _mask_of(bundle: LoadedRun) -> int:
-    mask = bundle.tokenizer.special_ids.mask
+def _mask_of(run: LoadedRun) -> int:
+    mask = run.tokenizer.special_ids.mask
     if mask is None:
         raise UsageError(
-            f"{printable(str(bundle.folder))}: its tokenizer must have a mask, but has none; get its files"
-            " again"
+            f"{printable(str(run.folder))}: its tokenizer must have a mask, but has none; get its files again"
         )
     return mask
 
 
-def evaluate_masked(bundle: LoadedRun, paths: Sequence[str], data: DataConfig) -> dict[str, float]:
+def evaluate_masked(run: LoadedRun, paths: Sequence[str], data: DataConfig) -> dict[str, float]:
     """Pseudo-perplexity and its kin over documents: pseudo_loss (nats a token), pseudo_perplexity, ... with
     their intervals.
 
     A document longer than the model can read is read in parts, each by itself. Raises what reading documents
     raises.
     """
-    model, mask = _masked_model(bundle), _mask_of(bundle)
-    special_ids = bundle.tokenizer.special_ids
+    model, mask = _masked_model(run), _mask_of(run)
+    special_ids = run.tokenizer.special_ids
     room = model.context - len(special_ids.prefix) - len(special_ids.suffix)
     corpus = CorpusLikelihood.empty(special_ids._replace(eos=None))
-    for some in chunks(each_document(paths, data, bundle.tokenizer)):
+    for some in document_batches(each_document(paths, data, run.tokenizer)):
         cut = [
             (at, one.ids[first : first + room].tolist())
             for at, one in enumerate(some)

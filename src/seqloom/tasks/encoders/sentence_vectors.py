@@ -25,10 +25,10 @@ from seqloom.evaluation.correlation import correlations
 from seqloom.interop.sentence_transformers import Pooling, pooling_of
 from seqloom.models.bert import Bert
 from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request, device_of
-from seqloom.runs.progress import each_text, in_chunks, tallied
+from seqloom.runs.progress import chunked, each_text, logged_report
 from seqloom.runs.run_folder import LoadedRun, load_run
-from seqloom.runs.settings import as_trained
-from seqloom.tasks.model import TrainedModel, one_file
+from seqloom.runs.settings import data_config
+from seqloom.tasks.model import TrainedModel, single_path
 
 logger = logging.getLogger(__name__)
 
@@ -52,14 +52,14 @@ class SentenceEncoder(TrainedModel):
 
     reads: ClassVar = {"evaluate": frozenset({"data"}), "predict": frozenset({"data"})}
 
-    def __init__(self, bundle: LoadedRun) -> None:
-        self.encoder, self.tokenizer = encoder_of(bundle), bundle.tokenizer
-        super().__init__(bundle.folder, bundle.task, self.encoder, bundle.model_type)
-        self.bundle = bundle
-        pooling = pooling_of(bundle.folder)
+    def __init__(self, run: LoadedRun) -> None:
+        self.encoder, self.tokenizer = encoder_of(run), run.tokenizer
+        super().__init__(run.folder, run.task, self.encoder, run.model_type)
+        self.run = run
+        pooling = pooling_of(run.folder)
         if pooling is None:
             logger.info(
-                f"{printable(str(bundle.folder))} does not say how states become one vector: the mean over"
+                f"{printable(str(run.folder))} does not say how states become one vector: the mean over"
                 " all tokens is taken"
             )
         self.pooling = pooling or Pooling()
@@ -69,7 +69,7 @@ class SentenceEncoder(TrainedModel):
         self.room = self.longest - len(special_ids.prefix) - len(special_ids.suffix)
         if self.room < 0:
             raise FolderError(
-                f"{printable(str(bundle.folder))}: a text must have room for its marks, but has"
+                f"{printable(str(run.folder))}: a text must have room for its marks, but has"
                 f" {self.longest} tokens in all"
             )
         self.width = self.encoder.config.width * len(self.pooling.modes)
@@ -92,8 +92,8 @@ class SentenceEncoder(TrainedModel):
     def answers(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Iterator[Answer]:
         """The vector of each line of a file."""
         self.check("predict", request)
-        path = one_file(paths)
-        texts = each_text(path, as_trained(self.folder, request.data))
+        path = single_path(paths)
+        texts = each_text(path, data_config(self.folder, request.data))
         for vector in self.stream(texts, 1 if request.interactive else CHUNK):
             numbers = vector.tolist()
             yield Answer(" ".join(f"{number:.8g}" for number in numbers), {"vector": numbers})
@@ -101,14 +101,14 @@ class SentenceEncoder(TrainedModel):
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """How well the cosine of two texts agrees with the scores that people gave them."""
         self.check("evaluate", request)
-        found = evaluate_similarity(self, paths, as_trained(self.folder, request.data))
+        found = evaluate_similarity(self, paths, data_config(self.folder, request.data))
         return Evaluation(found.metrics, outputs=[f"{one:.6f}" for one in found.cosines])
 
     def stream(self, texts: Iterable[str], chunk: int = CHUNK) -> Iterator[Vectors]:
         """The vectors `(width,)` of any number of texts, in order; memory is bounded by the chunk."""
         cut = 0
         try:
-            for some in in_chunks(texts, chunk):
+            for some in chunked(texts, chunk):
                 vectors, more = self._encode(some)
                 cut += more
                 yield from vectors
@@ -166,14 +166,14 @@ def encoded(model: Bert, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]
     return model(inputs.clamp(min=0), inputs >= 0), inputs
 
 
-def encoder_of(bundle: LoadedRun) -> Bert:
+def encoder_of(run: LoadedRun) -> Bert:
     """Raises UsageError where the model is no encoder of texts."""
-    if not isinstance(bundle.model, Bert):
+    if not isinstance(run.model, Bert):
         raise UsageError(
-            f"{printable(str(bundle.folder))}: vectors of texts come from an encoder (of the family bert),"
-            f" but this is {bundle.model_type}"
+            f"{printable(str(run.folder))}: vectors of texts come from an encoder (of the family bert),"
+            f" but this is {run.model_type}"
         )
-    return bundle.model
+    return run.model
 
 
 class Similarity(NamedTuple):
@@ -190,8 +190,8 @@ def evaluate_similarity(encoder: SentenceEncoder, paths: Sequence[str], data: Da
 
     Raises DataError and UsageError as `read_labelled` does, and DataError for fewer than two pairs.
     """
-    with tallied() as tally:
-        pairs = list(read_labelled(paths, data, tally, pairs=True, number=True))
+    with logged_report() as report:
+        pairs = list(read_labelled(paths, data, report, pairs=True, number=True))
     if len(pairs) < 2:
         raise DataError("a correlation needs at least two pairs, but there is one; give more", pairs[0].path)
     texts = [one.text for one in pairs] + [str(one.second) for one in pairs]

@@ -23,7 +23,7 @@ from seqloom.evaluation.classification import LabelPredictions, confusion, label
 from seqloom.models.vit import LEVELS, ViT, ViTConfig
 from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request, device_of
 from seqloom.runs import run_folder
-from seqloom.runs.progress import counted
+from seqloom.runs.progress import log_progress
 from seqloom.shapes import IGNORE
 from seqloom.tasks.model import TrainedModel
 
@@ -35,9 +35,7 @@ Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
 @torch.no_grad()
-def classified(
-    model: nn.Module, batches: Iterable[Labelled], preprocessing: Preprocessing
-) -> LabelPredictions:
+def classify(model: nn.Module, batches: Iterable[Labelled], preprocessing: Preprocessing) -> LabelPredictions:
     """What a model in evaluation mode makes of these images."""
     found, device = [], device_of(model)
     for pixels, true in batches:
@@ -51,7 +49,7 @@ def classified(
 
 
 @torch.no_grad()
-def told_colours(model: Any, batches: Iterable[MaskedPatchBatch]) -> dict[str, float]:
+def patch_metrics(model: Any, batches: Iterable[MaskedPatchBatch]) -> dict[str, float]:
     """How well a model in evaluation mode tells the colours of corrupted patches: loss (nats a patch),
     accuracy, baseline_accuracy (of always telling the commonest colour), patches. There must be at least one
     batch."""
@@ -102,7 +100,7 @@ class ImageClassifier(TrainedModel):
     def load(cls, folder: str | Path, device: str = "auto") -> ImageClassifier:
         """Opens a run folder. Raises FolderError where it is none, is damaged, or its model classifies no
         images."""
-        folder = run_folder.located(folder)
+        folder = run_folder.resolve_folder(folder)
         opened = run_folder.open_model(folder, device)
         config: Any = opened.model.config
         labels = config.labels if isinstance(config, ViTConfig) else ()
@@ -146,13 +144,13 @@ class ImageClassifier(TrainedModel):
         number = {label: at for at, label in enumerate(self.labels)}
 
         def batches() -> Iterator[Labelled]:
-            for pictures in _chunks(counted(read_pictures(paths), "images read"), CHUNK):
+            for pictures in _chunks(log_progress(read_pictures(paths), "images read"), CHUNK):
                 for picture in pictures:
                     if picture.label not in number:
                         raise DataError(f"{picture.place}: {unknown_label(str(picture.label), self.labels)}")
                 yield self._pixels(pictures), np.array([number[str(picture.label)] for picture in pictures])
 
-        found = classified(self.model, batches(), self.preprocessing)
+        found = classify(self.model, batches(), self.preprocessing)
         if not len(found.true):
             raise DataError(f"{printable(paths[0])}: must hold at least one image, but holds none")
         counts = confusion(found.true, found.predicted, len(self.labels))[:-1]  # no label is unseen
@@ -206,7 +204,7 @@ class PatchPredictor(TrainedModel):
 
         def batches() -> Iterator[MaskedPatchBatch]:
             read = 0
-            for pictures in _chunks(counted(read_pictures(paths, labelled=False), "images read"), CHUNK):
+            for pictures in _chunks(log_progress(read_pictures(paths, labelled=False), "images read"), CHUNK):
                 rows = np.arange(read, read + len(pictures))
                 read += len(pictures)
                 pixels = np.stack([self.preprocessing.fitted(picture.pixels) for picture in pictures])
@@ -222,7 +220,7 @@ class PatchPredictor(TrainedModel):
             if not read:
                 raise DataError("must hold at least one image, but holds none", paths[0])
 
-        return Evaluation(told_colours(self.vit, batches()))
+        return Evaluation(patch_metrics(self.vit, batches()))
 
 
 def open_patch_predictor(folder: Path, device: str) -> PatchPredictor:

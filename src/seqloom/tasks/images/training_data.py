@@ -28,10 +28,10 @@ from seqloom.evaluation.classification import label_metrics
 from seqloom.models.vit import LEVELS, ViT, ViTConfig
 from seqloom.protocols import NewModel, Rows
 from seqloom.runs import run_folder
-from seqloom.runs.progress import counted, split_note
+from seqloom.runs.progress import log_progress, split_note
 from seqloom.runs.settings import model_fields
 from seqloom.shapes import IGNORE
-from seqloom.tasks.images.classify import CHUNK, classified, read_preprocessing, told_colours
+from seqloom.tasks.images.classify import CHUNK, classify, patch_metrics, read_preprocessing
 from seqloom.tasks.training_data import check_same_data
 from seqloom.training.objectives import ImageClassification, MaskedPatchPrediction
 
@@ -41,7 +41,7 @@ MAY_CHANGE = ("image_size", "dropout", "attention_dropout")
 """Fields that may be set when a ViT begins with the weights of another."""
 
 
-class ViTStart(NamedTuple):
+class PretrainedViT(NamedTuple):
     """What a ViT begins with that was trained before."""
 
     fields: dict[str, Any]
@@ -63,7 +63,7 @@ class _Images:
     """The rows of `validation` that are validated on."""
     config: ViTConfig
     """Of the model, labels aside."""
-    begun: ViTStart | None
+    begun: PretrainedViT | None
     """What the model begins with."""
     tokenizer: None = None
 
@@ -122,7 +122,7 @@ class PreparedImages(_Images):
             (self.validation.pixels[rows], np.asarray(self.validation.labels[rows]))
             for rows in self.held_in_chunks()
         )
-        return label_metrics(classified(model, batches, self.plan.preprocessing), len(self.labels), "images")
+        return label_metrics(classify(model, batches, self.plan.preprocessing), len(self.labels), "images")
 
 
 @final
@@ -156,7 +156,7 @@ class PreparedPatches(_Images):
             masked_patches(self.validation.pixels[at], at, np.full_like(at, FIXED), 0, how, size, LEVELS)
             for at in chunks
         )
-        return told_colours(model, batches)
+        return patch_metrics(model, batches)
 
 
 def prepare_images(run_config: RunConfig, folder: Path, first: bool) -> PreparedImages:
@@ -185,7 +185,7 @@ def _read(run_config: RunConfig, folder: Path, first: bool, head: str) -> dict[s
         identity = {"paths": list(paths), "files": files_of} | ({} if labelled else {"labelled": False})
 
         def pictures() -> Iterator[Picture]:
-            return counted(read_pictures(paths, labelled=labelled), "images read")
+            return log_progress(read_pictures(paths, labelled=labelled), "images read")
 
         store = build_image_store(pictures, preprocessing, identity, cache_folder(Path(paths[0])))
         for how, number in store.changed.items():
@@ -237,7 +237,7 @@ def _read(run_config: RunConfig, folder: Path, first: bool, head: str) -> dict[s
 
 def _read_as(
     run_config: RunConfig, folder: Path, head: str
-) -> tuple[ViTConfig, Preprocessing, ViTStart | None]:
+) -> tuple[ViTConfig, Preprocessing, PretrainedViT | None]:
     """The configuration of the model, labels aside; how a picture becomes what it reads; and what it begins
     with (`model.from`), which is not needed where a run is gone on with."""
     model, kept, begun = run_config.model, None, None
@@ -248,8 +248,8 @@ def _read_as(
         kept = folder
         fields = _fields(files.read_json(folder / run_folder.CONFIG)) | fields
     elif "from" in model:
-        kept = run_folder.located(model["from"])
-        begun = start_vit(kept, fields)
+        kept = run_folder.resolve_folder(model["from"])
+        begun = pretrained_vit(kept, fields)
         fields = begun.fields
     config: ViTConfig = run_folder.model_config(model["name"], model["size"], 0, fields)
     if config.head != head:
@@ -268,7 +268,7 @@ def _read_as(
     return config, dataclasses.replace(how, size=config.image_size), begun
 
 
-def start_vit(folder: str | Path, changes: Mapping[str, Any] = MappingProxyType({})) -> ViTStart:
+def pretrained_vit(folder: str | Path, changes: Mapping[str, Any] = MappingProxyType({})) -> PretrainedViT:
     """The encoder of the ViT in a run folder or a Hugging Face directory, for a model of labels with these
     fields changed. The head that it was trained with is left behind, and [mask] (section 3.2: a new head,
     which begins at 0).
@@ -296,7 +296,7 @@ def start_vit(folder: str | Path, changes: Mapping[str, Any] = MappingProxyType(
         if name not in ("head.weight", "head.bias", "mask")
     }
     tensors["positions"] = model.positions_of(fields["image_size"], fields["image_size"]).detach()
-    return ViTStart(fields, tensors, ("head.weight", "head.bias"))
+    return PretrainedViT(fields, tensors, ("head.weight", "head.bias"))
 
 
 def _fields(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,14 +31,14 @@ def export_arpa(folder: str, path: str) -> dict[str, int]:
     already.
     """
     place = new_file(path, SUFFIXES)
-    bundle = run_folder.load_run(folder)
-    if not isinstance(bundle.model, Ngram):
+    run = run_folder.load_run(folder)
+    if not isinstance(run.model, Ngram):
         raise UsageError(
-            f"{printable(folder)}: an ARPA file holds an n-gram model, but this is a {bundle.model_type}"
+            f"{printable(folder)}: an ARPA file holds an n-gram model, but this is a {run.model_type}"
         )
-    vocabulary = bundle.tokenizer.vocabulary_size
-    words = [bundle.tokenizer.pieces([at])[0] for at in range(len(SPECIAL_TOKENS), vocabulary)]
-    lines = write_arpa(bundle.model, words)
+    vocabulary = run.tokenizer.vocabulary_size
+    words = [run.tokenizer.pieces([at])[0] for at in range(len(SPECIAL_TOKENS), vocabulary)]
+    lines = write_arpa(run.model, words)
 
     def write(file: BinaryIO) -> None:
         if place.suffix == ".gz":
@@ -48,7 +48,7 @@ def export_arpa(folder: str, path: str) -> dict[str, int]:
             file.writelines(lines)
 
     files.write_atomic(place, write)
-    return sizes(bundle.model)
+    return sizes(run.model)
 
 
 def import_arpa(path: str, output_dir: str) -> dict[str, int]:

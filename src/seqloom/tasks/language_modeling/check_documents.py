@@ -18,7 +18,7 @@ from seqloom.data.batching.corpus_store import CorpusStore
 from seqloom.data.readers.documents import DocumentPiece
 from seqloom.errors import place
 from seqloom.registry import task_to_train
-from seqloom.runs.progress import muted
+from seqloom.runs.progress import mute_logs
 from seqloom.tasks.data_report import (
     DataReport,
     Finding,
@@ -33,7 +33,7 @@ from seqloom.tasks.data_report import (
 )
 from seqloom.tasks.language_modeling.documents import each_document, each_piece
 from seqloom.tasks.language_modeling.training_data import PreparedCorpus, prepare_corpus
-from seqloom.tasks.training_data import prepared, total_steps
+from seqloom.tasks.training_data import prepare_data, total_steps
 from seqloom.training.distributed import World
 
 MOST_PLACES = 2**20
@@ -44,12 +44,12 @@ def check_documents(run: RunConfig, test: Sequence[str], folder: Path) -> DataRe
     """Examines documents as a training with these settings would read them."""
     model = {"name": task_to_train(run.task).models[0], "size": "small"}
     run = replace(run, output_dir="", model=model)
-    corpus = prepared(prepare_corpus, run, folder, World())
+    corpus = prepare_data(prepare_corpus, run, folder, World())
     tokenizer, stores = corpus.tokenizer, {"train": corpus.corpus, "validation": corpus.validation}
     splits = {name: _store_sizes(store) for name, store in stores.items()}
     lengths = {name: quantiles(np.diff(store.offsets)) for name, store in stores.items()}
     if test:
-        with muted():
+        with mute_logs():
             documents = list(each_document(test, run.data, tokenizer))
         sizes = np.asarray([len(document.ids) for document in documents])
         lengths["test"] = quantiles(sizes + corpus.corpus.ended)

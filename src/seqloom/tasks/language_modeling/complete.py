@@ -30,8 +30,8 @@ from seqloom.errors import SeqloomError, UsageError
 from seqloom.packed_weights import PackedWeights
 from seqloom.protocols import State, StoredTokenizer, context_of, device_of, fork, next_logits, select_rows
 from seqloom.runs.run_folder import load_run
-from seqloom.tasks.language_modeling.generate import begun
-from seqloom.tasks.model import refused
+from seqloom.tasks.language_modeling.generate import prompt_ids
+from seqloom.tasks.model import no_such_verb
 
 KEPT = 8
 """Contexts whose states are kept, so that a keystroke reads what is new."""
@@ -112,7 +112,7 @@ class Completer:
         calls = (self._bounds.steps or STEPS[self._tokenizer.kind]) * words
         if self._context is not None:
             calls = min(calls, self._context // 4)
-        read = begun(self._tokenizer, ids)
+        read = prompt_ids(self._tokenizer, ids)
         logits, state = self._after(tuple(read[window_start(len(read) + calls, self._context) :]))
         inside = bool(_INSIDE.search(prefix.encode()))
         search = _Search(
@@ -312,7 +312,7 @@ def last_word(prefix: str, completion: Completion) -> str:
 def load_completer(folder: str | Path, device: str = "auto") -> Completer:
     """Opens a run folder. Raises FolderError where it is none, or is damaged; UsageError where its task is
     another."""
-    bundle = load_run(folder, device)
-    if bundle.task != "text-generation":
-        raise refused(folder, bundle.task, "complete")
-    return Completer(bundle.model, bundle.tokenizer)
+    run = load_run(folder, device)
+    if run.task != "text-generation":
+        raise no_such_verb(folder, run.task, "complete")
+    return Completer(run.model, run.tokenizer)

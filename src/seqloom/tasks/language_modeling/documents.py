@@ -16,7 +16,7 @@ from seqloom.data.batching.token_store import fingerprint
 from seqloom.data.readers.documents import DocumentPiece, corpus_files, read_documents
 from seqloom.evaluation.perplexity import CorpusLikelihood, score_texts
 from seqloom.protocols import SpecialIds, Tokenizer
-from seqloom.runs.progress import tallied
+from seqloom.runs.progress import logged_report
 from seqloom.text.special_tokens import SPECIAL_IDS
 
 CHUNK = 2**16
@@ -38,9 +38,9 @@ def each_piece(
 ) -> Generator[DocumentPiece, None, None]:
     """The documents of what was named, in pieces; at the end, or at an error, what was guessed, repaired and
     left out is logged, unless this is a second pass (`notices`)."""
-    with tallied(notices) as tally:
+    with logged_report(notices) as report:
         files = corpus_files(paths, data, logger.info) if notices else corpus_files(paths, data)
-        yield from read_documents(files, data, tally)
+        yield from read_documents(files, data, report)
 
 
 def each_document(paths: Sequence[str], data: DataConfig, tokenizer: Tokenizer) -> Iterator[Document]:
@@ -79,7 +79,7 @@ def score_documents(
     special_ids: SpecialIds = SPECIAL_IDS,
 ) -> CorpusLikelihood:
     corpus = CorpusLikelihood.empty(special_ids)
-    for some in chunks(documents):
+    for some in document_batches(documents):
         for document, score in zip(
             some, score_texts(model, [one.ids for one in some], special_ids, stride=stride), strict=True
         ):
@@ -87,7 +87,7 @@ def score_documents(
     return corpus
 
 
-def chunks(documents: Iterator[Document]) -> Iterator[list[Document]]:
+def document_batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
     some: list[Document] = []
     size = 0
     for document in documents:
@@ -106,7 +106,7 @@ def stride_of(model: Any, stride: int | None) -> int | None:
     return stride or (None if model.context is None else max(model.context // 2, 1))
 
 
-def convention(model: Any, stride: int | None, tokenizer: Tokenizer) -> str:
+def describe_scoring(model: Any, stride: int | None, tokenizer: Tokenizer) -> str:
     """How log-probabilities come about, in one line."""
     context, step, special_ids = model.context, stride_of(model, stride), tokenizer.special_ids
     begin = " ".join(tokenizer.pieces(special_ids.bos))

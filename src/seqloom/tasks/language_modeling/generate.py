@@ -17,9 +17,9 @@ from seqloom.decoding.string_constraints import cut_at, possible_stop_length
 from seqloom.errors import UsageError
 from seqloom.packed_weights import packed_weights
 from seqloom.protocols import Tokenizer, context_of
-from seqloom.runs.decoding_options import found_or_refused, generation_options
+from seqloom.runs.decoding_options import generation_options, require_hypotheses
 from seqloom.runs.run_folder import LoadedRun, load_run
-from seqloom.tasks.model import refused
+from seqloom.tasks.model import no_such_verb
 
 logger = logging.getLogger(__name__)
 
@@ -59,13 +59,13 @@ class TextGenerator:
     a batch.
     """
 
-    def __init__(self, bundle: LoadedRun) -> None:
+    def __init__(self, run: LoadedRun) -> None:
         """Raises UsageError for a model of another task."""
-        if bundle.task != TASK:
-            raise refused(bundle.folder, bundle.task, "generate")
-        self.bundle = bundle
+        if run.task != TASK:
+            raise no_such_verb(run.folder, run.task, "generate")
+        self.run = run
         self._noticed = False
-        self._context = context_of(bundle.model)
+        self._context = context_of(run.model)
 
     @packed_weights()
     def generate(
@@ -81,8 +81,8 @@ class TextGenerator:
         `batch_rows` prompts are read at a time; `progress` is told how many tokens each step made, `watch`
         sees each step.
         """
-        settings = self.bundle.decode_with(decode)
-        options = generation_options(settings, self.bundle.tokenizer)
+        settings = self.run.decode_settings(decode)
+        options = generation_options(settings, self.run.tokenizer)
         read = self._read(prompts)
         found: list[list[Hypothesis]] = []
         for at in range(0, len(read), settings.batch_rows):
@@ -93,7 +93,7 @@ class TextGenerator:
         return [
             [
                 self._continuation(prompt, ids, number, hypothesis, settings.stop)
-                for number, hypothesis in enumerate(found_or_refused(hypotheses, options.strategy))
+                for number, hypothesis in enumerate(require_hypotheses(hypotheses, options.strategy))
             ]
             for prompt, ids, hypotheses in zip(prompts, read, found, strict=True)
         ]
@@ -101,14 +101,14 @@ class TextGenerator:
     def stream(self, prompt: str, **decode: Any) -> Iterator[str]:
         """The new text of one output, in pieces as they come; of a wide beam, which may change its mind, all
         at once."""
-        settings = self.bundle.decode_with(decode | {"n_best": 1})
-        options = generation_options(settings, self.bundle.tokenizer)
+        settings = self.run.decode_settings(decode | {"n_best": 1})
+        options = generation_options(settings, self.run.tokenizer)
         (ids,) = self._read([prompt])
-        pieces = Pieces(self.bundle.tokenizer, ids)
+        pieces = IncrementalText(self.run.tokenizer, ids)
         steps = self._steps([ids], settings, options)
         if settings.strategy == "beam" and settings.beam > 1:
             (found,) = finish(steps)
-            hypothesis = found_or_refused(found, options.strategy)[0]
+            hypothesis = require_hypotheses(found, options.strategy)[0]
             yield self._continuation(prompt, ids, 0, hypothesis, settings.stop).text
             return
         made, open_ = 0, ""
@@ -116,7 +116,7 @@ class TextGenerator:
             try:
                 new = next(steps)
             except StopIteration as over:
-                found_or_refused(over.value[0], options.strategy)
+                require_hypotheses(over.value[0], options.strategy)
                 break
             for token in new.tolist():
                 made += 1
@@ -134,7 +134,7 @@ class TextGenerator:
         self._notice(len(ids) + made)
 
     def _read(self, prompts: Sequence[str]) -> list[list[int]]:
-        return [begun(self.bundle.tokenizer, ids) for ids in self.bundle.tokenizer.encode(prompts)]
+        return [prompt_ids(self.run.tokenizer, ids) for ids in self.run.tokenizer.encode(prompts)]
 
     def _steps(
         self,
@@ -143,7 +143,7 @@ class TextGenerator:
         options: GenerationOptions,
         watch: Callable[[DecodingStep], None] | None = None,
     ) -> Generator[Tensor, None, list[list[Hypothesis]]]:
-        model: Any = self.bundle.model
+        model: Any = self.run.model
         return generate_windows(
             model, prompts, settings.max_length or NEW_TOKENS, options, self._context, watch
         )
@@ -152,7 +152,7 @@ class TextGenerator:
         self, prompt: str, ids: list[int], number: int, made: Hypothesis, stop: Sequence[str]
     ) -> Continuation:
         self._notice(len(ids) + len(made.tokens) + made.finished)
-        text = cut_at(text_after(self.bundle.tokenizer, ids, made.tokens), stop)
+        text = cut_at(text_after(self.run.tokenizer, ids, made.tokens), stop)
         return Continuation(prompt, number, text, made.tokens, made.log_probability, made.finished)
 
     def _notice(self, length: int) -> None:
@@ -166,7 +166,7 @@ class TextGenerator:
 
 
 @final
-class Pieces:
+class IncrementalText:
     """Tokens to text as they come: a piece is what is sure, whole characters only. All pieces together are
     the whole text."""
 
@@ -194,7 +194,7 @@ class Pieces:
         return text_after(self._tokenizer, self._before, self._open)[self._given :]
 
 
-def begun(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
+def prompt_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
     """What a language model reads before it goes on with a text. Raises UsageError where that is nothing."""
     if read := [*tokenizer.special_ids.bos, *ids]:
         return read

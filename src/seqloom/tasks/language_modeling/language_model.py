@@ -10,9 +10,14 @@ from typing import Any, ClassVar, final
 
 from seqloom.protocols import NO_REQUEST, Evaluation, Request
 from seqloom.runs.run_folder import LoadedRun, load_run
-from seqloom.runs.settings import as_trained
+from seqloom.runs.settings import data_config
 from seqloom.tasks.language_modeling.complete import Completer, Completion
-from seqloom.tasks.language_modeling.documents import convention, each_document, evaluate_documents, stride_of
+from seqloom.tasks.language_modeling.documents import (
+    describe_scoring,
+    each_document,
+    evaluate_documents,
+    stride_of,
+)
 from seqloom.tasks.language_modeling.generate import Continuation, TextGenerator
 from seqloom.tasks.language_modeling.score import Scored, Scorer
 from seqloom.tasks.model import TrainedModel
@@ -34,15 +39,15 @@ class LanguageModel(TrainedModel):
 
     def __init__(self, run: LoadedRun) -> None:
         super().__init__(run.folder, run.task, run.model, run.model_type)
-        self.bundle = run
+        self.run = run
 
     @cached_property
     def generator(self) -> TextGenerator:
-        return TextGenerator(self.bundle)
+        return TextGenerator(self.run)
 
     @cached_property
     def completer(self) -> Completer:
-        return Completer(self.bundle.model, self.bundle.tokenizer)
+        return Completer(self.run.model, self.run.tokenizer)
 
     def generate(self, prompts: Sequence[str], **decode: Any) -> list[list[Continuation]]:
         """For each prompt its `n_best` continuations; see `TextGenerator.generate`."""
@@ -56,7 +61,7 @@ class LanguageModel(TrainedModel):
         self, texts: Iterable[str], *, prompt: str = "", tokens: bool = False, stride: int | None = None
     ) -> Iterator[Scored]:
         """How likely each text is; see `Scorer.score`."""
-        return Scorer(self.bundle).score(texts, prompt=prompt, tokens=tokens, stride=stride)
+        return Scorer(self.run).score(texts, prompt=prompt, tokens=tokens, stride=stride)
 
     def complete(self, prefix: str, n: int = 5, words: int = 1) -> list[Completion]:
         """The likeliest completions of a text that is being typed; see `Completer.complete`."""
@@ -65,9 +70,9 @@ class LanguageModel(TrainedModel):
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """Perplexity and its kin on documents."""
         self.check("evaluate", request)
-        run, stride = self.bundle, request.stride
-        logger.info(convention(run.model, stride, run.tokenizer))
-        documents = each_document(paths, as_trained(self.folder, request.data), run.tokenizer)
+        run, stride = self.run, request.stride
+        logger.info(describe_scoring(run.model, stride, run.tokenizer))
+        documents = each_document(paths, data_config(self.folder, request.data), run.tokenizer)
         step = stride_of(run.model, stride)
         return Evaluation(evaluate_documents(run.model, documents, step, run.tokenizer.special_ids))
 

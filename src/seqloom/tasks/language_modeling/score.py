@@ -94,13 +94,13 @@ class Scorer:
     """
 
     def __init__(self, folder: str | Path | LoadedRun) -> None:
-        self.bundle = folder if isinstance(folder, LoadedRun) else language_model(folder)
+        self.run = folder if isinstance(folder, LoadedRun) else language_model(folder)
 
     def notice(self) -> None:
         """Says where texts that differ in their first token are not compared by it."""
-        if not self.bundle.tokenizer.special_ids.bos:
+        if not self.run.tokenizer.special_ids.bos:
             logger.info(
-                f"{printable(str(self.bundle.folder))}: nothing begins a text of this model: its first token"
+                f"{printable(str(self.run.folder))}: nothing begins a text of this model: its first token"
                 " is read and not scored"
             )
 
@@ -109,7 +109,7 @@ class Scorer:
     ) -> Iterator[Scored]:
         """The score of each text, in order; memory is bounded. With a prompt, log P(text | prompt), cut into
         tokens apart from it."""
-        tokenizer, model = self.bundle.tokenizer, self.bundle.model
+        tokenizer, model = self.run.tokenizer, self.run.model
         special_ids = tokenizer.special_ids
         step = stride_of(model, stride)
         given = tokenizer.encode([prompt])[0]
@@ -148,14 +148,14 @@ def token_table(tokenizer: Tokenizer, ids: Sequence[int], score: TextScore) -> t
 
 
 def language_model(folder: str | Path) -> LoadedRun:
-    """The bundle of a language model. Raises UsageError for a model of another task."""
-    bundle = load_run(folder)
-    if bundle.task != "text-generation":
+    """The loaded run of a language model. Raises UsageError for a model of another task."""
+    run = load_run(folder)
+    if run.task != "text-generation":
         raise UsageError(
             f"{printable(str(folder))}: must be a language model (of text-generation), but is one of"
-            f" {bundle.task}; try: seqloom evaluate"
+            f" {run.task}; try: seqloom evaluate"
         )
-    return bundle
+    return run
 
 
 @final

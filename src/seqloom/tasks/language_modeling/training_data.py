@@ -27,7 +27,7 @@ from seqloom.models import model_family
 from seqloom.protocols import FittedModel, FrequencyOutput, NeuralDecodable, NewModel, Rows, context_of
 from seqloom.run_file import to_plain
 from seqloom.runs import run_folder
-from seqloom.runs.progress import counted
+from seqloom.runs.progress import log_progress
 from seqloom.runs.settings import model_fields
 from seqloom.tasks.language_modeling.documents import Document, each_piece, score_documents
 from seqloom.tasks.training_data import check_same_data, learned_tokenizer, new_model
@@ -137,7 +137,7 @@ def prepare_corpus(run_config: RunConfig, folder: Path, first: bool) -> Prepared
 
     def texts() -> Iterator[str]:
         left = math.inf if data.tokenizer == "characters" else data.learn_from
-        for piece in counted(training(notices=True), "texts read for the tokenizer"):
+        for piece in log_progress(training(notices=True), "texts read for the tokenizer"):
             if left <= 0:
                 logger.info(
                     f"the tokenizer is learned from the first {data.learn_from:,} characters"
@@ -176,13 +176,13 @@ def prepare_corpus(run_config: RunConfig, folder: Path, first: bool) -> Prepared
             folder / run_folder.DATA,
             {"files": prints, "training": asdict(corpus.totals), "validation": asdict(validation.totals)},
         )
-    plan = planned(run_config, tokenizer.vocabulary_size, corpus)
+    plan = make_plan(run_config, tokenizer.vocabulary_size, corpus)
     return PreparedCorpus(
         run=run_config, tokenizer=tokenizer, corpus=corpus, validation=validation, plan=plan
     )
 
 
-def planned(run_config: RunConfig, vocabulary_size: int, corpus: CorpusStore) -> WindowPlan | StreamPlan:
+def make_plan(run_config: RunConfig, vocabulary_size: int, corpus: CorpusStore) -> WindowPlan | StreamPlan:
     """How the corpus is cut into batches for a model: a stream where it carries its state on, shuffled
     windows where not."""
     train, model = run_config.train, run_config.model

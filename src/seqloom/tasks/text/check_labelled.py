@@ -19,7 +19,7 @@ from seqloom.data.readers.examples import ChoiceQuestion, LabelledText, TaggedWo
 from seqloom.data.readers.labels import check_known, check_leak
 from seqloom.errors import place
 from seqloom.protocols import Objective, Rows
-from seqloom.runs.progress import collected, tallied
+from seqloom.runs.progress import collect_logs, logged_report
 from seqloom.tasks.data_report import (
     SPLIT_OFF,
     DataReport,
@@ -31,9 +31,9 @@ from seqloom.tasks.data_report import (
     training_table,
     unknown_percent,
 )
-from seqloom.tasks.text.text_tasks import TextTask
+from seqloom.tasks.text.text_tasks import TextTaskSpec
 from seqloom.tasks.text.training_data import EncodedExamples, prepare_examples
-from seqloom.tasks.training_data import prepared, total_steps
+from seqloom.tasks.training_data import prepare_data, total_steps
 from seqloom.training.distributed import World
 from seqloom.training.optimisation import make_optimizer
 
@@ -46,19 +46,19 @@ MOST_TAGS = 16
 MEBIBYTE = 2**20
 
 
-def check_labelled(text_task: TextTask, run: RunConfig, test: Sequence[str], folder: Path) -> DataReport:
+def check_labelled(text_task: TextTaskSpec, run: RunConfig, test: Sequence[str], folder: Path) -> DataReport:
     """Examines examples as a training with these settings would read them, and takes a few steps of it."""
-    with collected() as notices:
-        data = prepared(partial(prepare_examples, text_task), run, folder, World())
+    with collect_logs() as notices:
+        data = prepare_data(partial(prepare_examples, text_task), run, folder, World())
     tokenizer, validation = data.tokenizer, "validation" if run.data.validation else SPLIT_OFF
     examples = {"train": data.examples, validation: data.validation}
-    lengths = {"train": data.items.tokens.lengths, validation: data.held_out.tokens.lengths}
+    lengths = {"train": data.dataset.tokens.lengths, validation: data.held_out.tokens.lengths}
     if test:
-        with tallied() as tally:
-            examples["test"] = list(data.work.read(test, run.data, tally))
-        if data.work.labels:
-            notices += check_known(examples["test"], data.work.labels, "ignore")
-        lengths["test"] = data.work.encode(examples["test"], data.how).tokens.lengths
+        with logged_report() as report:
+            examples["test"] = list(data.head_task.read(test, run.data, report))
+        if data.head_task.labels:
+            notices += check_known(examples["test"], data.head_task.labels, "ignore")
+        lengths["test"] = data.head_task.encode(examples["test"], data.options).tokens.lengths
     for name, some in examples.items():
         if name != "train" and some and isinstance(some[0], LabelledText):
             notices += [f"{name}: {leak}" for leak in check_leak(data.examples, some)]
@@ -67,8 +67,8 @@ def check_labelled(text_task: TextTask, run: RunConfig, test: Sequence[str], fol
     }
     labels = count_labels(examples)
     row_lengths = {name: quantiles(some) for name, some in lengths.items() if len(some)}
-    unknown = unknown_percent(data.items.tokens.values, tokenizer.special_ids)
-    with collected() as more:
+    unknown = unknown_percent(data.dataset.tokens.values, tokenizer.special_ids)
+    with collect_logs() as more:
         cost = training_cost(data, run)
     training = {
         "examples": len(data.examples),
@@ -139,7 +139,7 @@ def training_cost(data: EncodedExamples, run: RunConfig) -> dict[str, float]:
     model.train()
     optimizer, objective = make_optimizer(model, run.train), data.objective()
     data.initialise(model)
-    batches = sorted(data.batches(0, 0), key=lambda rows: int(data.items.costs[rows].max()))
+    batches = sorted(data.batches(0, 0), key=lambda rows: int(data.dataset.costs[rows].max()))
     middle = max(len(batches) // 2 - TIMED_STEPS // 2, 0)
     # the longest batch comes first: its memory counts, its time does not
     activations, seconds = [], []
@@ -185,19 +185,19 @@ def _training_step(
 
 def batch_view(data: EncodedExamples) -> list[dict[str, Any]]:
     """The longest, the middle and the shortest item of the first batch."""
-    items, tokenizer = data.items, data.tokenizer
+    dataset, tokenizer = data.dataset, data.tokenizer
     rows: Rows = next(iter(data.batches(0, 0)))
-    by_cost = rows[np.argsort(items.costs[rows], kind="stable")].tolist()
+    by_cost = rows[np.argsort(dataset.costs[rows], kind="stable")].tolist()
     view = []
     for item in dict.fromkeys((by_cost[-1], by_cost[len(by_cost) // 2], by_cost[0])):
-        example = item if items.example_of is None else int(items.example_of[item])
+        example = item if dataset.example_of is None else int(dataset.example_of[item])
         pieces = []
-        for token in items.tokens[int(items.row_offsets[item])].tolist():
+        for token in dataset.tokens[int(dataset.row_offsets[item])].tolist():
             # ids beyond the vocabulary are marks that the model has added
             is_mark = token >= tokenizer.vocabulary_size
             pieces += ["(mark)"] if is_mark else tokenizer.pieces([token])
         target = _target(data.examples[example])
-        view.append({"line": place(*items.origins[example]), "tokens": pieces, "target": target})
+        view.append({"line": place(*dataset.origins[example]), "tokens": pieces, "target": target})
     return view
 
 

@@ -98,7 +98,7 @@ class Classification:
         return LabelledText(plain[0], plain[1], (), None, "text", number)
 
     def read(
-        self, paths: Sequence[str], data: DataConfig, tally: ReadReport, answers: bool = True
+        self, paths: Sequence[str], data: DataConfig, report: ReadReport, answers: bool = True
     ) -> Iterator[LabelledText]:
         """Examples of files; those of pairs have two texts."""
         if answers and self.kind == "multi-label" and data.label_separator is None:
@@ -109,7 +109,7 @@ class Classification:
         return read(
             paths,
             data,
-            tally,
+            report,
             number=self.kind == "regression",
             pairs=self.pairs or (None if self.either else False),
             answers=answers,
@@ -204,13 +204,13 @@ class Classification:
 def read(
     paths: Sequence[str],
     data: DataConfig,
-    tally: ReadReport,
+    report: ReadReport,
     *,
     number: bool,
     pairs: bool | None,
     answers: bool,
 ) -> Iterator[LabelledText]:
-    for one in read_labelled(paths, data, tally, pairs=pairs, answers=answers, number=number):
+    for one in read_labelled(paths, data, report, pairs=pairs, answers=answers, number=number):
         if pairs and one.second is None:
             raise DataError(
                 "must hold two texts as in the training, but holds one; name the other's column: --set"

@@ -42,7 +42,7 @@ class HeadTask(Protocol):
         ...
 
     def read(
-        self, paths: Sequence[str], data: DataConfig, tally: ReadReport, answers: bool = True
+        self, paths: Sequence[str], data: DataConfig, report: ReadReport, answers: bool = True
     ) -> Iterator[Any]:
         """Examples of files; without `answers` these need not be known."""
         ...

@@ -21,39 +21,41 @@ from seqloom.text.vectors.word_vectors import read_word_vectors
 
 logger = logging.getLogger(__name__)
 
-SOME = 1024
+ROWS_AT_A_TIME = 1024
 """Rows whose words are counted at a time."""
 
 
 def initialise_from_data(
-    model: nn.Module, run: RunConfig, tokenizer: Tokenizer, items: EncodedDataset, fresh: bool
+    model: nn.Module, run: RunConfig, tokenizer: Tokenizer, dataset: EncodedDataset, fresh: bool
 ) -> None:
     """Sets what a model takes from the data and training does not change, and where it is `fresh` what it
     begins with."""
     assert isinstance(model, EncoderWithHead)
     if run.head.class_weights == "balanced":
-        model.head.set_class_weights(class_weights(items, len(model.config.labels)).to(device_of(model)))
+        model.head.set_class_weights(class_weights(dataset, len(model.config.labels)).to(device_of(model)))
     if (
         isinstance(model.encoder, BagOfWords)
         and model.encoder.idf is not None
         and run.model.get("from") is None
     ):
         frequency: Tensor = torch.zeros_like(model.encoder.idf)
-        for first in range(0, len(items), SOME):
-            tokens = items.batch(np.arange(first, min(first + SOME, len(items)))).tokens.to(device_of(model))
+        for first in range(0, len(dataset), ROWS_AT_A_TIME):
+            tokens = dataset.batch(np.arange(first, min(first + ROWS_AT_A_TIME, len(dataset)))).tokens.to(
+                device_of(model)
+            )
             frequency += model.encoder.occurring(tokens.clamp(min=0), tokens >= 0)
-        model.encoder.initialise(frequency, len(items.tokens))
+        model.encoder.initialise(frequency, len(dataset.tokens))
     if fresh and isinstance(model.head, RegressionHead):
-        numbers = torch.from_numpy(np.asarray(items.targets))
+        numbers = torch.from_numpy(np.asarray(dataset.targets))
         model.head.initialise_bias(numbers[numbers.isfinite()])
     if run.train.word_vectors is not None and fresh:
-        give_vectors(model, run.train.word_vectors, tokenizer, run.data.normalisation == "lower")
+        load_word_vectors(model, run.train.word_vectors, tokenizer, run.data.normalisation == "lower")
 
 
-def class_weights(items: EncodedDataset, labels: int) -> Tensor:
+def class_weights(dataset: EncodedDataset, labels: int) -> Tensor:
     """`(labels,)`: examples / (labels × examples of the label), as `class_weights=balanced` of scikit-learn."""
     targets = torch.from_numpy(
-        np.asarray(items.targets.values if isinstance(items.targets, SequenceArray) else items.targets)
+        np.asarray(dataset.targets.values if isinstance(dataset.targets, SequenceArray) else dataset.targets)
     )
     if targets.dim() == 2:
         counts = targets.clamp(min=0).sum(dim=0)
@@ -63,7 +65,7 @@ def class_weights(items: EncodedDataset, labels: int) -> Tensor:
 
 
 @torch.no_grad()
-def give_vectors(model: EncoderWithHead, path: str, tokenizer: Tokenizer, lower: bool) -> None:
+def load_word_vectors(model: EncoderWithHead, path: str, tokenizer: Tokenizer, lower: bool) -> None:
     """The vectors of a file become the embeddings of the words that it has; the others keep their start.
     Raises UsageError where they do not fit."""
     embedding = getattr(model.encoder, "embedding", None)

@@ -60,11 +60,11 @@ class MultipleChoice:
         return ChoiceQuestion(text, tuple(options), None, "text", number)
 
     def read(
-        self, paths: Sequence[str], data: DataConfig, tally: ReadReport, answers: bool = True
+        self, paths: Sequence[str], data: DataConfig, report: ReadReport, answers: bool = True
     ) -> Iterator[ChoiceQuestion]:
         if data.answers_from is None:
             data = replace(data, answers_from=self.answers_from)
-        return read_choices(paths, data, tally, answers=answers)
+        return read_choices(paths, data, report, answers=answers)
 
     def texts(self, examples: Iterable[ChoiceQuestion]) -> Iterator[str]:
         for one in examples:

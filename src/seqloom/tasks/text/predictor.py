@@ -15,12 +15,12 @@ from seqloom.evaluation.classification import RESAMPLES
 from seqloom.evaluation.predictions import predict_dataset
 from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request
-from seqloom.runs.progress import counted, in_chunks, tallied
+from seqloom.runs.progress import chunked, log_progress, logged_report
 from seqloom.runs.run_folder import LoadedRun, load_run
-from seqloom.runs.settings import kept, trained_on
-from seqloom.tasks.model import TrainedModel, load, one_file, refuse_unread_data
+from seqloom.runs.settings import merge_data_settings, saved_data_settings
+from seqloom.tasks.model import TrainedModel, load, refuse_unread_data, single_path
 from seqloom.tasks.text.head_task import encode_examples, encoding_options
-from seqloom.tasks.text.text_tasks import TABLES, TextTask
+from seqloom.tasks.text.text_tasks import TABLES, TextTaskSpec
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class TextPredictor(TrainedModel):
     reads: ClassVar = {"evaluate": frozenset({"data"}), "predict": frozenset({"data"})}
 
     def __init__(
-        self, text_task: TextTask, run: LoadedRun, settings: Mapping[str, Any] | None = None
+        self, text_task: TextTaskSpec, run: LoadedRun, settings: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(run.folder, run.task, run.model, run.model_type)
         if not isinstance(run.model, EncoderWithHead):
@@ -56,19 +56,19 @@ class TextPredictor(TrainedModel):
                 f"{printable(str(run.folder))} is a {run.model_type} without a head for {run.task}; train one"
                 " with: seqloom train"
             )
-        self.bundle, self.encoder, self.settings = run, run.model, settings or {}
+        self.run, self.encoder, self.settings = run, run.model, settings or {}
         self.text_task, self.head_task = text_task, text_task.from_config(run.model.config)
         refuse_unread_data(run.task, self.settings)
         data = self._reading((), answers=True)
         self.options = encoding_options(run.model.config, run.tokenizer, data)
 
     def _reading(self, paths: Sequence[str], answers: bool) -> DataConfig:
-        return read_as_trained(self.text_task, self.bundle.folder, self.settings, paths, answers)
+        return reading_settings(self.text_task, self.run.folder, self.settings, paths, answers)
 
     def with_settings(self, request: Request) -> TextPredictor:
         """The same model, reading files as the request says."""
         changed = {**self.settings, **request.data}
-        return TextPredictor(self.text_task, self.bundle, changed) if request.data else self
+        return TextPredictor(self.text_task, self.run, changed) if request.data else self
 
     def answer(self, examples: Sequence[Any]) -> list[Answer]:
         """The answer to each example. Raises DataError where a text is longer than the model reads,
@@ -100,7 +100,7 @@ class TextPredictor(TrainedModel):
         """The answers to the examples of files."""
         self.check("predict", request)
         chunk = 1 if request.interactive else CHUNK
-        yield from self.with_settings(request).stream([one_file(paths)], chunk)
+        yield from self.with_settings(request).stream([single_path(paths)], chunk)
 
     def stream(self, paths: Sequence[str | os.PathLike[str]], chunk: int = CHUNK) -> Iterator[Answer]:
         """The answers to the examples of files, in order, each with its line, as rows that are skipped have
@@ -120,8 +120,8 @@ class TextPredictor(TrainedModel):
             )
         if paths == ["-"] and data.format == "auto" and not self.head_task.pairs:
             data = replace(data, format=task.standard_input)
-        with tallied() as tally:
-            for examples in in_chunks(self.head_task.read(paths, data, tally, answers=False), chunk):
+        with logged_report() as report:
+            for examples in chunked(self.head_task.read(paths, data, report, answers=False), chunk):
                 for one, answer in zip(examples, self.answer(examples), strict=True):
                     if one.line is not None:
                         answer = answer._replace(content={"line": one.line, **answer.content})
@@ -141,8 +141,8 @@ class TextPredictor(TrainedModel):
         if not paths:
             raise UsageError("evaluate needs data: name its files after the folder")
         data = self._reading(paths, answers=True)
-        with tallied() as tally:
-            examples = list(counted(self.head_task.read(paths, data, tally), "examples read"))
+        with logged_report() as report:
+            examples = list(log_progress(self.head_task.read(paths, data, report), "examples read"))
         if not examples:
             raise DataError("there must be an example to measure, but there is none", paths[0])
         dataset = encode_examples(self.head_task, examples, self.options, data)
@@ -154,7 +154,7 @@ class TextPredictor(TrainedModel):
         return replace(found, outputs=[answer.text for answer in answers])
 
 
-def open_text_task(text_task: TextTask, folder: Path, device: str) -> TextPredictor:
+def open_text_task(text_task: TextTaskSpec, folder: Path, device: str) -> TextPredictor:
     """The model of a run folder or of a Hugging Face directory."""
     run = load_run(folder, device)
     for note in run.notes:
@@ -170,19 +170,19 @@ def load_reader(
     model = load(folder, device)
     if not isinstance(model, TextPredictor):
         raise FolderError(f"{printable(str(folder))}: must hold an encoder with a head, but holds {model!r}")
-    return TextPredictor(model.text_task, model.bundle, given)
+    return TextPredictor(model.text_task, model.run, given)
 
 
-def read_as_trained(
-    text_task: TextTask, folder: Path, given: Mapping[str, Any], paths: Sequence[str], answers: bool
+def reading_settings(
+    text_task: TextTaskSpec, folder: Path, given: Mapping[str, Any], paths: Sequence[str], answers: bool
 ) -> DataConfig:
     """Settings of reading that are not given are those of the training: what a row is in any case; what a
     file is like and which columns are read where the files have the form of the training's. To be answered, a
     file whose name shows no form is plain text, unless the training's files, whose names showed none either,
     were said to be tables."""
-    trained = trained_on(folder)
+    trained = saved_data_settings(folder)
     if trained is None:
-        return kept({}, given, ())
+        return merge_data_settings({}, given, ())
     files, told, asked = trained.get("train", ()), trained.get("format", "auto"), given.get("format", "auto")
     before = text_task.form(told, files) or text_task.table_form
     named = text_task.named_form(paths)
@@ -197,7 +197,7 @@ def read_as_trained(
         names += [*FORM, *COLUMNS]
     elif now in TABLES:
         names += COLUMNS
-    return kept(trained, given, names)
+    return merge_data_settings(trained, given, names)
 
 
 def _listed(paths: Sequence[str | os.PathLike[str]]) -> list[str]:

@@ -75,9 +75,9 @@ class QuestionAnswering:
         return Question(str(number), question, context, (), None, "text", number)
 
     def read(
-        self, paths: Sequence[str], data: DataConfig, tally: ReadReport, answers: bool = True
+        self, paths: Sequence[str], data: DataConfig, report: ReadReport, answers: bool = True
     ) -> Iterator[Question]:
-        return read_questions(paths, data, tally, answers=answers)
+        return read_questions(paths, data, report, answers=answers)
 
     def texts(self, examples: Iterable[Question]) -> Iterator[str]:
         """What the tokenizer is trained on: a context that many questions share counts once."""

@@ -69,9 +69,9 @@ class Tagging:
         return TaggedWords(tuple(words), (), "text", number)
 
     def read(
-        self, paths: Sequence[str], data: DataConfig, tally: ReadReport, answers: bool = True
+        self, paths: Sequence[str], data: DataConfig, report: ReadReport, answers: bool = True
     ) -> Iterator[TaggedWords]:
-        return read_tagged(paths, data, tally, answers=answers)
+        return read_tagged(paths, data, report, answers=answers)
 
     def texts(self, examples: Iterable[TaggedWords]) -> Iterator[str]:
         """What the tokenizer is trained on."""

@@ -12,7 +12,7 @@ from seqloom.tasks.setting_names import FILES, HEAD, TABLE, TOKENIZER, TRAIN, TR
 from seqloom.tasks.text import text_tasks
 from seqloom.tasks.text.check_labelled import check_labelled
 from seqloom.tasks.text.predictor import open_text_task
-from seqloom.tasks.text.text_tasks import TextTask
+from seqloom.tasks.text.text_tasks import TextTaskSpec
 from seqloom.tasks.text.training_data import prepare_examples
 
 FAMILIES = ("recurrent", "bag_of_words", "convolution", "bert", "gpt", "t5")
@@ -65,7 +65,7 @@ def unused(run: RunConfig) -> Mapping[str, str]:
 
 
 def text_task(
-    spec: TextTask,
+    spec: TextTaskSpec,
     summary: str,
     reading: frozenset[str],
     best: tuple[str, ...],

@@ -35,7 +35,7 @@ TABLES = frozenset(FORMS.values())
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class TextTask:
+class TextTaskSpec:
     """A task of an encoder with a head, before its labels are known."""
 
     name: str
@@ -82,7 +82,7 @@ def split_by(*keys: Callable[[Any], str]) -> Split:
 
 
 TAGGED_ENDINGS = {**tagged.FORMS, **dict.fromkeys(tagged.COLUMNS, "conll")}
-TEXT_CLASSIFICATION = TextTask(
+TEXT_CLASSIFICATION = TextTaskSpec(
     name="text-classification",
     read=read_labelled,
     from_examples=partial(Classification.from_examples, "text-classification"),
@@ -90,14 +90,14 @@ TEXT_CLASSIFICATION = TextTask(
     split=split_labelled,
     standard_input="text",
 )
-SENTENCE_SIMILARITY = TextTask(
+SENTENCE_SIMILARITY = TextTaskSpec(
     name="sentence-similarity",
     read=partial(read_labelled, number=True, pairs=True),
     from_examples=partial(Classification.from_examples, "sentence-similarity"),
     from_config=Classification.from_config,
     split=partial(split_labelled, stratified=False),
 )
-TOKEN_CLASSIFICATION = TextTask(
+TOKEN_CLASSIFICATION = TextTaskSpec(
     name="token-classification",
     read=read_tagged,
     from_examples=Tagging.from_examples,
@@ -107,7 +107,7 @@ TOKEN_CLASSIFICATION = TextTask(
     table_form="conll",
     standard_input="text",
 )
-QUESTION_ANSWERING = TextTask(
+QUESTION_ANSWERING = TextTaskSpec(
     name="question-answering",
     read=read_questions,
     from_examples=QuestionAnswering.from_examples,
@@ -115,7 +115,7 @@ QUESTION_ANSWERING = TextTask(
     split=split_by(lambda one: one.context, lambda one: one.group),
     standard_input="jsonl",
 )
-MULTIPLE_CHOICE = TextTask(
+MULTIPLE_CHOICE = TextTaskSpec(
     name="multiple-choice",
     read=read_choices,
     from_examples=MultipleChoice.from_examples,

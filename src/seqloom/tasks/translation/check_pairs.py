@@ -17,7 +17,7 @@ from seqloom.data.batching.pair_batches import TranslationBatch, costs
 from seqloom.data.batching.token_store import TokenStore
 from seqloom.errors import place
 from seqloom.protocols import Tokenizer
-from seqloom.runs.progress import muted, read_pair_list
+from seqloom.runs.progress import mute_logs, read_pair_list
 from seqloom.shapes import IGNORE
 from seqloom.tasks.data_report import (
     SPLIT_OFF,
@@ -33,7 +33,7 @@ from seqloom.tasks.data_report import (
     training_table,
     unknown_percent,
 )
-from seqloom.tasks.training_data import prepared, total_steps
+from seqloom.tasks.training_data import prepare_data, total_steps
 from seqloom.tasks.translation.pair_findings import (
     SIDES,
     PairSplit,
@@ -56,12 +56,12 @@ def check_pairs(run: RunConfig, test: Sequence[str], folder: Path) -> DataReport
     train = splits[0]
     for note in dict.fromkeys(note for split in splits for note in split.read_report.notes):
         logger.info(note)
-    with muted():
-        pairs = prepared(prepare_pairs, run, folder, World())
+    with mute_logs():
+        pairs = prepare_data(prepare_pairs, run, folder, World())
     store, plan, max_length = pairs.store, pairs.plan, run.data.max_length
     texts = {"validation" if run.data.validation else SPLIT_OFF: pairs.validation}
     if test:
-        with muted():
+        with mute_logs():
             texts["test"] = read_pair_list(test, run.data)
     lengths, tokenizer = _tokenized(pairs, texts, train)
     words = {

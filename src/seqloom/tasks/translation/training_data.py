@@ -22,7 +22,7 @@ from seqloom.errors import UsageError
 from seqloom.protocols import NewModel, Rows
 from seqloom.run_file import to_plain
 from seqloom.runs import run_folder
-from seqloom.runs.progress import counted, each_pair, read_pair_list, split_note
+from seqloom.runs.progress import each_pair, log_progress, read_pair_list, split_note
 from seqloom.tasks.training_data import check_same_data, learned_tokenizer, new_model
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
 from seqloom.text.tokenizers import TextTokenizer
@@ -104,7 +104,7 @@ def prepare_pairs(run_config: RunConfig, folder: Path, first: bool) -> PreparedP
         held: set[int] = set()
         validation = read_pair_list(data.validation, data)
     else:
-        held, validation = split_off(data, run_config.train.seed)
+        held, validation = split_validation(data, run_config.train.seed)
         logger.info(split_note(len(validation), "pair", run_config.train.seed))
 
     def training(notices: bool = False) -> Iterator[Record]:
@@ -112,7 +112,7 @@ def prepare_pairs(run_config: RunConfig, folder: Path, first: bool) -> PreparedP
         return (record for at, record in records if at not in held)
 
     def texts() -> Iterator[str]:
-        records = counted(training(notices=True), "pairs read for the tokenizer")
+        records = log_progress(training(notices=True), "pairs read for the tokenizer")
         return (text for record in records for text in (record.fields[name] for name in COLUMNS))
 
     tokenizer = learned_tokenizer(folder, data, texts, first)
@@ -127,13 +127,13 @@ def prepare_pairs(run_config: RunConfig, folder: Path, first: bool) -> PreparedP
         "tokenizer": tokenizer.fingerprint,
     }
     store = build_store(
-        lambda: counted(training(), "pairs tokenised"),
+        lambda: log_progress(training(), "pairs tokenised"),
         COLUMNS,
         tokenizer,
         identity,
         cache_folder(Path(used[0])),
     )
-    say_truncated(store, data)
+    log_truncation(store, data)
     if first and not (folder / run_folder.DATA).exists():
         files.write_json(
             folder / run_folder.DATA,
@@ -142,7 +142,7 @@ def prepare_pairs(run_config: RunConfig, folder: Path, first: bool) -> PreparedP
     return PreparedPairs(run=run_config, tokenizer=tokenizer, store=store, validation=validation)
 
 
-def split_off(data: DataConfig, seed: int) -> tuple[set[int], list[tuple[str, str]]]:
+def split_validation(data: DataConfig, seed: int) -> tuple[set[int], list[tuple[str, str]]]:
     """(numbers of the held-out records, their pairs): chosen by seed among all records."""
     count = sum(1 for _ in each_pair(data.train, data, notices=False))
     if count < 2:
@@ -155,7 +155,7 @@ def split_off(data: DataConfig, seed: int) -> tuple[set[int], list[tuple[str, st
     return held, [(record.fields["source"], record.fields["target"]) for at, record in records if at in held]
 
 
-def say_truncated(store: TokenStore, data: DataConfig) -> None:
+def log_truncation(store: TokenStore, data: DataConfig) -> None:
     """How many texts `data.max_length` cuts, and the longest."""
     if data.max_length is None:
         return

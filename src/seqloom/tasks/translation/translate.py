@@ -22,7 +22,7 @@ from seqloom.decoding.hypotheses import DecodingStep
 from seqloom.decoding.string_constraints import cut_at
 from seqloom.packed_weights import packed_weights
 from seqloom.protocols import SpecialIds, Tokenizer, context_of, device_of
-from seqloom.runs.decoding_options import found_or_refused, generation_options
+from seqloom.runs.decoding_options import generation_options, require_hypotheses
 
 
 class DecodedText(NamedTuple):
@@ -64,7 +64,7 @@ def decode_texts(
         prompts = [[*special_ids.bos]] * len(rows)
         found = generate(encoder_decoder, state, prompts, lengths, options, watch)
         for i, hypotheses in zip(rows, found, strict=True):
-            kept = found_or_refused(hypotheses, options.strategy)
+            kept = require_hypotheses(hypotheses, options.strategy)
             outputs[i] = [
                 DecodedText(cut_at(tokenizer.decode(h.tokens), decode.stop), h.score, h.finished)
                 for h in kept

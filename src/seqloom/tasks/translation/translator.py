@@ -10,11 +10,11 @@ from typing import Any, ClassVar, final
 from seqloom.decoding.hypotheses import DecodingStep
 from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request
 from seqloom.runs.output_files import new_file
-from seqloom.runs.progress import each_text, in_chunks, read_pair_list
+from seqloom.runs.progress import chunked, each_text, read_pair_list
 from seqloom.runs.run_folder import LoadedRun, load_run
-from seqloom.runs.settings import as_trained
-from seqloom.runs.tracing import traced
-from seqloom.tasks.model import TrainedModel, one_file
+from seqloom.runs.settings import data_config
+from seqloom.runs.tracing import decode_with_trace
+from seqloom.tasks.model import TrainedModel, single_path
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
 from seqloom.tasks.translation.translate import DecodedText, decode_texts
 
@@ -39,7 +39,7 @@ class Translator(TrainedModel):
 
     def __init__(self, run: LoadedRun) -> None:
         super().__init__(run.folder, run.task, run.model, run.model_type)
-        self.bundle = run
+        self.run = run
 
     def predict(self, texts: Sequence[str], **decode: Any) -> list[str]:
         """The best output for each text; keywords change the folder's settings of decoding (beam=1,
@@ -50,26 +50,28 @@ class Translator(TrainedModel):
         self, texts: Sequence[str], watch: Callable[[DecodingStep], None] | None = None, **decode: Any
     ) -> list[list[DecodedText]]:
         """The `n_best` outputs for each text, best first, with scores. `watch` sees each step of decoding."""
-        settings = self.bundle.decode_with(decode)
-        return decode_texts(self.bundle.model, self.bundle.tokenizer, list(texts), settings, watch)
+        settings = self.run.decode_settings(decode)
+        return decode_texts(self.run.model, self.run.tokenizer, list(texts), settings, watch)
 
     def stream(self, texts: Iterable[str], chunk: int = CHUNK, **decode: Any) -> Iterator[list[DecodedText]]:
         """The same for any number of texts, in order; memory is bounded by the chunk.
 
         Where `texts` raises a SeqloomError, what came before it is answered first.
         """
-        settings = self.bundle.decode_with(decode)
-        for some in in_chunks(texts, chunk):
-            yield from decode_texts(self.bundle.model, self.bundle.tokenizer, some, settings)
+        settings = self.run.decode_settings(decode)
+        for some in chunked(texts, chunk):
+            yield from decode_texts(self.run.model, self.run.tokenizer, some, settings)
 
     def answers(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Iterator[Answer]:
         """The outputs for each line of a file; a blank or skipped line gives an empty one."""
         self.check("predict", request)
-        path = one_file(paths)
+        path = single_path(paths)
         place = None if request.trace is None else new_file(request.trace)
-        texts = each_text(path, as_trained(self.folder, request.data))
+        texts = each_text(path, data_config(self.folder, request.data))
         if place is not None:
-            yield from map(_answer, traced(place, texts, self.bundle, request.decode, self._watched(request)))
+            yield from map(
+                _answer, decode_with_trace(place, texts, self.run, request.decode, self._watched(request))
+            )
             return
         chunk = 1 if request.interactive else CHUNK
         yield from map(_answer, self.stream(texts, chunk, **request.decode))
@@ -82,9 +84,9 @@ class Translator(TrainedModel):
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """BLEU, chrF, exact match and the loss on files of pairs, in the direction of the training."""
         self.check("evaluate", request)
-        settings = self.bundle.decode_with(dict(request.decode))
-        pairs = read_pair_list(paths, as_trained(self.folder, request.data))
-        return evaluate_pairs(self.bundle.model, self.bundle.tokenizer, pairs, settings)
+        settings = self.run.decode_settings(dict(request.decode))
+        pairs = read_pair_list(paths, data_config(self.folder, request.data))
+        return evaluate_pairs(self.run.model, self.run.tokenizer, pairs, settings)
 
 
 def _answer(outputs: Sequence[DecodedText]) -> Answer:

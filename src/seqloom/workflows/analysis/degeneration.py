@@ -34,10 +34,10 @@ from seqloom.explaining.charts import require_extra, save_chart
 from seqloom.explaining.degeneration import Mean, ProbabilityCurve, degeneration_chart
 from seqloom.protocols import Decodable, context_of
 from seqloom.runs.decoding_names import strategy_settings
-from seqloom.runs.decoding_options import found_or_refused, generation_options
+from seqloom.runs.decoding_options import generation_options, require_hypotheses
 from seqloom.runs.output_files import new_file
 from seqloom.runs.run_folder import LoadedRun
-from seqloom.runs.settings import as_trained
+from seqloom.runs.settings import data_config
 from seqloom.tasks.language_modeling.documents import each_document
 from seqloom.tasks.language_modeling.generate import text_after
 from seqloom.tasks.language_modeling.score import language_model
@@ -156,7 +156,7 @@ def degeneration(
     require_extra()  # a missing extra is an error now, not after the work
     bundle = language_model(folder)
     new_tokens = fitting_new_tokens(bundle, config.prompt_tokens, config.new_tokens)
-    data = as_trained(Path(folder), data_settings)
+    data = data_config(Path(folder), data_settings)
     humans, too_short = read_human_texts(bundle, paths, data, config.prompt_tokens, new_tokens, config.limit)
     texts = {
         HUMAN: score_continuations(bundle, humans, [(human.continuation, human.finished) for human in humans])
@@ -277,7 +277,7 @@ def continue_prompts(
         prompts = [[*bos, *text.prompt] for text in texts[first : first + batch_rows]]
         earlier = [Earlier(sample=first + number) for number in range(len(prompts))]
         found = finish(steps(model, None, prompts, [new_tokens] * len(prompts), options, earlier=earlier))
-        outputs += [found_or_refused(hypotheses, options.strategy)[0] for hypotheses in found]
+        outputs += [require_hypotheses(hypotheses, options.strategy)[0] for hypotheses in found]
     return outputs
 
 

@@ -32,10 +32,10 @@ from seqloom.packed_weights import packed_weights
 from seqloom.protocols import Decodable, EncoderDecoder, State, context_of, device_of
 from seqloom.runs.decoding_options import generation_options
 from seqloom.runs.output_files import new_file
-from seqloom.runs.progress import tallied
+from seqloom.runs.progress import logged_report
 from seqloom.runs.run_folder import IDLE, LoadedRun, load_run
-from seqloom.tasks.language_modeling.generate import NEW_TOKENS, TASK, begun, text_after
-from seqloom.tasks.model import refused
+from seqloom.tasks.language_modeling.generate import NEW_TOKENS, TASK, prompt_ids, text_after
+from seqloom.tasks.model import no_such_verb
 from seqloom.tasks.translation.translate import longest_output
 
 logger = logging.getLogger(__name__)
@@ -119,10 +119,10 @@ class ExactSearcher:
         settings that do not fit an exact search."""
         check_length_penalty(length_penalty)
         changes, widths = decode or {}, sorted(set(beams))
-        self.bundle, self.length_penalty, self.budget = bundle, length_penalty, budget
+        self.run, self.length_penalty, self.budget = bundle, length_penalty, budget
         self._check_changes(changes)
         if bundle.task not in (TASK, "translation"):
-            raise refused(bundle.folder, bundle.task, "exact")
+            raise no_such_verb(bundle.folder, bundle.task, "exact")
         special_ids = bundle.tokenizer.special_ids
         if special_ids.eos is None:
             raise UsageError(
@@ -131,7 +131,7 @@ class ExactSearcher:
             )
         self._eos, self._special_ids = special_ids.eos, special_ids
         self._model = cast(Decodable, bundle.model)
-        self.settings = bundle.decode_with({"n_best": 1} | changes)
+        self.settings = bundle.decode_settings({"n_best": 1} | changes)
         if self.settings.stop:
             raise UsageError(
                 "exact search is for texts that end by </s>, but decode.stop is set; use: --set"
@@ -156,7 +156,7 @@ class ExactSearcher:
 
     def _check_changes(self, changes: dict[str, Any]) -> None:
         idle = ["strategy", "n_best", *IDLE["beam"]]
-        if self.bundle.decode.strategy == "sample":
+        if self.run.decode.strategy == "sample":
             idle += IDLE["sample"]
         if given := [name for name in idle if name in changes]:
             raise UsageError(
@@ -168,18 +168,18 @@ class ExactSearcher:
         """Searches for each input in turn; a translation model skips blank ones. Raises UsageError for a
         prompt that fills the context."""
         for text in texts:
-            if text.strip() or self.bundle.task == TASK:
+            if text.strip() or self.run.task == TASK:
                 yield self._search(text, self._start(text))
 
     def _start(self, text: str) -> _SearchStart:
-        model = self.bundle.model
-        (ids,) = self.bundle.tokenizer.encode([text])
-        if self.bundle.task != TASK:
+        model = self.run.model
+        (ids,) = self.run.tokenizer.encode([text])
+        if self.run.task != TASK:
             source = source_batch([ids], self._special_ids).to(device_of(self._model))
             longest = longest_output(model, len(ids), self.settings, self._special_ids)
             encode = cast(EncoderDecoder, model).encode
             return _SearchStart(lambda: encode(source), [*self._special_ids.bos], longest)
-        prompt, context = begun(self.bundle.tokenizer, ids), context_of(model)
+        prompt, context = prompt_ids(self.run.tokenizer, ids), context_of(model)
         longest = self.settings.max_length or NEW_TOKENS
         if context is not None:
             room = max(0, context + 1 - len(prompt))  # the last token is not read
@@ -250,13 +250,13 @@ class ExactSearcher:
         )
 
     def _text(self, start: _SearchStart, tokens: list[int]) -> str:
-        return text_after(self.bundle.tokenizer, start.prompt, tokens)
+        return text_after(self.run.tokenizer, start.prompt, tokens)
 
 
 def read_inputs(path: str, data: DataConfig, task: str, limit: int | None = None) -> list[str]:
     """The first lines of a file. A translation model skips blank ones, which is reported. Raises UsageError
     where no input is left, and what `read_texts` raises."""
-    with tallied() as report:
+    with logged_report() as report:
         try:
             records = islice(read_texts(path, data, report, every_line=True), limit)
             texts = [record.fields["text"] for record in records]

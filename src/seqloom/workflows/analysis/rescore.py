@@ -20,7 +20,7 @@ from seqloom.decoding.rescoring import NBestLists, oracle, tune
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.word_errors import METRICS, CorpusMetric, difference_interval
 from seqloom.runs.output_files import new_file
-from seqloom.runs.progress import counted, tallied
+from seqloom.runs.progress import log_progress, logged_report
 from seqloom.tasks.language_modeling.score import Scorer
 
 logger = logging.getLogger(__name__)
@@ -242,7 +242,7 @@ def _alone(features: Sequence[str]) -> dict[str, Floats]:
 
 
 def _read(path: str, config: RescoreConfig) -> list[NBest]:
-    with tallied() as report:
+    with logged_report() as report:
         return list(read_nbest(path, config.data, report, config.score))
 
 
@@ -265,7 +265,7 @@ def _score(folders: Sequence[str], names: Sequence[str], read: Sequence[list[NBe
     for folder, name in zip(folders, names, strict=True):
         scorer = Scorer(folder)
         scorer.notice()
-        scores = counted(scorer.score(texts), f"of {len(texts):,} texts scored by {name}", every=15)
+        scores = log_progress(scorer.score(texts), f"of {len(texts):,} texts scored by {name}", every=15)
         models.append({score.text: max(score.log_probability, IMPOSSIBLE) for score in scores})
 
     def table(nbest: NBest) -> Floats:

@@ -26,10 +26,10 @@ from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.registry import task_to_train
 from seqloom.run_file import apply_settings
 from seqloom.runs import run_folder
-from seqloom.runs.progress import muted
+from seqloom.runs.progress import mute_logs
 from seqloom.runs.settings import absolute, model_fields, read_resumed
 from seqloom.tasks.settings import resolve
-from seqloom.tasks.text.predictor import TextPredictor, load_reader, read_as_trained
+from seqloom.tasks.text.predictor import TextPredictor, load_reader, reading_settings
 from seqloom.tasks.text.training_data import configure, prepare_examples
 from seqloom.training import metrics_log
 from seqloom.training.checkpoints import newest_checkpoint, read_state
@@ -107,7 +107,7 @@ def train_cell(
     started = time.perf_counter()
     if (folder / run_folder.RUN).is_file():
         finished = (folder / files.MANIFEST).is_file()
-        with muted() if finished else nullcontext():
+        with mute_logs() if finished else nullcontext():
             result = train(resume=folder, progress=progress)
     else:
         result = train(
@@ -147,7 +147,7 @@ def measure_cell(folder: Path, plan: ComparisonPlan) -> CellResult:
     else:
         data = prepare_examples(reader.text_task, read_resumed(folder), folder, False)
         outputs = predict_dataset(reader.encoder, data.held_out)
-        report = data.work.evaluate(data.validation, data.held_out, outputs, RESAMPLES)
+        report = data.head_task.evaluate(data.validation, data.held_out, outputs, RESAMPLES)
     by_item = [] if report.by_example is None else np.asarray(report.by_example, np.float64).tolist()
     parameters = sum(parameter.numel() for parameter in reader.model.parameters())
     tokenizer = folder / run_folder.TOKENIZER
@@ -164,7 +164,7 @@ def _data_settings(plan: ComparisonPlan) -> dict[str, Any]:
 
 
 def _training_examples(reader: TextPredictor, plan: ComparisonPlan, count: int) -> list[Any]:
-    data = read_as_trained(reader.text_task, reader.bundle.folder, reader.settings, plan.data, answers=True)
+    data = reading_settings(reader.text_task, reader.run.folder, reader.settings, plan.data, answers=True)
     return list(islice(reader.head_task.read(plan.data, data, ReadReport()), count))
 
 

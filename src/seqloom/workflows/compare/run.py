@@ -30,7 +30,7 @@ from seqloom.config import TrainConfig
 from seqloom.errors import TrainingError, UsageError, printable
 from seqloom.registry import all_tasks, find_task
 from seqloom.run_file import to_plain
-from seqloom.runs.progress import once_each
+from seqloom.runs.progress import log_once
 from seqloom.tasks.settings import resolve
 from seqloom.training.loop import Progress
 from seqloom.workflows.compare.cells import (
@@ -362,7 +362,7 @@ class _Runner:
             self.progress(now._replace(step=finished * steps + now.step, total_steps=total))
 
         try:
-            with once_each(self.messages):
+            with log_once(self.messages):
                 run = train_cell(folder, entry, settings, plan, show)
         except UsageError as error:
             raise UsageError(f"{printable(entry.name)}: {error}") from None
@@ -388,7 +388,7 @@ class _Runner:
         path, measured_on = folder / SCORE, to_plain(fingerprints(plan.test))
         score = files.read_json(path) if path.is_file() else {}
         if not score or score.get("measured_on") != measured_on:
-            with once_each(self.messages):
+            with log_once(self.messages):
                 result = measure_cell(folder, plan)
             score = {
                 "measured_on": measured_on,

@@ -104,6 +104,6 @@ def explain(
     """Draws the attention for a text. Raises UsageError where the picture exists already."""
     picture = new_file(output, PICTURES)
     bundle = load_run(folder)
-    attention = attention_of(bundle, text, target, bundle.decode_with(decode))
+    attention = attention_of(bundle, text, target, bundle.decode_settings(decode))
     draw_attention(attention, picture, pieces=bundle.tokenizer.kind not in WHOLE_TOKENS)
     return Explanation(attention, picture)

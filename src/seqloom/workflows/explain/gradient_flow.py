@@ -25,7 +25,7 @@ from seqloom.run_file import parse, read_run_file
 from seqloom.runs.output_files import new_file
 from seqloom.runs.progress import each_pair
 from seqloom.runs.run_folder import RUN, LoadedRun, load_run
-from seqloom.runs.settings import as_trained
+from seqloom.runs.settings import data_config
 from seqloom.shapes import IGNORE
 from seqloom.tasks.language_modeling.documents import each_piece
 from seqloom.training.objectives import LanguageModelling, Translation
@@ -105,7 +105,7 @@ def explain_gradient_flow(
             raise UsageError(
                 f"{printable(str(folder))}: must be a run folder of a recurrent model, but holds no {RUN}"
             )
-    make_batch = _batch_maker(tasks.pop(), paths, as_trained(Path(folders[0]), data_settings), rows)
+    make_batch = _batch_maker(tasks.pop(), paths, data_config(Path(folders[0]), data_settings), rows)
     batches = {run: make_batch(bundle) for run, bundle in bundles.items()}
     flows = {run: _flow_of(bundles[run], batch) for run, batch in batches.items()}
     chart = line_panels(flow_panels(flows), title=TITLE, subtitle=SUBTITLE, log_y=True)
