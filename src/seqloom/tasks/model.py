@@ -102,8 +102,11 @@ def refuse_unread_data(name: str, given: Mapping[str, Any]) -> None:
     for one in fields(DataConfig):
         if task is None or one.name not in given or getattr(data, one.name) == one.default:
             continue
-        if f"data.{one.name}" not in task.reading:
-            raise UsageError(unread_setting(f"data.{one.name}", name))
+        setting = f"data.{one.name}"
+        if setting in task.settings - task.reading:
+            raise UsageError(f"{setting} is a setting of training and changes nothing here; leave it out")
+        if setting not in task.reading:
+            raise UsageError(unread_setting(setting, name))
 
 
 def unread_setting(setting: str, task: str) -> str:

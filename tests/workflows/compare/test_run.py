@@ -634,7 +634,7 @@ def test_what_is_written_can_be_read(tmp_path: Path, data: dict[str, list[str]])
 GOOD, BAD = ["good", "great", "fine"], ["bad", "poor", "awful"]
 REST = ["the", "film", "was", "a", "plot", "with", "music"]
 REAL = "bag_of_words:tiny,recurrent:tiny+cell=gru+layers=2+head.pooling=attention"
-SMALL = ["train.max_steps=9", "train.evaluate_every=9", "train.batch_rows=16"]
+SMALL = ["train.max_steps=9", "train.evaluate_every=9", "train.batch_rows=16", "data.tokenizer=words"]
 
 
 def texts(folder: Path) -> dict[str, list[str]]:

@@ -157,8 +157,10 @@ def measure_cell(folder: Path, plan: ComparisonPlan) -> CellResult:
 
 def _data_settings(plan: ComparisonPlan) -> dict[str, Any]:
     """How all models read files. An unknown test label is no error: it would lose all the work before it."""
-    settings = dict(apply_settings({}, list(plan.settings)).get("data", {}))
-    if "data.unseen_labels" in task_to_train(plan.task).reading:
+    reading = task_to_train(plan.task).reading
+    given = apply_settings({}, list(plan.settings)).get("data", {})
+    settings = {name: value for name, value in given.items() if f"data.{name}" in reading}
+    if "data.unseen_labels" in reading:
         settings["unseen_labels"] = "ignore"
     return settings
 
