@@ -8,7 +8,8 @@ book.generate(["ROMEO:"], seed=7)
 book.complete("Once upon a ti")
 list(book.score(["plays Kohli cricket for India Virat."]))
 
-`load` opens every model. `load_generator`, `load_reader`, `load_completer`, `Scorer`, `Predictor` and `TextReader`
+`load` opens every model. `register_...` adds cells, models, tasks and rules of one's own.
+`load_generator`, `load_reader`, `load_completer`, `Scorer`, `Predictor` and `TextReader`
 are old names, which stay for one release.
 """
 
@@ -20,7 +21,13 @@ from typing import TYPE_CHECKING, Any
 from seqloom.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from seqloom.decoding.logits_processors import register_logits_processor
     from seqloom.errors import SeqloomError
+    from seqloom.evaluation.text_metrics import register_metric
+    from seqloom.layers.recurrent.cells import register_cell
+    from seqloom.models import register_model
+    from seqloom.plugins import load_plugin
+    from seqloom.registry import register_task
     from seqloom.tasks.language_modeling.complete import load_completer
     from seqloom.tasks.language_modeling.generate import load_generator
     from seqloom.tasks.language_modeling.score import Scorer
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
     from seqloom.tasks.text.predictor import TextPredictor as TextReader
     from seqloom.tasks.text.predictor import load_reader
     from seqloom.tasks.translation.translator import Translator as Predictor
+    from seqloom.training.objectives import register_objective
     from seqloom.workflows.analysis.exact import load_searcher
     from seqloom.workflows.train import train
 
@@ -37,6 +45,13 @@ _PUBLIC = {
     "Scorer": "seqloom.tasks.language_modeling.score",
     "TextReader": "seqloom.tasks.text.predictor:TextPredictor",
     "load": "seqloom.tasks.model",
+    "load_plugin": "seqloom.plugins",
+    "register_cell": "seqloom.layers.recurrent.cells",
+    "register_logits_processor": "seqloom.decoding.logits_processors",
+    "register_metric": "seqloom.evaluation.text_metrics",
+    "register_model": "seqloom.models",
+    "register_objective": "seqloom.training.objectives",
+    "register_task": "seqloom.registry",
     "load_completer": "seqloom.tasks.language_modeling.complete",
     "load_generator": "seqloom.tasks.language_modeling.generate",
     "load_reader": "seqloom.tasks.text.predictor",
@@ -53,8 +68,15 @@ __all__ = [
     "load",
     "load_completer",
     "load_generator",
+    "load_plugin",
     "load_reader",
     "load_searcher",
+    "register_cell",
+    "register_logits_processor",
+    "register_metric",
+    "register_model",
+    "register_objective",
+    "register_task",
     "train",
 ]
 

@@ -23,6 +23,7 @@ from typing import Annotated, Any, Literal, final
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from seqloom.errors import UsageError
+from seqloom.plugins import is_known, names
 
 Positive = Annotated[int, Field(ge=1, strict=True)]
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -40,6 +41,29 @@ def tokenizer_kind(name: object) -> object:
         logging.getLogger("seqloom").warning("the tokenizer kind blanks is now called whitespace")
         return "whitespace"
     return name
+
+
+BEST = (
+    *("loss", "accuracy", "macro_f1", "f1", "matthews", "pearson", "spearman"),
+    *("bleu", "chrf", "exact_match"),
+)
+"""What may choose the best checkpoint, beside the metrics of plugins."""
+
+
+def _registered(kind: str, *built_in: str) -> BeforeValidator:
+    """A name of this kind, which a plugin may have registered. A logits processor may have a setting:
+    `NAME=SETTING`."""
+
+    def check(value: object) -> object:
+        name = value.partition("=")[0] if isinstance(value, str) and kind == "logits processor" else value
+        if value is None or is_known(name, built_in) or is_known(name, names(kind)):
+            return value
+        known = [repr(one) for one in (*built_in, *names(kind))]
+        if not known:
+            raise ValueError(f"must be the name of a {kind} from a plugin (--plugin)")
+        raise ValueError(f"must be {' or '.join(filter(None, [', '.join(known[:-1]), known[-1]]))}")
+
+    return BeforeValidator(check)
 
 
 Mark = Annotated[str, AfterValidator(_mark)]
@@ -233,9 +257,9 @@ class TrainConfig:
     epoch."""
     evaluate_every: Positive | None = None
     """Steps between validations, each with a checkpoint; by default twenty in a run."""
-    best: Literal[
-        "loss", "accuracy", "macro_f1", "f1", "matthews", "pearson", "spearman", "bleu", "chrf", "exact_match"
-    ] = "loss"
+    objective: Annotated[str | None, _registered("objective")] = None
+    """An objective from a plugin (`seqloom.register_objective`); by default that of the task."""
+    best: Annotated[str, _registered("metric", *BEST)] = "loss"
     """What chooses the best checkpoint: loss, or what the task is measured by (there by default); bleu, chrf
     and exact_match decode the validation data."""
     patience: Positive | None = None
@@ -295,6 +319,8 @@ class DecodeConfig:
     """What the new text begins with."""
     stop: tuple[str, ...] = ()
     """Strings that end the text, which is cut before the first of them."""
+    processors: tuple[Annotated[str, _registered("logits processor")], ...] = ()
+    """Rules from plugins (`seqloom.register_logits_processor`), each NAME or NAME=SETTING."""
     min_length: Annotated[int, Field(ge=0, strict=True)] = 0
     """Shortest output in ids; before it no text ends by itself."""
     max_length: Positive | None = None
@@ -336,6 +362,8 @@ class RunConfig:
     head: HeadConfig = field(default_factory=HeadConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     decode: DecodeConfig = field(default_factory=DecodeConfig)
+    plugins: tuple[str, ...] = ()
+    """The plugins that these settings name; they are given with --plugin."""
 
 
 SECTIONS: dict[str, type] = {

@@ -396,6 +396,8 @@ class Task:
     """Whether `check` also measures what a training of the model would cost."""
     best: tuple[str, ...] = ("loss",)
     """What may choose the best checkpoint."""
+    text_metrics: bool = False
+    """Whether metrics from plugins measure its answers too."""
     defaults: Callable[[Mapping[str, Any]], Mapping[str, Mapping[str, Any]]] = lambda content: {}
     """The content of a run file -> defaults by section, where the task has others than the schema."""
     unused: Callable[[RunConfig], Mapping[str, str]] = lambda run: {}

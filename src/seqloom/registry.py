@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from seqloom.errors import UsageError
+from seqloom.plugins import is_known, register
 
 if TYPE_CHECKING:
     from seqloom.protocols import Task
@@ -29,9 +30,7 @@ _registered: dict[str, Task] = {}
 
 def register_task(task: Task) -> None:
     """Makes a task of one's own known, for this process. Raises UsageError where the name is taken."""
-    if task.name in TASKS or task.name in _registered:
-        raise UsageError(f"a task must have a name of its own, but there is a task {task.name!r} already")
-    _registered[task.name] = task
+    register("task", task.name, task, _registered, taken=TASKS)
 
 
 def task_names() -> list[str]:
@@ -40,10 +39,8 @@ def task_names() -> list[str]:
 
 def find_task(name: str) -> Task | None:
     """The task of this name; None where there is none."""
-    if name in _registered:
-        return _registered[name]
     if name not in TASKS:
-        return None
+        return _registered[name] if is_known(name, _registered) else None
     module, _, attribute = TASKS[name].partition(":")
     task: Task = getattr(importlib.import_module(module), attribute)
     return task

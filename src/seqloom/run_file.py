@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from seqloom.config import SECTIONS, RunConfig
 from seqloom.errors import UsageError, printable
+from seqloom.plugins import require_plugins
 
 C = TypeVar("C")
 
@@ -97,6 +98,7 @@ def read_run_file(path: str) -> dict[str, Any]:
         raise UsageError(
             f"{printable(path)}: a run file must be a mapping such as `train: {{max_steps: 60}}`"
         )
+    require_plugins(content.get("plugins"), path)
     for section in (*SECTIONS, "model"):
         if not isinstance(content.setdefault(section, {}), dict):
             raise UsageError(
@@ -198,4 +200,7 @@ def run_file_text(config: RunConfig) -> str:
         "# The resolved configuration of this run. To train it again: seqloom train --config run.yaml"
         " --output-dir NEW\n"
     )
-    return head + str(yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True))
+    content = to_plain(config)
+    if not content["plugins"]:
+        del content["plugins"]
+    return head + str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))

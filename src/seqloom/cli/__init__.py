@@ -28,13 +28,15 @@ from seqloom.cli import (
 )
 from seqloom.cli.terminal import notices_on_standard_error
 from seqloom.errors import SeqloomError, printable
+from seqloom.plugins import load_plugin
 
 app = cyclopts.App(
     name="seqloom",
     help=(
         "Sequence models on your own text: train, score, generate, explain. FOLDER is a run folder, a Hugging"
         " Face directory or hf://NAME@REVISION; --from FOLDER says the same. With --debug, errors show where"
-        " they come from."
+        " they come from. --plugin FILE.py (or a module's name; any number) loads cells, models, tasks and"
+        " rules of your own."
     ),
     version=seqloom.__version__,
     help_format="plaintext",
@@ -70,7 +72,8 @@ def main(arguments: list[str] | None = None) -> None:
     Ctrl-C and SIGTERM."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
-    words = _named([word for word in words if word != "--debug"])
+    words, plugins = _split_plugins([word for word in words if word != "--debug"])
+    words = _named(words)
     if any(
         pair in (("--validation", "-"), ("--test", "-")) for pair in pairwise(words)
     ):  # cyclopts would take - as training data
@@ -81,6 +84,8 @@ def main(arguments: list[str] | None = None) -> None:
         )
     try:
         with notices_on_standard_error():
+            for plugin in plugins:
+                load_plugin(plugin)
             code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except cyclopts.CycloptsError as error:
         code = _refuse(" ".join(str(error).split()) + " (see seqloom --help)", 2)
@@ -98,6 +103,22 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         code = _fail(f"{type(error).__name__}: {error} (run it again with --debug to see where)", 1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _split_plugins(words: list[str]) -> tuple[list[str], list[str]]:
+    """(the other words, what each --plugin names)."""
+    others: list[str] = []
+    plugins: list[str] = []
+    remaining = iter(words)
+    for word in remaining:
+        option, equals, value = word.partition("=")
+        if option != "--plugin":
+            others.append(word)
+        elif equals:
+            plugins.append(value)
+        else:
+            plugins.append(next(remaining, ""))
+    return others, plugins
 
 
 def _named(words: list[str]) -> list[str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,12 +22,35 @@ from torch.nn import functional as F
 from seqloom.config import DecodeConfig
 from seqloom.decoding.hypotheses import LiveHypotheses
 from seqloom.errors import UsageError
+from seqloom.plugins import register
+from seqloom.protocols import Tokenizer
+from seqloom.run_file import read_yaml
 
 LogitsProcessor = Callable[[LiveHypotheses, Tensor], Tensor]
 """(hypotheses, their log-probabilities `(rows, vocabulary)`) -> log-probabilities; never in place."""
 
+ProcessorFactory = Callable[[Any, Tokenizer], LogitsProcessor]
+"""(its setting, None where none is given; the tokenizer) -> the processor."""
+PROCESSORS: dict[str, ProcessorFactory] = {}
+"""Processors from plugins, which decode.processors names."""
+
 BLOCK = 64
 """Tokens of a block in `most_likely`."""
+
+
+def register_logits_processor(name: str, make: ProcessorFactory) -> None:
+    """Makes a decoding rule of one's own known: decode.processors=[NAME], or [NAME=SETTING]. Raises
+    UsageError where the name is taken."""
+    register("logits processor", name, make, PROCESSORS)
+
+
+def registered_processors(rules: Sequence[str], tokenizer: Tokenizer) -> list[LogitsProcessor]:
+    """The processors of `decode.processors`; a setting is read as YAML."""
+    parts = [rule.partition("=") for rule in rules]
+    return [
+        PROCESSORS[name](read_yaml(setting, f"decode.processors {name}") if setting else None, tokenizer)
+        for name, _, setting in parts
+    ]
 
 
 def logits_processors(

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
+
+from seqloom.config import BEST
+from seqloom.plugins import register
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
+
+
+TextMetric = Callable[[Sequence[str], Sequence[str]], float]
+"""(a model's answers, the references) -> a score; larger is better."""
+METRICS: dict[str, TextMetric] = {}
+"""Metrics from plugins."""
+
+
+def register_metric(name: str, metric: TextMetric) -> None:
+    """Makes a metric of one's own known: `evaluate` reports it, and train.best may name it. Raises UsageError
+    where the name is taken."""
+    register("metric", name, metric, METRICS, taken=BEST)
+
+
+def registered_metrics(answers: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    """The scores of all metrics from plugins."""
+    return {name: float(metric(answers, references)) for name, metric in METRICS.items()}
 
 
 class CorpusScore(NamedTuple):

@@ -6,9 +6,16 @@ A family is imported when it is needed, so `import seqloom.models` needs no torc
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seqloom.errors import UsageError
+from seqloom.plugins import is_known, register
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from seqloom.protocols import Task
 
 MODELS: dict[str, tuple[str, str, str]] = {
     "ngram": ("seqloom.models.ngram", "NgramConfig", "Ngram"),
@@ -29,10 +36,50 @@ MODELS: dict[str, tuple[str, str, str]] = {
     ),
     "ensemble": ("seqloom.models.ensemble", "EnsembleConfig", "Ensemble"),
 }
-"""model_type -> (module, configuration, class). The only registry."""
+"""model_type -> (module, configuration, class)."""
 
 FORMER_NAMES = {"reader": "encoder_with_head"}
 """Names in folders of earlier versions."""
+
+
+class Family(NamedTuple):
+    """A family of models from a plugin."""
+
+    config: type
+    model: type[nn.Module]
+    sizes: dict[str, dict[str, Any]]
+    about: dict[str, str]
+    tasks: tuple[str, ...]
+
+
+_registered: dict[str, Family] = {}
+
+
+def register_model(
+    name: str,
+    config_class: type,
+    model_class: type[nn.Module],
+    sizes: Mapping[str, Mapping[str, Any]],
+    about: Mapping[str, str] | None = None,
+    *,
+    tasks: Sequence[str] = ("text-generation",),
+) -> None:
+    """Makes a family of models of one's own known to these tasks. `sizes` are fields of the configuration by
+    name of a size; there must be one called small. Raises UsageError where the name is taken."""
+    fields = {size: dict(values) for size, values in sizes.items()}
+    texts = dict.fromkeys(sizes, "") | dict(about or {})
+    register(
+        "model", name, Family(config_class, model_class, fields, texts, tuple(tasks)), _registered, MODELS
+    )
+
+
+def all_families() -> list[str]:
+    return [*MODELS, *_registered]
+
+
+def families_for(task: Task) -> tuple[str, ...]:
+    """The families that can do a task, the default first: its own, and those from plugins."""
+    return (*task.models, *(name for name, family in _registered.items() if task.name in family.tasks))
 
 
 def family_name(model_type: str) -> str:
@@ -43,8 +90,10 @@ def family_name(model_type: str) -> str:
 def model_family(model_type: str) -> tuple[Any, Any, dict[str, dict[str, Any]]]:
     """(configuration class, model class, named sizes) of a family. Raises UsageError for an unknown one."""
     name = family_name(model_type)
+    if name not in MODELS and is_known(name, _registered):
+        return _registered[name][:3]
     if name not in MODELS:
-        raise UsageError(f"model must be one of {', '.join(MODELS)}, but is {model_type!r}")
+        raise UsageError(f"model must be one of {', '.join(all_families())}, but is {model_type!r}")
     module_name, config, model = MODELS[name]
     module = importlib.import_module(module_name)
     return getattr(module, config), getattr(module, model), module.SIZES
@@ -54,11 +103,13 @@ def encoder_families() -> list[str]:
     """The families that can have a head: those that meet `Encoder`."""
     from seqloom.protocols import Encoder
 
-    return [name for name in MODELS if issubclass(model_family(name)[1], Encoder)]
+    return [name for name in all_families() if issubclass(model_family(name)[1], Encoder)]
 
 
 def about_sizes(model_type: str) -> dict[str, str]:
     """size -> what it is for, or its paper. Raises UsageError for an unknown family."""
     config, _, _ = model_family(model_type)
+    if model_type in _registered:
+        return _registered[model_type].about
     about: dict[str, str] = importlib.import_module(config.__module__).ABOUT
     return about

@@ -10,15 +10,21 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from seqloom.errors import UsageError
 from seqloom.layers.recurrent.cells import CELLS
 from seqloom.layers.transformer.feed_forward import ACTIVATIONS
+from seqloom.plugins import is_known
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Constraint:
     """What a value must be. None is always allowed."""
 
     words: str
     """As in "must be at least 1"."""
     holds: Callable[[Any], bool]
+    known: Collection[str] = ()
+    """What comes after the words; plugins add to it."""
+
+    def __str__(self) -> str:
+        return f"{self.words} {', '.join(self.known)}" if self.known else self.words
 
 
 class UsedWith:
@@ -31,7 +37,7 @@ class UsedWith:
         """The first condition that does not hold, in words; empty where all hold."""
         for name, constraint in self.conditions.items():
             if not constraint.holds(vars(config)[name]):
-                return f"model.{name} to be {constraint.words}"
+                return f"model.{name} to be {constraint}"
         return ""
 
 
@@ -51,7 +57,7 @@ def at_least(least: int) -> Constraint:
 
 
 def one_of(known: Collection[str]) -> Constraint:
-    return Constraint(f"one of {', '.join(known)}", known.__contains__)
+    return Constraint("one of", lambda name: is_known(name, known), known)
 
 
 Size = Annotated[int, at_least(1)]
@@ -69,7 +75,7 @@ def field_problems(config: object) -> list[str]:
     for name, constraints in _constraints_of(config_class).items():
         value = vars(config)[name]
         problems += [
-            f"model.{name} must be {constraint.words}, but is {value!r}"
+            f"model.{name} must be {constraint}, but is {value!r}"
             for constraint in constraints
             if value is not None and not constraint.holds(value)
         ]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from seqloom.config import DecodeConfig
 from seqloom.decoding.generate import GenerationOptions
 from seqloom.decoding.hypotheses import Hypothesis
-from seqloom.decoding.logits_processors import logits_processors
+from seqloom.decoding.logits_processors import logits_processors, registered_processors
 from seqloom.decoding.strategies import Sampling, Strategy, strategy_of
 from seqloom.decoding.string_constraints import Spelling, ban, begin, stop_strings
 from seqloom.errors import SeqloomError
@@ -36,6 +36,9 @@ def generation_options(decode: DecodeConfig, tokenizer: Tokenizer) -> Generation
         strategy=strategy_of(decode, special_ids.eos),
         eos=special_ids.eos,
         pad=special_ids.pad,
-        processors=logits_processors(decode, special_ids.forbidden, special_ids.eos, constraints),
+        processors=[
+            *registered_processors(decode.processors, tokenizer),  # first, so that what is forbidden stays so
+            *logits_processors(decode, special_ids.forbidden, special_ids.eos, constraints),
+        ],
         stop=stop_strings(spelling, decode.stop) if decode.stop else None,
     )

@@ -46,6 +46,7 @@ from seqloom.interop.hub_origin import TOKENIZER_CONFIG, HubOrigin, hub_tokenize
 from seqloom.interop.pretrained import Pretrained, pretrained_encoder, pretrained_of_run
 from seqloom.interop.weights import INDEX
 from seqloom.models import family_name, model_family
+from seqloom.plugins import plugins_used, require_plugins
 from seqloom.protocols import StoredTokenizer
 from seqloom.registry import find_task
 from seqloom.run_file import parse, to_plain
@@ -143,6 +144,8 @@ def write_model_files(
         "torch_version": str(torch.__version__),
         **to_plain(configured),
     }
+    if plugins := plugins_used({**config, "decode": to_plain(decode)}):
+        config["plugins"] = plugins
     special_ids = (
         {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD} if hub is None else hub.ids()
     )
@@ -263,7 +266,7 @@ def pretrained_from(place: str | Path) -> Pretrained:
     folder = _pretrained_folder(place)
     if is_hub_folder(folder):
         return pretrained_encoder(folder)
-    content = dict(files.read_json(folder / CONFIG))
+    content = _read_config(folder)
     tokenizer, origin = tokenizer_of(folder, content), HubOrigin.of_run(folder, content)
     return dataclasses.replace(
         pretrained_of_run(content, _weights_of(folder)), tokenizer=tokenizer, origin=origin
@@ -297,12 +300,20 @@ def _decoding(path: Path) -> DecodeConfig:
         raise FolderError(f"{printable(str(path))}: {error}") from None
 
 
+def _read_config(folder: Path) -> dict[str, Any]:
+    """config.json of a run folder. Raises FolderError where it is damaged, UsageError where it needs a plugin
+    that was not loaded."""
+    content = dict(files.read_json(folder / CONFIG))
+    require_plugins(content.get("plugins"), str(folder))
+    return content
+
+
 def encoder_of(folder: str | Path) -> str:
     """The family of the encoder of a folder's model. Raises FolderError where the folder is no model's."""
     folder = _pretrained_folder(folder)
     if is_hub_folder(folder):
         return read_family(folder)[1].model_type
-    content = files.read_json(folder / CONFIG)
+    content = _read_config(folder)
     model_type = family_name(str(content.get("model_type")))
     encoder = content.get("encoder") if model_type == ENCODER_WITH_HEAD else None
     return str(encoder.get("model_type")) if isinstance(encoder, dict) else model_type
@@ -335,7 +346,7 @@ def open_model(folder: str | Path, device: str = "auto") -> OpenedModel:
         return OpenedModel(content, found.model.to(choose_device(device)), weights, tuple(found.notes))
     if (folder / files.MANIFEST).exists() and (problem := files.manifest_problem(folder)):
         raise FolderError(f"{printable(str(folder))}: {problem}")
-    content = dict(files.read_json(folder / CONFIG))
+    content = _read_config(folder)
     needed = ["model_type", "task"]
     if task_reads_text(content.get("task")):
         needed.append("vocabulary_size")
@@ -383,6 +394,7 @@ NOT_OF_THE_MODEL = {
     "eos_token_id",
     "pad_token_id",
     "hub",
+    "plugins",
 }
 """Keys of config.json beside the fields of the model's configuration."""
 
@@ -395,7 +407,7 @@ def _config_of(content: dict[str, Any]) -> Any:
 def config_in(folder: Path) -> tuple[dict[str, Any], Any]:
     """config.json of a run folder, and the configuration of its model. Raises FolderError where it is
     damaged."""
-    content = dict(files.read_json(folder / CONFIG))
+    content = _read_config(folder)
     try:
         return content, _config_of(content)
     except UsageError as error:

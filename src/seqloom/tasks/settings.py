@@ -10,10 +10,12 @@ from typing import Any
 from seqloom.config import SECTIONS, DataConfig, RunConfig, TrainConfig
 from seqloom.errors import UsageError, printable
 from seqloom.interop.hub import is_hub_name
+from seqloom.models import all_families, families_for
 from seqloom.models.config_checks import unused_fields
+from seqloom.plugins import is_known, names, plugins_used
 from seqloom.protocols import Task
 from seqloom.registry import all_tasks, task_to_train
-from seqloom.run_file import apply_settings, parse, read_run_file
+from seqloom.run_file import apply_settings, parse, read_run_file, to_plain
 from seqloom.runs import run_folder
 from seqloom.runs.settings import absolute, model_fields
 from seqloom.tasks.model import unread_setting
@@ -84,19 +86,21 @@ def _checked(content: dict[str, Any]) -> RunConfig:
         )
     pretrained = run.model.get("from") is not None
     chosen = {"name": task.models[0], "size": "small"} | run.model
+    is_known(chosen["name"], all_families())  # loads installed plugins where it is not
     if pretrained:
         chosen = _of_checkpoint(chosen, task, run)
-    if chosen["name"] not in task.models:
+    families = families_for(task)
+    if chosen["name"] not in families:
         raise UsageError(
-            f"the model of {task.name} must be one of {', '.join(task.models)}, but is"
+            f"the model of {task.name} must be one of {', '.join(families)}, but is"
             f" {printable(repr(chosen['name']))}"
         )
     run = replace(run, model=chosen)
+    run = replace(run, plugins=tuple(plugins_used(to_plain(run))))
     refuse_unread(task, run, given)
-    if run.train.best not in task.best:
-        raise UsageError(
-            f"train.best must be {' or '.join(task.best)} for {task.name}, but is {run.train.best!r}"
-        )
+    best = (*task.best, *names("metric")) if task.text_metrics else task.best
+    if run.train.best not in best:
+        raise UsageError(f"train.best must be {' or '.join(best)} for {task.name}, but is {run.train.best!r}")
     if not pretrained:  # what cannot be is said before the work
         _check_model(run)
     run_folder.choose_device(run.train.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast, final
 
@@ -12,9 +13,26 @@ from seqloom.data.batching.corpus_windows import TextBatch
 from seqloom.data.batching.pair_batches import TranslationBatch
 from seqloom.data.images.image_store import ImageBatch
 from seqloom.data.images.masked_patches import MaskedPatchBatch
-from seqloom.protocols import EncodedBatch, EncoderDecoder, Loss, NeuralDecodable
+from seqloom.plugins import register
+from seqloom.protocols import EncodedBatch, EncoderDecoder, Loss, NeuralDecodable, Objective
 from seqloom.shapes import IGNORE
 from seqloom.training.stream_states import StreamStates
+
+ObjectiveFactory = Callable[[Objective], Objective]
+"""The objective of a task -> another one, which may call it."""
+OBJECTIVES: dict[str, ObjectiveFactory] = {}
+"""Objectives from plugins, which train.objective names."""
+
+
+def register_objective(name: str, make: ObjectiveFactory) -> None:
+    """Makes an objective of one's own known: train.objective=NAME. Raises UsageError where the name is
+    taken."""
+    register("objective", name, make, OBJECTIVES)
+
+
+def chosen_objective(name: str | None, default: Objective) -> Objective:
+    """The objective that train.objective names; None is that of the task."""
+    return default if name is None else OBJECTIVES[name](default)
 
 
 @final

@@ -9,14 +9,14 @@ import textwrap
 from typing import Any
 
 from seqloom.config import SECTIONS
-from seqloom.models import MODELS, about_sizes, encoder_families, model_family
+from seqloom.models import about_sizes, all_families, encoder_families, model_family
 from seqloom.runs.run_folder import FROM_DATA, FROM_TOKENIZER
 
 
 def families() -> list[dict[str, Any]]:
     """name, sizes, what each size is for or its paper, and the summary of each family."""
     listed = []
-    for name in MODELS:
+    for name in all_families():
         config, model, sizes = model_family(name)
         module = inspect.getmodule(config)
         listed.append(

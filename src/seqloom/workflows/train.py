@@ -56,6 +56,7 @@ from seqloom.training.checkpoints import (
 )
 from seqloom.training.distributed import World, joined_world
 from seqloom.training.loop import Progress, Trainer
+from seqloom.training.objectives import chosen_objective
 from seqloom.training.optimisation import make_optimizer
 from seqloom.training.stream_states import stream_states_of
 
@@ -292,7 +293,7 @@ def make_trainer(
 
     return Trainer(
         model=model,
-        objective=objective,
+        objective=chosen_objective(config.objective, objective),
         optimizer=optimizer,
         config=config,
         batches=material.batches,

@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 
 from seqloom.errors import UsageError
+from seqloom.plugins import is_known, register
 
 CellState = tuple[Tensor, ...]
 """(h,) or (h, c) of one layer, each `(rows, its width)`; of a stack, each `(rows, layers, its width)`."""
@@ -418,10 +419,17 @@ CELLS: dict[str, Cell] = {
     "mut2": MUT2(),
     "mut3": MUT3(),
 }
+BUILT_IN = tuple(CELLS.values())
+"""Those that have a compiled loop, in the order of `Cell` in `recurrent.cpp`."""
+
+
+def register_cell(name: str, cell: type[Cell]) -> None:
+    """Makes a cell of one's own known to every recurrent layer. Raises UsageError where the name is taken."""
+    register("cell", name, cell(), CELLS)
 
 
 def cell_named(name: str) -> Cell:
     """Raises UsageError for an unknown name."""
-    if name not in CELLS:
+    if not is_known(name, CELLS):
         raise UsageError(f"cell must be one of {', '.join(CELLS)}, but is {name!r}")
     return CELLS[name]

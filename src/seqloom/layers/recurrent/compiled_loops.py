@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from seqloom.layers.recurrent.cell_operations import LayerWeights, LoopBuffers, NormWeights
-from seqloom.layers.recurrent.cells import CELLS, Cell, gate_names
+from seqloom.layers.recurrent.cells import BUILT_IN, CELLS, Cell, gate_names
 from seqloom.layers.recurrent.packing import IndexedRows
 from seqloom.native.library import KINDS, in_memory, library
 
@@ -58,7 +58,7 @@ def has_compiled_loop(
     """Whether there are compiled loops for this layer, and for such inputs and states. None of them has
     dropout of the state; of normalised layers they have the LSTM without a projection."""
     dtype = weights.b.dtype
-    if library() is None or scale is not None or cell not in CELLS.values() or dtype not in KINDS:
+    if library() is None or scale is not None or cell not in BUILT_IN or dtype not in KINDS:
         return False
     if weights.gain_h is not None and (cell != CELLS["lstm"] or weights.w_p is not None):
         return False
@@ -85,7 +85,7 @@ class CompiledLoop:
         compiled = library()
         assert compiled is not None
         self.dtype, self.functions = weights.b.dtype, compiled[weights.b.dtype]
-        self.cell_number = list(CELLS.values()).index(cell)  # as `Cell` in `recurrent.cpp`
+        self.cell_number = BUILT_IN.index(cell)  # as `Cell` in `recurrent.cpp`
         self.gate_count = len(gate_names(cell))
         width = weights.width(cell)
         self.threads = threads_for(2 * batch_sizes[0] * weights.w_h.numel(), width)

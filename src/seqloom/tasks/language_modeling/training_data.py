@@ -188,7 +188,7 @@ def make_plan(run_config: RunConfig, vocabulary_size: int, corpus: CorpusStore) 
     train, model = run_config.train, run_config.model
     config = run_folder.model_config(model["name"], model["size"], vocabulary_size, model_fields(model))
     family = model_family(model["name"])[1]
-    carries = family.carries
+    carries = getattr(family, "carries", False)
     context = context_of(config)
     if train.label_smoothing and getattr(config, "output", "full") != "full":
         raise UsageError(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seqloom.config import DataConfig
 from seqloom.data.encoding.encode_texts import (
@@ -33,6 +34,7 @@ from seqloom.evaluation.classification import (
 )
 from seqloom.evaluation.correlation import number_metrics
 from seqloom.evaluation.predictions import HeadOutputs
+from seqloom.evaluation.text_metrics import registered_metrics
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.models.heads import HeadKind
 from seqloom.protocols import Answer, Evaluation
@@ -143,6 +145,7 @@ class Classification:
             known = set(self.labels)
             unseen = np.array([sum(label not in known for label in one.labels) for one in examples])
             metrics = multi_label_metrics(true, likely, unseen=unseen, resamples=resamples)
+            metrics = self._registered(examples, [np.flatnonzero(one > 0.5) for one in likely]) | metrics
             metrics |= {
                 "accuracy": metrics["exact_match"],
                 "loss": outputs.loss,
@@ -157,6 +160,7 @@ class Classification:
         metrics = label_metrics(
             LabelPredictions.from_probabilities(true, likely), len(self.labels), resamples=resamples
         )
+        metrics = self._registered(examples, likely.argmax(axis=1)[:, None]) | metrics
         hits = (likely.argmax(axis=1) == true).astype(np.float64)
         if not resamples or len(self.labels) > MOST_LABELS:
             return Evaluation(metrics, by_example=hits)
@@ -166,6 +170,13 @@ class Classification:
             "confusion": {"order": list(self.labels), "counts": counts.tolist()},
         }
         return Evaluation(metrics, details=details, by_example=hits)
+
+    def _registered(
+        self, examples: Sequence[LabelledText], chosen: Iterable[NDArray[np.int64]]
+    ) -> dict[str, float]:
+        """The metrics of plugins; several labels of a text are joined by commas."""
+        answers = [", ".join(self.labels[at] for at in labels) for labels in chosen]
+        return registered_metrics(answers, [", ".join(one.labels) for one in examples])
 
     def _numbers(self, examples: Sequence[LabelledText], outputs: HeadOutputs, resamples: int) -> Evaluation:
         true = scores_of(examples).astype(np.float64)

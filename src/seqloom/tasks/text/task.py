@@ -90,6 +90,7 @@ def text_task(
         check=partial(check_labelled, spec),
         check_with_model=True,
         best=best,
+        text_metrics=spec.name == text_tasks.TEXT_CLASSIFICATION.name,
         defaults=partial(defaults, chosen_by, from_scratch or {}),
         unused=unused,
         pretrained=True,

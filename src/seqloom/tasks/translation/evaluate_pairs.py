@@ -9,7 +9,7 @@ from torch import nn
 
 from seqloom.config import DecodeConfig
 from seqloom.evaluation.teacher_forcing import teacher_forcing_score
-from seqloom.evaluation.text_metrics import bleu, chrf, exact_match
+from seqloom.evaluation.text_metrics import bleu, chrf, exact_match, registered_metrics
 from seqloom.protocols import Evaluation, Tokenizer, device_of
 from seqloom.tasks.translation.translate import batches_of_pairs, decode_texts
 
@@ -37,7 +37,7 @@ def evaluate_pairs(
     ]
     texts, references = [output.text for output in best], [target for _, target in pairs]
     corpus_bleu, corpus_chrf = bleu(texts, references), chrf(texts, references)
-    metrics |= {
+    metrics |= registered_metrics(texts, references) | {
         "bleu": corpus_bleu.value,
         "chrf": corpus_chrf.value,
         "exact_match": exact_match(texts, references),

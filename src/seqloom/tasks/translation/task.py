@@ -20,4 +20,5 @@ TRANSLATION = Task(
     training_data=prepare_pairs,
     check=check_pairs,
     best=("loss", "bleu", "chrf", "exact_match"),
+    text_metrics=True,
 )

@@ -23,6 +23,7 @@ from seqloom import files
 from seqloom.config import SECTIONS, RunConfig, TrainConfig
 from seqloom.data.batching.token_store import fingerprint
 from seqloom.errors import FolderError, UsageError, printable
+from seqloom.models import families_for
 from seqloom.registry import task_to_train
 from seqloom.run_file import apply_settings, parse, to_plain
 from seqloom.runs.settings import absolute
@@ -212,7 +213,7 @@ def _entry(word: str, task: str) -> ModelEntry:
                 f" {printable(repr(first))}"
             )
         return ModelEntry(name=name, model=None, checkpoint=folder, settings=settings)
-    families = task_to_train(task).models
+    families = families_for(task_to_train(task))
     if first.partition(":")[0] not in families:
         raise UsageError(
             f"--models must name families that can do {task} ({', '.join(families)}), such as"
