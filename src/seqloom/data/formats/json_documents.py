@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from seqloom.data.formats.columns import Header, Record, TableSchema, listed
 from seqloom.data.formats.data_file import DataFile
-from seqloom.data.formats.jsonl import json_value, kind_of, object_record
+from seqloom.data.formats.json_values import as_list, as_object, as_text, field_of, kind_of
+from seqloom.data.formats.jsonl import json_value, object_record
 from seqloom.errors import UsageError
 
 MOST_BYTES = 2**28
@@ -22,29 +22,33 @@ def read_json_document(file: DataFile, schema: TableSchema) -> Iterator[Record]:
     or an object whose `data` holds the text in pieces (snips): its key is the label.
     """
     content = read_document(file)
-    parts: dict[str, Any] = content if isinstance(content, dict) else {"": content}
-    if file.options.part is None and all(_has_one_label(value) for value in parts.values()):
-        for label, items in parts.items():
+    whole = as_object(content)
+    parts = {"": content} if whole is None else whole
+    lists = {name: items for name, value in parts.items() if (items := as_list(value)) is not None}
+    by_label = len(lists) == len(parts) and all(map(_has_one_label, lists.values()))
+    if by_label and file.options.part is None:
+        for label, items in lists.items():
             for number, item in enumerate(items, start=1):
                 fields = {"text": _joined_text(item, file, number), "label": label}
                 yield from schema.records(fields, file, number)
         return
-    for name in _parts(parts, file):
+    for name in _parts(list(lists), file):
         columns: dict[str, str] | None = None
-        for number, item in enumerate(parts[name], start=1):
-            if isinstance(item, dict):
-                if columns is None:
-                    columns = schema.choose(Header(list(item), file, number))
-                yield from object_record(item, columns, file, number, schema)
-            elif isinstance(item, list) and len(item) == 2 and all(isinstance(one, str) for one in item):
-                yield from schema.records({"text": item[0], "label": item[1]}, file, number)
-            else:
-                raise file.error(
-                    f"an item must be an object or [text, label], but is {kind_of(item)}", number
-                )
+        for number, item in enumerate(lists[name], start=1):
+            match item:
+                case dict():
+                    if columns is None:
+                        columns = schema.choose(Header(list(item), file, number))
+                    yield from object_record(item, columns, file, number, schema)
+                case [str() as text, str() as label]:
+                    yield from schema.records({"text": text, "label": label}, file, number)
+                case _:
+                    raise file.error(
+                        f"an item must be an object or [text, label], but is {kind_of(item)}", number
+                    )
 
 
-def read_document(file: DataFile) -> Any:
+def read_document(file: DataFile) -> object:
     """The value that a whole file holds. Raises DataError for what is not text or not JSON that can be
     used."""
     if file.options.on_bad_line == "skip":
@@ -53,8 +57,8 @@ def read_document(file: DataFile) -> Any:
     return json_value("\n".join(line.text for line in lines), file)
 
 
-def _parts(parts: dict[str, Any], file: DataFile) -> list[str]:
-    usable = [name for name, value in parts.items() if isinstance(value, list)]
+def _parts(usable: list[str], file: DataFile) -> list[str]:
+    """The names of the parts to read, out of those that are lists."""
     if file.options.part is not None:
         named = [name.strip() for name in file.options.part.split(",")]
         for name in named:
@@ -70,20 +74,16 @@ def _parts(parts: dict[str, Any], file: DataFile) -> list[str]:
     return usable
 
 
-def _has_one_label(items: Any) -> bool:
+def _has_one_label(items: list[object]) -> bool:
     """Whether these are texts, or objects with a text in pieces."""
-    if not isinstance(items, list):
-        return False
-    return all(
-        isinstance(item, str) or (isinstance(item, dict) and isinstance(item.get("data"), list))
-        for item in items
-    )
+    return all(as_text(item) is not None or as_list(field_of(item, "data")) is not None for item in items)
 
 
-def _joined_text(item: Any, file: DataFile, number: int) -> str:
-    if isinstance(item, str):
-        return item
-    for piece in item["data"]:
-        if not isinstance(piece, dict) or not isinstance(piece.get("text"), str):
-            raise file.error("each piece of `data` must be an object with a text", number)
-    return "".join(piece["text"] for piece in item["data"])
+def _joined_text(item: object, file: DataFile, number: int) -> str:
+    text = as_text(item)
+    if text is not None:
+        return text
+    pieces = [as_text(field_of(piece, "text")) for piece in as_list(field_of(item, "data")) or ()]
+    if None in pieces:
+        raise file.error("each piece of `data` must be an object with a text", number)
+    return "".join(filter(None, pieces))

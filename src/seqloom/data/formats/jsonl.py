@@ -5,31 +5,31 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterator
-from typing import Any
 
-from seqloom.data.formats.columns import UNIT, Header, Record, TableSchema, listed
+from seqloom.data.formats.columns import Header, Record, TableSchema, listed
 from seqloom.data.formats.data_file import DataFile
+from seqloom.data.formats.json_values import JsonObject, as_object, as_text, kind_of, loose_text
 
 
 def read_json_lines(file: DataFile, schema: TableSchema) -> Iterator[Record]:
     columns: dict[str, str] | None = None
     for line, content in json_objects(file):
-        inner = content.get("translation")  # the form of Hugging Face's translation sets
-        if schema.of_pairs and isinstance(inner, dict) and file.options.source not in content:
+        inner = as_object(content.get("translation"))  # the form of Hugging Face's translation sets
+        if schema.of_pairs and inner is not None and file.options.source not in content:
             content = inner
         if columns is None:
             columns = schema.choose(Header(list(content), file, line))
         yield from object_record(content, columns, file, line, schema)
 
 
-def json_objects(file: DataFile) -> Iterator[tuple[int, dict[str, Any]]]:
+def json_objects(file: DataFile) -> Iterator[tuple[int, JsonObject]]:
     """The objects of a file with their lines."""
     for line in file.full_lines():
         yield line.number, json_object(line.text, file, line.number)
 
 
 def object_record(
-    content: dict[str, Any], columns: dict[str, str], file: DataFile, line: int, schema: TableSchema
+    content: JsonObject, columns: dict[str, str], file: DataFile, line: int, schema: TableSchema
 ) -> Iterator[Record]:
     """The record of a JSON object whose columns are known, if it makes one."""
     fields = {}
@@ -41,56 +41,29 @@ def object_record(
                 f"there is no {name!r} in this object (found: {listed(list(content))}{hint})", line
             )
         value = content[name]
-        text = loose_text(value) if isinstance(value, str) or role in schema.loose else None
+        text = loose_text(value) if role in schema.loose else as_text(value)
         if text is None:
             raise file.error(f"{name!r} must be a text, but is {kind_of(value)}", line)
         fields[role] = text
     return schema.records(fields, file, line)
 
 
-def loose_text(value: object) -> str | None:
-    """A value as text: `2.5`, `true`, nothing for null, a list of such with UNIT after each; None for
-    anything else."""
-    if isinstance(value, list):
-        items = [None if isinstance(item, list) else loose_text(item) for item in value]
-        return None if None in items else "".join(f"{item}{UNIT}" for item in items)
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, (str, int, float)) else None
-
-
-_KINDS = {
-    type(None): "null",
-    bool: "true or false",
-    int: "a number",
-    float: "a number",
-    list: "a list",
-    dict: "an object",
-    str: "a text",
-}
-
-
-def kind_of(value: object) -> str:
-    return _KINDS[type(value)]
-
-
-def json_object(text: str, file: DataFile, line: int) -> dict[str, Any]:
+def json_object(text: str, file: DataFile, line: int) -> JsonObject:
     """The object that a line of JSONL holds. Raises DataError for anything that Python's parser would accept
     but should not."""
-    content = json_value(text, file, line)
-    if isinstance(content, list):
-        raise file.error(_several_lines(True), line)
-    if not isinstance(content, dict):
-        raise file.error(f"must be a JSON object, but is {kind_of(content)}", line)
-    return content
+    match json_value(text, file, line):
+        case dict() as content:
+            return content
+        case list():
+            raise file.error(_several_lines(True), line)
+        case other:
+            raise file.error(f"must be a JSON object, but is {kind_of(other)}", line)
 
 
-def json_value(text: str, file: DataFile, line: int | None = None) -> Any:
+def json_value(text: str, file: DataFile, line: int | None = None) -> object:
     """The value that a line holds, or a whole file. Raises DataError as `json_object` does."""
     try:
-        return json.loads(
+        content: object = json.loads(
             text,
             object_pairs_hook=_unique,
             parse_constant=_no_constant,
@@ -103,6 +76,7 @@ def json_value(text: str, file: DataFile, line: int | None = None) -> Any:
         raise file.error("is JSON nested too deeply to be read", line) from None
     except ValueError as error:
         raise file.error(f"is not JSON that can be used: {error}", line) from None
+    return content
 
 
 def _syntax_message(error: json.JSONDecodeError, text: str, line: int | None) -> str:
@@ -122,7 +96,7 @@ def _several_lines(array: bool) -> str:
     return f"must be one JSON object a line, but is {what}; convert it with: jq -c {query} FILE"
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, object]]) -> JsonObject:
     content = dict(pairs)
     if len(content) < len(pairs):
         names = [name for name, _ in pairs]

@@ -8,7 +8,7 @@ from typing import Any
 
 from seqloom.data.formats.columns import Header, Record, TableSchema
 from seqloom.data.formats.data_file import DataFile
-from seqloom.data.formats.jsonl import loose_text
+from seqloom.data.formats.json_values import loose_text
 from seqloom.errors import MissingExtraError, printable
 from seqloom.files import open_binary
 
@@ -51,12 +51,12 @@ def read_parquet(file: DataFile, schema: TableSchema) -> Iterator[Record]:
             ) from None
 
 
-def _rows(table: Any, names: list[str]) -> Iterator[tuple[Any, ...]]:
+def _rows(table: Any, names: list[str]) -> Iterator[tuple[object, ...]]:
     for batch in table.iter_batches(BATCH, columns=list(dict.fromkeys(names)), use_threads=False):
         yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
 
 
-def _text(value: Any, loose: bool, file: DataFile, row: int) -> str | None:
+def _text(value: object, loose: bool, file: DataFile, row: int) -> str | None:
     if not loose:
         return None if value is None else str(value)
     text = loose_text(value)

@@ -191,14 +191,14 @@ def _places(names: list[str], head: TableRow, file: DataFile, schema: TableSchem
 
 def _named_columns(options: DataConfig, schema: TableSchema) -> dict[str, tuple[str, ...]]:
     """Setting -> the columns that it names; several numbers such as 2,3 are columns of their own."""
-    named = {}
+    named: dict[str, tuple[str, ...]] = {}
     for setting in schema.settings:
-        value: str | tuple[str, ...] | None = getattr(options, setting)
-        if isinstance(value, str):
-            parts = tuple(value.split(","))
-            value = parts if all(part.isdecimal() for part in parts) else (value,)
-        if value:
-            named[setting] = value
+        match getattr(options, setting):
+            case str() as name:
+                parts = tuple(name.split(","))
+                named[setting] = parts if all(part.isdecimal() for part in parts) else (name,)
+            case tuple() as names if names:
+                named[setting] = names
     return named
 
 

@@ -12,20 +12,22 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, final
+from typing import Literal, TypeVar, final
 
 from seqloom.config import DataConfig
 from seqloom.data.formats.columns import listed
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.forms import FORMS, ending
-from seqloom.data.formats.jsonl import json_objects, kind_of
+from seqloom.data.formats.json_values import JsonObject, as_list, as_object, as_text, is_number, kind_of
+from seqloom.data.formats.jsonl import json_objects
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.formats.tables import DelimitedText, TableRow, refuse_repeated_names
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.files import json_line
 
+T = TypeVar("T")
 REFERENCES = ("ref", "reference")
 FIRST_FIELDS = ("id", "nbest", *REFERENCES)
 """Fields of a list that are not just kept."""
@@ -40,12 +42,12 @@ class NBest:
 
     id: str | int
     texts: tuple[str, ...]
-    fields: tuple[dict[str, Any], ...]
+    fields: tuple[JsonObject, ...]
     """Of each hypothesis what else was given, without its text."""
     scores: tuple[float, ...] | None
     """Of each hypothesis the given score."""
     reference: str | None
-    others: dict[str, Any]
+    others: JsonObject
     """What else was given of the list."""
     path: str
     line: int
@@ -102,6 +104,7 @@ def _form(path: str, options: DataConfig) -> str:
 
 
 def _scores(one: NBest, field: str, lines: Sequence[int]) -> tuple[float, ...]:
+    scores = []
     for number, (fields, line) in enumerate(zip(one.fields, lines, strict=True), start=1):
         where = f"hypothesis {number} of list {one.id!r}"
         if field not in fields:
@@ -112,17 +115,17 @@ def _scores(one: NBest, field: str, lines: Sequence[int]) -> tuple[float, ...]:
                 line,
             )
         value = fields[field]
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not abs(value) <= LARGEST:
-            most = f" of size {LARGEST:g} at most" if is_number else ""
-            shown = repr(value) if isinstance(value, str | int | float) else kind_of(value)
+        if not is_number(value) or not abs(value) <= LARGEST:
+            most = f" of size {LARGEST:g} at most" if is_number(value) else ""
+            shown = repr(value) if type(value) in (str, bool, int, float) else kind_of(value)
             raise DataError(
                 f"{field!r} of {where} must be a finite number{most}, but is {printable(shown[:40])}; correct"
                 " it, or name another field with --score FIELD",
                 one.path,
                 line,
             )
-    return tuple(float(fields[field]) for fields in one.fields)
+        scores.append(float(value))
+    return tuple(scores)
 
 
 ListAndLines = tuple[NBest, Sequence[int]]
@@ -133,23 +136,21 @@ def _of_json_lines(file: DataFile) -> Iterator[ListAndLines]:
     name = file.options.text or "text"
     for line, content in json_objects(file):
         hypotheses = _hypotheses(content, name, file, line)
-        reference = next((content[key] for key in REFERENCES if content.get(key) is not None), None)
-        if reference is not None and not isinstance(reference, str):
-            raise file.error(f"the reference must be a text, but is {kind_of(reference)}", line)
+        references = _reference(content, file, line)
         given = content.get("id", line)
-        if isinstance(given, bool) or not isinstance(given, str | int):
+        if type(given) is not str and type(given) is not int:
             raise file.error(f"'id' must be a text or a whole number, but is {kind_of(given)}", line)
-        texts = [one[name] for one in hypotheses]
-        kept = file.clean(texts if reference is None else [*texts, reference], line)
+        texts = [text for text, _ in hypotheses]
+        kept = file.clean([*texts, *references], line)
         if kept is None:
             continue
         file.report.used += 1
         one = NBest(
             id=given,
             texts=tuple(kept[: len(texts)]),
-            fields=tuple(_without(hypothesis, [name]) for hypothesis in hypotheses),
+            fields=tuple(fields for _, fields in hypotheses),
             scores=None,
-            reference=None if reference is None else kept[-1],
+            reference=kept[-1] if references else None,
             others=_without(content, FIRST_FIELDS),
             path=file.path,
             line=line,
@@ -158,40 +159,56 @@ def _of_json_lines(file: DataFile) -> Iterator[ListAndLines]:
         yield one, [line] * len(texts)
 
 
-def _without(content: dict[str, Any], names: Sequence[str | None]) -> dict[str, Any]:
+def _reference(content: JsonObject, file: DataFile, line: int) -> list[str]:
+    """The reference, if there is one."""
+    for value in (content[key] for key in REFERENCES if content.get(key) is not None):
+        text = as_text(value)
+        if text is None:
+            raise file.error(f"the reference must be a text, but is {kind_of(value)}", line)
+        return [text]
+    return []
+
+
+def _without(content: Mapping[str, T], names: Sequence[str | None]) -> dict[str, T]:
     return {key: value for key, value in content.items() if key not in names}
 
 
-def _hypotheses(content: dict[str, Any], name: str, file: DataFile, line: int) -> list[dict[str, Any]]:
+def _hypotheses(content: JsonObject, name: str, file: DataFile, line: int) -> list[tuple[str, JsonObject]]:
+    """The text of each hypothesis, and its other fields."""
     if "nbest" not in content:
         raise file.error(
             f"there is no 'nbest', the list of hypotheses, in this object (found: {listed(list(content))})",
             line,
         )
-    hypotheses = content["nbest"]
-    if not isinstance(hypotheses, list):
-        raise file.error(f"'nbest' must be a list of hypotheses, but is {kind_of(hypotheses)}", line)
+    hypotheses = as_list(content["nbest"])
+    if hypotheses is None:
+        kind = kind_of(content["nbest"])
+        raise file.error(f"'nbest' must be a list of hypotheses, but is {kind}", line)
     if not hypotheses:
         raise file.error(
             "'nbest' must hold at least one hypothesis, but is empty; leave the line out, or give it"
             ' {"text": ""}',
             line,
         )
+    found = []
     for number, one in enumerate(hypotheses, start=1):
-        if not isinstance(one, dict):
+        fields = as_object(one)
+        if fields is None:
             raise file.error(
                 f"hypothesis {number} must be an object with {name!r}, but is {kind_of(one)}", line
             )
-        if not isinstance(one.get(name), str):
-            what = f"it has none (found: {listed(list(one))})"
-            if name in one:
-                what = f"its {name!r} is {kind_of(one[name])}"
+        text = as_text(fields.get(name))
+        if text is None:
+            what = f"it has none (found: {listed(list(fields))})"
+            if name in fields:
+                what = f"its {name!r} is {kind_of(fields[name])}"
             raise file.error(
                 f"hypothesis {number} must have a text under {name!r}, but {what}; an empty one is written"
                 ' as ""',
                 line,
             )
-    return hypotheses
+        found.append((text, _without(fields, [name])))
+    return found
 
 
 def _of_table(file: DataFile, form: str) -> Iterator[ListAndLines]:
@@ -256,7 +273,7 @@ def _list_of_rows(rows: Sequence[tuple[int, dict[str, str]]], name: str, file: D
                 f" {first_line}",
                 line,
             )
-    fields = []
+    fields: list[JsonObject] = []
     for _, cells in rows:
         others = _without(cells, ("id", name, column))
         fields.append({key: number_in(cell) for key, cell in others.items()})
@@ -283,10 +300,9 @@ def number_in(cell: str) -> int | float | str:
     return int(cell) if re.fullmatch("0|-?[1-9][0-9]*", cell) else number if str(number) == cell else cell
 
 
-def _with_number(fields: dict[str, Any], field: str) -> dict[str, Any]:
+def _with_number(fields: JsonObject, field: str) -> JsonObject:
     """The fields of a table's row, the score a number however it is written."""
-    value = fields.get(field)
-    number = _finite(value) if isinstance(value, str) else None
+    number = _finite(as_text(fields.get(field)) or "")
     return fields if number is None else fields | {field: number}
 
 
@@ -332,7 +348,8 @@ def table(lists: Sequence[NBest]) -> Iterator[str]:
             cells = [str(one.id), text]
             for key in (*names, *others, *references):
                 value = values.get(key, "")
-                cells.append(value if isinstance(value, str) else json_line(value))
+                text_value = as_text(value)
+                cells.append(json_line(value) if text_value is None else text_value)
             if any(character in cell for cell in cells for character in "\t\r\n"):
                 raise DataError(
                     "a tab or a line break stands in this list, which a .tsv cannot hold; name an --output"

@@ -14,14 +14,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import final
 
 from seqloom.config import DataConfig
 from seqloom.data.formats.columns import Header, TableSchema, folded, full_record, listed
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.forms import FORMS, ending
 from seqloom.data.formats.json_documents import read_document
-from seqloom.data.formats.jsonl import json_object, json_objects, kind_of
+from seqloom.data.formats.json_values import as_list, as_object, as_text, field_of, full_text, kind_of
+from seqloom.data.formats.jsonl import json_object, json_objects
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.formats.tables import read_table
 from seqloom.data.readers.examples import GoldAnswer, Question
@@ -84,11 +85,11 @@ class _RawQuestion:
     """Of the question in its file, from 1."""
     name: str
     group: str
-    question: Any
-    context: Any
-    answers: Any
+    question: object
+    context: object
+    answers: object
     """A list of {text, answer_start}; None where there is none."""
-    impossible: Any
+    impossible: object
 
     def error(self, problem: str) -> DataError:
         name = printable(json.dumps(self.name, ensure_ascii=False))
@@ -105,18 +106,23 @@ class _RawQuestion:
             return None
 
     def checked(self, answers: bool) -> Question | None:
-        for what, value in (("question", self.question), ("context", self.context)):
-            if not isinstance(value, str) or not value.strip():
-                shown = "is blank" if isinstance(value, str) else f"is {kind_of(value)}"
-                raise self.error(f"the {what} must be a text, but {shown}")
-        texts = self.file.clean([self.question, self.context], self.number)
+        question, context = self._text("question", self.question), self._text("context", self.context)
+        texts = self.file.clean([question, context], self.number)
         if texts is None:
             return None
-        gold = tuple(_answer(answer, self) for answer in self.given_answers()) if answers else ()
+        gold = tuple(_answer(answer, context, self) for answer in self.given_answers()) if answers else ()
         return Question(self.name, texts[0], texts[1], gold, self.group, self.file.path, self.line)
 
-    def given_answers(self) -> list[Any]:
-        if not isinstance(self.answers, list | None):
+    def _text(self, what: str, value: object) -> str:
+        text = full_text(value)
+        if text is None:
+            shown = "blank" if as_text(value) is not None else kind_of(value)
+            raise self.error(f"the {what} must be a text, but is {shown}")
+        return text
+
+    def given_answers(self) -> list[object]:
+        answers = as_list([] if self.answers is None else self.answers)
+        if answers is None:
             raise self.error(f"its answers must be a list, but are {kind_of(self.answers)}")
         written = "" if self.impossible is None else str(self.impossible)
         if folded(written) not in _IMPOSSIBLE:
@@ -124,11 +130,11 @@ class _RawQuestion:
                 f"is_impossible must be true, false, 1, 0 or empty, but is {printable(written[:40])!r}"
             )
         impossible = _IMPOSSIBLE[folded(written)]
-        if impossible is True and self.answers:
+        if impossible is True and answers:
             raise self.error("is_impossible is true, but there is an answer")
-        if impossible is False and not self.answers:
+        if impossible is False and not answers:
             raise self.error("there is no answer, but is_impossible is false")
-        return self.answers or []
+        return answers
 
 
 def _of_document(file: DataFile) -> Iterator[_RawQuestion]:
@@ -138,32 +144,29 @@ def _of_document(file: DataFile) -> Iterator[_RawQuestion]:
     content = read_document(DataFile(file.path, options, file.report))
     number = 0
     for nth, article in enumerate(_list(content, "data", "the file", file), 1):
-        title = article.get("title") if isinstance(article, dict) else None
+        group = full_text(field_of(article, "title")) or f"{file.path}#{nth}"
         for at, paragraph in enumerate(_list(article, "paragraphs", f"article {nth}", file), 1):
             for one in _list(paragraph, "qas", f"article {nth}, paragraph {at}", file):
                 number += 1
-                if not isinstance(one, dict):
+                fields = as_object(one)
+                if fields is None:
                     raise file.error(f"question {number} must be an object, but is {kind_of(one)}")
                 yield _RawQuestion(
                     file=file,
                     line=None,
                     number=number,
-                    name=str(one.get("id", number)),
-                    group=_group(title, f"{file.path}#{nth}"),
-                    question=one.get("question"),
-                    context=paragraph.get("context"),
-                    answers=one.get("answers"),
-                    impossible=one.get("is_impossible"),
+                    name=str(fields.get("id", number)),
+                    group=group,
+                    question=fields.get("question"),
+                    context=field_of(paragraph, "context"),
+                    answers=fields.get("answers"),
+                    impossible=fields.get("is_impossible"),
                 )
 
 
-def _group(title: Any, other: str) -> str:
-    return title if isinstance(title, str) and title.strip() else other
-
-
-def _list(content: Any, key: str, where: str, file: DataFile) -> list[Any]:
-    found = content.get(key) if isinstance(content, dict) else None
-    if not isinstance(found, list):
+def _list(content: object, key: str, where: str, file: DataFile) -> list[object]:
+    found = as_list(field_of(content, key))
+    if found is None:
         raise file.error(
             f"{where} must be an object with a list {key!r}, as SQuAD's JSON has it; a question a line is"
             " named .jsonl"
@@ -199,10 +202,10 @@ def _of_table(file: DataFile, form: str, answers: bool) -> Iterator[_RawQuestion
     )
     with_header = DataFile(file.path, _with_header(file, answers), file.report)
     for record in read_table(with_header, form, schema):
-        content: dict[str, Any] = dict(record.fields)
+        content: dict[str, object] = dict(record.fields)
+        written = record.fields.get("answers", "").strip()
         if "answers" in content:
-            written = content["answers"]
-            content["answers"] = json_object(written, file, record.line) if written.strip() else None
+            content["answers"] = json_object(record.fields["answers"], file, record.line) if written else None
         yield _of_row(content, file, record.line)
 
 
@@ -265,25 +268,27 @@ def _column(known: str, header: Header) -> str | None:
     return same[0] if same else None
 
 
-def _of_row(content: Mapping[str, Any], file: DataFile, line: int) -> _RawQuestion:
+def _of_row(content: Mapping[str, object], file: DataFile, line: int) -> _RawQuestion:
     """The question of the columns of a row, by their roles."""
     answers = content.get("answers")
-    if isinstance(answers, dict):
-        texts, starts = answers.get("text"), answers.get("answer_start")
-        if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
+    lists = as_object(answers)
+    if lists is not None:
+        texts, starts = as_list(lists.get("text")), as_list(lists.get("answer_start"))
+        if texts is None or starts is None or len(texts) != len(starts):
             raise file.error("answers must have the lists `text` and `answer_start`, of one length", line)
         answers = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     elif answers in (None, "") and content.get("answer") not in (None, ""):
         start = content.get("answer_start")
-        if isinstance(start, str) and start.isascii() and start.strip().isdigit():
-            start = int(start)
+        digits = as_text(start)
+        if digits is not None and digits.isascii() and digits.strip().isdigit():
+            start = int(digits)
         answers = [{"text": content["answer"], "answer_start": start}]
     return _RawQuestion(
         file=file,
         line=line,
         number=line,
         name=str(content.get("id", line)),
-        group=_group(content.get("title"), str(content["second"])),
+        group=full_text(content.get("title")) or str(content["second"]),
         question=content["text"],
         context=content["second"],
         answers=answers or None,
@@ -291,13 +296,10 @@ def _of_row(content: Mapping[str, Any], file: DataFile, line: int) -> _RawQuesti
     )
 
 
-def _answer(answer: Any, raw: _RawQuestion) -> GoldAnswer:
-    text, start = (None, None)
-    if isinstance(answer, dict):
-        text, start = answer.get("text"), answer.get("answer_start")
-    if not isinstance(text, str) or not text.strip() or type(start) is not int:
+def _answer(answer: object, context: str, raw: _RawQuestion) -> GoldAnswer:
+    text, start = full_text(field_of(answer, "text")), field_of(answer, "answer_start")
+    if text is None or type(start) is not int:
         raise raw.error("an answer must have a `text`, not blank, and a whole number `answer_start`")
-    context: str = raw.context
     if start >= 0 and context.startswith(text, start):
         return GoldAnswer(start, text)
     end = start + len(text)

@@ -4,11 +4,11 @@ JSONL; or plain words without tags."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from seqloom.config import DataConfig
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.forms import ending
+from seqloom.data.formats.json_values import JsonObject, as_list, as_text
 from seqloom.data.formats.jsonl import json_objects
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.conll import read_conll
@@ -106,7 +106,7 @@ def read_tag_lists(file: DataFile, answers: bool) -> Iterator[TaggedWords]:
         yield TaggedWords(tuple(words), check.checked(tags, [line] * len(tags)), file.path, line)
 
 
-def _texts(content: dict[str, Any], what: str, file: DataFile, line: int) -> list[str]:
+def _texts(content: JsonObject, what: str, file: DataFile, line: int) -> list[str]:
     """The list of words, or of tags."""
     setting, known = ("label", TAGS) if what == "tags" else ("text", WORDS)
     named = file.options.label if what == "tags" else file.options.text
@@ -115,19 +115,16 @@ def _texts(content: dict[str, Any], what: str, file: DataFile, line: int) -> lis
         file.note(
             f"{names[0]!r} is taken as {what}; to take {' or '.join(names[1:])}: --set data.{setting}=NAME"
         )
-    found = content.get(names[0]) if names else None
-    if (
-        not isinstance(found, list)
-        or not found
-        or not all(isinstance(one, str) and one.strip(" ") for one in found)
-    ):
+    found = as_list(content.get(names[0])) if names else None
+    texts = [text for text in map(as_text, found or ()) if text is not None and text.strip(" ")]
+    if not found or len(texts) < len(found):
         expected = " or ".join(known) if named is None else printable(named)
         raise file.error(
             f"there must be a list of texts, none of them blank, under {expected}; tags by name, not by"
             " number",
             line,
         )
-    return found
+    return texts
 
 
 _READERS: dict[str, Callable[[DataFile, bool], Iterator[TaggedWords]]] = {

@@ -7,11 +7,10 @@ Snips data):
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.json_documents import read_document
-from seqloom.data.formats.jsonl import kind_of
+from seqloom.data.formats.json_values import as_list, as_object, as_text, field_of, full_text, kind_of
 from seqloom.data.readers.examples import TaggedWords
 from seqloom.data.readers.tag_scheme import OUTSIDE
 
@@ -46,25 +45,26 @@ def read_tagged_spans(file: DataFile, answers: bool) -> Iterator[TaggedWords]:
             file.skip("blank", number)
 
 
-def _items(content: Any, file: DataFile) -> Iterator[Any]:
-    for items in content.values() if isinstance(content, dict) else [content]:
-        if not isinstance(items, list):
+def _items(content: object, file: DataFile) -> Iterator[object]:
+    names = as_object(content)
+    for value in [content] if names is None else names.values():
+        items = as_list(value)
+        if items is None:
             raise file.error(
-                f"there must be a list of sentences under each name, but there is {kind_of(items)}"
+                f"there must be a list of sentences under each name, but there is {kind_of(value)}"
             )
         yield from items
 
 
-def _parts(item: Any, file: DataFile, number: int) -> list[tuple[str, str | None]]:
+def _parts(item: object, file: DataFile, number: int) -> list[tuple[str, str | None]]:
     """The text of each part of a sentence, and the name of its span."""
-    parts = item.get("data") if isinstance(item, dict) else None
-    if not isinstance(parts, list) or not parts:
+    parts = as_list(field_of(item, "data"))
+    if not parts:
         raise file.error(f"sentence {number} must be an object with a list `data` of parts, but is not")
     found = []
     for part in parts:
-        text, entity = (part.get("text"), part.get("entity")) if isinstance(part, dict) else (None, None)
-        named = isinstance(entity, str) and entity.strip()
-        if not isinstance(text, str) or not (entity is None or named):
+        text, entity = as_text(field_of(part, "text")), full_text(field_of(part, "entity"))
+        if text is None or entity != field_of(part, "entity"):
             raise file.error(
                 f"sentence {number}: each part must have a `text`, and an `entity` that is a name where it"
                 " has one"

@@ -1,0 +1,70 @@
+"""What a JSON value is. Values that were read are `object` until a function here says more."""
+
+from __future__ import annotations
+
+from typing import TypeGuard
+
+from seqloom.data.formats.columns import UNIT
+
+JsonObject = dict[str, object]
+
+_KINDS = {
+    type(None): "null",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+    str: "a text",
+}
+
+
+def kind_of(value: object) -> str:
+    """What messages call a value."""
+    return _KINDS[type(value)]
+
+
+def as_text(value: object) -> str | None:
+    """A text; None for anything else."""
+    return value if isinstance(value, str) else None
+
+
+def full_text(value: object) -> str | None:
+    """A text that is not blank; None for anything else."""
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def as_list(value: object) -> list[object] | None:
+    """A list; None for anything else."""
+    return value if isinstance(value, list) else None
+
+
+def as_object(value: object) -> JsonObject | None:
+    """An object; None for anything else."""
+    return value if isinstance(value, dict) else None
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether a value is a number, which true and false are not."""
+    return type(value) in (int, float)
+
+
+def field_of(value: object, name: str) -> object:
+    """What an object has under a name; None where it has nothing, and for what is no object."""
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def loose_text(value: object) -> str | None:
+    """A value as text: `2.5`, `true`, nothing for null, a list of such with UNIT after each; None for
+    anything else."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return str(value).lower()
+        case str() | int() | float():
+            return str(value)
+        case list():
+            items = [None if as_list(item) is not None else loose_text(item) for item in value]
+            return None if None in items else "".join(f"{item}{UNIT}" for item in items)
+    return None
