@@ -202,7 +202,7 @@ def test_a_window_is_asked_for_the_answer_where_it_holds_all_of_it() -> None:
     )  # room for 5 bytes
     items = encode_questions([question], options)
     assert items.windows[0] == [(0, 5), (3, 8)]
-    assert items.targets.tolist() == [[4, 5], [1, 2]]
+    assert np.asarray(items.targets).tolist() == [[4, 5], [1, 2]]
     batch = items.batch(np.array([0, 1]))
     assert batch.places.tolist() == [[0, 3, 4, 5, 6, 7], [0, 3, 4, 5, 6, 7]]
     assert [bytes_of.decode([i]) for i in batch.tokens[1, 3:8].tolist()] == list("cd ef")
@@ -213,7 +213,7 @@ def test_a_question_without_an_answer_points_at_the_first_step() -> None:
     items = encode_questions(
         [Question("q", "?", "ab", (), None, "f", 1)], EncodingOptions(tokenizer=bytes_of, template=MARKED)
     )
-    assert items.targets.tolist() == [[0, 0]]
+    assert np.asarray(items.targets).tolist() == [[0, 0]]
 
 
 def test_a_question_that_leaves_no_room_is_an_error() -> None:

@@ -19,14 +19,14 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqloom import files
 from seqloom.data.batching.segment_encoder import SegmentEncoder
-from seqloom.data.batching.token_store import array_files, dtype_of, map_arrays, open_or_build
+from seqloom.data.batching.token_store import TokenIds, array_files, dtype_of, map_arrays, open_or_build
 from seqloom.data.readers.documents import DocumentPiece
 from seqloom.errors import DataError, FolderError, place
 from seqloom.protocols import Tokenizer
@@ -61,7 +61,7 @@ class Totals:
 class CorpusStore:
     """Documents as ids: `store.document(number)`; and all of them in a row: `store.tokens`."""
 
-    tokens: NDArray[Any]
+    tokens: TokenIds
     """`(ids,)`"""
     offsets: NDArray[np.int64]
     """`(documents + 1,)`: where each document starts, and where the last ends."""
@@ -76,7 +76,7 @@ class CorpusStore:
         """How many documents there are."""
         return len(self.lines)
 
-    def document(self, number: int) -> NDArray[Any]:
+    def document(self, number: int) -> TokenIds:
         """The ids of one document, without its `</s>`."""
         return self.tokens[self.offsets[number] : self.offsets[number + 1] - self.ended]
 
@@ -97,7 +97,7 @@ class CorpusStore:
 def build_corpus(
     pieces: Callable[[], Iterable[DocumentPiece]],
     tokenizer: Tokenizer,
-    identity: dict[str, Any],
+    identity: files.JsonObject,
     folder: Path,
     progress: Callable[[Totals], None] = lambda totals: None,
 ) -> CorpusStore:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol, final
+from typing import NamedTuple, Protocol, final
 
 import numpy as np
 import torch
@@ -29,12 +29,15 @@ from seqloom.protocols import Rows, SpecialIds
 from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import SPECIAL_IDS
 
+CorpusIds = NDArray[np.uint16 | np.uint32 | np.int64]
+"""Ids as stores have them, or as tokenizers give them."""
+
 
 class Corpus(Protocol):
     """What windows are cut from."""
 
     @property
-    def tokens(self) -> NDArray[Any]:
+    def tokens(self) -> CorpusIds:
         """`(ids,)`: documents, each ended by `</s>`."""
         ...
 

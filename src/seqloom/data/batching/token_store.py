@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, final
+from typing import BinaryIO, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,8 @@ CHUNK = 1024
 
 Store = TypeVar("Store")
 Item = TypeVar("Item")
+TokenType = np.uint16 | np.uint32
+TokenIds = NDArray[TokenType]
 
 
 @final
@@ -46,15 +48,15 @@ class TokenStore:
     """Rows of sequences of ids: `store.sequence(row, column)`."""
 
     columns: tuple[str, ...]
-    tokens: NDArray[Any]
+    tokens: TokenIds
     offsets: NDArray[np.int64]
     lines: NDArray[np.int64]
-    meta: dict[str, Any]
+    meta: files.JsonObject
 
     def __len__(self) -> int:
         return len(self.lines)
 
-    def sequence(self, row: int, column: int) -> NDArray[Any]:
+    def sequence(self, row: int, column: int) -> TokenIds:
         """The ids of one text, without start or end marks."""
         at = row * len(self.columns) + column
         return self.tokens[self.offsets[at] : self.offsets[at + 1]]
@@ -69,7 +71,7 @@ def build_store(
     records: Callable[[], Iterable[Record]],
     columns: tuple[str, ...],
     tokenizer: Tokenizer,
-    identity: dict[str, Any],
+    identity: files.JsonObject,
     folder: Path,
     progress: Callable[[int], None] = lambda rows: None,
 ) -> TokenStore:
@@ -88,7 +90,10 @@ def build_store(
 
 
 def open_or_build(
-    meta: dict[str, Any], folder: Path, write: Callable[[Path], None], opened: Callable[[Path], Store | None]
+    meta: files.JsonObject,
+    folder: Path,
+    write: Callable[[Path], None],
+    opened: Callable[[Path], Store | None],
 ) -> Store:
     """The store in `folder/HASH`, HASH being that of `meta`: opened where it exists, written where
     not.
@@ -134,12 +139,12 @@ def open_store(place: Path) -> TokenStore | None:
     return TokenStore(columns, tokens, offsets, lines, meta) if fits else None
 
 
-def map_arrays(place: Path) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
+def map_arrays(place: Path) -> tuple[TokenIds, NDArray[np.int64], NDArray[np.int64]]:
     """(tokens, offsets, lines) of a store. Raises OSError or ValueError where a file is missing or
     damaged."""
-    dtype = np.uint16 if (place / "tokens.bin.uint16").exists() else np.uint32
-    path = place / f"tokens.bin.{np.dtype(dtype).name}"
-    tokens = np.memmap(path, dtype=dtype, mode="r") if path.stat().st_size else np.empty(0, dtype)
+    dtype = _token_type((place / "tokens.bin.uint16").exists())
+    path = place / f"tokens.bin.{dtype.name}"
+    tokens: TokenIds = np.memmap(path, dtype=dtype, mode="r") if path.stat().st_size else np.empty(0, dtype)
     offsets, lines = (
         np.lib.format.open_memmap(place / f"{name}.npy", mode="r") for name in ("offsets", "lines")
     )
@@ -171,12 +176,16 @@ def _write(
             raise DataError("there must be at least one usable example, but there is none")
 
 
-def dtype_of(tokenizer: Tokenizer) -> np.dtype[Any]:
-    return np.dtype(np.uint16 if tokenizer.vocabulary_size <= 2**16 else np.uint32)
+def dtype_of(tokenizer: Tokenizer) -> np.dtype[TokenType]:
+    return _token_type(tokenizer.vocabulary_size <= 2**16)
+
+
+def _token_type(small: bool) -> np.dtype[TokenType]:
+    return np.dtype(np.uint16) if small else np.dtype(np.uint32)
 
 
 @contextmanager
-def array_files(folder: Path, dtype: np.dtype[Any]) -> Iterator[tuple[BinaryIO, BinaryIO, BinaryIO]]:
+def array_files(folder: Path, dtype: np.dtype[TokenType]) -> Iterator[tuple[BinaryIO, BinaryIO, BinaryIO]]:
     """Files to write the arrays of a store to: tokens, and offsets and lines as raw int64, which become .npy
     in the end."""
     with (
@@ -223,6 +232,6 @@ def cache_folder(data: Path) -> Path:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seqloom"
 
 
-def fingerprint(path: str) -> dict[str, Any]:
+def fingerprint(path: str) -> dict[str, object]:
     """What distinguishes versions of a data file: name, size and SHA-256."""
     return {"path": path, "bytes": os.path.getsize(path), "sha256": files.sha256(Path(path))}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, final
+from typing import TypeVar, final
 
 import numpy as np
 
@@ -16,8 +16,9 @@ from seqloom.data.encoding.encoded_dataset import (
     Origin,
     RowTemplate,
     SequenceBuilder,
+    Targets,
 )
-from seqloom.data.readers.examples import ChoiceQuestion, LabelledText
+from seqloom.data.readers.examples import ChoiceQuestion, Example, LabelledText
 from seqloom.errors import DataError
 from seqloom.protocols import StoredTokenizer
 from seqloom.shapes import IGNORE
@@ -25,7 +26,7 @@ from seqloom.shapes import IGNORE
 CHUNK = 4096
 """Examples whose texts are tokenised at a time."""
 
-Example = TypeVar("Example", LabelledText, ChoiceQuestion)
+Encoded = TypeVar("Encoded", bound=Example)
 
 
 @final
@@ -72,7 +73,7 @@ class Truncation:
 def encode_labelled(
     examples: Iterable[LabelledText],
     options: EncodingOptions,
-    targets: Callable[[Sequence[LabelledText]], Any],
+    targets: Callable[[Sequence[LabelledText]], Targets],
 ) -> EncodedDataset:
     """Texts, or pairs of them, each with its label. `targets`: the examples -> what `EncodedBatch.targets`
     has.
@@ -98,17 +99,17 @@ def encode_choices(examples: Iterable[ChoiceQuestion], options: EncodingOptions)
         for ids, one in zip(texts, some, strict=True):
             yield [truncated_row(ids, next(choices), options) for _ in one.options]
 
-    def targets(some: Sequence[ChoiceQuestion]) -> Any:
+    def targets(some: Sequence[ChoiceQuestion]) -> Targets:
         return np.array([IGNORE if one.answer is None else one.answer for one in some], np.int64)
 
     return _encode(examples, options, rows_of, targets)
 
 
 def _encode(
-    examples: Iterable[Example],
+    examples: Iterable[Encoded],
     options: EncodingOptions,
-    rows_of: Callable[[Sequence[Example]], Iterator[list[EncodedRow]]],
-    targets_of: Callable[[Sequence[Example]], Any],
+    rows_of: Callable[[Sequence[Encoded]], Iterator[list[EncodedRow]]],
+    targets_of: Callable[[Sequence[Encoded]], Targets],
 ) -> EncodedDataset:
     tokens, origins = SequenceBuilder(), list[Origin]()
     row_offsets, second_start, targets = [0], [], []
@@ -186,21 +187,21 @@ def truncated_row(first: list[int], second: list[int] | None, options: EncodingO
 # --- targets as numbers
 
 
-def label_ids(order: Sequence[str]) -> Callable[[Sequence[LabelledText]], Any]:
+def label_ids(order: Sequence[str]) -> Callable[[Sequence[LabelledText]], Targets]:
     """The number of each example's label, IGNORE where it has none or one that is not in `order`."""
     ids = {name: index for index, name in enumerate(order)}
 
-    def targets(some: Sequence[LabelledText]) -> Any:
+    def targets(some: Sequence[LabelledText]) -> Targets:
         return np.array([ids.get(one.labels[0], IGNORE) if one.labels else IGNORE for one in some], np.int64)
 
     return targets
 
 
-def multi_hot_labels(order: Sequence[str]) -> Callable[[Sequence[LabelledText]], Any]:
+def multi_hot_labels(order: Sequence[str]) -> Callable[[Sequence[LabelledText]], Targets]:
     """`(examples, labels)` of 0 and 1."""
     ids = {name: index for index, name in enumerate(order)}
 
-    def targets(some: Sequence[LabelledText]) -> Any:
+    def targets(some: Sequence[LabelledText]) -> Targets:
         multi_hot = np.zeros((len(some), len(order)), np.int64)
         for row, one in zip(multi_hot, some, strict=True):
             row[[ids[label] for label in one.labels if label in ids]] = 1
@@ -209,6 +210,6 @@ def multi_hot_labels(order: Sequence[str]) -> Callable[[Sequence[LabelledText]],
     return targets
 
 
-def scores_of(some: Sequence[LabelledText]) -> Any:
+def scores_of(some: Sequence[LabelledText]) -> Targets:
     """The number of each pair, nan where there is none."""
     return np.array([float(one.labels[0]) if one.labels else np.nan for one in some], np.float32)

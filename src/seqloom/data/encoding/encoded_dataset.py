@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import numpy as np
 import torch
@@ -35,6 +35,8 @@ CAUSAL_MARKS = ("<start>", "<delimiter>", "<extract>")
 """Special tokens that a causal encoder with pretrained tokens has beyond their vocabulary, in this order
 (Radford et al. 2018)."""
 
+Targets = NDArray[np.int64 | np.float32]
+"""`(items, ...)`: ids, or numbers to predict."""
 Origin = tuple[str, int | None]
 """(file, line) of an example."""
 
@@ -162,7 +164,7 @@ class EncodedDataset:
     """`(rows,)`: where the second text begins."""
     row_offsets: NDArray[np.int64]
     """`(items + 1,)`: the first row of each item, and the number of rows."""
-    targets: Any
+    targets: Targets | SequenceArray
     """By item: `(items, ...)` as `EncodedBatch.targets` has it; of tags a `SequenceArray`."""
     places: SequenceArray | None = None
     """By row."""

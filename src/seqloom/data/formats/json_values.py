@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TypeGuard
 
 from seqloom.data.formats.columns import UNIT
-
-JsonObject = dict[str, object]
+from seqloom.files import JsonObject
 
 _KINDS = {
     type(None): "null",

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from seqloom.data.formats.columns import Header, Record, TableSchema, listed
 from seqloom.data.formats.data_file import DataFile
-from seqloom.data.formats.json_values import JsonObject, as_object, as_text, kind_of, loose_text
+from seqloom.data.formats.json_values import as_object, as_text, kind_of, loose_text
+from seqloom.files import JsonObject
 
 
 def read_json_lines(file: DataFile, schema: TableSchema) -> Iterator[Record]:
@@ -96,7 +97,7 @@ def _several_lines(array: bool) -> str:
     return f"must be one JSON object a line, but is {what}; convert it with: jq -c {query} FILE"
 
 
-def _unique(pairs: list[tuple[str, object]]) -> JsonObject:
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     content = dict(pairs)
     if len(content) < len(pairs):
         names = [name for name, _ in pairs]

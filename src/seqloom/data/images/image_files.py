@@ -23,7 +23,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -237,7 +237,7 @@ def _read_npz(path: str, labelled: bool) -> Iterator[Picture]:
         yield Picture(pixels, None if labels is None else str(labels[index]), path, index + 1)
 
 
-def _arrays(path: str, names: Sequence[str]) -> list[NDArray[Any]]:
+def _arrays(path: str, names: Sequence[str]) -> list[NDArray[np.generic]]:
     """Arrays of an .npz; nothing in it is run."""
     with open_binary(path) as file:
         try:

@@ -16,7 +16,7 @@ import bisect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import numpy as np
 import torch
@@ -88,7 +88,7 @@ def unknown_label(name: str, names: Iterable[str]) -> str:
 def build_image_store(
     pictures: Callable[[], Iterable[Picture]],
     preprocessing: Preprocessing,
-    identity: dict[str, Any],
+    identity: files.JsonObject,
     folder: Path,
 ) -> ImageStore:
     """The store of these pictures: opened where it exists, built where not.

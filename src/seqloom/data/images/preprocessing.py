@@ -7,7 +7,7 @@ The settings are those of Hugging Face's `preprocessor_config.json`, and mean th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import torch
@@ -16,7 +16,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqloom.data.batching.order import permute
+from seqloom.data.formats.json_values import as_list
 from seqloom.errors import UsageError
+from seqloom.files import JsonObject
 from seqloom.protocols import Rows
 
 RESAMPLING = {2: "bilinear", 3: "bicubic"}
@@ -66,7 +68,7 @@ class Preprocessing:
         mean, deviation = (torch.tensor(values)[:, None, None] for values in (self.mean, self.deviation))
         return (planes - mean) / deviation
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The content of `preprocessor_config.json`."""
         return {
             "image_processor_type": "ViTImageProcessor",
@@ -82,7 +84,7 @@ class Preprocessing:
         }
 
     @classmethod
-    def from_json(cls, content: Any, size: int, channels: int) -> Preprocessing:
+    def from_json(cls, content: object, size: int, channels: int) -> Preprocessing:
         """For a model that reads so many channels and, unless the file says otherwise, images of this size.
         Raises UsageError where the file demands what is not done here."""
         if not isinstance(content, dict):
@@ -114,7 +116,7 @@ class Preprocessing:
         )
 
 
-def _side(size: Any) -> int:
+def _side(size: object) -> int:
     """The one size of images: a number, or an equal height and width."""
     side = size
     if isinstance(size, dict) and size.keys() == {"height", "width"} and size["height"] == size["width"]:
@@ -124,12 +126,13 @@ def _side(size: Any) -> int:
     return side
 
 
-def _channel_values(content: dict[str, Any], name: str, channels: int) -> list[float]:
+def _channel_values(content: JsonObject, name: str, channels: int) -> list[float]:
     values = content.get(name, [0.5] * channels)
-    numbers = isinstance(values, list) and all(isinstance(value, int | float) for value in values)
-    if not numbers or len(values) != channels:
+    items = as_list(values) or []
+    numbers = [item for item in items if isinstance(item, int | float)]
+    if not len(items) == len(numbers) == channels:
         raise UsageError(f"{name} must be {channels} numbers, but is {values!r}")
-    return list(values)
+    return numbers
 
 
 def _grey(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -3,7 +3,24 @@ choose from. Each knows its file and line."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
+
+class Example(Protocol):
+    """What every example knows: where it is."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def line(self) -> int | None: ...
+
+
+class LabelledExample(Example, Protocol):
+    """A text with labels, or words with tags."""
+
+    @property
+    def labels(self) -> tuple[str, ...]: ...
 
 
 class LabelledText(NamedTuple):
@@ -29,6 +46,10 @@ class TaggedWords(NamedTuple):
     path: str
     line: int
     """Of the first word; the others follow it, but for comments and what is no word."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self.tags
 
 
 class GoldAnswer(NamedTuple):

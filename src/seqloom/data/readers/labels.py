@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TypeVar
 
-from seqloom.data.readers.examples import LabelledText, TaggedWords
+from seqloom.data.readers.examples import Example, LabelledExample, LabelledText
 from seqloom.errors import DataError, place
 
 MOST_UNEQUAL = 100
@@ -15,8 +15,7 @@ MOST_UNEQUAL = 100
 SHOWN = 5
 """Labels that a message lists."""
 
-Labelled = LabelledText | TaggedWords
-Example = TypeVar("Example", LabelledText, TaggedWords, LabelledText | TaggedWords)
+Labelled = TypeVar("Labelled", bound=LabelledExample)
 
 
 def label_order(labels: Iterable[str]) -> tuple[str, ...]:
@@ -86,7 +85,7 @@ def _some(shown: Sequence[str], most: int = SHOWN) -> str:
     return ", ".join(shown[:most]) + ", ..." * (len(shown) > most)
 
 
-def _place(example: Labelled) -> str:
+def _place(example: Example) -> str:
     return place(example.path, example.line)
 
 
@@ -129,15 +128,15 @@ def _repeated(examples: Sequence[LabelledText]) -> list[str]:
     return notices
 
 
-def labels_of(examples: Iterable[Example]) -> Iterator[tuple[str, Example]]:
+def labels_of(examples: Iterable[Labelled]) -> Iterator[tuple[str, Labelled]]:
     """Each label and tag, and the example that has it."""
     for example in examples:
-        for label in example.labels if isinstance(example, LabelledText) else example.tags:
+        for label in example.labels:
             yield label, example
 
 
 def check_known(
-    examples: Iterable[Labelled], order: Sequence[str], unseen: Literal["error", "ignore"] = "error"
+    examples: Iterable[LabelledExample], order: Sequence[str], unseen: Literal["error", "ignore"] = "error"
 ) -> list[str]:
     """A sentence on labels (or tags) that a model does not have, if there are any and they may be.
 

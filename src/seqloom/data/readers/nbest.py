@@ -20,12 +20,12 @@ from seqloom.config import DataConfig
 from seqloom.data.formats.columns import listed
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.forms import FORMS, ending
-from seqloom.data.formats.json_values import JsonObject, as_list, as_object, as_text, is_number, kind_of
+from seqloom.data.formats.json_values import as_list, as_object, as_text, is_number, kind_of
 from seqloom.data.formats.jsonl import json_objects
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.formats.tables import DelimitedText, TableRow, refuse_repeated_names
 from seqloom.errors import DataError, UsageError, printable
-from seqloom.files import json_line
+from seqloom.files import JsonObject, json_line
 
 T = TypeVar("T")
 REFERENCES = ("ref", "reference")
@@ -190,7 +190,7 @@ def _hypotheses(content: JsonObject, name: str, file: DataFile, line: int) -> li
             ' {"text": ""}',
             line,
         )
-    found = []
+    found: list[tuple[str, JsonObject]] = []
     for number, one in enumerate(hypotheses, start=1):
         fields = as_object(one)
         if fields is None:
@@ -303,7 +303,7 @@ def number_in(cell: str) -> int | float | str:
 def _with_number(fields: JsonObject, field: str) -> JsonObject:
     """The fields of a table's row, the score a number however it is written."""
     number = _finite(as_text(fields.get(field)) or "")
-    return fields if number is None else fields | {field: number}
+    return fields if number is None else {**fields, field: number}
 
 
 def _finite(cell: str) -> float | None:

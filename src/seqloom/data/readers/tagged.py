@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from seqloom.config import DataConfig
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.forms import ending
-from seqloom.data.formats.json_values import JsonObject, as_list, as_text
+from seqloom.data.formats.json_values import as_list, as_text
 from seqloom.data.formats.jsonl import json_objects
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.conll import read_conll
@@ -19,6 +19,7 @@ from seqloom.data.readers.tag_scheme import TagCheck
 from seqloom.data.readers.tagged_spans import read_tagged_spans
 from seqloom.data.readers.word_tags import read_word_tags
 from seqloom.errors import UsageError, printable
+from seqloom.files import JsonObject
 
 FORMS = {
     ".conllu": "conllu",

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple, final
+from typing import Literal, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from seqloom.errors import UsageError, printable
 
 Ids = NDArray[np.int64]
+Values = NDArray[np.int64 | np.float32]
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
 
@@ -40,9 +41,9 @@ PARTS: tuple[Part, ...] = ("train", "validation", "test")
 class Examples(NamedTuple):
     """The last `answers` steps of a row are where it must answer."""
 
-    inputs: NDArray[Any]
+    inputs: Values
     """Ids `(rows, steps)`; for adding, numbers `(rows, steps, 2)`."""
-    targets: NDArray[Any]
+    targets: Values
     """Classes `(rows, answers)`; for adding, numbers `(rows, 1)`."""
 
 
@@ -65,7 +66,7 @@ class MemoryTask:
     """(random numbers, rows, distance, held out) -> examples."""
     shorter: float = 0.0
     """Share of the training at shorter distances, by default; none where the task was published so."""
-    last_noun: Callable[[Ids], Ids] | None = None
+    last_noun: Callable[[Values], Ids] | None = None
     """Inputs -> the answers `(rows,)` that follow from the last noun."""
 
     @property
@@ -227,7 +228,7 @@ def _sentences(
     return ids
 
 
-def _noun_at(inputs: Ids, places: Ids | int) -> Ids:
+def _noun_at(inputs: Values, places: Ids | int) -> Ids:
     """Nouns by their place in the vocabulary's list of nouns, `(rows,)`."""
     return np.asarray(inputs[np.arange(len(inputs)), places] - FIRST_NOUN, np.int64)
 
@@ -244,7 +245,7 @@ def _cloze(rng: np.random.Generator, rows: int, distance: int, held_out: bool) -
     return Examples(inputs, _noun_at(inputs, SUBJECT)[:, None])
 
 
-def _by_last_noun(inputs: Ids, forms: int) -> Ids:
+def _by_last_noun(inputs: Values, forms: int) -> Ids:
     """The answer by the last noun, where the list of nouns has `forms` nouns to each answer."""
     return _noun_at(inputs, _place_of_last_noun(inputs >= FIRST_NOUN)) // forms
 

@@ -8,10 +8,10 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import nn
 
 from seqloom.config import DataConfig
+from seqloom.data.batching.corpus_windows import CorpusIds
 from seqloom.data.batching.token_store import fingerprint
 from seqloom.data.readers.documents import DocumentPiece, corpus_files, read_documents
 from seqloom.evaluation.perplexity import CorpusLikelihood, score_texts
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 class Document(NamedTuple):
     """A document as ids (without marks), and its size."""
 
-    ids: NDArray[np.int64]
+    ids: CorpusIds
     words: int
     bytes: int
 
