@@ -5,7 +5,6 @@ from pathlib import Path
 
 import seqloom
 from seqloom.data.synthetic.pairs import reverse_task
-from seqloom.workflows.explain.attention import explain
 
 folder = Path(tempfile.mkdtemp())
 rows = [f"{source}\t{target}" for source, target in reverse_task(0, 500, "abcd", (1, 4))]
@@ -17,7 +16,7 @@ seqloom.train(
     model="seq2seq:tiny",
     settings=["data.tokenizer=characters", "train.max_steps=150", "train.batch_rows=32"],
 )
-explanation = explain(folder / "run", "abcd", target=None, output=str(folder / "heat_map.svg"), decode={})
+explanation = seqloom.load(folder / "run").explain("abcd", str(folder / "heat_map.svg"))
 print(explanation.attention.output)
 print(explanation.attention.weights.round(decimals=2))  # a row for each token written
 print(explanation.picture)

@@ -349,6 +349,8 @@ class Request:
     """Of a language model: by how much the windows over a long text move on."""
     trace: str | None = None
     """A new file for every step of decoding."""
+    target: str | None = None
+    """To explain: a given output, in place of the model's own."""
     interactive: bool = False
     """Whether each input must be answered before the next one is read."""
 
@@ -364,9 +366,13 @@ class TaskModel(Protocol):
         """How good it is on files of known examples."""
         ...
 
+
+class LoadedModel(TaskModel, Protocol):
+    """What `seqloom.load` returns: the model of a task that is not known before it is opened."""
+
     def __getattr__(self, name: str) -> Any:
-        """Other methods, by task: predict, answers, generate, score, complete, ... Raises UsageError where one
-        means nothing to its task."""
+        """Other methods, by task: predict, answers, generate, score, complete, explain, ... Raises UsageError
+        where one means nothing to its task."""
         ...
 
 

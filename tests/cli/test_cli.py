@@ -354,7 +354,7 @@ def refused_early(command: Any, monkeypatch: pytest.MonkeyPatch, *words: object)
         raise AssertionError("a model was opened")
 
     monkeypatch.setattr("seqloom.workflows.evaluate.load", opened)
-    monkeypatch.setattr("seqloom.workflows.explain.attention.load_run", opened)
+    monkeypatch.setattr("seqloom.tasks.model.load", opened)
     return one_line(command(*words), 2)
 
 
@@ -467,7 +467,7 @@ def test_explain_needs_a_model_with_attention(
     command: Any, pairs: Path, tmp_path: Path, narrow: list[str]
 ) -> None:
     sets = [
-        *narrow,
+        *(word for word in narrow if "attention_width" not in word),
         "--set=model.attention=none",
         "--set=data.tokenizer=characters",
         "--set=train.max_steps=1",

@@ -27,6 +27,7 @@ from seqloom.shapes import IGNORE
 from seqloom.tasks.language_modeling.complete import Completer
 from seqloom.tasks.language_modeling.generate import TextGenerator
 from seqloom.tasks.language_modeling.score import Scorer
+from seqloom.tasks.translation.attention import attention_of
 from seqloom.tasks.translation.translate import batches_of_pairs, decode_texts
 from seqloom.workflows.analysis.degeneration import (
     HumanText,
@@ -35,7 +36,6 @@ from seqloom.workflows.analysis.degeneration import (
     score_continuations,
 )
 from seqloom.workflows.analysis.exact import ExactSearcher
-from seqloom.workflows.explain.attention import attention_of
 
 SPECIAL, LETTERS = 6, "abcdefghijklmnopqrstuvwxyz "
 SIZE = SPECIAL + len(LETTERS)

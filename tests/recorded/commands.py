@@ -72,7 +72,8 @@ def training(steps: int = 8, **more: object) -> str:
 
 
 WORDS = "--set data.tokenizer=words"
-S2S = sets("model", "width=8 encoder_width=8 embedding_width=8 attention_width=8 readout_width=8")
+S2S_WIDTHS = sets("model", "width=8 encoder_width=8 embedding_width=8 readout_width=8")
+S2S = S2S_WIDTHS + " " + sets("model", "attention_width=8")
 ENCODER_DECODER = sets("model", "width=8 encoder_layers=1 decoder_layers=1 heads=2")
 LSTM = sets("model", "width=8 embedding_width=8 layers=1")
 GPT = sets("model", "width=8 layers=1 heads=2 context=16")
@@ -126,7 +127,7 @@ train-interrupted: train translation {PAIRS} --output-dir on {WORDS} {S2S}
     {training(300, evaluate_every=20)}
 train-resumed: train --resume on --json
 train-seq2seq-lstm: train translation data/train.en data/train.de --output-dir lstm --model seq2seq:tiny
-    {WORDS} {S2S} --set model.cell=lstm --set model.attention=bilinear --set model.attend_from=current
+    {WORDS} {S2S_WIDTHS} --set model.cell=lstm --set model.attention=bilinear --set model.attend_from=current
     {training(8, best="chrf")}
 train-transformer: train translation data/train.jsonl --output-dir tf --model transformer:tiny
     {ENCODER_DECODER} --set data.vocabulary=300 {training(8, accumulate=2)} --json

@@ -15,10 +15,10 @@ import seqloom.workflows.demo as module
 from seqloom.config import DecodeConfig
 from seqloom.data.synthetic.pairs import DatePair, DatePhrases, date_phrases
 from seqloom.protocols import Evaluation
+from seqloom.tasks.translation.attention import attention_of
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
 from seqloom.training.loop import Progress
 from seqloom.workflows.demo import REPORTED, VALIDATED, demo, free_folder, spread
-from seqloom.workflows.explain.attention import attention_of
 
 
 def few(held_out: int) -> DatePhrases:

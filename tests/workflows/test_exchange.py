@@ -22,10 +22,10 @@ from seqloom.interop import hub
 from seqloom.interop.generation_config import decode_fields, not_kept
 from seqloom.protocols import SpecialIds
 from seqloom.runs import run_folder
+from seqloom.tasks.translation.attention import attention_of
 from seqloom.text.hub.tokenizer import read_hub_tokenizer
 from seqloom.workflows.evaluate import evaluate
 from seqloom.workflows.exchange import export_model, import_model
-from seqloom.workflows.explain.attention import attention_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 MARKS = {

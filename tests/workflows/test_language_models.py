@@ -24,8 +24,8 @@ from seqloom.tasks.language_modeling.score import Scorer, contrast
 from seqloom.training import metrics_log
 from seqloom.training.checkpoints import STREAM_STATES, WEIGHTS, newest_checkpoint
 from seqloom.training.loop import Progress
+from seqloom.workflows.analysis.gradient_flow import explain_gradient_flow
 from seqloom.workflows.evaluate import evaluate
-from seqloom.workflows.explain.gradient_flow import explain_gradient_flow
 from seqloom.workflows.train import TrainResult, train
 
 SETTINGS = [

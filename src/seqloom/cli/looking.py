@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from seqloom.cli.options import Data, Flag, Folders, Settings, Several, reading
 from seqloom.cli.terminal import put, put_json, put_table
-from seqloom.errors import UsageError, printable
+from seqloom.errors import UsageError
 
 
 def explain(
@@ -54,35 +54,19 @@ def explain(
         raise UsageError(
             f"explain takes FOLDER and one TEXT, but {len(text)} texts are given; put the text in quotes"
         )
-    from seqloom.runs.run_folder import IMAGES, task_of
+    from seqloom.protocols import Request
+    from seqloom.runs.output_files import PICTURES, new_file
+    from seqloom.tasks.model import load
 
-    if task_of(folder) == IMAGES:
-        if target is not None or settings:
-            raise UsageError(
-                f"--target and --set belong to texts, but {folder} is a model of {IMAGES}; leave them out"
-            )
-        _explain_image(folder, text[0], output or "attention.png", json)
-        return
-    from seqloom.workflows.explain.attention import explain as run_explain
-
-    decode = reading(settings, ("decode",)).decode
-    result = run_explain(folder, text[0], target, output or "attention.png", decode)
+    request = Request(decode=reading(settings, ("decode",)).decode, target=target)
+    picture = output or "attention.png"
+    new_file(picture, PICTURES)  # said before the work, not after it
+    explanation = load(folder).explain(text[0], picture, request)
     if json:
-        put_json(result.summary())
+        put_json(explanation.summary())
     else:
-        put(result.attention.output)
-        put(f"heat map: {result.picture}")
-
-
-def _explain_image(folder: str, image: str, output: str, json: bool) -> None:
-    from seqloom.workflows.explain.image import explain_image
-
-    found = explain_image(folder, image, output)
-    if json:
-        put_json(found.summary())
-    else:
-        put(f"{printable(found.label)}\t{found.probability:.4f}\t{found.image}")
-        put(f"where [CLS] looks: {found.picture}")
+        for line in explanation.lines():
+            put(line)
 
 
 def _gradient_flow(
@@ -96,7 +80,7 @@ def _gradient_flow(
             "--gradient-flow needs data: seqloom explain FOLDER DATA --gradient-flow, with files of pairs as"
             " for train"
         )
-    from seqloom.workflows.explain.gradient_flow import LEGEND, explain_gradient_flow
+    from seqloom.workflows.analysis.gradient_flow import LEGEND, explain_gradient_flow
 
     report = explain_gradient_flow(folders, data, given, rows=rows, output=output or "gradient-flow.png")
     if json:

@@ -8,6 +8,9 @@ from pathlib import Path
 from seqloom import files
 from seqloom.errors import UsageError, printable
 
+PICTURES = (".png", ".svg", ".html", ".json")
+"""Endings of a picture; .json is its Vega-Lite description."""
+
 
 def write_lines(path: str, texts: Sequence[str]) -> None:
     """Texts to a new file, one a line. Raises UsageError as `new_file` does."""

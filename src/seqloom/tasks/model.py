@@ -6,13 +6,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from torch import nn
 
 from seqloom.config import DataConfig
 from seqloom.errors import FolderError, UsageError, printable
-from seqloom.protocols import Request, TaskModel
+from seqloom.protocols import LoadedModel, Request
 from seqloom.registry import all_tasks, find_task, task_names
 from seqloom.run_file import parse
 from seqloom.runs.run_folder import open_model, resolve_folder, task_of
@@ -55,10 +55,12 @@ class TrainedModel:
             f" {able}>"
         )
 
-    def __getattr__(self, name: str) -> Any:
-        if name in (*VERBS, "answers"):
-            raise no_such_verb(self.folder, self.task, "predict" if name == "answers" else name)
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+    if not TYPE_CHECKING:  # a type checker shall still find a wrong name
+
+        def __getattr__(self, name: str) -> Any:
+            if name in (*VERBS, "answers"):
+                raise no_such_verb(self.folder, self.task, "predict" if name == "answers" else name)
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def check(self, verb: str, request: Request) -> None:
         """Raises UsageError where something of a request would change nothing."""
@@ -69,8 +71,9 @@ class TrainedModel:
             unread.append(f"data.{next(iter(request.data))}")
         if request.stride is not None and "stride" not in reads:
             unread.append("--stride")
-        if request.trace is not None and "trace" not in reads:
-            unread.append("--trace")
+        for name in ("trace", "target"):
+            if vars(request)[name] is not None and name not in reads:
+                unread.append(f"--{name}")
         if unread:
             folder = printable(str(self.folder))
             raise UsageError(
@@ -116,7 +119,7 @@ def unread_setting(setting: str, task: str) -> str:
     return f"{setting} changes nothing for {task}{whose}; leave it out"
 
 
-def load(folder: str | Path, device: str = "auto") -> TaskModel:
+def load(folder: str | Path, device: str = "auto") -> LoadedModel:
     """Opens a run folder, a Hugging Face directory or hf://NAME: the model of whatever task it is for.
 
     Raises FolderError where it is neither, is damaged, or is of a task that is not known here.
@@ -130,4 +133,4 @@ def load(folder: str | Path, device: str = "auto") -> TaskModel:
             f"{printable(str(place))}: its task must be one of {', '.join(task_names())}, but is"
             f" {printable(repr(name))}; a task of one's own is made known with --plugin"
         )
-    return task.open(place, device)
+    return cast(LoadedModel, task.open(place, device))

@@ -16,10 +16,10 @@ from typing import Any, final
 from seqloom import files
 from seqloom.data.synthetic.pairs import DatePair, date_phrases
 from seqloom.runs.run_folder import load_run
+from seqloom.tasks.translation.attention import attention_of, draw_attention
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
 from seqloom.tasks.translation.translator import Translator
 from seqloom.training.loop import Progress
-from seqloom.workflows.explain.attention import attention_of, draw_attention
 from seqloom.workflows.train import train
 
 logger = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, ClassVar, NamedTuple, cast, final
 
 import numpy as np
 import torch
@@ -23,8 +23,10 @@ from seqloom.evaluation.classification import LabelPredictions, confusion, label
 from seqloom.models.vit import LEVELS, ViT, ViTConfig
 from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request, device_of
 from seqloom.runs import run_folder
+from seqloom.runs.output_files import PICTURES, new_file
 from seqloom.runs.progress import log_progress
 from seqloom.shapes import IGNORE
+from seqloom.tasks.images.explain import ImageExplanation, explain_image
 from seqloom.tasks.model import TrainedModel
 
 CHUNK = 256
@@ -88,7 +90,7 @@ class ImageClassifier(TrainedModel):
     seqloom.load("runs/digits").predict(["seven.png"])
     """
 
-    reads: ClassVar = {"evaluate": frozenset(), "predict": frozenset()}
+    reads: ClassVar = {"evaluate": frozenset(), "explain": frozenset(), "predict": frozenset()}
 
     def __init__(
         self, folder: Path, model: nn.Module, preprocessing: Preprocessing, labels: tuple[str, ...]
@@ -137,6 +139,15 @@ class ImageClassifier(TrainedModel):
         for found in self.stream(paths):
             line = f"{printable(found.label)}\t{found.probability:.4f}\t{found.image}"
             yield Answer(line, found._asdict())
+
+    def explain(
+        self, image: str, output: str = "attention.png", request: Request = NO_REQUEST
+    ) -> ImageExplanation:
+        """Draws where [CLS] looks in the (first) image of a file. Raises UsageError where the picture exists
+        already."""
+        self.check("explain", request)
+        picture = new_file(output, PICTURES)
+        return explain_image(cast(ViT, self.model), self.preprocessing, self.labels, image, picture)
 
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """How good it is on labelled images. Raises DataError where a label is none of its own."""

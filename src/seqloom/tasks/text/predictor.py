@@ -167,7 +167,7 @@ def load_reader(
 ) -> TextPredictor:
     """As `seqloom.load`, for a model with a head; `given` says how files are read. The old name: it stays for
     one release."""
-    model = load(folder, device)
+    model: object = load(folder, device)
     if not isinstance(model, TextPredictor):
         raise FolderError(f"{printable(str(folder))}: must hold an encoder with a head, but holds {model!r}")
     return TextPredictor(model.text_task, model.run, given)

@@ -9,12 +9,13 @@ from typing import Any, ClassVar, final
 
 from seqloom.decoding.hypotheses import DecodingStep
 from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request
-from seqloom.runs.output_files import new_file
+from seqloom.runs.output_files import PICTURES, new_file
 from seqloom.runs.progress import chunked, each_text, read_pair_list
 from seqloom.runs.run_folder import LoadedRun, load_run
 from seqloom.runs.settings import data_config
 from seqloom.runs.tracing import decode_with_trace
 from seqloom.tasks.model import TrainedModel, single_path
+from seqloom.tasks.translation.attention import WHOLE_TOKENS, Explanation, attention_of, draw_attention
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
 from seqloom.tasks.translation.translate import DecodedText, decode_texts
 
@@ -34,6 +35,7 @@ class Translator(TrainedModel):
 
     reads: ClassVar = {
         "evaluate": frozenset({"data", "decode"}),
+        "explain": frozenset({"decode", "target"}),
         "predict": frozenset({"data", "decode", "trace"}),
     }
 
@@ -80,6 +82,16 @@ class Translator(TrainedModel):
         self, request: Request
     ) -> Callable[[str, Callable[[DecodingStep], None]], list[DecodedText]]:
         return lambda text, watch: self.n_best([text], watch, **request.decode)[0]
+
+    def explain(self, text: str, output: str = "attention.png", request: Request = NO_REQUEST) -> Explanation:
+        """Draws where the model attends to in a text while it writes its output, or a given target. Raises
+        UsageError where the picture exists already, or the model has no attention."""
+        self.check("explain", request)
+        picture = new_file(output, PICTURES)
+        settings = self.run.decode_settings(dict(request.decode))
+        attention = attention_of(self.run, text, request.target, settings)
+        draw_attention(attention, picture, pieces=self.run.tokenizer.kind not in WHOLE_TOKENS)
+        return Explanation(attention, picture)
 
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """BLEU, chrF, exact match and the loss on files of pairs, in the direction of the training."""

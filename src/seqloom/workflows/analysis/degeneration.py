@@ -35,13 +35,12 @@ from seqloom.explaining.degeneration import Mean, ProbabilityCurve, degeneration
 from seqloom.protocols import Decodable, context_of
 from seqloom.runs.decoding_names import strategy_settings
 from seqloom.runs.decoding_options import generation_options, require_hypotheses
-from seqloom.runs.output_files import new_file
+from seqloom.runs.output_files import PICTURES, new_file
 from seqloom.runs.run_folder import LoadedRun
 from seqloom.runs.settings import data_config
 from seqloom.tasks.language_modeling.documents import each_document
 from seqloom.tasks.language_modeling.generate import text_after
 from seqloom.tasks.language_modeling.score import language_model
-from seqloom.workflows.explain.attention import PICTURES
 
 logger = logging.getLogger(__name__)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -10,12 +11,11 @@ import torch
 from torch import Tensor
 
 from seqloom.data.images.image_files import read_pictures
-from seqloom.errors import DataError
+from seqloom.data.images.preprocessing import Preprocessing
+from seqloom.errors import DataError, printable
 from seqloom.explaining.charts import save_chart
 from seqloom.explaining.patch_attention import patch_panels, rollout
-from seqloom.runs.output_files import new_file
-from seqloom.tasks.images.classify import ImageClassifier
-from seqloom.workflows.explain.attention import PICTURES
+from seqloom.models.vit import ViT
 
 
 @final
@@ -33,29 +33,32 @@ class ImageExplanation:
     def summary(self) -> dict[str, Any]:
         return {**vars(self), "picture": str(self.picture)}
 
+    def lines(self) -> list[str]:
+        """For people."""
+        label = f"{printable(self.label)}\t{self.probability:.4f}\t{self.image}"
+        return [label, f"where [CLS] looks: {self.picture}"]
 
-def explain_image(folder: str | Path, path: str, output: str) -> ImageExplanation:
-    """Draws the attention for the (first) image of a file. Raises UsageError where the picture exists
-    already."""
-    picture = new_file(output, PICTURES)
-    classifier = ImageClassifier.load(folder)
+
+def explain_image(
+    model: ViT, preprocessing: Preprocessing, labels: Sequence[str], path: str, picture: Path
+) -> ImageExplanation:
+    """Draws the attention for the (first) image of a file."""
     image = next(read_pictures([path], labelled=False), None)
     if image is None:
         raise DataError("must hold at least one image, but holds none", path)
-    model: Any = classifier.model
     weight = next(model.parameters())
-    pixels = classifier.preprocessing.fitted(image.pixels)
-    inputs = classifier.preprocessing.scaled(pixels[None]).to(weight.device, weight.dtype)
+    pixels = preprocessing.fitted(image.pixels)
+    inputs = preprocessing.scaled(pixels[None]).to(weight.device, weight.dtype)
     with torch.inference_mode():
         probabilities = model(inputs)[0].softmax(dim=-1)
         weights: Tensor = model.attention_weights(inputs)[0].double().cpu()
-    side = classifier.preprocessing.size // model.config.patch_size
+    side = preprocessing.size // model.config.patch_size
     rolled = rollout(weights).view(side, side)
     heads = weights[-1, :, 0, 1:].reshape(-1, side, side)  # of [CLS], the first query, to each patch
     panels = {"all layers (rollout)": rolled.numpy()}
     panels |= {f"last layer, head {number}": head.numpy() for number, head in enumerate(heads, start=1)}
     best = int(probabilities.argmax())
-    label, probability = classifier.labels[best], float(probabilities[best])
+    label, probability = labels[best], float(probabilities[best])
     title = f"Where [CLS] looks: {label} ({probability:.2f})"
     save_chart(patch_panels(pixels, panels, title=title, subtitle=image.place), picture)
     return ImageExplanation(

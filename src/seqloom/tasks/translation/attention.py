@@ -15,11 +15,9 @@ from seqloom.errors import UsageError, printable
 from seqloom.explaining.charts import save_chart
 from seqloom.explaining.heat_maps import attention_heat_map, head_heat_maps
 from seqloom.protocols import AttentiveEncoderDecoder, device_of
-from seqloom.runs.output_files import new_file
-from seqloom.runs.run_folder import LoadedRun, load_run
+from seqloom.runs.run_folder import LoadedRun
 from seqloom.tasks.translation.translate import decode_texts, target_tokenizer
 
-PICTURES = (".png", ".svg", ".html", ".json")
 WHOLE_TOKENS = ("words", "whitespace", "characters", "bytes")
 """Kinds of tokenizers whose pieces are not parts of words."""
 
@@ -53,6 +51,10 @@ class Explanation:
             "target": attention.target,
             "weights": attention.weights.tolist(),
         }
+
+    def lines(self) -> list[str]:
+        """For people."""
+        return [self.attention.output, f"heat map: {self.picture}"]
 
 
 def attention_of(
@@ -96,14 +98,3 @@ def draw_attention(attention: AttentionMaps, path: Path, title: str = "", *, pie
     draw = attention_heat_map if attention.weights.dim() == 2 else head_heat_maps
     weights = attention.weights.numpy()
     save_chart(draw(weights, attention.source, attention.target, title=title, pieces=pieces), path)
-
-
-def explain(
-    folder: str | Path, text: str, target: str | None, output: str, decode: dict[str, Any]
-) -> Explanation:
-    """Draws the attention for a text. Raises UsageError where the picture exists already."""
-    picture = new_file(output, PICTURES)
-    bundle = load_run(folder)
-    attention = attention_of(bundle, text, target, bundle.decode_settings(decode))
-    draw_attention(attention, picture, pieces=bundle.tokenizer.kind not in WHOLE_TOKENS)
-    return Explanation(attention, picture)

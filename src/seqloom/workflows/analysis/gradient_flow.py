@@ -22,14 +22,13 @@ from seqloom.explaining.charts import MOST_SERIES, save_chart
 from seqloom.explaining.gradient_flow import STATES, GradientFlow, LayerFlow, NormCurve, gradient_flow
 from seqloom.protocols import Objective, device_of
 from seqloom.run_file import parse, read_run_file
-from seqloom.runs.output_files import new_file
+from seqloom.runs.output_files import PICTURES, new_file
 from seqloom.runs.progress import each_pair
 from seqloom.runs.run_folder import RUN, LoadedRun, load_run
 from seqloom.runs.settings import data_config
 from seqloom.shapes import IGNORE
 from seqloom.tasks.language_modeling.documents import each_piece
 from seqloom.training.objectives import LanguageModelling, Translation
-from seqloom.workflows.explain.attention import PICTURES
 
 STEPS = 100
 """Of a row of text, in tokens."""
