@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, TypeVar, cast, get_type_hints
 
@@ -151,7 +152,7 @@ _Loader.add_implicit_resolver(
 )
 
 
-def apply_settings(content: dict[str, Any], settings: list[str]) -> dict[str, Any]:
+def apply_settings(content: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
     """`content` with each `key=value` put in; values are read as YAML. Raises UsageError where one has no
     `=`."""
     merged: dict[str, Any] = {

@@ -173,7 +173,7 @@ def test_a_demo_that_is_stopped_says_how_to_go_on(
         assert ran.code == code
         assert ran.out.splitlines()[-1] == '{"output_dir": "a b/model"}'
         assert ("1 May" in ran.out) == (code == 0 and not words)
-        assert ran.err == ("go on with: seqloom train --resume 'a b/model'\n" if code else "")
+        assert ran.err == ("to continue: seqloom train --resume 'a b/model'\n" if code else "")
 
 
 @pytest.mark.parametrize(("reason", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("max_steps", 0)])
@@ -188,7 +188,7 @@ def test_a_training_that_is_stopped_shows_what_there_is(
     assert ("Validation at step 2" in " ".join(ran.out.split())) == ("loss" in ran.out) == bool(metrics)
     assert "None" not in ran.out
     assert ran.out.splitlines()[-1] == f"stopped: {reason}; folder: runs/a"
-    assert ran.err == ("go on with: seqloom train --resume runs/a\n" if code else "")
+    assert ran.err == ("to continue: seqloom train --resume runs/a\n" if code else "")
 
 
 # Predict

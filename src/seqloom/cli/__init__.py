@@ -1,4 +1,4 @@
-"""The command `seqloom`: one thin file for each group of verbs. Importing it imports no torch."""
+"""The command `seqloom`: one thin file or folder for each group of verbs. Importing it imports no torch."""
 
 from __future__ import annotations
 
@@ -12,101 +12,107 @@ import cyclopts
 from rich.console import Console
 
 import seqloom
-from seqloom.cli import (
-    comparing,
-    completing,
-    degenerating,
-    exchanging,
-    generating,
-    learning,
-    looking,
-    predicting,
-    probing,
-    rescoring,
-    scoring,
-    searching,
-)
-from seqloom.cli.terminal import notices_on_standard_error
+from seqloom.cli import data, exchange, train, understand, use
+from seqloom.cli.terminal import HelpPages, notices_on_standard_error
 from seqloom.errors import SeqloomError, printable
 from seqloom.plugins import load_plugin
 
-app = cyclopts.App(
-    name="seqloom",
-    help=(
-        "Sequence models on your own text: train, score, generate, explain. FOLDER is a run folder, a Hugging"
-        " Face directory or hf://NAME@REVISION; --from FOLDER says the same. With --debug, errors show where"
-        " they come from. --plugin FILE.py (or a module's name; any number) loads cells, models, tasks and"
-        " rules of your own."
-    ),
-    version=seqloom.__version__,
-    help_format="plaintext",
-    error_console=Console(stderr=True),
-)
+GROUPS = {
+    "Data": data.VERBS,
+    "Train": train.VERBS,
+    "Use": use.VERBS,
+    "Understand": understand.VERBS,
+    "Exchange": exchange.VERBS,
+}
 WORKER_WAITS = 10.0
-"""Seconds, at most: the end of the first worker ends the others too."""
-TAKE_A_FOLDER = {"import"}
-"""Verbs whose first argument is a model: a run folder, a Hugging Face directory or hf://NAME@REVISION."""
+"""The most seconds that other workers wait for the first one to report an error. It ends them too."""
 
-for verb in (
-    *learning.VERBS,
-    *predicting.VERBS,
-    *comparing.VERBS,
-    *generating.VERBS,
-    *scoring.VERBS,
-    *looking.VERBS,
-    *probing.VERBS,
-    *rescoring.VERBS,
-    *degenerating.VERBS,
-    *searching.VERBS,
-    *completing.VERBS,
-    *exchanging.VERBS,
-):
-    app.command(verb)
-    if next(iter(inspect.signature(verb).parameters)) == "folder":
-        TAKE_A_FOLDER.add(verb.__name__.replace("_", "-"))
-app.command(exchanging.import_model, name="import")  # a word that Python keeps for itself
+
+def _make_app() -> cyclopts.App:
+    app = cyclopts.App(
+        name="seqloom",
+        help=(
+            "Train, use and understand sequence models on your own data.\n\nFOLDER is a run folder, a Hugging"
+            " Face directory or hf://NAME@REVISION. It may also be given as --from FOLDER. --plugin FILE.py,"
+            " or the name of a module, loads your own cells, models, tasks and rules; it may be given again."
+            " With --debug, an error shows a traceback."
+        ),
+        help_epilogue="Example: seqloom demo",
+        version=seqloom.__version__,
+        help_format="plaintext",
+        help_formatter=HelpPages(),
+        error_console=Console(stderr=True),
+    )
+    for number, (title, verbs) in enumerate(GROUPS.items()):
+        group = cyclopts.Group(title, sort_key=number)
+        for place, verb in enumerate(verbs):
+            example = f"Example: {verb.example}"
+            app.command(verb.run, name=verb.name, group=group, sort_key=place, help_epilogue=example)
+    options = cyclopts.Group("Options", sort_key=len(GROUPS))
+    for option in ("--help", "--version"):
+        app[option].group = options
+    return app
+
+
+def _verbs_with_folder() -> set[str]:
+    """Verbs whose first argument is a model: a run folder, a Hugging Face directory or hf://NAME@REVISION."""
+    names = {"import"}
+    for verbs in GROUPS.values():
+        for verb in verbs:
+            if next(iter(inspect.signature(verb.run).parameters)) == "folder":
+                names.add(verb.run.__name__)
+    return names
+
+
+app = _make_app()
+VERBS_WITH_FOLDER = _verbs_with_folder()
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs a command line and ends the process: 0 done, 1 failed, 2 asked wrongly, 130 and 143 stopped by
-    Ctrl-C and SIGTERM."""
+    """Runs a command line and ends the process.
+
+    The exit code is 0 after success, 1 after a failure, 2 after a wrong command line or wrong data, 130 and
+    143 after Ctrl-C and SIGTERM.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words, plugins = _split_plugins([word for word in words if word != "--debug"])
-    words = _named(words)
-    if any(
-        pair in (("--validation", "-"), ("--test", "-")) for pair in pairwise(words)
-    ):  # cyclopts would take - as training data
-        sys.exit(
-            _refuse(
-                "validation and test data must be files; only training data can come from standard input", 2
-            )
-        )
     try:
-        with notices_on_standard_error():
-            for plugin in plugins:
-                load_plugin(plugin)
-            code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
+        code = _run(_folder_first(words), plugins)
+    except BrokenPipeError:  # the program that reads the output has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    except KeyboardInterrupt:
+        code = 130
     except cyclopts.CycloptsError as error:
         code = _refuse(" ".join(str(error).split()) + " (see seqloom --help)", 2)
     except SeqloomError as error:
         if debug:
             raise
         code = _refuse(str(error), error.exit_code)
-    except BrokenPipeError:  # the reader of our output has left
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
-    except KeyboardInterrupt:
-        code = 130
     except Exception as error:
         if debug:
             raise
         code = _fail(f"{type(error).__name__}: {error} (run it again with --debug to see where)", 1)
-    sys.exit(code if isinstance(code, int) else 0)
+    sys.exit(code)
+
+
+def _run(words: list[str], plugins: list[str]) -> int:
+    for pair in pairwise(words):
+        if pair in (("--validation", "-"), ("--test", "-")):  # cyclopts would take - as training data
+            message = (
+                "validation and test data must be files; only training data can come from standard input"
+            )
+            return _refuse(message, 2)
+    with notices_on_standard_error():
+        for plugin in plugins:
+            load_plugin(plugin)
+        code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
+    return code if isinstance(code, int) else 0
 
 
 def _split_plugins(words: list[str]) -> tuple[list[str], list[str]]:
-    """(the other words, what each --plugin names)."""
+    """(the other words, the plugins that --plugin names)"""
     others: list[str] = []
     plugins: list[str] = []
     remaining = iter(words)
@@ -121,26 +127,27 @@ def _split_plugins(words: list[str]) -> tuple[list[str], list[str]]:
     return others, plugins
 
 
-def _named(words: list[str]) -> list[str]:
-    """`VERB ... --from MODEL` as `VERB MODEL ...`: another way to say the first argument."""
-    if not words or words[0] not in TAKE_A_FOLDER:
+def _folder_first(words: list[str]) -> list[str]:
+    """`VERB ... --from MODEL` as `VERB MODEL ...`, where the first argument of the verb is a model."""
+    if not words or words[0] not in VERBS_WITH_FOLDER:
         return words
-    for at, word in enumerate(words):
+    for index, word in enumerate(words):
         if word.startswith("--from="):
-            return [words[0], word.removeprefix("--from="), *words[1:at], *words[at + 1 :]]
-        if word == "--from" and at + 1 < len(words):
-            return [words[0], words[at + 1], *words[1:at], *words[at + 2 :]]
+            return [words[0], word.removeprefix("--from="), *words[1:index], *words[index + 1 :]]
+        if word == "--from" and index + 1 < len(words):
+            return [words[0], words[index + 1], *words[1:index], *words[index + 2 :]]
     return words
 
 
 def _refuse(message: str, code: int) -> int:
-    """Of the workers that `torchrun` starts, which all are refused alike, the first speaks."""
+    """Reports an error that all workers of `torchrun` have: only the first one writes it."""
     if os.environ.get("RANK", "0") == "0":
         return _fail(message, code)
-    time.sleep(WORKER_WAITS)  # torchrun ends all workers when one has ended: the first must have spoken
+    time.sleep(WORKER_WAITS)  # torchrun ends all workers once one has ended: the first must have reported
     return code
 
 
 def _fail(message: str, code: int) -> int:
-    sys.stderr.write(f"seqloom: {''.join(printable(line) + ' ' for line in message.splitlines()).rstrip()}\n")
+    line = " ".join(printable(part) for part in message.splitlines()).rstrip()
+    sys.stderr.write(f"seqloom: {line}\n")
     return code

@@ -1,54 +1,88 @@
-"""What the verbs have in common: kinds of arguments, settings of reading, exit codes."""
+"""What verbs have in common: kinds of arguments, checked settings, exit codes. Imports only what `--help`
+needs."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from cyclopts import Parameter
 
-from seqloom.config import DataConfig, DecodeConfig
-from seqloom.errors import UsageError
-from seqloom.run_file import apply_settings, parse
+from seqloom.errors import UsageError, printable
+
+if TYPE_CHECKING:
+    from seqloom.config import DataConfig
+
+
+class Verb(NamedTuple):
+    """A verb of the command line."""
+
+    run: Callable[..., int | None]
+    """Its arguments are those of the command line. It may return an exit code."""
+    example: str
+    """A command line that the end of its help shows."""
+    name: str | None = None
+    """By default the name of the function."""
 
 
 def _not_an_option(_: object, word: object) -> None:
+    """Refuses a misspelt option that would otherwise count as a file; cyclopts also asks about a whole list."""
     if isinstance(word, str) and word.startswith("-") and word != "-":
         raise ValueError(f"there is no option {word}")
 
 
 Data = Annotated[str, Parameter(allow_leading_hyphen=True, validator=_not_an_option)]
-"""A file, where - is standard input."""
-Settings = Annotated[list[str] | None, Parameter(name="--set", negative="", consume_multiple=False)]
-Several = Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)]
-Folders = Annotated[list[str] | None, Parameter(negative="", consume_multiple=False)]
-"""Run folders, each with its option."""
+"""A file; - is standard input."""
+_once = Parameter(negative="", consume_multiple=False, show_default=False)
+Settings = Annotated[tuple[str, ...], Parameter(name="--set"), _once]
+Folders = Annotated[tuple[str, ...], _once]
+"""Run folders, each after its own option."""
+Texts = Annotated[tuple[str, ...], Parameter(allow_leading_hyphen=True), _once]
+"""Texts, each after its own option."""
+Files = Annotated[tuple[str, ...], Parameter(negative="", consume_multiple=True, show_default=False)]
+"""Files after one option."""
 Flag = Annotated[bool, Parameter(negative="")]
+From = Annotated[str | None, Parameter(name="--from")]
 EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}
 """How a process ends that a signal asked to stop."""
 
 
-class Reads(NamedTuple):
-    """--set of a verb that reads, checked."""
+class ReadSettings(NamedTuple):
+    """The `--set` of a verb that uses a trained model."""
 
     data: dict[str, Any]
-    """What was given of data.*; the rest may be as in the training."""
+    """The settings of data.* that were given. The model's own settings may fill in the others."""
     decode: dict[str, Any]
+    """The settings of decode.* that were given."""
     config: DataConfig
-    """The same data.*, and defaults."""
+    """The settings of data.* that were given, and defaults for the others."""
 
 
-def reading(settings: list[str] | None, sections: tuple[str, ...] = ("data", "decode")) -> Reads:
-    """Raises UsageError for what cannot be, and for other than these sections."""
-    content = apply_settings({}, settings or [])
+def read_settings(settings: Sequence[str], sections: tuple[str, ...] = ("data", "decode")) -> ReadSettings:
+    """Checks `--set` before a model is opened. Raises UsageError for a wrong value or another section."""
+    from seqloom.config import DataConfig, DecodeConfig
+    from seqloom.run_file import apply_settings, parse
+
+    content = apply_settings({}, settings)
     if other := sorted(content.keys() - set(sections)):
         why = "no file is read" if other == ["data"] else "the model is trained"
+        allowed = " and ".join(f"{section}.*" for section in sections)
+        raise UsageError(f"--set can change {allowed} here, but not {', '.join(other)}.*: {why}")
+    data, decode = content.get("data", {}), content.get("decode", {})
+    # Checks values by themselves. Whether they fit the folder's beam shows when the folder is open, so the
+    # beam is as wide as it may be here, and a multiple of the groups.
+    beam, groups = 1000, decode.get("groups")
+    if isinstance(groups, int) and 0 < groups <= beam:
+        beam -= beam % groups
+    parse(DecodeConfig, {"beam": beam} | decode, "decode.")
+    return ReadSettings(data, decode, parse(DataConfig, data, "data."))
+
+
+def whole_numbers(text: str, option: str, example: str) -> list[int]:
+    """The numbers of a list such as 1,5,50. Raises UsageError that names the option."""
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
         raise UsageError(
-            f"--set can change {' and '.join(f'{one}.*' for one in sections)} here, but not"
-            f" {', '.join(other)}.*: {why}"
-        )
-    decode = content.get("decode", {})
-    groups = decode.get("groups")
-    widest = 1000 // groups * groups if isinstance(groups, int) and 0 < groups <= 1000 else 1000
-    parse(DecodeConfig, {"beam": widest} | decode, "decode.")  # by itself: the folder's beam is not known yet
-    data = content.get("data", {})
-    return Reads(data, decode, parse(DataConfig, data, "data."))
+            f"{option} must be whole numbers with commas between, such as {example}, but is {printable(text)}"
+        ) from None

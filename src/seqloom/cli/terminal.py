@@ -1,31 +1,38 @@
-"""What the verbs print: results on standard output, notices and progress on standard error."""
+"""What verbs write: results on standard output, notices and progress on standard error, help pages."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
-from seqloom import files
+from cyclopts.help import DefaultFormatter, InlineText
+
 from seqloom.errors import printable
+
+if TYPE_CHECKING:
+    from cyclopts.help import HelpPanel
+    from rich.console import Console, ConsoleOptions
+
+    from seqloom.training.loop import Progress as TrainingProgress
 
 logger = logging.getLogger(__name__)
 
 
 class Notices(logging.Handler):
-    """Writes what seqloom logs to standard error, each notice on a line."""
+    """Writes what seqloom logs to standard error, one line for each notice."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
-        self.waiting: list[str] | None = None
-        """Notices that are written later, where there is such a time."""
+        self.held_back: list[str] | None = None
+        """Notices that are written later; None where they are written at once."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if self.waiting is not None:
-            self.waiting.append(record.getMessage())
+        if self.held_back is not None:
+            self.held_back.append(record.getMessage())
             return
         sys.stderr.write(printable(record.getMessage()) + "\n")
         sys.stderr.flush()
@@ -33,7 +40,8 @@ class Notices(logging.Handler):
 
 @contextmanager
 def notices_on_standard_error() -> Iterator[None]:
-    """While it lasts, what seqloom logs is written to standard error; of several workers, by the first."""
+    """Inside it, what seqloom logs is written to standard error; of several workers only the first writes
+    notices."""
     package = logging.getLogger("seqloom")
     handler, level = Notices(), package.level
     package.addHandler(handler)
@@ -47,31 +55,57 @@ def notices_on_standard_error() -> Iterator[None]:
 
 @contextmanager
 def notices_afterwards() -> Iterator[None]:
-    """Notices that come up in the middle of a text are written after it."""
+    """Holds notices back, so that they do not interrupt a text that is being written."""
     handlers = [one for one in logging.getLogger("seqloom").handlers if isinstance(one, Notices)]
     for handler in handlers:
-        handler.waiting = []
+        handler.held_back = []
     try:
         yield
     finally:
         for handler in handlers:
-            waiting, handler.waiting = handler.waiting, None
-            for message in waiting or []:
+            messages, handler.held_back = handler.held_back, None
+            for message in messages or []:
                 logger.info(message)
 
 
+class HelpPages(DefaultFormatter):
+    """Help pages whose paragraphs are as wide as the terminal, however the source code wraps them."""
+
+    def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
+        for entry in panel.entries:
+            _unwrap(entry.description)
+        super().__call__(console, options, panel)
+
+    def render_description(self, console: Console, options: ConsoleOptions, description: object) -> None:
+        """The summary and the explanation of a verb."""
+        _unwrap(description)
+        super().render_description(console, options, description)
+
+
+def _unwrap(description: object) -> None:
+    """Takes single line breaks out of a text, and leaves those between paragraphs."""
+    from rich.text import Text
+
+    if isinstance(description, InlineText) and isinstance(description.primary_renderable, Text):
+        text = description.primary_renderable
+        paragraphs = [" ".join(part.split()) for part in text.plain.split("\n\n")]
+        text.plain = "\n\n".join(paragraphs)
+
+
 def put(text: str) -> None:
-    """A line of the result, as UTF-8 whatever the locale; a line break inside it becomes a blank, so a line
-    stays one."""
+    """A line of the result, as UTF-8 whatever the locale. A line break inside it becomes a space, so that it
+    stays one line."""
     sys.stdout.buffer.write(text.replace("\r", " ").replace("\n", " ").encode("utf-8", "replace") + b"\n")
 
 
-def put_json(content: Any) -> None:
-    """The result as one line of JSON; a number that is not finite (a perplexity beyond a float) is null."""
+def put_json(content: object) -> None:
+    """The result as one line of JSON. A number that is not finite (a perplexity beyond a float) is null."""
+    from seqloom import files
+
     put(files.json_line(content))
 
 
-def put_table(title: str, rows: list[tuple[str, ...]], header: tuple[str, ...]) -> None:
+def put_table(title: str, rows: Sequence[tuple[str, ...]], header: Sequence[str]) -> None:
     """The result for people: as wide as the terminal, and as UTF-8 whatever the locale."""
     from rich.console import Console
     from rich.table import Table
@@ -83,8 +117,9 @@ def put_table(title: str, rows: list[tuple[str, ...]], header: tuple[str, ...]) 
         show_edge=False,
         header_style="bold",
     )
-    for at, name in enumerate(header):
-        numbers = bool(rows) and all(row[at][:1].isdigit() and row[at].isascii() for row in rows)
+    for column, name in enumerate(header):
+        cells = [row[column] for row in rows]
+        numbers = bool(rows) and all(cell[:1].isdigit() and cell.isascii() for cell in cells)
         table.add_column(Text(printable(name)), overflow="fold", justify="right" if numbers else "left")
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
@@ -94,10 +129,42 @@ def put_table(title: str, rows: list[tuple[str, ...]], header: tuple[str, ...]) 
     sys.stdout.buffer.write(drawn.get().encode("utf-8", "replace"))
 
 
+def put_metrics(title: str, metrics: Mapping[str, float]) -> None:
+    """A table of metrics. An interval is beside its value; it is left out where an end of it is not known,
+    which is so where it is infinite."""
+    rows: list[tuple[str, ...]] = []
+    for name, value in metrics.items():
+        if name.endswith(("_low", "_high")):
+            continue
+        text = f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+        low, high = metrics.get(f"{name}_low"), metrics.get(f"{name}_high")
+        if low is not None and high is not None:
+            text += f" ({low:,.4g} to {high:,.4g})"
+        rows.append((name, text))
+    put_table(title, rows, ("metric", "value"))
+
+
 @contextmanager
-def progress_bar(what: str) -> Iterator[Callable[[Any], None]]:
-    """A bar with loss, what is trained a second (tokens, examples) and the time left; silent where standard
-    error is no terminal."""
+def overwritten_line() -> Iterator[Callable[[str], None]]:
+    """A line on standard error. Each call replaces it; nothing is written where it is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+
+    def show(text: str) -> None:
+        sys.stderr.write(f"\r{text}\x1b[K")
+        sys.stderr.flush()
+
+    try:
+        yield show
+    finally:
+        show("")
+
+
+@contextmanager
+def progress_bar(activity: str) -> Iterator[Callable[[TrainingProgress], None]]:
+    """A bar with the loss, the tokens or examples a second, and the time left. Nothing is written where
+    standard error is no terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -112,9 +179,9 @@ def progress_bar(what: str) -> Iterator[Callable[[Any], None]]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None, note="")
+        task = bar.add_task(activity, total=None, note="")
 
-        def show(now: Any) -> None:
+        def show(now: TrainingProgress) -> None:
             note = f"loss {now.loss:.3f}  {now.tokens_per_second:,.0f}/s"
             bar.update(task, completed=now.step, total=now.total_steps, note=note)
 

@@ -120,7 +120,7 @@ def test_a_stopped_comparison_says_how_to_go_on(command: Any, texts: Path, toy: 
     ran = command(*words)
     assert ran.code == 143
     assert ran.json == {"output_dir": str(texts / "c"), "stopped": "SIGTERM"}
-    assert ran.err.splitlines()[-1] == "go on with the same command"
+    assert ran.err.splitlines()[-1] == "to continue: run the same command again"
     assert command(*words).code == 0
 
 

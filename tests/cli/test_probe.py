@@ -90,5 +90,5 @@ def test_a_stopped_probe_shows_what_it_has_and_how_to_go_on(
     ran = command("probe", "recall", "--output", tmp_path / "p", *SMALL)
     assert ran.code == 130
     assert "elman" in ran.out
-    assert ran.err.splitlines()[-1] == "go on with the same command"
+    assert ran.err.splitlines()[-1] == "to continue: run the same command again"
     assert len((tmp_path / "p" / "results.jsonl").read_text().splitlines()) == 1

@@ -145,7 +145,7 @@ def test_a_stream_is_written_piece_by_piece(
 ) -> None:
     opened()
     writes = list[str]()
-    monkeypatch.setattr("seqloom.cli.generating._write", lambda text, **_: writes.append(text))
+    monkeypatch.setattr("seqloom.cli.use.generate._write", lambda text: writes.append(text))
     assert command("generate", "runs/x", "--prompt", "ab", SHORT).code == 0
     assert len(writes) > 5
     assert (writes[0], writes[-1]) == ("ab", "\n")
@@ -154,7 +154,7 @@ def test_a_stream_is_written_piece_by_piece(
 def test_how_many_tokens_is_shown_at_a_terminal_and_taken_away(
     opened: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from seqloom.cli.generating import _counter
+    from seqloom.cli.use.generate import _token_counter
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -162,7 +162,7 @@ def test_how_many_tokens_is_shown_at_a_terminal_and_taken_away(
 
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    with _counter() as count:
+    with _token_counter() as count:
         count(1200)
         count(34)
     shown = terminal.getvalue()

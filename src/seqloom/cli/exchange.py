@@ -1,0 +1,82 @@
+"""Verbs that exchange models with other programs: import, export."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from seqloom.cli.options import Flag, Verb
+from seqloom.cli.terminal import put_json, put_table
+
+
+def import_model(place: str, folder: str, /, *, dtype: str | None = None, json: Flag = False) -> None:
+    """Make a run folder from a Hugging Face model or an ARPA file.
+
+    Args:
+        place: A directory with config.json and model.safetensors; hf://NAME or hf://NAME@REVISION, which is
+            downloaded; or the ARPA file of an n-gram model, also .gz.
+        folder: The new run folder.
+        dtype: Type of the weights: float32, float64, bfloat16 or float16. By default 16-bit weights become
+            float32 and others stay as they are.
+        json: One line of JSON instead of a table.
+    """
+    from seqloom.workflows.exchange import import_model as run_import
+
+    _put(folder, run_import(place, folder, dtype), json)
+
+
+def export(
+    folder: str,
+    out: str,
+    /,
+    *,
+    form: Annotated[str | None, Parameter(name="--format")] = None,
+    shard_size: int | None = None,
+    json: Flag = False,
+) -> None:
+    """Write a model in a form that other programs read.
+
+    The form is a Hugging Face directory, which transformers opens, ONNX, or for an n-gram model an ARPA file.
+
+    Args:
+        folder: A run folder.
+        out: The new directory. For an n-gram model the new file, .arpa or .gz.
+        form: huggingface, arpa (for KenLM, SRILM and speech recognisers) or onnx. The default is arpa for
+            n-gram models, huggingface for others.
+        shard_size: For huggingface: the most MiB of weights in one file. By default all are in one.
+        json: One line of JSON instead of a table.
+    """
+    from seqloom.workflows.exchange import export_model
+
+    _put(out, export_model(folder, out, form, shard_size), json)
+
+
+def _put(place: str, result: Mapping[str, object], json: bool) -> None:
+    ngrams = result.get("ngrams")
+    if json:
+        put_json(result)
+    elif isinstance(ngrams, dict):
+        rows = [(order, f"{count:,}") for order, count in ngrams.items()]
+        put_table(place, rows, ("order", "n-grams"))
+    else:
+        details = {name: value for name, value in result.items() if name not in ("output", "notes")}
+        put_table(place, [(name, _text(value)) for name, value in details.items()], ("", ""))
+
+
+def _text(value: object) -> str:
+    match value:
+        case bool():
+            return str(value)
+        case int():
+            return f"{value:,}"
+        case list():
+            return ", ".join(map(str, value))
+    return str(value)
+
+
+VERBS = (
+    Verb(import_model, "seqloom import hf://openai-community/gpt2 runs/gpt2", "import"),
+    Verb(export, "seqloom export runs/reviews reviews-hf"),
+)

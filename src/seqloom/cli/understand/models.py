@@ -1,0 +1,40 @@
+"""The verb models."""
+
+from __future__ import annotations
+
+from seqloom.cli.options import Flag, Verb
+from seqloom.cli.terminal import put_json, put_table
+
+
+def models(name: str | None = None, /, *, json: Flag = False) -> None:
+    """List model families with their sizes and papers.
+
+    With NAME it lists every setting of a training with that family.
+
+    Args:
+        name: A model family.
+        json: One line of JSON instead of tables.
+    """
+    from seqloom.workflows.models import families, settings_of
+
+    if name is not None:
+        settings = settings_of(name)
+        if json:
+            put_json(settings)
+            return
+        rows: list[tuple[str, ...]] = [
+            (setting["key"], setting["default"], setting["meaning"]) for setting in settings
+        ]
+        put_table(f"Settings of a run with {name}", rows, ("--set", "default", "meaning"))
+        return
+    listed = families()
+    if json:
+        put_json(listed)
+        return
+    for family in listed:
+        rows = [(f"{family['name']}:{size}", about) for size, about in family["about"].items()]
+        title = f"{family['name']}: {family['summary']}"
+        put_table(title, rows, ("--model", "what for, or where published"))
+
+
+VERB = Verb(models, "seqloom models transformer")

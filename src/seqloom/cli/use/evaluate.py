@@ -1,0 +1,109 @@
+"""The verb evaluate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from seqloom.cli.options import Data, Flag, Settings, Verb, read_settings
+from seqloom.cli.terminal import put, put_json, put_metrics, put_table
+from seqloom.errors import UsageError, printable
+
+MOST_LABELS = 40
+"""Labels in a table; --json has all."""
+MOST_CONFUSED = 12
+"""Labels in a table of confusions; with more there is none."""
+
+
+def evaluate(
+    folder: str,
+    /,
+    *data: Data,
+    settings: Settings = (),
+    outputs: str | None = None,
+    stride: int | None = None,
+    json: Flag = False,
+) -> None:
+    """Measure how good a trained model is.
+
+    The metrics, with confidence intervals, are those of the task. Translation: loss, perplexity, BLEU, chrF
+    and exact match. Language models: perplexity and bits per byte. Labels: accuracy and macro F1. Masked
+    language models: pseudo-perplexity. Sentence vectors: the correlation of their cosines with given scores.
+
+    Args:
+        folder: A run folder.
+        data: Files in the same forms as for train: pairs, texts for a language model, labelled examples or
+            images. For sentence vectors a table of two texts and a score.
+        settings: key=value for data.* and decode.*, such as decode.beam=1.
+        outputs: Also write the model's texts or labels to this new file, one a line.
+        stride: For a language model with limited context: the step between the windows over a long text. By
+            default half a window.
+        json: One line of JSON instead of tables.
+    """
+    from seqloom.runs.output_files import new_file, write_lines
+    from seqloom.workflows.evaluate import evaluate as run_evaluate
+
+    given = read_settings(settings)
+    if outputs is not None:
+        new_file(outputs)  # refused before the work, not after it
+    result = run_evaluate(folder, data, given.data, given.decode, stride)
+    if json:
+        signatures = {f"{name}_signature": signature for name, signature in result.signatures.items()}
+        put_json(result.metrics | signatures | result.details)
+    else:
+        put_metrics(f"{folder} on {' '.join(data)}", result.metrics)
+        for table in _detail_tables(result.details):
+            put_table(table.title, table.rows, table.header)
+        for name, signature in result.signatures.items():
+            put(f"{name}: {signature}")
+    if outputs is None:
+        return
+    if not result.outputs:
+        raise UsageError(
+            f"--outputs is for models that answer each input, but {folder} was only measured; leave it out"
+        )
+    write_lines(outputs, result.outputs)  # last, so that a full disk costs no metric
+
+
+class _Table(NamedTuple):
+    title: str
+    header: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+def _detail_tables(details: Mapping[str, Any]) -> list[_Table]:
+    """Scores of each label and of each kind of entity, and confusions. Images have plain lists instead, which
+    are not shown."""
+    tables: list[_Table] = []
+    for name in ("labels", "entities"):
+        scores = details.get(name)
+        if isinstance(scores, dict) and scores:
+            tables.append(_score_table(name.capitalize(), scores))
+    confusion = details.get("confusion")
+    if isinstance(confusion, dict) and len(confusion["order"]) <= MOST_CONFUSED:
+        tables.append(_confusion_table(confusion["order"], confusion["counts"]))
+    return tables
+
+
+def _score_table(title: str, scores: Mapping[str, Mapping[str, float]]) -> _Table:
+    rows: list[tuple[str, ...]] = []
+    for name in sorted(scores, key=lambda name: -scores[name]["support"])[:MOST_LABELS]:
+        score = scores[name]
+        values = [f"{score[key]:.3f}" for key in ("precision", "recall", "f1")]
+        rows.append((printable(name), *values, f"{score['support']:,}"))
+    if len(scores) > MOST_LABELS:
+        rows.append((f"and {len(scores) - MOST_LABELS:,} more", "", "", "", ""))
+    return _Table(title, ("", "precision", "recall", "F1", "examples"), rows)
+
+
+def _confusion_table(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> _Table:
+    """Labels that never occur have no row. The last row counts labels that the training did not have."""
+    names = [printable(name) for name in labels]
+    rows: list[tuple[str, ...]] = []
+    for name, row in zip([*names, "(unseen)"], counts, strict=True):
+        if sum(row):
+            rows.append((name, *(f"{count:,}" for count in row)))
+    return _Table("Which label (rows) was taken for which (columns)", ("", *names), rows)
+
+
+VERB = Verb(evaluate, "seqloom evaluate runs/reviews test.csv --json")
