@@ -44,6 +44,12 @@ from seqloom.shapes import IGNORE
 
 State = Any
 """What a model carries from one call to the next (see above)."""
+Batch = Any
+"""What an objective reads: a NamedTuple of tensors, of its own kind."""
+ModelConfig = Any
+"""The configuration of a model: a dataclass of its family."""
+Settings = Mapping[str, Any]
+"""Settings that were given, by name."""
 
 T = TypeVar("T")
 
@@ -159,7 +165,7 @@ class FittedModel(Protocol):
     """A class of models that are estimated from a text in one go, without gradients."""
 
     @classmethod
-    def fit(cls, config: Any, ids: Any) -> nn.Module:
+    def fit(cls, config: ModelConfig, ids: NDArray[np.int32]) -> nn.Module:
         """The model of the texts in one array of ids, each closed by `</s>`."""
         ...
 
@@ -189,6 +195,12 @@ class EncoderConfig(Protocol):
 
     @property
     def traits(self) -> EncoderTraits: ...
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def vocabulary_size(self) -> int: ...
 
 
 @runtime_checkable
@@ -243,7 +255,7 @@ class EncodedBatch(NamedTuple):
 class Objective(Protocol):
     """What a model is trained for."""
 
-    def __call__(self, model: nn.Module, batch: Any, /) -> Loss:
+    def __call__(self, model: nn.Module, batch: Batch, /) -> Loss:
         """The loss of a batch, which is of the objective's own kind."""
         ...
 
@@ -256,7 +268,7 @@ class NewModel(NamedTuple):
     """A model that is to be trained."""
 
     model: nn.Module
-    config: Any
+    config: ModelConfig
     """Its configuration: what config.json of the run folder holds."""
     model_type: str
     """Its family, as config.json names it."""
@@ -286,7 +298,7 @@ class TrainingData(Protocol):
 
     def batches_an_epoch(self) -> int: ...
 
-    def load(self, rows: Rows, whole: Rows) -> Any:
+    def load(self, rows: Rows, whole: Rows) -> Batch:
         """Rows of a worker's share, rows of the global batch -> a NamedTuple of tensors."""
         ...
 
@@ -300,7 +312,7 @@ class TrainingData(Protocol):
         """Sets what a new model takes from the data, such as the frequency of each id."""
         ...
 
-    def fit(self, model_class: Any, config: Any) -> nn.Module:
+    def fit(self, model_class: type[FittedModel], config: ModelConfig) -> nn.Module:
         """A model that is estimated without gradients. Raises UsageError where the data allow none."""
         ...
 
@@ -314,7 +326,7 @@ class Answer(NamedTuple):
 
     text: str
     """On one line, for people."""
-    content: Mapping[str, Any]
+    content: Settings
     """All of it, for programs: one JSON object."""
 
 
@@ -331,7 +343,7 @@ class Evaluation:
     """The model's answers, one line each, in the order of the examples; empty where there are none."""
     details: dict[str, Any] = field(default_factory=dict)
     """What is too long for a table: the scores of each label, and the confusion of labels."""
-    by_example: NDArray[Any] | None = None
+    by_example: NDArray[np.float64] | None = None
     """`(examples,)`: how right each answer is, larger is better; for tests of two models on the same
     examples."""
 
@@ -341,9 +353,9 @@ class Evaluation:
 class Request:
     """What a user asks of a trained model, beside the files."""
 
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: Settings = field(default_factory=dict)
     """Settings of reading (`DataConfig`) that were given; others are as in the training."""
-    decode: Mapping[str, Any] = field(default_factory=dict)
+    decode: Settings = field(default_factory=dict)
     """Settings of decoding (`DecodeConfig`) that were given; others are the folder's."""
     stride: int | None = None
     """Of a language model: by how much the windows over a long text move on."""
@@ -404,7 +416,7 @@ class Task:
     """What may choose the best checkpoint."""
     text_metrics: bool = False
     """Whether metrics from plugins measure its answers too."""
-    defaults: Callable[[Mapping[str, Any]], Mapping[str, Mapping[str, Any]]] = lambda content: {}
+    defaults: Callable[[Settings], Mapping[str, Settings]] = lambda content: {}
     """The content of a run file -> defaults by section, where the task has others than the schema."""
     unused: Callable[[RunConfig], Mapping[str, str]] = lambda run: {}
     """Settings that it reads but that change nothing in this run -> why, as a sentence."""

@@ -208,12 +208,12 @@ def test_a_bias_that_theirs_has_not_got_must_be_nothing() -> None:
     target = target_of("encoder_with_head", made.config, "text-classification")
     assert target.architecture == "GPT2ForSequenceClassification"
     nn.init.zeros_(made.head.output.bias)
-    assert "score.weight" in their_tensors(made, made.config, target)
+    assert "score.weight" in their_tensors(made, target)
     nn.init.ones_(made.head.output.bias)
     with pytest.raises(
         UsageError, match=r"a GPT2ForSequenceClassification has no head.output.bias, but this model has one"
     ):
-        their_tensors(made, made.config, target)
+        their_tensors(made, target)
 
 
 def test_the_weights_of_labels_in_the_loss_stay_here(tmp_path: Path) -> None:

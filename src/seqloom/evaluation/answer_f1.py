@@ -22,11 +22,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from seqloom.evaluation.arrays import Floats
 from seqloom.evaluation.intervals import RESAMPLES, with_intervals
-
-Floats = NDArray[np.float64]
 
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"

@@ -8,12 +8,11 @@ A bin contributes |Σ (hit - confidence)| / n, so a bootstrap resample needs onl
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from seqloom.evaluation.arrays import Bools, Floats, Ints
 
 BINS = 15
 """As in the paper."""
@@ -32,20 +31,20 @@ class Bin(NamedTuple):
     """Share that is right; nan likewise."""
 
 
-def bin_of(confidence: Floats, bins: int = BINS) -> NDArray[np.int64]:
+def bin_of(confidence: Floats, bins: int = BINS) -> Ints:
     """The bin of each, from 0; a confidence of 0 is in the first."""
     edges = np.linspace(0, 1, bins + 1)
     return np.searchsorted(edges[1:-1], confidence, side="left").astype(np.int64)
 
 
-def gaps(confidence: Floats, hits: NDArray[Any], bins: int = BINS) -> Floats:
+def gaps(confidence: Floats, hits: Bools, bins: int = BINS) -> Floats:
     """`(examples, bins)`: hit - confidence in the example's bin, 0 elsewhere."""
     table = np.zeros((len(confidence), bins))
     table[np.arange(len(confidence)), bin_of(confidence, bins)] = hits - confidence
     return table
 
 
-def expected_calibration_error(confidence: Floats, hits: NDArray[Any], bins: int = BINS) -> float:
+def expected_calibration_error(confidence: Floats, hits: Bools, bins: int = BINS) -> float:
     """ECE of confidences `(examples,)` and whether each answer was right `(examples,)`. nan without
     examples."""
     if not len(hits):
@@ -53,7 +52,7 @@ def expected_calibration_error(confidence: Floats, hits: NDArray[Any], bins: int
     return float(np.abs(gaps(confidence, hits, bins).sum(axis=0)).sum() / len(hits))
 
 
-def reliability(confidence: Floats, hits: NDArray[Any], bins: int = BINS) -> list[Bin]:
+def reliability(confidence: Floats, hits: Bools, bins: int = BINS) -> list[Bin]:
     """The bins, by rising confidence; Σ examples · |accuracy - confidence| / Σ examples is the ECE."""
     index, edges = bin_of(confidence, bins), np.linspace(0, 1, bins + 1)
     count = np.bincount(index, minlength=bins)

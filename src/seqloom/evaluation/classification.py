@@ -22,16 +22,13 @@ without a loss. It does not count in the macro F1.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from seqloom.evaluation.arrays import Bools, Floats, Ints, Numbers
 from seqloom.evaluation.calibration import gaps
 from seqloom.evaluation.intervals import wilson_interval, with_intervals
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 UNSEEN = -1
 """Number of a true label that the model does not know."""
@@ -51,7 +48,7 @@ class LabelPredictions(NamedTuple):
     """-log p of the true label in nats, nan where it is UNSEEN."""
 
     @classmethod
-    def from_probabilities(cls, true: NDArray[Any], probabilities: NDArray[Any]) -> LabelPredictions:
+    def from_probabilities(cls, true: Ints, probabilities: Numbers) -> LabelPredictions:
         """true `(examples,)`, probabilities `(examples, labels)`. A probability of 0 counts as the smallest
         positive number of its type."""
         predicted = probabilities.argmax(axis=1)
@@ -69,7 +66,7 @@ class LabelPredictions(NamedTuple):
         return LabelPredictions._make(column[index] for column in self)
 
     @property
-    def hits(self) -> NDArray[np.bool_]:
+    def hits(self) -> Bools:
         return np.asarray(self.true == self.predicted)
 
 
@@ -132,7 +129,7 @@ def _cell_metrics(cells: Floats, true: Ints, predicted: Ints, labels: int) -> tu
     return all_hits / count, _mean_of_finite(f1), matthews
 
 
-def confusion(true: NDArray[Any], predicted: NDArray[Any], labels: int) -> Ints:
+def confusion(true: Ints, predicted: Ints, labels: int) -> Ints:
     """`(labels + 1, labels)`: the number of examples by true label (rows, the last is UNSEEN) and predicted
     label (columns)."""
     counts = np.zeros((labels + 1, labels), np.int64)
@@ -147,10 +144,10 @@ def per_label(counts: Ints, names: Sequence[str]) -> dict[str, LabelScore]:
 
 
 def multi_label_metrics(
-    true: NDArray[Any],
-    probabilities: NDArray[Any],
+    true: Bools,
+    probabilities: Numbers,
     *,
-    unseen: NDArray[Any] | None = None,
+    unseen: Ints | None = None,
     resamples: int = RESAMPLES,
 ) -> dict[str, float]:
     """true and probabilities `(examples, labels)`: loss (sigmoid cross-entropy of an example, summed over
@@ -183,14 +180,12 @@ def multi_label_metrics(
     return metrics
 
 
-def per_label_multi(
-    true: NDArray[Any], predicted: NDArray[Any], names: Sequence[str]
-) -> dict[str, LabelScore]:
+def per_label_multi(true: Bools, predicted: Bools, names: Sequence[str]) -> dict[str, LabelScore]:
     """The scores of each label from true and predicted `(examples, labels)`, in order."""
     return _scores((true & predicted).sum(axis=0), predicted.sum(axis=0), true.sum(axis=0), names)
 
 
-def f1_of_counts(sums: NDArray[Any]) -> Floats:
+def f1_of_counts(sums: Floats) -> Floats:
     """Sums of (hits, predicted, true) `(..., 3)` -> F1 `(...)`: a score function for `significance.py`."""
     return _f1(sums[..., 0], sums[..., 1] + sums[..., 2])
 
@@ -204,7 +199,7 @@ def _scores(hits: Ints, predicted: Ints, true: Ints, names: Sequence[str]) -> di
     }
 
 
-def _f1(hits: NDArray[Any], either: NDArray[Any]) -> Floats:
+def _f1(hits: Floats | Ints, either: Floats | Ints) -> Floats:
     """nan where a label is neither predicted nor true."""
     with np.errstate(invalid="ignore"):
         return np.asarray(2 * hits / either, np.float64)
@@ -217,7 +212,7 @@ def _mean_of_finite(values: Floats) -> Floats:
         return np.asarray(np.where(usable, values, 0).sum(axis=1) / usable.sum(axis=1))
 
 
-def _negative_logs(probabilities: NDArray[Any]) -> Floats:
+def _negative_logs(probabilities: Numbers) -> Floats:
     least = np.finfo(probabilities.dtype).tiny
     return np.asarray(-np.log(np.maximum(probabilities, least).astype(np.float64)))
 

@@ -9,11 +9,9 @@ The weights w say how often each item was drawn, so that all resamples of a boot
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from seqloom.evaluation.arrays import Floats
 from seqloom.evaluation.intervals import RESAMPLES, with_intervals
-
-Floats = NDArray[np.float64]
 
 
 def pearson(x: Floats, y: Floats, weights: Floats) -> Floats:

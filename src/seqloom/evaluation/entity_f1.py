@@ -14,12 +14,10 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypedDict, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seqloom.data.readers.tag_scheme import Scheme, scheme_of, span_tag
+from seqloom.evaluation.arrays import Floats
 from seqloom.evaluation.intervals import RESAMPLES, with_intervals
-
-Floats = NDArray[np.float64]
 
 
 @final

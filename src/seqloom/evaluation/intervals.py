@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from seqloom.evaluation.arrays import Floats
 
 NORMAL_95 = 1.959964
 """Standard deviations to either side that hold 95 % of a normal distribution."""

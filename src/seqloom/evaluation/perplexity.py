@@ -17,18 +17,28 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, cast, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqloom.data.batching.pair_batches import pad
 from seqloom.errors import DataError, UsageError
+from seqloom.evaluation.arrays import Numbers
 from seqloom.evaluation.intervals import ratio_interval
 from seqloom.packed_weights import packed_weights
-from seqloom.protocols import Decodable, SpecialIds, State, device_of, select_rows, target_log_probs
+from seqloom.protocols import (
+    Decodable,
+    ModelConfig,
+    SpecialIds,
+    State,
+    context_of,
+    device_of,
+    select_rows,
+    target_log_probs,
+)
 from seqloom.shapes import IGNORE
 from seqloom.text.special_tokens import SPECIAL_IDS
 
@@ -43,7 +53,7 @@ FEW_TEXTS = 30
 BLOCK = 256
 """Tokens of such a block."""
 
-Ids = Sequence[int] | NDArray[Any]
+Ids = Sequence[int] | Numbers
 
 
 class TextScore(NamedTuple):
@@ -103,7 +113,7 @@ def scored_windows(text: int, length: int, context: int | None, stride: int | No
 @torch.inference_mode()
 @packed_weights()
 def score_texts(
-    model: Any,
+    model: nn.Module,
     texts: Sequence[Ids],
     special_ids: SpecialIds = SPECIAL_IDS,
     *,
@@ -116,20 +126,21 @@ def score_texts(
     if budget is None:
         is_network = next(model.parameters(), None) is not None
         budget = BATCH_TOKENS if is_network else COUNT_BATCH_TOKENS
+    context = context_of(model)
     ends = () if special_ids.eos is None else (special_ids.eos,)
     sequences, windows = list[NDArray[np.int64]](), list[ScoredWindow]()
     for number, text in enumerate(texts):
         parts = [np.asarray(part, np.int64) for part in (special_ids.bos, text, ends)]
         sequences.append(np.concatenate(parts))
         predicted = max(len(sequences[-1]) - 1, 0)  # the first token is only read
-        windows += scored_windows(number, predicted, model.context, stride)
+        windows += scored_windows(number, predicted, context, stride)
     lengths = [max(len(sequence) - 1, 0) for sequence in sequences]
     log_probs = [np.zeros(length) for length in lengths]
     all_ranks = [np.ones(length, np.int64) for length in lengths] if ranks else None
-    scorer = _Scorer(model, sequences, special_ids.pad, log_probs, all_ranks)
+    scorer = _Scorer(model, context, sequences, special_ids.pad, log_probs, all_ranks)
     # the longest first: rows that end leave from the end of the batch
     windows.sort(key=lambda window: window.start - window.end)
-    longest_segment = SEGMENT if model.context is None else model.context
+    longest_segment = SEGMENT if context is None else context
     first = 0
     while first < len(windows):
         longest = min(windows[first].end - windows[first].start, longest_segment)
@@ -149,7 +160,8 @@ def score_texts(
 class _Scorer:
     """A model, the sequences of a corpus and their scores so far."""
 
-    model: Any
+    model: nn.Module
+    context: int | None
     sequences: Sequence[NDArray[np.int64]]
     pad_id: int
     log_probs: list[NDArray[np.float64]]
@@ -164,9 +176,14 @@ class _Scorer:
             text[one.start + 1 : one.end + 1].tolist() for text, one in zip(texts, batch, strict=True)
         ]
         inputs, targets = pad(read, self.pad_id).to(device), pad(next_ids, IGNORE).to(device)
-        steps = SEGMENT if self.model.context is None else inputs.shape[1]
+        steps = SEGMENT if self.context is None else inputs.shape[1]
         if self.ranks is not None:
-            steps = max(min(steps, MOST_LOGITS // (self.model.config.vocabulary_size * len(batch))), 1)
+            steps = max(
+                min(
+                    steps, MOST_LOGITS // (cast(ModelConfig, self.model.config).vocabulary_size * len(batch))
+                ),
+                1,
+            )
         state: State = None
         for start in range(0, inputs.shape[1], steps):
             # rows that have ended leave

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from seqloom.data.batching.pair_batches import batch_ends
 from seqloom.data.encoding.encoded_dataset import EncodedDataset
+from seqloom.evaluation.arrays import Numbers
 from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.protocols import device_of
 
@@ -21,10 +21,10 @@ BATCH_STEPS = {"cpu": 4096, "cuda": 65536}
 class HeadOutputs(NamedTuple):
     """The outputs for each item, in the order of the dataset, and the loss over all of them."""
 
-    probabilities: list[NDArray[Any]]
+    probabilities: list[Numbers]
     """Those of one item: `(labels,)`, `(places, labels)` or `(options,)`; of a regression the number `()`; of
     spans the scores `(places, 2)`, which windows share."""
-    predictions: list[NDArray[Any]]
+    predictions: list[Numbers]
     loss: float
     """Mean over what has a target; nan where nothing has."""
 

@@ -20,15 +20,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from seqloom.evaluation.arrays import Floats, Numbers
 from seqloom.evaluation.intervals import bootstrap_weights, percentiles
 
-Floats = NDArray[np.float64]
-ScoreFunction = Callable[[Any], Floats]
+ScoreFunction = Callable[[Numbers], Floats]
 """Sums over items `(..., k)` -> score `(...)`."""
 
 RESAMPLES = 10_000
@@ -56,8 +55,8 @@ class Interval(NamedTuple):
 
 
 def paired_bootstrap(
-    first: NDArray[Any],
-    second: NDArray[Any],
+    first: Numbers,
+    second: Numbers,
     score: ScoreFunction | None = None,
     *,
     resamples: int = RESAMPLES,
@@ -78,8 +77,8 @@ def paired_bootstrap(
 
 
 def permutation_p_value(
-    first: NDArray[Any],
-    second: NDArray[Any],
+    first: Numbers,
+    second: Numbers,
     score: ScoreFunction | None = None,
     *,
     resamples: int = RESAMPLES,
@@ -145,7 +144,7 @@ def t_inside(t: float, freedom: int) -> float:
 
 
 def _as_sums(
-    first: NDArray[Any], second: NDArray[Any], score: ScoreFunction | None
+    first: Numbers, second: Numbers, score: ScoreFunction | None
 ) -> tuple[Floats, Floats, ScoreFunction]:
     """Both as `(items, k)`; the mean as a score of (Σ, count)."""
     first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)

@@ -15,12 +15,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from seqloom.evaluation.arrays import Floats, Ints
 from seqloom.evaluation.significance import paired_bootstrap
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def edit_distances(reference: Sequence[str], hypotheses: Sequence[Sequence[str]]) -> Ints:

@@ -25,6 +25,8 @@ from seqloom.files import write_atomic
 if TYPE_CHECKING:
     import altair as alt
 
+Fields = dict[str, Any]
+"""Of a record that is drawn, or options of a part of a chart."""
 _Chart = TypeVar("_Chart", "alt.Chart", "alt.LayerChart", "alt.VConcatChart")
 
 MOST_SERIES = 10
@@ -103,7 +105,7 @@ def line_layers(
     log_y: bool,
     bands: Mapping[str, Sequence[tuple[float, float, float]]],
     colours: Sequence[str] = (),
-    y_axis: Mapping[str, Any] | None = None,
+    y_axis: Fields | None = None,
 ) -> alt.LayerChart:
     """A line chart without size and style; `colours` names the series of the picture of which it is a part,
     `y_axis` are arguments of alt.Axis."""
@@ -112,7 +114,7 @@ def line_layers(
     import altair as alt
 
     shown = {name: printable(name) or EMPTY for name in series}
-    points, dotted, ranges = list[dict[str, Any]](), list[dict[str, Any]](), list[dict[str, Any]]()
+    points, dotted, ranges = list[Fields](), list[Fields](), list[Fields]()
     for name, line in series.items():
         records = [{"series": shown[name], "x": float(a), "y": float(b)} for a, b in line]
         points += records
@@ -136,7 +138,7 @@ def line_layers(
         axis = alt.Axis(**y_axis) if y_axis else alt.Undefined
         return alt.Y(f"{field}:Q", title=y, scale=scale, axis=axis)
 
-    def layer(values: list[dict[str, Any]]) -> alt.Chart:
+    def layer(values: list[Fields]) -> alt.Chart:
         return alt.Chart(alt.InlineData(values=values)).encode(x=x_channel, color=color)
 
     tooltip = [alt.Tooltip("series:N"), alt.Tooltip("x:Q", title=x), alt.Tooltip("y:Q", title=y)]

@@ -7,10 +7,10 @@ The upper panel is the mean over texts, the lower one a single text, token by to
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from seqloom.errors import UsageError, printable
-from seqloom.explaining.charts import require_extra, styled
+from seqloom.explaining.charts import Fields, require_extra, styled
 
 if TYPE_CHECKING:
     import altair as alt
@@ -60,7 +60,7 @@ def degeneration_chart(
             f"the chart must have 1 to {len(COLOURS)} series, of which the example shows some, but has"
             f" {len(means)}"
         )
-    over_texts, of_one = list[dict[str, Any]](), list[dict[str, Any]]()
+    over_texts, of_one = list[Fields](), list[Fields]()
     for name, mean in means.items():
         rows = zip(*mean, moving_mean(mean.probabilities), strict=True)
         for position, (p, texts, smooth) in enumerate(rows, start=1):
@@ -97,7 +97,7 @@ def moving_mean(values: Sequence[float]) -> list[float]:
     return [sum(window) / len(window) for window in windows]
 
 
-def _panel(values: list[dict[str, Any]], names: list[str], title: str, lines: list[str]) -> alt.LayerChart:
+def _panel(values: list[Fields], names: list[str], title: str, lines: list[str]) -> alt.LayerChart:
     """Lines over positions, and points that only the pointer shows. A smooth line, where the values have one,
     is drawn over the other."""
     import altair as alt

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy
+from numpy.typing import ArrayLike
 
 from seqloom.errors import UsageError, printable
-from seqloom.explaining.charts import BLUES, EMPTY, require_extra, styled
+from seqloom.explaining.charts import BLUES, EMPTY, Fields, require_extra, styled
 
 if TYPE_CHECKING:
     import altair as alt
@@ -28,7 +29,7 @@ _SPACE = "˽"  # the usual ␣ is not in the font
 
 
 def attention_heat_map(
-    weights: Any,
+    weights: ArrayLike,
     source: Sequence[str],
     target: Sequence[str],
     *,
@@ -93,7 +94,7 @@ def attention_heat_map(
 
 
 def head_heat_maps(
-    weights: Any,
+    weights: ArrayLike,
     source: Sequence[str],
     target: Sequence[str],
     *,
@@ -143,7 +144,7 @@ def head_heat_maps(
     return styled(chart, title, subtitle, cell * len(columns) * heads, title or "Attention of each head")
 
 
-def _cells(records: list[dict[str, Any]]) -> alt.Chart:
+def _cells(records: list[Fields]) -> alt.Chart:
     """The data of a heat map: a record for each row of weights, which Vega makes into cells; altair is slow
     to check each cell."""
     import altair as alt
@@ -190,7 +191,7 @@ def check_words(side: str, words: Sequence[str]) -> None:
         )
 
 
-def weight_grid(weights: Any, rows: int, columns: int) -> Grid:
+def weight_grid(weights: ArrayLike, rows: int, columns: int) -> Grid:
     """`(rows, columns)` in 0..1. Raises UsageError for another shape, or what is no weight."""
     shape = (
         f"weights must be ({rows}, {columns}): a row for each target word and a column for each source word"

@@ -9,7 +9,7 @@ from math import copysign, isfinite, log
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from seqloom.errors import UsageError, printable
-from seqloom.explaining.charts import LINES, require_extra, styled
+from seqloom.explaining.charts import LINES, Fields, require_extra, styled
 
 if TYPE_CHECKING:
     import altair as alt
@@ -65,7 +65,7 @@ def leaderboard_chart(
     return styled(chart, title, subtitle, 2 * WIDTH + 200, title or f"{score} of {len(names)} models")
 
 
-Values = list[dict[str, Any]]
+Values = list[Fields]
 """A record for each model."""
 
 

@@ -7,7 +7,9 @@ of a block adds its input to its output; [CLS] sees the patches by its row of A_
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -47,9 +49,13 @@ def patch_panels(
     require_extra()
     import altair as alt
 
-    panels = [_panel(_colours(pixels), "image")]
+    image = _colours(pixels)
+    own = sorted(set(chain.from_iterable(image)))  # a scale of None cannot be beside others
+    color = alt.Color("value:N", scale=alt.Scale(domain=own, range=own), legend=None)
+    panels = [_panel(image, "image", color)]
     for name, grid in looks.items():
-        panels.append(_panel(grid.round(6).tolist(), name, float(grid.max()) or 1.0))
+        color = alt.Color("value:Q", scale=weight_scale(0.0, float(grid.max()) or 1.0), legend=None)
+        panels.append(_panel(grid.round(6).tolist(), name, color))
     rows = []
     for first in range(0, len(panels), COLUMNS):
         row = alt.HConcatChart(hconcat=panels[first : first + COLUMNS], spacing=14)
@@ -65,17 +71,12 @@ def _colours(pixels: NDArray[np.uint8]) -> list[list[str]]:
     return [[f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in row] for row in colours]
 
 
-def _panel(grid: list[list[Any]], name: str, top: float | None = None) -> alt.Chart:
-    """A heat map of weights from 0 to `top`; without it the values are colours."""
+def _panel(grid: Sequence[Sequence[object]], name: str, color: alt.Color) -> alt.Chart:
+    """A heat map whose values have these colours."""
     import altair as alt
 
     values = [{"down": down, "across": list(range(len(row))), "value": row} for down, row in enumerate(grid)]
     cells = alt.Chart(alt.InlineData(values=values)).transform_flatten(["across", "value"])
-    if top is None:
-        own = sorted({value for row in grid for value in row})  # a scale of None cannot be beside others
-        color = alt.Color("value:N", scale=alt.Scale(domain=own, range=own), legend=None)
-    else:
-        color = alt.Color("value:Q", scale=weight_scale(0.0, top), legend=None)
     height, width = len(grid), len(grid[0])
     size = SIDE / max(height, width)
     heading = alt.TitleParams(text=printable(name), fontSize=13, fontWeight="normal", offset=6)

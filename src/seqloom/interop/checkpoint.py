@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from seqloom.interop.tensor_mapping import CheckpointTensors, unique_tensors
 from seqloom.interop.tensor_names import Rule
 from seqloom.interop.weights import StoredWeights
 from seqloom.models import model_family
+from seqloom.protocols import ModelConfig
 from seqloom.run_file import parse
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
@@ -40,7 +41,7 @@ class Checkpoint:
     model_type: str
     """Ours."""
     model: nn.Module
-    config: Any
+    config: ModelConfig
     task: str
     content: Fields
     """Of config.json."""
@@ -255,7 +256,7 @@ class _NoInitialisation(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def empty_model(model_class: Callable[[Any], nn.Module], config: object) -> nn.Module:
+def empty_model(model_class: Callable[[ModelConfig], nn.Module], config: object) -> nn.Module:
     """A model on the meta device, for which nothing is allocated. Raises UsageError as the model does."""
     with torch.device("meta"), _NoInitialisation():
         return model_class(config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields as fields_of
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 from torch import Tensor, nn
 
@@ -20,6 +20,7 @@ from seqloom.interop.tensor_mapping import unique_tensors
 from seqloom.interop.weights import write_weights
 from seqloom.models import model_family
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig, resolved_head
+from seqloom.protocols import EncoderConfig, ModelConfig
 from seqloom.run_file import parse
 
 NOT_WRITTEN = {"torch_dtype", "auto_map", "quantization_config", "_name_or_path", "num_labels"}
@@ -39,9 +40,11 @@ class Target(NamedTuple):
     form: Architecture
     content: Fields
     """Of config.json, as far as the model decides it."""
+    encoder_config: object
+    """The configuration below a task head; the same where there is none."""
 
 
-IMPLIED: dict[str, Callable[[Any], int]] = {
+IMPLIED: dict[str, Callable[[ModelConfig], int]] = {
     "feed_forward_width": lambda config: 4 * config.width,
     "decoder_feed_forward_width": lambda config: config.feed_forward_width or 4 * config.width,
     "decoder_heads": lambda config: config.heads,
@@ -50,7 +53,7 @@ IMPLIED: dict[str, Callable[[Any], int]] = {
 """What None stands for in our configurations; a config.json has the number."""
 
 
-def target_of(model_type: str, config: object, task: str, origin: JsonObject | None = None) -> Target:
+def target_of(model_type: str, config: ModelConfig, task: str, origin: JsonObject | None = None) -> Target:
     """The family and architecture that a model is; `origin`, the config.json that it came with, decides where
     several would do.
 
@@ -74,7 +77,7 @@ def target_of(model_type: str, config: object, task: str, origin: JsonObject | N
             else:
                 name = _architecture_with_head(family, hub_type, head_config.kind)
                 content |= _head_content(family.architectures[name], head_config, config)
-            return Target(hub_type, name, family, family.architectures[name], content)
+            return Target(hub_type, name, family, family.architectures[name], content, config)
         except UsageError as error:
             problems.append(str(error))
     if problems:
@@ -91,8 +94,8 @@ def target_of(model_type: str, config: object, task: str, origin: JsonObject | N
     )
 
 
-def _fields(config: Any, origin: JsonObject | None) -> Fields:
-    fields: Fields = {one.name: getattr(config, one.name) for one in fields_of(config)}
+def _fields(config: ModelConfig, origin: JsonObject | None) -> Fields:
+    fields: Fields = {one.name: vars(config)[one.name] for one in fields_of(config)}
     if origin is None:  # otherwise a null goes back as it came
         for name, implied in IMPLIED.items():
             if fields.get(name, 0) is None:
@@ -130,19 +133,18 @@ def _architecture_with_head(family: Family, hub_type: str, kind: str) -> str:
     )
 
 
-def _head_content(form: Architecture, config: EncoderWithHeadConfig, encoder: Any) -> Fields:
+def _head_content(form: Architecture, config: EncoderWithHeadConfig, encoder: EncoderConfig) -> Fields:
     assert form.head is not None
     return form.head.write(config, resolved_head(config.head, config.kind, encoder.traits), encoder)
 
 
-def their_tensors(model: nn.Module, config: object, target: Target) -> dict[str, Tensor]:
+def their_tensors(model: nn.Module, target: Target) -> dict[str, Tensor]:
     """Names of theirs -> tensors, without a copy where nothing is transposed or split. Raises UsageError for
     a tensor that is not 0 and has no place there."""
     names = target.family.names_of(target.form)
-    encoder: Any = model.encoder if isinstance(config, EncoderWithHeadConfig) else model
     tensors: dict[str, Tensor] = {}
     for name, tensor in unique_tensors(model).items():
-        rule = names.rule_for(name, encoder.config)
+        rule = names.rule_for(name, target.encoder_config)
         if not rule.theirs and bool(tensor.any()):
             raise UsageError(
                 f"a {target.architecture} has no {name}, but this model has one that is not 0: it cannot be"
@@ -170,7 +172,7 @@ def write_checkpoint(
     `origin`: the config.json that the model came with, whose other keys stay. `ids`: keys such as
         `eos_token_id`.
     """
-    tensors = their_tensors(model, config, target)
+    tensors = their_tensors(model, target)
     content = {
         "transformers_version": TRANSFORMERS,
         **(ids or {}),

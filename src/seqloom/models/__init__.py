@@ -87,7 +87,7 @@ def family_name(model_type: str) -> str:
     return FORMER_NAMES.get(model_type, model_type)
 
 
-def model_family(model_type: str) -> tuple[Any, Any, dict[str, dict[str, Any]]]:
+def model_family(model_type: str) -> tuple[Any, Any, dict[str, dict[str, object]]]:
     """(configuration class, model class, named sizes) of a family. Raises UsageError for an unknown one."""
     name = family_name(model_type)
     if name not in MODELS and is_known(name, _registered):

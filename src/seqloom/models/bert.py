@@ -15,7 +15,7 @@ Padding is never read: rows are packed, and the result at padding is 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, final
+from typing import Annotated, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -129,7 +129,7 @@ class Bert(nn.Module):
         self.next_sentence = Linear(c.width, 2) if c.next_sentence else None
         self.head = TokenHead(c, narrow) if c.head != "none" else None
         if c.head == "masked-lm":
-            tied: Any = self.embedding.weight if c.tie_output else None
+            tied = self.embedding.weight if c.tie_output else None
             self.output = FullOutput(narrow, c.vocabulary_size, tied)
         elif c.head == "replaced-token":
             self.replaced = Linear(c.width, 1)

@@ -71,7 +71,7 @@ CellName = Annotated[str, one_of(CELLS)]
 def field_problems(config: object) -> list[str]:
     """One line for each field that is not as its type says."""
     problems = []
-    config_class: Any = type(config)
+    config_class: type = type(config)
     for name, constraints in _constraints_of(config_class).items():
         value = vars(config)[name]
         problems += [
@@ -102,10 +102,10 @@ def unused_fields(config: object) -> dict[str, str]:
     return unused
 
 
-def _metadata(hint: Any) -> Iterator[object]:
+def _metadata(hint: object) -> Iterator[object]:
     """Those of `Size`, and of `Size | None`."""
     if get_origin(hint) is Annotated:
-        yield from hint.__metadata__
+        yield from get_args(hint)[1:]
         return
     for part in get_args(hint):
         yield from _metadata(part)

@@ -9,7 +9,7 @@ Of causal models (GPT) and encoder-decoders (T5) the states before the output ar
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal, final
+from typing import Annotated, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from seqloom.errors import UsageError
 from seqloom.models import encoder_families, model_family
 from seqloom.models.config_checks import Size, field_problems, one_of, raise_problems
 from seqloom.models.heads import KINDS, HeadKind, make_head
-from seqloom.models.sizes import named_sizes
+from seqloom.models.sizes import Fields, named_sizes
 from seqloom.protocols import (
     CausalEncoder,
     EncodedBatch,
@@ -41,7 +41,7 @@ class EncoderWithHeadConfig:
     __pydantic_config__ = STRICT
     kind: Annotated[HeadKind, one_of(KINDS)]
     """The kind of answer."""
-    encoder: dict[str, Any]
+    encoder: Fields
     """`model_type`, and the fields of its configuration."""
     head: HeadConfig = field(default_factory=HeadConfig)
     pairs: bool = False

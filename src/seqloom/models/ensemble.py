@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from seqloom.config import STRICT
 from seqloom.errors import UsageError
 from seqloom.models import model_family
-from seqloom.models.sizes import named_sizes
-from seqloom.protocols import State, target_log_probs
+from seqloom.models.sizes import Fields, named_sizes
+from seqloom.protocols import State, context_of, target_log_probs
 from seqloom.run_file import parse
 
 
@@ -31,7 +31,7 @@ class EnsembleConfig:
     __pydantic_config__ = STRICT
     vocabulary_size: int
     """Entries of the vocabulary, which all members share."""
-    members: tuple[dict[str, Any], ...]
+    members: tuple[Fields, ...]
     """The configuration of each member, with its `model_type`."""
 
     def __post_init__(self) -> None:
@@ -53,19 +53,19 @@ class Ensemble(nn.Module):
     def __init__(self, config: EnsembleConfig) -> None:
         super().__init__()
         self.config = config
-        members: list[Any] = [_member(dict(content)) for content in config.members]
+        members = [_member(dict(content)) for content in config.members]
         self.members = nn.ModuleList(members)
         self.weights: Tensor
         self.register_buffer("weights", torch.full((len(members),), 1 / len(members), dtype=torch.float64))
         self.context: int | None = min(
-            (model.context for model in members if model.context is not None), default=None
+            (context for model in members if (context := context_of(model)) is not None), default=None
         )
 
     def forward(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """tokens `(rows, steps)` -> log-probabilities `(rows, steps, vocabulary)`, and the state after those
         tokens."""
 
-        def call(model: Any, before: State) -> tuple[Tensor, State]:
+        def call(model: nn.Module, before: State) -> tuple[Tensor, State]:
             logits, after = model(tokens, before)
             return logits.log_softmax(dim=-1), after
 
@@ -76,7 +76,7 @@ class Ensemble(nn.Module):
         return self._mixed(lambda model, before: target_log_probs(model, tokens, targets, before), state)
 
     def _mixed(
-        self, call: Callable[[Any, State], tuple[Tensor, State]], state: State
+        self, call: Callable[[nn.Module, State], tuple[Tensor, State]], state: State
     ) -> tuple[Tensor, State]:
         """What `call` gives for each member, log-probabilities and a state, as those of the mixture."""
         called = [
@@ -89,7 +89,7 @@ class Ensemble(nn.Module):
         return mixed, tuple(after for _, after in called)
 
 
-def _member(content: dict[str, Any]) -> nn.Module:
+def _member(content: Fields) -> nn.Module:
     config_class, model_class, _ = model_family(str(content.pop("model_type", None)))
     model: nn.Module = model_class(parse(config_class, content, "model.members."))
     return model

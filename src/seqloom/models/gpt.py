@@ -155,7 +155,7 @@ class GPT(nn.Module):
             c.output,
             c.width,
             c.vocabulary_size,
-            tied=tied,  # type: ignore[arg-type]
+            tied=tied,
             bias=False,
             samples=c.output_samples,
             alpha=c.output_alpha,

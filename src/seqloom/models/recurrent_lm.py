@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, final
+from typing import Annotated, Literal, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -200,7 +200,7 @@ class RecurrentLM(nn.Module):
 
     def _make_output(self) -> OutputLayer:
         c = self.config
-        tied: Any = self.embedding.weight if c.tie_output else None
+        tied = self.embedding.weight if c.tie_output else None
         output = make_output(
             c.output,
             c.embedding_width if c.tie_output else c.top_width,

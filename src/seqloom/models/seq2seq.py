@@ -12,7 +12,7 @@ A model without attention is the special case of a memory that holds one vector.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, NamedTuple, final
+from typing import Annotated, Literal, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -221,7 +221,7 @@ class Seq2Seq(nn.Module):
             decoder = replace(c, normalisation="none")
         self.decoder = decoder.recurrent(decoder_input, c.width, c.decoder_layers, bidirectional=False)
         self.readout = Readout(c)
-        tied: Any = self.target_embedding.weight if c.tie_output else None
+        tied = self.target_embedding.weight if c.tie_output else None
         self.output = FullOutput(c.readout_width, c.vocabulary_size, tied)
 
     def encode(self, source: Tensor) -> Seq2SeqState:

@@ -8,6 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 Fields = dict[str, Any]
+"""Of a configuration, whose class says their types."""
 
 
 def named_sizes(model_type: str) -> tuple[dict[str, Fields], dict[str, str]]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, final
+from typing import Annotated, final
 
 import torch
 from torch import Tensor, nn
@@ -136,7 +136,7 @@ class T5(nn.Module):
         if c.decoder_layers:
             self.decoder_bias = RelativeBias(c.heads, c.buckets, c.furthest, bidirectional=False)
             self.decoder = Stack(c.block(decoder=True), c.decoder_layers)
-            tied: Any = self.embedding.weight if c.tie_output else None
+            tied = self.embedding.weight if c.tie_output else None
             self.output = FullOutput(c.width, c.vocabulary_size, tied, bias=False)
         self._initialise()
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, final
+from typing import Annotated, Literal, final
 
 from torch import Tensor, nn
 
@@ -141,7 +141,7 @@ class Transformer(nn.Module):
         self.dropout = nn.Dropout(c.dropout)
         self.encoder = Stack(c.block(decoder=False), c.encoder_layers)
         self.decoder = Stack(c.block(decoder=True), c.decoder_layers)
-        tied: Any = self.embedding.weight if c.tie_output else None
+        tied = self.embedding.weight if c.tie_output else None
         self.output = FullOutput(c.width, c.vocabulary_size, tied, bias=c.output_bias)
         self._initialise()
 

@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -60,7 +60,7 @@ class TrainerState:
     threads: int = 0
     kernels: str = ""
     """What else the last bits of the numbers depend on; empty where an older version wrote it."""
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, object] = field(default_factory=dict)
     """Settings that a resumed run must keep."""
 
     def is_over(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, final
+from typing import final
 
 import torch
 import torch.distributed as dist
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from seqloom.errors import DataError, FolderError, SeqloomError, TrainingError, UsageError
-from seqloom.protocols import Objective
+from seqloom.protocols import Batch, Objective
 
 SHARED_ERRORS = (SeqloomError, UsageError, DataError, FolderError, TrainingError)
 """The error classes that workers send to each other, by index; any other is sent as the first."""
@@ -124,7 +124,7 @@ class ModelWithLoss(nn.Module):
         super().__init__()
         self.model, self.objective = model, objective
 
-    def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         return self.objective(self.model, batch)
 
 

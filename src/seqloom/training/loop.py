@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import numpy as np
 import torch
@@ -24,9 +24,10 @@ from torch import Tensor, nn
 from seqloom.config import TrainConfig
 from seqloom.data.batching.pair_batches import shard
 from seqloom.errors import TrainingError
-from seqloom.protocols import Objective, Rows
+from seqloom.protocols import Batch, Objective, Rows
 from seqloom.training.checkpoints import RETRY, TrainerState
 from seqloom.training.distributed import ModelWithLoss, World, data_parallel, no_gradient_sync
+from seqloom.training.metrics_log import Metrics
 from seqloom.training.optimisation import clip_by_norm, learning_rate
 
 
@@ -62,14 +63,14 @@ class Trainer:
     config: TrainConfig
     batches: Callable[[int, int], Iterator[Rows]]
     """(epoch, first batch) -> the global batches of that epoch from there on."""
-    load: Callable[[Rows, Rows], Any]
+    load: Callable[[Rows, Rows], Batch]
     """(rows of a share, rows of the global batch) -> the batch as tensors."""
     describe: Callable[[Rows], str]
     """Where rows come from, for messages."""
     validate: Callable[[], dict[str, float]]
     """Metrics on the validation data; must hold `config.best`."""
     save: Callable[[TrainerState], None]
-    log: Callable[[dict[str, Any]], None]
+    log: Callable[[Metrics], None]
     progress: Callable[[Progress], None]
     interrupted: Callable[[], int]
     """The number of the signal that asks to stop, 0 without one."""

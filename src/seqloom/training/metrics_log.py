@@ -10,9 +10,11 @@ from typing import Any
 from seqloom import files
 
 METRICS = "metrics.jsonl"
+Metrics = dict[str, Any]
+"""A line of it: numbers by name."""
 
 
-def append(folder: Path, record: dict[str, Any]) -> None:
+def append(folder: Path, record: Metrics) -> None:
     """Appends a whole line to metrics.jsonl, or nothing where the disk is full (FolderError). Values that are
     not finite become null."""
     line = (files.json_line(record) + "\n").encode()
@@ -45,7 +47,7 @@ def cut(folder: Path, step: int) -> None:
     files.write_atomic(path, b"".join(kept))
 
 
-def read(folder: Path) -> list[dict[str, Any]]:
+def read(folder: Path) -> list[Metrics]:
     """The lines of metrics.jsonl."""
     path = folder / METRICS
     return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast, final
+from typing import Protocol, cast, final
 
 from torch import nn
 from torch.nn import functional as F
@@ -72,6 +72,12 @@ class LanguageModelling:
         return language_model.output.loss(hidden, batch.targets, self.smoothing)
 
 
+class ModelWithHead(Protocol):
+    """A model that computes the loss of its task head."""
+
+    def loss(self, batch: EncodedBatch, smoothing: float) -> Loss: ...
+
+
 @final
 @dataclass(frozen=True)
 class HeadObjective:
@@ -80,8 +86,7 @@ class HeadObjective:
     smoothing: float = 0.0
 
     def __call__(self, model: nn.Module, batch: EncodedBatch) -> Loss:
-        loss: Loss = cast(Any, model).loss(batch, self.smoothing)
-        return loss
+        return cast(ModelWithHead, model).loss(batch, self.smoothing)
 
 
 @final

@@ -174,7 +174,7 @@ def _export_folder(source: _Source, out: Path, shard_bytes: int | None) -> dict[
     config: Any = model.config
     origin_content = None if origin is None else origin.content
     target = target_of(source.model_type, config, source.task, origin_content)
-    their_tensors(model, config, target)  # errors come before anything is written
+    their_tensors(model, target)  # errors come before anything is written
     files.new_folder(out, "an exported model")
     ids: dict[str, object] = {}
     if run is not None:

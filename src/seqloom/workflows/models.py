@@ -6,16 +6,20 @@ import ast
 import dataclasses
 import inspect
 import textwrap
-from typing import Any
+from typing import Any, TypedDict
 
 from seqloom.config import SECTIONS
 from seqloom.models import about_sizes, all_families, encoder_families, model_family
 from seqloom.runs.run_folder import FROM_DATA, FROM_TOKENIZER
 
+FamilySummary = TypedDict(
+    "FamilySummary", {"name": str, "sizes": list[str], "about": dict[str, str], "summary": str, "class": str}
+)
 
-def families() -> list[dict[str, Any]]:
+
+def families() -> list[FamilySummary]:
     """name, sizes, what each size is for or its paper, and the summary of each family."""
-    listed = []
+    listed = list[FamilySummary]()
     for name in all_families():
         config, model, sizes = model_family(name)
         module = inspect.getmodule(config)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, final
+from typing import final
 
 from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields, Options
 from seqloom.interop.families.heads import HubHead
 from seqloom.interop.tensor_names import TensorNames, pattern
+from seqloom.protocols import ModelConfig
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -55,7 +56,7 @@ class Family:
     """By the name that `config.json` has; the first is taken where it has none."""
     adjust_fields: AdjustFields | None = None
     """What no table says, when a checkpoint is read."""
-    extra_keys: Callable[[Any], Fields] | None = None
+    extra_keys: Callable[[ModelConfig], Fields] | None = None
     """What no table says, when one is written: our configuration -> keys of config.json."""
     encoder_fields: JsonObject = field(default_factory=dict)
     """Fields of our configuration where its model is the encoder below a task head."""

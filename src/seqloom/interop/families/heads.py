@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, final
+from typing import Literal, final
 
 from seqloom.config import HeadConfig
 from seqloom.data.encoding.encoded_dataset import CAUSAL_MARKS
@@ -14,6 +14,7 @@ from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields, Option, Options
 from seqloom.interop.tensor_names import Rule, layer
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
+from seqloom.protocols import EncoderConfig
 
 MAX_LABELS = 2**20
 TASKS = {
@@ -37,16 +38,6 @@ NAMED = ("classification", "multi-label", "tagging")
 """The kinds whose labels have names."""
 NUMBER_OF_LABELS = {"regression": 1, "choice": 1, "span": 2}
 """Of the other kinds."""
-
-
-class EncoderConfig(Protocol):
-    """What heads need of the configuration of their encoder."""
-
-    @property
-    def width(self) -> int: ...
-
-    @property
-    def vocabulary_size(self) -> int: ...
 
 
 @final

@@ -110,8 +110,12 @@ class general(TorchFunctionMode):  # reads as a statement: with general():
     """
 
     def __torch_function__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> object:
         given = dict(kwargs or {})
         if len(args) == 1 and not given and func in (torch.Tensor.all, torch.Tensor.any):
             return func is torch.Tensor.any

@@ -6,7 +6,7 @@ the whole row from its end.
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import cast, final
 
 import torch
 from torch import Tensor, nn
@@ -39,7 +39,7 @@ class ScannedRecurrent(nn.Module):
             hidden, end = _scan_layer(layer, outputs, mask, layer_state(before, len(after)))
             after.append(end)
             if recurrent.config.bidirectional:
-                backward: Any = recurrent.backward_layers[k]
+                backward = cast(RecurrentLayer, recurrent.backward_layers[k])
                 start = layer_state(before, len(after))
                 reverse, end = _scan_layer(backward, outputs.flip(1), mask.flip(1), start)
                 hidden = torch.cat([hidden, reverse.flip(1)], dim=-1)

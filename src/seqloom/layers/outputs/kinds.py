@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from torch import nn
+from torch import Tensor
 
 from seqloom.errors import UsageError
 from seqloom.layers.outputs.adaptive_softmax import AdaptiveOutput
@@ -22,7 +22,7 @@ def make_output(
     width: int,
     vocabulary: int,
     *,
-    tied: nn.Parameter | None = None,
+    tied: Tensor | None = None,
     bias: bool = True,
     samples: int = 4096,
     alpha: float | None = None,

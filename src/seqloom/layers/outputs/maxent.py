@@ -13,13 +13,13 @@ weights are shared by chance. The unigram's weight is b.
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqloom.layers.outputs.softmax import CHUNK, FullOutput
+from seqloom.layers.outputs.softmax import CHUNK, Context, FullOutput
 from seqloom.protocols import Loss
 from seqloom.shapes import IGNORE
 
@@ -123,7 +123,7 @@ class _Blocks(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, table: Tensor, starts: Tensor, vocabulary: int) -> Tensor:
+    def forward(ctx: Context, table: Tensor, starts: Tensor, vocabulary: int) -> Tensor:
         ctx.save_for_backward(starts)
         ctx.size = len(table)
         blocks, sums = table.unfold(0, vocabulary, 1), table.new_zeros(len(starts), vocabulary)
@@ -133,7 +133,7 @@ class _Blocks(torch.autograd.Function):
         return sums
 
     @staticmethod
-    def backward(ctx: Any, d_sums: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, d_sums: Tensor) -> tuple[Tensor | None, ...]:
         (starts,) = ctx.saved_tensors
         d_table, vocabulary = d_sums.new_zeros(ctx.size), d_sums.shape[1]
         for of_order in starts.unbind(dim=1):
@@ -153,12 +153,12 @@ class _WithGradients(torch.autograd.Function):
     """A value whose gradients are already known."""
 
     @staticmethod
-    def forward(ctx: Any, value: Tensor, gradients: list[Tensor], *leaves: Tensor) -> Tensor:
+    def forward(ctx: Context, value: Tensor, gradients: list[Tensor], *leaves: Tensor) -> Tensor:
         ctx.save_for_backward(*gradients)
         return value.clone()
 
     @staticmethod
-    def backward(ctx: Any, d_value: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, d_value: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():  # create_graph=True
             raise RuntimeError(
                 "the output layer has no second derivative: its gradients are formed on the way forward"

@@ -56,7 +56,7 @@ class SampledOutput(nn.Module):
         kind: Kind,
         width: int,
         vocabulary: int,
-        tied: nn.Parameter | None = None,
+        tied: Tensor | None = None,
         *,
         bias: bool = True,
         samples: int = 4096,

@@ -17,16 +17,18 @@ CHUNK = 512
 cache."""
 
 
+Context = Any
+"""Of `torch.autograd.Function`: what `forward` leaves for `backward`, under any names."""
+
+
 @final
 class FullOutput(nn.Module):
     """`logits = W h + b` over the whole vocabulary; `tied` takes the embedding `(vocabulary, width)` as W
     (Press and Wolf 2017)."""
 
-    def __init__(
-        self, width: int, vocabulary: int, tied: nn.Parameter | None = None, *, bias: bool = True
-    ) -> None:
+    def __init__(self, width: int, vocabulary: int, tied: Tensor | None = None, *, bias: bool = True) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(vocabulary, width)) if tied is None else tied
+        self.weight: Tensor = nn.Parameter(torch.empty(vocabulary, width)) if tied is None else tied
         self.bias = nn.Parameter(torch.zeros(vocabulary)) if bias else None
         if tied is None:
             nn.init.normal_(self.weight, std=width**-0.5)
@@ -156,7 +158,7 @@ class _ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: Context,
         score: Score,
         trains: bool,
         hidden: Tensor,
@@ -186,7 +188,7 @@ class _ChunkedLoss(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, d_total: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, d_total: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():  # create_graph=True
             raise RuntimeError(
                 "the output layer has no second derivative: its backward pass is written by hand"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ class ImageExplanation:
     """Where each head of the last layer looks."""
     picture: Path
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, object]:
         return {**vars(self), "picture": str(self.picture)}
 
     def lines(self) -> list[str]:

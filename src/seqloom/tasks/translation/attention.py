@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -42,7 +42,7 @@ class Explanation:
     attention: AttentionMaps
     picture: Path
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, object]:
         attention = self.attention
         return {
             "output": attention.output,

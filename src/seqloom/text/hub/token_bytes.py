@@ -17,7 +17,7 @@ _BYTE = re.compile(rb"<0x([0-9A-Fa-f]{2})>\Z")
 
 
 @final
-class DecoderStep(NamedTuple):
+class PieceDecoder(NamedTuple):
     """What one part of a decoder does."""
 
     convert: Callable[[bytes], bytes]
@@ -61,27 +61,27 @@ def token_bytes_of(decoder: Component | None) -> HubTokenBytes:
     return HubTokenBytes(token_bytes, b"", prefixes[-1], suffixes[-1])
 
 
-def _step(part: Component) -> DecoderStep:
+def _step(part: Component) -> PieceDecoder:
     kind = part["type"]
     if kind == "ByteLevel":
-        return DecoderStep(_byte_level)
+        return PieceDecoder(_byte_level)
     if kind == "ByteFallback":
-        return DecoderStep(_byte_fallback)
+        return PieceDecoder(_byte_fallback)
     if kind == "Fuse":
-        return DecoderStep(bytes)
+        return PieceDecoder(bytes)
     if kind == "WordPiece":
-        return DecoderStep(_wordpiece(part["prefix"].encode()), space_prefix=b" ")
+        return PieceDecoder(_wordpiece(part["prefix"].encode()), space_prefix=b" ")
     if kind == "BPEDecoder":
-        return DecoderStep(_replace(part["suffix"], " "), space_suffix=b" ")
+        return PieceDecoder(_replace(part["suffix"], " "), space_suffix=b" ")
     if kind == "Metaspace":
         prepended = part.get("prepend_scheme", "always") != "never"
         prefix = b" " if prepended else None
-        return DecoderStep(_replace(part["replacement"], " "), prefix)
+        return PieceDecoder(_replace(part["replacement"], " "), prefix)
     if kind == "Replace" and "String" in part["pattern"]:
-        return DecoderStep(_replace(part["pattern"]["String"], part["content"]))
+        return PieceDecoder(_replace(part["pattern"]["String"], part["content"]))
     if kind == "Strip":
         content = part["content"].encode()
-        return DecoderStep(bytes, content * part["start"], content * part["stop"])
+        return PieceDecoder(bytes, content * part["start"], content * part["stop"])
     raise ValueError(f"its decoder has a part {kind}, which is none that seqloom knows")
 
 

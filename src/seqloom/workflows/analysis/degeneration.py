@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, cast, final
+from typing import NamedTuple, cast, final
 
 import numpy as np
 
@@ -115,7 +115,7 @@ class Degeneration:
     seed: int
     picture: Path
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, object]:
         return asdict(self) | {"picture": str(self.picture)}
 
     def table(self) -> list[tuple[str, ...]]:
@@ -138,7 +138,7 @@ def _percent(share: float) -> str:
 
 
 def degeneration(
-    folder: str | Path, paths: Sequence[str], data_settings: Mapping[str, Any], config: DegenerationConfig
+    folder: str | Path, paths: Sequence[str], data_settings: Mapping[str, object], config: DegenerationConfig
 ) -> Degeneration:
     """Compares the strategies: a table, a chart in `output`, and the texts in `samples_output`.
 
@@ -313,7 +313,7 @@ def score_continuations(
 
 def _records(
     bundle: LoadedRun, strategy: str, humans: Sequence[HumanText], texts: Sequence[ScoredContinuation]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     for human, text in zip(humans, texts, strict=True):
         loop = repetition_loop(text.tokens)
         curve = _curve(bundle, human, text)

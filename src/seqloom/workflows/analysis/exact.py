@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -81,7 +81,7 @@ class SearchResult(NamedTuple):
     beams: dict[str, BeamOutput | None]
     """By the name of the search; None where it found nothing at all."""
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, object]:
         """For a line of JSON."""
         beams = {name: beam and beam._asdict() for name, beam in self.beams.items()}
         return self._asdict() | {"beams": beams}
@@ -113,12 +113,12 @@ class ExactSearcher:
         beams: Sequence[int] = (1, 5),
         length_penalty: float = 0.0,
         budget: SearchBudget = UNLIMITED,
-        decode: dict[str, Any] | None = None,
+        decode: Mapping[str, object] | None = None,
     ) -> None:
         """`decode` changes the folder's settings; their rules hold in every search. Raises UsageError for
         settings that do not fit an exact search."""
         check_length_penalty(length_penalty)
-        changes, widths = decode or {}, sorted(set(beams))
+        changes, widths = dict(decode or {}), sorted(set(beams))
         self.run, self.length_penalty, self.budget = bundle, length_penalty, budget
         self._check_changes(changes)
         if bundle.task not in (TASK, "translation"):
@@ -154,7 +154,7 @@ class ExactSearcher:
                 " only beams are"
             )
 
-    def _check_changes(self, changes: dict[str, Any]) -> None:
+    def _check_changes(self, changes: Mapping[str, object]) -> None:
         idle = ["strategy", "n_best", *IDLE["beam"]]
         if self.run.decode.strategy == "sample":
             idle += IDLE["sample"]

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from math import isfinite, nan
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import torch
 
@@ -62,7 +62,7 @@ class FlowReport:
     rows: int
     picture: Path
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, object]:
         flows = {run: asdict(flow) for run, flow in self.flows.items()}
         return {"rows": self.rows, "picture": str(self.picture), "runs": flows}
 
@@ -78,7 +78,7 @@ class FlowReport:
 def explain_gradient_flow(
     folders: Sequence[str | Path],
     paths: Sequence[str],
-    data_settings: Mapping[str, Any],
+    data_settings: Mapping[str, object],
     *,
     rows: int = 64,
     output: str = "gradient-flow.png",

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import logging
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -49,7 +49,7 @@ class ProbeReport:
     """The signal that stopped it."""
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """What all results in a folder have in common."""
         return {"task": self.task_name, **asdict(self.budget)}
 
@@ -82,7 +82,7 @@ def run_probe(
     output: str | None,
     cells: Sequence[str],
     distances: Sequence[int],
-    settings: dict[str, Any],
+    settings: Mapping[str, object],
     progress: Callable[[Progress], None],
 ) -> ProbeReport:
     """Probes every cell at every distance that the folder has no result of yet, and draws the chart.
@@ -92,7 +92,7 @@ def run_probe(
     probes into it.
     """
     task = task_named(task_name)
-    budget = parse(ProbeBudget, {"shorter": task.shorter} | settings)
+    budget = parse(ProbeBudget, {"shorter": task.shorter, **settings})
     cells, distances = list(dict.fromkeys(cells)), sorted(set(distances or task.distances))
     for cell in cells:
         reader_named(cell)

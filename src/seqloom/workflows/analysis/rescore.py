@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,8 +79,8 @@ class Rescored:
     results: dict[str, SystemScores]
     """tuning and test, as far as these lists have references."""
 
-    def summary(self) -> dict[str, Any]:
-        content: dict[str, Any] = {
+    def summary(self) -> dict[str, object]:
+        content: dict[str, object] = {
             "metric": self.metric,
             "weights": self.weights,
             "lists": len(self.lists),

@@ -129,9 +129,7 @@ def train_cell(
 
 def trained_in(folder: Path) -> tuple[int, float]:
     """(targets trained, seconds) of a run by its log; validations are not in these seconds."""
-    records: list[dict[str, Any]] = [
-        record for record in metrics_log.read(folder) if record.get("tokens_per_second")
-    ]
+    records = [record for record in metrics_log.read(folder) if record.get("tokens_per_second")]
     if not records:
         return 0, 0.0
     last = records[-1]
@@ -155,7 +153,7 @@ def measure_cell(folder: Path, plan: ComparisonPlan) -> CellResult:
     return CellResult(report.metrics, by_item, parameters, _tokens_per_target(reader, plan), sha256)
 
 
-def _data_settings(plan: ComparisonPlan) -> dict[str, Any]:
+def _data_settings(plan: ComparisonPlan) -> dict[str, object]:
     """How all models read files. An unknown test label is no error: it would lose all the work before it."""
     reading = task_to_train(plan.task).reading
     given = apply_settings({}, list(plan.settings)).get("data", {})

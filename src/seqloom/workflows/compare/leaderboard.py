@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import numpy as np
 
@@ -188,7 +188,7 @@ class Leaderboard:
             return []
         return [f"not within {TOLERANCE:.0%} of {wanted:,} parameters: {', '.join(others)}"]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         rows = []
         for row in self.rows:
             difference = row.item_difference

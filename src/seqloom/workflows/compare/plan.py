@@ -143,7 +143,7 @@ class ComparisonPlan:
     metric: str
     """The score of the leaderboard; on the validation part it also chooses learning rates and checkpoints."""
     threads: int
-    files: tuple[dict[str, Any], ...]
+    files: tuple[dict[str, object], ...]
     """Name, size and SHA-256 of each data and validation file."""
 
     @property
@@ -334,7 +334,7 @@ def make_plan(
     )
 
 
-def fingerprints(paths: Sequence[str]) -> tuple[dict[str, Any], ...]:
+def fingerprints(paths: Sequence[str]) -> tuple[dict[str, object], ...]:
     """Of files, and of all files in folders. Raises DataError for a path that does not exist."""
     if "-" in paths:
         raise UsageError(

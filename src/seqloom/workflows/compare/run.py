@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, final
+from typing import final
 
 import torch
 
@@ -225,12 +225,12 @@ class _Runner:
             self.remaining.choose(name, choice.steps * choice.pace)
         return choices
 
-    def _choose(self) -> tuple[dict[str, TrainingChoice], list[dict[str, Any]]]:
+    def _choose(self) -> tuple[dict[str, TrainingChoice], list[dict[str, object]]]:
         """What each model is trained with, and a record of each short run."""
         plan = self.plan
         steps, seconds = plan.steps, plan.seconds
         choices: dict[str, TrainingChoice] = {}
-        records: list[dict[str, Any]] = []
+        records: list[dict[str, object]] = []
         for entry in self.trainable:
             rates = learning_rates(entry, plan.task, plan.settings, plan.grid)
             if plan.grid == 1 and steps is not None:
