@@ -88,8 +88,7 @@ def logged_report(notices: bool = True) -> Iterator[ReadReport]:
         yield report
     finally:
         if notices:
-            for notice in report.notices():
-                logger.info(notice)
+            log_notes(report.notices())
 
 
 def each_pair(paths: Sequence[str], data: DataConfig, notices: bool = True) -> Generator[Record, None, None]:
@@ -110,6 +109,11 @@ def each_text(path: str, data: DataConfig) -> Iterator[str]:
     with logged_report() as report:
         for record in read_texts(path, data, report, every_line=True):
             yield record.fields["text"]
+
+
+def log_notes(notes: Iterable[str]) -> None:
+    for note in notes:
+        logger.info(note)
 
 
 def split_note(count: int, what: str, seed: int) -> str:

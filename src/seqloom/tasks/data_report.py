@@ -23,6 +23,8 @@ SHOWN_PIECES = 16
 PADDING, UNTRAINED = "<pad>", "(untrained)"
 """How padding and targets that are not trained are shown."""
 
+Figures = Mapping[str, Any]
+"""Name -> a number or a text, or figures again: a check of each task has its own."""
 Row = tuple[str, ...]
 Table = tuple[str, Row, list[Row]]
 """Title, header, rows."""
@@ -47,15 +49,15 @@ class DataReport:
     """split -> counts."""
     labels: dict[str, dict[str, int]] | None = None
     """label -> split -> how many."""
-    lengths: dict[str, Any]
+    lengths: Figures
     """split -> quantiles, or unit -> split -> quantiles."""
     findings: list[Finding] | None = None
     notices: list[str] | None = None
     """What is likely to do harm, in sentences."""
-    tokenizer: dict[str, Any]
-    training: dict[str, Any]
+    tokenizer: Figures
+    training: Figures
     """What a training on the data would be."""
-    first_batch: list[dict[str, Any]]
+    first_batch: Sequence[Mapping[str, Any]]
     """A few rows of it, as pieces; None where nothing is trained."""
     errors: list[str]
     """What must stop a training, in sentences."""
@@ -128,20 +130,22 @@ def pieces_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str | None]:
     return pieces
 
 
-def quantiles(values: NDArray[Any]) -> dict[str, int]:
+def quantiles(values: NDArray[np.integer[Any]]) -> dict[str, int]:
     numbers = np.quantile(values, list(QUANTILES.values()), method="higher")
     return {name: int(number) for name, number in zip(QUANTILES, numbers, strict=True)}
 
 
-def unknown_percent(ids: NDArray[Any], special_ids: SpecialIds) -> float:
+def unknown_percent(ids: NDArray[np.integer[Any]], special_ids: SpecialIds) -> float:
     return 100 * count_unknown(ids, special_ids) / max(len(ids), 1)
 
 
-def count_unknown(ids: NDArray[Any], special_ids: SpecialIds) -> int:
+def count_unknown(ids: NDArray[np.integer[Any]], special_ids: SpecialIds) -> int:
     return 0 if special_ids.unk is None else int(np.count_nonzero(ids == special_ids.unk))
 
 
-def leak_errors(name: str, unit: str, hashes: NDArray[Any], train: NDArray[Any]) -> list[str]:
+def leak_errors(
+    name: str, unit: str, hashes: NDArray[np.integer[Any]], train: NDArray[np.integer[Any]]
+) -> list[str]:
     """What is wrong with a split whose examples, given by their hashes, are nearly all in train."""
     known, total = int(np.isin(hashes, train).sum()), len(hashes)
     if known < LEAK * total:

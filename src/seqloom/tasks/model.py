@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from torch import nn
 
@@ -15,7 +15,8 @@ from seqloom.errors import FolderError, UsageError, printable
 from seqloom.protocols import LoadedModel, Request
 from seqloom.registry import all_tasks, find_task, task_names
 from seqloom.run_file import parse
-from seqloom.runs.run_folder import open_model, resolve_folder, task_of
+from seqloom.runs.progress import log_notes
+from seqloom.runs.run_folder import LoadedRun, load_run, open_model, resolve_folder, task_of
 
 logger = logging.getLogger(__name__)
 
@@ -42,18 +43,16 @@ class TrainedModel:
     """The base of what `seqloom.load` returns: it knows its task and folder, and refuses what it cannot do."""
 
     reads: ClassVar[Mapping[str, frozenset[str]]] = {}
-    """verb -> what of a `Request` it reads: data, decode or decode.NAME, stride, trace."""
+    """verb -> the parts of a `Request` that it reads: data, decode or decode.NAME, stride, trace."""
 
     def __init__(self, folder: Path, task: str, model: nn.Module, model_type: str) -> None:
         self.folder, self.task, self.model, self.model_type = folder, task, model, model_type
 
     def __repr__(self) -> str:
-        parameters = sum(one.numel() for one in self.model.parameters())
-        able = ", ".join(name for name in VERBS if name in dir(type(self)))
-        return (
-            f"<{self.task}: {self.model_type} of {parameters:,} parameters in {printable(str(self.folder))};"
-            f" {able}>"
-        )
+        parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        verbs = ", ".join(name for name in VERBS if name in dir(type(self)))
+        folder = printable(str(self.folder))
+        return f"<{self.task}: {self.model_type} of {parameters:,} parameters in {folder}; {verbs}>"
 
     if not TYPE_CHECKING:  # a type checker shall still find a wrong name
 
@@ -90,22 +89,38 @@ def single_path(paths: Sequence[str]) -> str:
     return paths[0] if paths else "-"
 
 
+class TextModel(TrainedModel):
+    """A trained model with a tokenizer."""
+
+    def __init__(self, run: LoadedRun) -> None:
+        super().__init__(run.folder, run.task, run.model, run.model_type)
+        self.run = run
+
+
+M = TypeVar("M", bound=TextModel)
+
+
+def open_text_model(make: Callable[[LoadedRun], M], folder: Path, device: str) -> M:
+    """The model of a run folder or of a Hugging Face directory."""
+    run = load_run(folder, device)
+    log_notes(run.notes)
+    return make(run)
+
+
 def no_such_verb(folder: str | Path, task: str, verb: str) -> NoSuchVerb:
     """The error of a verb that means nothing to a model."""
-    known = find_task(task)
-    better = (
-        "" if known is None or known.verb == verb else f"; use: seqloom {known.verb} {printable(str(folder))}"
-    )
-    return NoSuchVerb(f"{printable(str(folder))}: a model of {printable(task)} cannot {verb}{better}")
+    place, known = printable(str(folder)), find_task(task)
+    hint = f"; use: seqloom {known.verb} {place}" if known is not None and known.verb != verb else ""
+    return NoSuchVerb(f"{place}: a model of {printable(task)} cannot {verb}{hint}")
 
 
-def refuse_unread_data(name: str, given: Mapping[str, Any]) -> None:
+def refuse_unread_data(name: str, given: Mapping[str, object]) -> None:
     """Raises UsageError where a setting of reading is given that changes nothing for this task."""
-    data, task = parse(DataConfig, dict(given), "data."), find_task(name)
-    for one in fields(DataConfig):
-        if task is None or one.name not in given or getattr(data, one.name) == one.default:
+    data, task = vars(parse(DataConfig, given, "data.")), find_task(name)
+    for field in fields(DataConfig):
+        if task is None or field.name not in given or data[field.name] == field.default:
             continue
-        setting = f"data.{one.name}"
+        setting = f"data.{field.name}"
         if setting in task.settings - task.reading:
             raise UsageError(f"{setting} is a setting of training and changes nothing here; leave it out")
         if setting not in task.reading:
@@ -114,9 +129,9 @@ def refuse_unread_data(name: str, given: Mapping[str, Any]) -> None:
 
 def unread_setting(setting: str, task: str) -> str:
     """The error line of a setting that changes nothing for a task."""
-    others = [other.name for other in all_tasks() if setting in other.settings]
-    whose = f" (it is for {', '.join(others)})" if others else ""
-    return f"{setting} changes nothing for {task}{whose}; leave it out"
+    readers = ", ".join(other.name for other in all_tasks() if setting in other.settings)
+    hint = f" (it is for {readers})" if readers else ""
+    return f"{setting} changes nothing for {task}{hint}; leave it out"
 
 
 def load(folder: str | Path, device: str = "auto") -> LoadedModel:
@@ -128,7 +143,7 @@ def load(folder: str | Path, device: str = "auto") -> LoadedModel:
     name = task_of(place)
     task = None if name is None else find_task(name)
     if task is None:
-        open_model(place, "cpu")  # says what is wrong with it
+        open_model(place, "cpu")  # raises where the folder is damaged
         raise FolderError(
             f"{printable(str(place))}: its task must be one of {', '.join(task_names())}, but is"
             f" {printable(repr(name))}; a task of one's own is made known with --plugin"

@@ -1,17 +1,20 @@
-"""What the training data of all tasks share: the tokenizer of a run, and that its files stay the same."""
+"""What the training data of all tasks share: the tokenizer of a run, its plan, its record of files."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import ClassVar, TypeVar
+
+from torch import nn
 
 from seqloom import files
 from seqloom.config import DataConfig, RunConfig, TrainConfig
-from seqloom.errors import FolderError, printable
-from seqloom.protocols import NewModel, TrainingData
+from seqloom.data.batching.pair_batches import BatchPlan
+from seqloom.errors import FolderError, UsageError, printable
+from seqloom.protocols import FittedModel, NewModel, SpecialIds, TrainingData
 from seqloom.runs import run_folder
 from seqloom.runs.progress import mute_logs
 from seqloom.runs.settings import model_fields
@@ -23,6 +26,28 @@ logger = logging.getLogger(__name__)
 D = TypeVar("D", bound=TrainingData)
 
 
+class StepTrainingData:
+    """Training data for models with gradients that take nothing else from them."""
+
+    kind: ClassVar[str]
+    """What the data are, in the plural."""
+
+    def initialise(self, model: nn.Module) -> None:
+        """Nothing needs to be set."""
+
+    def fit(self, model_class: type[FittedModel], config: object) -> nn.Module:
+        raise UsageError(f"a {model_class.__name__} cannot be made of {self.kind}")
+
+
+def batch_plan(train: TrainConfig, special_ids: SpecialIds | None) -> BatchPlan:
+    return BatchPlan(
+        seed=train.seed,
+        batch_tokens=train.batch_tokens,
+        batch_rows=train.batch_rows,
+        special_ids=special_ids,
+    )
+
+
 def total_steps(config: TrainConfig, data: TrainingData) -> int:
     """How many steps a training has."""
     return config.max_steps or max(math.ceil(config.epochs * data.batches_an_epoch()), config.min_steps)
@@ -31,14 +56,11 @@ def total_steps(config: TrainConfig, data: TrainingData) -> int:
 def prepare_data(
     prepare: Callable[[RunConfig, Path, bool], D], run_config: RunConfig, folder: Path, world: World
 ) -> D:
-    """Reads the data, learns the tokenizer from the training text alone (or takes the folder's), makes the
-    store.
-
-    The first worker does it and writes; then the others read what it made. What stops one of them stops all.
-    """
+    """The training data of a worker. The first worker prepares and writes; then the others read what it
+    wrote. An error in one of them stops all."""
     with world.together():
         data = prepare(run_config, folder, True) if world.first else None
-    # nobody goes on, and perhaps fails and clears the folder, while another still reads it
+    # together: a worker that fails clears the folder, which another may still read
     with world.together(), mute_logs():
         return data or prepare(run_config, folder, False)
 
@@ -46,15 +68,13 @@ def prepare_data(
 def learned_tokenizer(
     folder: Path, data: DataConfig, texts: Callable[[], Iterator[str]], first: bool
 ) -> TextTokenizer:
-    """The folder's tokenizer; where there is none yet, the first worker learns it from these texts and writes
+    """The folder's tokenizer. Where there is none yet, the first worker trains it on these texts, and writes
     it."""
     if not first or (folder / run_folder.TOKENIZER).exists():
         return run_folder.read_tokenizer(folder / run_folder.TOKENIZER)
     tokenizer = train_tokenizer(texts(), data.tokenizer, data.vocabulary, data.normalisation)
-    if (
-        data.tokenizer in ("bpe", "words", "whitespace", "wordpiece", "unigram")
-        and tokenizer.vocabulary_size < data.vocabulary
-    ):
+    sized = data.tokenizer not in ("bytes", "characters")
+    if sized and tokenizer.vocabulary_size < data.vocabulary:
         logger.info(
             f"the text allows {tokenizer.vocabulary_size:,} pieces, fewer than"
             f" data.vocabulary={data.vocabulary:,}"
@@ -63,20 +83,24 @@ def learned_tokenizer(
     return tokenizer
 
 
-def check_same_data(folder: Path, prints: list[dict[str, Any]]) -> None:
-    """Raises FolderError where a run would go on with other data than it began with."""
+def check_same_data(folder: Path, fingerprints: Sequence[Mapping[str, object]]) -> None:
+    """Raises FolderError where a run would be resumed with other data than it was started with."""
     if not (folder / run_folder.DATA).exists():
         return
     before = files.read_json(folder / run_folder.DATA)["files"]
-    changed = [
-        new["path"] for old, new in zip(before, prints, strict=False) if old["sha256"] != new["sha256"]
-    ]
-    if changed or len(before) != len(prints):
+    pairs = zip(before, fingerprints, strict=False)
+    changed = [printable(str(new["path"])) for old, new in pairs if old["sha256"] != new["sha256"]]
+    if changed or len(before) != len(fingerprints):
         raise FolderError(
             f"{printable(str(folder))}: a run must go on with the data it began with, but"
-            f" {', '.join(map(printable, changed)) or 'their number'} has changed; restore it, or train a"
-            " new run"
+            f" {', '.join(changed) or 'their number'} has changed; restore it, or train a new run"
         )
+
+
+def record_data(folder: Path, fingerprints: Sequence[Mapping[str, object]], **counts: object) -> None:
+    """Writes data.json, unless an earlier start of the run did."""
+    if not (folder / run_folder.DATA).exists():
+        files.write_json(folder / run_folder.DATA, {"files": fingerprints, **counts})
 
 
 def new_model(run: RunConfig, vocabulary_size: int) -> NewModel:

@@ -5,20 +5,18 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from seqloom.config import RunConfig
-from seqloom.data.readers.examples import ChoiceQuestion, LabelledText, TaggedWords
-from seqloom.data.readers.labels import check_known, check_leak
 from seqloom.errors import place
-from seqloom.protocols import Objective, Rows
+from seqloom.protocols import EncodedBatch, Objective, Rows
 from seqloom.runs.progress import collect_logs, logged_report
 from seqloom.tasks.data_report import (
     SPLIT_OFF,
@@ -31,6 +29,7 @@ from seqloom.tasks.data_report import (
     training_table,
     unknown_percent,
 )
+from seqloom.tasks.text.head_task import E, HeadTask
 from seqloom.tasks.text.text_tasks import TextTaskSpec
 from seqloom.tasks.text.training_data import EncodedExamples, prepare_examples
 from seqloom.tasks.training_data import prepare_data, total_steps
@@ -41,31 +40,36 @@ TIMED_STEPS = 5
 """On batches of medium length."""
 MOST_LABELS = 30
 """Rows of the table of labels."""
-MOST_TAGS = 16
-"""Shown of an example."""
 MEBIBYTE = 2**20
 
 
-def check_labelled(text_task: TextTaskSpec, run: RunConfig, test: Sequence[str], folder: Path) -> DataReport:
+class ExampleView(TypedDict):
+    """An example as the model reads it."""
+
+    line: str
+    tokens: list[str]
+    target: str
+
+
+def check_labelled(spec: TextTaskSpec[E], run: RunConfig, test: Sequence[str], folder: Path) -> DataReport:
     """Examines examples as a training with these settings would read them, and takes a few steps of it."""
     with collect_logs() as notices:
-        data = prepare_data(partial(prepare_examples, text_task), run, folder, World())
+        data = prepare_data(partial(prepare_examples, spec), run, folder, World())
     tokenizer, validation = data.tokenizer, "validation" if run.data.validation else SPLIT_OFF
     examples = {"train": data.examples, validation: data.validation}
     lengths = {"train": data.dataset.tokens.lengths, validation: data.held_out.tokens.lengths}
     if test:
         with logged_report() as report:
             examples["test"] = list(data.head_task.read(test, run.data, report))
-        if data.head_task.labels:
-            notices += check_known(examples["test"], data.head_task.labels, "ignore")
+        notices += data.head_task.check_labels(examples["test"], "ignore")
         lengths["test"] = data.head_task.encode(examples["test"], data.options).tokens.lengths
     for name, some in examples.items():
-        if name != "train" and some and isinstance(some[0], LabelledText):
-            notices += [f"{name}: {leak}" for leak in check_leak(data.examples, some)]
+        if name != "train" and some:
+            notices += [f"{name}: {leak}" for leak in data.head_task.check_leak(data.examples, some)]
     splits: dict[str, dict[str, float]] = {
         name: {"examples": len(some), "rows": len(lengths[name])} for name, some in examples.items()
     }
-    labels = count_labels(examples)
+    labels = count_labels(data.head_task, examples)
     row_lengths = {name: quantiles(some) for name, some in lengths.items() if len(some)}
     unknown = unknown_percent(data.dataset.tokens.values, tokenizer.special_ids)
     with collect_logs() as more:
@@ -102,23 +106,19 @@ def check_labelled(text_task: TextTaskSpec, run: RunConfig, test: Sequence[str],
     )
 
 
-def count_labels(splits: dict[str, Sequence[Any]]) -> dict[str, dict[str, int]]:
-    """label -> split -> how many; the most frequent of train first. Empty where labels are so many that they
-    must be numbers."""
-    counted: dict[str, dict[str, int]] = {}
+def count_labels(head_task: HeadTask[E], splits: Mapping[str, Sequence[E]]) -> dict[str, dict[str, int]]:
+    """label -> split -> how many; the most frequent of train first. Empty where there are so many labels that
+    they must be numbers."""
+    label_counts: dict[str, dict[str, int]] = {}
     for name, examples in splits.items():
-        counts = Counter(label for example in examples for label in _labels(example))
+        counts = Counter[str]()
+        for example in examples:
+            counts.update(head_task.labels_of(example))
         if examples and len(counts) > max(len(examples) // 2, 50):
             return {}
         for label, number in counts.most_common():
-            counted.setdefault(label, {})[name] = number
-    return counted
-
-
-def _labels(example: Any) -> Sequence[str]:
-    if isinstance(example, LabelledText):
-        return example.labels
-    return example.tags if isinstance(example, TaggedWords) else ()
+            label_counts.setdefault(label, {})[name] = number
+    return label_counts
 
 
 def _labels_tables(labels: dict[str, dict[str, int]], splits: Sequence[str]) -> list[Table]:
@@ -131,7 +131,7 @@ def _labels_tables(labels: dict[str, dict[str, int]], splits: Sequence[str]) -> 
     return [("Labels", ("", *splits), rows)] if rows else []
 
 
-def training_cost(data: EncodedExamples, run: RunConfig) -> dict[str, float]:
+def training_cost(data: EncodedExamples[E], run: RunConfig) -> dict[str, float]:
     """Parameters; memory of weights, gradients and optimizer, and of the activations of a batch; the time of
     a step, measured, and of the whole training without its validations."""
     torch.manual_seed(run.train.seed)
@@ -162,7 +162,7 @@ def training_cost(data: EncodedExamples, run: RunConfig) -> dict[str, float]:
 
 
 def _training_step(
-    model: nn.Module, objective: Objective, optimizer: torch.optim.Optimizer, batch: Any
+    model: nn.Module, objective: Objective, optimizer: torch.optim.Optimizer, batch: EncodedBatch
 ) -> int:
     """One step; returns the bytes that were saved for the backward pass, parameters not counted."""
     seen = {parameter.data_ptr() for parameter in model.parameters()}
@@ -183,29 +183,19 @@ def _training_step(
     return saved
 
 
-def batch_view(data: EncodedExamples) -> list[dict[str, Any]]:
-    """The longest, the middle and the shortest item of the first batch."""
+def batch_view(data: EncodedExamples[E]) -> list[ExampleView]:
+    """The longest, the median and the shortest item of the first batch."""
     dataset, tokenizer = data.dataset, data.tokenizer
     rows: Rows = next(iter(data.batches(0, 0)))
     by_cost = rows[np.argsort(dataset.costs[rows], kind="stable")].tolist()
-    view = []
+    view: list[ExampleView] = []
     for item in dict.fromkeys((by_cost[-1], by_cost[len(by_cost) // 2], by_cost[0])):
         example = item if dataset.example_of is None else int(dataset.example_of[item])
-        pieces = []
+        pieces: list[str] = []
         for token in dataset.tokens[int(dataset.row_offsets[item])].tolist():
-            # ids beyond the vocabulary are marks that the model has added
+            # the model may have special tokens beyond the vocabulary
             is_mark = token >= tokenizer.vocabulary_size
             pieces += ["(mark)"] if is_mark else tokenizer.pieces([token])
-        target = _target(data.examples[example])
+        target = data.head_task.describe_answer(data.examples[example])
         view.append({"line": place(*dataset.origins[example]), "tokens": pieces, "target": target})
     return view
-
-
-def _target(example: Any) -> str:
-    if isinstance(example, LabelledText):
-        return ", ".join(example.labels)
-    if isinstance(example, TaggedWords):
-        return " ".join(example.tags[:MOST_TAGS]) + (" ..." if len(example.tags) > MOST_TAGS else "")
-    if isinstance(example, ChoiceQuestion):
-        return str(example.answer)
-    return example.answers[0].text if example.answers else "(no answer)"

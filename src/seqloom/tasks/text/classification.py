@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +22,11 @@ from seqloom.data.encoding.encoded_dataset import EncodedDataset
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import LabelledText
 from seqloom.data.readers.labelled import read_labelled
-from seqloom.data.readers.labels import check_labels, check_numbers, label_order
+from seqloom.data.readers.labels import check_known, check_labels, check_leak, check_numbers, label_order
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.evaluation.classification import (
     LabelPredictions,
+    LabelScore,
     confusion,
     label_metrics,
     multi_label_metrics,
@@ -36,33 +37,36 @@ from seqloom.evaluation.correlation import number_metrics
 from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.evaluation.text_metrics import registered_metrics
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
-from seqloom.models.heads import HeadKind
 from seqloom.protocols import Answer, Evaluation
 from seqloom.shapes import IGNORE
+from seqloom.tasks.text.head_task import HeadTask, two_strings
 
 logger = logging.getLogger(__name__)
 
 MOST_LABELS = 2000
-"""Labels of which a table of who is taken for whom is made, at most."""
-LIKELIEST = 10
-"""Labels that are told of each text, at most."""
+"""Labels up to which the confusion of labels is counted."""
+MOST_LIKELY = 10
+"""Labels in the answer to a text, at most."""
+NO_ANSWER: dict[str, dict[str, object]] = {
+    "classification": {"label": None, "probabilities": {}},
+    "multi-label": {"labels": [], "probabilities": {}},
+    "regression": {"score": None},
+}
+"""The answer to a blank text."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Classification:
+class Classification(HeadTask[LabelledText]):
     """Labels (one each, or any number) or numbers of texts."""
 
-    kind: HeadKind
-    labels: tuple[str, ...]
-    pairs: bool
     either: bool = False
-    """Whether it reads two texts as it reads one: joined. What a file holds decides then."""
+    """Whether it reads two texts as it reads one: joined. The files decide then."""
 
     @classmethod
     def from_examples(cls, task: str, examples: Sequence[LabelledText], data: DataConfig) -> Classification:
         """The task as the training examples define it."""
-        pairs = any(one.second is not None for one in examples)
+        pairs = any(example.second is not None for example in examples)
         if task == "sentence-similarity":
             check_numbers(examples)
             return cls(kind="regression", labels=(), pairs=pairs)
@@ -79,25 +83,16 @@ class Classification:
             kind=config.kind, labels=config.labels, pairs=config.pairs, either=config.head.pair == "joined"
         )
 
-    def config_fields(self) -> dict[str, Any]:
-        return {}
-
-    def with_labels(self, labels: tuple[str, ...]) -> Classification:
-        return replace(self, labels=labels)
-
-    def example(self, plain: Any, number: int) -> LabelledText:
+    def example(self, plain: object, number: int) -> LabelledText:
         """A text, or a pair of texts."""
-        if isinstance(plain, str):
-            if self.pairs and not self.either:
-                raise UsageError(
-                    "this model was trained on pairs of texts, but was given one by itself; give tuples of two"
-                )
-            return LabelledText(plain, None, (), None, "text", number)
-        if not isinstance(plain, tuple | list) or [type(part) for part in plain] != [str, str]:
+        if not isinstance(plain, str):
+            first, second = two_strings(plain, "texts, or pairs of texts")
+            return LabelledText(first, second, (), None, "text", number)
+        if self.pairs and not self.either:
             raise UsageError(
-                f"predict takes texts, or pairs of texts, but was given {printable(repr(plain)[:40])}"
+                "this model was trained on pairs of texts, but was given one by itself; give tuples of two"
             )
-        return LabelledText(plain[0], plain[1], (), None, "text", number)
+        return LabelledText(plain, None, (), None, "text", number)
 
     def read(
         self, paths: Sequence[str], data: DataConfig, report: ReadReport, answers: bool = True
@@ -108,142 +103,127 @@ class Classification:
                 "this model gives a text any number of labels, so say what stands between them: --set"
                 " data.label_separator=,"
             )
-        return read(
-            paths,
-            data,
-            report,
-            number=self.kind == "regression",
-            pairs=self.pairs or (None if self.either else False),
-            answers=answers,
-        )
+        number, pairs = self.kind == "regression", self.pairs or (None if self.either else False)
+        for example in read_labelled(paths, data, report, pairs=pairs, answers=answers, number=number):
+            if pairs and example.second is None:
+                raise DataError(
+                    "must hold two texts as in the training, but holds one; name the other's column: --set"
+                    " data.second=NAME",
+                    example.path,
+                    example.line,
+                )
+            yield example
 
     def texts(self, examples: Iterable[LabelledText]) -> Iterator[str]:
-        """What the tokenizer is trained on."""
-        for one in examples:
-            yield one.text
-            if one.second is not None:
-                yield one.second
+        for example in examples:
+            yield example.text
+            if example.second is not None:
+                yield example.second
+
+    def check_labels(self, examples: Sequence[LabelledText], unseen: Literal["error", "ignore"]) -> list[str]:
+        return check_known(examples, self.labels, unseen) if self.labels else []
+
+    def check_leak(self, training: Sequence[LabelledText], others: Sequence[LabelledText]) -> list[str]:
+        return check_leak(training, others)
+
+    def labels_of(self, example: LabelledText) -> Sequence[str]:
+        return example.labels
+
+    def describe_answer(self, example: LabelledText) -> str:
+        return ", ".join(example.labels)
 
     def encode(self, examples: Sequence[LabelledText], options: EncodingOptions) -> EncodedDataset:
-        if not self.pairs and not self.either and any(one.second is not None for one in examples):
+        takes_pairs = self.pairs or self.either
+        if not takes_pairs and any(example.second is not None for example in examples):
             raise UsageError(
                 "this model was trained on single texts, but was given a pair of them; give one text each"
             )
         if self.kind == "regression":
             return encode_labelled(examples, options, scores_of)
-        numbers = label_ids if self.kind == "classification" else multi_hot_labels
-        return encode_labelled(examples, options, numbers(self.labels))
+        targets = label_ids if self.kind == "classification" else multi_hot_labels
+        return encode_labelled(examples, options, targets(self.labels))
 
     def evaluate(
         self, examples: Sequence[LabelledText], dataset: EncodedDataset, outputs: HeadOutputs, resamples: int
     ) -> Evaluation:
-        """How good the answers are."""
         if self.kind == "regression":
-            return self._numbers(examples, outputs, resamples)
-        true, likely = np.asarray(dataset.targets), np.stack(outputs.probabilities)
+            return self._evaluate_numbers(examples, outputs, resamples)
+        true, probabilities = np.asarray(dataset.targets), np.stack(outputs.probabilities)
         if self.kind == "multi-label":
-            known = set(self.labels)
-            unseen = np.array([sum(label not in known for label in one.labels) for one in examples])
-            metrics = multi_label_metrics(true, likely, unseen=unseen, resamples=resamples)
-            metrics = self._registered(examples, [np.flatnonzero(one > 0.5) for one in likely]) | metrics
-            metrics |= {
-                "accuracy": metrics["exact_match"],
-                "loss": outputs.loss,
-            }  # of the scores: exact where a probability is not
-            exact = ((likely > 0.5) == true.astype(bool)).all(axis=1) & (unseen == 0)
-            return Evaluation(
-                metrics,
-                details={"labels": _plain(per_label_multi(true, likely > 0.5, self.labels))},
-                by_example=exact.astype(np.float64),
-            )
+            return self._evaluate_label_sets(examples, true, probabilities, outputs.loss, resamples)
         true = np.where(true == IGNORE, -1, true)
-        metrics = label_metrics(
-            LabelPredictions.from_probabilities(true, likely), len(self.labels), resamples=resamples
-        )
-        metrics = self._registered(examples, likely.argmax(axis=1)[:, None]) | metrics
-        hits = (likely.argmax(axis=1) == true).astype(np.float64)
+        predictions = LabelPredictions.from_probabilities(true, probabilities)
+        metrics = label_metrics(predictions, len(self.labels), resamples=resamples)
+        metrics = self._registered_metrics(examples, predictions.predicted[:, None]) | metrics
+        hits = (predictions.predicted == true).astype(np.float64)
         if not resamples or len(self.labels) > MOST_LABELS:
             return Evaluation(metrics, by_example=hits)
-        counts = confusion(true, likely.argmax(axis=1), len(self.labels))
+        counts = confusion(true, predictions.predicted, len(self.labels))
         details = {
-            "labels": _plain(per_label(counts, self.labels)),
+            "labels": score_table(per_label(counts, self.labels)),
             "confusion": {"order": list(self.labels), "counts": counts.tolist()},
         }
         return Evaluation(metrics, details=details, by_example=hits)
 
-    def _registered(
+    def _evaluate_label_sets(
+        self,
+        examples: Sequence[LabelledText],
+        true: NDArray[np.int64],
+        probabilities: NDArray[np.float32],
+        loss: float,
+        resamples: int,
+    ) -> Evaluation:
+        known, chosen = set(self.labels), probabilities > 0.5
+        unseen = np.array([len([label for label in one.labels if label not in known]) for one in examples])
+        metrics = multi_label_metrics(true, probabilities, unseen=unseen, resamples=resamples)
+        metrics = self._registered_metrics(examples, [np.flatnonzero(row) for row in chosen]) | metrics
+        # the loss comes from the scores: exact where a probability is not
+        metrics |= {"accuracy": metrics["exact_match"], "loss": loss}
+        exact = (chosen == true.astype(bool)).all(axis=1) & (unseen == 0)
+        details = {"labels": score_table(per_label_multi(true, chosen, self.labels))}
+        return Evaluation(metrics, details=details, by_example=exact.astype(np.float64))
+
+    def _registered_metrics(
         self, examples: Sequence[LabelledText], chosen: Iterable[NDArray[np.int64]]
     ) -> dict[str, float]:
-        """The metrics of plugins; several labels of a text are joined by commas."""
-        answers = [", ".join(self.labels[at] for at in labels) for labels in chosen]
-        return registered_metrics(answers, [", ".join(one.labels) for one in examples])
+        """The metrics of plugins. Several labels of a text are joined by commas."""
+        answers = [", ".join([self.labels[label] for label in labels]) for labels in chosen]
+        return registered_metrics(answers, [", ".join(example.labels) for example in examples])
 
-    def _numbers(self, examples: Sequence[LabelledText], outputs: HeadOutputs, resamples: int) -> Evaluation:
+    def _evaluate_numbers(
+        self, examples: Sequence[LabelledText], outputs: HeadOutputs, resamples: int
+    ) -> Evaluation:
         true = scores_of(examples).astype(np.float64)
-        predicted = np.array([float(one) for one in outputs.probabilities])
+        predicted = np.array([float(number) for number in outputs.probabilities])
         metrics = number_metrics(true, predicted, resamples)
-        return Evaluation(
-            {"loss": metrics["mean_squared_error"]} | metrics, by_example=-np.abs(predicted - true)
-        )
+        errors = np.abs(predicted - true)
+        return Evaluation({"loss": metrics["mean_squared_error"]} | metrics, by_example=-errors)
 
     def answers_to(
         self, examples: Sequence[LabelledText], dataset: EncodedDataset, outputs: HeadOutputs
     ) -> list[Answer]:
-        """The answer to each example."""
-        return [
-            Answer("", NOTHING[self.kind]) if blank(one) else self._reply(likely)
-            for one, likely in zip(examples, outputs.probabilities, strict=True)
-        ]
+        answers = []
+        for example, probabilities in zip(examples, outputs.probabilities, strict=True):
+            if example.text.strip() or (example.second or "").strip():
+                answers.append(self._answer(probabilities))
+            else:
+                answers.append(Answer("", NO_ANSWER[self.kind]))
+        return answers
 
-    def _reply(self, likely: Any) -> Answer:
+    def _answer(self, outputs: NDArray[np.float32]) -> Answer:
+        """The answer for probabilities `(labels,)`, or for a number `()`."""
         if self.kind == "regression":
-            return Answer(f"{float(likely):.4f}", {"score": float(likely)})
-        order = np.argsort(-likely, kind="stable")
-        probabilities = {self.labels[at]: float(likely[at]) for at in order[:LIKELIEST]}
+            return Answer(f"{float(outputs):.4f}", {"score": float(outputs)})
+        order = np.argsort(-outputs, kind="stable")
+        probabilities = {self.labels[label]: float(outputs[label]) for label in order[:MOST_LIKELY]}
         if self.kind == "multi-label":
-            chosen = [self.labels[at] for at in np.flatnonzero(likely > 0.5)]
-            return Answer(
-                ", ".join(map(printable, chosen)), {"labels": chosen, "probabilities": probabilities}
-            )
-        best = self.labels[order[0]]
-        return Answer(
-            f"{printable(best)}\t{likely[order[0]]:.4f}",
-            {"label": best, "probability": float(likely[order[0]]), "probabilities": probabilities},
-        )
+            chosen = [self.labels[label] for label in np.flatnonzero(outputs > 0.5)]
+            content = {"labels": chosen, "probabilities": probabilities}
+            return Answer(", ".join(map(printable, chosen)), content)
+        best, probability = self.labels[order[0]], float(outputs[order[0]])
+        best_label: dict[str, object] = {"label": best, "probability": probability}
+        return Answer(f"{printable(best)}\t{probability:.4f}", best_label | {"probabilities": probabilities})
 
 
-def read(
-    paths: Sequence[str],
-    data: DataConfig,
-    report: ReadReport,
-    *,
-    number: bool,
-    pairs: bool | None,
-    answers: bool,
-) -> Iterator[LabelledText]:
-    for one in read_labelled(paths, data, report, pairs=pairs, answers=answers, number=number):
-        if pairs and one.second is None:
-            raise DataError(
-                "must hold two texts as in the training, but holds one; name the other's column: --set"
-                " data.second=NAME",
-                one.path,
-                one.line,
-            )
-        yield one
-
-
-NOTHING: dict[str, dict[str, Any]] = {
-    "classification": {"label": None, "probabilities": {}},
-    "multi-label": {"labels": [], "probabilities": {}},
-    "regression": {"score": None},
-}
-"""What is said of a blank text."""
-
-
-def blank(example: LabelledText) -> bool:
-    """Whether there is nothing to be read."""
-    return not example.text.strip() and not (example.second or "").strip()
-
-
-def _plain(scores: Any) -> dict[str, dict[str, float]]:
+def score_table(scores: Mapping[str, LabelScore]) -> dict[str, dict[str, float]]:
     return {name: score._asdict() for name, score in scores.items()}

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Generic, Literal, Self, TypedDict, TypeVar
 
 from seqloom.config import DataConfig
 from seqloom.data.encoding.encode_texts import EncodingOptions
 from seqloom.data.encoding.encoded_dataset import EncodedDataset, RowTemplate, row_template
 from seqloom.data.formats.read_report import ReadReport
-from seqloom.data.readers.labels import check_known
+from seqloom.data.readers.examples import ChoiceQuestion, LabelledText, Question, TaggedWords
+from seqloom.errors import UsageError, printable
 from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.models.heads import HeadKind
@@ -18,73 +21,116 @@ from seqloom.protocols import Answer, Evaluation, StoredTokenizer
 
 logger = logging.getLogger(__name__)
 
+E = TypeVar("E", bound=LabelledText | TaggedWords | Question | ChoiceQuestion)
+"""The examples of a task."""
 
-class HeadTask(Protocol):
+
+class TaskFields(TypedDict, total=False):
+    """Fields of `EncoderWithHeadConfig` that only some tasks have."""
+
+    may_be_none: bool
+    answers_from: Literal[0, 1] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadTask(ABC, Generic[E]):
     """A task of an encoder with a head, once its labels are known."""
 
-    @property
-    def kind(self) -> HeadKind: ...
+    kind: HeadKind
+    labels: tuple[str, ...] = ()
+    pairs: bool = False
+    """Whether an example has two texts."""
 
-    @property
-    def labels(self) -> tuple[str, ...]: ...
+    def config_fields(self) -> TaskFields:
+        """What else the configuration of the model keeps of it."""
+        return {}
 
-    @property
-    def pairs(self) -> bool:
-        """Whether an example has two texts."""
-        ...
+    def with_label_order(self, labels: tuple[str, ...]) -> Self:
+        """The task with its labels in this order, where they are the same labels."""
+        return replace(self, labels=labels) if set(labels) == set(self.labels) else self
 
-    def config_fields(self) -> dict[str, Any]:
-        """What the configuration of the model keeps of it, beside kind, labels and pairs."""
-        ...
-
-    def with_labels(self, labels: tuple[str, ...]) -> HeadTask:
-        """The same task with its labels in this order."""
-        ...
-
+    @abstractmethod
     def read(
         self, paths: Sequence[str], data: DataConfig, report: ReadReport, answers: bool = True
-    ) -> Iterator[Any]:
-        """Examples of files; without `answers` these need not be known."""
-        ...
+    ) -> Iterator[E]:
+        """The examples of files; without `answers` their answers need not be known."""
 
-    def example(self, plain: Any, number: int) -> Any:
-        """An example from plain strings and lists. Raises UsageError where it is not of this task."""
-        ...
+    @abstractmethod
+    def example(self, plain: object, number: int) -> E:
+        """An example from plain strings and lists. Raises UsageError where it is not one of this task."""
 
-    def texts(self, examples: Iterable[Any]) -> Iterator[str]:
+    @abstractmethod
+    def texts(self, examples: Iterable[E]) -> Iterator[str]:
         """What the tokenizer is trained on."""
-        ...
 
-    def encode(self, examples: Sequence[Any], options: EncodingOptions) -> EncodedDataset: ...
+    @abstractmethod
+    def encode(self, examples: Sequence[E], options: EncodingOptions) -> EncodedDataset:
+        """The rows of examples."""
 
+    @abstractmethod
     def evaluate(
-        self, examples: Sequence[Any], dataset: EncodedDataset, outputs: HeadOutputs, resamples: int
+        self, examples: Sequence[E], dataset: EncodedDataset, outputs: HeadOutputs, resamples: int
     ) -> Evaluation:
-        """How good the outputs are; without `resamples` without intervals."""
-        ...
+        """How good the outputs are; without `resamples` there are no intervals."""
 
+    @abstractmethod
     def answers_to(
-        self, examples: Sequence[Any], dataset: EncodedDataset, outputs: HeadOutputs
-    ) -> list[Answer]: ...
+        self, examples: Sequence[E], dataset: EncodedDataset, outputs: HeadOutputs
+    ) -> list[Answer]:
+        """The answer to each example."""
+
+    def check_labels(self, examples: Sequence[E], unseen: Literal["error", "ignore"]) -> list[str]:
+        """Notices about labels that the model does not have. Raises DataError where these are errors."""
+        return []
+
+    def check_leak(self, training: Sequence[E], others: Sequence[E]) -> list[str]:
+        """Notices about examples that are in the training data too."""
+        return []
+
+    def labels_of(self, example: E) -> Sequence[str]:
+        """The known labels of an example, each as often as it occurs."""
+        return ()
+
+    @abstractmethod
+    def describe_answer(self, example: E) -> str:
+        """The known answer of an example, for people."""
+
+    def encode_checked(
+        self, examples: Sequence[E], options: EncodingOptions, data: DataConfig
+    ) -> EncodedDataset:
+        """The rows of examples. Labels that the model does not have are logged, or are errors
+        (`data.unseen_labels`)."""
+        for note in self.check_labels(examples, data.unseen_labels):
+            logger.info(note)
+        return self.encode(examples, options)
+
+
+def two_strings(plain: object, what: str) -> tuple[str, str]:
+    """A tuple or list of two strings. Raises UsageError for anything else; `what` is expected."""
+    if isinstance(plain, tuple | list) and [type(part) for part in plain] == [str, str]:
+        return plain[0], plain[1]
+    raise wrong_input(plain, what)
+
+
+def wrong_input(plain: object, what: str) -> UsageError:
+    return UsageError(f"predict takes {what}, but was given {printable(repr(plain)[:40])}")
 
 
 def encoding_options(
-    configured: EncoderWithHeadConfig, tokenizer: StoredTokenizer, data: DataConfig
+    model: EncoderWithHeadConfig, tokenizer: StoredTokenizer, data: DataConfig
 ) -> EncodingOptions:
     """How texts become rows for this model."""
-    encoder = configured.encoder
-    if (
-        tokenizer.pretrained
-        and encoder["model_type"] == "gpt"
-        and encoder["vocabulary_size"] == configured.vocabulary_size
-    ):
-        template = RowTemplate(*tokenizer.template)  # it came with its head
+    encoder, pair = model.encoder, model.head.pair
+    same_size = encoder["vocabulary_size"] == model.vocabulary_size
+    if tokenizer.pretrained and encoder["model_type"] == "gpt" and same_size:
+        template = RowTemplate(*tokenizer.template)  # the checkpoint came with its head
     else:
-        own = not tokenizer.pretrained
         template = row_template(
-            tokenizer.special_ids, str(encoder["model_type"]), own, tokenizer.vocabulary_size
+            tokenizer.special_ids,
+            str(encoder["model_type"]),
+            not tokenizer.pretrained,
+            tokenizer.vocabulary_size,
         )
-    pair = configured.head.pair
     return EncodingOptions(
         tokenizer=tokenizer,
         template=template,
@@ -94,14 +140,3 @@ def encoding_options(
         stride=data.stride,
         alphabet=tuple(encoder.get("alphabet") or ()),
     )
-
-
-def encode_examples(
-    task: HeadTask, examples: Sequence[Any], options: EncodingOptions, data: DataConfig
-) -> EncodedDataset:
-    """The rows of these examples. Labels that the model does not have are logged, or are errors
-    (`data.unseen_labels`)."""
-    if task.labels:
-        for note in check_known(examples, task.labels, data.unseen_labels):
-            logger.info(note)
-    return task.encode(examples, options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -14,22 +14,21 @@ from seqloom.data.encoding.encoded_dataset import EncodedDataset
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import ChoiceQuestion
 from seqloom.data.readers.multiple_choice import Base, counted_from, read_choices
-from seqloom.errors import DataError, UsageError, printable
+from seqloom.errors import DataError, printable
 from seqloom.evaluation.intervals import wilson_interval
 from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.models.heads import HeadKind
 from seqloom.protocols import Answer, Evaluation
+from seqloom.tasks.text.head_task import HeadTask, TaskFields, wrong_input
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class MultipleChoice:
+class MultipleChoice(HeadTask[ChoiceQuestion]):
     """Options, one of which is right."""
 
     kind: HeadKind = "choice"
-    labels: tuple[str, ...] = ()
-    pairs: bool = False
     answers_from: Base | None = None
     """What answers that are numbers count from in the training files; None where that is not known."""
 
@@ -43,21 +42,15 @@ class MultipleChoice:
         """The task of a trained model."""
         return cls(answers_from=config.answers_from)
 
-    def config_fields(self) -> dict[str, Any]:
+    def config_fields(self) -> TaskFields:
         return {"answers_from": self.answers_from}
 
-    def with_labels(self, labels: tuple[str, ...]) -> MultipleChoice:
-        return self
-
-    def example(self, plain: Any, number: int) -> ChoiceQuestion:
+    def example(self, plain: object, number: int) -> ChoiceQuestion:
         """`(text, [option, ...])`."""
-        pair = isinstance(plain, tuple | list) and len(plain) == 2
-        if not pair or not isinstance(plain[0], str) or isinstance(plain[1], str):
-            raise UsageError(
-                f"predict takes pairs of a text and a list of options, but was given {printable(repr(plain)[:40])}"
-            )
-        text, options = plain
-        return ChoiceQuestion(text, tuple(options), None, "text", number)
+        match plain:
+            case (str(text), Iterable() as options) if not isinstance(options, str):
+                return ChoiceQuestion(text, tuple(options), None, "text", number)
+        raise wrong_input(plain, "pairs of a text and a list of options")
 
     def read(
         self, paths: Sequence[str], data: DataConfig, report: ReadReport, answers: bool = True
@@ -67,16 +60,21 @@ class MultipleChoice:
         return read_choices(paths, data, report, answers=answers)
 
     def texts(self, examples: Iterable[ChoiceQuestion]) -> Iterator[str]:
-        for one in examples:
-            yield one.text
-            yield from one.options
+        for example in examples:
+            yield example.text
+            yield from example.options
+
+    def describe_answer(self, example: ChoiceQuestion) -> str:
+        return str(example.answer)
 
     def encode(self, examples: Sequence[ChoiceQuestion], options: EncodingOptions) -> EncodedDataset:
         """The rows of choices. Raises DataError where one has fewer than two options."""
-        for one in examples:
-            if len(one.options) < 2:
+        for example in examples:
+            if len(example.options) < 2:
                 raise DataError(
-                    f"a choice needs at least two options, but has {len(one.options)}", one.path, one.line
+                    f"a choice needs at least two options, but has {len(example.options)}",
+                    example.path,
+                    example.line,
                 )
         return encode_choices(examples, options)
 
@@ -87,10 +85,8 @@ class MultipleChoice:
         outputs: HeadOutputs,
         resamples: int,
     ) -> Evaluation:
-        hits = np.array(
-            [int(chosen) == one.answer for chosen, one in zip(outputs.predictions, examples, strict=True)],
-            np.float64,
-        )
+        chosen = [int(option) for option in outputs.predictions]
+        hits = np.array(chosen) == np.array([example.answer for example in examples])
         low, high = wilson_interval(hits.sum(), len(hits))
         metrics = {
             "loss": outputs.loss,
@@ -99,17 +95,16 @@ class MultipleChoice:
             "accuracy_high": high,
             "examples": len(hits),
         }
-        return Evaluation(metrics, by_example=hits)
+        return Evaluation(metrics, by_example=hits.astype(np.float64))
 
     def answers_to(
         self, examples: Sequence[ChoiceQuestion], dataset: EncodedDataset, outputs: HeadOutputs
     ) -> list[Answer]:
-        replies = []
-        for one, likely in zip(examples, outputs.probabilities, strict=True):
-            probabilities = [float(p) for p in likely[: len(one.options)]]
+        answers = []
+        for example, scores in zip(examples, outputs.probabilities, strict=True):
+            probabilities = [float(p) for p in scores[: len(example.options)]]
             best = int(np.argmax(probabilities))
-            content = {"choice": best, "option": one.options[best], "probabilities": probabilities}
-            replies.append(
-                Answer(f"{best}\t{probabilities[best]:.4f}\t{printable(one.options[best])}", content)
-            )
-        return replies
+            option = example.options[best]
+            content = {"choice": best, "option": option, "probabilities": probabilities}
+            answers.append(Answer(f"{best}\t{probabilities[best]:.4f}\t{printable(option)}", content))
+        return answers

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Generic, final
 
 from seqloom.config import DataConfig
 from seqloom.errors import DataError, FolderError, UsageError, place, printable
@@ -15,11 +15,11 @@ from seqloom.evaluation.classification import RESAMPLES
 from seqloom.evaluation.predictions import predict_dataset
 from seqloom.models.encoder_with_head import EncoderWithHead
 from seqloom.protocols import NO_REQUEST, Answer, Evaluation, Request
-from seqloom.runs.progress import chunked, log_progress, logged_report
-from seqloom.runs.run_folder import LoadedRun, load_run
+from seqloom.runs.progress import chunked, log_notes, log_progress, logged_report
+from seqloom.runs.run_folder import LoadedRun
 from seqloom.runs.settings import merge_data_settings, saved_data_settings
-from seqloom.tasks.model import TrainedModel, load, refuse_unread_data, single_path
-from seqloom.tasks.text.head_task import encode_examples, encoding_options
+from seqloom.tasks.model import TextModel, load, refuse_unread_data, single_path
+from seqloom.tasks.text.head_task import E, encoding_options
 from seqloom.tasks.text.text_tasks import TABLES, TextTaskSpec
 
 logger = logging.getLogger(__name__)
@@ -31,11 +31,11 @@ FORM = ("format", "encoding", "delimiter", "header", "quoting", "on_bad_line", "
 COLUMNS = ("text", "second", "label", "score", "options", "columns")
 """Settings that name the columns of a table."""
 ROWS = ("tags", "label_separator", "label_until", "max_length", "stride", "unseen_labels", "answers_from")
-"""Settings that say what a row is."""
+"""Settings that say what a row of the model is."""
 
 
 @final
-class TextPredictor(TrainedModel):
+class TextPredictor(TextModel, Generic[E]):
     """An encoder with a head, ready to be asked.
 
     model = seqloom.load("runs/reviews")
@@ -48,35 +48,35 @@ class TextPredictor(TrainedModel):
     reads: ClassVar = {"evaluate": frozenset({"data"}), "predict": frozenset({"data"})}
 
     def __init__(
-        self, text_task: TextTaskSpec, run: LoadedRun, settings: Mapping[str, Any] | None = None
+        self, text_task: TextTaskSpec[E], run: LoadedRun, settings: Mapping[str, object] | None = None
     ) -> None:
-        super().__init__(run.folder, run.task, run.model, run.model_type)
+        super().__init__(run)
         if not isinstance(run.model, EncoderWithHead):
             raise UsageError(
                 f"{printable(str(run.folder))} is a {run.model_type} without a head for {run.task}; train one"
                 " with: seqloom train"
             )
-        self.run, self.encoder, self.settings = run, run.model, settings or {}
+        self.encoder, self.settings = run.model, settings or {}
         self.text_task, self.head_task = text_task, text_task.from_config(run.model.config)
         refuse_unread_data(run.task, self.settings)
-        data = self._reading((), answers=True)
+        data = self._reading_settings((), answers=True)
         self.options = encoding_options(run.model.config, run.tokenizer, data)
 
-    def _reading(self, paths: Sequence[str], answers: bool) -> DataConfig:
+    def _reading_settings(self, paths: Sequence[str], answers: bool) -> DataConfig:
         return reading_settings(self.text_task, self.run.folder, self.settings, paths, answers)
 
-    def with_settings(self, request: Request) -> TextPredictor:
+    def with_settings(self, request: Request) -> TextPredictor[E]:
         """The same model, reading files as the request says."""
         changed = {**self.settings, **request.data}
         return TextPredictor(self.text_task, self.run, changed) if request.data else self
 
-    def answer(self, examples: Sequence[Any]) -> list[Answer]:
+    def answer(self, examples: Sequence[E]) -> list[Answer]:
         """The answer to each example. Raises DataError where a text is longer than the model reads,
         UsageError where a pair is given to a model of single texts."""
         dataset = self.head_task.encode(examples, self.options)
         return self.head_task.answers_to(examples, dataset, predict_dataset(self.encoder, dataset))
 
-    def predict(self, inputs: Iterable[Any]) -> list[Mapping[str, Any]]:
+    def predict(self, inputs: Iterable[object]) -> list[Mapping[str, Any]]:
         """The answer to each input: of text-classification and sentence-similarity a text, or a pair of
         texts; of token-classification a list of words; of question-answering (question, context); of
         multiple-choice (text, options).
@@ -88,11 +88,11 @@ class TextPredictor(TrainedModel):
         examples = [self.head_task.example(plain, number) for number, plain in enumerate(inputs, start=1)]
         return [answer.content for answer in self.answer(examples)]
 
-    def label(self, texts: Iterable[Any]) -> list[Mapping[str, Any]]:
+    def label(self, texts: Iterable[object]) -> list[Mapping[str, Any]]:
         """The old name of `predict`; it stays for one release."""
         return self.predict(texts)
 
-    def ask(self, examples: Sequence[Any]) -> list[Answer]:
+    def ask(self, examples: Sequence[E]) -> list[Answer]:
         """The old name of `answer`; it stays for one release."""
         return self.answer(examples)
 
@@ -107,27 +107,23 @@ class TextPredictor(TrainedModel):
         none; memory is bounded by the chunk."""
         if chunk < 1:
             raise UsageError(f"a chunk must be at least 1 example, but is {chunk}")
-        paths = _listed(paths)
-        data, task = self._reading(paths, answers=False), self.text_task
-        if (
-            "format" not in self.settings
-            and data.format in task.structured
-            and task.named_form(paths) is None
-        ):
+        names = as_list(paths)
+        data, task = self._reading_settings(names, answers=False), self.text_task
+        from_training = "format" not in self.settings and data.format in task.structured
+        if from_training and task.named_form(names) is None:
             logger.info(
-                f"{place(paths[0])}: read as data.format={data.format}, as in the training; of plain text:"
+                f"{place(names[0])}: read as data.format={data.format}, as in the training; of plain text:"
                 " --set data.format=text"
             )
-        if paths == ["-"] and data.format == "auto" and not self.head_task.pairs:
+        if names == ["-"] and data.format == "auto" and not self.head_task.pairs:
             data = replace(data, format=task.standard_input)
         with logged_report() as report:
-            for examples in chunked(self.head_task.read(paths, data, report, answers=False), chunk):
-                for one, answer in zip(examples, self.answer(examples), strict=True):
-                    if one.line is not None:
-                        answer = answer._replace(content={"line": one.line, **answer.content})
+            for examples in chunked(self.head_task.read(names, data, report, answers=False), chunk):
+                for example, answer in zip(examples, self.answer(examples), strict=True):
+                    if example.line is not None:
+                        answer = answer._replace(content={"line": example.line, **answer.content})
                     yield answer
-        for note in self.options.truncation.notices():
-            logger.info(note)
+        log_notes(self.options.truncation.notices())
 
     def evaluate(self, paths: Sequence[str], request: Request = NO_REQUEST) -> Evaluation:
         """How good the answers to the known examples of files are."""
@@ -137,34 +133,25 @@ class TextPredictor(TrainedModel):
     def measure(self, paths: Sequence[str | os.PathLike[str]], resamples: int = RESAMPLES) -> Evaluation:
         """The same with the settings that it was opened with. Raises DataError where there is no example, or
         one that has a label of its own (`data.unseen_labels`)."""
-        paths = _listed(paths)
-        if not paths:
+        names = as_list(paths)
+        if not names:
             raise UsageError("evaluate needs data: name its files after the folder")
-        data = self._reading(paths, answers=True)
+        data = self._reading_settings(names, answers=True)
         with logged_report() as report:
-            examples = list(log_progress(self.head_task.read(paths, data, report), "examples read"))
+            examples = list(log_progress(self.head_task.read(names, data, report), "examples read"))
         if not examples:
-            raise DataError("there must be an example to measure, but there is none", paths[0])
-        dataset = encode_examples(self.head_task, examples, self.options, data)
-        for note in self.options.truncation.notices():
-            logger.info(note)
+            raise DataError("there must be an example to measure, but there is none", names[0])
+        dataset = self.head_task.encode_checked(examples, self.options, data)
+        log_notes(self.options.truncation.notices())
         outputs = predict_dataset(self.encoder, dataset)
         answers = self.head_task.answers_to(examples, dataset, outputs)
-        found = self.head_task.evaluate(examples, dataset, outputs, resamples)
-        return replace(found, outputs=[answer.text for answer in answers])
-
-
-def open_text_task(text_task: TextTaskSpec, folder: Path, device: str) -> TextPredictor:
-    """The model of a run folder or of a Hugging Face directory."""
-    run = load_run(folder, device)
-    for note in run.notes:
-        logger.info(note)
-    return TextPredictor(text_task, run)
+        evaluation = self.head_task.evaluate(examples, dataset, outputs, resamples)
+        return replace(evaluation, outputs=[answer.text for answer in answers])
 
 
 def load_reader(
-    folder: str | Path, given: Mapping[str, Any] | None = None, device: str = "auto"
-) -> TextPredictor:
+    folder: str | Path, given: Mapping[str, object] | None = None, device: str = "auto"
+) -> TextPredictor[Any]:
     """As `seqloom.load`, for a model with a head; `given` says how files are read. The old name: it stays for
     one release."""
     model: object = load(folder, device)
@@ -174,34 +161,37 @@ def load_reader(
 
 
 def reading_settings(
-    text_task: TextTaskSpec, folder: Path, given: Mapping[str, Any], paths: Sequence[str], answers: bool
+    task: TextTaskSpec[E], folder: Path, given: Mapping[str, object], paths: Sequence[str], answers: bool
 ) -> DataConfig:
-    """Settings of reading that are not given are those of the training: what a row is in any case; what a
-    file is like and which columns are read where the files have the form of the training's. To be answered, a
-    file whose name shows no form is plain text, unless the training's files, whose names showed none either,
-    were said to be tables."""
-    trained = saved_data_settings(folder)
-    if trained is None:
+    """The settings that are given; others are those of the training. What a row is (ROWS) always is. What a
+    file is like (FORM) and the names of columns (COLUMNS) are where the files have the form of the training
+    files.
+
+    A file that is to be answered (not `answers`) and whose name shows no form is plain text. It is a table
+    only where the names of the training files showed no form either, and a setting said that they are tables.
+    """
+    saved = saved_data_settings(folder)
+    if saved is None:
         return merge_data_settings({}, given, ())
-    files, told, asked = trained.get("train", ()), trained.get("format", "auto"), given.get("format", "auto")
-    before = text_task.form(told, files) or text_task.table_form
-    named = text_task.named_form(paths)
-    unnamed_alike = told in text_task.structured and list(paths) != ["-"]
-    alike = asked == "auto" and named == text_task.named_form(files)
-    if alike and (answers or named is not None or unnamed_alike):
-        now = before  # a .csv that is a tsv, again
+    trained_files, trained_format = saved.get("train", ()), saved.get("format", "auto")
+    trained_form = task.form(trained_format, trained_files) or task.table_form
+    form_setting, named_form = str(given.get("format", "auto")), task.named_form(paths)
+    trained_without_name = trained_format in task.structured and list(paths) != ["-"]
+    same_kind = form_setting == "auto" and named_form == task.named_form(trained_files)
+    if same_kind and (answers or named_form is not None or trained_without_name):
+        form = trained_form  # a .csv with tabs is again one
     else:
-        now = text_task.form(asked, paths) or (before if answers else "text")
+        form = task.form(form_setting, paths) or (trained_form if answers else "text")
     names = list(ROWS)
-    if now == before:
+    if form == trained_form:
         names += [*FORM, *COLUMNS]
-    elif now in TABLES:
+    elif form in TABLES:
         names += COLUMNS
-    return merge_data_settings(trained, given, names)
+    return merge_data_settings(saved, given, names)
 
 
-def _listed(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
-    """Raises UsageError for one path that stands by itself."""
+def as_list(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """Raises UsageError for a single path."""
     if isinstance(paths, str | os.PathLike):
         raise UsageError(
             f"files are given as a list, but this is {printable(repr(paths))}; put it into a list"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 from seqloom.config import DataConfig
 from seqloom.data.encoding.encode_questions import encode_questions
@@ -15,12 +15,13 @@ from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import Question
 from seqloom.data.readers.squad import read_questions
 from seqloom.decoding.answer_spans import Answers, best_answers
-from seqloom.errors import DataError, UsageError, printable
+from seqloom.errors import DataError, printable
 from seqloom.evaluation.answer_f1 import answer_metrics, answer_scores
 from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.models.heads import HeadKind
 from seqloom.protocols import Answer, Evaluation
+from seqloom.tasks.text.head_task import HeadTask, TaskFields, two_strings
 
 logger = logging.getLogger(__name__)
 
@@ -30,18 +31,16 @@ N_BEST = 5
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class QuestionAnswering:
+class QuestionAnswering(HeadTask[Question]):
     """Spans of contexts."""
 
+    kind: HeadKind = "span"
     may_be_none: bool
     """Whether some questions have no answer."""
-    kind: HeadKind = "span"
-    labels: tuple[str, ...] = ()
-    pairs: bool = False
 
     @classmethod
     def from_examples(cls, examples: Sequence[Question], data: DataConfig) -> QuestionAnswering:
-        without = sum(not one.answers for one in examples)
+        without = sum(not example.answers for example in examples)
         if without == len(examples):
             raise DataError(
                 f"some question must have an answer, but none of the {without:,} has one; is there a column"
@@ -57,21 +56,14 @@ class QuestionAnswering:
         """The task of a trained model."""
         return cls(may_be_none=config.may_be_none)
 
-    def config_fields(self) -> dict[str, Any]:
+    def config_fields(self) -> TaskFields:
         return {"may_be_none": self.may_be_none}
 
-    def with_labels(self, labels: tuple[str, ...]) -> QuestionAnswering:
-        return self
-
-    def example(self, plain: Any, number: int) -> Question:
-        """`(question, context)`, or {"question": ..., "context": ...}."""
+    def example(self, plain: object, number: int) -> Question:
+        """(question, context), or a mapping with these keys."""
         if isinstance(plain, Mapping) and plain.keys() == {"question", "context"}:
             plain = (plain["question"], plain["context"])
-        if not isinstance(plain, tuple | list) or [type(part) for part in plain] != [str, str]:
-            raise UsageError(
-                f"predict takes pairs of question and context, but was given {printable(repr(plain)[:40])}"
-            )
-        question, context = plain
+        question, context = two_strings(plain, "pairs of question and context")
         return Question(str(number), question, context, (), None, "text", number)
 
     def read(
@@ -80,13 +72,16 @@ class QuestionAnswering:
         return read_questions(paths, data, report, answers=answers)
 
     def texts(self, examples: Iterable[Question]) -> Iterator[str]:
-        """What the tokenizer is trained on: a context that many questions share counts once."""
-        before = None
-        for one in examples:
-            yield one.question
-            if one.context != before:
-                yield one.context
-            before = one.context
+        """A context that many questions in a row share counts once."""
+        previous = None
+        for example in examples:
+            yield example.question
+            if example.context != previous:
+                yield example.context
+            previous = example.context
+
+    def describe_answer(self, example: Question) -> str:
+        return example.answers[0].text if example.answers else "(no answer)"
 
     def encode(self, examples: Sequence[Question], options: EncodingOptions) -> EncodedDataset:
         return encode_questions(examples, options)
@@ -94,39 +89,41 @@ class QuestionAnswering:
     def evaluate(
         self, examples: Sequence[Question], dataset: EncodedDataset, outputs: HeadOutputs, resamples: int
     ) -> Evaluation:
-        told = [self._told(answers) for answers in self._answers(examples, dataset, outputs)]
-        right = [[answer.text for answer in one.answers] for one in examples]
-        metrics = {"loss": outputs.loss, **answer_metrics(told, right, resamples)}
-        return Evaluation(metrics, by_example=answer_scores(told, right)[:, 1])
+        predicted = [self._best_text(answers) for answers in best_of_each(examples, dataset, outputs)]
+        references = [[answer.text for answer in example.answers] for example in examples]
+        metrics = {"loss": outputs.loss, **answer_metrics(predicted, references, resamples)}
+        return Evaluation(metrics, by_example=answer_scores(predicted, references)[:, 1])
 
     def answers_to(
         self, examples: Sequence[Question], dataset: EncodedDataset, outputs: HeadOutputs
     ) -> list[Answer]:
-        """The best answer to each question; nothing where there is none."""
+        """The best answer to each question; an empty one where there is none."""
         replies = []
-        for one, answers in zip(examples, self._answers(examples, dataset, outputs), strict=True):
+        for example, answers in zip(examples, best_of_each(examples, dataset, outputs), strict=True):
+            best = self._best_text(answers)
             content = {
-                "id": one.name,
-                "answer": self._told(answers),
+                "id": example.name,
+                "answer": best,
                 "answers": [span._asdict() for span in answers.spans],
                 "no_answer_score": answers.no_answer,
                 "no_answer_probability": answers.no_answer_probability,
             }
-            replies.append(Answer(printable(self._told(answers)), content))
+            replies.append(Answer(printable(best), content))
         return replies
 
-    def _told(self, answers: Answers) -> str:
+    def _best_text(self, answers: Answers) -> str:
         best = answers.best() if self.may_be_none else next(iter(answers.spans), None)
         return "" if best is None else best.text
 
-    def _answers(
-        self, examples: Sequence[Question], dataset: EncodedDataset, outputs: HeadOutputs
-    ) -> Iterator[Answers]:
-        first = 0
-        for one, cut, offsets in zip(examples, dataset.windows, dataset.offsets, strict=True):
-            scores = outputs.probabilities[first : first + len(cut)]
-            first += len(cut)
-            windows = [offsets[begin:end] for begin, end in cut]
-            yield best_answers(
-                [s[:, 0] for s in scores], [s[:, 1] for s in scores], windows, one.context, n_best=N_BEST
-            )
+
+def best_of_each(
+    examples: Sequence[Question], dataset: EncodedDataset, outputs: HeadOutputs
+) -> Iterator[Answers]:
+    """The answers to each question, over all windows of its context."""
+    first = 0
+    for example, windows, offsets in zip(examples, dataset.windows, dataset.offsets, strict=True):
+        scores = outputs.probabilities[first : first + len(windows)]
+        first += len(windows)
+        starts, ends = [score[:, 0] for score in scores], [score[:, 1] for score in scores]
+        places = [offsets[begin:end] for begin, end in windows]
+        yield best_answers(starts, ends, places, example.context, n_best=N_BEST)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, final
+from dataclasses import dataclass
+from typing import Literal, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,30 +16,34 @@ from seqloom.data.encoding.encoded_dataset import EncodedDataset
 from seqloom.data.encoding.sliding_windows import merge_windows
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.data.readers.examples import TaggedWords
-from seqloom.data.readers.labels import label_order
+from seqloom.data.readers.labels import check_known, label_order
 from seqloom.data.readers.tag_scheme import scheme_of
 from seqloom.data.readers.tagged import read_tagged
-from seqloom.errors import DataError, UsageError, printable
+from seqloom.errors import DataError, printable
 from seqloom.evaluation.classification import LabelPredictions, confusion, label_metrics, per_label
 from seqloom.evaluation.entity_f1 import SpanCounts
 from seqloom.evaluation.predictions import HeadOutputs
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.models.heads import HeadKind
 from seqloom.protocols import Answer, Evaluation
+from seqloom.tasks.text.classification import score_table
+from seqloom.tasks.text.head_task import HeadTask, wrong_input
+
+MOST_TAGS = 16
+"""Shown of an example."""
+T = TypeVar("T")
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Tagging:
+class Tagging(HeadTask[TaggedWords]):
     """Tags of words."""
 
-    labels: tuple[str, ...]
     kind: HeadKind = "tagging"
-    pairs: bool = False
 
     @classmethod
     def from_examples(cls, examples: Sequence[TaggedWords], data: DataConfig) -> Tagging:
-        labels = label_order(tag for one in examples for tag in one.tags)
+        labels = label_order(tag for example in examples for tag in example.tags)
         if len(labels) < 2:
             raise DataError(
                 "there must be at least two different tags to train on, but all are"
@@ -53,19 +57,11 @@ class Tagging:
         """The task of a trained model."""
         return cls(labels=config.labels)
 
-    def config_fields(self) -> dict[str, Any]:
-        return {}
-
-    def with_labels(self, labels: tuple[str, ...]) -> Tagging:
-        return replace(self, labels=labels)
-
-    def example(self, plain: Any, number: int) -> TaggedWords:
+    def example(self, plain: object, number: int) -> TaggedWords:
         """A list of words, or a text whose words are separated by spaces."""
         words = plain.split() if isinstance(plain, str) else plain
-        if not isinstance(words, tuple | list) or not all(isinstance(word, str) for word in words):
-            raise UsageError(
-                f"predict takes lists of words, or texts, but was given {printable(repr(plain)[:40])}"
-            )
+        if not isinstance(words, tuple | list) or any(not isinstance(word, str) for word in words):
+            raise wrong_input(plain, "lists of words, or texts")
         return TaggedWords(tuple(words), (), "text", number)
 
     def read(
@@ -74,8 +70,17 @@ class Tagging:
         return read_tagged(paths, data, report, answers=answers)
 
     def texts(self, examples: Iterable[TaggedWords]) -> Iterator[str]:
-        """What the tokenizer is trained on."""
-        return (" ".join(one.words) for one in examples)
+        return (" ".join(example.words) for example in examples)
+
+    def check_labels(self, examples: Sequence[TaggedWords], unseen: Literal["error", "ignore"]) -> list[str]:
+        return check_known(examples, self.labels, unseen)
+
+    def labels_of(self, example: TaggedWords) -> Sequence[str]:
+        return example.tags
+
+    def describe_answer(self, example: TaggedWords) -> str:
+        more = " ..." if len(example.tags) > MOST_TAGS else ""
+        return " ".join(example.tags[:MOST_TAGS]) + more
 
     def encode(self, examples: Sequence[TaggedWords], options: EncodingOptions) -> EncodedDataset:
         return encode_tagged(examples, options, tag_ids(self.labels))
@@ -85,71 +90,66 @@ class Tagging:
     ) -> Evaluation:
         """accuracy and the like over words, and f1: of entities where the tags are spans, else of words,
         which is the accuracy."""
-        numbers = {name: at for at, name in enumerate(self.labels)}
-        true = np.array([numbers.get(tag, -1) for one in examples for tag in one.tags], np.int64)
-        likely = np.concatenate(self._likely(examples, dataset, outputs))
-        tags = self._tags(examples, dataset, outputs)
-        chosen = np.array([tag for some in tags for tag in some], np.int64)
-        confidence = likely[np.arange(len(chosen)), chosen].astype(np.float64)
-        answers = LabelPredictions.from_probabilities(true, likely)._replace(
-            predicted=chosen, confidence=confidence
-        )
-        metrics = label_metrics(answers, len(self.labels), "words", resamples)
-        details: dict[str, Any] = {}
+        ids = {name: label for label, name in enumerate(self.labels)}
+        true = np.array([ids.get(tag, -1) for example in examples for tag in example.tags], np.int64)
+        tags = merge_examples(examples, dataset, outputs.predictions)
+        chosen = np.array([int(tag) for example_tags in tags for tag in example_tags], np.int64)
+        probabilities = np.concatenate(self._probabilities(examples, dataset, outputs))
+        confidence = probabilities[np.arange(len(chosen)), chosen].astype(np.float64)
+        # the Viterbi path of a CRF need not have the most likely tag of each word
+        predictions = LabelPredictions.from_probabilities(true, probabilities)
+        predictions = predictions._replace(predicted=chosen, confidence=confidence)
+        metrics = label_metrics(predictions, len(self.labels), "words", resamples)
+        details: dict[str, object] = {}
         if resamples:
-            scores = per_label(confusion(true, chosen, len(self.labels)), self.labels)
-            details["labels"] = {name: score._asdict() for name, score in scores.items()}
-        metrics |= {
-            name.replace("accuracy", "f1"): value
-            for name, value in metrics.items()
-            if name.startswith("accuracy")
-        }
+            counts = confusion(true, chosen, len(self.labels))
+            details["labels"] = score_table(per_label(counts, self.labels))
+        accuracies = [name for name in metrics if name.startswith("accuracy")]
+        metrics |= {name.replace("accuracy", "f1"): metrics[name] for name in accuracies}
         metrics["sentences"] = len(examples)
         if scheme_of(self.labels) != "plain":
-            given = [[self.labels[tag] for tag in some] for some in tags]
-            spans = SpanCounts([one.tags for one in examples], given)
-            metrics, details = metrics | spans.metrics(resamples), details | {"entities": spans.by_kind()}
-        lengths = np.array([len(one.words) for one in examples])
-        hits = np.add.reduceat(
-            (chosen == true).astype(np.float64), np.concatenate([[0], lengths.cumsum()[:-1]])
-        )
+            predicted_tags = [self._names(example_tags) for example_tags in tags]
+            spans = SpanCounts([example.tags for example in examples], predicted_tags)
+            metrics |= spans.metrics(resamples)
+            details["entities"] = spans.by_kind()
+        lengths = np.array([len(example.words) for example in examples])
+        starts = np.concatenate([[0], lengths.cumsum()[:-1]])
+        hits = np.add.reduceat((chosen == true).astype(np.float64), starts)
         return Evaluation(metrics, details=details, by_example=hits / lengths)
 
-    def _tags(
-        self, examples: Sequence[TaggedWords], dataset: EncodedDataset, outputs: HeadOutputs
-    ) -> list[list[int]]:
-        """The numbers of the tags of each example, as many as it has words."""
-        return [[int(tag) for tag in tags] for tags in self._stitched(examples, dataset, outputs.predictions)]
+    def _names(self, tags: Iterable[NDArray[np.int64]]) -> list[str]:
+        return [self.labels[int(tag)] for tag in tags]
 
-    def _likely(
+    def _probabilities(
         self, examples: Sequence[TaggedWords], dataset: EncodedDataset, outputs: HeadOutputs
-    ) -> list[NDArray[Any]]:
+    ) -> list[NDArray[np.float32]]:
         """`(words, labels)` of each example."""
-        whole = self._stitched(examples, dataset, outputs.probabilities)
-        return [np.stack(rows) if rows else np.zeros((0, len(self.labels)), np.float32) for rows in whole]
-
-    def _stitched(
-        self, examples: Sequence[TaggedWords], dataset: EncodedDataset, answers: Sequence[Any]
-    ) -> list[list[Any]]:
-        whole, first = [], 0
-        for one, cut in zip(examples, dataset.windows, strict=True):
-            whole.append(merge_windows(cut, answers[first : first + len(cut)], len(one.words)))
-            first += len(cut)
-        return whole
+        none = np.zeros((0, len(self.labels)), np.float32)
+        merged = merge_examples(examples, dataset, outputs.probabilities)
+        return [np.stack(rows) if rows else none for rows in merged]
 
     def answers_to(
         self, examples: Sequence[TaggedWords], dataset: EncodedDataset, outputs: HeadOutputs
     ) -> list[Answer]:
-        """The tags of each example, with blanks between them."""
-        replies = []
-        for one, tags, likely in zip(
-            examples,
-            self._tags(examples, dataset, outputs),
-            self._likely(examples, dataset, outputs),
-            strict=True,
-        ):
-            names = [self.labels[tag] for tag in tags]
-            probabilities = [float(row[tag]) for row, tag in zip(likely, tags, strict=True)]
-            content = {"words": list(one.words), "tags": names, "probabilities": probabilities}
-            replies.append(Answer(" ".join(map(printable, names)), content))
-        return replies
+        """The tags of each example, separated by spaces."""
+        answers = []
+        all_tags = merge_examples(examples, dataset, outputs.predictions)
+        all_probabilities = self._probabilities(examples, dataset, outputs)
+        for example, tags, rows in zip(examples, all_tags, all_probabilities, strict=True):
+            names = self._names(tags)
+            probabilities = [float(row[int(tag)]) for row, tag in zip(rows, tags, strict=True)]
+            content = {"words": list(example.words), "tags": names, "probabilities": probabilities}
+            answers.append(Answer(" ".join(map(printable, names)), content))
+        return answers
+
+
+def merge_examples(
+    examples: Sequence[TaggedWords], dataset: EncodedDataset, outputs: Sequence[Iterable[T]]
+) -> list[list[T]]:
+    """One output for each word of each example: the windows over a long example are merged."""
+    merged, first = [], 0
+    for example, windows in zip(examples, dataset.windows, strict=True):
+        rows = [list(row) for row in outputs[first : first + len(windows)]]
+        merged.append(merge_windows(windows, rows, len(example.words)))
+        first += len(windows)
+    return merged

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from seqloom.config import RunConfig
 from seqloom.protocols import Task
+from seqloom.tasks.model import open_text_model
 from seqloom.tasks.setting_names import FILES, HEAD, TABLE, TOKENIZER, TRAIN, TRAINED_ON, data
 from seqloom.tasks.text import text_tasks
 from seqloom.tasks.text.check_labelled import check_labelled
-from seqloom.tasks.text.predictor import open_text_task
+from seqloom.tasks.text.head_task import E
+from seqloom.tasks.text.predictor import TextPredictor
 from seqloom.tasks.text.text_tasks import TextTaskSpec
 from seqloom.tasks.text.training_data import prepare_examples
 
 FAMILIES = ("recurrent", "bag_of_words", "convolution", "bert", "gpt", "t5")
 """Families that read for a head."""
 FROM_SCRATCH_STEPS = 1000
-"""Steps at least of a model trained from scratch, where nobody says how many: ten passes over a few hundred
-examples are too few."""
+"""The least number of steps of a model trained from scratch, where no setting says how long it is trained: ten
+epochs of a few hundred examples are too few."""
 LEARNING_RATES = {"bag_of_words": 1e-2}
-"""family -> the learning rate of one trained from scratch, where the default is too small: linear models want
-larger steps."""
-FINE_TUNING: dict[str, Any] = {"learning_rate": 5e-5, "epochs": 3.0, "schedule": "linear", "beta2": 0.999}
-"""Settings of training where a model begins with pretrained weights (Devlin et al. 2019, appendix A.3)."""
+"""Family -> its default learning rate when trained from scratch: linear models need larger steps."""
+FINE_TUNING: dict[str, object] = {"learning_rate": 5e-5, "epochs": 3.0, "schedule": "linear", "beta2": 0.999}
+"""Defaults of training from pretrained weights (Devlin et al. 2019, appendix A.3)."""
 
 ROW = data("max_length")
 LABELS = data("unseen_labels")
@@ -33,69 +36,68 @@ TRAINING = TRAIN | {"train.head_learning_rate", "train.word_vectors"}
 
 
 def defaults(
-    best: str, from_scratch: Mapping[str, Any], content: Mapping[str, Any]
-) -> Mapping[str, Mapping[str, Any]]:
-    """Defaults of training, by whether the model begins with pretrained weights and by its family;
-    `from_scratch` are settings of data for a tokenizer of its own."""
-    model, train = content.get("model", {}), {"batch_rows": 32, "epochs": 10.0, "best": best}
+    best: str, from_scratch: Mapping[str, object], content: Mapping[str, Any]
+) -> Mapping[str, Mapping[str, object]]:
+    """The defaults of a run file with this content: they depend on the family, and on whether the weights are
+    pretrained."""
+    model = content.get("model", {})
+    train: dict[str, object] = {"batch_rows": 32, "epochs": 10.0, "best": best}
     if model.get("from"):
         return {"train": train | FINE_TUNING}
     if "epochs" not in content.get("train", {}):
         train["min_steps"] = FROM_SCRATCH_STEPS
-    name = model.get("name")
-    if isinstance(name, str) and name in LEARNING_RATES:
+    if (name := str(model.get("name"))) in LEARNING_RATES:
         train["learning_rate"] = LEARNING_RATES[name]
     return {"train": train, "data": from_scratch}
 
 
 def unused(run: RunConfig) -> Mapping[str, str]:
-    """What changes nothing in this run, and why."""
-    found = {}
+    """The settings that change nothing in this run, and why."""
+    reasons = {}
     if run.task not in ("text-classification", "sentence-similarity"):
-        found["head.pair"] = (
+        reasons["head.pair"] = (
             f"head.pair is for two texts and their label or score, but the task is {run.task}"
         )
     if run.task in ("token-classification", "question-answering"):
-        found["head.pooling"] = f"head.pooling makes one state of a text, but {run.task} asks each word"
+        reasons["head.pooling"] = f"head.pooling makes one state of a text, but {run.task} asks each word"
     if run.task == "sentence-similarity":
-        found["train.label_smoothing"] = (
+        reasons["train.label_smoothing"] = (
             "train.label_smoothing is for labels, but the task is sentence-similarity, which answers a number"
         )
-    return found
+    return reasons
 
 
 def text_task(
-    spec: TextTaskSpec,
+    spec: TextTaskSpec[E],
     summary: str,
     reading: frozenset[str],
     best: tuple[str, ...],
-    *,
     chosen_by: str,
-    models: tuple[str, ...] = FAMILIES,
-    split: frozenset[str] = frozenset(),
-    from_scratch: Mapping[str, Any] | None = None,
-    counted: str = "examples",
+    *,
+    splitting: frozenset[str] = frozenset(),
+    from_scratch: Mapping[str, object] = MappingProxyType({}),
 ) -> Task:
-    """`reading` says how its files are read, `split` how a part of them is held out; `chosen_by` is the
-    metric that chooses the best checkpoint."""
+    """`reading`: the settings that say how its files are read, `splitting` how examples are held out for
+    validation. `best`: the metrics that may choose the best checkpoint, `chosen_by` the one that does by
+    default. `from_scratch`: defaults of data for a tokenizer that is trained."""
     reading = reading | FILES | ROW
     return Task(
         name=spec.name,
         summary=summary,
-        models=models,
-        settings=reading | split | data("split_seed") | TRAINED_ON | TOKENIZER | HEAD | TRAINING,
+        models=FAMILIES,
+        settings=reading | splitting | data("split_seed") | TRAINED_ON | TOKENIZER | HEAD | TRAINING,
         reading=reading,
-        open=partial(open_text_task, spec),
+        open=partial(open_text_model, partial(TextPredictor, spec)),
         training_data=partial(prepare_examples, spec),
         check=partial(check_labelled, spec),
         check_with_model=True,
         best=best,
         text_metrics=spec.name == text_tasks.TEXT_CLASSIFICATION.name,
-        defaults=partial(defaults, chosen_by, from_scratch or {}),
+        defaults=partial(defaults, chosen_by, from_scratch),
         unused=unused,
         pretrained=True,
         comparable=True,
-        counted=counted,
+        counted="examples",
     )
 
 
@@ -104,33 +106,37 @@ TEXT_CLASSIFICATION = text_task(
     "a text, or two, in; a label out, or several",
     TEXT_TABLE | LABELS | data("label_separator", "label_until"),
     ("accuracy", "loss", "macro_f1", "matthews"),
-    chosen_by="accuracy",
-    split=data("group"),
+    "accuracy",
+    splitting=data("group"),
 )
 SENTENCE_SIMILARITY = text_task(
     text_tasks.SENTENCE_SIMILARITY,
     "two texts in; how similar they are out",
     TEXT_TABLE | data("score"),
     ("spearman", "pearson", "loss"),
-    chosen_by="spearman",
-    split=data("group"),
+    "spearman",
+    splitting=data("group"),
 )
-TOKEN_CLASSIFICATION = text_task(
-    text_tasks.TOKEN_CLASSIFICATION,
-    "words in; a tag for each out",
-    LABELS | data("text", "label", "columns", "tags", "repair_tags", "part", "stride"),
-    ("accuracy", "loss", "macro_f1", "f1"),
-    chosen_by="f1",
+TOKEN_CLASSIFICATION = replace(
+    text_task(
+        text_tasks.TOKEN_CLASSIFICATION,
+        "words in; a tag for each out",
+        LABELS | data("text", "label", "columns", "tags", "repair_tags", "part", "stride"),
+        ("accuracy", "loss", "macro_f1", "f1"),
+        "f1",
+        from_scratch={"tokenizer": "whitespace", "vocabulary": 20_000},
+    ),
     models=("recurrent", "convolution", "bert", "gpt", "t5"),
-    from_scratch={"tokenizer": "whitespace", "vocabulary": 20_000},
     counted="words",
 )
-QUESTION_ANSWERING = text_task(
-    text_tasks.QUESTION_ANSWERING,
-    "a question and a context in; the part of the context that answers it out",
-    data("text", "second", "delimiter", "header", "quoting", "stride"),
-    ("f1", "loss", "exact_match"),
-    chosen_by="f1",
+QUESTION_ANSWERING = replace(
+    text_task(
+        text_tasks.QUESTION_ANSWERING,
+        "a question and a context in; the part of the context that answers it out",
+        data("text", "second", "delimiter", "header", "quoting", "stride"),
+        ("f1", "loss", "exact_match"),
+        "f1",
+    ),
     models=("bert", "recurrent", "convolution", "t5"),
     counted="windows of contexts",
 )
@@ -139,5 +145,5 @@ MULTIPLE_CHOICE = text_task(
     "a text and what may follow it in; which of them out",
     TEXT_TABLE | data("options", "answers_from"),
     ("accuracy", "loss"),
-    chosen_by="accuracy",
+    "accuracy",
 )

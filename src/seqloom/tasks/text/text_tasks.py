@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, final
+from typing import Generic, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,46 +22,45 @@ from seqloom.data.readers.squad import read_questions
 from seqloom.data.readers.tagged import read_tagged
 from seqloom.models.encoder_with_head import EncoderWithHeadConfig
 from seqloom.tasks.text.classification import Classification
-from seqloom.tasks.text.head_task import HeadTask
+from seqloom.tasks.text.head_task import E, HeadTask
 from seqloom.tasks.text.multiple_choice import MultipleChoice
 from seqloom.tasks.text.question_answering import QuestionAnswering
 from seqloom.tasks.text.tagging import Tagging
 
-Split = Callable[[Sequence[Any], int], NDArray[np.int64]]
-"""(examples, seed) -> the numbers of those that are held out."""
 TABLES = frozenset(FORMS.values())
 """Forms of files that have columns."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class TextTaskSpec:
+class TextTaskSpec(Generic[E]):
     """A task of an encoder with a head, before its labels are known."""
 
     name: str
-    read: Callable[[Sequence[str], DataConfig, ReadReport], Iterator[Any]]
+    read: Callable[[Sequence[str], DataConfig, ReadReport], Iterator[E]]
     """Training files -> examples."""
-    from_examples: Callable[[Sequence[Any], DataConfig], HeadTask]
+    from_examples: Callable[[Sequence[E], DataConfig], HeadTask[E]]
     """The task as the training examples define it."""
-    from_config: Callable[[EncoderWithHeadConfig], HeadTask]
+    from_config: Callable[[EncoderWithHeadConfig], HeadTask[E]]
     """The task of a trained model."""
-    split: Split
+    split: Callable[[Sequence[E], int], NDArray[np.int64]]
+    """(examples, seed) -> the indices of those that are held out."""
     endings: Mapping[str, str] = field(default_factory=lambda: {**FORMS, ".json": "json", ".zip": "folder"})
-    """Ending of a file -> its form."""
+    """Ending of a file's name -> its form."""
     table_form: str | None = None
     """The form of any table, where it is one of its own."""
     standard_input: Literal["auto", "text", "jsonl"] = "auto"
-    """The form of standard input where nothing says it."""
+    """The form of standard input where no setting names one."""
 
     @property
     def structured(self) -> frozenset[str]:
-        """Forms that plain text cannot be taken for."""
+        """Forms that are not plain text."""
         return TABLES | {"json", *TAGGED_ENDINGS.values()}
 
-    def form(self, asked: str, paths: Sequence[str]) -> str | None:
-        """The form that is asked for, or that the name of the first file shows; None where neither does."""
-        if asked != "auto":
-            return self.table_form if self.table_form and asked == "tsv" else asked
+    def form(self, setting: str, paths: Sequence[str]) -> str | None:
+        """The form that a setting names, or the name of the first file shows; None where neither does."""
+        if setting != "auto":
+            return self.table_form if self.table_form and setting == "tsv" else setting
         return self.named_form(paths)
 
     def named_form(self, paths: Sequence[str]) -> str | None:
@@ -69,13 +68,14 @@ class TextTaskSpec:
         return self.endings.get(os.path.splitext(name)[1])
 
 
-def split_by(*keys: Callable[[Any], str]) -> Split:
-    """A split that keeps examples together that share one of these."""
+def split_by(
+    key: Callable[[E], str], group: Callable[[E], str | None] | None = None
+) -> Callable[[Sequence[E], int], NDArray[np.int64]]:
+    """A split that keeps examples with the same key, or in the same group, together."""
 
-    def split(examples: Sequence[Any], seed: int) -> NDArray[np.int64]:
-        first, *more = keys
-        groups = [more[0](one) for one in examples] if more else None
-        units = group_ids([first(one) for one in examples], groups)
+    def split(examples: Sequence[E], seed: int) -> NDArray[np.int64]:
+        groups = None if group is None else [group(example) for example in examples]
+        units = group_ids([key(example) for example in examples], groups)
         return stratified_split(np.zeros(len(examples), np.int64), seed, units)
 
     return split
@@ -102,7 +102,7 @@ TOKEN_CLASSIFICATION = TextTaskSpec(
     read=read_tagged,
     from_examples=Tagging.from_examples,
     from_config=Tagging.from_config,
-    split=split_by(lambda one: " ".join(one.words)),
+    split=split_by(lambda example: " ".join(example.words)),
     endings=TAGGED_ENDINGS,
     table_form="conll",
     standard_input="text",
@@ -112,7 +112,7 @@ QUESTION_ANSWERING = TextTaskSpec(
     read=read_questions,
     from_examples=QuestionAnswering.from_examples,
     from_config=QuestionAnswering.from_config,
-    split=split_by(lambda one: one.context, lambda one: one.group),
+    split=split_by(lambda example: example.context, lambda example: example.group),
     standard_input="jsonl",
 )
 MULTIPLE_CHOICE = TextTaskSpec(
@@ -120,5 +120,5 @@ MULTIPLE_CHOICE = TextTaskSpec(
     read=read_choices,
     from_examples=MultipleChoice.from_examples,
     from_config=MultipleChoice.from_config,
-    split=split_by(lambda one: one.text),
+    split=split_by(lambda example: example.text),
 )

@@ -1,5 +1,5 @@
-"""From labelled files to what a training of a reader reads: examples, a part held out, a tokenizer, rows, a
-model."""
+"""From labelled files to the training of an encoder with a head: examples, validation examples, a tokenizer,
+rows, a model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast, final
+from typing import ClassVar, Generic, NamedTuple, cast, final
 
 import torch
 from torch import nn
@@ -19,6 +19,7 @@ from seqloom.data.batching.pair_batches import BatchPlan
 from seqloom.data.batching.token_store import fingerprint
 from seqloom.data.encoding.encode_texts import EncodingOptions
 from seqloom.data.encoding.encoded_dataset import CAUSAL_MARKS, EncodedDataset
+from seqloom.data.readers.examples import TaggedWords
 from seqloom.data.readers.records import refuse_pipe
 from seqloom.errors import UsageError, printable
 from seqloom.evaluation.predictions import predict_dataset
@@ -30,58 +31,75 @@ from seqloom.models.encoder_with_head import EncoderWithHead, EncoderWithHeadCon
 from seqloom.protocols import EncodedBatch, NewModel, Rows, StoredTokenizer
 from seqloom.run_file import parse, to_plain
 from seqloom.runs import run_folder
-from seqloom.runs.progress import log_progress, logged_report, split_note
+from seqloom.runs.progress import log_notes, log_progress, logged_report, split_note
 from seqloom.runs.settings import model_fields
-from seqloom.tasks.text.head_task import HeadTask, encode_examples, encoding_options
+from seqloom.tasks.text.head_task import E, HeadTask, encoding_options
 from seqloom.tasks.text.initialise import initialise_from_data
+from seqloom.tasks.text.tagging import Tagging
 from seqloom.tasks.text.text_tasks import TextTaskSpec
-from seqloom.tasks.training_data import check_same_data, learned_tokenizer
+from seqloom.tasks.training_data import (
+    StepTrainingData,
+    batch_plan,
+    check_same_data,
+    learned_tokenizer,
+    record_data,
+)
 from seqloom.text.word_characters import alphabet_of
 from seqloom.training.objectives import HeadObjective
 
 logger = logging.getLogger(__name__)
 
-ENCODER_ONLY: dict[str, dict[str, Any]] = {
+ENCODER_ONLY: dict[str, dict[str, object]] = {
     "bert": {"head": "none", "pooler": False, "next_sentence": False},
     "t5": {"decoder_layers": 0},
 }
-"""What an encoder leaves to the head of its reader."""
+"""Family -> fields that leave out what a task head takes the place of."""
+
+
+class ModelStart(NamedTuple, Generic[E]):
+    """What a training starts from."""
+
+    head_task: HeadTask[E]
+    tokenizer: StoredTokenizer
+    config: EncoderWithHeadConfig
+    pretrained: Pretrained | None = None
+    """The weights of the encoder; None where they are random, or the run's own."""
+    origin: HubOrigin | None = None
+    """The checkpoint of the hub that the tokenizer comes from."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class EncodedExamples:
-    """Examples turned into what the loop reads."""
+class EncodedExamples(StepTrainingData, Generic[E]):
+    """Examples as the training loop reads them."""
 
+    kind: ClassVar = "labelled texts"
     run: RunConfig
-    head_task: HeadTask
-    tokenizer: StoredTokenizer
-    configured: EncoderWithHeadConfig
-    pretrained: Pretrained | None
-    """What it begins with."""
-    origin: HubOrigin | None
-    """The files of others that its tokenizer comes with."""
+    start: ModelStart[E]
     fresh: bool
-    """Whether there are no weights of its own yet."""
+    """Whether the run has no weights of its own yet."""
     dataset: EncodedDataset
-    examples: Sequence[Any]
-    validation: Sequence[Any]
+    examples: Sequence[E]
+    validation: Sequence[E]
     held_out: EncodedDataset
+    """The rows of `validation`."""
     options: EncodingOptions
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        return self.head_task.labels
+    def head_task(self) -> HeadTask[E]:
+        return self.start.head_task
+
+    @property
+    def tokenizer(self) -> StoredTokenizer:
+        return self.start.tokenizer
 
     @property
     def plan(self) -> BatchPlan:
-        train = self.run.train
-        return BatchPlan(
-            seed=train.seed, batch_tokens=train.batch_tokens, batch_rows=train.batch_rows, special_ids=None
-        )
+        return batch_plan(self.run.train, None)
 
     def about(self) -> str:
-        labels = f" of {len(self.labels):,} labels" if self.labels else ""
+        names = self.head_task.labels
+        labels = f" of {len(names):,} labels" if names else ""
         return f"{len(self.examples):,} examples{labels} ({len(self.validation):,} for validation)"
 
     def batches(self, epoch: int, start: int) -> Iterator[Rows]:
@@ -100,18 +118,14 @@ class EncodedExamples:
         return HeadObjective(self.run.train.label_smoothing)
 
     def build(self) -> NewModel:
-        """A new model, with the weights that it begins with."""
-        model = EncoderWithHead(self.configured)
-        if self.pretrained is not None:
-            for note in load_pretrained(model, self.pretrained):
-                logger.info(note)
-        return NewModel(model, self.configured, "encoder_with_head", self.origin)
+        """A new model, with the weights that it starts from."""
+        model = EncoderWithHead(self.start.config)
+        if self.start.pretrained is not None:
+            log_notes(load_pretrained(model, self.start.pretrained))
+        return NewModel(model, self.start.config, "encoder_with_head", self.start.origin)
 
     def initialise(self, model: nn.Module) -> None:
         initialise_from_data(model, self.run, self.tokenizer, self.dataset, self.fresh)
-
-    def fit(self, model_class: Any, config: Any) -> nn.Module:
-        raise UsageError(f"a {model_class.__name__} cannot be made of labelled texts")
 
     def validate(self, model: nn.Module) -> dict[str, float]:
         outputs = predict_dataset(cast(EncoderWithHead, model), self.held_out)
@@ -119,74 +133,38 @@ class EncodedExamples:
 
 
 def prepare_examples(
-    text_task: TextTaskSpec, run_config: RunConfig, folder: Path, first: bool
-) -> EncodedExamples:
-    """Reads the examples, holds a part out, learns the tokenizer or takes that of the start, lays all out as
-    rows."""
-    data, train = run_config.data, run_config.train
-    prints = [fingerprint(path) for path in files_behind([*data.train, *data.validation])]
-    check_same_data(folder, prints)
-    head_task, examples, validation = read_examples(text_task, run_config)
-    pretrained, start = None, run_config.model.get("from")
-    if (folder / run_folder.CONFIG).exists() and (
-        start is None or run_folder.has_weights(folder)
-    ):  # killed before: begins again
-        content, configured = run_folder.config_in(folder)
-        tokenizer = run_folder.tokenizer_of(folder, content)
-        origin, head_task = None, with_label_order(head_task, configured.labels)
-    elif start is not None:
-        pretrained = run_folder.pretrained_from(start)
-        assert pretrained.tokenizer is not None
-        tokenizer, origin = pretrained.tokenizer, pretrained.origin
-        if pretrained.kind == head_task.kind:
-            head_task = with_label_order(head_task, pretrained.labels)  # so that its head comes along
-        for note in pretrained.notes:
-            logger.info(note)
-        if (
-            head_task.kind == "regression"
-            and run_config.head.pair == "auto"
-            and (run_folder.resolve_folder(start) / MODULES).is_file()
-        ):
-            logger.info(
-                f"the vectors of {printable(start)} were made to be compared: --set head.pair=cosine begins"
-                " as good as they are"
-            )
-        if (
-            has_delimiter_marks(pretrained.encoder_type, tokenizer)
-            and pretrained.encoder_fields["vocabulary_size"] == pretrained.vocabulary_size
-        ):
-            tensors, fields = with_special_tokens(
-                pretrained.encoder_tensors,
-                pretrained.encoder_fields,
-                len(CAUSAL_MARKS),
-                torch.Generator().manual_seed(train.seed),
-            )
-            pretrained = replace(pretrained, encoder_tensors=tensors, encoder_fields=fields)
-        configured = configure(run_config, head_task, tokenizer, examples, pretrained)
+    spec: TextTaskSpec[E], run_config: RunConfig, folder: Path, first: bool
+) -> EncodedExamples[E]:
+    """Reads the examples, holds some out for validation, trains the tokenizer or takes that of the
+    checkpoint, encodes all as rows."""
+    data = run_config.data
+    fingerprints = [fingerprint(path) for path in expand_folders([*data.train, *data.validation])]
+    check_same_data(folder, fingerprints)
+    head_task, examples, validation = read_examples(spec, run_config)
+    fresh = not run_folder.has_weights(folder)
+    checkpoint = run_config.model.get("from")
+    if (folder / run_folder.CONFIG).exists() and (checkpoint is None or not fresh):
+        content, config = run_folder.config_in(folder)  # the run was stopped before
+        head_task = head_task.with_label_order(config.labels)
+        start = ModelStart(head_task, run_folder.tokenizer_of(folder, content), config)
+    elif checkpoint is not None:
+        start = start_from_checkpoint(run_config, head_task, examples)
     else:
         texts = head_task.texts(log_progress(examples, "examples read for the tokenizer"))
-        tokenizer, origin = learned_tokenizer(folder, data, lambda: texts, first), None
-        configured = configure(run_config, head_task, tokenizer, examples, None)
-    options = encoding_options(configured, tokenizer, data)
-    dataset = encode_examples(head_task, examples, options, data)
-    held_out = encode_examples(head_task, validation, options, data)
-    for note in options.truncation.notices():
-        logger.info(note)
-    if first and not (folder / run_folder.DATA).exists():
-        counts = {
-            "examples": len(examples),
-            "validation_examples": len(validation),
-            "labels": len(head_task.labels),
-        }
-        files.write_json(folder / run_folder.DATA, {"files": prints, **counts})
+        tokenizer = learned_tokenizer(folder, data, lambda: texts, first)
+        config = configure(run_config, head_task, tokenizer, examples, None)
+        start = ModelStart(head_task, tokenizer, config)
+    options = encoding_options(start.config, start.tokenizer, data)
+    dataset = start.head_task.encode_checked(examples, options, data)
+    held_out = start.head_task.encode_checked(validation, options, data)
+    log_notes(options.truncation.notices())
+    if first:
+        counts = {"examples": len(examples), "validation_examples": len(validation)}
+        record_data(folder, fingerprints, **counts, labels=len(start.head_task.labels))
     return EncodedExamples(
         run=run_config,
-        head_task=head_task,
-        tokenizer=tokenizer,
-        configured=configured,
-        pretrained=pretrained,
-        origin=origin,
-        fresh=not run_folder.has_weights(folder),
+        start=start,
+        fresh=fresh,
         dataset=dataset,
         examples=examples,
         validation=validation,
@@ -195,84 +173,104 @@ def prepare_examples(
     )
 
 
-def with_label_order(head_task: HeadTask, labels: tuple[str, ...]) -> HeadTask:
-    """The task with its labels in this order, where they are the same."""
-    return head_task.with_labels(labels) if set(labels) == set(head_task.labels) else head_task
-
-
 def read_examples(
-    text_task: TextTaskSpec, run_config: RunConfig
-) -> tuple[HeadTask, Sequence[Any], Sequence[Any]]:
+    spec: TextTaskSpec[E], run_config: RunConfig
+) -> tuple[HeadTask[E], Sequence[E], Sequence[E]]:
     """(the task, training examples, validation examples)"""
     data = run_config.data
     with logged_report() as report:
-        examples = list(log_progress(text_task.read(data.train, data, report), "examples read"))
-    head_task = text_task.from_examples(examples, data)
+        examples = list(log_progress(spec.read(data.train, data, report), "examples read"))
+    head_task = spec.from_examples(examples, data)
     if data.validation:
         with logged_report() as report:
             return head_task, examples, list(head_task.read(data.validation, data, report))
     seed = run_config.train.seed if data.split_seed is None else data.split_seed
-    held = text_task.split(examples, seed)
-    chosen = set(held.tolist())
-    logger.info(split_note(len(held), "example", seed))
-    return (
-        head_task,
-        [one for at, one in enumerate(examples) if at not in chosen],
-        [examples[at] for at in held],
-    )
+    held_out = spec.split(examples, seed).tolist()
+    logger.info(split_note(len(held_out), "example", seed))
+    trained = sorted(set(range(len(examples))).difference(held_out))
+    return head_task, [examples[index] for index in trained], [examples[index] for index in held_out]
+
+
+def start_from_checkpoint(
+    run_config: RunConfig, head_task: HeadTask[E], examples: Sequence[E]
+) -> ModelStart[E]:
+    """The encoder and the tokenizer of `model.from`; also its head, where it is for the same labels."""
+    checkpoint = run_config.model["from"]
+    pretrained = run_folder.pretrained_from(checkpoint)
+    tokenizer = pretrained.tokenizer
+    assert tokenizer is not None
+    if pretrained.kind == head_task.kind:
+        head_task = head_task.with_label_order(pretrained.labels)
+    log_notes(pretrained.notes)
+    may_compare = head_task.kind == "regression" and run_config.head.pair == "auto"
+    if may_compare and (run_folder.resolve_folder(checkpoint) / MODULES).is_file():
+        logger.info(
+            f"the vectors of {printable(checkpoint)} were made to be compared: --set head.pair=cosine begins"
+            " as good as they are"
+        )
+    fields = pretrained.encoder_fields
+    lacks_marks = fields["vocabulary_size"] == pretrained.vocabulary_size
+    if pretrained.encoder_type == "gpt" and tokenizer.pretrained and lacks_marks:
+        # GPT-1 has special tokens beyond its tokenizer's vocabulary, which a checkpoint without a head lacks
+        generator = torch.Generator().manual_seed(run_config.train.seed)
+        tensors, fields = with_special_tokens(
+            pretrained.encoder_tensors, fields, len(CAUSAL_MARKS), generator
+        )
+        pretrained = replace(pretrained, encoder_tensors=tensors, encoder_fields=fields)
+    config = configure(run_config, head_task, tokenizer, examples, pretrained)
+    return ModelStart(head_task, tokenizer, config, pretrained, pretrained.origin)
 
 
 def configure(
     run_config: RunConfig,
-    head_task: HeadTask,
+    head_task: HeadTask[E],
     tokenizer: StoredTokenizer,
-    examples: Sequence[Any],
+    examples: Sequence[E],
     pretrained: Pretrained | None,
 ) -> EncoderWithHeadConfig:
-    """The configuration of a new reader. Raises UsageError that names all that is wrong."""
-    if (
-        run_config.head.pair != "auto"
-        and not head_task.pairs
-        and run_config.task in ("text-classification", "sentence-similarity")
-    ):
+    """The configuration of a new model. Raises UsageError that names all that is wrong."""
+    head, kind = run_config.head, head_task.kind
+    may_have_pairs = run_config.task in ("text-classification", "sentence-similarity")
+    if head.pair != "auto" and not head_task.pairs and may_have_pairs:
         raise UsageError(
             "head.pair is for two texts, but each example has one; leave it out, or name the other: --set"
             " data.second=NAME"
         )
-    name, size = run_config.model["name"], run_config.model["size"]
+    name = run_config.model["name"]
     fields = model_fields(run_config.model)
-    head, more = run_config.head, ENCODER_ONLY.get(name, {})
     if pretrained is not None:
-        found = parse(model_family(name)[0], {**pretrained.encoder_fields, **fields, **more}, "model.")
-        usual = (
-            {} if head.pair in APART else pretrained.heads.get(head_task.kind, {})
-        )  # theirs read two texts as one row
-        head = replace(
-            head, **{key: value for key, value in usual.items() if getattr(head, key) in ("auto", None)}
-        )
+        fields = {**pretrained.encoder_fields, **fields, **ENCODER_ONLY.get(name, {})}
+        encoder = parse(model_family(name)[0], fields, "model.")
+        if head.pair not in APART:  # heads of the hub read two texts as one row
+            settings, hub_head = vars(head), pretrained.heads.get(kind, {})
+            head = replace(
+                head, **{key: hub_head[key] for key in hub_head if settings[key] in ("auto", None)}
+            )
     else:
         if name == "bag_of_words" and fields.get("features", "embeddings") != "embeddings":
             fields = {"width": max(len(head_task.labels), 1), **fields}  # so that it is linear in the counts
             head = replace(head, pooling="sum") if head.pooling == "auto" else head
-        if name == "convolution" and head_task.kind in ("tagging", "span"):
-            fields = {"centred": True, **fields}  # each word is asked for, the last ones too
-        found = run_folder.model_config(name, size, tokenizer.vocabulary_size, {**fields, **more})
-        if getattr(found, "characters", "none") != "none":
-            if head_task.kind != "tagging":
+        if name == "convolution" and kind in ("tagging", "span"):
+            fields = {"centred": True, **fields}  # each word has an output, the last ones too
+        fields = {**fields, **ENCODER_ONLY.get(name, {})}
+        encoder = run_folder.model_config(name, run_config.model["size"], tokenizer.vocabulary_size, fields)
+        if vars(encoder).get("characters", "none") != "none":
+            if not isinstance(head_task, Tagging):
                 raise UsageError(
                     "model.characters is for token-classification, where the words are known; leave it out"
                 )
-            found = replace(found, alphabet=alphabet_of(word for one in examples for word in one.words))
-    settled = resolved_head(head, head_task.kind, found.traits)
-    if run_config.head.activation != "auto" and not settled.hidden_width:
+            words = (word for example in cast(Sequence[TaggedWords], examples) for word in example.words)
+            encoder = replace(encoder, alphabet=alphabet_of(words))
+    resolved = resolved_head(head, kind, encoder.traits)
+    if run_config.head.activation != "auto" and not resolved.hidden_width:
         raise UsageError(
             "head.activation is that of a hidden layer, but there is none; add head.hidden_width=N, or leave"
             " it out"
         )
     return EncoderWithHeadConfig(
-        kind=head_task.kind,
-        encoder={"model_type": name, **to_plain(found)},
-        head=settled,
+        kind=kind,
+        encoder={"model_type": name, **to_plain(encoder)},
+        head=resolved,
         pairs=head_task.pairs,
         labels=head_task.labels,
         vocabulary_size=tokenizer.vocabulary_size,
@@ -280,24 +278,17 @@ def configure(
     )
 
 
-def has_delimiter_marks(encoder: str, tokenizer: StoredTokenizer) -> bool:
-    """Whether an encoder has marks beyond the vocabulary of its tokenizer."""
-    return encoder == "gpt" and tokenizer.pretrained
-
-
-def files_behind(paths: Sequence[str]) -> list[str]:
-    """The files of what was named: of a folder all that lie in it."""
-    found: list[str] = []
+def expand_folders(paths: Sequence[str]) -> list[str]:
+    """The named files; of a folder, all files in it and below it."""
+    expanded: list[str] = []
     for path in paths:
-        if os.path.isdir(path):
-            found += sorted(
-                os.path.join(folder, name)
-                for folder, _, names in os.walk(path)
-                for name in names
-                if not name.startswith(".")
-            )
-        else:
+        if not os.path.isdir(path):
             refuse_pipe(path)
             files.open_binary(path).close()
-            found.append(path)
-    return [path for path in found if ".seqloom-cache" not in path]
+            expanded.append(path)
+            continue
+        in_folder: list[str] = []
+        for folder, _, names in os.walk(path):
+            in_folder += [os.path.join(folder, name) for name in names if not name.startswith(".")]
+        expanded += sorted(in_folder)
+    return [path for path in expanded if ".seqloom-cache" not in path]

@@ -163,13 +163,13 @@ def _data_settings(plan: ComparisonPlan) -> dict[str, object]:
     return settings
 
 
-def _training_examples(reader: TextPredictor, plan: ComparisonPlan, count: int) -> list[Any]:
+def _training_examples(reader: TextPredictor[Any], plan: ComparisonPlan, count: int) -> list[Any]:
     data = reading_settings(reader.text_task, reader.run.folder, reader.settings, plan.data, answers=True)
     return list(islice(reader.head_task.read(plan.data, data, ReadReport()), count))
 
 
 @torch.inference_mode()
-def _tokens_per_target(reader: TextPredictor, plan: ComparisonPlan) -> float:
+def _tokens_per_target(reader: TextPredictor[Any], plan: ComparisonPlan) -> float:
     items = reader.head_task.encode(_training_examples(reader, plan, SAMPLE), reader.options)
     device, tokens, targets = next(reader.model.parameters()).device, 0, 0
     for first in range(0, len(items), BATCH):

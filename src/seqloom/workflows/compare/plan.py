@@ -28,7 +28,7 @@ from seqloom.registry import task_to_train
 from seqloom.run_file import apply_settings, parse, to_plain
 from seqloom.runs.settings import absolute
 from seqloom.tasks.settings import FROM_CHECKPOINT
-from seqloom.tasks.text.training_data import files_behind
+from seqloom.tasks.text.training_data import expand_folders
 
 PLAN = "plan.json"
 MATCHES = ("steps", "time", "parameters")
@@ -340,7 +340,7 @@ def fingerprints(paths: Sequence[str]) -> tuple[dict[str, object], ...]:
         raise UsageError(
             "a comparison reads its data several times, so standard input cannot be compared on; name a file"
         )
-    return tuple(fingerprint(path) for path in files_behind(paths))
+    return tuple(fingerprint(path) for path in expand_folders(paths))
 
 
 def started_plan(folder: Path, plan: ComparisonPlan, threads_given: bool) -> ComparisonPlan:
