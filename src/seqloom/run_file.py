@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar, cast, get_type_hints
 
@@ -19,7 +19,7 @@ from seqloom.plugins import require_plugins
 C = TypeVar("C")
 
 
-def parse(kind: type[C], content: dict[str, Any], prefix: str = "") -> C:
+def parse(kind: type[C], content: Mapping[str, object], prefix: str = "") -> C:
     """`content` as a configuration of this kind. Raises UsageError that names every problem at once."""
     try:
         return cast(C, _checker(kind).validate_python(_tuples(content)))  # type: ignore[arg-type]  # a class is hashable
