@@ -150,7 +150,8 @@ class Classification(HeadTask[LabelledText]):
             return self._evaluate_numbers(examples, outputs, resamples)
         true, probabilities = np.asarray(dataset.targets), np.stack(outputs.probabilities)
         if self.kind == "multi-label":
-            return self._evaluate_label_sets(examples, true, probabilities, outputs.loss, resamples)
+            has_label = true.astype(bool)
+            return self._evaluate_label_sets(examples, has_label, probabilities, outputs.loss, resamples)
         true = np.where(true == IGNORE, -1, true)
         predictions = LabelPredictions.from_probabilities(true, probabilities)
         metrics = label_metrics(predictions, len(self.labels), resamples=resamples)
@@ -168,7 +169,7 @@ class Classification(HeadTask[LabelledText]):
     def _evaluate_label_sets(
         self,
         examples: Sequence[LabelledText],
-        true: NDArray[np.int64],
+        true: NDArray[np.bool_],
         probabilities: NDArray[np.float32],
         loss: float,
         resamples: int,
@@ -179,7 +180,7 @@ class Classification(HeadTask[LabelledText]):
         metrics = self._registered_metrics(examples, [np.flatnonzero(row) for row in chosen]) | metrics
         # the loss comes from the scores: exact where a probability is not
         metrics |= {"accuracy": metrics["exact_match"], "loss": loss}
-        exact = (chosen == true.astype(bool)).all(axis=1) & (unseen == 0)
+        exact = (chosen == true).all(axis=1) & (unseen == 0)
         details = {"labels": score_table(per_label_multi(true, chosen, self.labels))}
         return Evaluation(metrics, details=details, by_example=exact.astype(np.float64))
 
