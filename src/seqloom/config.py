@@ -60,7 +60,7 @@ def _registered(kind: str, *built_in: str) -> BeforeValidator:
             return value
         known = [repr(one) for one in (*built_in, *names(kind))]
         if not known:
-            raise ValueError(f"must be the name of a {kind} from a plugin (--plugin)")
+            raise ValueError("must be registered by a plugin (--plugin)")
         raise ValueError(f"must be {' or '.join(filter(None, [', '.join(known[:-1]), known[-1]]))}")
 
     return BeforeValidator(check)

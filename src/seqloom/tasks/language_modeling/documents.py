@@ -15,7 +15,7 @@ from seqloom.data.batching.corpus_windows import CorpusIds
 from seqloom.data.batching.token_store import fingerprint
 from seqloom.data.readers.documents import DocumentPiece, corpus_files, read_documents
 from seqloom.evaluation.perplexity import CorpusLikelihood, score_texts
-from seqloom.protocols import SpecialIds, Tokenizer
+from seqloom.protocols import SpecialIds, Tokenizer, context_of
 from seqloom.runs.progress import logged_report
 from seqloom.text.special_tokens import SPECIAL_IDS
 
@@ -103,12 +103,13 @@ def document_batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
 def stride_of(model: Any, stride: int | None) -> int | None:
     """How far windows move on: as asked for, or half a window, so that each token of a long text has half a
     window before it."""
-    return stride or (None if model.context is None else max(model.context // 2, 1))
+    context = context_of(model)
+    return stride or (None if context is None else max(context // 2, 1))
 
 
 def describe_scoring(model: Any, stride: int | None, tokenizer: Tokenizer) -> str:
     """How log-probabilities come about, in one line."""
-    context, step, special_ids = model.context, stride_of(model, stride), tokenizer.special_ids
+    context, step, special_ids = context_of(model), stride_of(model, stride), tokenizer.special_ids
     begin = " ".join(tokenizer.pieces(special_ids.bos))
     end = (
         "nothing ends a text"
