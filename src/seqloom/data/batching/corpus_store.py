@@ -125,11 +125,9 @@ def open_corpus(place: Path) -> CorpusStore | None:
     except (FolderError, OSError, ValueError, KeyError, TypeError):
         return None
     fits = len(offsets) == len(lines) + 1 == totals.documents + 1 and len(tokens) == offsets[-1] == totals.ids
-    return (
-        CorpusStore(tokens, offsets, lines, totals, place, ended)
-        if fits and (place / "files.jsonl").exists()
-        else None
-    )
+    if not fits or not (place / "files.jsonl").exists():
+        return None
+    return CorpusStore(tokens, offsets, lines, totals, place, ended)
 
 
 def _write(
@@ -137,7 +135,8 @@ def _write(
 ) -> Totals:
     totals, dtype = Totals(), dtype_of(tokenizer)
     special_ids = tokenizer.special_ids
-    end = array(dtype.char, [] if special_ids.eos is None else [special_ids.eos]).tobytes()
+    eos = [] if special_ids.eos is None else [special_ids.eos]
+    end = array(dtype.char, eos).tobytes()
     with (
         array_files(folder, dtype) as (tokens, offsets, lines),
         open(folder / "files.jsonl", "w", encoding="utf-8") as names,
@@ -155,13 +154,12 @@ def _write(
                 totals.ids += len(ids) // dtype.itemsize
                 if begins := piece.last:
                     tokens.write(end)
-                    totals.ids += special_ids.eos is not None
+                    totals.ids += len(eos)
                     totals.documents += 1
                     offsets.write(totals.ids.to_bytes(8, sys.byteorder))
             if special_ids.unk is not None:
-                totals.unknown += int(
-                    np.count_nonzero(np.frombuffer(b"".join(encoded), dtype) == special_ids.unk)
-                )
+                known = np.frombuffer(b"".join(encoded), dtype)
+                totals.unknown += int(np.count_nonzero(known == special_ids.unk))
             _count(totals, chunk)
             progress(totals)
         if not totals.documents:

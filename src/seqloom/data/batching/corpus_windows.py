@@ -163,7 +163,8 @@ def load_windows(
     No rows: the first of the `whole` batch with nothing trained and no stream, since a worker must take part
     even where a batch has fewer rows than there are workers.
     """
-    starts, lengths, streams, begins = plan.windows(corpus, rows if len(rows) else whole[:1])
+    used = rows if len(rows) else whole[:1]
+    starts, lengths, streams, begins = plan.windows(corpus, used)
     steps = np.arange(max(int(lengths.max()), 1))  # all windows of a shard may be empty
     inside = steps < lengths[:, None]
     places = (starts[:, None] + steps) % len(corpus.tokens)

@@ -129,9 +129,8 @@ def translation_batch(
     batch has fewer rows than there are workers.
     """
     used = rows if len(rows) else whole[:1]
-    sources, targets = (
-        [store.sequence(row, column)[:max_length].tolist() for row in used] for column in (SOURCE, TARGET)
-    )
+    sources = [store.sequence(row, SOURCE)[:max_length].tolist() for row in used]
+    targets = [store.sequence(row, TARGET)[:max_length].tolist() for row in used]
     batch = pair_batch(sources, targets, special_ids)
     return batch if len(rows) else batch._replace(targets=torch.full_like(batch.targets, IGNORE))
 

@@ -144,7 +144,7 @@ def split_labelled(
     labels = np.array([numbers.setdefault(label, len(numbers)) for label in first], np.int64)
     groups = [example.group for example in examples]
     keys = [text_key(example) for example in examples]
-    return stratified_split(labels, seed, group_ids(keys, groups if any(groups) else None))
+    return stratified_split(labels, seed, group_ids(keys, groups))
 
 
 def hold_out(pieces: Iterable[DocumentPiece], seed: int) -> HeldOut:

@@ -91,18 +91,15 @@ def encode_contexts(
 
 def windows_of(length: int, question: int, one: Question, options: EncodingOptions) -> list[Window]:
     """Windows over the tokens of a context."""
-    special = options.template.size(2)
-    limits = [] if options.model_max_length is None else [options.model_max_length]
-    if options.max_length is not None:
-        limits.append(options.max_length + special)
-    if not limits:
+    most = options.room(texts=2)
+    if most is None:
         return [(0, length)]
-    room = min(limits) - special - question
+    room = most - question
     if room < 1:
         raise DataError(
             "a row must have room for the question and some of its context, but the question alone has"
-            f" {question} tokens and {min(limits)} are read; raise data.max_length",
+            f" {question} tokens and {most + options.template.size(2)} are read; raise data.max_length",
             one.path,
             one.line,
         )
-    return windows(length, room, min(room // 4, 128) if options.stride is None else options.stride)
+    return windows(length, room, options.stride_or(min(room // 4, 128)))

@@ -48,6 +48,17 @@ class EncodingOptions:
     """Characters that are read beside the words; none where they are not read."""
     truncation: Truncation = field(default_factory=lambda: Truncation())
 
+    def room(self, texts: int = 1) -> int | None:
+        """Tokens that a row of so many texts has room for, special ones not counted; None where there is no
+        limit."""
+        limits = [] if self.max_length is None else [self.max_length]
+        if self.model_max_length is not None:
+            limits.append(self.model_max_length - self.template.size(texts))
+        return min(limits, default=None)
+
+    def stride_or(self, default: int) -> int:
+        return default if self.stride is None else self.stride
+
 
 @final
 @dataclass
@@ -85,7 +96,8 @@ def encode_labelled(
         first = encode_truncated([one.text for one in some], options)
         second = iter(encode_truncated([one.second for one in some if one.second is not None], options))
         for ids, one in zip(first, some, strict=True):
-            yield pair_rows(ids, None if one.second is None else next(second), options)
+            other = None if one.second is None else next(second)
+            yield pair_rows(ids, other, options)
 
     return _encode(examples, options, rows_of, targets)
 
@@ -133,11 +145,12 @@ def _encode(
             f" more (the longest {longest:,}); read the beginning of each: --set data.max_length={limit}",
             *too_long[0][1],
         )
+    known = np.concatenate(targets) if targets else np.zeros(0, np.int64)
     return EncodedDataset(
         tokens=tokens.build(),
         second_start=np.array(second_start, np.int64),
         row_offsets=np.array(row_offsets, np.int64),
-        targets=np.concatenate(targets) if targets else np.zeros(0, np.int64),
+        targets=known,
         origins=origins,
     )
 
@@ -145,11 +158,9 @@ def _encode(
 def encode_truncated(texts: Sequence[str], options: EncodingOptions) -> list[list[int]]:
     """The ids of each text, truncated to `max_length`, or to what a row has room for where that is less."""
     encoded = options.tokenizer.encode(texts)
-    most = options.max_length
-    if most is None:
+    most = options.room()
+    if most is None or options.max_length is None:
         return encoded
-    if options.model_max_length is not None:
-        most = min(most, options.model_max_length - options.template.size(1))
     return [truncated(ids, most, options) for ids in encoded]
 
 
@@ -176,7 +187,7 @@ def truncated_row(first: list[int], second: list[int] | None, options: EncodingO
     shortened first (Devlin et al. 2019)."""
     if options.max_length is not None and options.model_max_length is not None:
         after = len(second or ())
-        room = options.model_max_length - options.template.size(1 if second is None else 2)
+        room = options.model_max_length - options.template.size(1 + (second is not None))
         if len(first) + after > room:
             options.truncation.count(len(first) + after)
             first = first[: max(room - after, (room + 1) // 2)]

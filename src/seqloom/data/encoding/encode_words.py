@@ -40,7 +40,7 @@ def encode_tagged(
     example_of: list[int] = []
     tokens, places, targets, words = (SequenceBuilder() for _ in range(4))
     word_numbers: dict[str, int] = {}
-    room = window_room(options)
+    room = options.room()
     for some in chunked(examples, CHUNK):
         for example, ids in zip(some, ids_of_words(some, options.tokenizer), strict=True):
             windows.append(windows_of(ids, options))
@@ -108,20 +108,11 @@ def unknown_id(tokenizer: Tokenizer) -> int:
     return special_ids.suffix[-1] if special_ids.suffix else 0
 
 
-def window_room(options: EncodingOptions) -> int | None:
-    """Tokens of a window, special ones not counted; None where there is no limit."""
-    limits = [] if options.max_length is None else [options.max_length]
-    if options.model_max_length is not None:
-        limits.append(options.model_max_length - options.template.size(1))
-    return min(limits, default=None)
-
-
 def windows_of(ids: Sequence[Sequence[int]], options: EncodingOptions) -> list[Window]:
-    room = window_room(options)
+    room = options.room()
     if room is None:
         return [(0, len(ids))]
-    stride = room // 4 if options.stride is None else options.stride
-    return word_windows([len(one) for one in ids], room, stride)
+    return word_windows([len(one) for one in ids], room, options.stride_or(room // 4))
 
 
 def tag_ids(order: Sequence[str]) -> Callable[[TaggedWords, int], int]:

@@ -54,12 +54,11 @@ class RowTemplate(NamedTuple):
 
     def joined(self, first: Sequence[int], second: Sequence[int] | None = None) -> EncodedRow:
         """One text, or two, with their special tokens."""
-        row = [*self.prefix, *first]
-        if second is not None:
-            row += self.separator
-        start = len(row)
-        row += [*(second or ()), *self.suffix]
-        return EncodedRow(row, len(row) if second is None else start)
+        if second is None:
+            row = [*self.prefix, *first, *self.suffix]
+            return EncodedRow(row, len(row))
+        before = [*self.prefix, *first, *self.separator]
+        return EncodedRow([*before, *second, *self.suffix], len(before))
 
 
 class EncodedRow(NamedTuple):
@@ -73,13 +72,15 @@ class EncodedRow(NamedTuple):
 def row_template(special_ids: SpecialIds, encoder: str, own: bool, size: int) -> RowTemplate:
     """Of a family of encoders. `own`: whether seqloom made the tokenizer, whose `size` is that of its
     vocabulary."""
+    separator = (DELIMITER,) if own else special_ids.separator
     if encoder in ("bag_of_words", "convolution", "recurrent"):
-        return RowTemplate((), (DELIMITER,) if own else special_ids.separator, ())
+        return RowTemplate((), separator, ())
     if own:
-        return RowTemplate((BOS,) if encoder != "t5" else (), (DELIMITER,), (EOS,))
+        prefix = () if encoder == "t5" else (BOS,)
+        return RowTemplate(prefix, separator, (EOS,))
     if encoder == "gpt":
         return RowTemplate((size,), (size + 1,), (size + 2,))
-    return RowTemplate(special_ids.prefix, special_ids.separator, special_ids.suffix)
+    return RowTemplate(special_ids.prefix, separator, special_ids.suffix)
 
 
 @final

@@ -135,8 +135,10 @@ def pair_record(fields: dict[str, str], file: DataFile, line: int) -> Iterator[R
     source, target = fields["source"].strip(), fields["target"].strip()
     if source and target:
         yield Record(fields, file.path, line)
+    elif source or target:
+        file.skip("one side of the pair is blank", line)
     else:
-        file.skip("one side of the pair is blank" if source or target else "blank", line)
+        file.skip("blank", line)
 
 
 def full_record(fields: dict[str, str], file: DataFile, line: int) -> Iterator[Record]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import BinaryIO, final
 
@@ -40,9 +40,10 @@ class DataFile:
             open_file=self.open_file,
         )
 
-    def full_lines(self) -> Iterator[Line]:
-        """The lines with text; blank and bad ones are counted as skipped."""
-        for line in self.lines():
+    def full_lines(self, lines: Iterable[Line] | None = None) -> Iterator[Line]:
+        """The lines with text (of `lines`, where they are known already); blank and bad ones are counted as
+        skipped."""
+        for line in self.lines() if lines is None else lines:
             if line.problem is not None or not line.text.strip():
                 self.skip(line.problem or "blank", line.number)
             else:

@@ -53,7 +53,7 @@ def read_lines(
     counted and becomes an empty text, and an empty file has no lines.
     """
     count = blank = skipped = 0
-    with report.reading(path, None):
+    with report.reading([path], "", required=False):
         for number, text, problem in scan_lines(
             path,
             report,
@@ -112,7 +112,8 @@ def scan_lines(
                 ended = raw.endswith(newline) and len(raw) % unit == 0
                 content = raw[:-unit].removesuffix(carriage) if ended else raw
                 if b"\0" in content and unit == 1:
-                    _refuse_zeros(content, None if ended else file, path, number)
+                    rest = None if ended else file
+                    _refuse_zeros(content, rest, path, number)
                 if len(content) > max_line_bytes:
                     raise DataError(
                         f"the line must have at most {max_line_bytes} bytes, but has more; is it one record a"
@@ -162,7 +163,7 @@ def _byte_order(file: BinaryIO, codec: str) -> tuple[str, bytes]:
     """utf-16 and utf-32 with their byte order, by the first character, and the bytes of that character."""
     if codec not in ("utf-16", "utf-32"):
         return codec, b""
-    start = file.read(2 if codec == "utf-16" else 4)
+    start = file.read(int(codec[-2:]) // 8)
     # Without a byte order mark a big-endian ASCII character begins with its zeros.
     big_endian = start.startswith((codecs.BOM_UTF16_BE, b"\0"))
     return f"{codec}-{'be' if big_endian else 'le'}", start

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from seqloom.errors import DataError, place
 
@@ -17,6 +18,7 @@ class Count:
     first: str
 
 
+T = TypeVar("T")
 Counts = dict[str, Count]
 """By reason."""
 
@@ -76,17 +78,26 @@ class ReadReport:
             self.notes.append(sentence)
 
     @contextmanager
-    def reading(self, path: str | None, nothing: str | None) -> Iterator[None]:
+    def reading(self, paths: Sequence[str], nothing: str, *, required: bool = True) -> Iterator[None]:
         """Counts a row that ends the reading with an error. Raises DataError, with `nothing` as its message,
-        where no row was used; `{rows}` in it becomes the number of rows read."""
+        where a row is required and none was used; `{rows}` in it becomes the number of rows read."""
         used, read = self.used, self.read
         try:
             yield
         except DataError as error:
             self.rejected += error.line is not None
             raise
-        if nothing is not None and self.used == used:
-            raise DataError(nothing.format(rows=self.read - read), path)
+        if required and self.used == used:
+            raise DataError(nothing.format(rows=self.read - read), next(iter(paths), None))
+
+    def counted(
+        self, items: Iterable[T], paths: Sequence[str], nothing: str, *, required: bool = True
+    ) -> Iterator[T]:
+        """Items that are each made of one row, counted as used; see `reading`."""
+        with self.reading(paths, nothing, required=required):
+            for item in items:
+                self.used += 1
+                yield item
 
     def notices(self) -> list[str]:
         """Everything in plain words, such as `3 lines skipped: bad UTF-8 (first: train.de:17)`."""

@@ -40,7 +40,9 @@ class TableRow(NamedTuple):
     def __str__(self) -> str:
         """The row as messages show it."""
         text = " | ".join(cell[:60] for cell in self.cells[:20])
-        return printable(text if len(text) <= 80 else text[:80] + "…")
+        if len(text) > 80:
+            text = text[:80] + "…"
+        return printable(text)
 
 
 @final
@@ -57,7 +59,8 @@ class DelimitedText:
         """By settings, else by the form of the file, csv or tsv."""
         options = file.options
         delimiter = options.delimiter or ("," if form == "csv" else "\t")
-        return cls(file, delimiter, form == "csv" if options.quoting is None else options.quoting)
+        quoting = form == "csv" if options.quoting is None else options.quoting
+        return cls(file, delimiter, quoting)
 
     def rows(self, lines: Iterator[Line]) -> Iterator[TableRow]:
         """With `quoting`, a cell that begins with `"` ends at the next single `"` (`""` is a quote in it),

@@ -190,7 +190,8 @@ def _read_idx(path: str, labels_path: str | None) -> Iterator[Picture]:
                     path,
                 )
             pixels = np.frombuffer(content, np.uint8).reshape(height, width, 1)
-            yield Picture(pixels, None if labels is None else str(labels[index]), path, index + 1)
+            label = None if labels is None else str(labels[index])
+            yield Picture(pixels, label, path, index + 1)
         if images.read(1):
             raise DataError(
                 f"must end after the {count:,} images that it announces, but goes on; fetch it again", path
@@ -217,7 +218,8 @@ def _idx_labels(path: str, images: str, count: int) -> bytes:
 
 
 def _read_npz(path: str, labelled: bool) -> Iterator[Picture]:
-    images, *others = _arrays(path, ("images", "labels") if labelled else ("images",))
+    names = ("images", "labels") if labelled else ("images",)
+    images, *others = _arrays(path, names)
     labels = others[0] if others else None
     colours = images.ndim == 4
     right_shape = images.ndim == 3 or (colours and images.shape[3] in (1, 3))
@@ -233,8 +235,10 @@ def _read_npz(path: str, labelled: bool) -> Iterator[Picture]:
             f" of shape {labels.shape}",
             path,
         )
-    for index, pixels in enumerate(images if colours else images[..., None]):
-        yield Picture(pixels, None if labels is None else str(labels[index]), path, index + 1)
+    pictures = images if colours else images[..., None]
+    for index, pixels in enumerate(pictures):
+        label = None if labels is None else str(labels[index])
+        yield Picture(pixels, label, path, index + 1)
 
 
 def _arrays(path: str, names: Sequence[str]) -> list[NDArray[np.generic]]:
@@ -319,7 +323,8 @@ def decoded(path: str) -> NDArray[np.uint8]:
             with image.open(file) as picture:
                 mode = picture.mode
                 upright = operations.exif_transpose(picture)
-                pixels = np.array(upright.convert("L" if mode in ("1", "L", "LA") else "RGB"), dtype=np.uint8)
+                colours = "L" if mode in ("1", "L", "LA") else "RGB"
+                pixels = np.array(upright.convert(colours), dtype=np.uint8)
         except (image.DecompressionBombWarning, image.DecompressionBombError):
             raise DataError(
                 f"must have at most {image.MAX_IMAGE_PIXELS:,} pixels, but has more; make it smaller", path

@@ -65,7 +65,8 @@ class ImageStore:
     def place(self, row: int) -> str:
         """Where a row came from, such as `digits.npz:17`."""
         path, first, many = self.places[bisect.bisect_right(self.places, row, key=lambda one: one[1]) - 1]
-        return place(path, row - first + 1 if many else None)
+        number = row - first + 1 if many else None
+        return place(path, number)
 
     def numbered(self, names: tuple[str, ...]) -> ImageStore:
         """The same with the labels of a model. Raises DataError where a label is none of these."""
@@ -178,7 +179,8 @@ class ImagePlan:
     def load(self, rows: Rows, whole: Rows) -> ImageBatch:
         """The batch of these rows. No rows: the first of the `whole` batch with nothing trained, since a
         worker must take part."""
-        pixels, store_rows, _ = self.pixels(rows if len(rows) else whole[:1])
+        used = rows if len(rows) else whole[:1]
+        pixels, store_rows, _ = self.pixels(used)
         labels = torch.from_numpy(np.asarray(self.store.labels[store_rows]))
         if not len(rows):
             labels = torch.full_like(labels, IGNORE)

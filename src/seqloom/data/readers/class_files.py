@@ -74,11 +74,8 @@ def _by_file(members: Sequence[Member]) -> Iterator[Record]:
                 " folder"
             )
     for one, label in zip(members, class_names([one.parts[-1] for one in members]), strict=True):
-        for line in one.lines():
-            if line.problem is not None or not line.text.strip():
-                one.file.skip(line.problem or "blank", line.number)
-            else:
-                yield Record({"text": line.text, "label": label}, one.file.path, line.number)
+        for line in one.file.full_lines(one.lines()):
+            yield Record({"text": line.text, "label": label}, one.file.path, line.number)
 
 
 def _by_folder(members: Sequence[Member]) -> Iterator[Record]:

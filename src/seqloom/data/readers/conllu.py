@@ -39,12 +39,12 @@ def read_conllu(file: DataFile, answers: bool) -> Iterator[TaggedWords]:
     """
     for number, block in sentences(file):
         comments = list(takewhile(lambda line: line.text.startswith("#"), block))
-        names = [found[1] for line in comments if (found := _SENTENCE.match(line.text))]
+        names = (found[1] for line in comments if (found := _SENTENCE.match(line.text)))
         words = block[len(comments) :]
         if not words:
             file.skip("comments without words", block[0].number)
             continue
-        sentence = _Sentence(file, names[0] if names else f"number {number}", words)
+        sentence = _Sentence(file, next(names, f"number {number}"), words)
         reason = "sentence that is not CoNLL-U as it must be"
         yield from usable(partial(sentence.tagged, answers), file, reason, words[0].number)
 

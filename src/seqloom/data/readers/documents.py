@@ -123,7 +123,7 @@ def read_documents(files: Sequence[str], data: DataConfig, report: ReadReport) -
     UsageError for options that cannot be; both when the first piece is asked for or later.
     """
     nothing = "there are no documents in it (read: {rows}, all blank or skipped)"
-    with report.reading(files[0] if files else None, nothing):
+    with report.reading(files, nothing):
         for path in files:
             for piece in _pieces(DataFile(path, data, report)):
                 report.used += piece.last

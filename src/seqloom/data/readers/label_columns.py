@@ -36,7 +36,7 @@ KNOWN = frozenset((*TEXTS, *LABELS, *SCORES, *(name for pair in PAIRS for name i
 def labelled_schema(*, pairs: bool | None, answers: bool, number: bool) -> TableSchema:
     """`pairs`: whether there are two texts, None where the header says so; `answers`: whether there are
     labels, which are scores where `number` is set."""
-    title = "score" if number else "label"
+    title, known = ("score", SCORES) if number else ("label", LABELS)
     headerless = ("text", "second")[: 1 + bool(pairs)]
     settings = ("text",) if pairs is False else ("text", "second")
     if answers:
@@ -49,7 +49,7 @@ def labelled_schema(*, pairs: bool | None, answers: bool, number: bool) -> Table
         if answers:
             by_score = number and (options.score is not None or options.label is None)
             setting = "score" if by_score else "label"
-            chosen["label"] = header.find(setting, title, SCORES if number else LABELS)
+            chosen["label"] = header.find(setting, title, known)
             group = header.named("group")
             if group is not None:
                 chosen["group"] = group
@@ -131,8 +131,10 @@ def labelled_record(
     sides = [fields[role].strip() for role in ("text", "second") if role in fields]
     if blanks or all(sides):
         yield Record(fields, file.path, line)
+    elif any(sides):
+        file.skip("one side of the pair is blank", line)
     else:
-        file.skip("one side of the pair is blank" if any(sides) else "the text is blank", line)
+        file.skip("the text is blank", line)
 
 
 def refuse_columns(options: DataConfig) -> None:

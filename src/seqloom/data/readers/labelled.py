@@ -50,12 +50,11 @@ def read_labelled(
     when asked for the first example.
     """
     nothing = "there are no usable examples in it (rows read: {rows}, all blank or skipped)"
-    with report.reading(paths[0] if paths else None, nothing if answers else None):
-        for record in _records(list(paths), options, report, pairs, answers, number):
-            example = _example(record, DataFile(record.path, options, report), answers, number)
-            if example is not None:
-                report.used += 1
-                yield example
+    examples = (
+        _example(record, DataFile(record.path, options, report), answers, number)
+        for record in _records(list(paths), options, report, pairs, answers, number)
+    )
+    return report.counted(filter(None, examples), paths, nothing, required=answers)
 
 
 def _records(

@@ -45,11 +45,7 @@ def check_labels(examples: Sequence[LabelledText]) -> list[str]:
     _refuse_similar(first)
     counts = Counter(label for label, _ in labels_of(examples))
     if len(counts) < 2 and all(example.labels for example in examples):
-        only = f"all {len(examples)} have {next(iter(counts))!r}" if counts else "there is none"
-        raise DataError(
-            f"examples to train on must have at least two different labels, but {only}",
-            examples[0].path if examples else None,
-        )
+        raise _all_alike("at least two different labels", [repr(label) for label in counts], examples)
     notices = []
     single = [label for label, number in counts.items() if number == 1]
     if single:
@@ -70,11 +66,14 @@ def check_numbers(examples: Sequence[LabelledText]) -> None:
     """Raises DataError where numbers to train on do not differ."""
     numbers = {float(label) for label, _ in labels_of(examples)}
     if len(numbers) < 2:
-        only = f"all {len(examples)} have {next(iter(numbers)):g}" if numbers else "there is none"
-        raise DataError(
-            f"examples to train on must have different numbers, but {only}",
-            examples[0].path if examples else None,
-        )
+        raise _all_alike("different numbers", [f"{number:g}" for number in numbers], examples)
+
+
+def _all_alike(must: str, answers: Sequence[str], examples: Sequence[LabelledText]) -> DataError:
+    """`answers`: the only one, or none."""
+    path = next((example.path for example in examples), None)
+    only = f"all {len(examples)} have {answers[0]}" if answers else "there is none"
+    return DataError(f"examples to train on must have {must}, but {only}", path)
 
 
 def _by_count(item: tuple[str, int]) -> tuple[int, str]:

@@ -68,10 +68,8 @@ def read_choices(
     when asked for the first choice.
     """
     nothing = "there are no usable choices in it (rows read: {rows}, all blank or skipped)"
-    with report.reading(paths[0] if paths else None, nothing if answers else None):
-        for choice in _choices(_tables(paths, options, report, answers), options, report, answers):
-            report.used += 1
-            yield choice
+    choices = _choices(_tables(paths, options, report, answers), options, report, answers)
+    return report.counted(choices, paths, nothing, required=answers)
 
 
 def counted_from(paths: Sequence[str], options: DataConfig) -> Base | None:
@@ -85,8 +83,11 @@ def counted_from(paths: Sequence[str], options: DataConfig) -> Base | None:
 
 def _tables(paths: Sequence[str], options: DataConfig, report: ReadReport, answers: bool) -> Iterator[_Table]:
     has_labels = len(paths) == 2 and paths[1].removesuffix(".gz").endswith(LABEL_ENDINGS)
-    for path in paths[:1] if has_labels else paths:
-        yield _table(DataFile(path, options, report), paths[1] if has_labels else None, answers)
+    if has_labels:
+        yield _table(DataFile(paths[0], options, report), paths[1], answers)
+        return
+    for path in paths:
+        yield _table(DataFile(path, options, report), None, answers)
 
 
 def _table(file: DataFile, labels: str | None, answers: bool) -> _Table:
@@ -166,8 +167,9 @@ def _guessed_options(header: Header) -> list[str]:
     for name in columns:
         if match := OPTION.fullmatch(name):
             series.setdefault((match[1], match[2].isdecimal()), []).append((match[2].zfill(2), name))
-    candidates = [[name for _, name in sorted(one)] for one in series.values()]
-    candidates.append(list(takewhile(columns.__contains__, LETTERS)))
+    candidates = [list(takewhile(columns.__contains__, LETTERS))]
+    for one in series.values():
+        candidates.append([name for _, name in sorted(one)])
     guess = max(candidates, key=len)
     if len(guess) < 2:
         guess = [name for name in LISTS if name in columns][:1]
@@ -304,10 +306,10 @@ def _by_premise(records: Sequence[Record], answers: bool) -> Iterator[ChoiceQues
                 path,
                 line,
             )
-        right = []
+        answer = None
         if answers:
-            labels = [folded(row.fields["label"]) for row in rows]
-            right = [index for index, label in enumerate(labels) if label in RIGHT]
+            right = [index for index, row in enumerate(rows) if folded(row.fields["label"]) in RIGHT]
+            answer = next(iter(right), None)
             if len(right) != 1:
                 lines = ", ".join(str(row.line) for row in rows[:8])
                 raise DataError(
@@ -317,4 +319,4 @@ def _by_premise(records: Sequence[Record], answers: bool) -> Iterator[ChoiceQues
                     line,
                 )
         options = tuple(row.fields["second"] for row in rows)
-        yield ChoiceQuestion(text, options, right[0] if right else None, path, line)
+        yield ChoiceQuestion(text, options, answer, path, line)

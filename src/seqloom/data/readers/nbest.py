@@ -75,7 +75,7 @@ def read_nbest(
     if form != "jsonl":
         what = "each row below the header must be one hypothesis"
     first = True
-    with report.reading(path, f"there are no lists of hypotheses in it; {what}: see docs/rescoring.md"):
+    with report.reading([path], f"there are no lists of hypotheses in it; {what}: see docs/rescoring.md"):
         for one, lines in lists:
             if first and score is None and "score" in one.fields[0]:
                 score = "score"
@@ -145,12 +145,13 @@ def _of_json_lines(file: DataFile) -> Iterator[ListAndLines]:
         if kept is None:
             continue
         file.report.used += 1
+        reference = kept[-1] if references else None
         one = NBest(
             id=given,
             texts=tuple(kept[: len(texts)]),
             fields=tuple(fields for _, fields in hypotheses),
             scores=None,
-            reference=kept[-1] if references else None,
+            reference=reference,
             others=_without(content, FIRST_FIELDS),
             path=file.path,
             line=line,

@@ -71,10 +71,7 @@ def read_pairs(paths: Sequence[str], options: DataConfig, report: ReadReport) ->
     asked for.
     """
     nothing = "there are no usable pairs in it (rows read: {rows}, all blank on a side or skipped)"
-    with report.reading(paths[0] if paths else None, nothing):
-        for record in _pairs(list(paths), options, report):
-            report.used += 1
-            yield record
+    yield from report.counted(_pairs(list(paths), options, report), paths, nothing)
 
 
 def _pairs(paths: list[str], options: DataConfig, report: ReadReport) -> Iterator[Record]:

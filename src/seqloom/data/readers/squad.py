@@ -59,12 +59,9 @@ def read_questions(
                 f" {form}"
             )
         file = DataFile(path, options, report)
-        with report.reading(path, "there is no question in it that can be used"):
-            for raw in _raw_questions(file, form, answers):
-                question = raw.checked_or_skipped(answers)
-                if question is not None:
-                    report.used += 1
-                    yield question
+        questions = (raw.checked_or_skipped(answers) for raw in _raw_questions(file, form, answers))
+        nothing = "there is no question in it that can be used"
+        yield from report.counted(filter(None, questions), [path], nothing)
 
 
 def _raw_questions(file: DataFile, form: str, answers: bool) -> Iterator[_RawQuestion]:

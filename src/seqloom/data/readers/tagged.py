@@ -45,11 +45,11 @@ def read_tagged(
 
     Raises what the readers of the forms raise, and DataError where a file has no sentence.
     """
-    nothing = "there is no sentence in it that can be used" if answers else None
+    nothing = "there is no sentence in it that can be used"
     for path in paths:
         file = DataFile(path, options, report)
         read = _READERS[_form(file, answers)]
-        with report.reading(path, nothing):
+        with report.reading([path], nothing, required=answers):
             for sentence in read(file, answers):
                 report.used += 1
                 yield sentence

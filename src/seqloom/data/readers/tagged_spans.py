@@ -40,7 +40,8 @@ def read_tagged_spans(file: DataFile, answers: bool) -> Iterator[TaggedWords]:
             elif found:
                 tags += [f"B-{entity}", *[f"I-{entity}"] * (len(found) - 1)]
         if words:
-            yield TaggedWords(tuple(words), tuple(tags) if answers else (), file.path, number)
+            known = tags if answers else ()
+            yield TaggedWords(tuple(words), tuple(known), file.path, number)
         else:
             file.skip("blank", number)
 

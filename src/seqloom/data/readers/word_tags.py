@@ -20,7 +20,7 @@ def read_word_tags(file: DataFile, answers: bool) -> Iterator[TaggedWords]:
     Raises DataError where an archive is damaged or encrypted.
     """
     if not file.path.lower().endswith(".zip"):
-        for line in file.lines():
+        for line in file.full_lines():
             yield from _sentence(line, file, answers)
         return
     with members(file) as (files, left_out):
@@ -28,7 +28,7 @@ def read_word_tags(file: DataFile, answers: bool) -> Iterator[TaggedWords]:
             lines = list(member.lines())
             words = [word for line in lines if line.problem is None for word in line.text.split()]
             if 2 * sum(map(_has_tag, words)) > len(words):
-                for line in lines:
+                for line in member.file.full_lines(lines):
                     yield from _sentence(line, member.file, answers)
             else:
                 left_out.append("/".join(member.parts))
@@ -43,10 +43,7 @@ def _has_tag(token: str) -> bool:
 
 
 def _sentence(line: Line, file: DataFile, answers: bool) -> Iterator[TaggedWords]:
-    """That of a line, or none."""
-    if line.problem is not None or not line.text.strip():
-        file.skip(line.problem or "blank", line.number)
-        return
+    """That of a line with text, or none."""
     words, tags = [], []
     for token in line.text.replace("\t", " ").split(" "):
         if _has_tag(token):
@@ -58,6 +55,7 @@ def _sentence(line: Line, file: DataFile, answers: bool) -> Iterator[TaggedWords
         elif token:
             file.find("a word without a tag, which is left out", line.number)
     if words:
-        yield TaggedWords(tuple(words), tuple(tags) if answers else (), file.path, line.number)
+        known = tags if answers else ()
+        yield TaggedWords(tuple(words), tuple(known), file.path, line.number)
     else:
         file.skip("no word has a tag", line.number)

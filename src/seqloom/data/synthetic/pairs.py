@@ -117,7 +117,7 @@ def date_phrases(
     held_days: list[date] = []
     for year in years:
         first = date(year, 1, 1)
-        of_year = [first + timedelta(number) for number in range(366 if isleap(year) else 365)]
+        of_year = [first + timedelta(number) for number in range(365 + isleap(year))]
         (held_days if year in held_years else days).extend(of_year)
     draw = _Draw(reader, rng)
     of_years = draw(held_out, held_days, known_writings)
@@ -205,7 +205,8 @@ def _reading(day: date, key: str) -> tuple[str, _DateReading]:
     shape, numbers = _split(key)
     part_of = {day.day: "day", day.month: "month", day.year: "year", day.year % 100: "year of a century"}
     roles = tuple(part_of[number] for number in numbers)
-    return shape, _DateReading(roles, 0 if "month" in roles else day.month)
+    month = 0 if "month" in roles else day.month
+    return shape, _DateReading(roles, month)
 
 
 def _split(key: str) -> tuple[str, list[int]]:
