@@ -165,7 +165,7 @@ class FittedModel(Protocol):
     """A class of models that are estimated from a text in one go, without gradients."""
 
     @classmethod
-    def fit(cls, config: ModelConfig, ids: NDArray[np.int32]) -> nn.Module:
+    def fit(cls, config: ModelConfig, ids: NDArray[np.integer[Any]]) -> nn.Module:
         """The model of the texts in one array of ids, each closed by `</s>`."""
         ...
 

@@ -121,13 +121,26 @@ def split_note(count: int, what: str, seed: int) -> str:
     return f"no validation data given: {count:,} {what}{'s' if count > 1 else ''} split off by seed {seed}"
 
 
+def every_few_seconds(seconds: float = 5.0) -> Callable[[], bool]:
+    """A function that says whether the last time that it said so, or its making, is so long ago."""
+    last = time.monotonic()
+
+    def is_due() -> bool:
+        nonlocal last
+        if time.monotonic() - last <= seconds:
+            return False
+        last = time.monotonic()
+        return True
+
+    return is_due
+
+
 def log_progress(records: Iterable[T], what: str, every: float = 5.0) -> Iterator[T]:
     """The same records; their number is logged every few seconds."""
-    logged = time.monotonic()
+    is_due = every_few_seconds(every)
     for number, record in enumerate(records, start=1):
-        if number % 1000 == 0 and time.monotonic() - logged > every:
+        if number % 1000 == 0 and is_due():
             logger.info(f"{number:,} {what}")
-            logged = time.monotonic()
         yield record
 
 

@@ -14,7 +14,8 @@ from seqloom import files
 from seqloom.config import DataConfig, RunConfig, TrainConfig
 from seqloom.data.batching.pair_batches import BatchPlan
 from seqloom.errors import FolderError, UsageError, printable
-from seqloom.protocols import FittedModel, NewModel, SpecialIds, TrainingData
+from seqloom.protocols import FittedModel, ModelConfig, NewModel, SpecialIds, TrainingData
+from seqloom.run_file import to_plain
 from seqloom.runs import run_folder
 from seqloom.runs.progress import mute_logs
 from seqloom.runs.settings import model_fields
@@ -35,7 +36,7 @@ class StepTrainingData:
     def initialise(self, model: nn.Module) -> None:
         """Nothing needs to be set."""
 
-    def fit(self, model_class: type[FittedModel], config: object) -> nn.Module:
+    def fit(self, model_class: type[FittedModel], config: ModelConfig) -> nn.Module:
         raise UsageError(f"a {model_class.__name__} cannot be made of {self.kind}")
 
 
@@ -95,6 +96,12 @@ def check_same_data(folder: Path, fingerprints: Sequence[Mapping[str, object]]) 
             f"{printable(str(folder))}: a run must go on with the data it began with, but"
             f" {', '.join(changed) or 'their number'} has changed; restore it, or train a new run"
         )
+
+
+def stored_reading_settings(data: DataConfig) -> dict[str, object]:
+    """The settings that a store of tokens depends on, beside its files."""
+    left_out = ("train", "validation", "max_length")
+    return {name: value for name, value in to_plain(data).items() if name not in left_out}
 
 
 def record_data(folder: Path, fingerprints: Sequence[Mapping[str, object]], **counts: object) -> None:

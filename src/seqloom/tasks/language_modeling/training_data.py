@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from seqloom import files
-from seqloom.config import RunConfig
+from seqloom.config import DataConfig, RunConfig
 from seqloom.data.batching.corpus_store import CorpusStore, Totals, build_corpus
 from seqloom.data.batching.corpus_windows import StreamPlan, TextBatch, WindowPlan, load_windows
 from seqloom.data.batching.splits import HeldOut, hold_out, select_pieces
@@ -24,13 +22,26 @@ from seqloom.data.batching.token_store import cache_folder, fingerprint
 from seqloom.data.readers.documents import DocumentPiece, corpus_files
 from seqloom.errors import UsageError
 from seqloom.models import model_family
-from seqloom.protocols import FittedModel, FrequencyOutput, NeuralDecodable, NewModel, Rows, context_of
-from seqloom.run_file import to_plain
+from seqloom.protocols import (
+    FittedModel,
+    FrequencyOutput,
+    ModelConfig,
+    NeuralDecodable,
+    NewModel,
+    Rows,
+    context_of,
+)
 from seqloom.runs import run_folder
-from seqloom.runs.progress import log_progress
+from seqloom.runs.progress import every_few_seconds, log_progress
 from seqloom.runs.settings import model_fields
 from seqloom.tasks.language_modeling.documents import Document, each_piece, score_documents
-from seqloom.tasks.training_data import check_same_data, learned_tokenizer, new_model
+from seqloom.tasks.training_data import (
+    check_same_data,
+    learned_tokenizer,
+    new_model,
+    record_data,
+    stored_reading_settings,
+)
 from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training.objectives import LanguageModelling
 from seqloom.training.stream_states import StreamStates
@@ -39,14 +50,14 @@ logger = logging.getLogger(__name__)
 
 STREAM_WINDOW = 64
 """Tokens between two updates of a model that carries its state on, unless train.window says otherwise."""
-COUNTED = 2**24
+COUNTED_IDS = 2**24
 """Ids that are counted at one time."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class PreparedCorpus:
-    """A corpus turned into what the loop reads."""
+    """Documents as the training loop reads them."""
 
     run: RunConfig
     tokenizer: TextTokenizer
@@ -56,10 +67,8 @@ class PreparedCorpus:
 
     def about(self) -> str:
         trained, held = self.corpus.totals, self.validation.totals
-        return (
-            f"{trained.documents:,} documents of {trained.ids:,} tokens ({held.documents:,} of {held.ids:,}"
-            " for validation)"
-        )
+        validation = f"{held.documents:,} of {held.ids:,} for validation"
+        return f"{trained.documents:,} documents of {trained.ids:,} tokens ({validation})"
 
     def build(self) -> NewModel:
         return new_model(self.run, self.tokenizer.vocabulary_size)
@@ -75,148 +84,150 @@ class PreparedCorpus:
 
     def describe(self, rows: Rows) -> str:
         starts = self.plan.windows(self.corpus, rows[:4]).starts
-        return (
-            "the windows in the documents of "
-            + ", ".join(map(self.corpus.place, starts.tolist()))
-            + (", ..." if len(rows) > 4 else "")
-        )
+        places = ", ".join(map(self.corpus.place, starts.tolist()))
+        return f"the windows in the documents of {places}" + (", ..." if len(rows) > 4 else "")
 
     def objective(self) -> LanguageModelling:
         stream_states = StreamStates(self.plan.rows) if isinstance(self.plan, StreamPlan) else None
         return LanguageModelling(self.run.train.label_smoothing, stream_states)
 
     def initialise(self, model: nn.Module) -> None:
-        """An output layer that works by frequency is told how often each id occurs."""
+        """An output layer that works by frequency needs to know how often each id occurs."""
         if isinstance(model, NeuralDecodable) and isinstance(model.output, FrequencyOutput):
             model.output.set_counts(torch.from_numpy(self.counts()))
 
     def counts(self) -> NDArray[np.int64]:
         """`(vocabulary,)`: how often each id occurs in the training text."""
         counts = np.zeros(self.tokenizer.vocabulary_size, np.int64)
-        for at in range(0, len(self.corpus.tokens), COUNTED):
-            counts += np.bincount(self.corpus.tokens[at : at + COUNTED], minlength=len(counts))
+        for start in range(0, len(self.corpus.tokens), COUNTED_IDS):
+            counts += np.bincount(self.corpus.tokens[start : start + COUNTED_IDS], minlength=len(counts))
         return counts
 
-    def fit(self, model_class: Any, config: Any) -> nn.Module:
-        model: nn.Module = model_class.fit(config, self.corpus.tokens)
-        return model
+    def fit(self, model_class: type[FittedModel], config: ModelConfig) -> nn.Module:
+        return model_class.fit(config, self.corpus.tokens)
 
     def validate(self, model: nn.Module) -> dict[str, float]:
         """Perplexity and its kin; a long document is read in windows that do not overlap."""
-        documents = (Document(self.validation.document(at), 0, 0) for at in range(len(self.validation)))
+        indices = range(len(self.validation))
+        documents = (Document(self.validation.document(index), 0, 0) for index in indices)
         corpus = score_documents(model, documents, special_ids=self.tokenizer.special_ids)
-        corpus.words, corpus.bytes = (
-            self.validation.totals.words,
-            self.validation.totals.bytes,
-        )  # which the store counted
+        totals = self.validation.totals
+        corpus.words, corpus.bytes = totals.words, totals.bytes
         return corpus.metrics()
 
 
-def prepare_corpus(run_config: RunConfig, folder: Path, first: bool) -> PreparedCorpus:
-    """Reads the texts, learns the tokenizer from the training part alone (or takes the folder's), makes the
-    stores."""
-    data, seed = run_config.data, run_config.train.seed
-    used = corpus_files(data.train, data)
-    others = corpus_files(data.validation, data) if data.validation else []
-    prints = [fingerprint(path) for path in [*used, *others]]
-    check_same_data(folder, prints)
-    held = HeldOut()
-    if not others:
-        held = hold_out(each_piece(data.train, data, notices=False), seed)
-        logger.info(
-            f"no validation data given: {held} held out" + (f" by seed {seed}" if held.documents else "")
-        )
+@final
+class DocumentSplit:
+    """The documents to train on, and those held out for validation."""
 
-    def training(notices: bool = False) -> Iterator[DocumentPiece]:
-        return select_pieces(each_piece(data.train, data, notices), held, False)
+    def __init__(self, data: DataConfig, seed: int) -> None:
+        self.data, self.seed = data, seed
+        self.train_files = corpus_files(data.train, data)
+        self.validation_files = corpus_files(data.validation, data) if data.validation else []
+        self.held_out = HeldOut()
 
-    def validating(notices: bool = False) -> Iterator[DocumentPiece]:
-        if others:
-            return each_piece(data.validation, data, notices)
-        return select_pieces(each_piece(data.train, data, notices), held, True)
+    @property
+    def files(self) -> list[str]:
+        return [*self.train_files, *self.validation_files]
 
-    def texts() -> Iterator[str]:
-        left = math.inf if data.tokenizer == "characters" else data.learn_from
-        for piece in log_progress(training(notices=True), "texts read for the tokenizer"):
-            if left <= 0:
+    def hold_out(self) -> None:
+        """Chooses the validation documents, where no files of their own are named."""
+        if self.validation_files:
+            return
+        self.held_out = hold_out(each_piece(self.data.train, self.data, notices=False), self.seed)
+        by_seed = f" by seed {self.seed}" if self.held_out.documents else ""
+        logger.info(f"no validation data given: {self.held_out} held out{by_seed}")
+
+    def training(self, notices: bool = False) -> Iterator[DocumentPiece]:
+        return select_pieces(each_piece(self.data.train, self.data, notices), self.held_out, False)
+
+    def validation(self) -> Iterator[DocumentPiece]:
+        if self.validation_files:
+            return each_piece(self.data.validation, self.data, notices=False)
+        return select_pieces(each_piece(self.data.train, self.data, notices=False), self.held_out, True)
+
+    def tokenizer_texts(self) -> Iterator[str]:
+        """The training text, up to `data.learn_from` characters."""
+        data = self.data
+        remaining = math.inf if data.tokenizer == "characters" else data.learn_from
+        for piece in log_progress(self.training(notices=True), "texts read for the tokenizer"):
+            if remaining <= 0:
                 logger.info(
                     f"the tokenizer is learned from the first {data.learn_from:,} characters"
                     " (data.learn_from)"
                 )
                 return
-            left -= len(piece.text)
+            remaining -= len(piece.text)
             yield piece.text
 
-    tokenizer = learned_tokenizer(folder, data, texts, first)
-    read = {
-        key: value
-        for key, value in to_plain(data).items()
-        if key not in ("train", "validation", "max_length")
-    }
+
+def prepare_corpus(run_config: RunConfig, folder: Path, first: bool) -> PreparedCorpus:
+    """Reads the documents, trains the tokenizer on the training part alone (or takes the folder's), builds
+    the stores."""
+    data = run_config.data
+    split = DocumentSplit(data, run_config.train.seed)
+    fingerprints = [fingerprint(path) for path in split.files]
+    check_same_data(folder, fingerprints)
+    split.hold_out()
+    tokenizer = learned_tokenizer(folder, data, split.tokenizer_texts, first)
     common = {
-        "read": read,
-        "held_out": [str(held), seed] if not others else [],
+        "read": stored_reading_settings(data),
+        "held_out": [] if split.validation_files else [str(split.held_out), split.seed],
         "tokenizer": tokenizer.fingerprint,
     }
 
     def build(pieces: Callable[[], Iterator[DocumentPiece]], part: str, paths: Sequence[str]) -> CorpusStore:
-        hashes = [one["sha256"] for one in prints if one["path"] in paths]
-        return build_corpus(
-            pieces,
-            tokenizer,
-            {"files": hashes, "part": part, **common},
-            cache_folder(Path(paths[0])),
-            progress(part),
-        )
+        hashes = [one["sha256"] for one in fingerprints if one["path"] in paths]
+        identity = {"files": hashes, "part": part, **common}
+        return build_corpus(pieces, tokenizer, identity, cache_folder(Path(paths[0])), corpus_progress(part))
 
-    corpus = build(training, "training", used)
-    validation = build(validating, "validation", others or used)
-    if first and not (folder / run_folder.DATA).exists():
-        files.write_json(
-            folder / run_folder.DATA,
-            {"files": prints, "training": asdict(corpus.totals), "validation": asdict(validation.totals)},
-        )
-    plan = make_plan(run_config, tokenizer.vocabulary_size, corpus)
+    corpus = build(split.training, "training", split.train_files)
+    validation = build(split.validation, "validation", split.validation_files or split.train_files)
+    if first:
+        totals = {"training": asdict(corpus.totals), "validation": asdict(validation.totals)}
+        record_data(folder, fingerprints, **totals)
     return PreparedCorpus(
-        run=run_config, tokenizer=tokenizer, corpus=corpus, validation=validation, plan=plan
+        run=run_config,
+        tokenizer=tokenizer,
+        corpus=corpus,
+        validation=validation,
+        plan=make_plan(run_config, tokenizer.vocabulary_size, corpus),
     )
 
 
 def make_plan(run_config: RunConfig, vocabulary_size: int, corpus: CorpusStore) -> WindowPlan | StreamPlan:
-    """How the corpus is cut into batches for a model: a stream where it carries its state on, shuffled
-    windows where not."""
+    """How the corpus is cut into batches: streams for a model that carries its state on, shuffled windows for
+    others."""
     train, model = run_config.train, run_config.model
     config = run_folder.model_config(model["name"], model["size"], vocabulary_size, model_fields(model))
     family = model_family(model["name"])[1]
-    carries = getattr(family, "carries", False)
-    context = context_of(config)
-    if train.label_smoothing and getattr(config, "output", "full") != "full":
+    output, context = vars(config).get("output", "full"), context_of(config)
+    if train.label_smoothing and output != "full":
         raise UsageError(
             "train.label_smoothing needs model.output=full, which knows all words at each position, but it"
-            f" is {config.output}"
+            f" is {output}"
         )
-    window = train.window or (STREAM_WINDOW if carries else context) or STREAM_WINDOW
+    window = train.window or (STREAM_WINDOW if family.carries else context) or STREAM_WINDOW
     if context is not None and window > context:
         raise UsageError(f"train.window must be at most model.context={context}, but is {window}")
     rows = train.batch_rows or max(train.batch_tokens // window, 1)
-    if carries:
-        most = max(len(corpus.tokens) // window, 1)
-        if rows > most and not issubclass(family, FittedModel):
-            logger.info(
-                f"the text is too short for {rows:,} streams of windows of {window} tokens: {most:,} are read"
-                " side by side"
-            )
-        return StreamPlan(seed=train.seed, window=window, rows=min(rows, most))
-    return WindowPlan(seed=train.seed, window=window, rows=rows)
+    if not family.carries:
+        return WindowPlan(seed=train.seed, window=window, rows=rows)
+    most = max(len(corpus.tokens) // window, 1)
+    if rows > most and not issubclass(family, FittedModel):
+        logger.info(
+            f"the text is too short for {rows:,} streams of windows of {window} tokens: {most:,} are read"
+            " side by side"
+        )
+    return StreamPlan(seed=train.seed, window=window, rows=min(rows, most))
 
 
-def progress(part: str, every: float = 5.0) -> Callable[[Totals], None]:
-    """Says every few seconds how far the tokenising is."""
-    said = [time.monotonic()]
+def corpus_progress(part: str) -> Callable[[Totals], None]:
+    """Logs every few seconds how much of a part is tokenised."""
+    due = every_few_seconds()
 
     def show(totals: Totals) -> None:
-        if time.monotonic() - said[0] > every:
+        if due():
             logger.info(f"{part}: {totals.bytes / 1e6:,.0f} MB, {totals.ids:,} tokens")
-            said[0] = time.monotonic()
 
     return show

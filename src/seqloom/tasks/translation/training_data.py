@@ -6,12 +6,11 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, final
+from typing import ClassVar, final
 
 import numpy as np
 from torch import nn
 
-from seqloom import files
 from seqloom.config import DataConfig, RunConfig
 from seqloom.data.batching.pair_batches import POOL, BatchPlan, TranslationBatch, translation_batch
 from seqloom.data.batching.splits import held_out
@@ -20,10 +19,16 @@ from seqloom.data.formats.columns import Record
 from seqloom.data.readers.records import data_files
 from seqloom.errors import UsageError
 from seqloom.protocols import NewModel, Rows
-from seqloom.run_file import to_plain
-from seqloom.runs import run_folder
 from seqloom.runs.progress import each_pair, log_progress, read_pair_list, split_note
-from seqloom.tasks.training_data import check_same_data, learned_tokenizer, new_model
+from seqloom.tasks.training_data import (
+    StepTrainingData,
+    batch_plan,
+    check_same_data,
+    learned_tokenizer,
+    new_model,
+    record_data,
+    stored_reading_settings,
+)
 from seqloom.tasks.translation.evaluate_pairs import evaluate_pairs
 from seqloom.text.tokenizers import TextTokenizer
 from seqloom.training.objectives import Translation
@@ -33,14 +38,13 @@ COLUMNS = ("source", "target")
 
 logger = logging.getLogger(__name__)
 
-M = TypeVar("M")
-
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class PreparedPairs:
-    """Pairs turned into what the loop reads."""
+class PreparedPairs(StepTrainingData):
+    """Pairs as the training loop reads them."""
 
+    kind: ClassVar = "pairs"
     run: RunConfig
     tokenizer: TextTokenizer
     store: TokenStore
@@ -48,13 +52,7 @@ class PreparedPairs:
 
     @property
     def plan(self) -> BatchPlan:
-        train = self.run.train
-        return BatchPlan(
-            seed=train.seed,
-            batch_tokens=train.batch_tokens,
-            batch_rows=train.batch_rows,
-            special_ids=self.tokenizer.special_ids,
-        )
+        return batch_plan(self.run.train, self.tokenizer.special_ids)
 
     def about(self) -> str:
         return f"{len(self.store):,} pairs ({len(self.validation):,} for validation)"
@@ -74,20 +72,11 @@ class PreparedPairs:
         )
 
     def describe(self, rows: Rows) -> str:
-        return (
-            "the pairs of lines "
-            + ", ".join(str(line) for line in self.store.lines[rows[:8]])
-            + (", ..." if len(rows) > 8 else "")
-        )
+        lines = ", ".join(map(str, self.store.lines[rows[:8]]))
+        return f"the pairs of lines {lines}" + (", ..." if len(rows) > 8 else "")
 
     def objective(self) -> Translation:
         return Translation(self.run.train.label_smoothing)
-
-    def initialise(self, model: nn.Module) -> None:
-        pass
-
-    def fit(self, model_class: Any, config: Any) -> nn.Module:
-        raise UsageError(f"a {model_class.__name__} cannot be made of pairs")
 
     def validate(self, model: nn.Module) -> dict[str, float]:
         """Where the best checkpoint is not chosen by the loss, the pairs are decoded, greedily."""
@@ -96,76 +85,70 @@ class PreparedPairs:
 
 
 def prepare_pairs(run_config: RunConfig, folder: Path, first: bool) -> PreparedPairs:
-    data = run_config.data
+    """Reads the pairs, holds some out for validation, trains the tokenizer, builds the token store."""
+    data, seed = run_config.data, run_config.train.seed
     used = data_files(data.train, data) + (data_files(data.validation, data) if data.validation else [])
-    prints = [fingerprint(path) for path in used]
-    check_same_data(folder, prints)
+    fingerprints = [fingerprint(path) for path in used]
+    check_same_data(folder, fingerprints)
+    held_out_indices: frozenset[int] = frozenset()
     if data.validation:
-        held: set[int] = set()
         validation = read_pair_list(data.validation, data)
     else:
-        held, validation = split_validation(data, run_config.train.seed)
-        logger.info(split_note(len(validation), "pair", run_config.train.seed))
+        held_out_indices, validation = split_validation(data, seed)
+        logger.info(split_note(len(validation), "pair", seed))
 
     def training(notices: bool = False) -> Iterator[Record]:
         records = enumerate(each_pair(data.train, data, notices))
-        return (record for at, record in records if at not in held)
+        return (record for number, record in records if number not in held_out_indices)
 
     def texts() -> Iterator[str]:
-        records = log_progress(training(notices=True), "pairs read for the tokenizer")
-        return (text for record in records for text in (record.fields[name] for name in COLUMNS))
+        for record in log_progress(training(notices=True), "pairs read for the tokenizer"):
+            yield from (record.fields[name] for name in COLUMNS)
 
     tokenizer = learned_tokenizer(folder, data, texts, first)
     identity = {
-        "files": [one["sha256"] for one in prints],
-        "read": {
-            key: value
-            for key, value in to_plain(data).items()
-            if key not in ("train", "validation", "max_length")
-        },
-        "held_out": [len(held), run_config.train.seed] if held else [],
+        "files": [one["sha256"] for one in fingerprints],
+        "read": stored_reading_settings(data),
+        "held_out": [len(held_out_indices), seed] if held_out_indices else [],
         "tokenizer": tokenizer.fingerprint,
     }
+    cache = cache_folder(Path(used[0]))
     store = build_store(
-        lambda: log_progress(training(), "pairs tokenised"),
-        COLUMNS,
-        tokenizer,
-        identity,
-        cache_folder(Path(used[0])),
+        lambda: log_progress(training(), "pairs tokenised"), COLUMNS, tokenizer, identity, cache
     )
     log_truncation(store, data)
-    if first and not (folder / run_folder.DATA).exists():
-        files.write_json(
-            folder / run_folder.DATA,
-            {"files": prints, "pairs": len(store), "validation_pairs": len(validation)},
-        )
+    if first:
+        record_data(folder, fingerprints, pairs=len(store), validation_pairs=len(validation))
     return PreparedPairs(run=run_config, tokenizer=tokenizer, store=store, validation=validation)
 
 
-def split_validation(data: DataConfig, seed: int) -> tuple[set[int], list[tuple[str, str]]]:
-    """(numbers of the held-out records, their pairs): chosen by seed among all records."""
+def split_validation(data: DataConfig, seed: int) -> tuple[frozenset[int], list[tuple[str, str]]]:
+    """(indices of the held-out records, their pairs), drawn by seed from all records."""
     count = sum(1 for _ in each_pair(data.train, data, notices=False))
     if count < 2:
         raise UsageError(
             f"validation needs pairs of its own, but there is only {count}; name more data or --validation"
             " files"
         )
-    held = set(held_out(count, seed))
-    records = enumerate(each_pair(data.train, data, notices=False))
-    return held, [(record.fields["source"], record.fields["target"]) for at, record in records if at in held]
+    indices, pairs = held_out(count, seed), []
+    for number, record in enumerate(each_pair(data.train, data, notices=False)):
+        if number in indices:
+            pairs.append((record.fields["source"], record.fields["target"]))
+    return indices, pairs
 
 
 def log_truncation(store: TokenStore, data: DataConfig) -> None:
-    """How many texts `data.max_length` cuts, and the longest."""
+    """Logs how many texts `data.max_length` truncates, and the longest."""
     if data.max_length is None:
         return
-    cut = longest = 0
+    truncated = longest = 0
     for start in range(0, len(store), POOL):
         rows = np.arange(start, min(start + POOL, len(store)))
         lengths = np.stack([store.lengths(rows, column) for column in range(len(store.columns))])
-        cut, longest = cut + int((lengths > data.max_length).sum()), max(longest, int(lengths.max()))
-    if cut:
+        truncated += int((lengths > data.max_length).sum())
+        longest = max(longest, int(lengths.max()))
+    if truncated:
         logger.info(
-            f"{cut:,} texts are longer than data.max_length={data.max_length} and are cut (the longest has"
-            f" {longest:,} ids)"
+            f"{truncated:,} texts are longer than data.max_length={data.max_length} and are cut (the longest"
+            f" has {longest:,} ids)"
         )
