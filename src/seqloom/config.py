@@ -1,5 +1,4 @@
-"""One schema for flags and run files. Every field of a run stands here, but for those of a model, which stand
-beside it.
+"""One schema for options and run files. It has every field of a run; those of a model are beside the model.
 
 A run is a YAML file (or what `--set key=value` says) with six parts:
 
@@ -11,7 +10,7 @@ A run is a YAML file (or what `--set key=value` says) with six parts:
     train:  {max_steps: 6000}
     decode: {beam: 5}
 
-Reading and checking are in `run_file.py`. Imports no torch, so that `--help` is quick.
+`run_file.py` reads and checks it. Imports no torch, so that what only reads settings is quick.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ Positive = Annotated[int, Field(ge=1, strict=True)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
-def _mark(written: str) -> str:
-    if not written:
+def _separator(text: str) -> str:
+    if not text:
         raise ValueError("must not be empty")
-    return written.replace("\\t", "\t")
+    return text.replace("\\t", "\t")
 
 
 def tokenizer_kind(name: object) -> object:
-    """The name of a tokenizer kind; an old name is replaced, with a notice."""
+    """The name of a tokenizer kind. An old name is replaced, with a notice."""
     if name == "blanks":
         logging.getLogger("seqloom").warning("the tokenizer kind blanks is now called whitespace")
         return "whitespace"
@@ -66,8 +65,8 @@ def _registered(kind: str, *built_in: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-Mark = Annotated[str, AfterValidator(_mark)]
-"""What parts a text, where \\t is a tab."""
+Separator = Annotated[str, AfterValidator(_separator)]
+"""A separator of texts, where \\t is a tab."""
 Pooling = Literal["auto", "first", "last", "mean", "max", "sum", "attention"]
 APART = ("compared", "cosine")
 """Ways of head.pair that read each text by itself."""
@@ -82,11 +81,12 @@ class DataConfig:
 
     __pydantic_config__ = STRICT
     train: tuple[str, ...] = ()
-    """Training files. Pairs: two parallel ones, a prefix such as data/train, or one .tsv, .csv or .jsonl.
-    Language models: any number of texts, tables, folders and patterns such as 'news/*.txt'. All also .gz."""
+    """Training files. Pairs: two parallel files, a prefix such as data/train, or one .tsv, .csv or .jsonl
+    file. Language models: any number of texts, tables, folders and patterns such as 'news/*.txt'. Every file
+    may be .gz."""
     validation: tuple[str, ...] = ()
-    """Validation files, in the same form. Without them 2 % of the data (10 % of what has labels), at most
-    1,000, is split off by seed."""
+    """Validation files, in the same form. By default 2 % of the data (10 % of labelled data), at most 1,000
+    examples, is split off by seed."""
     format: Literal[
         "auto",
         "parallel",
@@ -106,105 +106,108 @@ class DataConfig:
     """Form of the files; auto goes by their names. fasttext: `__label__NAME text`; label_first: `LABEL text`;
     tagged: `word_TAG`."""
     source: str | None = None
-    """Column (or language suffix) of the input; guessed with a notice. In a table without a header columns
-    have numbers, from 1."""
+    """Column (or language suffix) of the input. By default guessed, with a notice. In a table without a
+    header columns have numbers, from 1."""
     target: str | None = None
-    """Column (or language suffix) of the output; guessed with a notice."""
+    """Column (or language suffix) of the output. By default guessed, with a notice."""
     text: str | None = None
-    """Column of the text; several, such as 2,3 or title,body, are joined; guessed with a notice."""
-    score: str | None = None
-    """Column of the score of a pair, for how alike two texts are, where it is not that of the label; guessed
-    with a notice."""
-    label: str | None = None
-    """Column of the label; guessed with a notice."""
-    second: str | None = None
-    """Column of the second of two texts (the first is `text`); guessed with a notice."""
-    options: tuple[Annotated[str, BeforeValidator(str)], ...] = ()
-    """Columns of the options, where one of several is to be chosen; guessed with a notice."""
-    answers_from: Literal[0, 1] | None = None
-    """What answers count from that are numbers of options; by default as the training files show, with a
+    """Column of the text; several, such as 2,3 or title,body, are joined. By default guessed, with a
     notice."""
+    score: str | None = None
+    """Column of the similarity score of a pair, where it is not that of the label. By default guessed, with a
+    notice."""
+    label: str | None = None
+    """Column of the label. By default guessed, with a notice."""
+    second: str | None = None
+    """Column of the second of two texts; the first is `text`. By default guessed, with a notice."""
+    options: tuple[Annotated[str, BeforeValidator(str)], ...] = ()
+    """Columns of the options in multiple choice. By default guessed, with a notice."""
+    answers_from: Literal[0, 1] | None = None
+    """The number of the first option, where answers are numbers. By default taken from the training files,
+    with a notice."""
     group: str | None = None
-    """Column whose equal values stay on one side when data are split."""
+    """Column whose equal values stay together when data are split."""
     split_seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] | None = None
-    """Of the part that is split off for validation; by default train.seed."""
-    label_separator: Mark | None = None
-    """What stands between the labels of a text that may have several (or none)."""
-    label_until: Mark | None = None
-    """A label ends before this: ':' makes DESC of DESC:manner."""
+    """Seed of the split into training and validation data. By default train.seed."""
+    label_separator: Separator | None = None
+    """Separator of labels, where a text may have several labels or none."""
+    label_until: Separator | None = None
+    """A label ends before this text: ':' makes DESC of DESC:manner."""
     part: str | None = None
-    """Of a JSON file with several parts, such as train and test: the one to read; several with commas
+    """The part of a JSON file with several parts, such as train and test, that is read; several with commas
     between."""
     columns: tuple[Positive, Positive] | None = None
-    """Columns of word and tag in files of a word a line, from 1; by default the first and the last."""
+    """Columns of word and tag in files with one word a line, from 1. By default the first and the last."""
     tags: Literal["upos", "xpos", "deprel", "feats"] = "upos"
-    """Which tags of a CoNLL-U file."""
+    """The column of tags in a CoNLL-U file."""
     repair_tags: bool = False
-    """Whether an I- tag that nothing begins becomes B-, counted; else it is an error."""
+    """Whether an I- tag that follows no tag of its entity becomes B-, and is counted. By default it is an
+    error."""
     unseen_labels: Literal["error", "ignore"] = "error"
-    """What happens at labels that the training has not got: ignored ones are counted, and every answer to
-    them is wrong."""
+    """What happens to labels that the training data do not have. ignore: they are counted, and every answer
+    to them is wrong."""
     stride: Positive | None = None
-    """Tokens that two windows of a text share that is longer than the model reads; by default a quarter of a
+    """Tokens shared by two windows of a text that is longer than the model reads. By default a quarter of a
     window."""
     document: Literal["line", "paragraph", "file"] = "line"
-    """What a document of plain text is: a line, what stands between blank lines, or a file. Of a table it is
+    """What a document of plain text is: a line, a paragraph between blank lines, or a file. In a table it is
     a row."""
     encoding: str = "utf-8"
     """Encoding of the files."""
     on_bad_line: Literal["error", "skip", "replace"] = "error"
-    """What happens at bytes that are not in the encoding and the like; skipped lines are counted."""
-    delimiter: Mark | None = None
-    """Between cells of tsv and csv; by default tab and comma."""
+    """What happens to a line that is not in the encoding or otherwise damaged. Skipped lines are counted."""
+    delimiter: Separator | None = None
+    """Delimiter of cells in tsv and csv. By default tab and comma."""
     header: bool | Literal["auto"] = "auto"
-    """Whether the first row of tsv and csv names the columns."""
+    """Whether the first row of tsv and csv has the names of the columns."""
     quoting: bool | None = None
-    """Whether quotes wrap cells; by default in csv, not in tsv."""
+    """Whether cells may be in quotes. By default in csv, not in tsv."""
     max_line_bytes: Positive = 1_000_000
     """A longer line is an error."""
     tokenizer: Annotated[
         Literal["bpe", "bytes", "characters", "words", "whitespace", "wordpiece", "unigram"],
         BeforeValidator(tokenizer_kind),
     ] = "bpe"
-    """How text is cut: byte-level BPE, bytes, characters, words, words between white space, WordPiece, or unigram
-    (needs the extra `unigram`)."""
+    """How text is split into tokens: byte-level BPE, bytes, characters, words, words between white space,
+    WordPiece, or unigram (needs the extra `unigram`)."""
     vocabulary: Positive = 8000
-    """Entries of the vocabulary, at most."""
+    """The most entries of the vocabulary."""
     learn_from: Positive = 100_000_000
-    """Of a corpus of documents the tokenizer is learned from so many characters, from the beginning; of
-    `characters` from all."""
+    """Of a corpus of documents: the tokenizer is trained on this many characters from the beginning;
+    `characters` is trained on all."""
     normalisation: Literal["none", "nfc", "lower"] = "none"
-    """Unicode normalisation, stored with the tokenizer; lower: composed and in small letters."""
+    """Unicode normalisation, stored with the tokenizer. lower: NFC and lower case."""
     max_length: Positive | None = None
-    """Longest text in ids; what is longer is cut, counted and said. None: nothing is cut."""
+    """Longest text in ids. Longer texts are cut, and counted in a notice. None: nothing is cut."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class HeadConfig:
-    """What turns the states of a reader into an answer."""
+    """What turns the states of an encoder into an answer."""
 
     __pydantic_config__ = STRICT
     pooling: Pooling = "auto"
-    """How the states of a text become one: the first ([CLS]), the last (of both directions their final
-    states; GPT's extract), their mean, largest values, sum, or a mean with learned weights. auto: what the
-    encoder's paper takes."""
+    """How the states of a text become one vector: the first ([CLS]); the last (with two directions their
+    final states; as in GPT); their mean, maximum or sum; or a mean with learned weights (attention). auto:
+    that of the encoder's paper."""
     hidden_width: Annotated[int, Field(ge=0, strict=True)] | None = None
-    """Width of a hidden layer before the answer; 0: none. None: what the encoder's paper has."""
+    """Width of a hidden layer before the output; 0: none. None: that of the encoder's paper."""
     activation: Literal["auto", "tanh", "relu", "gelu"] = "auto"
-    """Of the hidden layer."""
+    """Activation of the hidden layer."""
     dropout: Share = 0.1
-    """Share of what the last layer reads that is dropped in training."""
+    """Dropout before the last layer, in training."""
     pair: Literal["auto", "joined", "compared", "cosine", "both_orders"] = "auto"
-    """Two texts as one row with a mark between them; each by itself, then [u; v; |u-v|; u*v], or for a number
-    the cosine of u and v (Sentence-BERT); or joined in both orders, whose states are added (GPT-1's
-    similarity). auto: joined for Transformers, else compared."""
+    """How two texts are read. joined: as one row with a separator. compared: each by itself, then [u; v;
+    |u-v|; u*v]. cosine: each by itself, then the cosine of u and v, for a number (Sentence-BERT).
+    both_orders: joined in both orders, and the states are added (GPT-1's similarity). auto: joined for
+    Transformers, else compared."""
     crf: bool = False
-    """Whether tags are a linear-chain conditional random field."""
+    """Whether tags are predicted by a linear-chain conditional random field."""
     class_weights: Literal["none", "balanced"] = "none"
     """balanced: the loss of a label is weighted by examples / (labels x its examples)."""
     lm_weight: Annotated[float, Field(ge=0)] = 0.0
-    """λ of an auxiliary language modelling loss of a causal encoder (GPT-1: 0.5)."""
+    """λ, the weight of an auxiliary language modelling loss of a causal encoder (GPT-1: 0.5)."""
 
 
 @final
@@ -214,56 +217,56 @@ class TrainConfig:
 
     __pydantic_config__ = STRICT
     max_steps: Positive | None = None
-    """Optimizer steps; by default as many as `epochs` need."""
+    """Optimizer steps. By default as many as `epochs` need."""
     epochs: Annotated[float, Field(gt=0)] = 20.0
     """Passes over the data, where max_steps is not given."""
     min_steps: Annotated[int, Field(ge=0, strict=True)] = 0
-    """Steps at least, however few `epochs` need; readers that begin anew have 1,000 where neither is given,
-    for small data."""
+    """The fewest steps, however few `epochs` need. Encoders with a task head that are trained from scratch
+    have 1,000 where neither is given, for small data."""
     batch_tokens: Positive = 4096
-    """Budget of a batch: rows × (longest source + longest target), or rows × window."""
+    """Size of a batch: rows × (longest source + longest target), or rows × window."""
     batch_rows: Positive | None = None
-    """A fixed number of rows instead of a budget."""
+    """A fixed number of rows in a batch, instead of batch_tokens."""
     window: Positive | None = None
-    """Tokens of a row of a language model's batch: by default the model's context, or 64 where it carries its
-    state on."""
+    """Tokens in a row of a language model's batch. By default the model's context, or 64 where the state is
+    carried on."""
     accumulate: Positive = 1
-    """Micro-batches that a batch is split into to save memory; changes no result."""
+    """Micro-batches that a batch is split into to save memory. It changes no result."""
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
     """The highest learning rate."""
     schedule: Literal["constant", "linear", "cosine", "inverse_sqrt"] = "cosine"
     """What the learning rate does after the warm-up."""
     warmup_steps: Annotated[int, Field(ge=0, strict=True)] | None = None
-    """Steps in which the learning rate climbs from 0; by default a tenth of all, at most 200."""
+    """Steps in which the learning rate rises from 0. By default a tenth of all, at most 200."""
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Each layer learns at this times the rate of the layer above it; the head learns at the full rate."""
+    """The learning rate of each layer is that of the layer above it times this; the head has the full
+    rate."""
     head_learning_rate: Annotated[float, Field(gt=0)] | None = None
-    """The highest learning rate of what is new on top of a model that was trained before; by default that of
-    all."""
+    """The highest learning rate of new layers on top of a pretrained model. By default that of all."""
     freeze: tuple[str, ...] = ()
-    """Beginnings of names of parameters that stay as they are, such as encoder.embedding."""
+    """Parameters that are not trained: the beginnings of their names, such as encoder.embedding."""
     word_vectors: str | None = None
-    """File of word vectors (word2vec, GloVe, fastText; text or binary) that the embedding begins with."""
+    """File of word vectors (word2vec, GloVe, fastText; text or binary) that initialise the embedding."""
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.98
     """Decay of the mean of squared gradients (AdamW)."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
-    """Decay of matrices (AdamW); biases and embeddings have none."""
+    """Weight decay of matrices (AdamW). Biases and embeddings have none."""
     clip_norm: Annotated[float, Field(gt=0)] = 1.0
-    """Longest gradient; longer ones are scaled down."""
+    """The largest norm of the gradient. A larger one is scaled down."""
     label_smoothing: Share = 0.0
-    """Share of the target that goes to the whole vocabulary."""
+    """Share of the target probability that is spread over the whole vocabulary."""
     shift: Annotated[int, Field(ge=0, strict=True)] = 0
-    """Of images: each is moved at random by up to so many pixels up or down and left or right, anew in each
-    epoch."""
+    """For images: each is moved at random by at most this many pixels up or down and left or right,
+    differently in each epoch."""
     evaluate_every: Positive | None = None
-    """Steps between validations, each with a checkpoint; by default twenty in a run."""
+    """Steps between validations, each with a checkpoint. By default there are twenty in a run."""
     objective: Annotated[str | None, _registered("objective")] = None
     """An objective from a plugin (`seqloom.register_objective`); by default that of the task."""
     best: Annotated[str, _registered("metric", *BEST)] = "loss"
-    """What chooses the best checkpoint: loss, or what the task is measured by (there by default); bleu, chrf
-    and exact_match decode the validation data."""
+    """What chooses the best checkpoint: loss, or the metric of the task (its default there). bleu, chrf and
+    exact_match decode the validation data."""
     patience: Positive | None = None
-    """Stop after so many validations without a better one."""
+    """Stop after this many validations without a better one."""
     log_every: Positive = 50
     """Steps between lines of metrics.jsonl."""
     tensorboard: bool = False
@@ -273,62 +276,61 @@ class TrainConfig:
     device: str = "auto"
     """auto, cpu or cuda."""
     threads: Positive | None = None
-    """Threads of the CPU; another number changes the last bits."""
+    """Threads of the CPU. Another number changes the last bits."""
     seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 0
-    """Of everything that is random."""
+    """Seed of everything that is random."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class DecodeConfig:
-    """How text is made; stored in the run folder as the model's defaults."""
+    """How text is generated. Stored in the run folder as the model's defaults."""
 
     __pydantic_config__ = STRICT
     strategy: Literal["beam", "sample"] = "beam"
-    """beam: the most likely text that is found; sample: drawn from the model's distribution, as changed by
-    the next four."""
+    """beam: the most likely text that is found. sample: drawn from the model's distribution, changed by
+    temperature, top_k, top_p and min_p."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
-    """Logits are divided by it, first of all."""
+    """Logits are divided by it, before all other rules."""
     top_k: Positive | None = None
-    """Then only the k most likely tokens are left."""
+    """Then only the k most likely tokens are kept."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Then only the smallest set of most likely tokens whose mass is at least p."""
+    """Then only the smallest set of most likely tokens whose probability is at least p is kept."""
     min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Then only tokens at least this share as likely as the likeliest."""
+    """Then only tokens at least this share as likely as the most likely one are kept."""
     seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 0
-    """Of sampling: the same seed and settings give the same text, whatever else is in the batch."""
+    """Seed of sampling. The same seed and settings give the same text, whatever else is in the batch."""
     beam: Annotated[int, Field(ge=1, le=1000, strict=True)] = 5
     """Hypotheses kept; 1 is greedy."""
     length_penalty: Annotated[float, Field(ge=0, le=10)] = 1.0
-    """α of Σ log p / length^α, the end mark counted."""
+    """α of the score, Σ log p / length^α, the end mark counted."""
     groups: Annotated[int, Field(ge=1, le=1000, strict=True)] = 1
-    """Groups that the beam is split into, each kept from what the groups before it chose: n_best that differ.
-    """
+    """Groups of the beam, for n_best outputs that differ: each group avoids what the groups before it
+    chose."""
     diversity: Annotated[float, Field(ge=0)] = 0.5
     """What a token costs a group, in nats, for each earlier group's hypothesis that chose it at this step."""
     refill: bool = False
-    """Whether a hypothesis that ends gives up its place in the beam to the next best one (as transformers
-    does), or keeps it."""
+    """Whether the place of a hypothesis that ends is given to the next best one (as transformers does)."""
     repetition_penalty: Annotated[float, Field(ge=1)] = 1.0
-    """θ: the probability of a token that stands in the text already becomes p^θ."""
+    """θ: the probability p of a token that is already in the text becomes p^θ."""
     no_repeat_ngram: Positive | None = None
-    """No run of so many tokens comes twice."""
+    """No n-gram of this length occurs twice."""
     ban: tuple[str, ...] = ()
-    """Strings that never come about in the text."""
+    """Strings that never occur in the text."""
     begin: str = ""
-    """What the new text begins with."""
+    """How the new text begins."""
     stop: tuple[str, ...] = ()
     """Strings that end the text, which is cut before the first of them."""
     processors: tuple[Annotated[str, _registered("logits processor")], ...] = ()
     """Rules from plugins (`seqloom.register_logits_processor`), each NAME or NAME=SETTING."""
     min_length: Annotated[int, Field(ge=0, strict=True)] = 0
-    """Shortest output in ids; before it no text ends by itself."""
+    """Shortest output in ids. No text ends by itself before it."""
     max_length: Positive | None = None
-    """Longest output in ids; by default twice the source and 20 more, or 200 new ones after a prompt."""
+    """Longest output in ids. By default twice the source and 20 more, or 200 new ones after a prompt."""
     n_best: Positive = 1
     """Outputs for each input: hypotheses, best first, at most `beam`; or samples."""
     batch_rows: Positive = 64
-    """Inputs that are decoded together; changes no result."""
+    """Inputs that are decoded together. It changes no result."""
 
     def __post_init__(self) -> None:
         if self.strategy == "beam" and self.n_best > self.beam:

@@ -21,8 +21,9 @@ C = TypeVar("C")
 
 def parse(kind: type[C], content: Mapping[str, object], prefix: str = "") -> C:
     """`content` as a configuration of this kind. Raises UsageError that names every problem at once."""
+    checker = _checker(kind)  # type: ignore[arg-type]  # a class is hashable
     try:
-        return cast(C, _checker(kind).validate_python(_tuples(content)))  # type: ignore[arg-type]  # a class is hashable
+        return cast(C, checker.validate_python(_tuples(content)))
     except ValidationError as error:
         problems = [_problem(kind, dict(one), prefix) for one in error.errors()]
         raise UsageError("; ".join(dict.fromkeys(problems))) from None
@@ -76,7 +77,7 @@ def known_keys(kind: type, prefix: str = "") -> list[str]:
 
 
 def unknown_key(name: str, known: list[str]) -> str:
-    """The message for a key that there is not."""
+    """The message for an unknown key."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     known = [key for key in known if key.startswith(name.partition(".")[0] + ".")] or known
     return f"there is no setting {printable(name)}" + (
@@ -122,7 +123,7 @@ def read_yaml(text: str, where: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, without aliases (which can grow without end) and with keys that stand once."""
+    """PyYAML's safe loader, without aliases (which can grow without end) and without duplicate keys."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -142,7 +143,7 @@ class _Loader(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
             if keys.count(key) > 1:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key} stands twice", key_node.start_mark
+                    None, None, f"the key {key} occurs twice", key_node.start_mark
                 )
         return super().construct_mapping(node, deep=True)
 
@@ -153,8 +154,7 @@ _Loader.add_implicit_resolver(
 
 
 def apply_settings(content: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
-    """`content` with each `key=value` put in; values are read as YAML. Raises UsageError where one has no
-    `=`."""
+    """`content` with each `key=value` set. Values are read as YAML. Raises UsageError where one has no `=`."""
     merged: dict[str, Any] = {
         key: dict(value) if isinstance(value, dict) else value for key, value in content.items()
     }
@@ -178,7 +178,7 @@ def apply_settings(content: dict[str, Any], settings: Sequence[str]) -> dict[str
 
 
 def _is_text(section: str, name: str) -> bool:
-    """Whether a setting is text, which is taken as it stands: a delimiter |, the language no."""
+    """Whether a setting is text, which is not read as YAML: a delimiter |, the language no."""
     kind = _hints(SECTIONS[section]).get(name) if section in SECTIONS else None
     return kind is str or kind == str | None
 
