@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,18 +16,16 @@ import pytest
 
 import seqloom.tasks.translation.translator
 import seqloom.workflows.evaluate
-from seqloom.cli import main
-from seqloom.cli.terminal import put_table
+from seqloom.cli import GROUPS, app, main
+from seqloom.cli.terminal import put_metrics, put_table
 from seqloom.errors import FolderError
 from seqloom.models import MODELS, model_family
 from seqloom.training import metrics_log
 from seqloom.workflows.demo import DemoResult
 from seqloom.workflows.train import TrainResult
 
-VERBS = (
-    *("demo", "train", "evaluate", "predict", "generate", "score", "ensemble", "export", "import"),
-    *("explain", "check", "models", "probe"),
-)
+EXAMPLES = {verb.name or verb.run.__name__: verb.example for verbs in GROUPS.values() for verb in verbs}
+VERBS = tuple(EXAMPLES)
 LINES = ["a b c", "", "d b c a", "<s> a </s>", " b z"]
 """Sources; the second is empty, the fourth spells special tokens, the last holds an unknown word."""
 
@@ -77,6 +76,37 @@ def test_every_verb_explains_its_arguments(verb: str, command: Any) -> None:
     assert "JSON" in ran.out.replace("--json", "")  # what it does is said
 
 
+def test_help_shows_each_verb_in_its_group_with_one_line(
+    command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = [line.strip("│ ") for line in command("--help").out.splitlines()]
+    titles = [line.strip("╭─╮ ") for line in lines if line.startswith("╭")]
+    assert titles == ["Data", "Train", "Use", "Understand", "Exchange", "Options"]
+    start = lines.index(next(line for line in lines if line.startswith("╭─ Data")))
+    listed = [line for line in lines[start:] if line and line[0] not in "╭╰"]
+    assert [line.split()[0] for line in listed][: len(VERBS)] == list(VERBS)
+    assert all(line.endswith(".") for line in listed[: len(VERBS)])
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_of_a_verb_ends_with_an_example_that_can_be_given(
+    verb: str, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    example = EXAMPLES[verb]
+    assert command(verb, "--help").out.splitlines()[-1] == f"Example: {example}"
+    program, *words = shlex.split(example)
+    assert (program, words[0]) == ("seqloom", verb)
+    app.parse_args(words, exit_on_error=False, print_error=False)
+
+
+def test_help_fills_the_lines_of_a_paragraph(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    shown = command("compare", "--help").out
+    assert "measured on the validation data." in next(line for line in shown.splitlines() if "--test" in line)
+
+
 def test_what_has_its_place_is_no_option(command: Any) -> None:
     for verb, name in (
         ("train", "task"),
@@ -125,6 +155,64 @@ def test_both_spellings_of_an_option(command: Any, tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "demo --output-dir x",
+        "ensemble a b --output-dir x",
+        "compare text-classification a.csv --models gpt --output-dir x",
+        "train --output-dir x",
+        "score a --beside b",
+        "explain a b.csv --gradient-flow",
+        "export a b --shard-size 3",
+        "exact a --max-length 3 --length-penalty 1",
+        "degeneration a b --prompt-tokens 2 --new-tokens 3 --samples-output x",
+    ],
+)
+def test_every_option_may_be_spelled_with_underscores(words: str) -> None:
+    def parsed(line: str) -> Any:
+        function, bound, _ = app.parse_args(line.split(), exit_on_error=False, print_error=False)
+        return function, bound
+
+    underscored = " ".join(
+        "--" + word[2:].replace("-", "_") if word.startswith("--") else word for word in words.split()
+    )
+    assert parsed(underscored) == parsed(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "last"),
+    [
+        (["predict", "nowhere"], 1, "FolderError: "),
+        (["train", "dancing", "a.tsv", "--output-dir", "x"], 2, "UsageError: "),
+    ],
+)
+def test_debug_shows_the_traceback_of_an_error(words: list[str], code: int, last: str) -> None:
+    def ran(*more: str) -> Any:
+        command_line = [sys.executable, "-m", "seqloom", *words, *more]
+        return subprocess.run(command_line, capture_output=True, text=True, check=False)
+
+    plain = ran()
+    assert plain.returncode == code
+    assert plain.stderr.startswith("seqloom: ")
+    assert plain.stderr.count("\n") == 1
+    debugged = ran("--debug")
+    assert debugged.returncode != 0
+    assert "Traceback (most recent call last)" in debugged.stderr
+    assert last in debugged.stderr.splitlines()[-1]
+
+
+def test_an_error_that_nobody_foresaw_is_one_line_too(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise RuntimeError("two\nlines")
+
+    monkeypatch.setattr("seqloom.workflows.models.families", broken)
+    message = one_line(command("models"), 1)
+    assert message == "seqloom: RuntimeError: two lines (run it again with --debug to see where)"
+    with pytest.raises(RuntimeError):
+        main(["models", "--debug"])
+
+
 def test_a_traceback_only_with_debug(command: Any, tmp_path: Path) -> None:
     assert "holds no config.json" in one_line(command("predict", tmp_path, "-"), 1)
     with pytest.raises(FolderError):
@@ -157,6 +245,38 @@ def test_a_table_is_utf8_whatever_the_locale_and_as_wide_as_the_terminal(columns
     assert table[0].rstrip() == "Tägliche 日"
     assert "größe" in "".join(table)
     assert [line.count("ä") for line in table if "ää" in line] == ([70] if columns == 100 else [38, 32])
+
+
+def test_an_interval_stands_beside_its_value_where_both_ends_are_known(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    metrics = {
+        "loss": 2.0,
+        "loss_low": 1.5,
+        "loss_high": 2.5,
+        "perplexity": 7.4,
+        "perplexity_low": 0.0,
+        "pairs": 1200,
+    }
+    put_metrics("Validation", metrics)
+    shown = capfd.readouterr().out
+    assert "2 (1.5 to 2.5)" in shown
+    assert [line.split()[-1] for line in shown.splitlines() if "perplexity" in line] == ["7.4"]
+    assert "1,200" in shown
+
+
+def test_one_document_of_validation_whose_interval_has_no_end(command: Any, tmp_path: Path) -> None:
+    """The interval of one short text is infinite above, which the log of the training cannot hold."""
+    text = "".join(f"the {colour} dog sees the {other} cat\n" for colour in "abcdef" for other in "ghijk")
+    (tmp_path / "few.txt").write_text(text)
+    ran = command(
+        *("train", "text-generation", tmp_path / "few.txt", "--output-dir", tmp_path / "run"),
+        *("--model", "recurrent_lm:tiny", "--set", "data.tokenizer=words", "--set", "model.width=4"),
+        *("--set", "train.max_steps=1"),
+    )
+    assert ran.code == 0
+    assert "perplexity" in ran.out
+    assert "1 documents held out" in ran.err
 
 
 # Stopped

@@ -26,7 +26,7 @@ class Verb(NamedTuple):
 
 
 def _not_an_option(_: object, word: object) -> None:
-    """Refuses a misspelt option that would otherwise count as a file; cyclopts also asks about a whole list."""
+    """Refuses a misspelt option, which would otherwise count as a file."""
     if isinstance(word, str) and word.startswith("-") and word != "-":
         raise ValueError(f"there is no option {word}")
 

@@ -237,7 +237,7 @@ VERBS = (
     Verb(demo, "seqloom demo"),
     Verb(
         compare,
-        "seqloom compare text-classification reviews.csv --models bag_of_words,convolution --output-dir runs/c",
+        "seqloom compare text-classification reviews.csv --models bag_of_words,gpt:tiny --output-dir models",
     ),
     Verb(ensemble, "seqloom ensemble runs/a runs/b --tune dev.txt --output-dir runs/mixture"),
 )

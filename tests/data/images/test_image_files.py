@@ -182,6 +182,14 @@ CASES: dict[str, tuple[Made, str]] = {
         lambda folder: pair(folder, labels=idx(NAMES[:2])),
         "a label for each of the 3 images of .*ubyte, but holds 2",
     ),
+    "missing labels": (
+        lambda folder: [*pair(folder)[:1], str(folder / "labels.idx")],
+        "labels.idx: there is no such file",
+    ),
+    "labels from standard input": (
+        lambda folder: [*pair(folder)[:1], "-"],
+        "images are read from files, and not from standard input",
+    ),
     "cut labels": (
         lambda folder: pair(folder, labels=idx(NAMES)[:-1]),
         "must hold 3 labels, but ends after 2",
@@ -263,6 +271,12 @@ def test_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
     with pytest.raises((DataError, UsageError), match=message) as refused:
         read(make(tmp_path))
     assert str(refused.value).isprintable()
+
+
+def test_a_missing_file_of_labels_is_found_before_the_images_are_read(tmp_path: Path) -> None:
+    paths = [*pair(tmp_path)[:1], str(tmp_path / "labels.idx")]
+    with pytest.raises(DataError, match=r"labels\.idx: there is no such file"):
+        image_files(paths)
 
 
 @pytest.mark.parametrize("at", [0, 1])

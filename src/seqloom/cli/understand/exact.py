@@ -28,7 +28,7 @@ class ExactOptions:
     beams: str = "1,2,5,10,50,100"
     """Beam widths to compare with, such as 1,5,50."""
     nodes: int = 200_000
-    """The most prefixes that the model reads for an input. If they are used up, the remaining gap is shown."""
+    """The most prefixes that the model reads for an input. After that the remaining gap is shown."""
     seconds: float | None = None
     """The most seconds of the exact search for an input. The beam searches before it are not counted."""
     max_length: int | None = None

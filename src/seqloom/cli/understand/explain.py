@@ -27,7 +27,8 @@ class ExplainOptions:
     beside: Folders = ()
     """With --gradient-flow: another run folder to compare with, on the same pairs. May be given again."""
     output: str | None = None
-    """A new picture: .png, .svg, .html or .json (Vega-Lite). By default attention.png or gradient-flow.png."""
+    """A new picture: .png, .svg, .html or .json (Vega-Lite). By default attention.png or
+    gradient-flow.png."""
 
 
 def explain(

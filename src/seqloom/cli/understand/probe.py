@@ -19,12 +19,13 @@ class ProbeOptions:
     """Options of probe."""
 
     cells: str = "elman,lstm,gru,mut1,attention"
-    """Any of elman, elman-relu, elman-sigmoid, lstm, gru, gru-torch, mut1, mut2, mut3, and attention (an Elman
-    network that attends to earlier steps)."""
+    """Any of elman, elman-relu, elman-sigmoid, lstm, gru, gru-torch, mut1, mut2, mut3, and attention (an
+    Elman network that attends to earlier steps)."""
     distances: str | None = None
     """Distances to remember over, such as 20,50,100,200."""
     output: str | None = None
-    """Folder for results.jsonl and chart.png. By default seqloom-probe-TASK. The same settings continue it."""
+    """Folder for results.jsonl and chart.png. By default seqloom-probe-TASK. The same settings continue
+    it."""
     steps: int | None = None
     """The most training steps of each network (3,000). One that has learned the task stops earlier."""
     width: int | None = None

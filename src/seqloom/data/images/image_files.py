@@ -114,6 +114,8 @@ def sources(paths: Sequence[str], *, labelled: bool = True) -> list[Source]:
                 raise DataError(
                     "these images must be followed by their labels: name the second IDX file too", path
                 )
+            if labels is not None:
+                _first_bytes(labels)  # raises DataError where there is no such file
             found.append(Source("idx", path, labels))
     return found
 
