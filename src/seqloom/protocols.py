@@ -563,9 +563,7 @@ class Shared(Generic[T]):
 
 def select_rows(state: State, rows: Tensor) -> State:
     """The state with the given rows `(n,)`, in the given order; rows may repeat or be dropped."""
-    if isinstance(state, Tensor):
-        return state.index_select(0, rows)
-    return _rebuild(state, lambda part: select_rows(part, rows))
+    return _map_tensors(state, lambda tensor: tensor.index_select(0, rows))
 
 
 @runtime_checkable
@@ -583,7 +581,7 @@ def reorder_in_place(state: State, rows: Tensor) -> State:
         return state.reordered(rows)
     if isinstance(state, Tensor):
         return state.index_select(0, rows)
-    return _rebuild(state, lambda part: reorder_in_place(part, rows))
+    return _map_parts(state, lambda part: reorder_in_place(part, rows))
 
 
 @lru_cache(maxsize=512)
@@ -594,36 +592,40 @@ def _meets(kind: type[object], protocol: type[object]) -> bool:
 
 def fork(state: State) -> State:
     """A copy of the state whose buffers are its own."""
-    if isinstance(state, Tensor):
-        return state.clone()
-    return _rebuild(state, fork)
+    return _map_tensors(state, Tensor.clone)
 
 
 def detach(state: State) -> State:
     """The state without its history, for truncated backpropagation."""
-    if isinstance(state, Tensor):
-        return state.detach()
-    return _rebuild(state, detach)
+    return _map_tensors(state, Tensor.detach)
 
 
 def tensors_of(state: State) -> list[Tensor]:
     """The tensors of a state, in order; what is shared is left out."""
-    if isinstance(state, Tensor):
-        return [state]
-    return [tensor for part in state for tensor in tensors_of(part)] if isinstance(state, tuple) else []
+    tensors: list[Tensor] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        tensors.append(tensor)
+        return tensor
+
+    _map_tensors(state, keep)
+    return tensors
 
 
 def with_tensors(state: State, tensors: Sequence[Tensor]) -> State:
     """The same state with other tensors, in the order of `tensors_of`."""
     remaining = iter(tensors)
-
-    def replaced(part: State) -> State:
-        return next(remaining) if isinstance(part, Tensor) else _rebuild(part, replaced)
-
-    return replaced(state)
+    return _map_tensors(state, lambda _: next(remaining))
 
 
-def _rebuild(state: State, change: Callable[[State], State]) -> State:
+def _map_tensors(state: State, change: Callable[[Tensor], Tensor]) -> State:
+    """The same state with each of its tensors changed."""
+    if isinstance(state, Tensor):
+        return change(state)
+    return _map_parts(state, lambda part: _map_tensors(part, change))
+
+
+def _map_parts(state: State, change: Callable[[State], State]) -> State:
     if isinstance(state, tuple):
         make = getattr(type(state), "_make", tuple)  # a NamedTuple stays what it is
         return make(change(part) for part in state)

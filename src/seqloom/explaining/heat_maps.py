@@ -183,8 +183,9 @@ def weight_scale(lowest: float, highest: float) -> alt.Scale:
 
 def check_words(side: str, words: Sequence[str]) -> None:
     """Raises UsageError where one side of a heat map cannot be drawn."""
-    if isinstance(words, str) or not 1 <= len(words) <= MOST_WORDS:
-        given = "one string" if isinstance(words, str) else f"{len(words)} words"
+    is_text = isinstance(words, str)
+    if is_text or not 1 <= len(words) <= MOST_WORDS:
+        given = "one string" if is_text else f"{len(words)} words"
         raise UsageError(
             f"the {side} of a heat map must be a list of 1 to {MOST_WORDS} words, but is {given}; show a"
             " shorter sentence"

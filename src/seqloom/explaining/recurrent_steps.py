@@ -31,18 +31,19 @@ def recurrent_layers(model: nn.Module) -> list[NamedLayer]:
     """In the order of the model."""
     layers: dict[int, NamedLayer] = {}
     for path, module in model.named_modules():
-        if isinstance(module, RecurrentStack):
-            both = module.config.bidirectional
-            directions = [("forward", "→", module.forward_layers)]
-            if both:
-                directions.append(("backward", "←", module.backward_layers))
-            for number in range(len(module.forward_layers)):
-                name = f"{path} {number + 1}".strip()
-                for direction, arrow, stack in directions:
-                    layer = cast(RecurrentLayer, stack[number])
-                    layers[id(layer)] = NamedLayer(f"{name} {arrow}" if both else name, direction, layer)
-        elif isinstance(module, RecurrentLayer) and id(module) not in layers:
-            layers[id(module)] = NamedLayer(path or "1", "forward", module)
+        match module:
+            case RecurrentStack():
+                both = module.config.bidirectional
+                directions = [("forward", "→", module.forward_layers)]
+                if both:
+                    directions.append(("backward", "←", module.backward_layers))
+                for number in range(len(module.forward_layers)):
+                    name = f"{path} {number + 1}".strip()
+                    for direction, arrow, stack in directions:
+                        layer = cast(RecurrentLayer, stack[number])
+                        layers[id(layer)] = NamedLayer(f"{name} {arrow}" if both else name, direction, layer)
+            case RecurrentLayer() if id(module) not in layers:
+                layers[id(module)] = NamedLayer(path or "1", "forward", module)
     return list(layers.values())
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from seqloom import files
+from seqloom.data.formats.json_values import as_list, as_text
 from seqloom.errors import FolderError, UsageError, printable, shown
 from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields
@@ -116,14 +117,15 @@ def read_family(folder: Path) -> tuple[Fields, Family, Architecture]:
     path = folder / CONFIG
     content = read_object(path)
     hub_type = content.get("model_type")
-    if not isinstance(hub_type, str) or hub_type not in FAMILIES:
+    family = FAMILIES.get(as_text(hub_type) or "")
+    if family is None:
         raise FolderError(
             f"model_type must be one of {', '.join(FAMILIES)}, but is {printable(str(hub_type))}", path
         )
-    family = FAMILIES[hub_type]
     named = content.get("architectures") or [next(iter(family.architectures))]
-    names = [str(name) for name in named] if isinstance(named, list) else [str(named)]
-    if not isinstance(named, list) or len(names) != 1 or names[0] not in family.architectures:
+    listed = as_list(named)
+    names = [str(name) for name in ([named] if listed is None else listed)]
+    if listed is None or len(names) != 1 or names[0] not in family.architectures:
         raise FolderError(
             f"the architecture of a {hub_type} must be one of {', '.join(family.architectures)}, but is"
             f" {printable(', '.join(names))}",

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
+from seqloom.data.formats.json_values import as_text
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.files import JsonObject
 
@@ -50,9 +51,10 @@ class Options:
         for option in self.table:
             value = content.get(option.theirs, option.default)
             if option.values is not None:
-                if not isinstance(value, str) or value not in option.values:
+                text = as_text(value)
+                if text is None or text not in option.values:
                     raise _unknown(option, value, where, hub_type)
-                value = option.values[value]
+                value = option.values[text]
             elif option.ours is None and value != option.default:
                 raise _unknown(option, value, where, hub_type)
             if option.ours is not None:

@@ -10,6 +10,7 @@ from typing import NamedTuple, final
 from torch import Tensor, nn
 
 from seqloom import files
+from seqloom.data.formats.json_values import as_list
 from seqloom.errors import UsageError, printable
 from seqloom.files import JsonObject
 from seqloom.interop.checkpoint import CONFIG, dtype_name
@@ -115,7 +116,7 @@ def _architecture(family: Family, fields: JsonObject, task: str, origin: object)
             f"no architecture of the family does {printable(task)} with this model's heads, only"
             f" {', '.join(family.architectures)}"
         )
-    came_as = origin if isinstance(origin, list) else []
+    came_as = [str(name) for name in as_list(origin) or []]
     return next((name for name in came_as if name in fitting), max(fitting, key=fitting.__getitem__))
 
 

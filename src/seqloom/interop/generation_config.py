@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from seqloom.config import DecodeConfig
+from seqloom.data.formats.json_values import as_list
 from seqloom.errors import UsageError, printable
 from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields
@@ -70,8 +71,9 @@ def _translated(generation: JsonObject, writes_after: int | None) -> Fields:
         fields["max_length"] = given["max_new_tokens"]
     if writes_after is not None:
         for key, least in (("max_length", 1), ("min_length", 0)):
-            if isinstance(length := given.get(key), int):
-                fields.setdefault(key, max(least, length - writes_after))
+            match given.get(key):
+                case int(length):
+                    fields.setdefault(key, max(least, length - writes_after))
     return fields
 
 
@@ -82,8 +84,8 @@ def not_kept(generation: JsonObject, special_ids: SpecialIds, *, encodes: bool) 
     its end at the last step writes the same as one that is cut there.
     """
     names = [name for name in UNKNOWN if (value := generation.get(name)) is True or value not in NEUTRAL]
-    banned, never = generation.get("bad_words_ids"), [[i] for i in special_ids.forbidden]
-    if isinstance(banned, list) and all(ids in never for ids in banned):
+    banned, never = as_list(generation.get("bad_words_ids")), [[i] for i in special_ids.forbidden]
+    if banned is not None and all(ids in never for ids in banned):
         names = [name for name in names if name != "bad_words_ids"]
     beams = generation.get("num_beams")
     if generation.get("early_stopping") is True and isinstance(beams, int) and beams > 1:
@@ -95,8 +97,8 @@ def not_kept(generation: JsonObject, special_ids: SpecialIds, *, encodes: bool) 
         name for name in ("min_new_tokens", "stop_strings") if generation.get(name) not in (None, 0, [])
     ]
     notes = [f"{NOT_KEPT}{name}, which is not known here" for name in names]
-    ends = generation.get("eos_token_id")
-    if isinstance(ends, list) and len(ends) > 1:
+    ends = as_list(generation.get("eos_token_id")) or []
+    if len(ends) > 1:
         notes.append(f"{NOT_KEPT}eos_token_id after the first, {printable(str(ends[1:]))}; one ends a text")
     return notes
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple, final
 
 from seqloom.config import DecodeConfig
+from seqloom.data.formats.json_values import as_list
 from seqloom.files import JsonObject
 from seqloom.interop.checkpoint import CONFIG, GENERATION, read_object
 from seqloom.interop.config_options import Fields
@@ -51,8 +52,7 @@ class HubOrigin(NamedTuple):
 
     def architectures(self) -> list[str]:
         """Those that config.json names."""
-        named = self.content.get("architectures")
-        return [str(name) for name in named] if isinstance(named, list) else []
+        return [str(name) for name in as_list(self.content.get("architectures")) or []]
 
     def decoding(self, task_decode: JsonObject, tokenizer: StoredTokenizer) -> tuple[DecodeConfig, list[str]]:
         """How it decodes, starting from the defaults of its task; and notices about that."""

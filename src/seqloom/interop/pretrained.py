@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from seqloom.data.formats.json_values import field_of
 from seqloom.errors import UsageError, printable
 from seqloom.interop.checkpoint import ENCODER_WITH_HEAD, read_checkpoint, read_family
 from seqloom.interop.config_options import Fields
@@ -75,8 +76,7 @@ def pretrained_encoder(folder: Path) -> Pretrained:
         raise _no_encoder(folder, family.model_type)
     checkpoint = read_checkpoint(folder, encoder=True)
     origin = HubOrigin.of(folder)
-    tensors = unique_tensors(checkpoint.model)
-    tensors = {name: tensor for name, tensor in tensors.items() if isinstance(tensor, nn.Parameter)}
+    tensors = dict(checkpoint.model.named_parameters())
     check_finite(tensors, folder)
     pretrained = _pretrained(checkpoint.model_type, to_plain(checkpoint.config), tensors)
     return replace(
@@ -102,8 +102,8 @@ def pretrained_of_run(content: ConfigFields, weights: Path) -> Pretrained:
     else:
         content_of_model = dict(content)
     pretrained = _pretrained(model_type, content_of_model, tensors)
-    hub = content.get("hub")
-    family = FAMILIES.get(str(hub["config"].get("model_type"))) if isinstance(hub, dict) else None
+    hub_config = field_of(content.get("hub"), "config")
+    family = FAMILIES.get(str(field_of(hub_config, "model_type")))
     if family is None:
         return pretrained
     return replace(pretrained, heads=_hub_heads(family, pretrained.encoder_fields))
@@ -187,7 +187,7 @@ def load_pretrained(model: EncoderWithHead, pretrained: Pretrained) -> list[str]
     layer is like it. Raises UsageError where the encoder is another.
     """
     tensors = unique_tensors(model)
-    parameters = {name: one for name, one in tensors.items() if isinstance(one, nn.Parameter)}
+    parameters = dict(model.named_parameters())
     config = model.config
     same_head = (pretrained.kind, pretrained.labels) == (config.kind, config.labels)
     head = resolved_head(config.head, config.kind, model.traits)

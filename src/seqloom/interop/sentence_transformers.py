@@ -14,6 +14,7 @@ from pydantic import Field
 
 from seqloom import files
 from seqloom.config import STRICT
+from seqloom.data.formats.json_values import as_list
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.interop.checkpoint import CONFIG, is_hub_folder, read_object
 from seqloom.run_file import parse
@@ -102,7 +103,8 @@ def _modes(path: Path) -> tuple[str, ...]:
     content = read_object(path)
     named = content.get("pooling_mode")
     if named is not None:
-        modes = named if isinstance(named, list) else [named]
+        listed = as_list(named)
+        modes = [named] if listed is None else listed
         return tuple(RENAMED.get(str(mode), str(mode)) for mode in modes)
     if not content:
         raise FolderError("must say how states are pooled, but is not there; get the files again", path)

@@ -82,7 +82,7 @@ class TensorNames:
     def rule_for(self, ours: str, config: object) -> Rule:
         """The rule of a tensor of ours, with its numbers filled in. Raises KeyError where there is none."""
         for rule in self.rules:
-            if rule.when is not None and getattr(config, rule.when[0]) != rule.when[1]:
+            if rule.when is not None and vars(config)[rule.when[0]] != rule.when[1]:
                 continue
             if (match := pattern(rule.ours).fullmatch(ours)) is not None:
                 theirs = tuple(name.format(**match.groupdict()) for name in rule.theirs)

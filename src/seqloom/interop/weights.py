@@ -20,6 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from seqloom import files
+from seqloom.data.formats.json_values import as_object, as_text, field_of
 from seqloom.errors import FolderError, printable
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -148,10 +149,11 @@ def _weight_files(folder: Path) -> list[Path]:
 def _shards(folder: Path) -> list[Path]:
     path = folder / INDEX
     content = files.read_json(path)
-    table = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(table, dict) or not table or not all(isinstance(name, str) for name in table.values()):
+    table = as_object(field_of(content, "weight_map")) or {}
+    shards = {tensor: name for tensor, value in table.items() if (name := as_text(value)) is not None}
+    if not shards or len(shards) < len(table):
         raise FolderError("weight_map must say in which file each tensor is, but does not", path)
-    names = sorted(set(table.values()))
+    names = sorted(set(shards.values()))
     for name in names:
         if os.path.basename(name) != name or name in ("", ".", ".."):
             raise FolderError(
@@ -165,7 +167,7 @@ def _shards(folder: Path) -> list[Path]:
         if not name.endswith(".safetensors"):
             raise FolderError(f"a shard must be a .safetensors file, but one is {printable(name)}", path)
     held = {name: _header(folder / name) for name in names}
-    for tensor, name in table.items():
+    for tensor, name in shards.items():
         if tensor not in held[name]:
             raise FolderError(f"must hold {printable(tensor)}, as {INDEX} says, but does not", folder / name)
     return [folder / name for name in names]

@@ -42,9 +42,13 @@ class UsedWith:
 
 
 def _constraint(value: str | tuple[str, ...] | Constraint) -> Constraint:
-    if isinstance(value, Constraint):
-        return value
-    known = (value,) if isinstance(value, str) else value
+    match value:
+        case Constraint():
+            return value
+        case str():
+            known: tuple[str, ...] = (value,)
+        case _:
+            known = value
     return Constraint(" or ".join(known), known.__contains__)
 
 

@@ -9,7 +9,7 @@ Of causal models (GPT) and encoder-decoders (T5) the states before the output ar
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal, final
+from typing import Annotated, Literal, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -109,8 +109,7 @@ class EncoderWithHead(nn.Module):
 
     def read(self, batch: EncodedBatch) -> Tensor:
         """`(rows, steps, width)`; states at padding mean nothing."""
-        assert isinstance(self.encoder, Encoder)
-        return self.encoder.encode_batch(batch)
+        return cast(Encoder, self.encoder).encode_batch(batch)
 
     def forward(self, batch: EncodedBatch) -> Tensor:
         """The scores of all answers (`heads.py` says which)."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self, final
+from typing import NamedTuple, Self, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -177,9 +177,8 @@ class NgramTable(nn.Module):
         return table
 
 
-def _forget_table(grams: nn.Module, _: object) -> None:
+def _forget_table(grams: NgramTable, _: object) -> None:
     """Loading has changed the keys."""
-    assert isinstance(grams, NgramTable)
     grams.table = None
 
 
@@ -247,7 +246,7 @@ class Ngram(nn.Module):
     @property
     def orders(self) -> tuple[NgramTable, ...]:
         """The n-grams of order 2 and on."""
-        return tuple(grams for grams in self.longer if isinstance(grams, NgramTable))
+        return cast(tuple[NgramTable, ...], tuple(self.longer))
 
     def forward(self, tokens: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """tokens `(rows, steps)` -> log p of every next word `(rows, steps, vocabulary)`, -inf where never

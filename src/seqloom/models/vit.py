@@ -16,8 +16,9 @@ For an image of another size than in training, positions are interpolated (secti
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, final
+from typing import Annotated, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -136,8 +137,7 @@ class ViT(nn.Module):
         self.dropout = nn.Dropout(c.dropout)
         self.stack = Stack(c.block, c.layers)
         if not c.query_key_value_biases:
-            for block in self.stack.blocks:
-                assert isinstance(block, Block)
+            for block in cast(Iterable[Block], self.stack.blocks):
                 block.attention.query_key_value = Linear(c.width, 3 * c.width, bias=False)
         self.mask = nn.Parameter(torch.zeros(1, 1, c.width)) if c.head == "patches" else None
         """[mask]: it replaces the embedding of a masked patch."""

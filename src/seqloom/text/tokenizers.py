@@ -217,28 +217,32 @@ def train_tokenizer(
 
 def _recognised(content: object) -> tuple[str, Normalisation]:
     """The kind and normalisation that build the same `tokenizer.json`, except for what training decides."""
-    if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
-        raise ValueError("it holds no tokenizer")
+    fixed = _without_learned(content)
     untrained = Learned(SPECIALS, [], [0.0] * len(SPECIALS))
     for kind in KINDS:
         for normalisation in get_args(Normalisation):
             ours = json.loads(assemble(kind, untrained, normalisation).to_str())
-            if _alike(_without_learned(content), _without_learned(ours)):
+            if _alike(fixed, _without_learned(ours)):
                 return kind, normalisation
     raise ValueError(
         f"it is none of the kinds {', '.join(KINDS)}, or its special tokens match inside of text"
     )
 
 
-def _without_learned(content: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
-    model = {key: value for key, value in content["model"].items() if key not in ("vocab", "merges")}
-    return content | {"model": model}
+def _without_learned(content: object) -> dict[object, object]:
+    """A `tokenizer.json` without what training decides. Raises ValueError where it holds no tokenizer."""
+    match content:
+        case {"model": dict(model), **parts}:
+            fixed = {key: value for key, value in model.items() if key not in ("vocab", "merges")}
+            return {**parts, "model": fixed}
+    raise ValueError("it holds no tokenizer")
 
 
 def _alike(one: object, other: object) -> bool:
     """Equal, where an absent key counts as null, false or empty: versions of the library differ in that."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return all(_alike(one.get(key), other.get(key)) for key in one.keys() | other.keys())
+    match one, other:
+        case dict(), dict():
+            return all(_alike(one.get(key), other.get(key)) for key in one.keys() | other.keys())
     return bool(one == other or not (one or other))
 
 

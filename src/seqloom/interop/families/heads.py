@@ -9,6 +9,7 @@ from typing import Literal, final
 
 from seqloom.config import HeadConfig
 from seqloom.data.encoding.encoded_dataset import CAUSAL_MARKS
+from seqloom.data.formats.json_values import as_object, as_text, is_number
 from seqloom.errors import FolderError, UsageError, printable, shown
 from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields, Option, Options
@@ -78,11 +79,12 @@ class HubHead:
         problem_type = content.get("problem_type")
         if problem_type is None:  # as the pipelines of transformers guess
             return "regression" if len(labels_of(content, where)) == 1 else "classification"
-        if not isinstance(problem_type, str) or problem_type not in PROBLEM_TYPES:
+        kind = PROBLEM_TYPES.get(as_text(problem_type) or "")
+        if kind is None:
             raise FolderError(
                 f"problem_type must be one of {', '.join(PROBLEM_TYPES)}, but is {shown(problem_type)}", where
             )
-        return PROBLEM_TYPES[problem_type]
+        return kind
 
     def read(self, content: JsonObject, where: object, width: int) -> Fields:
         """kind, labels, head and may_be_none of an `EncoderWithHeadConfig`, for states of `width`. Raises
@@ -119,7 +121,7 @@ class HubHead:
             value = content.get(key)
             if value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+            if not is_number(value) or not 0 <= value < 1:
                 raise FolderError(f"{key} must be a share in [0, 1), but is {shown(value)}", where)
             return float(value)
         return 0.1 if self.dropout else 0.0
@@ -188,10 +190,11 @@ def labels_of(content: JsonObject, where: object) -> tuple[str, ...]:
     named, count = content.get("id2label"), content.get("num_labels")
     place = printable(str(where))
     if named:
-        numbers = [str(number) for number in range(len(named))] if isinstance(named, dict | list) else []
-        if not isinstance(named, dict) or {str(key) for key in named} != set(numbers):
+        names = as_object(named)
+        numbers = [str(number) for number in range(len(names or {}))]
+        if names is None or set(names) != set(numbers):
             raise FolderError(f"{place}'s id2label must name each number from 0 on, but is {shown(named)}")
-        return tuple(str(named[number]) for number in numbers)
+        return tuple(str(names[number]) for number in numbers)
     count = 2 if count is None else count
     if type(count) is not int or not 1 <= count <= MAX_LABELS:
         raise FolderError(f"{place}'s num_labels must be from 1 to {MAX_LABELS}, but is {shown(count)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from seqloom.data.formats.json_values import as_text
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields, Option, Options
@@ -59,13 +60,10 @@ CROSS, THEIRS = "decoder.blocks.{i}.cross_attention", "decoder.block.{i}.layer.1
 def _adjust(content: JsonObject, fields: Fields, names: Collection[str]) -> Fields:
     """v1.1 has `tie_word_embeddings` false; `transformers` derives from it whether states are scaled before
     the output."""
-    kind = content.get("feed_forward_proj", "relu")
-    if (
-        not isinstance(kind, str)
-        or kind not in FEED_FORWARD
-        or content.get("dense_act_fn") not in (None, _dense(kind))
-    ):
-        shown = f"feed_forward_proj={kind}, dense_act_fn={content.get('dense_act_fn')}"
+    named = content.get("feed_forward_proj", "relu")
+    kind = as_text(named)
+    if kind is None or kind not in FEED_FORWARD or content.get("dense_act_fn") not in (None, _dense(kind)):
+        shown = f"feed_forward_proj={named}, dense_act_fn={content.get('dense_act_fn')}"
         raise FolderError(
             f"t5's {printable(shown)} is not known here, only feed_forward_proj of {', '.join(FEED_FORWARD)}"
         )

@@ -63,9 +63,8 @@ def cases(model: nn.Module) -> list[Case]:
 
 
 def _family(model: nn.Module) -> OnnxFamily:
-    for model_class, family in FAMILIES.items():
-        if isinstance(model, model_class):
-            return family
+    if (family := FAMILIES.get(type(model))) is not None:
+        return family
     raise UsageError(
         f"ONNX holds {', '.join(model_class.__name__ for model_class in FAMILIES)}, but this is a"
         f" {type(model).__name__}"

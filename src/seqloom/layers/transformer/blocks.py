@@ -15,7 +15,8 @@ without padding.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, final
+from collections.abc import Iterable
+from typing import NamedTuple, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -254,8 +255,7 @@ class Stack(nn.Module):
         """The weights of attention for x, read from the start: `(rows, layers, heads, steps, steps)`; with
         `cross` those to the encoder, `(..., source)`."""
         weights = []
-        for layer, block in enumerate(self.blocks):
-            assert isinstance(block, Block)
+        for layer, block in enumerate(cast(Iterable[Block], self.blocks)):
             if cross is None:
                 weights.append(block.weights(x, inputs))
             else:

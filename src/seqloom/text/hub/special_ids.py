@@ -119,11 +119,12 @@ def _id(config: JsonObject, name: str, family: str, size: int) -> int | None:
         default = DEFAULTS.get(family, {}).get(name)
         return default if default is not None and default < size else None
     value = config[name]
-    if name == "eos_token_id" and isinstance(value, list) and value:
-        value = value[0]
+    match value:
+        case [first, *_] if name == "eos_token_id":
+            value = first
     if value is None:
         return None
-    # isinstance would take True for 1
+    # True would count as an int
     if type(value) is int and 0 <= value < size:
         return value
     raise FolderError(

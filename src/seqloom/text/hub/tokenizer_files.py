@@ -72,9 +72,10 @@ class TokenizerSettings(NamedTuple):
 
     def token(self, role: str, default: str | None = None) -> str | None:
         """The special token of a role such as "mask": a string, or an object with its options."""
-        token = self.content.get(f"{role}_token", default)
-        token = token.get("content") if isinstance(token, dict) else token
-        return token if isinstance(token, str) else None
+        match self.content.get(f"{role}_token", default):
+            case str(token) | {"content": str(token)}:
+                return token
+        return None
 
     def tokens(self, defaults: Mapping[str, str], vocabulary: Mapping[str, int]) -> list[str]:
         """The special tokens of these roles that a vocabulary has."""
