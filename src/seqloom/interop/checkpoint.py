@@ -19,7 +19,7 @@ from seqloom.errors import FolderError, UsageError, printable, shown
 from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields
 from seqloom.interop.families import FAMILIES
-from seqloom.interop.families.family import Architecture, Family
+from seqloom.interop.families.family import Architecture, HubFamily
 from seqloom.interop.families.heads import TASKS
 from seqloom.interop.tensor_mapping import CheckpointTensors, unique_tensors
 from seqloom.interop.tensor_names import Rule
@@ -111,7 +111,7 @@ def read_checkpoint(
     )
 
 
-def read_family(folder: Path) -> tuple[Fields, Family, Architecture]:
+def read_family(folder: Path) -> tuple[Fields, HubFamily, Architecture]:
     """The content of config.json, and what it names. Raises FolderError where it is unknown; the known ones
     are listed."""
     path = folder / CONFIG
@@ -140,7 +140,7 @@ def read_family(folder: Path) -> tuple[Fields, Family, Architecture]:
 def _fields(
     content: JsonObject,
     path: Path,
-    family: Family,
+    family: HubFamily,
     architecture: Architecture,
     tensors: CheckpointTensors,
     *,
@@ -173,7 +173,7 @@ class _Plan(NamedTuple):
 def _plan(
     content: JsonObject,
     path: Path,
-    family: Family,
+    family: HubFamily,
     architecture: Architecture,
     fields: Fields,
     weights: StoredWeights,
@@ -223,7 +223,7 @@ def _filled(
     return model
 
 
-def _check_layers(config: object, family: Family, weights: StoredWeights, path: Path) -> None:
+def _check_layers(config: object, family: HubFamily, weights: StoredWeights, path: Path) -> None:
     """Raises FolderError for more layers than there are tensors."""
     names = {option.ours: option.theirs for option in family.options.table}
     for name, problem in endless_layers(vars(config), len(weights.stored)).items():

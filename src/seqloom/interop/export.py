@@ -16,7 +16,7 @@ from seqloom.files import JsonObject
 from seqloom.interop.checkpoint import CONFIG, dtype_name
 from seqloom.interop.config_options import Fields
 from seqloom.interop.families import FAMILIES
-from seqloom.interop.families.family import Architecture, Family
+from seqloom.interop.families.family import Architecture, HubFamily
 from seqloom.interop.tensor_mapping import unique_tensors
 from seqloom.interop.weights import write_weights
 from seqloom.models import model_family
@@ -37,7 +37,7 @@ class Target(NamedTuple):
 
     hub_type: str
     architecture: str
-    family: Family
+    family: HubFamily
     form: Architecture
     content: Fields
     """Of config.json, as far as the model decides it."""
@@ -104,7 +104,7 @@ def _fields(config: ModelConfig, origin: JsonObject | None) -> Fields:
     return fields
 
 
-def _architecture(family: Family, fields: JsonObject, task: str, origin: object) -> str:
+def _architecture(family: HubFamily, fields: JsonObject, task: str, origin: object) -> str:
     """The one that a model came as, or else the first of those whose fields say most."""
     fitting = {}
     for name, form in family.architectures.items():
@@ -120,12 +120,12 @@ def _architecture(family: Family, fields: JsonObject, task: str, origin: object)
     return next((name for name in came_as if name in fitting), max(fitting, key=fitting.__getitem__))
 
 
-def _heads(family: Family) -> dict[str, Sequence[str]]:
+def _heads(family: HubFamily) -> dict[str, Sequence[str]]:
     """The architectures with a task head, and the kinds of heads that each can be."""
     return {name: form.head.kinds for name, form in family.architectures.items() if form.head is not None}
 
 
-def _architecture_with_head(family: Family, hub_type: str, kind: str) -> str:
+def _architecture_with_head(family: HubFamily, hub_type: str, kind: str) -> str:
     for name, kinds in _heads(family).items():
         if kind in kinds:
             return name

@@ -15,7 +15,7 @@ from seqloom.errors import UsageError, printable
 from seqloom.interop.checkpoint import ENCODER_WITH_HEAD, read_checkpoint, read_family
 from seqloom.interop.config_options import Fields
 from seqloom.interop.families import FAMILIES
-from seqloom.interop.families.family import Family
+from seqloom.interop.families.family import HubFamily
 from seqloom.interop.hub_origin import HubOrigin, hub_tokenizer
 from seqloom.interop.tensor_mapping import check_finite, listed, unique_tensors
 from seqloom.models import encoder_families, family_name, model_family
@@ -154,7 +154,7 @@ def _of_encoder(model_type: str, fields: ConfigFields, tensors: Mapping[str, Ten
     )
 
 
-def _hub_heads(family: Family, encoder_fields: ConfigFields) -> dict[str, Fields]:
+def _hub_heads(family: HubFamily, encoder_fields: ConfigFields) -> dict[str, Fields]:
     heads: dict[str, Fields] = {}
     for architecture in family.architectures.values():
         if architecture.head is not None and architecture.head.pools:

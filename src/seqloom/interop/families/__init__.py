@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from seqloom.interop.families.bart import BART, MARIAN
 from seqloom.interop.families.bert import BERT, ELECTRA, ROBERTA
-from seqloom.interop.families.family import Architecture, Family
+from seqloom.interop.families.family import Architecture, HubFamily
 from seqloom.interop.families.gpt import GPT1, GPT2
 from seqloom.interop.families.t5 import T5
 from seqloom.interop.families.vit import VIT
 
-FAMILIES: dict[str, Family] = {
+FAMILIES: dict[str, HubFamily] = {
     "bert": BERT,
     "roberta": ROBERTA,
     "electra": ELECTRA,
@@ -22,4 +22,4 @@ FAMILIES: dict[str, Family] = {
 }
 """model_type of config.json -> the family. The only registry of what opens here."""
 
-__all__ = ["FAMILIES", "Architecture", "Family"]
+__all__ = ["FAMILIES", "Architecture", "HubFamily"]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from seqloom.errors import FolderError
 from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields, Option, Options
-from seqloom.interop.families.family import ACTIVATIONS, Architecture, Family
+from seqloom.interop.families.family import ACTIVATIONS, Architecture, HubFamily
 from seqloom.interop.tensor_names import Rule, TensorNames, layer
 from seqloom.models.transformer import TransformerConfig
 
@@ -110,7 +110,7 @@ def _marian_keys(config: TransformerConfig) -> Fields:
 
 
 DEFAULTS = {"pad_id": -1, "output_bias": True, "share_embeddings": True}
-BART = Family(
+BART = HubFamily(
     model_type="transformer",
     options=Options(
         table=(Option("vocab_size", "vocabulary_size", 50265), *SIZES),
@@ -126,7 +126,7 @@ BART = Family(
     adjust_fields=_adjust,
 )
 
-MARIAN = Family(
+MARIAN = HubFamily(
     model_type="transformer",
     options=Options(
         table=(Option("vocab_size", "vocabulary_size", 58101), *SIZES),

@@ -8,7 +8,7 @@ from typing import Literal
 from seqloom.errors import FolderError, UsageError, shown
 from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields, Option, Options
-from seqloom.interop.families.family import ACTIVATIONS, Architecture, Family
+from seqloom.interop.families.family import ACTIVATIONS, Architecture, HubFamily
 from seqloom.interop.families.heads import TASKS, HubHead
 from seqloom.interop.tensor_names import Rule, TensorNames, layer
 from seqloom.models.bert import BertConfig
@@ -168,7 +168,7 @@ def _roberta_keys(config: BertConfig) -> Fields:
     }
 
 
-BERT = Family(
+BERT = HubFamily(
     model_type="bert",
     options=Options(
         table=(
@@ -207,7 +207,7 @@ BERT = Family(
     encoder_fields=ENCODER,
 )
 
-ROBERTA = Family(
+ROBERTA = HubFamily(
     model_type="bert",
     options=Options(
         table=(
@@ -242,7 +242,7 @@ ROBERTA = Family(
     extra_keys=_roberta_keys,
 )
 
-ELECTRA = Family(
+ELECTRA = HubFamily(
     model_type="bert",
     options=Options(
         table=(

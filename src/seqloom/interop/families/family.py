@@ -45,7 +45,7 @@ AdjustFields = Callable[[JsonObject, Fields, Collection[str]], Fields]
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Family:
+class HubFamily:
     """One `model_type` of the hub."""
 
     model_type: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from seqloom.errors import UsageError
 from seqloom.interop.config_options import Fields, Option, Options
-from seqloom.interop.families.family import ACTIVATIONS, Architecture, Family
+from seqloom.interop.families.family import ACTIVATIONS, Architecture, HubFamily
 from seqloom.interop.families.heads import TASKS, HubHead
 from seqloom.interop.tensor_names import Rule, TensorNames, layer
 from seqloom.models.gpt import GPTConfig
@@ -68,7 +68,7 @@ def _check_width(config: GPTConfig) -> Fields:
     return {}
 
 
-GPT2 = Family(
+GPT2 = HubFamily(
     model_type="gpt",
     options=Options(
         table=(
@@ -92,7 +92,7 @@ GPT2 = Family(
     },
 )
 
-GPT1 = Family(
+GPT1 = HubFamily(
     model_type="gpt",
     options=Options(
         table=(

@@ -8,7 +8,7 @@ from seqloom.data.formats.json_values import as_text
 from seqloom.errors import FolderError, UsageError, printable
 from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields, Option, Options
-from seqloom.interop.families.family import Architecture, Family
+from seqloom.interop.families.family import Architecture, HubFamily
 from seqloom.interop.tensor_names import Rule, TensorNames
 from seqloom.models.t5 import T5Config
 
@@ -102,7 +102,7 @@ def _keys(config: T5Config) -> Fields:
     }
 
 
-T5 = Family(
+T5 = HubFamily(
     model_type="t5",
     options=Options(
         table=(

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from seqloom.files import JsonObject
 from seqloom.interop.config_options import Fields, Option, Options
-from seqloom.interop.families.family import ACTIVATIONS, Architecture, Family
+from seqloom.interop.families.family import ACTIVATIONS, Architecture, HubFamily
 from seqloom.interop.families.heads import label_keys, labels_of
 from seqloom.interop.tensor_names import Rule, TensorNames, layer
 from seqloom.models.vit import ViTConfig
@@ -23,7 +23,7 @@ def _label_keys(config: ViTConfig) -> Fields:
     return label_keys(config.labels) if config.labels else {}
 
 
-VIT = Family(
+VIT = HubFamily(
     model_type="vit",
     options=Options(
         table=(

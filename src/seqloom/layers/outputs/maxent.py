@@ -99,7 +99,9 @@ class MaxEntOutput(nn.Module):
                 for d, d_part in zip(d_learned, d_parts, strict=True):
                     d += d_part
         if trains:
-            total = _WithGradients.apply(total, [d_hidden, *d_learned], hidden, *learned)  # type: ignore[no-untyped-call]
+            total = _WithGradients.apply(  # type: ignore[no-untyped-call]
+                total, [d_hidden, *d_learned], hidden, *learned
+            )
         return Loss(total, torch.tensor(len(flat), device=total.device))
 
     @torch.no_grad()

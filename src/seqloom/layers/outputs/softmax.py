@@ -84,7 +84,9 @@ def chunked_loss(
     products are in low precision, all else in float32 or better.
     """
     trains = torch.is_grad_enabled()  # inside a Function it is always off
-    total: Tensor = _ChunkedLoss.apply(score, trains, hidden, weight, bias, extra)  # type: ignore[no-untyped-call]
+    total: Tensor = _ChunkedLoss.apply(  # type: ignore[no-untyped-call]
+        score, trains, hidden, weight, bias, extra
+    )
     return total
 
 

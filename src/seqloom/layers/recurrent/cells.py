@@ -1,7 +1,7 @@
 """The recurrent cells: each is its equations, forward and backward.
 
     elman      h_t = g(W_x x_t + W_h h_{t-1} + b),  g = tanh, ReLU or σ            Elman 1990
-    lstm       c_t = f ⊙ c_{t-1} + i ⊙ g,  h_t = o ⊙ tanh(c_t)                     Hochreiter, Schmidhuber 1997
+    lstm       c_t = f ⊙ c_{t-1} + i ⊙ g,  h_t = o ⊙ tanh(c_t)                  Hochreiter, Schmidhuber 1997
                                                                                    Gers 2000
                with a projection h_t = W_p (o ⊙ tanh(c_t))                         Sak et al. 2014
     gru        h̃ = tanh(W_x x_t + W_h (r ⊙ h_{t-1}) + b),

@@ -280,7 +280,9 @@ class RecurrentLayer(nn.Module):
         learned = [inputs, *(weight for weight in weights if weight is not None), *state]
         keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in learned)
         tensors = inputs, *weights, *state
-        outputs, *after = Unroll.apply(self.cell, order, keep, scale, *tensors)  # type: ignore[no-untyped-call]
+        outputs, *after = Unroll.apply(  # type: ignore[no-untyped-call]
+            self.cell, order, keep, scale, *tensors
+        )
         return outputs, tuple(after)
 
     def loop(

@@ -3,7 +3,7 @@ builds from the same files.
 
     tokenizer.json                       as it is
     vocab.txt                            WordPiece (BERT, ELECTRA)
-    vocab.json, merges.txt               byte-level BPE (GPT-2, RoBERTa, BART), or BPE of words that end in `</w>`
+    vocab.json, merges.txt               byte-level BPE (GPT-2, RoBERTa, BART), or BPE of words with `</w>`
                                          (GPT-1)
     source.spm, target.spm, vocab.json   Marian: pieces of sentencepiece, ids of vocab.json; a tokenizer.json
                                          beside them is not read
