@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from seqloom.config import DataConfig
 from seqloom.data.formats.lines import read_lines
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.errors import DataError, UsageError
@@ -28,8 +29,10 @@ def write(folder: Path, content: bytes, name: str = "a.txt") -> str:
     return str(path)
 
 
-def texts(path: str, report: ReadReport | None = None, **options: Any) -> list[str]:
-    lines = list(read_lines(path, report or ReadReport(), **options))
+def texts(
+    path: str, report: ReadReport | None = None, *, every_line: bool = False, **options: Any
+) -> list[str]:
+    lines = list(read_lines(path, report or ReadReport(), DataConfig(**options), every_line=every_line))
     assert [number for number, _ in lines] == list(range(1, len(lines) + 1))
     return [text for _, text in lines]
 
@@ -141,7 +144,7 @@ def test_bad_lines_are_skipped_or_repaired_and_counted(
     tmp_path: Path, content: bytes, reason: str, end: bytes
 ) -> None:
     path, skipped, replaced = write(tmp_path, b"one\n" + content + end), ReadReport(), ReadReport()
-    lines = list(read_lines(path, skipped, on_bad_line="skip"))
+    lines = list(read_lines(path, skipped, DataConfig(on_bad_line="skip")))
     rest = [(3, "last")] if end.endswith(b"last\n") else []
     assert lines == [(1, "one"), *rest]
     assert skipped.notices() == [f"1 line skipped: {reason} (first: {path}:2)"]
@@ -359,7 +362,7 @@ def test_odd_names_are_read_and_shown_escaped(tmp_path: Path, name: str, shown: 
 
 def test_a_file_is_closed_when_reading_stops_early(tmp_path: Path) -> None:
     path = write(tmp_path, GZIP, "a.gz")
-    lines = read_lines(path, ReadReport())
+    lines = read_lines(path, ReadReport(), DataConfig())
     next(lines)
     before = set(os.listdir("/proc/self/fd"))
     lines.close()  # type: ignore[attr-defined]
@@ -388,7 +391,8 @@ def test_every_line_is_used_skipped_or_named_in_an_error(
     in_file = content.count(b"\n") + (not content.endswith(b"\n") and content != b"")
     given_out, refused = 0, None
     try:
-        for _ in read_lines(path, report, on_bad_line=policy, max_line_bytes=limit):  # type: ignore[arg-type]
+        options = DataConfig(on_bad_line=policy, max_line_bytes=limit)  # type: ignore[arg-type]
+        for _ in read_lines(path, report, options):
             given_out += 1
     except DataError as error:
         refused = error

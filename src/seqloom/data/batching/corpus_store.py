@@ -109,9 +109,8 @@ def build_corpus(
     """
     meta = {"corpus": FORMAT, "end": tokenizer.special_ids.eos, **identity}
 
-    def write(place: Path) -> None:
-        totals = _write(pieces(), tokenizer, place, progress)
-        files.write_json(place / "meta.json", {**meta, "totals": asdict(totals)})
+    def write(place: Path) -> files.JsonObject:
+        return {"totals": asdict(_write(pieces(), tokenizer, place, progress))}
 
     return open_or_build(meta, folder, write, open_corpus)
 

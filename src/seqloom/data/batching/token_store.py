@@ -82,9 +82,9 @@ def build_store(
     """
     meta = {"format": FORMAT, "columns": list(columns), **identity}
 
-    def write(place: Path) -> None:
+    def write(place: Path) -> files.JsonObject:
         _write(records(), columns, tokenizer, place, progress)
-        files.write_json(place / "meta.json", meta)
+        return {}
 
     return open_or_build(meta, folder, write, open_store)
 
@@ -92,11 +92,11 @@ def build_store(
 def open_or_build(
     meta: files.JsonObject,
     folder: Path,
-    write: Callable[[Path], None],
+    write: Callable[[Path], files.JsonObject],
     opened: Callable[[Path], Store | None],
 ) -> Store:
     """The store in `folder/HASH`, HASH being that of `meta`: opened where it exists, written where
-    not.
+    not, with a `meta.json` of `meta` and what `write` returns.
 
     One process writes, others wait for it; it is seen whole or not at all.
     """
@@ -111,7 +111,7 @@ def open_or_build(
                 shutil.rmtree(old, ignore_errors=True)
             temporary.mkdir()
             try:
-                write(temporary)
+                files.write_json(temporary / "meta.json", {**meta, **write(temporary)})
                 for path in temporary.iterdir():
                     files.flush_file(path)
                 os.replace(temporary, place)

@@ -28,16 +28,10 @@ class DataFile:
     findings: Counts = field(default_factory=dict)
     """What is odd but has a meaning; noted when the file has been read."""
 
-    def lines(self, *, may_be_empty: bool = False, max_line_bytes: int = 0) -> Iterator[Line]:
+    def lines(self, *, may_be_empty: bool = False) -> Iterator[Line]:
         """Every line, as `scan_lines` gives it."""
         return scan_lines(
-            self.path,
-            self.report,
-            encoding=self.options.encoding,
-            on_bad_line=self.options.on_bad_line,
-            max_line_bytes=max_line_bytes or self.options.max_line_bytes,
-            may_be_empty=may_be_empty,
-            open_file=self.open_file,
+            self.path, self.report, self.options, may_be_empty=may_be_empty, open_file=self.open_file
         )
 
     def full_lines(self, lines: Iterable[Line] | None = None) -> Iterator[Line]:

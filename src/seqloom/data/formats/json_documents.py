@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from seqloom.data.formats.columns import Header, Record, TableSchema, listed
 from seqloom.data.formats.data_file import DataFile
@@ -53,7 +54,8 @@ def read_document(file: DataFile) -> object:
     used."""
     if file.options.on_bad_line == "skip":
         raise UsageError("a JSON file has no lines to skip: take data.on_bad_line=error or replace")
-    lines = file.lines(max_line_bytes=max(file.options.max_line_bytes, MOST_BYTES))
+    options = replace(file.options, max_line_bytes=max(file.options.max_line_bytes, MOST_BYTES))
+    lines = replace(file, options=options).lines()
     return json_value("\n".join(line.text for line in lines), file)
 
 

@@ -14,15 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO, Literal, NamedTuple
 
+from seqloom.config import DataConfig
 from seqloom.data.formats.read_report import ReadReport
 from seqloom.errors import DataError, UsageError, printable
 from seqloom.files import open_binary
 
-Policy = Literal["error", "skip", "replace"]
-"""What becomes of a line that is not text: an error, left out and counted, or its bad characters become
-U+FFFD."""
-
-MAX_LINE_BYTES = 1_000_000
 REPLACEMENT = "\ufffd"
 
 
@@ -38,10 +34,8 @@ class Line(NamedTuple):
 def read_lines(
     path: str,
     report: ReadReport,
+    options: DataConfig,
     *,
-    encoding: str = "utf-8",
-    on_bad_line: Policy = "error",
-    max_line_bytes: int = MAX_LINE_BYTES,
     every_line: bool = False,
 ) -> Iterator[tuple[int, str]]:
     """The lines of a file (plain, `.gz` or `-`) as (number from 1, text without line end), blank ones too.
@@ -54,14 +48,7 @@ def read_lines(
     """
     count = blank = skipped = 0
     with report.reading([path], "", required=False):
-        for number, text, problem in scan_lines(
-            path,
-            report,
-            encoding=encoding,
-            on_bad_line=on_bad_line,
-            max_line_bytes=max_line_bytes,
-            may_be_empty=every_line,
-        ):
+        for number, text, problem in scan_lines(path, report, options, may_be_empty=every_line):
             count += 1
             if problem is not None:
                 skipped += 1
@@ -81,10 +68,8 @@ def read_lines(
 def scan_lines(
     path: str,
     report: ReadReport,
+    options: DataConfig,
     *,
-    encoding: str = "utf-8",
-    on_bad_line: Policy = "error",
-    max_line_bytes: int = MAX_LINE_BYTES,
     may_be_empty: bool = False,
     open_file: Callable[[], BinaryIO] | None = None,
 ) -> Iterator[Line]:
@@ -96,12 +81,12 @@ def scan_lines(
     `on_bad_line="error"` also where a line is not in `encoding` or holds a NUL. Raises UsageError for an
     encoding that cannot be read.
     """
-    codec = line_codec(encoding)
+    codec, max_line_bytes = line_codec(options.encoding), options.max_line_bytes
     number = offset = 0
     with _opened(path, open_file) as file:
         try:
             codec, start = _byte_order(file, codec)
-            decoder = _LineDecoder(path, codec, on_bad_line, report)
+            decoder = _LineDecoder(path, codec, options.on_bad_line, report)
             newline, carriage = "\n".encode(codec), "\r".encode(codec)
             unit = len(newline)
             while raw := _next_line(file, newline, max_line_bytes + 2 * unit, start):
@@ -259,7 +244,9 @@ class _LineDecoder:
 
     path: str
     codec: str
-    on_bad_line: Policy
+    on_bad_line: Literal["error", "skip", "replace"]
+    """What becomes of a line that is not text: an error, left out and counted, or its bad characters become
+    U+FFFD."""
     report: ReadReport
 
     def line(self, content: bytes, number: int, offset: int, ended: bool) -> Line:

@@ -98,9 +98,9 @@ def build_image_store(
     """
     meta = {"format": FORMAT, "preprocessing": preprocessing.to_json(), **identity}
 
-    def write(folder: Path) -> None:
+    def write(folder: Path) -> files.JsonObject:
         _write(pictures(), preprocessing, folder)
-        files.write_json(folder / "meta.json", meta)
+        return {}
 
     return open_or_build(meta, folder, write, open_image_store)
 

@@ -184,7 +184,7 @@ def _names(labels: DataFile) -> dict[str, str] | None:
     if not os.path.isfile(path):
         return None
     names: dict[str, str] = {}
-    for number, line in read_lines(path, ReadReport(), encoding=labels.options.encoding):
+    for number, line in read_lines(path, ReadReport(), DataConfig(encoding=labels.options.encoding)):
         key, *name = re.split(r"[ \t]+", line.strip(), maxsplit=1)
         if not key:
             continue

@@ -192,7 +192,7 @@ def _written(record: Record) -> _WrittenChoice:
 
 
 def _with_labels(table: _Table, labels: str, options: DataConfig) -> _Table:
-    lines = list(read_lines(labels, ReadReport(), encoding=options.encoding))
+    lines = list(read_lines(labels, ReadReport(), DataConfig(encoding=options.encoding)))
     if len(lines) != len(table):
         raise DataError(
             f"must have an answer for each of the {len(table)} choices, but has {len(lines)} lines",

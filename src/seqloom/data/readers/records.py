@@ -39,15 +39,7 @@ def read_texts(
 
     Raises what `read_lines` raises.
     """
-    lines = read_lines(
-        path,
-        report,
-        encoding=options.encoding,
-        on_bad_line=options.on_bad_line,
-        max_line_bytes=options.max_line_bytes,
-        every_line=every_line,
-    )
-    for number, text in lines:
+    for number, text in read_lines(path, report, options, every_line=every_line):
         yield Record({"text": text}, path, number)
 
 
