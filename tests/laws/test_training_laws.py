@@ -43,7 +43,7 @@ def make_store(rows: int) -> TokenStore:
     rng = np.random.default_rng(0)
     offsets = np.concatenate([[0], np.cumsum(rng.integers(1, 10, 2 * rows))])
     tokens = rng.integers(16, VOCABULARY, offsets[-1]).astype(np.uint16)
-    return TokenStore(("source", "target"), tokens, offsets, np.arange(1, rows + 1), {})
+    return TokenStore(("source", "target"), tokens, offsets, np.arange(1, rows + 1))
 
 
 def make_trainer(dtype: str, world: World, accumulate: int) -> Trainer:

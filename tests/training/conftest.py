@@ -63,7 +63,7 @@ def bench() -> Callable[..., Bench]:
         rng = np.random.default_rng(0)
         offsets = np.concatenate([[0], np.cumsum(rng.integers(1, 10, 80))])
         tokens = rng.integers(16, VOCABULARY, offsets[-1]).astype(np.uint16)
-        store = TokenStore(("source", "target"), tokens, offsets, np.arange(1, 41), {})
+        store = TokenStore(("source", "target"), tokens, offsets, np.arange(1, 41))
         defaults: dict[str, Any] = {
             "batch_rows": 8,
             "log_every": 1,

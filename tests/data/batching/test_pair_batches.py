@@ -22,7 +22,7 @@ def make_store(rows: int, seed: int = 0, longest: int = 30) -> TokenStore:
     rng = np.random.default_rng(seed)
     offsets = np.concatenate([[0], np.cumsum(rng.integers(0, longest + 1, 2 * rows))])
     tokens = rng.integers(16, 1000, offsets[-1]).astype(np.uint16)
-    return TokenStore(("source", "target"), tokens, offsets, np.arange(1, rows + 1), {})
+    return TokenStore(("source", "target"), tokens, offsets, np.arange(1, rows + 1))
 
 
 def by_tokens(budget: int, seed: int = 0) -> BatchPlan:

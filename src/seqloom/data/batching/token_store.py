@@ -51,7 +51,6 @@ class TokenStore:
     tokens: TokenIds
     offsets: NDArray[np.int64]
     lines: NDArray[np.int64]
-    meta: files.JsonObject
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -136,7 +135,7 @@ def open_store(place: Path) -> TokenStore | None:
         return None
     columns = tuple(meta["columns"])
     fits = len(offsets) == len(lines) * len(columns) + 1 and len(tokens) == offsets[-1]
-    return TokenStore(columns, tokens, offsets, lines, meta) if fits else None
+    return TokenStore(columns, tokens, offsets, lines) if fits else None
 
 
 def map_arrays(place: Path) -> tuple[TokenIds, NDArray[np.int64], NDArray[np.int64]]:
@@ -202,14 +201,7 @@ def _as_npy(raw: Path, path: Path) -> None:
     """Puts the header of an .npy file before raw int64 numbers, without reading them all."""
     values = np.memmap(raw, dtype=np.int64, mode="r")
     with open(path, "wb") as file:
-        np.lib.format.write_array_header_1_0(
-            file,
-            {
-                "descr": np.lib.format.dtype_to_descr(values.dtype),
-                "fortran_order": False,
-                "shape": values.shape,
-            },
-        )
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(values))
         with open(raw, "rb") as source:
             shutil.copyfileobj(source, file)
     raw.unlink()

@@ -202,9 +202,14 @@ def _text_column(header: Header) -> dict[str, str]:
     return {"text": column}
 
 
-def listed(names: list[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:20])
+def listed(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:20]))
     return shown if len(names) <= 20 else f"{shown} and {len(names) - 20} more"
+
+
+def first_few(names: Sequence[str], most: int) -> str:
+    """The first of them, with `...` where there are more."""
+    return ", ".join(names[:most]) + ", ..." * (len(names) > most)
 
 
 PAIR = TableSchema(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import BinaryIO, final
+from typing import BinaryIO, TypeVar, final
 
 from seqloom.config import DataConfig
 from seqloom.data.formats.lines import REPLACEMENT, Line, scan_lines
 from seqloom.data.formats.read_report import Counts, ReadReport, count
 from seqloom.errors import DataError, place, printable
 
+T = TypeVar("T")
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 
 
@@ -48,6 +49,15 @@ class DataFile:
 
     def skip(self, reason: str, line: int) -> None:
         self.report.skip(reason, self.path, line)
+
+    def usable(self, read: Callable[[], T], reason: str, line: int) -> Iterator[T]:
+        """What `read` gives; nothing where it is wrong and what is wrong may be skipped."""
+        try:
+            yield read()
+        except DataError as error:
+            if self.options.on_bad_line != "skip":
+                raise
+            self.skip(reason, error.line or line)
 
     def keep(self, reason: str, line: int) -> None:
         self.report.keep(reason, self.path, line)

@@ -26,6 +26,7 @@ from torch import Tensor
 from seqloom import files
 from seqloom.data.batching.order import order
 from seqloom.data.batching.token_store import open_or_build
+from seqloom.data.formats.columns import first_few
 from seqloom.data.images.image_files import Picture
 from seqloom.data.images.preprocessing import Preprocessing, shifted
 from seqloom.data.readers.labels import label_order
@@ -81,8 +82,7 @@ class ImageStore:
 
 def unknown_label(name: str, names: Iterable[str]) -> str:
     """The message for a label that a model was not trained for."""
-    known = list(names)
-    shown = ", ".join(map(repr, known[:20])) + ", ..." * (len(known) > 20)
+    shown = first_few([repr(known) for known in names], 20)
     return f"the label must be one of those of the training ({shown}), but is {name!r}"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from seqloom.data.formats.archives import Member, member, members
-from seqloom.data.formats.columns import Record
+from seqloom.data.formats.columns import Record, first_few
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.forms import FORMS, ending
 from seqloom.data.readers.label_columns import labelled_record, refuse_columns
@@ -44,7 +44,7 @@ def read_class_files(files: Sequence[DataFile]) -> Iterator[Record]:
         if in_folders:
             left_out += [one.parts[0] for one in found if len(one.parts) == 1]
         if left_out:
-            shown = ", ".join(map(printable, left_out[:5])) + ", ..." * (len(left_out) > 5)
+            shown = first_few([printable(name) for name in left_out], 5)
             whole.note(f"left out, for they hold no texts: {shown}")
         _refuse_parts(in_folders, whole)
         if not found:

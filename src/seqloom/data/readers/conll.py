@@ -10,7 +10,7 @@ like are part of a word.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, final
 
@@ -18,7 +18,7 @@ from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.lines import Line
 from seqloom.data.readers.examples import TaggedWords
 from seqloom.data.readers.tag_scheme import TagCheck
-from seqloom.errors import DataError, printable
+from seqloom.errors import printable
 
 MOST_LINES = 100_000
 """Of a sentence."""
@@ -63,16 +63,6 @@ def _blocks(file: DataFile) -> Iterator[list[Line]]:
         yield block
 
 
-def usable(read: Callable[[], TaggedWords], file: DataFile, reason: str, line: int) -> Iterator[TaggedWords]:
-    """The sentence that `read` gives; none where it is wrong and wrong ones may be skipped."""
-    try:
-        yield read()
-    except DataError as error:
-        if file.options.on_bad_line != "skip":
-            raise
-        file.skip(reason, error.line or line)
-
-
 def read_conll(file: DataFile, answers: bool) -> Iterator[TaggedWords]:
     """The sentences of a file; with `answers` false tags need not exist.
 
@@ -95,7 +85,7 @@ def read_conll(file: DataFile, answers: bool) -> Iterator[TaggedWords]:
             words = words[1:]
         if words:
             reason = "sentence whose columns or tags are wrong"
-            yield from usable(partial(_sentence, words, file, columns, tags), file, reason, words[0].number)
+            yield from file.usable(partial(_sentence, words, file, columns, tags), reason, words[0].number)
 
 
 @final

@@ -17,7 +17,7 @@ from typing import final
 
 from seqloom.data.formats.data_file import DataFile
 from seqloom.data.formats.lines import Line
-from seqloom.data.readers.conll import sentences, usable
+from seqloom.data.readers.conll import sentences
 from seqloom.data.readers.examples import TaggedWords
 from seqloom.errors import DataError, printable
 
@@ -46,7 +46,7 @@ def read_conllu(file: DataFile, answers: bool) -> Iterator[TaggedWords]:
             continue
         sentence = _Sentence(file, next(names, f"number {number}"), words)
         reason = "sentence that is not CoNLL-U as it must be"
-        yield from usable(partial(sentence.tagged, answers), file, reason, words[0].number)
+        yield from file.usable(partial(sentence.tagged, answers), reason, words[0].number)
 
 
 @final

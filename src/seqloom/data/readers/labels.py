@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TypeVar
 
+from seqloom.data.formats.columns import first_few
 from seqloom.data.readers.examples import Example, LabelledExample, LabelledText
 from seqloom.errors import DataError, place
 
@@ -49,7 +50,7 @@ def check_labels(examples: Sequence[LabelledText]) -> list[str]:
     notices = []
     single = [label for label, number in counts.items() if number == 1]
     if single:
-        shown = _some([f"{label!r} ({_place(first[label])})" for label in single])
+        shown = first_few([f"{label!r} ({_place(first[label])})" for label in single], SHOWN)
         labels = "labels have" if len(single) > 1 else "label has"
         notices.append(f"{len(single)} {labels} only one example: {shown}")
     if counts:
@@ -78,10 +79,6 @@ def _all_alike(must: str, answers: Sequence[str], examples: Sequence[LabelledTex
 
 def _by_count(item: tuple[str, int]) -> tuple[int, str]:
     return item[1], item[0]
-
-
-def _some(shown: Sequence[str], most: int = SHOWN) -> str:
-    return ", ".join(shown[:most]) + ", ..." * (len(shown) > most)
 
 
 def _place(example: Example) -> str:
@@ -148,12 +145,13 @@ def check_known(
     first = unknown[0][1]
     counts = Counter(label for label, _ in unknown)
     listed = [f"{label!r} ({number:,})" for label, number in counts.most_common(SHOWN + 1)]
-    what = f"labels that the training has not got: {_some(listed)}"
+    what = f"labels that the training has not got: {first_few(listed, SHOWN)}"
     if unseen == "ignore":
         return [f"{what} (first: {_place(first)}); every answer to it is wrong"]
+    names = first_few([repr(label) for label in order], 4 * SHOWN)
     raise DataError(
-        f"{what}; known are {_some([repr(label) for label in order], 4 * SHOWN)}; correct them, or count them"
-        " as answered wrongly with --set data.unseen_labels=ignore",
+        f"{what}; known are {names}; correct them, or count them as answered wrongly with --set"
+        " data.unseen_labels=ignore",
         first.path,
         first.line,
     )

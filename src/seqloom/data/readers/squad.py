@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import final
 
 from seqloom.config import DataConfig
@@ -59,9 +60,14 @@ def read_questions(
                 f" {form}"
             )
         file = DataFile(path, options, report)
-        questions = (raw.checked_or_skipped(answers) for raw in _raw_questions(file, form, answers))
-        nothing = "there is no question in it that can be used"
-        yield from report.counted(filter(None, questions), [path], nothing)
+        questions = filter(None, _checked_questions(file, form, answers))
+        yield from report.counted(questions, [path], "there is no question in it that can be used")
+
+
+def _checked_questions(file: DataFile, form: str, answers: bool) -> Iterator[Question | None]:
+    reason = "question or answer that is not as it must be"
+    for raw in _raw_questions(file, form, answers):
+        yield from file.usable(partial(raw.checked, answers), reason, raw.number)
 
 
 def _raw_questions(file: DataFile, form: str, answers: bool) -> Iterator[_RawQuestion]:
@@ -92,17 +98,8 @@ class _RawQuestion:
         name = printable(json.dumps(self.name, ensure_ascii=False))
         return self.file.error(f"question {name}: {problem}", self.line)
 
-    def checked_or_skipped(self, answers: bool) -> Question | None:
-        """None where it is left out."""
-        try:
-            return self.checked(answers)
-        except DataError as error:
-            if self.file.options.on_bad_line != "skip":
-                raise
-            self.file.skip("question or answer that is not as it must be", error.line or self.number)
-            return None
-
     def checked(self, answers: bool) -> Question | None:
+        """None where it is left out."""
         question, context = self._text("question", self.question), self._text("context", self.context)
         texts = self.file.clean([question, context], self.number)
         if texts is None:
