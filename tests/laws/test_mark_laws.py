@@ -99,7 +99,7 @@ class Letters:
         assert all(0 <= i < SIZE for i in ids)
         return [self.token_bytes[i].decode() or f"<{self.number.index(i)}>" for i in ids]
 
-    def settle(self, text: str) -> tuple[list[int], bytes]:
+    def stable_prefix(self, text: str) -> tuple[list[int], bytes]:
         return self.encode([text])[0], b""
 
 

@@ -249,12 +249,12 @@ def test_a_classifier_has_no_head_on_patches(tmp_path: Path) -> None:
     [
         (
             ["predict", "RUN", "DATA"],
-            (
-                "is a model of masked-image-modeling, which reads no text; measure it with evaluate, or"
-                " fine-tune it"
-            ),
+            "a model of masked-image-modeling cannot predict; use: seqloom evaluate",
         ),
-        (["explain", "RUN", "DATA"], "is a model of masked-image-modeling, which reads no text"),
+        (
+            ["explain", "RUN", "DATA"],
+            "a model of masked-image-modeling cannot explain; use: seqloom evaluate",
+        ),
         (["evaluate", "RUN", "DATA", "--stride", "3"], "--stride changes nothing in evaluate of"),
         (["evaluate", "RUN"], "images must be given"),
         (

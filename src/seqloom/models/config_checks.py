@@ -107,9 +107,11 @@ def unused_fields(config: object) -> dict[str, str]:
 
 
 def _metadata(hint: object) -> Iterator[object]:
-    """Those of `Size`, and of `Size | None`."""
+    """That of `Size`, of `Size | None`, and of either inside of another annotation."""
     if get_origin(hint) is Annotated:
-        yield from get_args(hint)[1:]
+        inner, *metadata = get_args(hint)
+        yield from metadata
+        yield from _metadata(inner)
         return
     for part in get_args(hint):
         yield from _metadata(part)

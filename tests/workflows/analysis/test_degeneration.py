@@ -76,11 +76,11 @@ def written(outputs: list[Hypothesis]) -> list[tuple[list[int], bool]]:
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", ["greedy", "beam=4", "sampling", "top_k=5", "top_p=0.9+temperature=1.5"])
 def test_probabilities_of_the_tokens_make_the_probability_of_the_hypothesis(
-    name: str, bundle: LoadedRun, human_texts: list[HumanText]
+    name: str, run: LoadedRun, human_texts: list[HumanText]
 ) -> None:
     """Scoring reads a text at once, decoding step by step and in a batch: both say the same."""
-    outputs = continue_prompts(bundle, human_texts, strategy_settings(name, 1), 12)
-    scored = module.score_continuations(bundle, human_texts, written(outputs))
+    outputs = continue_prompts(run, human_texts, strategy_settings(name, 1), 12)
+    scored = module.score_continuations(run, human_texts, written(outputs))
     assert any(len(one.tokens) > 5 for one in outputs)
     for hypothesis, one in zip(outputs, scored, strict=True):
         assert len(one.log_probs) == len(hypothesis.tokens) + hypothesis.finished
@@ -90,33 +90,33 @@ def test_probabilities_of_the_tokens_make_the_probability_of_the_hypothesis(
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", ["greedy", "beam=4", "sampling", "greedy+no_repeat_ngram=2"])
 def test_the_batch_changes_no_text(
-    name: str, bundle: LoadedRun, human_texts: list[HumanText], monkeypatch: pytest.MonkeyPatch
+    name: str, run: LoadedRun, human_texts: list[HumanText], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = strategy_settings(name, 5)
-    together = continue_prompts(bundle, human_texts, settings, 10)
+    together = continue_prompts(run, human_texts, settings, 10)
     monkeypatch.setattr(module, "ROWS", 2)
-    assert written(continue_prompts(bundle, human_texts, settings, 10)) == written(together)
+    assert written(continue_prompts(run, human_texts, settings, 10)) == written(together)
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_each_text_draws_numbers_of_its_own_those_of_generate(bundle: LoadedRun) -> None:
+def test_each_text_draws_numbers_of_its_own_those_of_generate(run: LoadedRun) -> None:
     """Text number i is sample i of its prompt: with one stream for all, equal prompts would have equal texts."""
     (ids,) = KINDS["bpe"].encode(["a dog"])
     human_texts = [HumanText(at, ids, [16], False) for at in range(4)]
-    outputs = continue_prompts(bundle, human_texts, strategy_settings("sampling", 2), 10)
-    (samples,) = TextGenerator(bundle).generate(["a dog"], temperature=1.0, seed=2, n_best=4, max_length=10)
+    outputs = continue_prompts(run, human_texts, strategy_settings("sampling", 2), 10)
+    (samples,) = TextGenerator(run).generate(["a dog"], temperature=1.0, seed=2, n_best=4, max_length=10)
     assert [one.tokens for one in outputs] == [one.tokens for one in samples]
     assert len({tuple(one.tokens) for one in outputs}) == 4
 
 
 def test_rules_that_leave_nothing_are_an_error(
-    bundle: LoadedRun, human_texts: list[HumanText], monkeypatch: pytest.MonkeyPatch
+    run: LoadedRun, human_texts: list[HumanText], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     impossible = [lambda _, log_probs: torch.full_like(log_probs, -torch.inf)]
     nothing = GenerationOptions(strategy=BeamSearch(), eos=2, pad=0, processors=impossible)
     monkeypatch.setattr(module, "generation_options", lambda *_: nothing)
     with pytest.raises(SeqloomError, match="must leave a token that may come next"):
-        continue_prompts(bundle, human_texts, strategy_settings("greedy", 0), 10)
+        continue_prompts(run, human_texts, strategy_settings("greedy", 0), 10)
 
 
 def test_no_strategy_at_all_is_refused(tmp_path: Path) -> None:
@@ -182,28 +182,28 @@ def test_texts_that_are_too_short_are_one_line(tmp_path: Path) -> None:
         read(tmp_path, ["a dog", "a dog runs"], 16, 100)
 
 
-def test_people_end_where_their_text_does(bundle: LoadedRun) -> None:
+def test_people_end_where_their_text_does(run: LoadedRun) -> None:
     """The end mark's probability counts where the text ends, and no later token ever does."""
     (ids,) = KINDS["bpe"].encode(["two dogs run"])
     open_, ended = module.score_continuations(
-        bundle, [HumanText(0, ids[:2], ids[2:], False)] * 2, [(ids[2:], False), (ids[2:], True)]
+        run, [HumanText(0, ids[:2], ids[2:], False)] * 2, [(ids[2:], False), (ids[2:], True)]
     )
     assert len(ended.log_probs) == len(open_.log_probs) + 1 == len(ids) - 1
     assert np.array_equal(ended.log_probs[:-1], open_.log_probs)
     with torch.inference_mode():
-        model: Any = bundle.model
+        model: Any = run.model
         logits, _ = model(torch.tensor([[1, *ids]]), None)
     assert ended.log_probs[-1] == pytest.approx(float(logits[0, -1].log_softmax(-1)[EOS]), rel=1e-5)
 
 
-def test_what_fits_the_context_is_read_at_once(bundle: LoadedRun, notices: list[str]) -> None:
-    context = getattr(bundle.model, "context", None)
+def test_what_fits_the_context_is_read_at_once(run: LoadedRun, notices: list[str]) -> None:
+    context = getattr(run.model, "context", None)
     if context is None:
-        assert module.fitting_new_tokens(bundle, 900, None) == 100
+        assert module.fitting_new_tokens(run, 900, None) == 100
         return
-    assert module.fitting_new_tokens(bundle, 4, None) == CONTEXT - 4
+    assert module.fitting_new_tokens(run, 4, None) == CONTEXT - 4
     assert notices == ["20 new tokens instead of 100: the model looks at 24 tokens"]
-    assert module.fitting_new_tokens(bundle, 4, 20) == 20
+    assert module.fitting_new_tokens(run, 4, 20) == 20
     for prompt, new in ((4, 21), (24, None)):
         with pytest.raises(SeqloomError, match="must sum to at most the model's context of 24 tokens"):
-            module.fitting_new_tokens(bundle, prompt, new)
+            module.fitting_new_tokens(run, prompt, new)
