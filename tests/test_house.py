@@ -16,7 +16,7 @@ LONG_FUNCTIONS = 3
 """Functions of more than 60 lines; the goal is 0."""
 FUNCTIONS_OF_MANY_ARGUMENTS = 2
 """Functions of more than 8 arguments; the goal is 0."""
-WIDE_LINES = 39
+WIDE_LINES = 36
 """Lines of more than 110 columns; the goal is 0."""
 DYNAMIC_ATTRIBUTES = 27
 """Calls of hasattr and getattr; the goal is 15."""

@@ -109,36 +109,30 @@ def _marian_keys(config: TransformerConfig) -> Fields:
     }
 
 
-DEFAULTS = {"pad_id": -1, "output_bias": True, "share_embeddings": True}
+def _options(vocabulary: int, **fixed: object) -> Options:
+    """Of a family whose files leave out the size of this vocabulary."""
+    return Options(
+        table=(Option("vocab_size", "vocabulary_size", vocabulary), *SIZES),
+        training_only=LAYERDROP,
+        fixed={**FIXED, **fixed},
+        defaults={"pad_id": -1, "output_bias": True, "share_embeddings": True},
+    )
+
+
+TRANSLATOR = Architecture(task="translation")
+BODY = Architecture(task="translation", bare=True)
 BART = HubFamily(
     model_type="transformer",
-    options=Options(
-        table=(Option("vocab_size", "vocabulary_size", 50265), *SIZES),
-        training_only=LAYERDROP,
-        fixed={**FIXED, "positions": "learned", "position_offset": 2, "embedding_norm": True},
-        defaults=DEFAULTS,
-    ),
+    options=_options(50265, positions="learned", position_offset=2, embedding_norm=True),
     names=NAMES,
-    architectures={
-        "BartForConditionalGeneration": Architecture(task="translation"),
-        "BartModel": Architecture(task="translation", bare=True),
-    },
+    architectures={"BartForConditionalGeneration": TRANSLATOR, "BartModel": BODY},
     adjust_fields=_adjust,
 )
-
 MARIAN = HubFamily(
     model_type="transformer",
-    options=Options(
-        table=(Option("vocab_size", "vocabulary_size", 58101), *SIZES),
-        training_only=LAYERDROP,
-        fixed={**FIXED, "positions": "sinusoidal-halves", "position_offset": 0, "embedding_norm": False},
-        defaults=DEFAULTS,
-    ),
+    options=_options(58101, positions="sinusoidal-halves", position_offset=0, embedding_norm=False),
     names=MARIAN_NAMES,
-    architectures={
-        "MarianMTModel": Architecture(task="translation"),
-        "MarianModel": Architecture(task="translation", bare=True),
-    },
+    architectures={"MarianMTModel": TRANSLATOR, "MarianModel": BODY},
     adjust_fields=_adjust,
     extra_keys=_marian_keys,
 )
