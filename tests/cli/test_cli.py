@@ -16,7 +16,7 @@ import pytest
 
 import seqloom.tasks.translation.translator
 import seqloom.workflows.evaluate
-from seqloom.cli import GROUPS, app, main
+from seqloom.cli import VERBS, app, main
 from seqloom.cli.terminal import put_metrics, put_table
 from seqloom.errors import FolderError
 from seqloom.models import MODELS, model_family
@@ -24,8 +24,6 @@ from seqloom.training import metrics_log
 from seqloom.workflows.demo import DemoResult
 from seqloom.workflows.train import TrainResult
 
-EXAMPLES = {verb.name or verb.run.__name__: verb.example for verbs in GROUPS.values() for verb in verbs}
-VERBS = tuple(EXAMPLES)
 LINES = ["a b c", "", "d b c a", "<s> a </s>", " b z"]
 """Sources; the second is empty, the fourth spells special tokens, the last holds an unknown word."""
 
@@ -94,7 +92,7 @@ def test_the_help_of_a_verb_ends_with_an_example_that_can_be_given(
     verb: str, command: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    example = EXAMPLES[verb]
+    example = VERBS[verb].example
     assert command(verb, "--help").out.splitlines()[-1] == f"Example: {example}"
     program, *words = shlex.split(example)
     assert (program, words[0]) == ("seqloom", verb)

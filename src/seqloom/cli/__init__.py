@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 import time
@@ -15,7 +14,6 @@ import seqloom
 from seqloom.cli import data, exchange, train, understand, use
 from seqloom.cli.terminal import HelpPages, notices_on_standard_error
 from seqloom.errors import SeqloomError, printable
-from seqloom.plugins import load_plugin
 
 GROUPS = {
     "Data": data.VERBS,
@@ -24,6 +22,7 @@ GROUPS = {
     "Understand": understand.VERBS,
     "Exchange": exchange.VERBS,
 }
+VERBS = {verb.name or verb.run.__name__: verb for verbs in GROUPS.values() for verb in verbs}
 WORKER_WAITS = 10.0
 """The most seconds that other workers wait for the first one to report an error. It ends them too."""
 
@@ -54,18 +53,7 @@ def _make_app() -> cyclopts.App:
     return app
 
 
-def _verbs_with_folder() -> set[str]:
-    """Verbs whose first argument is a model: a run folder, a Hugging Face directory or hf://NAME@REVISION."""
-    names = {"import"}
-    for verbs in GROUPS.values():
-        for verb in verbs:
-            if next(iter(inspect.signature(verb.run).parameters)) == "folder":
-                names.add(verb.run.__name__)
-    return names
-
-
 app = _make_app()
-VERBS_WITH_FOLDER = _verbs_with_folder()
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -105,10 +93,17 @@ def _run(words: list[str], plugins: list[str]) -> int:
             )
             return _refuse(message, 2)
     with notices_on_standard_error():
-        for plugin in plugins:
-            load_plugin(plugin)
+        if plugins:
+            _load_plugins(plugins)
         code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
     return code if isinstance(code, int) else 0
+
+
+def _load_plugins(plugins: list[str]) -> None:
+    from seqloom.plugins import load_plugin
+
+    for plugin in plugins:
+        load_plugin(plugin)
 
 
 def _split_plugins(words: list[str]) -> tuple[list[str], list[str]]:
@@ -129,7 +124,8 @@ def _split_plugins(words: list[str]) -> tuple[list[str], list[str]]:
 
 def _folder_first(words: list[str]) -> list[str]:
     """`VERB ... --from MODEL` as `VERB MODEL ...`, where the first argument of the verb is a model."""
-    if not words or words[0] not in VERBS_WITH_FOLDER:
+    verb = VERBS.get(words[0]) if words else None
+    if verb is None or not verb.takes_model:
         return words
     for index, word in enumerate(words):
         if word.startswith("--from="):

@@ -40,12 +40,12 @@ def check(
     report = run_check(task, data, validation, test, settings, model=model, start=start)
     if json:
         put_json(report.to_json())
-        return 1 if report.errors else 0
-    for title, header, rows in report.tables:
-        put_table(title, rows, header)
-        put("")
-    for problem in report.problems():
-        put(problem)
+    else:
+        for title, header, rows in report.tables:
+            put_table(title, rows, header)
+            put("")
+        for problem in report.problems():
+            put(problem)
     return 1 if report.errors else 0
 
 

@@ -3,6 +3,8 @@ needs."""
 
 from __future__ import annotations
 
+import inspect
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -12,6 +14,8 @@ from seqloom.errors import UsageError, printable
 
 if TYPE_CHECKING:
     from seqloom.config import DataConfig
+
+logger = logging.getLogger(__name__)
 
 
 class Verb(NamedTuple):
@@ -23,6 +27,11 @@ class Verb(NamedTuple):
     """A command line that the end of its help shows."""
     name: str | None = None
     """By default the name of the function."""
+
+    @property
+    def takes_model(self) -> bool:
+        """Whether its first argument is a run folder, a Hugging Face directory or hf://NAME@REVISION."""
+        return next(iter(inspect.signature(self.run).parameters)) in ("folder", "place")
 
 
 def _not_an_option(_: object, word: object) -> None:
@@ -43,8 +52,17 @@ Files = Annotated[tuple[str, ...], Parameter(negative="", consume_multiple=True,
 """Files after one option."""
 Flag = Annotated[bool, Parameter(negative="")]
 From = Annotated[str | None, Parameter(name="--from")]
+
 EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}
 """How a process ends that a signal asked to stop."""
+
+
+def exit_code(stopped: str | None, to_continue: str = "run the same command again") -> int:
+    """The exit code of work that stopped for this reason. After a signal, says how to continue."""
+    if stopped not in EXIT_CODES:
+        return 0
+    logger.info(f"to continue: {to_continue}")
+    return EXIT_CODES[stopped]
 
 
 class ReadSettings(NamedTuple):

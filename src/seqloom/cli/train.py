@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cyclopts import Parameter
 
-from seqloom.cli.options import EXIT_CODES, Data, Files, Flag, From, Settings, Verb, read_settings
+from seqloom.cli.options import EXIT_CODES, Data, Files, Flag, From, Settings, Verb, exit_code, read_settings
 from seqloom.cli.terminal import progress_bar, put, put_json, put_metrics, put_table
-
-logger = logging.getLogger(__name__)
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """Options of train."""
+    """Options of train, with the names that the library has for them."""
 
     model: str | None = None
     """NAME or NAME:SIZE. `seqloom models` lists them."""
@@ -65,21 +62,10 @@ def train(
     from seqloom.workflows.train import train as run_train
 
     with progress_bar("training") as progress:
-        result = run_train(
-            task,
-            data,
-            output_dir=options.output_dir,
-            model=options.model,
-            validation=options.validation,
-            settings=settings,
-            config=options.config,
-            resume=options.resume,
-            start=options.start,
-            progress=progress,
-        )
+        result = run_train(task, data, settings=settings, progress=progress, **vars(options))
     if not result.first:  # of several workers the first reports the result
         return EXIT_CODES.get(result.stopped, 0)
-    code = _exit_code(result.stopped, str(result.folder))
+    code = exit_code(result.stopped, _resume(result.folder))
     if json:
         summary = {"output_dir": str(result.folder), "step": result.step, "best_step": result.best_step}
         put_json(summary | {"stopped": result.stopped} | result.metrics)
@@ -104,24 +90,21 @@ def demo(*, output_dir: str = "seqloom-demo", steps: int = 900, json: Flag = Fal
 
     with progress_bar("demo") as progress:
         result = run_demo(output_dir, steps, progress)
-    code = _exit_code(result.stopped, result.summary["output_dir"])
+    code = exit_code(result.stopped, _resume(result.summary["output_dir"]))
     if not json and not code:
         put_table("Dates it never saw", result.examples, ("written", "read as", "right"))
     put_json(result.summary)
     return code
 
 
-def _exit_code(reason: str, folder: str) -> int:
-    """The exit code of a training that stopped for this reason. After a signal, says how to continue."""
-    if reason in EXIT_CODES:
-        logger.info(f"to continue: seqloom train --resume {shlex.quote(folder)}")
-    return EXIT_CODES.get(reason, 0)
+def _resume(folder: object) -> str:
+    return f"seqloom train --resume {shlex.quote(str(folder))}"
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions:
-    """Options of compare."""
+    """Options of compare, with the names that the library has for them."""
 
     models: str
     """Model families separated by commas, each with an optional size and settings, such as
@@ -164,20 +147,7 @@ def compare(
     from seqloom.workflows.compare.plan import CompareConfig
     from seqloom.workflows.compare.run import run_compare
 
-    config = CompareConfig(
-        task=task,
-        data=data,
-        models=options.models,
-        output_dir=options.output_dir,
-        validation=options.validation,
-        test=options.test,
-        settings=settings,
-        seeds=options.seeds,
-        match=options.match,
-        parameters=options.parameters,
-        seconds=options.seconds,
-        grid=options.grid,
-    )
+    config = CompareConfig(task=task, data=data, settings=settings, **vars(options))
     with progress_bar("compare") as progress:
         result = run_compare(config, progress=progress)
     leaderboard = result.leaderboard
@@ -191,10 +161,7 @@ def compare(
         for note in leaderboard.notes():
             put(note)
         put(f"folder: {result.folder}")
-    if result.stopped is None:
-        return 0
-    logger.info("to continue: run the same command again")
-    return EXIT_CODES[result.stopped]
+    return exit_code(result.stopped)
 
 
 def ensemble(

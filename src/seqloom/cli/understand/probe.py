@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 
 from cyclopts import Parameter
 
-from seqloom.cli.options import EXIT_CODES, Flag, Verb, whole_numbers
+from seqloom.cli.options import Flag, Verb, exit_code, whole_numbers
 from seqloom.cli.terminal import progress_bar, put, put_json, put_table
-
-logger = logging.getLogger(__name__)
 
 
 @Parameter(name="*")
@@ -73,10 +70,7 @@ def probe(task: str, /, *, options: ProbeOptions = ProbeOptions(), json: Flag = 
         about = f"{task} ({report.task.about}) by distance"
         put_table(f"{about}: learned in so many updates, or what it reached", rows, header)
         put(f"folder: {report.folder}")
-    if report.stopped is None:
-        return 0
-    logger.info("to continue: run the same command again")
-    return EXIT_CODES[report.stopped]
+    return exit_code(report.stopped)
 
 
 VERB = Verb(probe, "seqloom probe recall --cells lstm,gru --distances 20,50")

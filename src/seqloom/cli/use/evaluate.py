@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from seqloom.cli.options import Data, Flag, Settings, Verb, read_settings
 from seqloom.cli.terminal import put, put_json, put_metrics, put_table
@@ -52,8 +52,7 @@ def evaluate(
         put_json(result.metrics | signatures | result.details)
     else:
         put_metrics(f"{folder} on {' '.join(data)}", result.metrics)
-        for table in _detail_tables(result.details):
-            put_table(table.title, table.rows, table.header)
+        _put_details(result.details)
         for name, signature in result.signatures.items():
             put(f"{name}: {signature}")
     if outputs is None:
@@ -65,45 +64,36 @@ def evaluate(
     write_lines(outputs, result.outputs)  # last, so that a full disk costs no metric
 
 
-class _Table(NamedTuple):
-    title: str
-    header: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-
-
-def _detail_tables(details: Mapping[str, Any]) -> list[_Table]:
+def _put_details(details: Mapping[str, Any]) -> None:
     """Scores of each label and of each kind of entity, and confusions. Images have plain lists instead, which
     are not shown."""
-    tables: list[_Table] = []
     for name in ("labels", "entities"):
         scores = details.get(name)
         if isinstance(scores, dict) and scores:
-            tables.append(_score_table(name.capitalize(), scores))
+            _put_scores(name.capitalize(), scores)
     confusion = details.get("confusion")
     if isinstance(confusion, dict) and len(confusion["order"]) <= MOST_CONFUSED:
-        tables.append(_confusion_table(confusion["order"], confusion["counts"]))
-    return tables
+        _put_confusions(confusion["order"], confusion["counts"])
 
 
-def _score_table(title: str, scores: Mapping[str, Mapping[str, float]]) -> _Table:
+def _put_scores(title: str, scores: Mapping[str, Mapping[str, float]]) -> None:
     rows: list[tuple[str, ...]] = []
     for name in sorted(scores, key=lambda name: -scores[name]["support"])[:MOST_LABELS]:
-        score = scores[name]
-        values = [f"{score[key]:.3f}" for key in ("precision", "recall", "f1")]
-        rows.append((printable(name), *values, f"{score['support']:,}"))
+        values = [f"{scores[name][key]:.3f}" for key in ("precision", "recall", "f1")]
+        rows.append((printable(name), *values, f"{scores[name]['support']:,}"))
     if len(scores) > MOST_LABELS:
         rows.append((f"and {len(scores) - MOST_LABELS:,} more", "", "", "", ""))
-    return _Table(title, ("", "precision", "recall", "F1", "examples"), rows)
+    put_table(title, rows, ("", "precision", "recall", "F1", "examples"))
 
 
-def _confusion_table(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> _Table:
+def _put_confusions(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> None:
     """Labels that never occur have no row. The last row counts labels that the training did not have."""
     names = [printable(name) for name in labels]
     rows: list[tuple[str, ...]] = []
     for name, row in zip([*names, "(unseen)"], counts, strict=True):
         if sum(row):
             rows.append((name, *(f"{count:,}" for count in row)))
-    return _Table("Which label (rows) was taken for which (columns)", ("", *names), rows)
+    put_table("Which label (rows) was taken for which (columns)", rows, ("", *names))
 
 
 VERB = Verb(evaluate, "seqloom evaluate runs/reviews test.csv --json")
